@@ -1,0 +1,202 @@
+"""The OCR layer against a plain module-by-module transcription of the paper: time and memory.
+
+    python benchmarks/ocr_layer.py [--device cpu|cuda] [--repeats 15]
+
+Both share their weights; their outputs and gradients are compared before anything is timed.
+"""
+
+import argparse
+import copy
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from detectron2.layers import get_norm
+from tabulate import tabulate
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_panoptic.layers import OCR
+
+
+def conv_norm_relu(in_channels: int, out_channels: int, norm: str) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(in_channels, out_channels, 1, bias=False),
+        get_norm(norm, out_channels),
+        nn.ReLU(inplace=True),
+    )
+
+
+class TranscribedOCR(nn.Module):
+    """Eq. 3 - 6 of the paper, operation by operation (two convolutions in phi and psi)."""
+
+    def __init__(self, channels: int, key_channels: int, norm: str = "BN"):
+        super().__init__()
+        c, d = channels, key_channels
+        self.key_channels = d
+        self.phi = nn.Sequential(conv_norm_relu(c, d, norm), conv_norm_relu(d, d, norm))
+        self.psi = nn.Sequential(conv_norm_relu(c, d, norm), conv_norm_relu(d, d, norm))
+        self.delta = conv_norm_relu(c, d, norm)
+        self.rho = conv_norm_relu(d, c, norm)
+        self.g = conv_norm_relu(2 * c, c, norm)
+
+    def forward(self, x: Tensor, m: Tensor) -> Tensor:
+        n, c, h, w = x.shape
+        weights = F.softmax(m.view(n, m.shape[1], -1), dim=2)  # [N, K, P]
+        pixels = x.view(n, c, -1).permute(0, 2, 1)  # [N, P, C]
+        f = torch.matmul(weights, pixels).permute(0, 2, 1).unsqueeze(3)  # [N, C, K, 1]
+        query = self.phi(x).view(n, self.key_channels, -1).permute(0, 2, 1)
+        key = self.psi(f).view(n, self.key_channels, -1)
+        value = self.delta(f).view(n, self.key_channels, -1).permute(0, 2, 1)
+        relation = F.softmax(torch.matmul(query, key) * self.key_channels**-0.5, dim=2)
+        context = torch.matmul(relation, value).permute(0, 2, 1).contiguous()
+        y = self.rho(context.view(n, self.key_channels, h, w))
+        return self.g(torch.cat([x, y], dim=1))
+
+    def load_from(self, ocr: OCR) -> None:
+        """Take over the parameters and statistics of an OCR layer."""
+        pairs = [(self.delta, ocr.delta), (self.rho, ocr.rho), (self.g, ocr.g)]
+        pairs += zip(self.phi, ocr.phi, strict=True)
+        pairs += zip(self.psi, ocr.psi, strict=True)
+        for target, source in pairs:
+            target[0].weight.data.copy_(source.weight.data)
+            target[1].load_state_dict(source.norm.state_dict())
+
+
+def build_pair(channels: int, device: str) -> tuple[OCR, TranscribedOCR]:
+    """The two layers with equal random weights and equal, non-trivial norm statistics."""
+    torch.manual_seed(0)
+    ocr = OCR(channels, channels // 2, channels, norm="BN", dropout=0.0)
+    for module in ocr.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.bias, std=0.1)
+            nn.init.normal_(module.running_mean, std=0.1)
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+    plain = TranscribedOCR(channels, channels // 2)
+    plain.load_from(ocr)
+    return ocr.to(device), plain.to(device)
+
+
+def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[float, float]:
+    """Largest difference of the outputs in evaluation (float32), and of the gradients of x in
+    training (float64: in float32 a ReLU near zero may open in one and not in the other), each
+    relative to the largest magnitude."""
+    with torch.no_grad():
+        a, b = ocr.eval()(x, m), plain.eval()(x, m)
+    output = ((a - b).abs().max() / b.abs().max()).item()
+    gradients = []
+    for layer in (ocr, plain):
+        x_leaf = x.double().requires_grad_()
+        copy.deepcopy(layer).double().train()(x_leaf, m.double()).square().mean().backward()
+        gradients.append(x_leaf.grad)
+    gradient = ((gradients[0] - gradients[1]).abs().max() / gradients[1].abs().max()).item()
+    return output, gradient
+
+
+def peak_memory(step: Callable[[], None], device: str) -> int:
+    """Bytes that one step allocates above what was there before it, at its highest point."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+    with torch.profiler.profile(profile_memory=True) as profiler:
+        step()
+    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
+    current = peak = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        current += event.nbytes()
+        peak = max(peak, current)
+    return peak
+
+
+def seconds(step: Callable[[], None], device: str) -> float:
+    if device == "cuda":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    step()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def measure(layers: tuple[nn.Module, nn.Module], make_step, device: str, repeats: int):
+    """Median seconds and peak bytes of each layer, timed in turn so that noise hits both."""
+    steps = [make_step(layer) for layer in layers]
+    for step in steps:
+        step()
+    times = [[], []]
+    for _ in range(repeats):
+        for i, step in enumerate(steps):
+            times[i].append(seconds(step, device))
+    memory = [peak_memory(step, device) for step in steps]
+    return [statistics.median(t) for t in times], memory
+
+
+def forward_step(layer: nn.Module, x: Tensor, m: Tensor) -> Callable[[], None]:
+    layer.eval()
+
+    def step() -> None:
+        with torch.no_grad():
+            layer(x, m)
+
+    return step
+
+
+def training_step(layer: nn.Module, x: Tensor, m: Tensor) -> Callable[[], None]:
+    layer.train()
+
+    def step() -> None:
+        layer.zero_grad()
+        x_leaf, m_leaf = x.detach().requires_grad_(), m.detach().requires_grad_()
+        layer(x_leaf, m_leaf).mean().backward()
+
+    return step
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--repeats", type=int, default=15)
+    args = parser.parse_args()
+
+    name = platform.processor() or platform.machine()
+    if args.device == "cuda":
+        name = torch.cuda.get_device_name()
+    print(f"{name}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32")
+    cases = [
+        ("inference", forward_step, (1, 512, 128, 128), 19),
+        ("forward + backward", training_step, (2, 512, 96, 96), 54),
+    ]
+    rows = []
+    for title, make_step, shape, num_classes in cases:
+        layers = build_pair(shape[1], args.device)
+        x = torch.randn(shape, device=args.device)
+        m = torch.randn(shape[0], num_classes, *shape[2:], device=args.device)
+        output, gradient = compare(*layers, x, m)
+        if max(output, gradient) > 1e-4:
+            raise SystemExit(f"the layers differ: output {output:.1e}, gradient {gradient:.1e}")
+        (ours, plain), (our_peak, plain_peak) = measure(
+            layers, lambda layer, s=make_step, x=x, m=m: s(layer, x, m), args.device, args.repeats
+        )
+        rows.append(
+            [title, str(list(shape)), num_classes, f"{output:.0e} / {gradient:.0e}"]
+            + [f"{1e3 * plain:.1f}", f"{1e3 * ours:.1f}", f"{ours / plain:.2f}"]
+            + [f"{plain_peak / 2**20:.0f}", f"{our_peak / 2**20:.0f}"]
+            + [f"{our_peak / plain_peak:.2f}"]
+        )
+    headers = ["", "x", "K", "difference (output / gradient)", "transcription ms", "ours ms"]
+    headers += ["ratio", "transcription MiB", "ours MiB", "ratio"]
+    print(tabulate(rows, headers=headers, disable_numparse=True))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""Object-contextual representations, Eq. 3 - 6 of :paper:`OCR`, free of configs.
+
+Shape shorthand: N images, K object regions (= classes), h w feature size, P = h * w pixels,
+C channels of the pixel representations x, D key channels, O channels of the output.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from .conv import ConvNormReLU, apply_norm, pixelwise
+
+
+def gather_regions(x: Tensor, m: Tensor) -> Tensor:
+    """
+    Object region representations, f_k = sum_i softmax_i(m_k)_i x_i: the spatial softmax and the
+    weighted sum of the paper's Eq. "object region representations".
+
+    Computed in float32 or better, outside autocast: a softmax over P pixels has weights around
+    1 / P, which leave the normal numbers of float16 once P exceeds 16,384.
+
+    Args:
+        x: pixel representations [N, C, h, w]
+        m: soft object regions (logits of the coarse segmentation) [N, K, h, w]
+
+    Returns:
+        f: object region representations [N, C, K, 1] in the dtype of x
+
+    Raises:
+        ValueError: if x and m differ in images or feature size.
+    """
+    if x.shape[0] != m.shape[0] or x.shape[2:] != m.shape[2:]:
+        raise ValueError(
+            f"Pixel representations {tuple(x.shape)} and soft object regions {tuple(m.shape)} "
+            "must have the same number of images and the same feature size: resize one of them."
+        )
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    with torch.autocast(device_type=x.device.type, enabled=False):
+        weights = m.flatten(2).to(dtype).softmax(dim=2)  # [N, K, P]
+        f = torch.matmul(x.flatten(2).to(dtype), weights.transpose(1, 2))  # [N, C, K]
+    return f.to(x.dtype).unsqueeze(3)
+
+
+def pixel_region_relation(queries: Tensor, keys: Tensor, scale: float) -> Tensor:
+    """
+    Pixel-region relation, w_ik = softmax_k(scale * phi(x_i)^T psi(f_k)): the paper's Eq. of the
+    relation for scale = 1; the published code uses scale = 1 / sqrt(D).
+
+    Args:
+        queries: phi(x) [N, D, h, w]
+        keys: psi(f) [N, D, K, 1]
+        scale: factor of the unnormalised relation
+
+    Returns:
+        w: [N, K, P], normalised in float32 or better, in the dtype of the product
+    """
+    # Scaling the K keys is cheaper than scaling K * P products, and keeps float16 in range.
+    keys = (keys * scale).flatten(2).transpose(1, 2)  # [N, K, D]
+    relation = torch.matmul(keys, queries.flatten(2))  # [N, K, P]
+    dtype = torch.promote_types(relation.dtype, torch.float32)
+    return relation.softmax(dim=1, dtype=dtype).to(relation.dtype)
+
+
+class OCR(nn.Module):
+    """
+    The OCR module of :paper:`OCR`: pixel representations and soft object regions in, augmented
+    representations out.
+
+    Two identities make it cheap and leave its function, in training too, as it is:
+
+    1. The convolution of rho is linear and the relation of a pixel sums to 1, so it is applied to
+       the K values delta(f_k) instead of the P pixels, its bias included:
+       conv(sum_k w_ik v_k) = sum_k w_ik conv(v_k). The norm and ReLU of rho stay behind the sum.
+    2. g([x; y]) is the sum of two products, so x and y are never concatenated.
+
+    Args:
+        in_channels: C. The paper uses 512.
+        key_channels: D, of phi, psi and delta. The paper uses 256.
+        out_channels: O, of rho and g. The paper uses 512.
+        norm: any name that Detectron2's ``get_norm`` knows, "" for none.
+        transform_convs: number of conv-norm-ReLU in each of phi and psi. The paper's text says
+            1, the published code has 2.
+        scale_relation: scale the relation by 1 / sqrt(D) as the published code does; False is
+            the paper's equation.
+        dropout: probability with which a channel of the output is dropped in training. The
+            published code uses 0.05.
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 512,
+        key_channels: int = 256,
+        out_channels: int = 512,
+        *,
+        norm: str = "SyncBN",
+        transform_convs: int = 2,
+        scale_relation: bool = True,
+        dropout: float = 0.05,
+    ):
+        super().__init__()
+        if transform_convs < 1:
+            raise ValueError(
+                f"transform_convs is {transform_convs}, but phi and psi need at least 1 "
+                "convolution (paper: 1, published code: 2)."
+            )
+
+        def transform() -> nn.Sequential:
+            channels = [in_channels] + [key_channels] * transform_convs
+            return nn.Sequential(
+                *(ConvNormReLU(i, o, norm=norm) for i, o in zip(channels, channels[1:]))
+            )
+
+        self.scale = key_channels**-0.5 if scale_relation else 1.0
+        self.phi = transform()
+        self.psi = transform()
+        self.delta = ConvNormReLU(in_channels, key_channels, norm=norm)
+        self.rho = ConvNormReLU(key_channels, out_channels, norm=norm)
+        self.g = ConvNormReLU(in_channels + out_channels, out_channels, norm=norm)
+        self.dropout = nn.Dropout2d(dropout)
+
+    def relation(self, x: Tensor, f: Tensor) -> Tensor:
+        """
+        Args:
+            x: pixel representations [N, C, h, w]
+            f: object region representations [N, C, K, 1]
+
+        Returns:
+            w: pixel-region relation [N, K, P], which sums to 1 over K
+        """
+        return pixel_region_relation(self.phi(x), self.psi(f), self.scale)
+
+    def context(self, w: Tensor, f: Tensor, size: torch.Size) -> Tensor:
+        """
+        Object contextual representations, y_i = rho(sum_k w_ik delta(f_k)).
+
+        Args:
+            w: pixel-region relation [N, K, P] that sums to 1 over K
+            f: object region representations [N, C, K, 1]
+            size: (h, w) with h * w = P
+
+        Returns:
+            y: [N, O, h, w]
+        """
+        weight, bias, norm = self.rho.linear_part()
+        values = pixelwise(weight.flatten(1), self.delta(f).flatten(2), bias)  # [N, O, K]
+        y = pixelwise(values, w).unflatten(2, size)
+        return apply_norm(norm, y).relu_()
+
+    def augment(self, x: Tensor, y: Tensor) -> Tensor:
+        """
+        Augmented representations, z_i = g([x_i; y_i]).
+
+        Args:
+            x: pixel representations [N, C, h, w]
+            y: object contextual representations [N, O, h, w]
+
+        Returns:
+            z: [N, O, h, w]
+        """
+        weight, bias, norm = self.g.linear_part()
+        weight_x, weight_y = weight.flatten(1).split([x.shape[1], y.shape[1]], dim=1)
+        z = pixelwise(weight_y, y.flatten(2), add_to=pixelwise(weight_x, x.flatten(2), bias))
+        z = z.unflatten(2, x.shape[2:])
+        return self.dropout(apply_norm(norm, z).relu_())
+
+    def forward(self, x: Tensor, m: Tensor) -> Tensor:
+        """
+        Args:
+            x: pixel representations [N, C, h, w]
+            m: soft object regions (logits of the coarse segmentation) [N, K, h, w]
+
+        Returns:
+            z: augmented representations [N, O, h, w]
+        """
+        f = gather_regions(x, m)
+        w = self.relation(x, f)
+        return self.augment(x, self.context(w, f, x.shape[2:]))
