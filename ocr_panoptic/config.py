@@ -1,0 +1,40 @@
+"""Every config key that this project adds to Detectron2's."""
+
+import torch
+from detectron2.config import CfgNode as CN
+
+
+def add_ocr_config(cfg: CN) -> None:
+    """
+    Add the project's keys to a Detectron2 config, and let MODEL.DEVICE follow what is there.
+
+    ``NUM_CLASSES: 0`` of ROI_HEADS and SEM_SEG_HEAD means "as the training data have it", see
+    :func:`ocr_panoptic.engine.setup`.
+    """
+    # Detectron2's default is "cuda" everywhere.
+    cfg.MODEL.DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
+    cfg.MODEL.OCR = CN()
+    # Channels of the pixel representations (behind the 3x3 convolution) and of the augmented ones.
+    cfg.MODEL.OCR.CHANNELS = 512
+    # Channels of phi, psi and delta.
+    cfg.MODEL.OCR.KEY_CHANNELS = 256
+    # 1x1 conv-norm-ReLU in each of phi and psi: 1 in the paper's text, 2 in the published code.
+    cfg.MODEL.OCR.TRANSFORM_CONVS = 2
+    # Scale the pixel-region relation by 1 / sqrt(KEY_CHANNELS), as the published code does; False
+    # is the paper's equation.
+    cfg.MODEL.OCR.SCALE_RELATION = True
+    # Channel dropout of the augmented representations, in training.
+    cfg.MODEL.OCR.DROPOUT = 0.05
+    # Norm of the OCR head. SyncBN becomes BN where nothing is to be synchronised.
+    cfg.MODEL.OCR.NORM = "SyncBN"
+    # Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined one's.
+    cfg.MODEL.OCR.COARSE_LOSS_WEIGHT = 0.25
+
+    # Allow MODEL.WEIGHTS to be a pickle that runs code when it is read. Only for files that you
+    # trust; plain tensors and arrays, Detectron2's model zoo among them, load without it.
+    cfg.MODEL.TRUST_PICKLE = False
+
+    # Write the panoptic predictions of an evaluation to OUTPUT_DIR/inference/<data set>, in the
+    # format of the panopticapi command.
+    cfg.TEST.SAVE_PREDICTIONS = False

@@ -1,0 +1,137 @@
+"""The semantic head of Panoptic-FPN + OCR.
+
+Shape shorthand: N images, K classes = object regions, H W padded input size, h w feature size at
+``common_stride``.
+"""
+
+import torch.nn.functional as F
+from detectron2.config import CfgNode, configurable
+from detectron2.layers import Conv2d, ShapeSpec
+from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
+from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
+from fvcore.nn import weight_init
+from torch import Tensor
+
+from ocr_panoptic.layers import OCR, ConvNormReLU
+
+from .losses import cross_entropy
+
+
+@SEM_SEG_HEADS_REGISTRY.register()
+class OCRSemSegFPNHead(SemSegFPNHead):
+    """
+    Panoptic-FPN's semantic head, whose prediction serves as soft object regions, followed by an
+    OCR head that predicts the refined segmentation (section "Experiments: Panoptic Segmentation"
+    of :paper:`OCR`).
+
+    The coarse branch is Detectron2's ``SemSegFPNHead`` with its parameter names, so a Panoptic-FPN
+    checkpoint of the model zoo loads into it. The paper and the published code leave open what the
+    OCR head sees; here it is the sum of the FPN branches (the input of the coarse predictor),
+    through the 3x3 convolution that the paper puts in front of OCR.
+
+    Args:
+        input_shape: channels and strides of the FPN features.
+        ocr_channels: channels of pixel representations and of augmented representations.
+        key_channels: channels of phi, psi and delta.
+        transform_convs: conv-norm-ReLU in each of phi and psi.
+        scale_relation: scale the relation by 1 / sqrt(key_channels).
+        dropout: of the augmented representations.
+        ocr_norm: norm of the OCR head. The coarse branch has its own, ``norm``.
+        coarse_loss_weight: weight of the coarse prediction's loss; ``loss_weight`` is the
+            refined one's. The paper uses 0.25 for both.
+        kwargs: arguments of ``SemSegFPNHead``.
+    """
+
+    @configurable
+    def __init__(
+        self,
+        input_shape: dict[str, ShapeSpec],
+        *,
+        ocr_channels: int = 512,
+        key_channels: int = 256,
+        transform_convs: int = 2,
+        scale_relation: bool = True,
+        dropout: float = 0.05,
+        ocr_norm: str = "SyncBN",
+        coarse_loss_weight: float = 0.25,
+        **kwargs,
+    ):
+        super().__init__(input_shape, **kwargs)
+        self.coarse_loss_weight = coarse_loss_weight
+        self.bottleneck = ConvNormReLU(
+            kwargs["conv_dims"], ocr_channels, kernel_size=3, norm=ocr_norm
+        )
+        self.ocr = OCR(
+            ocr_channels,
+            key_channels,
+            ocr_channels,
+            norm=ocr_norm,
+            transform_convs=transform_convs,
+            scale_relation=scale_relation,
+            dropout=dropout,
+        )
+        self.ocr_predictor = Conv2d(ocr_channels, kwargs["num_classes"], kernel_size=1)
+        weight_init.c2_msra_fill(self.ocr_predictor)
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
+        return {
+            **super().from_config(cfg, input_shape),
+            "ocr_channels": cfg.MODEL.OCR.CHANNELS,
+            "key_channels": cfg.MODEL.OCR.KEY_CHANNELS,
+            "transform_convs": cfg.MODEL.OCR.TRANSFORM_CONVS,
+            "scale_relation": cfg.MODEL.OCR.SCALE_RELATION,
+            "dropout": cfg.MODEL.OCR.DROPOUT,
+            "ocr_norm": cfg.MODEL.OCR.NORM,
+            "coarse_loss_weight": cfg.MODEL.OCR.COARSE_LOSS_WEIGHT,
+        }
+
+    def forward(self, features: dict[str, Tensor], targets: Tensor | None = None):
+        """
+        Args:
+            features: FPN features by name, [N, C, H / stride, W / stride]
+            targets: int64 labels [N, H, W], needed in training
+
+        Returns:
+            In training, (None, dict of losses).
+            In inference, (refined logits [N, K, H, W], {}). The coarse logits stay at feature
+            size and are not returned; :meth:`layers` gives both.
+        """
+        coarse, refined = self.layers(features)
+        if self.training:
+            return None, self.losses((coarse, refined), targets)
+        return self._upsample(refined), {}
+
+    def layers(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """
+        Args:
+            features: FPN features by name
+
+        Returns:
+            (coarse logits, refined logits), each [N, K, h, w] at ``common_stride``
+        """
+        x = sum(head(features[f]) for f, head in zip(self.in_features, self.scale_heads))
+        coarse = self.predictor(x)
+        refined = self.ocr_predictor(self.ocr(self.bottleneck(x), coarse))
+        return coarse, refined
+
+    def losses(self, predictions: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:
+        """
+        Args:
+            predictions: (coarse logits, refined logits) as :meth:`layers` returns them
+            targets: int64 labels [N, H, W]
+
+        Returns:
+            ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``, each with its weight applied
+        """
+        coarse, refined = predictions
+        weights = {"loss_sem_seg": self.loss_weight, "loss_sem_seg_coarse": self.coarse_loss_weight}
+        return {
+            name: weight * cross_entropy(self._upsample(logits.float()), targets, self.ignore_value)
+            for (name, weight), logits in zip(weights.items(), (refined, coarse))
+        }
+
+    def _upsample(self, logits: Tensor) -> Tensor:
+        return F.interpolate(
+            logits, scale_factor=self.common_stride, mode="bilinear", align_corners=False
+        )
