@@ -1,0 +1,3 @@
+from .checkpointer import SafeCheckpointer
+
+__all__ = ["SafeCheckpointer"]

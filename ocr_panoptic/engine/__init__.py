@@ -1,0 +1,13 @@
+from .launch import launch
+from .setup import complete_config, load_config, setup
+from .trained_model import build_trained_model
+from .trainer import Trainer
+
+__all__ = [
+    "Trainer",
+    "build_trained_model",
+    "complete_config",
+    "launch",
+    "load_config",
+    "setup",
+]

@@ -1,0 +1,161 @@
+"""From the command line to a checked config."""
+
+import argparse
+import difflib
+import logging
+import os
+
+import torch
+from detectron2.config import CfgNode, get_cfg
+from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.engine import default_setup
+from detectron2.utils import comm
+
+from ocr_panoptic.config import add_ocr_config
+from ocr_panoptic.data import class_counts, register_prepared
+
+
+def load_config(config_file: str, opts: list[str]) -> CfgNode:
+    """
+    Read a config file and the overrides of the command line.
+
+    Args:
+        config_file: YAML file; "" for the defaults.
+        opts: KEY VALUE KEY VALUE ...
+
+    Returns:
+        the config, not frozen, exactly as written (see :func:`complete_config`)
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: for an unknown key, a value of the wrong type, or a missing value.
+    """
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    if config_file and "://" not in config_file and not os.path.isfile(config_file):
+        raise FileNotFoundError(f"--config-file {config_file} does not exist")
+    if len(opts) % 2:
+        raise ValueError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
+    source = config_file
+    try:
+        if config_file:
+            cfg.merge_from_file(config_file, allow_unsafe=False)
+        source = "the command line"
+        cfg.merge_from_list(opts)
+    except KeyError as e:
+        key = str(e.args[0]).split(": ")[-1]
+        close = difflib.get_close_matches(key, _keys(cfg), n=1, cutoff=0.5)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise ValueError(f"Unknown config key {key} in {source}.{hint}") from e
+    except (AssertionError, ValueError) as e:
+        if isinstance(e, AssertionError) and "Non-existent key" in str(e):
+            raise ValueError(f"Unknown config key in {source}: {e}") from e
+        raise ValueError(f"Bad config value in {source}: {e}") from e
+    return cfg
+
+
+def complete_config(cfg: CfgNode) -> None:
+    """
+    Fill in what follows from the data and the machine, and check what can be known before
+    anything is built: data sets, class counts, mask format, device, norms. Changes ``cfg``.
+
+    Raises:
+        ValueError: naming key, found and expected value.
+    """
+    register_prepared()
+    for split in ("TRAIN", "TEST"):
+        names = DatasetCatalog.list()
+        for name in cfg.DATASETS[split]:
+            if name not in names:
+                close = difflib.get_close_matches(name, names, n=5)
+                raise ValueError(
+                    f"DATASETS.{split} names {name}, which is not registered"
+                    + (f" (there are: {', '.join(close)})" if close else "")
+                    + ". Prepare your data with datasets/prepare_panoptic.py, and check that "
+                    f"DETECTRON2_DATASETS={os.environ.get('DETECTRON2_DATASETS', 'datasets')} "
+                    "is the folder that holds them."
+                )
+    if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
+        for name in (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST):
+            _match_classes(cfg, name)
+    _resolve_device(cfg)
+    _resolve_norm(cfg)
+
+
+def setup(args: argparse.Namespace) -> CfgNode:
+    """
+    The config of a run: :func:`load_config`, :func:`complete_config`, and Detectron2's
+    ``default_setup`` (logging, seed, a copy of the config in OUTPUT_DIR).
+
+    Args:
+        args: of Detectron2's ``default_argument_parser``
+    """
+    cfg = load_config(args.config_file, args.opts or [])
+    complete_config(cfg)
+    cfg.freeze()
+    default_setup(cfg, args)
+    logging.getLogger("detectron2").info(
+        "MODEL.DEVICE is %s (torch sees %d GPU(s)); the OCR head's norm is %s",
+        cfg.MODEL.DEVICE,
+        torch.cuda.device_count(),
+        cfg.MODEL.OCR.NORM or "none",
+    )
+    return cfg
+
+
+def _keys(cfg: CfgNode, prefix: str = "") -> list[str]:
+    keys = []
+    for key, value in cfg.items():
+        keys.append(prefix + key)
+        if isinstance(value, CfgNode):
+            keys += _keys(value, f"{prefix}{key}.")
+    return keys
+
+
+def _match_classes(cfg: CfgNode, dataset: str) -> None:
+    """Take the class counts from a panoptic data set, or compare with it where they are set."""
+    metadata = MetadataCatalog.get(dataset)
+    if metadata.get("evaluator_type") != "coco_panoptic_seg" or not metadata.get("sem_seg_root"):
+        raise ValueError(
+            f"{dataset} is not a data set that Panoptic-FPN can be trained on: it needs instances "
+            "and a semantic segmentation with label 0 for things. COCO has it under the name "
+            "coco_2017_train_panoptic_separated; datasets/prepare_panoptic.py makes it from "
+            "your own data."
+        )
+    things, semantic = class_counts(dataset)
+    for node, key, count, what in (
+        (cfg.MODEL.ROI_HEADS, "MODEL.ROI_HEADS.NUM_CLASSES", things, "thing classes"),
+        (cfg.MODEL.SEM_SEG_HEAD, "MODEL.SEM_SEG_HEAD.NUM_CLASSES", semantic, "stuff classes + 1"),
+    ):
+        if node.NUM_CLASSES == 0:
+            node.NUM_CLASSES = count
+        elif count != node.NUM_CLASSES:
+            raise ValueError(
+                f"{key} is {node.NUM_CLASSES}, but {dataset} has {count} ({what}). "
+                f"Set it to {count}, or to 0 to take it from the training data."
+            )
+
+
+def _resolve_device(cfg: CfgNode) -> None:
+    if cfg.MODEL.DEVICE.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(
+            f"MODEL.DEVICE is {cfg.MODEL.DEVICE}, but torch sees no GPU. "
+            "Leave the key out to use what is there, or set it to cpu."
+        )
+    if cfg.SOLVER.AMP.ENABLED and not cfg.MODEL.DEVICE.startswith("cuda"):
+        raise ValueError(
+            "SOLVER.AMP.ENABLED is True, but Detectron2's mixed precision needs a GPU and "
+            f"MODEL.DEVICE is {cfg.MODEL.DEVICE}. Set SOLVER.AMP.ENABLED False."
+        )
+
+
+def _resolve_norm(node: CfgNode, can_sync: bool | None = None) -> None:
+    """Every SyncBN becomes BN unless several GPU processes train: PyTorch's SyncBatchNorm does
+    not train without them. Parameters have the same names in both."""
+    if can_sync is None:
+        can_sync = comm.get_world_size() > 1 and node.MODEL.DEVICE.startswith("cuda")
+    for key, value in node.items():
+        if isinstance(value, CfgNode):
+            _resolve_norm(value, can_sync)
+        elif key == "NORM" and value == "SyncBN" and not can_sync:
+            node[key] = "BN"

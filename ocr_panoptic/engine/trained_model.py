@@ -1,0 +1,35 @@
+"""A model with the weights that the config names, ready for inference."""
+
+from detectron2.config import CfgNode
+from detectron2.modeling import build_model
+from torch import nn
+
+from ocr_panoptic.checkpoint import SafeCheckpointer
+
+
+def build_trained_model(cfg: CfgNode, *, resume: bool = False) -> nn.Module:
+    """
+    Args:
+        cfg: a completed config (see :func:`ocr_panoptic.engine.setup`).
+        resume: take the last checkpoint of OUTPUT_DIR instead of MODEL.WEIGHTS.
+
+    Returns:
+        the model in evaluation mode, on MODEL.DEVICE
+
+    Raises:
+        FileNotFoundError: if the weights do not exist.
+        ValueError: if no weights are named, or they do not fill the model.
+    """
+    model = build_model(cfg)
+    checkpointer = SafeCheckpointer(
+        model, cfg.OUTPUT_DIR, trust_pickle=cfg.MODEL.TRUST_PICKLE, strict=True
+    )
+    weights = checkpointer.get_checkpoint_file() if resume else cfg.MODEL.WEIGHTS
+    if not weights:
+        where = f"OUTPUT_DIR={cfg.OUTPUT_DIR} has no checkpoint" if resume else "it is empty"
+        raise ValueError(
+            f"Inference needs trained weights, but {where}. "
+            "Set MODEL.WEIGHTS to a checkpoint, such as OUTPUT_DIR/model_final.pth."
+        )
+    checkpointer.load(weights, checkpointables=[])
+    return model.eval()

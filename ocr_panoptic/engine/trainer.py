@@ -1,0 +1,135 @@
+"""Detectron2's trainer, plus what it lacks."""
+
+import hashlib
+import logging
+import platform
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import detectron2
+import numpy as np
+import torch
+from detectron2.config import CfgNode
+from detectron2.data import build_detection_test_loader, build_detection_train_loader
+from detectron2.engine import (
+    AMPTrainer,
+    DefaultTrainer,
+    SimpleTrainer,
+    TrainerBase,
+    create_ddp_model,
+)
+from detectron2.evaluation import DatasetEvaluator
+from detectron2.utils import comm
+from torch import nn
+
+import ocr_panoptic
+from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.data import PanopticDatasetMapper
+from ocr_panoptic.evaluation import build_evaluator, write_results
+
+
+class Trainer(DefaultTrainer):
+    """
+    ``DefaultTrainer`` with
+
+    - several CPU processes (Detectron2's asks DistributedDataParallel for GPUs),
+    - checkpoints that are read without running code from them,
+    - ``--resume`` that fails where there is nothing to resume, and says where it starts,
+    - data errors that name the file, the evaluators of this package, and their result files.
+    """
+
+    def __init__(self, cfg: CfgNode):
+        # DefaultTrainer.__init__ with two of its parts exchanged, in its order.
+        TrainerBase.__init__(self)
+        cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
+        model = self.build_model(cfg)
+        optimizer = self.build_optimizer(cfg, model)
+        data_loader = self.build_train_loader(cfg)
+        model = create_ddp_model(
+            model,
+            broadcast_buffers=False,
+            device_ids=[comm.get_local_rank()] if cfg.MODEL.DEVICE.startswith("cuda") else None,
+        )
+        self._trainer = (AMPTrainer if cfg.SOLVER.AMP.ENABLED else SimpleTrainer)(
+            model, data_loader, optimizer
+        )
+        self.scheduler = self.build_lr_scheduler(cfg, optimizer)
+        self.checkpointer = SafeCheckpointer(
+            model,
+            cfg.OUTPUT_DIR,
+            trust_pickle=cfg.MODEL.TRUST_PICKLE,
+            trainer=weakref.proxy(self),
+        )
+        self.start_iter = 0
+        self.max_iter = cfg.SOLVER.MAX_ITER
+        self.cfg = cfg
+        self.register_hooks(self.build_hooks())
+
+    def resume_or_load(self, resume: bool = True) -> None:
+        """
+        Raises:
+            FileNotFoundError: if ``resume`` is asked for and OUTPUT_DIR has no checkpoint.
+        """
+        if resume and not self.checkpointer.has_checkpoint():
+            raise FileNotFoundError(
+                f"--resume found no checkpoint in OUTPUT_DIR={self.cfg.OUTPUT_DIR} (no file "
+                "last_checkpoint). Set OUTPUT_DIR to the run to be resumed, or leave --resume out "
+                "to start a run."
+            )
+        super().resume_or_load(resume)
+        logging.getLogger(__name__).info(
+            "Training starts at iteration %d of %d (%s)",
+            self.start_iter,
+            self.max_iter,
+            self.checkpointer.get_checkpoint_file() if resume else self.cfg.MODEL.WEIGHTS or "new",
+        )
+
+    @classmethod
+    def build_train_loader(cls, cfg: CfgNode) -> Iterable[list[dict]]:
+        return build_detection_train_loader(cfg, mapper=PanopticDatasetMapper(cfg, True))
+
+    @classmethod
+    def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:
+        return build_detection_test_loader(
+            cfg, dataset_name, mapper=PanopticDatasetMapper(cfg, False)
+        )
+
+    @classmethod
+    def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
+        return build_evaluator(cfg, dataset_name, _inference_dir(cfg, dataset_name))
+
+    @classmethod
+    def test(cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None) -> dict:
+        """Detectron2's ``test``; also writes the result files of every data set."""
+        results = super().test(cfg, model, evaluators)
+        if comm.is_main_process():
+            names = cfg.DATASETS.TEST
+            for name in names:
+                write_results(
+                    results if len(names) == 1 else results[name],
+                    _inference_dir(cfg, name),
+                    run_info(cfg),
+                )
+        return results
+
+
+def run_info(cfg: CfgNode) -> dict[str, Any]:
+    """What a reader of a result needs to repeat it."""
+    return {
+        "seed": cfg.SEED,
+        "config_sha256": hashlib.sha256(cfg.dump().encode()).hexdigest(),
+        "weights": cfg.MODEL.WEIGHTS,
+        "output_dir": cfg.OUTPUT_DIR,
+        "device": torch.cuda.get_device_name() if cfg.MODEL.DEVICE.startswith("cuda") else "cpu",
+        "processes": comm.get_world_size(),
+        "ocr_panoptic": ocr_panoptic.__version__,
+        "detectron2": detectron2.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _inference_dir(cfg: CfgNode, dataset_name: str) -> str:
+    return f"{cfg.OUTPUT_DIR}/inference/{dataset_name}"

@@ -1,0 +1,32 @@
+#!/usr/bin/env python
+"""
+Train or evaluate a model of this project, with Detectron2's usual flags:
+
+    python train_net.py --config-file CONFIG [--num-gpus N] [--resume] [KEY VALUE ...]
+    python train_net.py --config-file CONFIG --eval-only MODEL.WEIGHTS FILE
+    torchrun --nproc-per-node N train_net.py --config-file CONFIG
+"""
+
+import argparse
+
+from detectron2.engine import default_argument_parser
+from detectron2.evaluation import verify_results
+from detectron2.utils import comm
+
+from ocr_panoptic.engine import Trainer, build_trained_model, launch, setup
+
+
+def main(args: argparse.Namespace) -> dict | None:
+    cfg = setup(args)
+    if args.eval_only:
+        results = Trainer.test(cfg, build_trained_model(cfg, resume=args.resume))
+        if comm.is_main_process():
+            verify_results(cfg, results)
+        return results
+    trainer = Trainer(cfg)
+    trainer.resume_or_load(resume=args.resume)
+    return trainer.train()
+
+
+if __name__ == "__main__":
+    launch(main, default_argument_parser().parse_args())
