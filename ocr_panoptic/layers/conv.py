@@ -78,7 +78,10 @@ def pixelwise(
         [N, O, P]
     """
     weight = weight.expand(x.shape[0], -1, -1)
-    y = torch.bmm(weight, x) if add_to is None else add_to.baddbmm_(weight, x)
+    if add_to is None:
+        y = torch.bmm(weight, x)
+    else:  # autocast leaves operations in place alone
+        y = add_to.baddbmm_(weight.to(add_to.dtype), x.to(add_to.dtype))
     return y if bias is None else y.add_(bias[:, None])
 
 

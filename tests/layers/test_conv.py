@@ -1,0 +1,110 @@
+"""Folding of norms into convolutions."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from detectron2.layers import Conv2d, get_norm
+from torch import nn
+
+from ocr_panoptic.layers import ConvNormReLU
+from ocr_panoptic.layers.conv import affine_of_norm, apply_norm, pixelwise
+
+NORMS = ["", "BN", "SyncBN", "FrozenBN", "GN", "LN", "naiveSyncBN"]
+
+
+def randomise(module: nn.Module) -> None:
+    """Statistics and affine parameters as after training, not 0 and 1."""
+    for m in module.modules():
+        for name, low, high in (
+            ("weight", 0.5, 1.5),
+            ("bias", -0.5, 0.5),
+            ("running_mean", -0.5, 0.5),
+            ("running_var", 0.2, 2.0),
+        ):
+            tensor = getattr(m, name, None)
+            if tensor is not None and tensor.dim() == 1:
+                nn.init.uniform_(tensor, low, high)
+
+
+def plain_conv(conv: ConvNormReLU) -> Conv2d:
+    """Detectron2's own layer with the same parameters."""
+    plain = Conv2d(
+        conv.in_channels,
+        conv.out_channels,
+        conv.kernel_size,
+        padding=conv.padding,
+        bias=conv.bias is not None,
+        norm=conv.norm,
+        activation=F.relu,
+    ).double()
+    plain.load_state_dict(conv.state_dict())
+    return plain
+
+
+@pytest.mark.parametrize("norm", NORMS)
+@pytest.mark.parametrize("kernel_size", [1, 3])
+def test_evaluation_equals_detectron2_conv(norm, kernel_size):
+    torch.manual_seed(0)
+    conv = ConvNormReLU(8, 64, norm=norm, kernel_size=kernel_size).double()
+    randomise(conv)
+    plain = plain_conv(conv)
+    x = torch.randn(2, 8, 5, 7, dtype=torch.float64)
+    torch.testing.assert_close(conv.eval()(x), plain.eval()(x), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", ["", "BN", "FrozenBN", "GN", "LN"])
+def test_training_equals_detectron2_conv_with_gradients_and_statistics(norm):
+    torch.manual_seed(0)
+    conv = ConvNormReLU(8, 64, norm=norm).double()
+    randomise(conv)
+    plain = Conv2d(8, 64, 1, bias=not norm, norm=get_norm(norm, 64), activation=F.relu).double()
+    plain.load_state_dict(conv.state_dict())
+    results = []
+    for layer in (conv, plain):
+        x = torch.linspace(-1, 1, 2 * 8 * 15, dtype=torch.float64).view(2, 8, 3, 5).sin()
+        x.requires_grad_()
+        y = layer.train()(x)
+        y.square().sum().backward()
+        gradients = {k: p.grad for k, p in layer.named_parameters()}
+        results.append((y, x.grad, gradients, dict(layer.named_buffers())))
+    for ours, theirs in zip(*results):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "norm, foldable", zip(NORMS, [False, True, True, True, False, False, True])
+)
+def test_only_affine_norms_fold(norm, foldable):
+    module = get_norm(norm, 64)
+    if module is not None:
+        module.eval()
+    assert (affine_of_norm(module) is not None) == foldable
+
+
+def test_batch_statistics_do_not_fold():
+    assert affine_of_norm(nn.BatchNorm2d(4).train()) is None
+    assert affine_of_norm(nn.BatchNorm2d(4, track_running_stats=False).eval()) is None
+
+
+def test_one_value_per_channel_uses_running_statistics():
+    norm = nn.BatchNorm2d(3).double()
+    randomise(norm)
+    x = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64).view(1, 3, 1, 1)
+    expected = norm.eval()(x)
+    before = norm.running_mean.clone()
+    actual = apply_norm(norm.train(), x)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
+    assert torch.equal(norm.running_mean, before)
+    with pytest.raises(ValueError, match="more than 1 value"):
+        norm(x)  # what PyTorch itself does
+
+
+def test_pixelwise_is_a_convolution():
+    torch.manual_seed(0)
+    weight, bias = torch.randn(6, 4).double(), torch.randn(6).double()
+    x, add_to = torch.randn(2, 4, 15).double(), torch.randn(2, 6, 15).double()
+    expected = F.conv1d(x, weight[:, :, None], bias)
+    torch.testing.assert_close(pixelwise(weight, x, bias), expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        pixelwise(weight, x, bias, add_to=add_to.clone()), expected + add_to, rtol=0, atol=1e-12
+    )
