@@ -1,0 +1,47 @@
+#!/usr/bin/env python
+"""Prepare a data set in COCO panoptic format for Panoptic-FPN, after checking it.
+
+It is then known as NAME_train and NAME_val. See datasets/README.md for the format.
+"""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from ocr_panoptic.data import RawSplit, datasets_root, prepare_panoptic
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", required=True, help="name of the data set")
+    for split, required in (("train", True), ("val", False)):
+        parser.add_argument(
+            f"--{split}",
+            nargs=3,
+            type=Path,
+            required=required,
+            metavar=("IMAGES", "JSON", "PNGS"),
+            help="folder of images, panoptic JSON, folder of panoptic PNGs",
+        )
+    parser.add_argument(
+        "--output", type=Path, help="folder to write, by default $DETECTRON2_DATASETS/NAME"
+    )
+    parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
+    args = parser.parse_args()
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
+
+    raw = {split: getattr(args, split) for split in ("train", "val")}
+    splits = {split: RawSplit(*paths) for split, paths in raw.items() if paths}
+    output = args.output or datasets_root() / args.name
+    try:
+        manifest = prepare_panoptic(args.name, splits, output, args.workers)
+    except (FileNotFoundError, ValueError) as error:
+        print(f"{error}\nNothing was written.", file=sys.stderr)
+        return 1
+    print(f"Wrote {manifest}. Data sets: {', '.join(f'{args.name}_{split}' for split in splits)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
