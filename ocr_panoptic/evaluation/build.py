@@ -1,0 +1,58 @@
+"""The evaluator that the metadata of a data set asks for."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from detectron2.config import CfgNode
+from detectron2.data import MetadataCatalog
+from detectron2.evaluation import COCOEvaluator, DatasetEvaluator, DatasetEvaluators
+
+from .panoptic_evaluator import PanopticEvaluator
+from .sem_seg_evaluator import SemSegEvaluator
+
+logger = logging.getLogger(__name__)
+
+
+def build_evaluator(
+    cfg: CfgNode, dataset_name: str, output_dir: str | os.PathLike
+) -> DatasetEvaluator:
+    """Evaluator for `evaluator_type` of the data set's metadata.
+
+    "coco_panoptic_seg": panoptic quality, semantic segmentation and AP of boxes and masks;
+    "sem_seg": semantic segmentation; "coco": AP.
+
+    Args:
+        cfg: read are MODEL.MASK_ON (is there a mask AP?) and TEST.SAVE_PREDICTIONS (are panoptic
+            and instance predictions written to `output_dir`? Nothing is written otherwise).
+        dataset_name: a registered data set.
+        output_dir: folder of the predictions.
+
+    Raises:
+        ValueError: another `evaluator_type`.
+    """
+    evaluator_type = MetadataCatalog.get(dataset_name).get("evaluator_type")
+    dump_dir = os.fspath(output_dir) if cfg.TEST.SAVE_PREDICTIONS else None
+    if evaluator_type == "coco_panoptic_seg":
+        evaluators = [PanopticEvaluator(dataset_name, dump_dir), SemSegEvaluator(dataset_name)]
+        if MetadataCatalog.get(dataset_name).thing_classes:
+            evaluators.append(_instance_evaluator(cfg, dataset_name, dump_dir))
+        else:
+            logger.info("%s has no thing classes, so there is no AP.", dataset_name)
+        return DatasetEvaluators(evaluators)
+    if evaluator_type == "sem_seg":
+        return SemSegEvaluator(dataset_name)
+    if evaluator_type == "coco":
+        return _instance_evaluator(cfg, dataset_name, dump_dir)
+    raise ValueError(
+        f"Data set {dataset_name!r} has evaluator_type {evaluator_type!r}; expected "
+        "'coco_panoptic_seg', 'sem_seg' or 'coco'. Set it in the data set's metadata."
+    )
+
+
+def _instance_evaluator(cfg: CfgNode, dataset_name: str, dump_dir: str | None) -> COCOEvaluator:
+    # Tasks are named because Detectron2 would infer them from the predictions, and would leave
+    # out the masks where nothing is predicted. It uses its fast code where `_C` is compiled.
+    tasks = ("bbox", "segm") if cfg.MODEL.MASK_ON else ("bbox",)
+    return COCOEvaluator(dataset_name, tasks=tasks, output_dir=dump_dir)

@@ -1,0 +1,104 @@
+"""The confusion matrix of semantic segmentation and the metrics that follow from it.
+
+Shape letters: H, W size of the image; K classes. Rows of a confusion matrix are true classes,
+columns predicted ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+
+def confusion_matrix(
+    truth: np.ndarray, prediction: np.ndarray, num_classes: int, ignore_label: int
+) -> np.ndarray:
+    """Count the pixels of every pair of true and predicted class.
+
+    Args:
+        truth: unsigned integers [H, W], labels 0..K-1 or `ignore_label`.
+        prediction: integers [H, W], labels 0..K-1.
+        num_classes: K.
+        ignore_label: label of the pixels to leave out, not negative.
+
+    Returns:
+        int64 [K, K], rows = truth, columns = prediction.
+
+    Raises:
+        ValueError: the sizes differ, or there are other labels (which, and on how many pixels).
+    """
+    if truth.shape != prediction.shape:
+        raise ValueError(
+            f"the prediction has size {list(prediction.shape)} [H, W] and the truth "
+            f"{list(truth.shape)}; predict at the size of the image"
+        )
+    # Every label that the truth holds has a column, so that one histogram counts and checks.
+    width = max(int(truth.max(initial=0)), ignore_label, num_classes - 1) + 1
+    pair = np.multiply(prediction, width, dtype=np.int64)
+    pair += truth
+    joint = np.bincount(pair.reshape(-1), minlength=num_classes * width)
+    if joint.size > num_classes * width:
+        raise ValueError(
+            f"the prediction holds label {int(prediction.max())}, expected 0..{num_classes - 1}"
+        )
+    joint = joint.reshape(num_classes, width)
+    joint[:, ignore_label] = 0
+    foreign = joint.sum(axis=0)[num_classes:]
+    if foreign.any():
+        found = ", ".join(
+            f"{num_classes + i} ({foreign[i]} pixels)" for i in np.flatnonzero(foreign)
+        )
+        raise ValueError(
+            f"the truth holds labels other than 0..{num_classes - 1} and {ignore_label} "
+            f"(ignored): {found}; relabel the file, with {ignore_label} where no class applies"
+        )
+    return np.ascontiguousarray(joint[:, :num_classes].T)
+
+
+def semantic_metrics(confusion: np.ndarray, class_names: Sequence[str]) -> dict[str, float]:
+    """Metrics of a confusion matrix in percent, equal to those of Detectron2's SemSegEvaluator.
+
+    With n_ij pixels of class i predicted as j, t_i = sum_j n_ij, p_j = sum_i n_ij
+    (Long et al., "Fully Convolutional Networks", CVPR 2015, section 5):
+
+    - "IoU-<class>": n_ii / (t_i + p_i - n_ii); NaN for a class that the truth does not hold.
+    - "ACC-<class>": n_ii / t_i; NaN likewise.
+    - "mIoU", "mACC": their means over the classes that the truth holds.
+    - "mIoU_truth_or_predicted": the mean of IoU over the classes that the truth or the
+      prediction holds, so that a class predicted where the whole truth lacks it counts as 0.
+      Other toolboxes report this one. It equals "mIoU" where the truth holds every class.
+    - "fwIoU": sum_i t_i IoU_i / sum_i t_i.   "pACC": sum_i n_ii / sum_i t_i.
+
+    All are NaN for an empty matrix.
+
+    Args:
+        confusion: int64 [K, K], rows = truth.
+        class_names: K names.
+    """
+    tp = confusion.diagonal().astype(np.float64)
+    truth = confusion.sum(axis=1).astype(np.float64)
+    union = truth + confusion.sum(axis=0) - tp
+    total = truth.sum()
+    if total == 0:
+        iou = acc = np.full(len(tp), np.nan)
+        means = dict.fromkeys(("mIoU", "mIoU_truth_or_predicted", "fwIoU", "mACC", "pACC"), np.nan)
+    else:
+        occurs = truth > 0
+        iou = np.divide(tp, union, out=np.full(len(tp), np.nan), where=occurs)
+        acc = np.divide(tp, truth, out=np.full(len(tp), np.nan), where=occurs)
+        means = {
+            "mIoU": np.sum(iou[occurs]) / np.sum(occurs),
+            "mIoU_truth_or_predicted": np.sum(iou[occurs]) / np.sum(union > 0),
+            "fwIoU": np.sum(iou[occurs] * (truth / total)[occurs]),
+            "mACC": np.sum(acc[occurs]) / np.sum(occurs),
+            "pACC": np.sum(tp) / total,
+        }
+    metrics = {name: float(100 * value) for name, value in means.items()}
+    metrics.update(
+        {f"IoU-{name}": float(100 * v) for name, v in zip(class_names, iou, strict=True)}
+    )
+    metrics.update(
+        {f"ACC-{name}": float(100 * v) for name, v in zip(class_names, acc, strict=True)}
+    )
+    return metrics

@@ -1,0 +1,199 @@
+"""Streaming evaluation of panoptic segmentation: counters per category, no predictions kept."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections import OrderedDict
+
+import numpy as np
+from detectron2.data import MetadataCatalog
+from detectron2.evaluation import DatasetEvaluator
+from detectron2.utils import comm
+from detectron2.utils.file_io import PathManager
+from tabulate import tabulate
+
+from ocr_panoptic.panoptic_png import read_panoptic_png
+
+from .panoptic_dump import PanopticDump
+from .panoptic_quality import PanopticQuality
+
+logger = logging.getLogger(__name__)
+
+
+class PanopticEvaluator(DatasetEvaluator):
+    """PQ, SQ, RQ of all categories, things and stuff, and of every class, in percent.
+
+    Equal to Detectron2's COCOPanopticEvaluator (which calls panopticapi), but for the areas of
+    true segments, which are counted in the PNG; see :mod:`.panoptic_quality`. The truth comes
+    from `panoptic_json` and `panoptic_root` of the metadata, a PNG being read when its image is
+    processed. Only the images that are processed count.
+
+    Args:
+        dataset_name: a registered panoptic data set.
+        save_predictions: folder for the predictions, written in COCO's format as
+            `panoptic_predictions/` and `panoptic_predictions.json` (see :class:`PanopticDump`);
+            nothing is written by default.
+    """
+
+    def __init__(self, dataset_name: str, save_predictions: str | os.PathLike | None = None):
+        metadata = MetadataCatalog.get(dataset_name)
+        self._dataset_name = dataset_name
+        self._dataset_id = {
+            True: {v: k for k, v in metadata.thing_dataset_id_to_contiguous_id.items()},
+            False: {v: k for k, v in metadata.stuff_dataset_id_to_contiguous_id.items()},
+        }
+        self._truth_root = PathManager.get_local_path(metadata.panoptic_root)
+        json_file = PathManager.get_local_path(metadata.panoptic_json)
+        self._categories, self._truth = _read_truth(json_file)
+        self._class_names = _class_names(self._categories, metadata)
+        self._dump = PanopticDump(save_predictions) if save_predictions is not None else None
+        self.reset()
+
+    def reset(self) -> None:
+        self.quality = PanopticQuality(self._categories)
+        self._num_images = 0
+        if self._dump is not None:
+            self._dump.reset()
+
+    def process(self, inputs: list[dict], outputs: list[dict]) -> None:
+        """Count the segments of a batch.
+
+        Args:
+            inputs: mappings with "file_name" and "image_id".
+            outputs: mappings with "panoptic_seg": (segment ids [H, W], segments_info), the
+                latter with "id", contiguous "category_id" and "isthing" per segment. Without
+                "isthing", "category_id" is taken as the data set's own.
+
+        Raises:
+            FileNotFoundError, ValueError: the truth is missing or unreadable, or truth and
+                prediction are at odds; image and ids are named.
+        """
+        for input_, output in zip(inputs, outputs, strict=True):
+            image_id = input_["image_id"]
+            if image_id not in self._truth:
+                raise ValueError(
+                    f"{input_['file_name']}: image_id {image_id!r} is not in the panoptic JSON of "
+                    f"{self._dataset_name!r}; evaluate the data set that the loader reads."
+                )
+            truth_file, true_segments = self._truth[image_id]
+            ids, segments_info = output["panoptic_seg"]
+            ids = ids.cpu().numpy()
+            true_ids = read_panoptic_png(os.path.join(self._truth_root, truth_file))
+            try:
+                segments = [self._with_dataset_category(segment) for segment in segments_info]
+                self.quality.add_image(true_ids, true_segments, ids, segments)
+            except ValueError as error:
+                raise ValueError(
+                    f"{input_['file_name']} (image_id {image_id}, truth {truth_file}): {error}."
+                ) from error
+            self._num_images += 1
+            if self._dump is not None:
+                self._dump.add_image(image_id, truth_file, ids, segments)
+
+    def evaluate(self) -> OrderedDict | None:
+        """{"panoptic_seg": metrics} in the main process, None in the others.
+
+        Metrics: "PQ", "SQ", "RQ" in percent, with "_th" for things and "_st" for stuff; per
+        class "PQ-<class>", "SQ-<class>", "RQ-<class>" in percent, the numbers of segments
+        "TP-<class>", "FP-<class>", "FN-<class>", and "isthing-<class>" (0 or 1). Values that
+        do not exist, for lack of segments, are NaN.
+        """
+        if self._dump is not None:
+            self._dump.merge()
+        gathered = comm.gather((self.quality.iou, self.quality.counts, self._num_images))
+        if not comm.is_main_process():
+            return None
+        total = PanopticQuality(self._categories)
+        for iou, counts, _ in gathered:
+            total.add_counters(iou, counts)
+        num_images = sum(num for _, _, num in gathered)
+        if num_images < len(self._truth):
+            logger.warning(
+                "Panoptic quality of %d of the %d images in the panoptic JSON of %s: the others "
+                "were not evaluated.",
+                num_images,
+                len(self._truth),
+                self._dataset_name,
+            )
+        averages = {name: 100 * value for name, value in total.averages().items()}
+        logger.info("Panoptic quality on %s:\n%s", self._dataset_name, _table(averages, total))
+        return OrderedDict(panoptic_seg={**averages, **self._per_class(total)})
+
+    def _per_class(self, quality: PanopticQuality) -> dict[str, float]:
+        columns = {metric: 100 * values for metric, values in quality.per_class().items()}
+        columns.update(zip(("TP", "FP", "FN"), quality.counts.T, strict=True))
+        columns["isthing"] = quality.isthing.astype(int)
+        return {
+            f"{metric}-{name}": value
+            for metric, values in columns.items()
+            for name, value in zip(self._class_names, values.tolist(), strict=True)
+        }
+
+    def _with_dataset_category(self, segment: dict) -> dict:
+        """A segment whose contiguous category id is mapped back to the data set's."""
+        category_id = segment["category_id"]
+        if segment.get("isthing") is not None:
+            isthing = bool(segment["isthing"])
+            known = self._dataset_id[isthing]
+            if category_id not in known:
+                raise ValueError(
+                    f"predicted segment {segment['id']} has category_id {category_id}, expected "
+                    f"one of the {len(known)} contiguous ids of {'things' if isthing else 'stuff'}"
+                )
+            category_id = known[category_id]
+        return {"id": int(segment["id"]), "category_id": int(category_id)}
+
+
+def _read_truth(json_file: str) -> tuple[list[dict], dict]:
+    """Categories, and per image id the name of its PNG and its segments."""
+    with open(json_file) as file:
+        truth = json.load(file)
+    if not all("segments_info" in annotation for annotation in truth["annotations"]):
+        raise ValueError(
+            f"{json_file}: expected a panoptic JSON, found annotations without segments_info. "
+            "Is it an instance JSON?"
+        )
+    images = {
+        annotation["image_id"]: (
+            annotation["file_name"],
+            [
+                {key: segment.get(key, 0) for key in ("id", "category_id", "iscrowd")}
+                for segment in annotation["segments_info"]
+            ],
+        )
+        for annotation in truth["annotations"]
+    }
+    return truth["categories"], images
+
+
+def _class_names(categories: list[dict], metadata) -> list[str]:
+    """The metadata's names, as in the other metrics per class; where a thing and a stuff class
+    share one, their kind is appended."""
+    kinds = ["thing" if category["isthing"] == 1 else "stuff" for category in categories]
+    names = []
+    for category, kind in zip(categories, kinds, strict=True):
+        contiguous_id = metadata.get(f"{kind}_dataset_id_to_contiguous_id").get(category["id"])
+        if contiguous_id is None:
+            names.append(category["name"])
+        else:
+            names.append(metadata.get(f"{kind}_classes")[contiguous_id])
+    return [
+        name if names.count(name) == 1 else f"{name} ({kind})"
+        for name, kind in zip(names, kinds, strict=True)
+    ]
+
+
+def _table(averages: dict[str, float], quality: PanopticQuality) -> str:
+    occurs = quality.counts.any(axis=1)
+    groups = (
+        ("all", "", occurs),
+        ("things", "_th", occurs & quality.isthing),
+        ("stuff", "_st", occurs & ~quality.isthing),
+    )
+    rows = [
+        [label, *(averages[metric + suffix] for metric in ("PQ", "SQ", "RQ")), int(np.sum(group))]
+        for label, suffix, group in groups
+    ]
+    return tabulate(rows, headers=["", "PQ", "SQ", "RQ", "categories"], floatfmt=".3f")

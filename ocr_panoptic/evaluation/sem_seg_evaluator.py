@@ -1,0 +1,123 @@
+"""Streaming evaluation of semantic segmentation: one confusion matrix, no predictions kept."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import OrderedDict
+
+import numpy as np
+from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.evaluation import DatasetEvaluator
+from detectron2.utils import comm
+from detectron2.utils.file_io import PathManager
+from PIL import Image
+
+from .confusion import confusion_matrix, semantic_metrics
+
+logger = logging.getLogger(__name__)
+
+
+class SemSegEvaluator(DatasetEvaluator):
+    """mIoU, fwIoU, mACC, pACC, and IoU and ACC per class; see :func:`semantic_metrics`.
+
+    The labels of an image are those of `sem_seg_file_name` in its record; classes and ignored
+    label are `stuff_classes` and `ignore_label` of the metadata, as in Detectron2.
+
+    Args:
+        dataset_name: a registered data set.
+
+    Attributes:
+        confusion: int64 [K, K], rows = truth: pixels counted by this process.
+        total_confusion: the same over all processes; set by :meth:`evaluate` in the main one.
+    """
+
+    def __init__(self, dataset_name: str):
+        metadata = MetadataCatalog.get(dataset_name)
+        self._dataset_name = dataset_name
+        self._class_names = list(metadata.stuff_classes)
+        self._ignore_label = metadata.ignore_label
+        self._truth_files = {
+            record["file_name"]: record["sem_seg_file_name"]
+            for record in DatasetCatalog.get(dataset_name)
+        }
+        self.reset()
+
+    def reset(self) -> None:
+        num_classes = len(self._class_names)
+        self.confusion = np.zeros((num_classes, num_classes), dtype=np.int64)
+        self.total_confusion: np.ndarray | None = None
+
+    def process(self, inputs: list[dict], outputs: list[dict]) -> None:
+        """Count the pixels of a batch.
+
+        Args:
+            inputs: mappings with "file_name".
+            outputs: mappings with "sem_seg", scores [K, H, W].
+
+        Raises:
+            FileNotFoundError, ValueError: the truth is missing or unreadable, holds other labels
+                or has another size than the scores; the file is named.
+        """
+        num_classes = len(self._class_names)
+        for input_, output in zip(inputs, outputs, strict=True):
+            scores = output["sem_seg"]
+            if scores.shape[0] != num_classes:
+                raise ValueError(
+                    f"{input_['file_name']}: the model predicts {scores.shape[0]} semantic classes "
+                    f"and {self._dataset_name!r} has {num_classes}; set "
+                    f"MODEL.SEM_SEG_HEAD.NUM_CLASSES to {num_classes}."
+                )
+            truth_file = self._truth_files.get(input_["file_name"])
+            if truth_file is None:
+                raise ValueError(
+                    f"{input_['file_name']}: no such image in {self._dataset_name!r}; "
+                    "evaluate the data set that the loader reads."
+                )
+            prediction = scores.max(dim=0).indices.cpu().numpy()
+            truth = read_label_png(truth_file)
+            try:
+                self.confusion += confusion_matrix(
+                    truth, prediction, num_classes, self._ignore_label
+                )
+            except ValueError as error:
+                raise ValueError(f"{truth_file}: {error}.") from error
+
+    def evaluate(self) -> OrderedDict | None:
+        """{"sem_seg": metrics in percent} in the main process, None in the others."""
+        gathered = comm.gather(self.confusion)
+        if not comm.is_main_process():
+            return None
+        self.total_confusion = np.sum(gathered, axis=0)
+        metrics = semantic_metrics(self.total_confusion, self._class_names)
+        logger.info(
+            "Semantic segmentation on %s: %s",
+            self._dataset_name,
+            ", ".join(f"{name} {value:.3f}" for name, value in metrics.items() if "-" not in name),
+        )
+        return OrderedDict(sem_seg=metrics)
+
+
+def read_label_png(path: str | os.PathLike) -> np.ndarray:
+    """Labels [H, W] (unsigned) of a single-channel PNG.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is broken, or has several channels.
+    """
+    try:
+        with PathManager.open(os.fspath(path), "rb") as file, Image.open(file) as image:
+            labels = np.asarray(image)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: label PNG not found.") from None
+    except (OSError, SyntaxError) as error:  # Pillow raises SyntaxError for broken PNG chunks
+        raise ValueError(
+            f"{path}: cannot be read as an image ({error}). "
+            "The file is broken or truncated; copy or download it again."
+        ) from error
+    if labels.ndim != 2:
+        raise ValueError(
+            f"{path}: expected one channel of labels [H, W], found {list(labels.shape)}. "
+            "Is it a panoptic or a colour PNG?"
+        )
+    return labels

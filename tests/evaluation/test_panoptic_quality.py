@@ -1,0 +1,227 @@
+"""Panoptic quality against panopticapi and against numbers worked out by hand."""
+
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from panoptic_samples import (
+    Sample,
+    faulty_copy,
+    make_categories,
+    random_samples,
+    write_predictions,
+    write_truth,
+)
+from panopticapi.evaluation import pq_compute
+
+from ocr_panoptic.evaluation import PanopticQuality, match_segments
+from ocr_panoptic.panoptic_png import read_panoptic_png
+
+REPOSITORY = Path(__file__).parents[2]
+COCO_SAMPLE = (
+    Path(os.environ.get("OCR_PANOPTIC_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
+    / "coco_panoptic_sample"
+)
+
+
+@pytest.fixture(autouse=True)
+def one_core(monkeypatch):
+    """panopticapi adds up the images in order only in one process."""
+    monkeypatch.setattr(multiprocessing, "cpu_count", lambda: 1)
+
+
+def panopticapi_result(folder, categories, samples) -> dict:
+    true_json, true_folder = write_truth(folder / "truth", categories, samples)
+    predicted_json, predicted_folder = write_predictions(folder / "pred", categories, samples)
+    return pq_compute(true_json, predicted_json, true_folder, predicted_folder)
+
+
+def our_quality(categories, samples) -> PanopticQuality:
+    quality = PanopticQuality(categories)
+    for s in samples:
+        quality.add_image(s.ids, s.segments, s.predicted_ids, s.predicted_segments)
+    return quality
+
+
+def assert_same(quality: PanopticQuality, expected: dict) -> None:
+    """Equality to the last digit."""
+    averages = quality.averages()
+    for suffix, group in {"": "All", "_th": "Things", "_st": "Stuff"}.items():
+        for metric in ("PQ", "SQ", "RQ"):
+            assert averages[metric + suffix] == expected[group][metric.lower()]
+    occurs = quality.counts.any(axis=1)
+    assert occurs.sum() == expected["All"]["n"]
+    for metric, values in quality.per_class().items():
+        theirs = np.array([result[metric.lower()] for result in expected["per_class"].values()])
+        assert np.array_equal(values[occurs], theirs[occurs])
+        assert np.isnan(values[~occurs]).all() and (theirs[~occurs] == 0).all()
+
+
+def test_hand_worked():
+    categories = [{"id": 1, "isthing": 1}, {"id": 2, "isthing": 0}]
+    true_ids = np.tile([1, 1, 2, 2, 0, 3], (4, 1))
+    true_segments = [
+        {"id": 1, "category_id": 1, "iscrowd": 0},
+        {"id": 2, "category_id": 2, "iscrowd": 0},
+        {"id": 3, "category_id": 1, "iscrowd": 0},  # missed
+    ]
+    predicted_ids = np.tile([7, 7, 8, 8, 8, 9], (4, 1))
+    predicted_ids[2:, 1] = 0  # 7 covers 6 of 8 pixels; 8 exceeds its segment only into void
+    predicted_segments = [
+        {"id": 7, "category_id": 1},
+        {"id": 8, "category_id": 2},
+        {"id": 9, "category_id": 2},  # right pixels, wrong category
+    ]
+    matches = match_segments(true_ids, true_segments, predicted_ids, predicted_segments)
+    assert matches.true_positives == [(1, 0.75), (2, 1.0)]
+    assert matches.false_positives == [2]
+    assert matches.false_negatives == [1]
+
+    quality = PanopticQuality(categories)
+    quality.add_image(true_ids, true_segments, predicted_ids, predicted_segments)
+    assert quality.counts.tolist() == [[1, 0, 1], [1, 1, 0]]
+    expected = {"PQ": 7 / 12, "SQ": 7 / 8, "RQ": 2 / 3}
+    expected |= {"PQ_th": 1 / 2, "SQ_th": 3 / 4, "RQ_th": 2 / 3}
+    expected |= {"PQ_st": 2 / 3, "SQ_st": 1.0, "RQ_st": 2 / 3}
+    assert quality.averages() == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("num_things, num_stuff", [(3, 2), (20, 30)])
+def test_equals_panopticapi(tmp_path, seed, num_things, num_stuff):
+    rng = np.random.default_rng(seed)
+    categories = make_categories(num_things, num_stuff)
+    samples = random_samples(rng, 40, categories)
+    quality = our_quality(categories, samples)
+    # The samples must exercise what they are for.
+    assert (quality.counts.sum(axis=0) > 20).all()
+    assert any(segment["iscrowd"] for sample in samples for segment in sample.segments)
+    assert_same(quality, panopticapi_result(tmp_path, categories, samples))
+
+
+def test_true_ids_that_the_json_lacks_are_not_void(tmp_path):
+    """As in panopticapi: such pixels are nobody's, and a prediction on them is wrong."""
+    categories = make_categories(1, 1)
+    thing, stuff = (category["id"] for category in categories)
+    ids = np.repeat([[1, 1, 5, 5, 5]], 4, axis=0).astype(np.int32)
+    sample = Sample(
+        image_id=1,
+        ids=ids,
+        segments=[{"id": 1, "category_id": stuff, "iscrowd": 0, "area": 8}],
+        predicted_ids=ids,
+        predicted_segments=[{"id": 1, "category_id": stuff}, {"id": 5, "category_id": thing}],
+    )
+    quality = our_quality(categories, [sample])
+    assert quality.counts.tolist() == [[0, 1, 0], [1, 0, 0]]
+    assert_same(quality, panopticapi_result(tmp_path, categories, [sample]))
+
+
+@pytest.mark.parametrize("last, false_positives", [(1, 1), (2, 0)])
+def test_the_last_crowd_of_a_category_counts(tmp_path, last, false_positives):
+    """A prediction on crowd 2 is forgiven only where crowd 2 is the last in the JSON."""
+    categories = make_categories(1, 1)
+    thing, stuff = (category["id"] for category in categories)
+    ids = np.repeat([[1, 1, 2, 2, 3]], 4, axis=0).astype(np.int32)
+    crowds = [
+        {"id": id_, "category_id": thing, "iscrowd": 1, "area": 8} for id_ in (3 - last, last)
+    ]
+    sample = Sample(
+        image_id=1,
+        ids=ids,
+        segments=[{"id": 3, "category_id": stuff, "iscrowd": 0, "area": 4}, *crowds],
+        predicted_ids=np.where(ids == 1, 0, ids),
+        predicted_segments=[{"id": 2, "category_id": thing}, {"id": 3, "category_id": stuff}],
+    )
+    quality = our_quality(categories, [sample])
+    assert quality.counts.tolist() == [[0, false_positives, 0], [1, 0, 0]]
+    if false_positives:  # panopticapi divides by zero where a group has no segment
+        assert_same(quality, panopticapi_result(tmp_path, categories, [sample]))
+
+
+def test_areas_come_from_the_png(tmp_path):
+    """panopticapi trusts the JSON's area, and its IoU exceeds 1 where that is too small."""
+    categories = make_categories(1, 1)
+    ids = np.repeat([[1, 1, 1, 2]], 4, axis=0).astype(np.int32)
+    segments = [
+        {"id": id_, "category_id": category["id"], "iscrowd": 0, "area": 1}
+        for id_, category in zip((1, 2), categories, strict=True)
+    ]
+    sample = Sample(1, ids, segments, ids, segments)
+    assert panopticapi_result(tmp_path, categories, [sample])["All"]["sq"] > 1
+    assert set(our_quality(categories, [sample]).averages().values()) == {1.0}
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not COCO_SAMPLE.exists(), reason="set OCR_PANOPTIC_TEST_DATA")
+def test_equals_panopticapi_on_coco(tmp_path):
+    truth = json.loads((COCO_SAMPLE / "panoptic_examples.json").read_text())
+    categories = json.loads((COCO_SAMPLE / "panoptic_coco_categories.json").read_text())
+    rng = np.random.default_rng(0)
+    samples = []
+    for annotation in truth["annotations"]:
+        ids = read_panoptic_png(COCO_SAMPLE / "panoptic_examples" / annotation["file_name"])
+        segments = annotation["segments_info"]
+        prediction = faulty_copy(rng, ids, segments, categories)
+        samples.append(Sample(annotation["image_id"], ids, segments, *prediction))
+    quality = our_quality(categories, samples)
+    assert (quality.counts.sum(axis=0) > 0).all()
+    assert_same(quality, panopticapi_result(tmp_path, categories, samples))
+
+
+def test_groups_without_segments_are_nan():
+    quality = PanopticQuality([{"id": 1, "isthing": 1}, {"id": 2, "isthing": 0}])
+    assert np.isnan(list(quality.averages().values())).all()
+    ids = np.ones((2, 2), dtype=np.int32)
+    quality.add_image(ids, [{"id": 1, "category_id": 2}], ids, [{"id": 1, "category_id": 2}])
+    averages = quality.averages()
+    assert averages["PQ"] == averages["PQ_st"] == 1
+    assert np.isnan(averages["PQ_th"])
+
+
+def test_nothing_predicted_and_segments_without_pixels():
+    ids = np.ones((2, 3), dtype=np.int32)
+    truth = [{"id": 1, "category_id": 4, "iscrowd": 0}]
+    empty = np.zeros_like(ids)
+    assert match_segments(ids, truth, empty, []) == ([], [], [4])
+    assert match_segments(ids, truth, empty, [{"id": 1, "category_id": 4}]) == ([], [], [4])
+    # A true segment that the PNG lacks is missed.
+    assert match_segments(ids, [*truth, {"id": 2, "category_id": 5}], ids, truth) == (
+        [(4, 1.0)],
+        [],
+        [5],
+    )
+    assert match_segments(empty, [], empty, []) == ([], [], [])
+
+
+IDS = np.array([[1, 1, 2, 2]], dtype=np.int32)
+SEGMENTS = [{"id": 1, "category_id": 1}, {"id": 2, "category_id": 1}]
+
+
+@pytest.mark.parametrize(
+    "predicted_ids, predicted_segments, message",
+    [
+        (IDS, SEGMENTS[:1], r"1 segment ids that its segments_info does not name: 2"),
+        (IDS[:, :3], SEGMENTS, r"size \[1, 3\] .* truth \[1, 4\]"),
+        (IDS, [*SEGMENTS, SEGMENTS[0]], r"predicted segments repeats the ids 1"),
+        (IDS, [*SEGMENTS, {"id": 0, "category_id": 1}], r"has id 0; .* 0 is void"),
+        (IDS, [*SEGMENTS, {"id": 2**24, "category_id": 1}], r"has id 16777216"),
+        (IDS - 2, SEGMENTS, r"ids lie in -1\.\.0"),
+        (IDS << 24, SEGMENTS, r"ids lie in 16777216\.\.33554432"),
+        (IDS, [{"id": 1, "category_id": 8}, SEGMENTS[1]], r"segment 1 has category_id 8, .*\(1\)"),
+    ],
+)
+def test_faulty_predictions(predicted_ids, predicted_segments, message):
+    quality = PanopticQuality([{"id": 1, "isthing": 1}])
+    with pytest.raises(ValueError, match=message):
+        quality.add_image(IDS, SEGMENTS, predicted_ids, predicted_segments)
+    assert not quality.counts.any()
+
+
+def test_repeated_ids():
+    with pytest.raises(ValueError, match="true segments repeats the ids 2"):
+        match_segments(IDS, [*SEGMENTS, SEGMENTS[1]], IDS, SEGMENTS)
+    with pytest.raises(ValueError, match="Category ids are repeated"):
+        PanopticQuality([{"id": 1, "isthing": 1}, {"id": 1, "isthing": 0}])
