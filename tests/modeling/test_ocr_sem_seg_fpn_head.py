@@ -1,0 +1,197 @@
+"""The head inside Detectron2's own PanopticFPN."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from detectron2.config import get_cfg
+from detectron2.layers import ShapeSpec
+from detectron2.modeling import build_model
+from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
+from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
+from detectron2.utils.events import EventStorage
+
+from ocr_panoptic import add_ocr_config
+from ocr_panoptic.modeling import OCRSemSegFPNHead
+
+SHAPES = {f"p{i}": ShapeSpec(channels=16, stride=2**i) for i in range(2, 6)}
+
+
+def make_features(height: int = 64, width: int = 96) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        name: torch.randn(2, 16, height // s.stride, width // s.stride, generator=generator)
+        for name, s in SHAPES.items()
+    }
+
+
+def make_head(**kwargs) -> OCRSemSegFPNHead:
+    torch.manual_seed(0)
+    arguments = dict(
+        num_classes=5,
+        conv_dims=32,
+        common_stride=4,
+        norm="GN",
+        ignore_value=255,
+        loss_weight=0.25,
+        ocr_channels=32,
+        key_channels=16,
+        ocr_norm="BN",
+        dropout=0.0,
+    )
+    return OCRSemSegFPNHead(SHAPES, **{**arguments, **kwargs})
+
+
+def plain_head(head: OCRSemSegFPNHead) -> SemSegFPNHead:
+    """Detectron2's head with the weights of the coarse branch."""
+    plain = SemSegFPNHead(
+        SHAPES, num_classes=5, conv_dims=32, common_stride=4, norm="GN", ignore_value=255
+    )
+    state = head.state_dict()
+    plain.load_state_dict({k: state[k] for k in plain.state_dict()})
+    return plain
+
+
+def test_coarse_branch_is_detectron2s_head():
+    head, features = make_head().eval(), make_features()
+    with torch.no_grad():
+        coarse, refined = head.layers(features)
+        expected = plain_head(head).eval().layers(features)
+    torch.testing.assert_close(coarse, expected, rtol=0, atol=1e-6)
+    assert coarse.shape == refined.shape == (2, 5, 16, 24)
+    assert not torch.allclose(coarse, refined)
+
+
+def test_coarse_logits_are_the_soft_object_regions():
+    """The OCR layer gets the sum of the branches through the 3x3 convolution, and the coarse
+    logits of that very sum."""
+    head, features = make_head().eval(), make_features()
+    with torch.no_grad():
+        branches = [b(features[f]) for f, b in zip(head.in_features, head.scale_heads)]
+        x = torch.stack(branches).sum(0)
+        z = head.ocr(head.bottleneck(x), head.predictor(x))
+        expected = F.conv2d(z, head.ocr_predictor.weight, head.ocr_predictor.bias)
+        torch.testing.assert_close(head.layers(features)[1], expected, rtol=0, atol=1e-5)
+
+
+def test_inference_returns_refined_logits_and_upsamples_nothing_else(monkeypatch):
+    head, features = make_head().eval(), make_features()
+    with torch.no_grad():
+        _, refined = head.layers(features)
+        expected = F.interpolate(refined, scale_factor=4, mode="bilinear", align_corners=False)
+        upsampled = []
+        original = head._upsample
+        monkeypatch.setattr(head, "_upsample", lambda x: upsampled.append(x) or original(x))
+        logits, losses = head(features)
+    assert losses == {} and len(upsampled) == 1
+    torch.testing.assert_close(logits, expected)
+    assert logits.shape == (2, 5, 64, 96)
+
+
+def test_losses_are_two_cross_entropies_with_their_own_weights():
+    head, features = make_head(loss_weight=0.3, coarse_loss_weight=0.7).train(), make_features()
+    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(3))
+    targets[:, :7] = 255
+    result, losses = head(features, targets)
+    assert result is None and set(losses) == {"loss_sem_seg", "loss_sem_seg_coarse"}
+    # Detectron2's head has the same loss for its one prediction.
+    plain = plain_head(head)
+    coarse, refined = head.layers(features)
+    for name, logits, weight in (
+        ("loss_sem_seg_coarse", coarse, 0.7),
+        ("loss_sem_seg", refined, 0.3),
+    ):
+        expected = weight * plain.losses(logits, targets)["loss_sem_seg"]
+        assert losses[name].item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_gradients_reach_every_parameter_and_the_features():
+    head, features = make_head().train(), make_features()
+    features = {k: v.requires_grad_() for k, v in features.items()}
+    _, losses = head(features, torch.arange(5).repeat(2, 64, 20)[:, :, :96])
+    sum(losses.values()).backward()
+    for name, p in head.named_parameters():
+        assert p.grad is not None and p.grad.abs().sum() > 0, name
+    assert all(f.grad.abs().sum() > 0 for f in features.values())
+
+
+def test_refined_loss_alone_reaches_the_coarse_predictor():
+    """Nothing is detached: the gather passes gradients into the regions."""
+    head, features = make_head(coarse_loss_weight=0.0).train(), make_features()
+    _, losses = head(features, torch.randint(0, 5, (2, 64, 96)))
+    losses["loss_sem_seg"].backward()
+    assert head.predictor.weight.grad.abs().sum() > 0
+
+
+def test_all_ignored_targets_give_zero_loss_and_zero_gradients():
+    head, features = make_head().train(), make_features()
+    _, losses = head(features, torch.full((2, 64, 96), 255))
+    sum(losses.values()).backward()
+    assert all(loss.item() == 0 for loss in losses.values())
+    assert all(p.grad is None or p.grad.eq(0).all() for p in head.parameters())
+
+
+@pytest.mark.parametrize("height, width", [(200, 249), (64, 96)])
+def test_panoptic_fpn_trains_and_infers(small_cfg, batch, height, width):
+    torch.manual_seed(0)
+    model = build_model(small_cfg())
+    assert type(model) is PanopticFPN and isinstance(model.sem_seg_head, OCRSemSegFPNHead)
+    records = batch(2, height, width)
+    with EventStorage():
+        losses = model.train()(records)
+        sum(losses.values()).backward()
+    assert {"loss_sem_seg", "loss_sem_seg_coarse", "loss_mask", "loss_box_reg"} <= set(losses)
+    assert all(loss.isfinite() for loss in losses.values())
+    with torch.no_grad():
+        output = model.eval()(records[:1])[0]
+    assert output["sem_seg"].shape == (4, height, width)
+    panoptic, segments = output["panoptic_seg"]
+    assert panoptic.shape == (height, width)
+    # Each stuff segment of the map lies where the refined prediction has that class.
+    semantic = output["sem_seg"].argmax(0)
+    assert any(not s["isthing"] for s in segments)
+    for s in segments:
+        if not s["isthing"]:
+            assert (semantic[panoptic == s["id"]] == s["category_id"]).all()
+
+
+def test_state_dict_of_detectron2s_panoptic_fpn_loads(small_cfg):
+    plain, ours = build_model(small_cfg("plain")), build_model(small_cfg())
+    incompatible = ours.load_state_dict(plain.state_dict(), strict=False)
+    assert incompatible.unexpected_keys == []
+    new = ("sem_seg_head.bottleneck", "sem_seg_head.ocr.", "sem_seg_head.ocr_predictor")
+    assert incompatible.missing_keys and all(k.startswith(new) for k in incompatible.missing_keys)
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("CHANNELS", 64),
+        ("KEY_CHANNELS", 32),
+        ("TRANSFORM_CONVS", 1),
+        ("SCALE_RELATION", False),
+        ("DROPOUT", 0.9),
+        ("NORM", "GN"),
+        ("COARSE_LOSS_WEIGHT", 0.5),
+    ],
+)
+def test_every_key_changes_the_result(small_cfg, key, value):
+    def losses(*opts) -> list[float]:
+        cfg = small_cfg("ocr", *opts)
+        torch.manual_seed(0)
+        head = OCRSemSegFPNHead(cfg, {k: ShapeSpec(16, stride=s.stride) for k, s in SHAPES.items()})
+        torch.manual_seed(1)
+        _, result = head.train()(make_features(), torch.ones(2, 64, 96, dtype=torch.long))
+        return [result["loss_sem_seg"].item(), result["loss_sem_seg_coarse"].item()]
+
+    assert losses(f"MODEL.OCR.{key}", str(value)) != losses()
+
+
+def test_every_added_key_is_tested_or_read():
+    """Keys of MODEL.OCR are the parametrisation above; the others are named here with the test
+    that shows their effect."""
+    before, after = get_cfg(), get_cfg()
+    add_ocr_config(after)
+    assert set(after.MODEL) - set(before.MODEL) == {"OCR", "TRUST_PICKLE"}  # test_checkpointer.py
+    assert set(after.TEST) - set(before.TEST) == {"SAVE_PREDICTIONS"}  # test_train_net.py
+    marks = test_every_key_changes_the_result.pytestmark[0]
+    assert {key for key, _ in marks.args[1]} == set(after.MODEL.OCR)
