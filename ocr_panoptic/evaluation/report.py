@@ -81,9 +81,10 @@ def per_class_rows(results: Mapping[str, Mapping[str, float]]) -> list[dict]:
         for name in names
     ]
     things = [row for row in rows if row["isthing"] == 1]
-    if len(things) == 1:  # Detectron2 gives no AP per class then, the mean says all
-        for column, task in (("AP_box", "bbox"), ("AP_mask", "segm")):
-            things[0][column] = _finite(results.get(task, {}).get("AP"))
+    if len(things) == 1:  # Detectron2 leaves out "AP-<class>" then, as it equals "AP"
+        for column in ("AP_box", "AP_mask"):
+            metrics = results.get(COLUMNS[column][0], {})
+            things[0][column] = _finite(metrics.get(f"AP-{things[0]['class']}", metrics.get("AP")))
     return rows
 
 
