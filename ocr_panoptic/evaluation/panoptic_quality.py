@@ -61,19 +61,12 @@ def match_segments(
             f"the prediction has size {list(predicted_ids.shape)} [H, W] and the truth "
             f"{list(true_ids.shape)}; predict at the size of the image"
         )
-    # In the order of their ids, for that is the order in which panopticapi adds IoUs.
-    true_segments = list(true_segments)
+    # By id: this is the order in which panopticapi adds IoUs.
     rows = sorted(true_segments, key=lambda segment: segment["id"])
-    true_index = _segment_index(true_ids, rows, "true")
-    predicted_index = _segment_index(predicted_ids, predicted_segments, "predicted")
-    _check_all_named(predicted_ids, predicted_index)
-
-    # Row and column 0 hold pixels of unnamed ids, 1 those of void, 2.. the segments.
-    num_rows, num_columns = len(rows) + 2, len(predicted_segments) + 2
-    pair = np.multiply(true_index, num_columns, dtype=np.int64)
-    pair += predicted_index
-    joint = np.bincount(pair.reshape(-1), minlength=num_rows * num_columns)
-    joint = joint.reshape(num_rows, num_columns)
+    columns = sorted(predicted_segments, key=lambda segment: segment["id"])
+    joint = _joint_histogram(
+        true_ids, _segment_ids(rows, "true"), predicted_ids, _segment_ids(columns, "predicted")
+    )
     true_area = joint[2:].sum(axis=1)  # [G]
     predicted_area = joint[:, 2:].sum(axis=0)  # [P]
     void = joint[1, 2:]  # [P], pixels of each predicted segment that are void in the truth
@@ -81,7 +74,7 @@ def match_segments(
 
     iou = _iou(intersection, true_area, predicted_area - void)
     true_category = _integers(rows, "category_id")
-    predicted_category = _integers(predicted_segments, "category_id")
+    predicted_category = _integers(columns, "category_id")
     iscrowd = np.array([segment.get("iscrowd", 0) == 1 for segment in rows], dtype=bool)
     matched = (iou > 0.5) & (true_category[:, None] == predicted_category) & ~iscrowd[:, None]
 
@@ -199,37 +192,58 @@ class PanopticQuality:
         }
 
 
-def _segment_index(ids: np.ndarray, segments: Sequence[Mapping], kind: str) -> np.ndarray:
-    """Per pixel, int32 [H, W]: 0 = id that no segment has, 1 = void, 2 + i = i-th segment."""
-    segment_ids = _integers(segments, "id")
-    wrong = segment_ids[(segment_ids <= VOID) | (segment_ids > MAX_ID)]
+def _joint_histogram(
+    true_ids: np.ndarray, rows: np.ndarray, predicted_ids: np.ndarray, columns: np.ndarray
+) -> np.ndarray:
+    """Numbers of pixels, int64 [G + 2, P + 2], of every pair of segments.
+
+    `rows` [G] and `columns` [P] are sorted segment ids. Row and column 0 count the pixels of ids
+    that are not among them, row and column 1 those of void, 2.. the segments.
+    """
+    # Segments are connected, by and large: looking up the runs of equal pairs along the rows of
+    # the image is several times faster than looking up its pixels.
+    true_ids, predicted_ids = true_ids.reshape(-1), predicted_ids.reshape(-1)
+    starts = np.ones(true_ids.size, dtype=bool)
+    np.not_equal(true_ids[1:], true_ids[:-1], out=starts[1:])
+    starts[1:] |= predicted_ids[1:] != predicted_ids[:-1]
+    starts = np.flatnonzero(starts)
+    lengths = np.diff(starts, append=true_ids.size)
+
+    true_index = _lookup(true_ids[starts], rows)
+    predicted_index = _lookup(predicted_ids[starts], columns)
+    unnamed = np.unique(predicted_ids[starts[predicted_index == 0]])
+    if unnamed.size:
+        raise ValueError(
+            f"the prediction has {unnamed.size} segment ids that its segments_info does not "
+            f"name: {_some(unnamed)}"
+        )
+    shape = len(rows) + 2, len(columns) + 2
+    pair = true_index * shape[1] + predicted_index
+    # Weights make the counts float64, which is exact for these integers.
+    joint = np.bincount(pair, weights=lengths, minlength=shape[0] * shape[1])
+    return joint.astype(np.int64).reshape(shape)
+
+
+def _lookup(ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
+    """0 for an id that is not among the sorted `segment_ids`, 1 for void, else 2 + position."""
+    known = np.concatenate([[VOID], segment_ids])
+    position = np.searchsorted(known, ids).clip(max=len(known) - 1)
+    return np.where(known[position] == ids, position + 1, 0)
+
+
+def _segment_ids(segments: Sequence[Mapping], kind: str) -> np.ndarray:
+    """The ids of sorted segments, int64, after checking them."""
+    ids = _integers(segments, "id")
+    wrong = ids[(ids <= VOID) | (ids > MAX_ID)]
     if wrong.size:
         raise ValueError(
             f"segments_info of the {kind} segments has id {wrong[0]}; ids lie in 1..{MAX_ID}, "
             "0 is void"
         )
-    values, repeats = np.unique(segment_ids, return_counts=True)
-    if (repeats > 1).any():
-        raise ValueError(
-            f"segments_info of the {kind} segments repeats the ids {_some(values[repeats > 1])}"
-        )
-    lowest, highest = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
-    if lowest < 0 or highest > MAX_ID:
-        raise ValueError(f"{kind} segment ids lie in {lowest}..{highest}, not in 0..{MAX_ID}")
-    # Zero pages of a sparse table cost nothing, so it is larger than the ids in use at will.
-    table = np.zeros(max(highest, int(segment_ids.max(initial=0))) + 1, dtype=np.int32)
-    table[VOID] = 1
-    table[segment_ids] = np.arange(2, 2 + len(segments), dtype=np.int32)
-    return table[ids]
-
-
-def _check_all_named(ids: np.ndarray, index: np.ndarray) -> None:
-    if not index.all():
-        unnamed = np.unique(ids[index == 0])
-        raise ValueError(
-            f"the prediction has {unnamed.size} segment ids that its segments_info does not "
-            f"name: {_some(unnamed)}"
-        )
+    repeated = ids[1:][ids[1:] == ids[:-1]]
+    if repeated.size:
+        raise ValueError(f"segments_info of the {kind} segments repeats the ids {_some(repeated)}")
+    return ids
 
 
 def _iou(intersection: np.ndarray, area_g: np.ndarray, area_p: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import os
 from collections import OrderedDict
 
 import numpy as np
+import torch
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
@@ -74,7 +75,7 @@ class SemSegEvaluator(DatasetEvaluator):
                     f"{input_['file_name']}: no such image in {self._dataset_name!r}; "
                     "evaluate the data set that the loader reads."
                 )
-            prediction = scores.max(dim=0).indices.cpu().numpy()
+            prediction = predicted_labels(scores)
             truth = read_label_png(truth_file)
             try:
                 self.confusion += confusion_matrix(
@@ -96,6 +97,36 @@ class SemSegEvaluator(DatasetEvaluator):
             ", ".join(f"{name} {value:.3f}" for name, value in metrics.items() if "-" not in name),
         )
         return OrderedDict(sem_seg=metrics)
+
+
+def predicted_labels(scores: torch.Tensor) -> np.ndarray:
+    """Class of the highest score per pixel, the first of equal ones.
+
+    Args:
+        scores: [K, H, W].
+
+    Returns:
+        integers [H, W].
+    """
+    if scores.device.type != "cpu":
+        return scores.argmax(dim=0).cpu().numpy()
+    # A running maximum over the classes, in bands of rows that stay in the cache: on a CPU it
+    # takes a fraction of the time of torch's argmax over the first axis.
+    scores = scores.float().numpy()
+    dtype = np.min_scalar_type(len(scores) - 1)
+    labels = np.zeros(scores.shape[1:], dtype=dtype)
+    rows_of_band = max(1, 2**15 // max(1, scores.shape[2]))
+    for top in range(0, scores.shape[1], rows_of_band):
+        band = scores[:, top : top + rows_of_band]
+        label = labels[top : top + rows_of_band]
+        highest = band[0].copy()
+        higher = np.empty(highest.shape, dtype=bool)
+        for k in range(1, len(band)):
+            np.greater(band[k], highest, out=higher)
+            np.maximum(highest, band[k], out=highest)
+            # Classes come in rising order, so the maximum keeps the one that was higher last.
+            np.maximum(label, np.multiply(higher, k, dtype=dtype), out=label)
+    return labels
 
 
 def read_label_png(path: str | os.PathLike) -> np.ndarray:

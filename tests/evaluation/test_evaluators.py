@@ -24,6 +24,7 @@ from ocr_panoptic.evaluation import (
     confusion_matrix,
     semantic_metrics,
 )
+from ocr_panoptic.evaluation.sem_seg_evaluator import predicted_labels
 
 NAME = "random_panoptic"
 CATEGORIES = samples_of.make_categories(4, 6)
@@ -163,6 +164,23 @@ class TestSemSegEvaluator:
         assert ours.keys() == theirs.keys() | {"mIoU_truth_or_predicted"}
         assert ours == pytest.approx({**ours, **theirs}, rel=0, abs=0, nan_ok=True)
         assert evaluator.total_confusion.sum() > 0
+
+    @pytest.mark.parametrize(
+        "shape, dtype",
+        [
+            ((7, 130, 301), torch.float32),  # several bands of rows
+            ((300, 5, 4), torch.float32),  # more classes than uint8 holds
+            ((1, 3, 2), torch.float32),
+            ((9, 16, 16), torch.bfloat16),
+        ],
+    )
+    def test_predicted_labels(self, shape, dtype):
+        generator = torch.Generator().manual_seed(0)
+        scores = torch.randn(shape, generator=generator).mul(3).round().to(dtype)  # many ties
+        expected = scores.float().numpy().argmax(axis=0)  # NumPy promises the first maximum
+        assert np.array_equal(predicted_labels(scores), expected)
+        strided = scores.transpose(1, 2)
+        assert np.array_equal(predicted_labels(strided), expected.T)
 
     def test_class_that_the_truth_lacks(self):
         """Truth 6 x class 0, 2 x class 1; prediction calls one pixel of each class 2."""

@@ -1,0 +1,209 @@
+"""Time per image of semantic and panoptic evaluation: this package against Detectron2.
+
+    python benchmarks/evaluation.py [--images 24] [--repeats 5]
+
+Both evaluate the same predictions for synthetic images of 480 x 640 pixels with COCO's 133
+classes and 60 instances each. A run is all that an evaluation costs besides the model: making
+the evaluators, processing the images one by one, and the final `evaluate()`. Detectron2's
+evaluators run as they are (panopticapi uses all cores, and Boundary IoU is part of its
+SemSegEvaluator), save for the loader of labels, which fails with NumPy 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import copy
+import io
+import json
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import PIL
+import torch
+from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
+from detectron2.evaluation import COCOPanopticEvaluator, DatasetEvaluators
+from detectron2.evaluation import SemSegEvaluator as Detectron2SemSegEvaluator
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_panoptic.evaluation import PanopticEvaluator, SemSegEvaluator
+from ocr_panoptic.panoptic_png import write_panoptic_png
+
+NAME = "evaluation_benchmark"
+SIZE = HEIGHT, WIDTH = 480, 640
+NUM_INSTANCES = 60
+TARGET = 0.25
+
+
+def draw_truth(rng: np.random.Generator) -> tuple[np.ndarray, list[dict]]:
+    """Six bands of stuff under 60 ellipses: ids int32 [H, W] and segments_info."""
+    rows, columns = np.mgrid[:HEIGHT, :WIDTH]
+    ids = np.zeros(SIZE, dtype=np.int32)
+    new_ids = iter(rng.choice(256**3 - 1, 6 + NUM_INSTANCES, replace=False) + 1)
+    categories = {
+        isthing: [c["id"] for c in COCO_CATEGORIES if c["isthing"] == isthing] for isthing in (0, 1)
+    }
+    segments = []
+    for band, category_id in enumerate(rng.choice(categories[0], 6, replace=False)):
+        wave = 20 * np.sin(columns / 60 + band)
+        id_ = int(next(new_ids))
+        ids[rows + wave >= band * HEIGHT / 6 + 10] = id_
+        segments.append({"id": id_, "category_id": int(category_id), "iscrowd": 0})
+    for _ in range(NUM_INSTANCES):
+        centre, axes = rng.uniform((0, 0), SIZE), rng.uniform(12, 60, 2)
+        id_ = int(next(new_ids))
+        inside = ((rows - centre[0]) / axes[0]) ** 2 + ((columns - centre[1]) / axes[1]) ** 2 < 1
+        ids[inside] = id_
+        category_id = int(rng.choice(categories[1]))
+        segments.append(
+            {"id": id_, "category_id": category_id, "iscrowd": int(rng.random() < 0.05)}
+        )
+    areas = dict(zip(*(a.tolist() for a in np.unique(ids, return_counts=True)), strict=True))
+    segments = [{**s, "area": areas[s["id"]]} for s in segments if s["id"] in areas]
+    return ids, segments
+
+
+def predict(rng: np.random.Generator, ids: np.ndarray, segments: list[dict], metadata) -> tuple:
+    """The truth, moved by some pixels, with small ids; every tenth category is wrong."""
+    table = np.zeros(256**3, dtype=np.int32)
+    segments_info = []
+    for number, segment in enumerate(segments, start=1):
+        table[segment["id"]] = number
+        isthing = segment["category_id"] in metadata.thing_dataset_id_to_contiguous_id
+        kind = "thing" if isthing else "stuff"
+        category_id = metadata.get(f"{kind}_dataset_id_to_contiguous_id")[segment["category_id"]]
+        if rng.random() < 0.1:
+            category_id = category_id % 50 + 1
+        segments_info.append({"id": number, "category_id": category_id, "isthing": isthing})
+    predicted = np.roll(table[ids], rng.integers(-6, 7, 2), axis=(0, 1))
+    shown = set(np.unique(predicted).tolist())
+    return torch.from_numpy(predicted), [s for s in segments_info if s["id"] in shown]
+
+
+def make_data(folder: Path, num_images: int) -> tuple[list[dict], list[dict]]:
+    """Write and register the data set; inputs and outputs of an imagined model."""
+    rng = np.random.default_rng(0)
+    metadata = MetadataCatalog.get(NAME)
+    (folder / "panoptic").mkdir()
+    (folder / "sem_seg").mkdir()
+    metadata.set(
+        **_get_builtin_metadata("coco_panoptic_separated"),
+        panoptic_root=str(folder / "panoptic"),
+        panoptic_json=str(folder / "panoptic.json"),
+        ignore_label=255,
+    )
+    coarse = torch.from_numpy(rng.standard_normal((4, 54, 30, 40)).astype(np.float32))
+    scores = torch.nn.functional.interpolate(coarse, SIZE, mode="bilinear", align_corners=False)
+    inputs, outputs, annotations = [], [], []
+    for image_id in range(num_images):
+        png = f"{image_id:012d}.png"
+        ids, segments = draw_truth(rng)
+        write_panoptic_png(folder / "panoptic" / png, ids)
+        annotations.append({"image_id": image_id, "file_name": png, "segments_info": segments})
+        labels = np.full(SIZE, 255, dtype=np.uint8)
+        for segment in segments:
+            contiguous = metadata.stuff_dataset_id_to_contiguous_id.get(segment["category_id"], 0)
+            labels[ids == segment["id"]] = contiguous
+        Image.fromarray(labels).save(folder / "sem_seg" / png)
+        inputs.append(
+            {
+                "file_name": f"{image_id:012d}.jpg",
+                "image_id": image_id,
+                "sem_seg_file_name": str(folder / "sem_seg" / png),
+            }
+        )
+        panoptic = predict(rng, ids, segments, metadata)
+        outputs.append({"panoptic_seg": panoptic, "sem_seg": scores[image_id % len(scores)]})
+    truth = {"categories": COCO_CATEGORIES, "annotations": annotations}
+    (folder / "panoptic.json").write_text(json.dumps(truth))
+    DatasetCatalog.register(NAME, lambda: inputs)
+    return inputs, outputs
+
+
+def load_labels(path: str, dtype: type) -> np.ndarray:
+    return np.array(Image.open(path), dtype=dtype)
+
+
+def ours() -> DatasetEvaluators:
+    return DatasetEvaluators([SemSegEvaluator(NAME), PanopticEvaluator(NAME)])
+
+
+def detectron2s() -> DatasetEvaluators:
+    sem_seg = Detectron2SemSegEvaluator(NAME, sem_seg_loading_fn=load_labels)
+    return DatasetEvaluators([sem_seg, COCOPanopticEvaluator(NAME)])
+
+
+def run(make_evaluators, inputs: list[dict], outputs: list[dict]) -> tuple[float, dict]:
+    """Seconds per image, and the results."""
+    # Detectron2's evaluator changes segments_info.
+    outputs = [
+        {**output, "panoptic_seg": copy.deepcopy(output["panoptic_seg"])} for output in outputs
+    ]
+    with contextlib.redirect_stdout(io.StringIO()):
+        start = time.perf_counter()
+        evaluators = make_evaluators()
+        evaluators.reset()
+        for input_, output in zip(inputs, outputs, strict=True):
+            evaluators.process([input_], [output])
+        results = evaluators.evaluate()
+        seconds = time.perf_counter() - start
+    return seconds / len(inputs), results
+
+
+def compare(our_results: dict, their_results: dict) -> int:
+    """Number of equal metrics; raises AssertionError at a difference.
+
+    panopticapi adds up IoUs per process, so its last digit depends on the number of cores.
+    """
+    compared = 0
+    for task, metrics in their_results.items():
+        for metric, value in metrics.items():
+            if "Boundary" in metric or metric.startswith("min("):
+                continue  # Detectron2's Boundary IoU
+            np.testing.assert_allclose(
+                our_results[task][metric], value, rtol=1e-12, err_msg=f"{task}/{metric}"
+            )
+            compared += 1
+    return compared
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--images", type=int, default=24)
+    parser.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args()
+    print(
+        f"{os.cpu_count()} CPU cores ({platform.machine()}), {torch.get_num_threads()} torch "
+        f"threads; Python {platform.python_version()}, torch {torch.__version__}, "
+        f"NumPy {np.__version__}, Pillow {PIL.__version__}"
+    )
+    print(f"{args.images} images of {HEIGHT} x {WIDTH}, 133 classes, {NUM_INSTANCES} instances")
+    with tempfile.TemporaryDirectory() as folder:
+        inputs, outputs = make_data(Path(folder), args.images)
+        compared = compare(run(ours, inputs, outputs)[1], run(detectron2s, inputs, outputs)[1])
+        print(f"{compared} metrics equal")
+        pairs = [
+            (run(ours, inputs, outputs)[0], run(detectron2s, inputs, outputs)[0])
+            for _ in range(args.repeats)
+        ]
+    our_times, their_times = zip(*pairs, strict=True)
+    ratio = statistics.median(a / b for a, b in pairs)
+    print(f"ours       {1000 * statistics.median(our_times):7.1f} ms per image")
+    print(f"Detectron2 {1000 * statistics.median(their_times):7.1f} ms per image")
+    print(
+        f"ratio      {ratio:7.3f}      (target: at most {TARGET}; medians of {args.repeats} runs)"
+    )
+
+
+if __name__ == "__main__":
+    main()
