@@ -19,14 +19,14 @@ _UNTRUSTED = (
 
 # What pickled dictionaries of NumPy arrays consist of (NumPy 1 and 2 name the module differently).
 _NUMPY_PICKLE = {
-    ("collections", "OrderedDict"),
-    ("_codecs", "encode"),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
+    "collections.OrderedDict",
+    "_codecs.encode",
+    "numpy.ndarray",
+    "numpy.dtype",
     *(
-        (f"numpy.{core}.multiarray", name)
+        f"numpy.{core}.{name}"
         for core in ("core", "_core")
-        for name in ("_reconstruct", "scalar")
+        for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
     ),
 }
 
@@ -35,7 +35,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     """Builds arrays and containers, and refuses everything else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _NUMPY_PICKLE:
+        if f"{module}.{name}" not in _NUMPY_PICKLE:
             raise pickle.UnpicklingError(f"{module}.{name}")
         if module.startswith("numpy.") and not hasattr(np, "_core"):
             module = module.replace("_core", "core")

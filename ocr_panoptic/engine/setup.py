@@ -10,6 +10,7 @@ from detectron2.config import CfgNode, get_cfg
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.engine import default_setup
 from detectron2.utils import comm
+from detectron2.utils.logger import setup_logger
 
 from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.data import class_counts, register_prepared
@@ -94,7 +95,8 @@ def setup(args: argparse.Namespace) -> CfgNode:
     complete_config(cfg)
     cfg.freeze()
     default_setup(cfg, args)
-    logging.getLogger("detectron2").info(
+    setup_logger(cfg.OUTPUT_DIR, distributed_rank=comm.get_rank(), name="ocr_panoptic")
+    logging.getLogger(__name__).info(
         "MODEL.DEVICE is %s (torch sees %d GPU(s)); the OCR head's norm is %s",
         cfg.MODEL.DEVICE,
         torch.cuda.device_count(),

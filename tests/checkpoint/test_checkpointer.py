@@ -1,0 +1,139 @@
+"""Safe and checked loading of weights."""
+
+import logging
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ocr_panoptic.checkpoint import SafeCheckpointer
+
+executed: list[str] = []
+
+
+def run() -> None:
+    executed.append("ran")
+
+
+class Payload:
+    """A pickle that runs code when it is read."""
+
+    def __reduce__(self):
+        return run, ()
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4))
+
+
+def assert_equal_state(a: nn.Module, b: nn.Module) -> None:
+    for k, v in a.state_dict().items():
+        assert torch.equal(v, b.state_dict()[k]), k
+
+
+def randomised() -> nn.Module:
+    model = make_model()
+    for p in model.parameters():
+        nn.init.normal_(p)
+    return model
+
+
+def test_saved_checkpoints_load(tmp_path):
+    source, target = randomised(), make_model()
+    SafeCheckpointer(source, str(tmp_path)).save("model", iteration=7)
+    extra = SafeCheckpointer(target, strict=True).load(str(tmp_path / "model.pth"))
+    assert_equal_state(source, target)
+    assert extra["iteration"] == 7
+
+
+@pytest.mark.parametrize("protocol", [2, pickle.HIGHEST_PROTOCOL])
+def test_model_zoo_pickles_load_without_trust(tmp_path, protocol):
+    """The model zoo's format: a pickled dictionary of NumPy arrays."""
+    source, target = randomised(), make_model()
+    arrays = {k: v.numpy() for k, v in source.state_dict().items()}
+    data = {"model": arrays, "__author__": "Detectron2 Model Zoo", "score": np.float64(41.5)}
+    (tmp_path / "zoo.pkl").write_bytes(pickle.dumps(data, protocol))
+    SafeCheckpointer(target, strict=True).load(str(tmp_path / "zoo.pkl"))
+    assert_equal_state(source, target)
+
+
+def test_numpy_1_pickles_load(tmp_path):
+    """NumPy 1 wrote numpy.core.multiarray, NumPy 2 writes numpy._core.multiarray."""
+    source, target = randomised(), make_model()
+    arrays = {k: v.numpy() for k, v in source.state_dict().items()}
+    data = pickle.dumps({"model": arrays, "__author__": "zoo"}, 0)
+    data = data.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
+    assert b"numpy.core.multiarray" in data
+    (tmp_path / "zoo.pkl").write_bytes(data)
+    SafeCheckpointer(target, strict=True).load(str(tmp_path / "zoo.pkl"))
+    assert_equal_state(source, target)
+
+
+@pytest.mark.parametrize("suffix", ["pkl", "pth"])
+def test_code_in_a_file_is_refused_unless_trusted(tmp_path, suffix):
+    source, target = randomised(), make_model()
+    path = tmp_path / f"weights.{suffix}"
+    state = {k: v.numpy() if suffix == "pkl" else v for k, v in source.state_dict().items()}
+    data = {"model": state, "__author__": "somebody", "extra": Payload()}
+    if suffix == "pkl":
+        path.write_bytes(pickle.dumps(data))
+    else:
+        torch.save(data, path)
+    executed.clear()
+    before = [p.clone() for p in target.parameters()]
+    with pytest.raises(ValueError, match="MODEL.TRUST_PICKLE True"):
+        SafeCheckpointer(target).load(str(path))
+    assert executed == []
+    assert all(torch.equal(a, b) for a, b in zip(before, target.parameters()))
+    SafeCheckpointer(target, trust_pickle=True).load(str(path))
+    assert executed == ["ran"]
+    assert_equal_state(source, target)
+
+
+def test_missing_file():
+    with pytest.raises(FileNotFoundError, match="nowhere.pth do not exist"):
+        SafeCheckpointer(make_model()).load("nowhere.pth")
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint"])
+def test_broken_file(tmp_path, content):
+    (tmp_path / "model.pth").write_bytes(content)
+    with pytest.raises(ValueError, match="model.pth"):
+        SafeCheckpointer(make_model()).load(str(tmp_path / "model.pth"))
+
+
+def save_state(path, **changes) -> str:
+    state = randomised().state_dict()
+    for key, value in changes.items():
+        key = key.replace("_dot_", ".")
+        if value is None:
+            del state[key]
+        else:
+            state[key] = value
+    torch.save({"model": state}, path)
+    return str(path)
+
+
+def test_other_shape_is_an_error_for_evaluation_and_a_warning_for_training(tmp_path, caplog):
+    path = save_state(tmp_path / "m.pth", **{"0_dot_weight": torch.zeros(9, 3, 1, 1)})
+    with pytest.raises(ValueError, match=r"0.weight: \(9, 3, 1, 1\) in the file, \(4, 3, 1, 1\)"):
+        SafeCheckpointer(make_model(), strict=True).load(path)
+    with caplog.at_level(logging.WARNING):
+        SafeCheckpointer(make_model()).load(path)
+    assert "1 of the model's 6 tensors are not in" in caplog.text
+
+
+@pytest.mark.parametrize("key", ["0_dot_bias", "1_dot_running_mean"])
+def test_missing_tensor_is_an_error_for_evaluation(tmp_path, key):
+    path = save_state(tmp_path / "m.pth", **{key: None})
+    with pytest.raises(ValueError, match=f"{key.replace('_dot_', '.')}: missing in the file"):
+        SafeCheckpointer(make_model(), strict=True).load(path)
+
+
+def test_weights_of_something_else_are_an_error(tmp_path):
+    torch.save({"model": {"other.weight": torch.zeros(3)}}, tmp_path / "m.pth")
+    with pytest.raises(ValueError, match="do not fit the model: 6 of 6"):
+        SafeCheckpointer(make_model()).load(str(tmp_path / "m.pth"))
