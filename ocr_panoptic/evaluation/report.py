@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import logging
 import math
@@ -48,11 +49,11 @@ def write_results(
     _write_atomically(output_dir / "metrics.json", text + "\n")
 
     rows = per_class_rows(results)
-    with open(output_dir / "per_class.csv.tmp", "w", newline="") as file:
-        writer = csv.DictWriter(file, ["class", "isthing", *COLUMNS], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    os.replace(output_dir / "per_class.csv.tmp", output_dir / "per_class.csv")
+    table = io.StringIO()
+    writer = csv.DictWriter(table, ["class", "isthing", *COLUMNS], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    _write_atomically(output_dir / "per_class.csv", table.getvalue())
     if rows:
         logger.info("Per class (percent, numbers of segments):\n%s", _table(rows))
     logger.info("Metrics are in %s", output_dir / "metrics.json")

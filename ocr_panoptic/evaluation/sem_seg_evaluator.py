@@ -38,10 +38,14 @@ class SemSegEvaluator(DatasetEvaluator):
         self._dataset_name = dataset_name
         self._class_names = list(metadata.stuff_classes)
         self._ignore_label = metadata.ignore_label
-        self._truth_files = {
-            record["file_name"]: record["sem_seg_file_name"]
-            for record in DatasetCatalog.get(dataset_name)
-        }
+        records = DatasetCatalog.get(dataset_name)
+        if not all("sem_seg_file_name" in record for record in records):
+            raise ValueError(
+                f"Data set {dataset_name!r} has records without 'sem_seg_file_name'; semantic "
+                "segmentation needs a label PNG per image. Register the '_separated' variant of a "
+                "panoptic data set of Detectron2's."
+            )
+        self._truth_files = {r["file_name"]: r["sem_seg_file_name"] for r in records}
         self.reset()
 
     def reset(self) -> None:

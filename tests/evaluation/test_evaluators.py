@@ -98,6 +98,7 @@ class TestPanopticEvaluator:
         segments_info.append({"id": 77, "category_id": 0, "isthing": True})  # no pixel shows it
         outputs[1]["panoptic_seg"] = (torch.zeros_like(outputs[1]["panoptic_seg"][0]), [])
         evaluator = PanopticEvaluator(NAME, save_predictions=tmp_path / "out")
+        evaluator.process(inputs[:3], outputs[:3])  # a run that was broken off leaves no trace
         metrics = run(evaluator, inputs, outputs)["panoptic_seg"]
         metadata = MetadataCatalog.get(NAME)
         command = [sys.executable, "-m", "panopticapi.evaluation"]
@@ -110,6 +111,8 @@ class TestPanopticEvaluator:
         assert [float(number) for number in printed[0].split()[2:5]] == [
             pytest.approx(metrics[metric], abs=0.051) for metric in ("PQ", "SQ", "RQ")
         ]
+        saved = json.loads((tmp_path / "out" / "panoptic_predictions.json").read_text())
+        assert [a["image_id"] for a in saved["annotations"]] == [i["image_id"] for i in inputs]
         left = sorted(path.name for path in (tmp_path / "out").iterdir())
         assert left == ["panoptic_predictions", "panoptic_predictions.json"]
 
@@ -248,6 +251,15 @@ class TestSemSegEvaluator:
         with pytest.raises(FileNotFoundError, match=r"000010\.png"):
             evaluator.process(inputs[:1], outputs[:1])
         assert not evaluator.confusion.any()
+
+    def test_data_set_without_labels(self):
+        DatasetCatalog.register("unlabelled", lambda: [{"file_name": "a.jpg"}])
+        MetadataCatalog.get("unlabelled").set(stuff_classes=["a", "b"], ignore_label=255)
+        try:
+            with pytest.raises(ValueError, match="'unlabelled' has records without 'sem_seg_file"):
+                SemSegEvaluator("unlabelled")
+        finally:
+            samples_of.unregister("unlabelled")
 
 
 def with_instances(outputs, per_image=2):
