@@ -4,8 +4,10 @@ import argparse
 import difflib
 import logging
 import os
+import re
 
 import torch
+import yaml
 from detectron2.config import CfgNode, get_cfg
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.engine import default_setup
@@ -43,15 +45,15 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
             cfg.merge_from_file(config_file, allow_unsafe=False)
         source = "the command line"
         cfg.merge_from_list(opts)
-    except KeyError as e:
-        key = str(e.args[0]).split(": ")[-1]
-        close = difflib.get_close_matches(key, _keys(cfg), n=1, cutoff=0.5)
+    except (KeyError, AssertionError, ValueError) as e:  # all three from yacs
+        unknown = re.search(r"Non-existent (?:config )?key: ([\w.]+)", str(e))
+        if not unknown:
+            raise ValueError(f"Bad config value in {source}: {e}") from e
+        close = difflib.get_close_matches(unknown[1], _keys(cfg), n=1, cutoff=0.5)
         hint = f" Did you mean {close[0]}?" if close else ""
-        raise ValueError(f"Unknown config key {key} in {source}.{hint}") from e
-    except (AssertionError, ValueError) as e:
-        if isinstance(e, AssertionError) and "Non-existent key" in str(e):
-            raise ValueError(f"Unknown config key in {source}: {e}") from e
-        raise ValueError(f"Bad config value in {source}: {e}") from e
+        raise ValueError(f"Unknown config key {unknown[1]} in {source}.{hint}") from e
+    except yaml.YAMLError as e:
+        raise ValueError(f"{source} is not valid YAML: {e}") from e
     return cfg
 
 
@@ -63,9 +65,9 @@ def complete_config(cfg: CfgNode) -> None:
     Raises:
         ValueError: naming key, found and expected value.
     """
-    register_prepared()
+    prepared = register_prepared()
+    names = DatasetCatalog.list()
     for split in ("TRAIN", "TEST"):
-        names = DatasetCatalog.list()
         for name in cfg.DATASETS[split]:
             if name not in names:
                 close = difflib.get_close_matches(name, names, n=5)
@@ -76,6 +78,11 @@ def complete_config(cfg: CfgNode) -> None:
                     f"DETECTRON2_DATASETS={os.environ.get('DETECTRON2_DATASETS', 'datasets')} "
                     "is the folder that holds them."
                 )
+    if cfg.INPUT.MASK_FORMAT != "bitmask" and set(prepared) & set(cfg.DATASETS.TRAIN):
+        raise ValueError(
+            f"INPUT.MASK_FORMAT is {cfg.INPUT.MASK_FORMAT}, but prepared data hold masks, not "
+            "polygons. Set it to bitmask, as configs/Custom-PanopticSegmentation does."
+        )
     if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
         for name in (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST):
             _match_classes(cfg, name)

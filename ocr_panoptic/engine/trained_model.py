@@ -17,19 +17,29 @@ def build_trained_model(cfg: CfgNode, *, resume: bool = False) -> nn.Module:
         the model in evaluation mode, on MODEL.DEVICE
 
     Raises:
-        FileNotFoundError: if the weights do not exist.
+        FileNotFoundError: if the weights, or the checkpoint to resume from, do not exist.
         ValueError: if no weights are named, or they do not fill the model.
     """
     model = build_model(cfg)
     checkpointer = SafeCheckpointer(
         model, cfg.OUTPUT_DIR, trust_pickle=cfg.MODEL.TRUST_PICKLE, strict=True
     )
+    if resume:
+        require_checkpoint(checkpointer)
     weights = checkpointer.get_checkpoint_file() if resume else cfg.MODEL.WEIGHTS
     if not weights:
-        where = f"OUTPUT_DIR={cfg.OUTPUT_DIR} has no checkpoint" if resume else "it is empty"
         raise ValueError(
-            f"Inference needs trained weights, but {where}. "
-            "Set MODEL.WEIGHTS to a checkpoint, such as OUTPUT_DIR/model_final.pth."
+            "MODEL.WEIGHTS is empty, but inference needs trained weights. "
+            "Set it to a checkpoint, such as OUTPUT_DIR/model_final.pth."
         )
     checkpointer.load(weights, checkpointables=[])
     return model.eval()
+
+
+def require_checkpoint(checkpointer: SafeCheckpointer) -> None:
+    """Raise FileNotFoundError where ``--resume`` has nothing to resume."""
+    if not checkpointer.has_checkpoint():
+        raise FileNotFoundError(
+            f"--resume found no checkpoint in OUTPUT_DIR={checkpointer.save_dir} (no file "
+            "last_checkpoint). Set OUTPUT_DIR to the run to be resumed, or leave --resume out."
+        )

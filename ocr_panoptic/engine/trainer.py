@@ -21,12 +21,15 @@ from detectron2.engine import (
 )
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
+from detectron2.utils.events import get_event_storage, has_event_storage
 from torch import nn
 
 import ocr_panoptic
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.data import PanopticDatasetMapper
 from ocr_panoptic.evaluation import build_evaluator, write_results
+
+from .trained_model import require_checkpoint
 
 
 class Trainer(DefaultTrainer):
@@ -71,12 +74,8 @@ class Trainer(DefaultTrainer):
         Raises:
             FileNotFoundError: if ``resume`` is asked for and OUTPUT_DIR has no checkpoint.
         """
-        if resume and not self.checkpointer.has_checkpoint():
-            raise FileNotFoundError(
-                f"--resume found no checkpoint in OUTPUT_DIR={self.cfg.OUTPUT_DIR} (no file "
-                "last_checkpoint). Set OUTPUT_DIR to the run to be resumed, or leave --resume out "
-                "to start a run."
-            )
+        if resume:
+            require_checkpoint(self.checkpointer)
         super().resume_or_load(resume)
         logging.getLogger(__name__).info(
             "Training starts at iteration %d of %d (%s)",
@@ -115,8 +114,12 @@ class Trainer(DefaultTrainer):
 
 
 def run_info(cfg: CfgNode) -> dict[str, Any]:
-    """What a reader of a result needs to repeat it."""
+    """What a reader of a result needs to repeat it. The iteration is None outside training."""
+    iteration = None
+    if has_event_storage():  # counted from 0, and already at MAX_ITER after training
+        iteration = min(get_event_storage().iter + 1, cfg.SOLVER.MAX_ITER)
     return {
+        "iteration": iteration,
         "seed": cfg.SEED,
         "config_sha256": hashlib.sha256(cfg.dump().encode()).hexdigest(),
         "weights": cfg.MODEL.WEIGHTS,

@@ -1,0 +1,226 @@
+"""train_net.py on a tiny data set: training, evaluation, resuming, several processes."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import ocr_panoptic
+from ocr_panoptic.data import RawSplit, prepare_panoptic
+from ocr_panoptic.engine import Trainer, launch
+from train_net import main
+
+from .conftest import PLAIN_CONFIG, ROOT
+
+
+def training_log(folder: Path) -> dict:
+    """All scalars that a run has written to its metrics.json."""
+    lines = (folder / "metrics.json").read_text().splitlines()
+    return {name: value for line in lines for name, value in json.loads(line).items()}
+
+
+def evaluation(folder: Path) -> dict:
+    return json.loads((folder / "inference/tiny_val/metrics.json").read_text())
+
+
+def same(a: dict, b: dict) -> None:
+    """Equal metrics, up to float noise; null where null."""
+    for task in ("panoptic_seg", "sem_seg", "bbox", "segm"):
+        assert a[task].keys() == b[task].keys()
+        for name, value in a[task].items():
+            assert value == (None if b[task][name] is None else pytest.approx(b[task][name])), name
+
+
+@pytest.fixture
+def run(tiny_data, make_args, tmp_path) -> Path:
+    main(make_args())
+    return tmp_path / "run"
+
+
+def test_a_run_and_what_it_leaves(run, make_args):
+    log = training_log(run)
+    assert {"loss_sem_seg", "loss_sem_seg_coarse", "loss_mask", "total_loss"} <= set(log)
+    assert any(p.name.startswith("events.out.tfevents") for p in run.iterdir())
+    metrics = evaluation(run)
+    assert {"PQ", "SQ", "RQ", "PQ_th", "PQ_st", "SQ_th", "RQ_st"} <= set(metrics["panoptic_seg"])
+    assert {"mIoU", "fwIoU", "pACC"} <= set(metrics["sem_seg"])
+    assert "AP" in metrics["bbox"] and "AP" in metrics["segm"]
+    assert metrics["run"]["seed"] == 0 and len(metrics["run"]["config_sha256"]) == 64
+    assert metrics["run"]["iteration"] == 3
+    assert metrics["run"]["ocr_panoptic"] == ocr_panoptic.__version__
+    with open(run / "inference/tiny_val/per_class.csv") as f:
+        rows = {row["class"]: row for row in csv.DictReader(f)}
+    assert float(rows["sky"]["PQ"]) == metrics["panoptic_seg"]["PQ-sky"]
+    assert not (run / "inference/tiny_val/panoptic_predictions.json").exists()
+
+    # The saved weights give the same metrics again, and only strangers to them do not load.
+    weights = str(run / "model_final.pth")
+    other = str(run / "again")
+    results = main(make_args("MODEL.WEIGHTS", weights, "OUTPUT_DIR", other, flags=("--eval-only",)))
+    same(evaluation(Path(other)), metrics)
+    with pytest.raises(ValueError, match="do not fit the model"):
+        main(
+            make_args(
+                *("MODEL.WEIGHTS", weights, "MODEL.OCR.CHANNELS", "64"), flags=("--eval-only",)
+            )
+        )
+
+    # TEST.EXPECTED_RESULTS
+    expected = results["panoptic_seg"]["PQ"]
+    for value, ok in ((expected, True), (expected + 50, False)):
+        args = make_args(
+            *("MODEL.WEIGHTS", weights, "OUTPUT_DIR", other),
+            *("TEST.EXPECTED_RESULTS", f"[['panoptic_seg', 'PQ', {value}, 0.1]]"),
+            flags=("--eval-only",),
+        )
+        if ok:
+            main(args)
+        else:
+            with pytest.raises(SystemExit):
+                main(args)
+
+
+def test_resume(run, make_args):
+    """Three iterations, then two more: iteration, learning rate and momentum go on."""
+    before = torch.load(run / "model_final.pth", weights_only=True)
+    assert before["iteration"] == 2
+    main(make_args("SOLVER.MAX_ITER", 5, flags=("--resume",)))
+    after = torch.load(run / "model_final.pth", weights_only=True)
+    assert after["iteration"] == 4
+    assert after["trainer"]["hooks"] != before["trainer"]["hooks"]
+    assert before["trainer"]["_trainer"]["optimizer"]["state"]
+    assert "Training starts at iteration 3 of 5" in (run / "log.txt").read_text()
+
+
+def test_resume_without_a_checkpoint(tiny_data, make_args):
+    with pytest.raises(FileNotFoundError, match="--resume found no checkpoint in OUTPUT_DIR="):
+        main(make_args(flags=("--resume",)))
+    with pytest.raises(FileNotFoundError, match="--resume found no checkpoint in OUTPUT_DIR="):
+        main(make_args(flags=("--resume", "--eval-only")))
+
+
+def test_missing_weights_stop_before_training(tiny_data, make_args):
+    with pytest.raises(FileNotFoundError, match=r"weights nowhere.pth do not exist"):
+        main(make_args("MODEL.WEIGHTS", "nowhere.pth"))
+    with pytest.raises(ValueError, match="MODEL.WEIGHTS is empty"):
+        main(make_args(flags=("--eval-only",)))
+
+
+def test_plain_panoptic_fpn_is_one_config_away(tiny_data, make_args, tmp_path):
+    main(make_args(config=PLAIN_CONFIG))
+    log = training_log(tmp_path / "run")
+    assert "loss_sem_seg" in log and "loss_sem_seg_coarse" not in log
+    assert evaluation(tmp_path / "run")["panoptic_seg"]["PQ"] is not None
+
+
+def test_predictions_are_saved_on_request(tiny_data, make_args, tmp_path):
+    from panopticapi.evaluation import pq_compute
+
+    main(make_args("TEST.SAVE_PREDICTIONS", True))
+    folder = tmp_path / "run/inference/tiny_val"
+    raw = tiny_data / "tiny/raw/val"
+    result = pq_compute(
+        str(raw / "panoptic.json"),
+        str(folder / "panoptic_predictions.json"),
+        str(raw / "panoptic"),
+        str(folder / "panoptic_predictions"),
+    )
+    ours = evaluation(tmp_path / "run")["panoptic_seg"]["PQ"]
+    assert ours == pytest.approx(100 * result["All"]["pq"], abs=1e-9)
+
+
+def environment(tiny_data: Path) -> dict[str, str]:
+    return {**os.environ, "DETECTRON2_DATASETS": str(tiny_data), "OMP_NUM_THREADS": "1"}
+
+
+def to_command(args, *, program: list[str], flags: list[str]) -> list[str]:
+    return [*program, str(ROOT / "train_net.py"), "--config-file", args.config_file, *flags] + list(
+        args.opts
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.is_available(), reason="starts CPU processes")
+def test_two_cpu_processes(run, tiny_data, make_args, tmp_path):
+    """Two gloo processes train by --num-gpus 2, and by torchrun; two evaluate as one does."""
+    args = make_args("OUTPUT_DIR", tmp_path / "two")
+    flags = ["--num-gpus", "2", "--dist-url", "auto"]
+    command = to_command(args, program=[sys.executable], flags=flags)
+    done = subprocess.run(command, env=environment(tiny_data), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "torch sees no GPU: --num-gpus 2 starts that many CPU processes" in (
+        done.stdout + done.stderr
+    )
+    assert evaluation(tmp_path / "two")["run"]["processes"] == 2
+
+    program = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    args = make_args("OUTPUT_DIR", tmp_path / "run2", "MODEL.WEIGHTS", run / "model_final.pth")
+    command = to_command(args, program=program, flags=["--eval-only"])
+    done = subprocess.run(command, env=environment(tiny_data), capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert evaluation(tmp_path / "run2")["run"]["processes"] == 2
+    same(evaluation(tmp_path / "run2"), evaluation(run))
+
+
+def test_more_gpus_than_there_are(make_args, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ValueError, match=r"--num-gpus is 2, but torch sees 1 GPU.*--num-gpus 1"):
+        launch(main, make_args(flags=("--num-gpus", "2")))
+    with pytest.raises(ValueError, match="--num-gpus is 0"):
+        launch(main, make_args(flags=("--num-gpus", "0")))
+
+
+def spoiled(tiny_root: Path, target: Path, keep: str) -> None:
+    """The tiny data set with its truth reduced: only stuff, or only void in all but one image."""
+    splits = {}
+    for split in ("train", "val"):
+        raw = tiny_root / "tiny/raw" / split
+        content = json.loads((raw / "panoptic.json").read_text())
+        things = {c["id"] for c in content["categories"] if c["isthing"]}
+        folder = target / "raw" / split
+        (folder / "panoptic").mkdir(parents=True)
+        for number, annotation in enumerate(content["annotations"]):
+            png = np.asarray(Image.open(raw / "panoptic" / annotation["file_name"])).copy()
+            ids = png.astype(int) @ [1, 256, 65536]
+            if keep == "stuff":
+                gone = [s["id"] for s in annotation["segments_info"] if s["category_id"] in things]
+            else:
+                gone = [s["id"] for s in annotation["segments_info"]] if number else []
+            png[np.isin(ids, gone)] = 0
+            segments = annotation["segments_info"]
+            annotation["segments_info"] = [s for s in segments if s["id"] not in gone]
+            Image.fromarray(png).save(folder / "panoptic" / annotation["file_name"])
+        (folder / "panoptic.json").write_text(json.dumps(content))
+        splits[split] = RawSplit(raw / "images", folder / "panoptic.json", folder / "panoptic")
+    prepare_panoptic("tiny", splits, target / "tiny", workers=1)
+
+
+@pytest.mark.parametrize("keep", ["stuff", "one image"])
+def test_images_without_things_or_with_nothing_but_void(
+    tiny_root, make_args, tmp_path, monkeypatch, keep
+):
+    spoiled(tiny_root, tmp_path, keep)
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    main(make_args())
+    metrics = evaluation(tmp_path / "run")
+    assert metrics["panoptic_seg"]["PQ_st"] is not None
+    if keep == "stuff":
+        assert metrics["bbox"]["AP"] is None  # no truth, no AP
+    trained_on = len(Trainer.build_test_loader(make_cfg(make_args), "tiny_train").dataset)
+    assert trained_on == (8 if keep == "stuff" else 1)
+
+
+def make_cfg(make_args):
+    from ocr_panoptic.engine import complete_config, load_config
+
+    args = make_args()
+    cfg = load_config(args.config_file, args.opts)
+    complete_config(cfg)
+    return cfg
