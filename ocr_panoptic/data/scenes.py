@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import copy
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
-from tqdm import tqdm
 
 from ..panoptic_png import write_panoptic_png
+from .parallel import map_with_progress
 from .segments import segment_statistics
 
 # Ids are neither contiguous nor sorted by kind, as in real data sets.
@@ -73,20 +74,28 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
         root = output / "raw" / split
         for folder in ("images", "panoptic"):
             (root / folder).mkdir(parents=True, exist_ok=True)
-        images, annotations = [], []
-        for index in tqdm(range(count), desc=f"{split} scenes", unit="image"):
-            pixels, ids, segments = draw_scene(np.random.default_rng([seed, number, index]), size)
-            stem = f"{split}_{index:05d}"
-            Image.fromarray(pixels).save(root / "images" / f"{stem}.jpg", quality=92)
-            write_panoptic_png(root / "panoptic" / f"{stem}.png", ids)
-            images.append(
-                {"id": index + 1, "file_name": f"{stem}.jpg", "height": size, "width": size}
-            )
-            annotations.append(
-                {"image_id": index + 1, "file_name": f"{stem}.png", "segments_info": segments}
-            )
-        content = {"images": images, "annotations": annotations, "categories": CATEGORIES}
+        write = partial(write_scene, root=root, split=split, size=size, seed=(seed, number))
+        entries = map_with_progress(write, range(count), f"{split} scenes")
+        content = {
+            "images": [image for image, _ in entries],
+            "annotations": [annotation for _, annotation in entries],
+            "categories": CATEGORIES,
+        }
         (root / "panoptic.json").write_text(json.dumps(content))
+
+
+def write_scene(
+    index: int, root: Path, split: str, size: int, seed: tuple[int, ...]
+) -> tuple[dict, dict]:
+    """Write one scene; returns its entries in "images" and "annotations"."""
+    pixels, ids, segments = draw_scene(np.random.default_rng([*seed, index]), size)
+    stem, number = f"{split}_{index:05d}", index + 1
+    Image.fromarray(pixels).save(root / "images" / f"{stem}.jpg", quality=92)
+    write_panoptic_png(root / "panoptic" / f"{stem}.png", ids)
+    return (
+        {"id": number, "file_name": f"{stem}.jpg", "height": size, "width": size},
+        {"image_id": number, "file_name": f"{stem}.png", "segments_info": segments},
+    )
 
 
 def draw_scene(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, list[dict]]:

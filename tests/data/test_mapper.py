@@ -1,0 +1,128 @@
+"""The mapper equals Detectron2's on good data, and names the file at fault otherwise."""
+
+import numpy as np
+import pytest
+import torch
+from detectron2.config import get_cfg
+from detectron2.data import DatasetMapper
+from PIL import Image
+
+from ocr_panoptic.data import PanopticDatasetMapper
+
+
+@pytest.fixture
+def record(tmp_path):
+    rng = np.random.default_rng(0)
+    image, labels = tmp_path / "a.jpg", tmp_path / "a.png"
+    Image.fromarray(rng.integers(0, 256, (60, 90, 3), np.uint8)).save(image)
+    Image.fromarray(rng.choice([0, 1, 2, 255], (60, 90)).astype(np.uint8)).save(labels)
+    return {
+        "file_name": str(image),
+        "sem_seg_file_name": str(labels),
+        "height": 60,
+        "width": 90,
+        "image_id": 1,
+        "annotations": [
+            {"bbox": [3, 4, 20, 30], "bbox_mode": 1, "category_id": 0, "iscrowd": iscrowd}
+            for iscrowd in (0, 1)
+        ],
+    }
+
+
+@pytest.fixture
+def cfg():
+    cfg = get_cfg()
+    cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = 3
+    cfg.INPUT.MIN_SIZE_TRAIN = (48, 72)
+    return cfg
+
+
+def mapped(mapper_class, cfg, is_train, record):
+    np.random.seed(3)  # noqa: NPY002, Detectron2's augmentations draw from it
+    return mapper_class(cfg, is_train)(record)
+
+
+@pytest.mark.parametrize("is_train", [True, False])
+@pytest.mark.parametrize("crop", [True, False])
+def test_equals_detectron2s(cfg, record, is_train, crop):
+    cfg.INPUT.CROP.ENABLED = crop
+    cfg.MODEL.MASK_ON = False
+    ours, theirs = (
+        mapped(mapper, cfg, is_train, record) for mapper in (PanopticDatasetMapper, DatasetMapper)
+    )
+    assert ours.keys() == theirs.keys()
+    assert torch.equal(ours["image"], theirs["image"])
+    assert torch.equal(ours["sem_seg"], theirs["sem_seg"])
+    if is_train:
+        assert str(ours["instances"]) == str(theirs["instances"])
+
+
+def test_record_without_semantic_labels(cfg, record):
+    del record["sem_seg_file_name"]
+    assert "sem_seg" not in mapped(PanopticDatasetMapper, cfg, True, record)
+
+
+@pytest.mark.parametrize("is_train", [True, False])
+@pytest.mark.parametrize(
+    ("key", "kind"), [("file_name", "image"), ("sem_seg_file_name", "semantic PNG")]
+)
+def test_missing_file(cfg, record, key, kind, is_train, tmp_path):
+    (tmp_path / record[key]).unlink()
+    with pytest.raises(FileNotFoundError) as error:
+        mapped(PanopticDatasetMapper, cfg, is_train, record)
+    assert f"{record[key]}: {kind} not found" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"), [("file_name", "image"), ("sem_seg_file_name", "semantic PNG")]
+)
+@pytest.mark.parametrize("keep", [0, 0.6])
+def test_truncated_file(cfg, record, key, kind, keep, tmp_path):
+    path = tmp_path / record[key]
+    path.write_bytes(path.read_bytes()[: int(keep * path.stat().st_size)])
+    with pytest.raises(ValueError, match=f"{path}: {kind} is broken or truncated"):
+        mapped(PanopticDatasetMapper, cfg, True, record)
+
+
+@pytest.mark.parametrize("size", [(60, 91), (90, 60)])
+def test_labels_of_another_size(cfg, record, size):
+    Image.fromarray(np.zeros(size, np.uint8)).save(record["sem_seg_file_name"])
+    message = rf"a\.png: the semantic PNG has {size[1]}x{size[0]} pixels, the image .*a\.jpg 90x60"
+    with pytest.raises(ValueError, match=message):
+        mapped(PanopticDatasetMapper, cfg, True, record)
+    cfg.INPUT.MIN_SIZE_TEST = 0  # nothing is resized, so Detectron2 would not notice
+    with pytest.raises(ValueError, match=message):
+        mapped(PanopticDatasetMapper, cfg, False, record)
+
+
+def test_image_of_another_size_keeps_detectron2s_message(cfg, record):
+    record["width"] = 91
+    with pytest.raises(ValueError, match=r"a\.jpg, got \(90, 60\), expect \(91, 60\)"):
+        mapped(PanopticDatasetMapper, cfg, True, record)
+
+
+def test_labels_outside_the_classes(cfg, record):
+    labels = np.zeros((60, 90), np.uint8)
+    labels[:2, :10], labels[5, 5], labels[50:] = 3, 77, 255
+    Image.fromarray(labels).save(record["sem_seg_file_name"])
+    with pytest.raises(ValueError) as error:
+        mapped(PanopticDatasetMapper, cfg, True, record)
+    assert str(error.value).startswith(
+        f"{record['sem_seg_file_name']}: labels outside 0..2 and 255: 3 (20 pixels), 77 (1 pixels)."
+    )
+    assert "NUM_CLASSES is 3" in str(error.value)
+
+
+def test_ignored_value_is_the_configs(cfg, record):
+    cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE = 254
+    with pytest.raises(ValueError, match=r"labels outside 0\.\.2 and 254: 255 \(\d+ pixels\)"):
+        mapped(PanopticDatasetMapper, cfg, True, record)
+
+
+def test_other_failures_stay_what_they_are(cfg, record):
+    record["annotations"][0]["bbox_mode"] = "no mode"
+    with pytest.raises(Exception) as ours:
+        mapped(PanopticDatasetMapper, cfg, True, record)
+    with pytest.raises(type(ours.value)) as theirs:
+        mapped(DatasetMapper, cfg, True, record)
+    assert str(ours.value) == str(theirs.value)
