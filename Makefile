@@ -8,7 +8,7 @@ ENV := $(VENV)/.complete
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-fast lint format clean
+.PHONY: help env demo test test-fast lint format
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,22 @@ env: $(ENV)  ## create .venv with pinned versions (done by the other targets whe
 $(VENV)/.complete: requirements/base.txt requirements/dev.txt requirements/detectron2.txt tools/create_env.sh
 	tools/create_env.sh $(VENV) $(BASE_PYTHON)
 	touch $@
+
+# The demo's config, run folder, and data (Detectron2's variable names the root of all data sets).
+CONFIG ?= configs/quick_schedules/panoptic_fpn_ocr_R_18_scenes.yaml
+OUTPUT ?= output/demo
+export DETECTRON2_DATASETS ?= datasets
+SCENES := $(DETECTRON2_DATASETS)/scenes
+RAW := $(SCENES)/raw
+
+demo: $(ENV)  ## sample data, training of Panoptic-FPN + OCR, evaluation, a page of pictures
+	$(PYTHON) datasets/generate_scenes.py --output $(SCENES)
+	$(PYTHON) datasets/prepare_panoptic.py --name scenes --output $(SCENES) \
+	    --train $(RAW)/train/images $(RAW)/train/panoptic.json $(RAW)/train/panoptic \
+	    --val $(RAW)/val/images $(RAW)/val/panoptic.json $(RAW)/val/panoptic
+	$(PYTHON) train_net.py --config-file $(CONFIG) OUTPUT_DIR $(OUTPUT)
+	$(PYTHON) tools/make_report.py --config-file $(CONFIG) --output $(OUTPUT)/index.html \
+	    OUTPUT_DIR $(OUTPUT) MODEL.WEIGHTS $(OUTPUT)/model_final.pth
 
 test: $(ENV)  ## run the tests
 	$(PYTHON) -m pytest
