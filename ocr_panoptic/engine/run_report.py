@@ -1,0 +1,114 @@
+"""The report of a run: its files, its model and its data set put together."""
+
+import logging
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from detectron2.config import CfgNode
+from detectron2.data import DatasetCatalog, MetadataCatalog
+from tqdm import tqdm
+
+from ocr_panoptic.visualization import (
+    Evaluation,
+    PanopticTruth,
+    image_figures,
+    read_evaluation,
+    read_training_log,
+    render_report,
+)
+
+from .inspection import inspect_record
+from .trained_model import build_trained_model
+
+
+def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
+    """
+    Args:
+        cfg: of a run that was evaluated on DATASETS.TEST[0]; MODEL.WEIGHTS are the trained ones.
+        config_file: what the page says about the config's origin.
+        num_images: how many images of the data set are shown, evenly spread over it.
+
+    Returns:
+        the page, see :func:`ocr_panoptic.visualization.render_report`.
+
+    Raises:
+        FileNotFoundError: OUTPUT_DIR has no evaluation, or weights or annotations are missing.
+        ValueError: num_images is not positive, the model is no Panoptic-FPN, or the weights do
+            not fit.
+    """
+    if num_images < 1:
+        raise ValueError(f"--num-images is {num_images}; at least 1 image is shown")
+    if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
+        raise ValueError(
+            f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; the report shows what a "
+            "PanopticFPN predicts"
+        )
+    dataset = cfg.DATASETS.TEST[0]
+    evaluation = read_evaluation(Path(cfg.OUTPUT_DIR) / "inference" / dataset)
+    log_file = Path(cfg.OUTPUT_DIR) / "metrics.json"
+    log = read_training_log(log_file)
+    if not log:
+        logging.getLogger(__name__).warning(
+            "There is no training log %s; the report has no loss curves", log_file
+        )
+    metadata = MetadataCatalog.get(dataset)
+    records = DatasetCatalog.get(dataset)
+    truth = PanopticTruth(metadata)
+    model = build_trained_model(cfg)
+    chosen = np.linspace(0, len(records) - 1, min(num_images, len(records))).round().astype(int)
+    images = [
+        image_figures(
+            Path(record["file_name"]).name,
+            inspect_record(cfg, model, record),
+            truth[record["image_id"]],
+            metadata,
+        )
+        for record in tqdm([records[i] for i in chosen], desc="Pictures", unit="image")
+    ]
+    has_ocr = any(image.regions for image in images)
+    head = (
+        "Detectron2's Panoptic-FPN, whose semantic head refines its coarse prediction with "
+        "object-contextual representations."
+        if has_ocr
+        else "Detectron2's Panoptic-FPN, without object-contextual representations."
+    )
+    trained = f"Trained on {', '.join(cfg.DATASETS.TRAIN)}"
+    if log:
+        trained += f" for {_iterations(log)} iterations"
+    return render_report(
+        title="Panoptic-FPN + OCR" if has_ocr else "Panoptic-FPN",
+        description=f"{head} {trained}, evaluated on the {len(records)} images of {dataset}.",
+        dataset=dataset,
+        evaluation=evaluation,
+        training_log=log,
+        images=images,
+        metadata=metadata,
+        settings=_settings(cfg, config_file, evaluation, log),
+    )
+
+
+def _settings(
+    cfg: CfgNode, config_file: str, evaluation: Evaluation, log: list[dict[str, float]]
+) -> dict[str, Any]:
+    settings = {
+        "config": config_file or "defaults",
+        "semantic head": cfg.MODEL.SEM_SEG_HEAD.NAME,
+        "weights": cfg.MODEL.WEIGHTS,
+        "images per iteration": cfg.SOLVER.IMS_PER_BATCH,
+        "base learning rate": cfg.SOLVER.BASE_LR,
+    }
+    if log:
+        settings["iterations"] = _iterations(log)
+    times = [row["time"] for row in log if "time" in row]
+    if times:
+        settings["time per iteration"] = f"{median(times):.3g} s (median)"
+    # The run's own "weights" are those that its training started from.
+    rest = {k.replace("_", " "): v for k, v in evaluation.run.items() if k != "weights"}
+    return settings | rest
+
+
+def _iterations(log: list[dict[str, float]]) -> int:
+    """Of the training; the evaluation behind it logs under an iteration of its own."""
+    return int(max((row["iteration"] for row in log if "total_loss" in row), default=-1)) + 1

@@ -1,0 +1,28 @@
+from .figures import ImageFigures, image_figures
+from .ground_truth import PanopticTruth
+from .inputs import find_images, output_paths, read_image
+from .predictions import draw_images, draw_prediction, draw_video
+from .report import render_report
+from .run_records import Evaluation, read_evaluation, read_training_log
+from .scene import Inspection, Segments
+from .video import VideoReader, video_output
+
+__all__ = [
+    "Evaluation",
+    "ImageFigures",
+    "Inspection",
+    "PanopticTruth",
+    "Segments",
+    "VideoReader",
+    "draw_images",
+    "draw_prediction",
+    "draw_video",
+    "find_images",
+    "image_figures",
+    "output_paths",
+    "read_evaluation",
+    "read_image",
+    "read_training_log",
+    "render_report",
+    "video_output",
+]

@@ -1,0 +1,68 @@
+"""One self-contained HTML page about a run: metrics, pictures, classes, losses, settings."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from detectron2.data import Metadata
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from ocr_panoptic.visualization.figures import ImageFigures
+from ocr_panoptic.visualization.overlays import HEAT_DECADES
+from ocr_panoptic.visualization.report_sections import (
+    CLASS_COLUMNS,
+    class_rows,
+    loss_charts,
+    metric_cards,
+)
+from ocr_panoptic.visualization.run_records import Evaluation
+
+_TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,  # class names, file names and settings come from data
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_TEMPLATES.filters["percent"] = lambda value: "–" if value is None else f"{value:.1f}"
+
+
+def render_report(
+    *,
+    title: str,
+    description: str,
+    dataset: str,
+    evaluation: Evaluation,
+    training_log: Sequence[Mapping[str, float]],
+    images: Sequence[ImageFigures],
+    metadata: Metadata,
+    settings: Mapping[str, Any],
+) -> str:
+    """
+    Args:
+        title: the headline.
+        description: one or two sentences below it.
+        dataset: name of the data set that was evaluated.
+        evaluation: of :func:`run_records.read_evaluation`.
+        training_log: of :func:`run_records.read_training_log`; the section on training is left out
+            where it is empty.
+        images: of :func:`figures.image_figures`.
+        metadata: of the data set.
+        settings: what the page says about the run.
+
+    Returns:
+        an HTML document that loads nothing from elsewhere.
+    """
+    return _TEMPLATES.get_template("report.html").render(
+        title=title,
+        description=description,
+        dataset=dataset,
+        groups=metric_cards(evaluation.tasks),
+        images=images,
+        has_regions=any(image.regions for image in images),
+        heat_ticks=(f"1/{10**HEAT_DECADES}", "maximum (logarithmic)"),
+        class_columns=["Class", *CLASS_COLUMNS.values()],
+        class_rows=class_rows(evaluation.per_class, metadata),
+        charts=loss_charts(training_log),
+        settings=settings,
+    )

@@ -1,0 +1,148 @@
+"""The parts of the report that come from a run's files: headline metrics, classes, losses."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from detectron2.data import Metadata
+
+from ocr_panoptic.visualization.charts import LineChart, Series
+from ocr_panoptic.visualization.figures import css_color
+
+Metrics = Mapping[str, Mapping[str, float | None]]
+
+
+@dataclass(frozen=True)
+class Card:
+    label: str
+    meaning: str
+    value: float | None  # percent
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str  # "" where undefined
+    percent: float | None = None  # length of the bar behind the text
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    name: str
+    color: str  # CSS, "" where the metadata has none
+    cells: list[Cell]
+
+
+_AP = "average precision, mean over the IoU thresholds 0.5 to 0.95"
+# group -> (task, metric, label, meaning)
+CARDS = {
+    "Panoptic segmentation": (
+        ("panoptic_seg", "PQ", "PQ", "panoptic quality, mean over the classes"),
+        ("panoptic_seg", "PQ_th", "PQ things", "panoptic quality of the countable classes"),
+        ("panoptic_seg", "PQ_st", "PQ stuff", "panoptic quality of the uncountable classes"),
+        ("panoptic_seg", "SQ", "SQ", "segmentation quality: mean IoU of the matched segments"),
+        ("panoptic_seg", "RQ", "RQ", "recognition quality: F1 score of the matching"),
+    ),
+    "Semantic segmentation": (
+        ("sem_seg", "mIoU", "mIoU", "intersection over union, mean over the classes"),
+        ("sem_seg", "fwIoU", "fwIoU", "intersection over union, weighted by class frequency"),
+        ("sem_seg", "pACC", "pACC", "share of the pixels that are right"),
+    ),
+    "Instances": (
+        ("bbox", "AP", "Box AP", f"{_AP} of boxes"),
+        ("segm", "AP", "Mask AP", f"{_AP} of masks"),
+    ),
+}
+
+# chart -> (key of the training log, label)
+CHARTS = {
+    "Total loss": (("total_loss", "total"),),
+    "Semantic segmentation": (("loss_sem_seg", "refined"), ("loss_sem_seg_coarse", "coarse")),
+    "Instances": (
+        ("loss_cls", "box class"),
+        ("loss_box_reg", "box regression"),
+        ("loss_mask", "mask"),
+        ("loss_rpn_cls", "RPN class"),
+        ("loss_rpn_loc", "RPN regression"),
+    ),
+}
+
+# column of per_class.csv -> heading; all are percentages but the counts
+CLASS_COLUMNS = {
+    "PQ": "PQ",
+    "SQ": "SQ",
+    "RQ": "RQ",
+    "TP": "TP",
+    "FP": "FP",
+    "FN": "FN",
+    "IoU": "IoU",
+    "ACC": "Accuracy",
+    "AP_box": "Box AP",
+    "AP_mask": "Mask AP",
+}
+COUNTS = ("TP", "FP", "FN")
+
+
+def metric_cards(tasks: Metrics) -> dict[str, list[Card]]:
+    """The headline metrics by group; tasks that were not evaluated are left out."""
+    groups = {
+        title: [
+            Card(label, meaning, tasks[task].get(metric))
+            for task, metric, label, meaning in cards
+            if task in tasks
+        ]
+        for title, cards in CARDS.items()
+    }
+    return {title: cards for title, cards in groups.items() if cards}
+
+
+def loss_charts(log: Sequence[Mapping[str, float]]) -> list[LineChart]:
+    """
+    Args:
+        log: of :func:`run_records.read_training_log`.
+
+    Returns:
+        the charts with at least one curve. Values that are not finite are left out; a loss that is
+        the semantic head's only one is not called "refined".
+    """
+    charts = []
+    for title, curves in CHARTS.items():
+        series = [Series(label, _finite(log, key)) for key, label in curves]
+        series = [s for s in series if s.points]
+        if title == "Semantic segmentation" and len(series) == 1:
+            series = [Series("semantic", series[0].points)]
+        if series:
+            charts.append(LineChart(title, series))
+    return charts
+
+
+def _finite(log: Sequence[Mapping[str, float]], key: str) -> list[tuple[float, float]]:
+    return [(row["iteration"], row[key]) for row in log if math.isfinite(row.get(key, math.nan))]
+
+
+def class_rows(per_class: Sequence[Mapping[str, str]], metadata: Metadata) -> list[ClassRow]:
+    """
+    Args:
+        per_class: the rows of per_class.csv.
+        metadata: with the classes' names and colours.
+    """
+    colors = dict(zip(metadata.stuff_classes, metadata.stuff_colors, strict=True))
+    colors.update(zip(metadata.thing_classes, metadata.thing_colors, strict=True))
+    return [
+        ClassRow(
+            name=row["class"],
+            color=css_color(colors[row["class"]]) if row["class"] in colors else "",
+            cells=[_cell(column, row[column]) for column in CLASS_COLUMNS],
+        )
+        for row in per_class
+    ]
+
+
+def _cell(column: str, text: str) -> Cell:
+    if not text:
+        return Cell("")
+    value = float(text)
+    if not math.isfinite(value):
+        return Cell("")
+    if column in COUNTS:
+        return Cell(f"{value:.0f}")
+    return Cell(f"{value:.1f}", percent=value if column == "PQ" else None)

@@ -1,0 +1,56 @@
+"""What the pictures of one image are made from; the engine fills it, the report draws it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Segments:
+    """
+    A panoptic map.
+
+    Attributes:
+        ids: int [H,W]; 0 is void.
+        info: a dict for each segment, as Detectron2's models give it: "id", "isthing" and the
+            contiguous "category_id" (of a thing its index among `thing_classes`, of stuff its
+            index among `stuff_classes`, where 0 stands for all things).
+    """
+
+    ids: np.ndarray
+    info: list[dict[str, Any]]
+
+    def sem_seg(self, void: int) -> np.ndarray:
+        """
+        Returns:
+            int [H,W]: the semantic labels of Panoptic-FPN (0: things, then the stuff classes),
+            `void` where there is no segment.
+        """
+        labels = np.full(self.ids.shape, void)
+        for segment in self.info:
+            label = 0 if segment["isthing"] else segment["category_id"]
+            labels[self.ids == segment["id"]] = label
+        return labels
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """
+    What a model sees in one image. Shape letters: H, W size of the image file; K semantic classes;
+    h, w size of the semantic head's logits, without padding.
+
+    Attributes:
+        image: uint8 [H,W,3] RGB.
+        panoptic: the prediction.
+        refined: int [H,W], the labels of the semantic head's output.
+        coarse: int [H,W], the labels of its coarse logits; None for a head without any.
+        regions: float32 [K,h,w], the soft object regions: the coarse logits of each class after a
+            softmax over the image's pixels, each map of sum 1; None for a head without any.
+    """
+
+    image: np.ndarray
+    panoptic: Segments
+    refined: np.ndarray
+    coarse: np.ndarray | None
+    regions: np.ndarray | None
