@@ -35,6 +35,15 @@ def add_ocr_config(cfg: CN) -> None:
     # trust; plain tensors and arrays, Detectron2's model zoo among them, load without it.
     cfg.MODEL.TRUST_PICKLE = False
 
+    # Run each batch of SOLVER.IMS_PER_BATCH images in this many parts and step once, for the
+    # published batch sizes on a small GPU. Iterations and schedule stay as they are.
+    cfg.SOLVER.ACCUMULATION_STEPS = 1
+    # SOLVER.LR_SCHEDULER_NAME "WarmupPolyLR" (Detectron2's DeepLab project): the learning rate is
+    # BASE_LR * (1 - iteration / MAX_ITER) ** POLY_LR_POWER, but at least the share
+    # POLY_LR_CONSTANT_ENDING of BASE_LR.
+    cfg.SOLVER.POLY_LR_POWER = 0.9
+    cfg.SOLVER.POLY_LR_CONSTANT_ENDING = 0.0
+
     # Write the panoptic predictions of an evaluation to OUTPUT_DIR/inference/<data set>, in the
     # format of the panopticapi command.
     cfg.TEST.SAVE_PREDICTIONS = False

@@ -86,6 +86,7 @@ def complete_config(cfg: CfgNode) -> None:
     if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
         for name in (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST):
             _match_classes(cfg, name)
+    _check_batch(cfg)
     _resolve_device(cfg)
     _resolve_norm(cfg)
 
@@ -143,6 +144,16 @@ def _match_classes(cfg: CfgNode, dataset: str) -> None:
                 f"{key} is {node.NUM_CLASSES}, but {dataset} has {count} ({what}). "
                 f"Set it to {count}, or to 0 to take it from the training data."
             )
+
+
+def _check_batch(cfg: CfgNode) -> None:
+    parts = comm.get_world_size() * cfg.SOLVER.ACCUMULATION_STEPS
+    if cfg.SOLVER.ACCUMULATION_STEPS < 1 or cfg.SOLVER.IMS_PER_BATCH % parts:
+        raise ValueError(
+            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which {comm.get_world_size()} "
+            f"process(es) times SOLVER.ACCUMULATION_STEPS {cfg.SOLVER.ACCUMULATION_STEPS} do not "
+            "divide. Each part of a batch needs the same number of images, at least 1."
+        )
 
 
 def _resolve_device(cfg: CfgNode) -> None:

@@ -20,6 +20,8 @@ from detectron2.engine import (
     create_ddp_model,
 )
 from detectron2.evaluation import DatasetEvaluator
+from detectron2.projects.deeplab import build_lr_scheduler
+from detectron2.solver import LRScheduler
 from detectron2.utils import comm
 from detectron2.utils.events import get_event_storage, has_event_storage
 from torch import nn
@@ -29,6 +31,7 @@ from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.data import PanopticDatasetMapper
 from ocr_panoptic.evaluation import build_evaluator, write_results
 
+from .accumulation import AccumulatingTrainer
 from .trained_model import require_checkpoint
 
 
@@ -37,13 +40,14 @@ class Trainer(DefaultTrainer):
     ``DefaultTrainer`` with
 
     - several CPU processes (Detectron2's asks DistributedDataParallel for GPUs),
+    - gradient accumulation, and the poly schedule,
     - checkpoints that are read without running code from them,
     - ``--resume`` that fails where there is nothing to resume, and says where it starts,
     - data errors that name the file, the evaluators of this package, and their result files.
     """
 
     def __init__(self, cfg: CfgNode):
-        # DefaultTrainer.__init__ with two of its parts exchanged, in its order.
+        # DefaultTrainer.__init__ with its parts exchanged where they differ, in its order.
         TrainerBase.__init__(self)
         cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
         model = self.build_model(cfg)
@@ -54,9 +58,11 @@ class Trainer(DefaultTrainer):
             broadcast_buffers=False,
             device_ids=[comm.get_local_rank()] if cfg.MODEL.DEVICE.startswith("cuda") else None,
         )
-        self._trainer = (AMPTrainer if cfg.SOLVER.AMP.ENABLED else SimpleTrainer)(
-            model, data_loader, optimizer
-        )
+        steps, amp = cfg.SOLVER.ACCUMULATION_STEPS, cfg.SOLVER.AMP.ENABLED
+        if steps > 1:
+            self._trainer = AccumulatingTrainer(model, data_loader, optimizer, steps=steps, amp=amp)
+        else:
+            self._trainer = (AMPTrainer if amp else SimpleTrainer)(model, data_loader, optimizer)
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
         self.checkpointer = SafeCheckpointer(
             model,
@@ -83,6 +89,10 @@ class Trainer(DefaultTrainer):
             self.max_iter,
             self.checkpointer.get_checkpoint_file() if resume else self.cfg.MODEL.WEIGHTS or "new",
         )
+
+    @classmethod
+    def build_lr_scheduler(cls, cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
+        return build_lr_scheduler(cfg, optimizer)
 
     @classmethod
     def build_train_loader(cls, cfg: CfgNode) -> Iterable[list[dict]]:

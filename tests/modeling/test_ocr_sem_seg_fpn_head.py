@@ -192,6 +192,12 @@ def test_every_added_key_is_tested_or_read():
     before, after = get_cfg(), get_cfg()
     add_ocr_config(after)
     assert set(after.MODEL) - set(before.MODEL) == {"OCR", "TRUST_PICKLE"}  # test_checkpointer.py
+    # tests/engine/test_accumulation.py
+    assert set(after.SOLVER) - set(before.SOLVER) == {
+        "ACCUMULATION_STEPS",
+        "POLY_LR_POWER",
+        "POLY_LR_CONSTANT_ENDING",
+    }
     assert set(after.TEST) - set(before.TEST) == {"SAVE_PREDICTIONS"}  # test_train_net.py
     marks = test_every_key_changes_the_result.pytestmark[0]
     assert {key for key, _ in marks.args[1]} == set(after.MODEL.OCR)

@@ -1,0 +1,85 @@
+"""Gradient accumulation and the poly schedule."""
+
+import pytest
+import torch
+from detectron2.utils.events import EventStorage
+from torch import nn
+
+from ocr_panoptic.engine import Trainer, complete_config, load_config
+from ocr_panoptic.engine.accumulation import AccumulatingTrainer
+
+from .conftest import OCR_CONFIG
+
+
+class Regression(nn.Module):
+    """A loss that is a mean over images, in two terms."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, batch: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        y = self.linear(torch.stack(batch))
+        return {"square": y.square().mean(), "absolute": y.abs().mean()}
+
+
+def train(steps: int, iterations: int = 3) -> tuple[nn.Module, dict[str, float]]:
+    generator = torch.Generator().manual_seed(1)
+    loader = [list(torch.randn(6, 3, generator=generator)) for _ in range(iterations)]
+    model = Regression()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    trainer = AccumulatingTrainer(model, loader, optimizer, steps=steps, amp=False)
+    with EventStorage() as storage:
+        for trainer.iter in range(iterations):
+            trainer.run_step()
+        logged = {k: v.latest() for k, v in storage.histories().items() if "time" not in k}
+    return model, logged
+
+
+@pytest.mark.parametrize("steps", [2, 3, 6])
+def test_parts_of_a_batch_step_as_the_whole(steps):
+    whole, logged_whole = train(1)
+    parts, logged_parts = train(steps)
+    for a, b in zip(whole.parameters(), parts.parameters()):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+    assert logged_parts == pytest.approx(logged_whole, rel=1e-5)
+    assert set(logged_parts) == {"square", "absolute", "total_loss"}
+
+
+def test_state_is_resumed():
+    model = Regression()
+    trainers = [
+        AccumulatingTrainer(model, [], torch.optim.SGD(model.parameters(), 0.1), steps=2, amp=False)
+        for _ in range(2)
+    ]
+    trainers[0].iter = 41
+    trainers[1].load_state_dict(trainers[0].state_dict())
+    assert trainers[1].iter == 41
+
+
+def test_batch_that_does_not_divide(tiny_data):
+    names = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
+    for steps, fits in (("3", False), ("0", False), ("4", True)):
+        cfg = load_config(str(OCR_CONFIG), [*names, "SOLVER.ACCUMULATION_STEPS", steps])
+        if fits:
+            complete_config(cfg)
+        else:
+            with pytest.raises(ValueError, match=r"IMS_PER_BATCH is 8.*ACCUMULATION_STEPS"):
+                complete_config(cfg)
+
+
+@pytest.mark.parametrize("power, ending", [(0.9, 0.0), (0.5, 0.0), (0.9, 0.3)])
+def test_poly_schedule(power, ending):
+    """(1 - iteration / max_iter) ** power from the first iteration on, hand-worked."""
+    cfg = load_config(str(OCR_CONFIG), [])
+    cfg.SOLVER.LR_SCHEDULER_NAME = "WarmupPolyLR"
+    cfg.SOLVER.POLY_LR_POWER, cfg.SOLVER.POLY_LR_CONSTANT_ENDING = power, ending
+    cfg.SOLVER.WARMUP_ITERS, cfg.SOLVER.MAX_ITER = 0, 10
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.02)
+    scheduler = Trainer.build_lr_scheduler(cfg, optimizer)
+    for iteration in range(10):
+        expected = 0.02 * max((1 - iteration / 10) ** power, ending)
+        assert optimizer.param_groups[0]["lr"] == pytest.approx(expected)
+        optimizer.step()
+        scheduler.step()
