@@ -22,7 +22,7 @@ class Series:
     A curve.
 
     Attributes:
-        points: (x, y), x rising, all finite.
+        points: (x, y), x rising and not negative, y positive and finite.
     """
 
     label: str
@@ -31,18 +31,25 @@ class Series:
 
 @dataclass(frozen=True)
 class LineChart:
-    """Curves over one pair of axes; the y axis starts at 0, or lower for negative values."""
+    """
+    Curves over one pair of axes, x from 0, y logarithmic: losses fall by orders of magnitude, and
+    what is worth comparing is at their end.
+    """
 
     title: str
     series: Sequence[Series]
-    x_label: str = "iteration"
+    x_label: str
 
     def __post_init__(self):
-        values = [value for s in self.series for point in s.points for value in point]
-        if not all(s.points for s in self.series) or not values:
+        if not self.series or not all(s.points for s in self.series):
             raise ValueError(f"chart {self.title!r}: every series needs at least one point")
-        if not all(map(math.isfinite, values)):
-            raise ValueError(f"chart {self.title!r}: every value must be finite")
+        for series in self.series:
+            for x, y in series.points:
+                if not (x >= 0 and 0 < y < math.inf):
+                    raise ValueError(
+                        f"chart {self.title!r}, series {series.label!r}: ({x}, {y}) cannot be "
+                        "drawn; x must not be negative, y must be positive and finite"
+                    )
 
     def svg(self) -> Markup:
         scale = _Scale([point for s in self.series for point in s.points])
@@ -79,17 +86,25 @@ class _Scale:
         self._x_max = max(xs) or 1.0  # the last point touches the right edge
         ticks = MaxNLocator(5, integer=True).tick_values(0, self._x_max)
         self.x_ticks = [float(t) for t in ticks if 0 <= t <= self._x_max]
-        low, high = min(0.0, *ys), max(0.0, *ys)
-        high = high if high > low else 1.0
-        self.y_ticks = [float(t) for t in MaxNLocator(5).tick_values(low, high)]
+        self.y_ticks = _log_ticks(min(ys), max(ys))
 
     def x(self, value: float) -> float:
         return round(LEFT + value / self._x_max * (WIDTH - LEFT - RIGHT), 2)
 
     def y(self, value: float) -> float:
         low, high = self.y_ticks[0], self.y_ticks[-1]
-        share = (value - low) / (high - low)
+        share = math.log(value / low) / math.log(high / low)
         return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 2)
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Ticks around [low, high], at least two: 1, 2, 5, 10, ... or, for a wide range, 1, 10, ..."""
+    mantissas = (1, 2, 5) if high / low <= 100 else (1,)
+    exponents = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
+    ticks = [float(f"{m}e{e}") for e in exponents for m in mantissas]
+    first = max(i for i, tick in enumerate(ticks) if tick <= low)
+    last = min(i for i, tick in enumerate(ticks) if tick >= high)
+    return ticks[first : max(last, first + 1) + 1]
 
 
 _TEMPLATE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string("""\

@@ -118,7 +118,7 @@ class _Canvas:
         picture = heat_map(weights, resize(self._image, *size, smooth=True))
         class_name = self._metadata.stuff_classes[label]
         peak = float(weights.max())
-        caption = f"max {peak:.2g}, {peak * weights.size:.0f} × uniform"
+        caption = f"max {peak:.2g} ({peak * weights.size:.0f}×)"
         alt = f"Soft object region of {class_name} in {name}, {caption}"
         color = css_color(self._metadata.stuff_colors[label])
         return Picture(class_name, caption, alt, _jpeg(picture), color)

@@ -28,6 +28,7 @@ class Cell:
 @dataclass(frozen=True)
 class ClassRow:
     name: str
+    kind: str  # "thing", "stuff", or "" for a class of the semantic head alone
     color: str  # CSS, "" where the metadata has none
     cells: list[Cell]
 
@@ -101,22 +102,25 @@ def loss_charts(log: Sequence[Mapping[str, float]]) -> list[LineChart]:
         log: of :func:`run_records.read_training_log`.
 
     Returns:
-        the charts with at least one curve. Values that are not finite are left out; a loss that is
-        the semantic head's only one is not called "refined".
+        the charts with at least one curve, over the number of iterations done. Values that a
+        logarithmic axis cannot show are left out (NaN, infinity, and zero: a batch without any
+        instance); a loss that is the semantic head's only one is not called "refined".
     """
     charts = []
     for title, curves in CHARTS.items():
-        series = [Series(label, _finite(log, key)) for key, label in curves]
+        series = [Series(label, _positive(log, key)) for key, label in curves]
         series = [s for s in series if s.points]
         if title == "Semantic segmentation" and len(series) == 1:
             series = [Series("semantic", series[0].points)]
         if series:
-            charts.append(LineChart(title, series))
+            charts.append(LineChart(title, series, x_label="iterations"))
     return charts
 
 
-def _finite(log: Sequence[Mapping[str, float]], key: str) -> list[tuple[float, float]]:
-    return [(row["iteration"], row[key]) for row in log if math.isfinite(row.get(key, math.nan))]
+def _positive(log: Sequence[Mapping[str, float]], key: str) -> list[tuple[float, float]]:
+    return [
+        (row["iteration"] + 1, row[key]) for row in log if 0 < row.get(key, math.nan) < math.inf
+    ]
 
 
 def class_rows(per_class: Sequence[Mapping[str, str]], metadata: Metadata) -> list[ClassRow]:
@@ -124,16 +128,21 @@ def class_rows(per_class: Sequence[Mapping[str, str]], metadata: Metadata) -> li
     Args:
         per_class: the rows of per_class.csv.
         metadata: with the classes' names and colours.
+
+    Returns:
+        things, then stuff, then what is neither.
     """
+    kinds = {"1": "thing", "0": "stuff", "": ""}
     colors = dict(zip(metadata.stuff_classes, metadata.stuff_colors, strict=True))
     colors.update(zip(metadata.thing_classes, metadata.thing_colors, strict=True))
     return [
         ClassRow(
             name=row["class"],
+            kind=kinds[row["isthing"]],
             color=css_color(colors[row["class"]]) if row["class"] in colors else "",
             cells=[_cell(column, row[column]) for column in CLASS_COLUMNS],
         )
-        for row in per_class
+        for row in sorted(per_class, key=lambda row: list(kinds).index(row["isthing"]))
     ]
 
 
