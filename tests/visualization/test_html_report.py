@@ -1,0 +1,158 @@
+"""The page: what it says, that it loads nothing, and that data cannot break it."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+from detectron2.data import Metadata
+
+from ocr_panoptic.visualization import Evaluation, ImageFigures, render_report
+from ocr_panoptic.visualization.figures import Picture
+from ocr_panoptic.visualization.report_sections import CLASS_COLUMNS, loss_charts, metric_cards
+
+EVIL = """<script>alert("1")</script>&'x'"""
+VOID_TAGS = {"meta", "img", "br", "line"}
+TASKS = {
+    "panoptic_seg": {"PQ": 71.23, "SQ": 82.34, "RQ": 83.45, "PQ_th": 64.56, "PQ_st": 95.67},
+    "sem_seg": {"mIoU": 76.78, "fwIoU": 87.89, "pACC": 98.91},
+    "bbox": {"AP": 51.12},
+    "segm": {"AP": None},
+}
+PIXEL = "data:image/jpeg;base64,AAAA"
+
+
+class Parsed(HTMLParser):
+    """Tags, links and text of a page; fails where tags are not nested."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.tags, self.links, self.text, self.images, self._open = [], [], [], [], []
+        self.feed(page)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        attrs = dict(attrs)
+        self.links += [attrs[name] for name in ("src", "href", "xlink:href") if name in attrs]
+        if tag == "img":
+            self.images.append(attrs)
+        if tag not in VOID_TAGS:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data.strip())
+
+
+def row(name: str, isthing: str, **values: str) -> dict[str, str]:
+    return {"class": name, "isthing": isthing, **dict.fromkeys(CLASS_COLUMNS, ""), **values}
+
+
+def log(*keys: str) -> list[dict[str, float]]:
+    return [{"iteration": i, **{k: 2.0 / (i + 1) for k in keys}} for i in (19, 39, 59)]
+
+
+@pytest.fixture
+def render():
+    def make(evil: str = "ball", **changes) -> str:
+        metadata = Metadata(
+            name="report",
+            thing_classes=[evil],
+            thing_colors=[[220, 0, 0]],
+            stuff_classes=["things", "sky"],
+            stuff_colors=[[80, 0, 120], [0, 120, 240]],
+        )
+        rows = [
+            row("sky", "0", PQ="95.67", IoU="93.2", TP="12.0"),
+            row(evil, "1", PQ="47.11", AP_box="51.12", FN="3"),
+            row("things", "", IoU="nan"),
+        ]
+        picture = Picture(evil, f"caption {evil}", f"alt {evil}", PIXEL, "rgb(1,2,3)")
+        arguments = dict(
+            title=f"Title {evil}",
+            description=f"Description {evil}",
+            dataset=f"dataset {evil}",
+            evaluation=Evaluation(TASKS, {}, rows),
+            training_log=log("total_loss", "loss_sem_seg", "loss_sem_seg_coarse", "loss_mask"),
+            images=[ImageFigures(f"{evil}.jpg", [picture], [picture], [(evil, "rgb(1,2,3)")])],
+            metadata=metadata,
+            settings={"seed": 17, f"name {evil}": f"value {evil}"},
+        )
+        return render_report(**{**arguments, **changes})
+
+    return make
+
+
+def test_the_page_says_what_the_files_say(render):
+    text = Parsed(render()).text
+    for value in ("71.2", "82.3", "83.5", "64.6", "95.7", "76.8", "87.9", "98.9", "51.1"):
+        assert value in text
+    assert text[text.index("Mask AP") + 2] == "–"  # null
+    # the class table: things first, counts without decimals
+    table = text[text.index("Kind") :]
+    assert table.index("ball") < table.index("sky") < table.index("things")
+    for value in ("47.1", "12", "3", "93.2"):
+        assert value in table
+    assert "nan" not in table
+    assert text[text.index("seed") + 1 :][:2].count("17") == 1
+
+
+def test_the_page_loads_nothing(render):
+    page = render()
+    parsed = Parsed(page)
+    assert parsed.links and all(link.startswith(("data:", "#")) for link in parsed.links)
+    assert not {"script", "link", "iframe", "object", "base"} & set(parsed.tags)
+    assert not re.search(r"url\(|@import|https?://", page)
+    assert all(image["alt"] for image in parsed.images)
+
+
+def test_links_within_the_page_have_targets(render):
+    page = render()
+    for link in Parsed(page).links:
+        if link.startswith("#"):
+            assert f'id="{link[1:]}"' in page
+
+
+def test_data_cannot_become_markup(render):
+    harmless, evil = Parsed(render()), Parsed(render(EVIL))
+    assert evil.tags == harmless.tags
+    assert EVIL in evil.text  # class name in the table, legend
+    for text in (f"Title {EVIL}", f"Description {EVIL}", f"{EVIL}.jpg", f"value {EVIL}"):
+        assert text in evil.text
+    assert {image["alt"] for image in evil.images} == {f"alt {EVIL}"}
+
+
+def test_a_run_without_a_training_log_or_soft_regions(render):
+    picture = Picture("Input", "", "alt", PIXEL)
+    plain = render(training_log=[], images=[ImageFigures("a.jpg", [picture], [], [])])
+    text = Parsed(plain).text
+    assert "Training" not in text
+    assert not any("soft object region" in t.lower() for t in text)
+    full = Parsed(render()).text
+    assert "Training" in full
+    assert any("soft object region" in t.lower() for t in full)
+
+
+def test_cards_of_tasks_that_were_not_evaluated_are_left_out():
+    assert list(metric_cards({"sem_seg": TASKS["sem_seg"]})) == ["Semantic segmentation"]
+    cards = metric_cards(TASKS)["Instances"]
+    assert [(c.label, c.value) for c in cards] == [("Box AP", 51.12), ("Mask AP", None)]
+
+
+def test_curves_of_the_losses():
+    both = log("total_loss", "loss_sem_seg", "loss_sem_seg_coarse")
+    both[1]["loss_sem_seg"] = float("nan")
+    both[2]["loss_sem_seg_coarse"] = 0.0
+    both.append({"iteration": 60, "panoptic_seg/PQ": 50.0})
+    total, semantic = loss_charts(both)
+    assert [s.label for s in semantic.series] == ["refined", "coarse"]
+    assert total.series[0].points == [(20, 2 / 20), (40, 2 / 40), (60, 2 / 60)]
+    assert semantic.series[0].points == [(20, 2 / 20), (60, 2 / 60)]
+    assert semantic.series[1].points == [(20, 2 / 20), (40, 2 / 40)]
+    (plain,) = loss_charts(log("loss_sem_seg"))
+    assert [s.label for s in plain.series] == ["semantic"]

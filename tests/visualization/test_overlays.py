@@ -1,0 +1,55 @@
+"""Colours over images, against pixels worked out by hand."""
+
+import colorsys
+
+import matplotlib
+import numpy as np
+import pytest
+
+from ocr_panoptic.visualization.overlays import (
+    OUTLINE_COLOR,
+    VOID_COLOR,
+    draw_segments,
+    heat_map,
+    instance_color,
+    outlines,
+    segment_colors,
+)
+
+
+def test_outlines_lie_on_one_side_of_a_border():
+    ids = np.array([[1, 1, 2], [1, 1, 2], [3, 3, 3]])
+    expected = np.array([[0, 1, 0], [1, 1, 1], [0, 0, 0]], dtype=bool)
+    np.testing.assert_array_equal(outlines(ids), expected)
+
+
+def test_segments_cover_a_grey_image():
+    image = np.zeros((2, 4, 3), dtype=np.uint8)
+    image[..., 0] = 90  # mean 30
+    ids = np.array([[7, 7, 0, 0], [7, 7, 0, 0]])
+    drawn = draw_segments(image, ids, {7: (200, 100, 0)}, opacity=0.5)
+    assert drawn[0, 0].tolist() == [115, 65, 15]  # (color + 30) / 2
+    assert drawn[0, 1].tolist() == list(OUTLINE_COLOR)
+    assert drawn[0, 3].tolist() == [round((v + 30) / 2) for v in VOID_COLOR]
+
+
+def test_instances_of_a_class_differ_and_keep_its_hue():
+    info = [
+        {"id": 5, "isthing": True, "category_id": 0},
+        {"id": 6, "isthing": True, "category_id": 0},
+        {"id": 9, "isthing": False, "category_id": 1},
+    ]
+    colors = segment_colors(info, [(220, 50, 60)], [(0, 0, 0), (135, 190, 235)])
+    assert colors[5] == (220, 50, 60)
+    assert colors[9] == (135, 190, 235)
+    hues = [colorsys.rgb_to_hls(*(c / 255 for c in colors[i]))[0] for i in (5, 6)]
+    assert hues[0] == pytest.approx(hues[1], abs=0.01)
+    assert len({instance_color((220, 50, 60), i) for i in range(7)}) == 7
+
+
+def test_a_heat_map_is_logarithmic_over_three_decades():
+    image = np.zeros((1, 4, 3), dtype=np.uint8)
+    weights = np.array([[0.5, 0.5 * 10**-1.5, 0.5e-3, 0.0]])
+    colormap = matplotlib.colormaps["inferno"]
+    expected = [0.86 * 255 * np.array(colormap(v)[:3]) for v in (255, 128, 0, 0)]
+    np.testing.assert_allclose(heat_map(weights, image)[0], expected, atol=1.5)
