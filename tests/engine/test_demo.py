@@ -1,0 +1,162 @@
+"""demo.py on a tiny model with random weights."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from detectron2.modeling import build_model
+from PIL import Image
+
+import demo
+from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.visualization import VideoReader, video_output
+from ocr_panoptic.visualization.video import Window
+
+from .conftest import OCR_CONFIG, ROOT
+
+
+@pytest.fixture
+def opts(tiny_data, make_args, tmp_path) -> list[str]:
+    """--config-file and --opts of a tiny model, its weights saved."""
+    args = make_args()
+    cfg = load_config(args.config_file, args.opts)
+    complete_config(cfg)
+    torch.manual_seed(0)
+    weights = str(tmp_path / "weights.pth")
+    torch.save({"model": build_model(cfg).state_dict()}, weights)
+    return ["--config-file", str(OCR_CONFIG), "--opts", *args.opts, "MODEL.WEIGHTS", weights]
+
+
+def call(opts: list[str], *arguments: object) -> list[str]:
+    return [*map(str, arguments), *opts]
+
+
+@pytest.fixture
+def images(tiny_root) -> list[Path]:
+    return sorted((tiny_root / "tiny/raw/val/images").glob("*.jpg"))[:2]
+
+
+def test_images_and_one_that_cannot_be_read(opts, images, tmp_path):
+    broken = tmp_path / "broken.jpg"
+    broken.write_bytes(images[0].read_bytes()[:400])
+    out = tmp_path / "out"
+    inputs = [images[0], broken, images[1]]
+    process = subprocess.run(
+        [sys.executable, str(ROOT / "demo.py"), *call(opts, "--input", *inputs, "--output", out)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    log = process.stdout + process.stderr
+    assert process.returncode == 1, log
+    assert f"{broken} cannot be read as an image" in log
+    assert "1 of 3 inputs could not be read" in log
+    assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in images)
+    for path in images:
+        before = np.asarray(Image.open(path)).astype(int)
+        after = np.asarray(Image.open(out / path.name)).astype(int)
+        assert after.shape == before.shape
+        # opaque overlays, not a recompressed image
+        assert np.abs(after - before).mean() > 10
+
+
+def test_a_folder_without_faults(opts, images, tmp_path):
+    out = tmp_path / "one.png"
+    assert demo.main(call(opts, "--input", images[0], "--output", out)) == 0
+    assert Image.open(out).size == Image.open(images[0]).size
+
+
+@pytest.mark.parametrize("suffix", [".avi", ".mp4"])
+def test_a_video(opts, images, tmp_path, suffix):
+    source = tmp_path / f"source{suffix}"
+    codec = cv2.VideoWriter_fourcc(*{".avi": "MJPG", ".mp4": "mp4v"}[suffix])
+    writer = cv2.VideoWriter(str(source), codec, 10, (64, 64))
+    if not writer.isOpened():
+        pytest.skip(f"this OpenCV writes no {suffix}")
+    for path in [*images, images[0]]:
+        writer.write(cv2.imread(str(path)))
+    writer.release()
+    drawn = tmp_path / f"drawn{suffix}"
+    assert demo.main(call(opts, "--video-input", source, "--output", drawn)) == 0
+    reader = VideoReader(drawn)
+    assert reader.fps == pytest.approx(10)
+    frames = list(reader)
+    assert [frame.shape for frame in frames] == [(64, 64, 3)] * 3
+    for before, after in zip(VideoReader(source), frames):
+        assert np.abs(before.astype(int) - after).mean() > 10
+
+
+def test_the_threshold_reaches_the_model(opts, images, tmp_path, monkeypatch):
+    class Seen(Exception):
+        pass
+
+    def build(cfg):
+        thresholds = (
+            cfg.MODEL.RETINANET.SCORE_THRESH_TEST,
+            cfg.MODEL.ROI_HEADS.SCORE_THRESH_TEST,
+            cfg.MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH,
+        )
+        assert thresholds == (0.75, 0.75, 0.75)
+        raise Seen
+
+    monkeypatch.setattr(demo, "build_trained_model", build)
+    arguments = ["--confidence-threshold", 0.75, "--input", images[0], "--output", tmp_path / "o"]
+    with pytest.raises(Seen):
+        demo.main(call(opts, *arguments))
+
+
+def test_missing_weights(opts, images, tmp_path):
+    arguments = call(opts, "--input", images[0], "--output", tmp_path / "out")
+    with pytest.raises(FileNotFoundError, match=r"nowhere\.pth"):
+        demo.main([*arguments, "MODEL.WEIGHTS", "nowhere.pth"])
+    with pytest.raises(ValueError, match=r"MODEL\.WEIGHTS"):
+        demo.main([*arguments, "MODEL.WEIGHTS", ""])
+
+
+def test_inputs_are_checked_first(tmp_path):
+    """Before the config is read, let alone the model built."""
+    config = ["--config-file", "missing.yaml"]
+    with pytest.raises(FileNotFoundError, match=r"--input nothing/\*\.jpg"):
+        demo.main([*config, "--input", "nothing/*.jpg"])
+    with pytest.raises(FileNotFoundError, match=r"--video-input nothing\.mp4"):
+        demo.main([*config, "--video-input", "nothing.mp4"])
+    no_video = tmp_path / "text.mp4"
+    no_video.write_text("no video")
+    with pytest.raises(ValueError, match=r"cannot open .*text\.mp4"):
+        demo.main([*config, "--video-input", str(no_video)])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["--input", "a.jpg", "--webcam"], ["--webcam", "--output", "out"]],
+    ids=["no source", "two sources", "a camera to a file"],
+)
+def test_arguments_that_exclude_each_other(arguments):
+    with pytest.raises(SystemExit):
+        demo.main(["--config-file", "c.yaml", *arguments])
+
+
+def test_where_a_video_goes(tmp_path):
+    source = tmp_path / "a.avi"
+    source.touch()
+    assert video_output(source, str(tmp_path)) == tmp_path / "a.mp4"
+    assert video_output(source, str(tmp_path / "new")) == tmp_path / "new/a.mp4"
+    assert video_output(source, str(tmp_path / "x/b.mp4")) == tmp_path / "x/b.mp4"
+    assert (tmp_path / "x").is_dir()
+    with pytest.raises(ValueError, match=r"ends in \.mp4 or \.avi"):
+        video_output(source, "b.mkv")
+    with pytest.raises(ValueError, match="overwrite the input"):
+        video_output(source, str(source))
+
+
+def test_a_window_needs_a_display(monkeypatch):
+    def fail(*args):
+        raise cv2.error("The function is not implemented")
+
+    monkeypatch.setattr(cv2, "namedWindow", fail)
+    with pytest.raises(RuntimeError, match="--output"):
+        Window("title", wait_ms=1)

@@ -1,0 +1,65 @@
+"""tools/make_report.py on a tiny run: trained, evaluated, shown."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from train_net import main as train
+
+from .conftest import OCR_CONFIG, PLAIN_CONFIG, ROOT
+
+
+@pytest.fixture
+def make_report():
+    """tools/make_report.py's main; tools/ is no package."""
+    spec = importlib.util.spec_from_file_location("make_report", ROOT / "tools/make_report.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.main
+
+
+def arguments(args, run: Path, *flags: str) -> list[str]:
+    weights = ["MODEL.WEIGHTS", str(run / "model_final.pth")]
+    return ["--config-file", args.config_file, *flags, *args.opts, *weights]
+
+
+@pytest.mark.parametrize("config", [OCR_CONFIG, PLAIN_CONFIG], ids=["ocr", "plain"])
+def test_the_report_of_a_run(tiny_data, make_args, tmp_path, make_report, config):
+    args = make_args(config=config)
+    train(args)
+    run = tmp_path / "run"
+    make_report(arguments(args, run, "--num-images", "2"))
+    page = (run / "index.html").read_text()
+
+    metrics = json.loads((run / "inference/tiny_val/metrics.json").read_text())
+    for task, metric in (("panoptic_seg", "PQ"), ("sem_seg", "mIoU"), ("sem_seg", "pACC")):
+        assert f"<dd>{metrics[task][metric]:.1f}" in page
+    log = [json.loads(line) for line in (run / "metrics.json").read_text().splitlines()]
+    losses = [row["total_loss"] for row in log if "total_loss" in row]
+    assert f"total <b>{losses[-1]:.3g}</b>" in page
+    assert "Trained on tiny_train for 3 iterations, evaluated on the 4 images of tiny_val." in page
+
+    names = re.findall(r"<h3>(val_\d+\.jpg)</h3>", page)
+    assert names == ["val_00000.jpg", "val_00003.jpg"]  # spread over the data set
+    assert page.count("Panoptic prediction</b>") == 2
+    is_ocr = config == OCR_CONFIG
+    assert page.count("<b>Coarse semantics</b>") == (2 if is_ocr else 0)
+    assert ("Soft object region of sky" in page) == is_ocr
+    assert ("Panoptic-FPN + OCR" in page) == is_ocr
+    assert f"<dd>{metrics['run']['torch']}</dd>" in page
+
+
+def test_a_run_that_was_not_evaluated(tiny_data, make_args, tmp_path, make_report):
+    with pytest.raises(FileNotFoundError, match="train_net.py --config-file CONFIG --eval-only"):
+        make_report(arguments(make_args(), tmp_path / "run"))
+
+
+def test_requests_that_cannot_be_met(tiny_data, make_args, tmp_path, make_report):
+    with pytest.raises(ValueError, match="--num-images is 0"):
+        make_report(arguments(make_args(), tmp_path, "--num-images", "0"))
+    args = make_args("MODEL.META_ARCHITECTURE", "SemanticSegmentor")
+    with pytest.raises(ValueError, match="META_ARCHITECTURE is SemanticSegmentor"):
+        make_report(arguments(args, tmp_path))
