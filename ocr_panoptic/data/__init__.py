@@ -1,5 +1,6 @@
 """Data sets: check, preparation, registration with Detectron2, and loading."""
 
+from .coco import prepare_coco_panoptic
 from .faults import DataFaults
 from .mapper import PanopticDatasetMapper
 from .prepare import RawSplit, datasets_root, prepare_panoptic
@@ -11,6 +12,7 @@ __all__ = [
     "RawSplit",
     "class_counts",
     "datasets_root",
+    "prepare_coco_panoptic",
     "prepare_panoptic",
     "register_prepared",
 ]
