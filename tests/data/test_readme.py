@@ -1,0 +1,52 @@
+"""datasets/README.md names what exists, and its format example passes the check."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ocr_panoptic.data import RawSplit, prepare_panoptic
+from ocr_panoptic.panoptic_png import write_panoptic_png
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "datasets" / "README.md").read_text()
+
+
+def test_every_script_named_exists():
+    named = set(re.findall(r"[\w/]+\.py", README)) - {"prepare_panoptic_fpn.py"}  # Detectron2's
+    assert len(named) >= 4
+    for name in named:
+        assert (ROOT / name).is_file() or (ROOT / "datasets" / name).is_file(), name
+    assert {path.name for path in (ROOT / "datasets").glob("*.py")} <= {
+        Path(name).name for name in named
+    }
+
+
+def test_every_link_leads_somewhere():
+    headings = re.findall(r"^#+ (.*)$", README, re.MULTILINE)
+    anchors = {heading.lower().replace(" ", "-") for heading in headings}
+    links = re.findall(r"\]\(#([\w-]+)\)", README)
+    assert links
+    assert set(links) <= anchors
+
+
+def test_format_example(tmp_path):
+    example = json.loads(re.search(r"^      \{\n.*?^      \}\n", README, re.M | re.S).group())
+    (image,), (annotation,) = example["images"], example["annotations"]
+    (segment,) = annotation["segments_info"]
+    x, y, width, height = segment["bbox"]
+    ids = np.zeros((image["height"], image["width"]), int)
+    box = ids[y : y + height, x : x + width]
+    box[0], box[:, 0] = segment["id"], segment["id"]  # touches every side, then fill up
+    box[-1, -1] = segment["id"]
+    empty = np.flatnonzero(box.ravel() == 0)[: segment["area"] - np.count_nonzero(box)]
+    box[np.unravel_index(empty, box.shape)] = segment["id"]
+    for folder in ("images/a", "pngs/a"):
+        (tmp_path / folder).mkdir(parents=True)
+    Image.new("RGB", ids.shape[::-1]).save(tmp_path / "images" / image["file_name"])
+    write_panoptic_png(tmp_path / "pngs" / annotation["file_name"], ids)
+    (tmp_path / "panoptic.json").write_text(json.dumps(example))
+    split = RawSplit(tmp_path / "images", tmp_path / "panoptic.json", tmp_path / "pngs")
+    prepare_panoptic("city", {"train": split}, tmp_path / "city", workers=1)
