@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from detectron2.config import CfgNode
-from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.data import DatasetCatalog
 from tqdm import tqdm
 
 from ocr_panoptic.visualization import (
@@ -19,7 +19,7 @@ from ocr_panoptic.visualization import (
     render_report,
 )
 
-from .inspection import inspect_record
+from .inspection import class_metadata, inspect_record
 from .trained_model import build_trained_model
 
 
@@ -45,7 +45,8 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
             f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; the report shows what a "
             "PanopticFPN predicts"
         )
-    dataset = cfg.DATASETS.TEST[0]
+    metadata = class_metadata(cfg)
+    dataset = metadata.name
     evaluation = read_evaluation(Path(cfg.OUTPUT_DIR) / "inference" / dataset)
     log_file = Path(cfg.OUTPUT_DIR) / "metrics.json"
     log = read_training_log(log_file)
@@ -53,33 +54,19 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
         logging.getLogger(__name__).warning(
             "There is no training log %s; the report has no loss curves", log_file
         )
-    metadata = MetadataCatalog.get(dataset)
-    records = DatasetCatalog.get(dataset)
     truth = PanopticTruth(metadata)
+    records = DatasetCatalog.get(dataset)
+    shown = np.linspace(0, len(records) - 1, min(num_images, len(records))).round().astype(int)
     model = build_trained_model(cfg)
-    chosen = np.linspace(0, len(records) - 1, min(num_images, len(records))).round().astype(int)
-    images = [
-        image_figures(
-            Path(record["file_name"]).name,
-            inspect_record(cfg, model, record),
-            truth[record["image_id"]],
-            metadata,
-        )
-        for record in tqdm([records[i] for i in chosen], desc="Pictures", unit="image")
-    ]
-    has_ocr = any(image.regions for image in images)
-    head = (
-        "Detectron2's Panoptic-FPN, whose semantic head refines its coarse prediction with "
-        "object-contextual representations."
-        if has_ocr
-        else "Detectron2's Panoptic-FPN, without object-contextual representations."
-    )
-    trained = f"Trained on {', '.join(cfg.DATASETS.TRAIN)}"
-    if log:
-        trained += f" for {_iterations(log)} iterations"
+    images, has_ocr = [], False
+    for record in tqdm([records[i] for i in shown], desc="Pictures", unit="image"):
+        inspection = inspect_record(cfg, model, record)
+        has_ocr = inspection.coarse is not None
+        name = Path(record["file_name"]).name
+        images.append(image_figures(name, inspection, truth[record["image_id"]], metadata))
     return render_report(
         title="Panoptic-FPN + OCR" if has_ocr else "Panoptic-FPN",
-        description=f"{head} {trained}, evaluated on the {len(records)} images of {dataset}.",
+        description=_description(cfg, has_ocr, _iterations(log), len(records)),
         dataset=dataset,
         evaluation=evaluation,
         training_log=log,
@@ -87,6 +74,18 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
         metadata=metadata,
         settings=_settings(cfg, config_file, evaluation, log),
     )
+
+
+def _description(cfg: CfgNode, has_ocr: bool, iterations: int, num_images: int) -> str:
+    head = (
+        "Detectron2's Panoptic-FPN, whose semantic head refines its coarse prediction with "
+        "object-contextual representations."
+        if has_ocr
+        else "Detectron2's Panoptic-FPN, without object-contextual representations."
+    )
+    trained = f"Trained on {', '.join(cfg.DATASETS.TRAIN)}"
+    trained += f" for {iterations} iterations" if iterations else ""
+    return f"{head} {trained}, evaluated on the {num_images} images of {cfg.DATASETS.TEST[0]}."
 
 
 def _settings(
@@ -99,7 +98,7 @@ def _settings(
         "images per iteration": cfg.SOLVER.IMS_PER_BATCH,
         "base learning rate": cfg.SOLVER.BASE_LR,
     }
-    if log:
+    if _iterations(log):
         settings["iterations"] = _iterations(log)
     times = [row["time"] for row in log if "time" in row]
     if times:
@@ -110,5 +109,5 @@ def _settings(
 
 
 def _iterations(log: list[dict[str, float]]) -> int:
-    """Of the training; the evaluation behind it logs under an iteration of its own."""
+    """Those of the training; the evaluation behind it logs under a number of its own."""
     return int(max((row["iteration"] for row in log if "total_loss" in row), default=-1)) + 1

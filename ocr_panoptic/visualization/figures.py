@@ -97,7 +97,7 @@ class _Canvas:
         metadata = self._metadata
         colors = segment_colors(segments.info, metadata.thing_colors, metadata.stuff_colors)
         things = sum(bool(s["isthing"]) for s in segments.info)
-        caption = f"{things} things, {len(segments.info) - things} stuff segments"
+        caption = f"{things} thing and {len(segments.info) - things} stuff segments"
         picture = self._segments(segments.ids, colors)
         return Picture(title, caption, f"{title} of {name}: {caption}", picture)
 

@@ -34,9 +34,14 @@ class PanopticTruth:
     def __getitem__(self, image_id: int | str) -> Segments:
         """
         Raises:
-            KeyError: the JSON has no annotation of that image.
-            FileNotFoundError, ValueError: of :func:`read_panoptic_png`.
+            ValueError: the JSON has no annotation of that image, or the PNG is broken.
+            FileNotFoundError: the PNG is missing.
         """
+        if str(image_id) not in self._annotations:
+            raise ValueError(
+                f"{self._metadata.panoptic_json}: no annotation has the image_id {image_id}; is it "
+                f"the file that {self._metadata.name} was made from?"
+            )
         annotation = self._annotations[str(image_id)]
         png = Path(self._metadata.panoptic_root) / annotation["file_name"]
         return Segments(

@@ -14,15 +14,15 @@ from ocr_panoptic.visualization import Inspection, PanopticTruth, Segments, imag
 
 METADATA = Metadata(
     name="figures",
-    thing_classes=["ball"],
-    thing_colors=[[220, 0, 0]],
+    thing_classes=["box", "ball"],
+    thing_colors=[[90, 60, 30], [220, 0, 0]],
     stuff_classes=["things", "sky", "sand"],
     stuff_colors=[[80, 0, 120], [0, 120, 240], [230, 200, 140]],
-    thing_dataset_id_to_contiguous_id={31: 0},
-    stuff_dataset_id_to_contiguous_id={31: 0, 5: 1, 8: 2},
+    thing_dataset_id_to_contiguous_id={30: 0, 31: 1},
+    stuff_dataset_id_to_contiguous_id={30: 0, 31: 0, 5: 1, 8: 2},
 )
 SKY = {"id": 12, "isthing": False, "category_id": 1}
-BALL = {"id": 300, "isthing": True, "category_id": 0}
+BALL = {"id": 300, "isthing": True, "category_id": 1}
 
 
 def decode(src: str) -> np.ndarray:
@@ -62,8 +62,8 @@ def test_views_and_their_captions(inspection, truth):
     captions = {view.title: view.caption for view in figures.views}
     assert captions == {
         "Input": "40 × 20 pixels",
-        "Truth": "1 things, 1 stuff segments",
-        "Panoptic prediction": "0 things, 1 stuff segments",
+        "Truth": "1 thing and 1 stuff segments",
+        "Panoptic prediction": "0 thing and 1 stuff segments",
         # of 30 labelled columns, 20 are sky; void does not count
         "Coarse semantics": "66.7 % of the pixels right",
         "Refined semantics": "66.7 % of the pixels right",
@@ -146,6 +146,8 @@ def test_truth_of_a_data_set(tmp_path, truth):
     found = PanopticTruth(metadata)[7]
     np.testing.assert_array_equal(found.ids, truth.ids)
     assert found.info == truth.info
+    with pytest.raises(ValueError, match="no annotation has the image_id 8"):
+        PanopticTruth(metadata)[8]
     metadata = Metadata(**{**metadata.as_dict(), "panoptic_json": "missing.json"})
     with pytest.raises(FileNotFoundError, match="missing.json: .*data set truth"):
         PanopticTruth(metadata)
