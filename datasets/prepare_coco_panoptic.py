@@ -16,7 +16,7 @@ def main() -> int:
     args = parser.parse_args()
     try:
         folders = prepare_coco_panoptic(datasets_root(), args.workers)
-    except (FileNotFoundError, ValueError) as error:
+    except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     print("Wrote " + ", ".join(str(folder) for folder in folders))

@@ -36,8 +36,8 @@ def main() -> int:
     output = args.output or datasets_root() / args.name
     try:
         manifest = prepare_panoptic(args.name, splits, output, args.workers)
-    except (FileNotFoundError, ValueError) as error:
-        print(f"{error}\nNothing was written.", file=sys.stderr)
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
         return 1
     print(f"Wrote {manifest}. Data sets: {', '.join(f'{args.name}_{split}' for split in splits)}")
     return 0

@@ -62,7 +62,10 @@ def read_manifest(path: Path) -> Manifest | None:
     Raises:
         ValueError: the file is broken, or of another version.
     """
-    hint = "Run datasets/prepare_panoptic.py again."
+    hint = (
+        "Delete it and the files beside it that datasets/prepare_panoptic.py wrote, "
+        "and run that again."
+    )
     try:
         content = json.loads(path.read_bytes())
         if not isinstance(content, dict) or content.get("format") != FORMAT:

@@ -32,7 +32,12 @@ def map_with_progress(
         function: a function that can be pickled.
         description: the text before the bar.
         workers: processes; by default :func:`default_workers`. With 1 all runs in this process.
+
+    Raises:
+        ValueError: fewer than 1 process.
     """
+    if workers is not None and workers < 1:
+        raise ValueError(f"--workers is {workers}, it must be at least 1.")
     workers = min(workers or default_workers(), len(items))
     if workers <= 1:
         return [function(item) for item in tqdm(items, description, unit="image")]

@@ -25,7 +25,7 @@ from .categories import Category, semantic_label_of
 from .check import check_split
 from .faults import DataFaults, raise_if_any
 from .files import write_json
-from .manifest import Manifest, PreparedSplit, write_manifest
+from .manifest import MANIFEST_NAME, Manifest, PreparedSplit, read_manifest, write_manifest
 from .panoptic_json import AnnotatedImage, PanopticJson
 from .parallel import map_with_progress
 from .segments import segment_statistics
@@ -66,19 +66,52 @@ def prepare_panoptic(
     Raises:
         FileNotFoundError, DataFaults: as :func:`check_split`, with the faults of all splits. Then
             nothing has been written.
-        ValueError: a name that is no file name.
+        ValueError: a name that is no file name, or files in ``output`` that would be written over
+            though they are somebody else's.
     """
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
         raise ValueError(
             f"Data set name {name!r}: use letters, digits, '_', '-' and '.' (it names a folder)."
         )
+    prepared = {split: _prepared(split, raw, output) for split, raw in splits.items()}
+    _check_free(prepared, output)
     checked = _check(splits, workers)
     categories = next(iter(checked.values())).categories
-    prepared = {
-        split: _prepare_split(split, splits[split], content, categories, output, workers)
-        for split, content in checked.items()
-    }
-    return write_manifest(output, Manifest(name, categories, prepared))
+    # First of all the manifest: it marks the files as this command's, should it be interrupted.
+    manifest = write_manifest(output, Manifest(name, categories, prepared))
+    for split, content in checked.items():
+        _write_split(split, prepared[split], content, categories, workers)
+    return manifest
+
+
+def _prepared(split: str, raw: RawSplit, output: Path) -> PreparedSplit:
+    return PreparedSplit(
+        images=raw.images,
+        panoptic_json=output / f"panoptic_{split}.json",
+        panoptic_root=raw.panoptic_root,
+        sem_seg_root=output / f"sem_seg_{split}",
+        instances_json=output / f"instances_{split}.json",
+    )
+
+
+def _check_free(prepared: dict[str, PreparedSplit], output: Path) -> None:
+    """Refuse to write over files that no earlier preparation wrote."""
+    path = output / MANIFEST_NAME
+    former = read_manifest(path) if path.exists() else None
+    targets = {t for p in prepared.values() for t in _targets(p)}
+    own = {t for p in former.splits.values() for t in _targets(p)} if former else set()
+    taken = [target for target in sorted(targets - own) if target.exists()]
+    if path.exists() and former is None:
+        taken.append(path)
+    if taken:
+        raise ValueError(
+            f"{', '.join(map(str, taken))}: would be written over, but no earlier preparation "
+            "wrote it. Give another --output, or move it away."
+        )
+
+
+def _targets(paths: PreparedSplit) -> tuple[Path, ...]:
+    return paths.panoptic_json, paths.sem_seg_root, paths.instances_json
 
 
 def _check(splits: dict[str, RawSplit], workers: int | None) -> dict[str, PanopticJson]:
@@ -122,21 +155,13 @@ def _describe(category: tuple[str, bool] | None) -> str:
     return f"{name!r} ({'thing' if isthing else 'stuff'})"
 
 
-def _prepare_split(
+def _write_split(
     split: str,
-    raw: RawSplit,
+    paths: PreparedSplit,
     content: PanopticJson,
     categories: list[Category],
-    output: Path,
     workers: int | None,
-) -> PreparedSplit:
-    paths = PreparedSplit(
-        images=raw.images,
-        panoptic_json=output / f"panoptic_{split}.json",
-        panoptic_root=raw.panoptic_root,
-        sem_seg_root=output / f"sem_seg_{split}",
-        instances_json=output / f"instances_{split}.json",
-    )
+) -> None:
     images = [image for image in content.images if image.segments]
     _warn_of_void(content, images)
     convert = partial(
@@ -164,7 +189,6 @@ def _prepare_split(
     write_json(
         paths.instances_json, {"images": entries, "annotations": instances, "categories": things}
     )
-    return paths
 
 
 def _warn_of_void(content: PanopticJson, kept: list[AnnotatedImage]) -> None:

@@ -35,13 +35,7 @@ CATEGORIES = [
     {"id": 7, "name": "tent", "isthing": 1, "color": [240, 140, 30]},
     {"id": 11, "name": "forest", "isthing": 0, "color": [30, 90, 45]},
     {"id": 12, "name": "water", "isthing": 0, "color": [40, 110, 180]},
-    {
-        "id": 20,
-        "name": "starfish",
-        "isthing": 1,
-        "color": [170, 70, 190],
-        "supercategory": "animal",
-    },
+    {"id": 20, "name": "starfish", "isthing": 1, "color": [170, 70, 190]},
     {"id": 31, "name": "sand", "isthing": 0, "color": [225, 200, 140]},
     {"id": 33, "name": "grass", "isthing": 0, "color": [110, 170, 60]},
 ]
@@ -64,12 +58,14 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
     """Write ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``.
 
     Raises:
-        ValueError: for sizes or counts that cannot be drawn.
+        ValueError: for a size, counts or a seed that cannot be drawn.
     """
     if size < 64:
         raise ValueError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
     if num_train < 1 or num_val < 1:
         raise ValueError(f"--train {num_train} --val {num_val}: each split needs an image.")
+    if seed < 0:
+        raise ValueError(f"--seed is {seed}, it must be at least 0.")
     for number, (split, count) in enumerate([("train", num_train), ("val", num_val)]):
         root = output / "raw" / split
         for folder in ("images", "panoptic"):

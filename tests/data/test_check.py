@@ -1,5 +1,6 @@
 """The check passes good data, and names the file and id of every fault."""
 
+import contextlib
 import io
 import json
 
@@ -88,12 +89,14 @@ def test_real_coco_images(real_data):
         (lambda r: image(r).update(file_name="more/second.bmp"), "more/second.bmp belongs to 2"),
         (lambda r: annotation(r).update(image_id=5), "annotation of image 5: comes twice"),
         (lambda r: annotation(r).update(file_name="/a.png"), "image 21: file_name must lie ins"),
+        (lambda r: annotation(r).update(file_name="."), "image 21: file_name must lie inside"),
         (lambda r: annotation(r).update(file_name="more/second.PNG"), "PNG file more/second.png"),
         (lambda r: annotation(r).update(segments_info=None), "image 21: segments_info must be a"),
         (lambda r: segment(r).update(id=0), "segment id 0 is reserved for void"),
         (lambda r: segment(r).update(id="7"), "image 21: a segment needs an integer id"),
         (lambda r: segment(r).update(id=500), "image 21: segment id 500 is used 2 times"),
         (lambda r: segment(r).update(category_id=99), "segment 70000: category 99 is not among"),
+        (lambda r: segment(r).update(category_id=[4]), r"category \[4\] is not among"),
         (lambda r: segment(r).pop("category_id"), "segment 70000: category None is not among"),
         (lambda r: segment(r).update(iscrowd="no"), "segment 70000: iscrowd must be 0 or 1, fo"),
     ],
@@ -131,6 +134,29 @@ def test_all_faults_of_the_json_are_reported(raw):
     faults = faults_of(raw)
     assert len(faults) >= 4
     assert len(set(faults)) == len(faults)
+
+
+def places(value, path=()):
+    """Every place in a JSON, as a path of keys."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, child in inner:
+        yield (*path, key)
+        if isinstance(child, dict | list):
+            yield from places(child, (*path, key))
+
+
+@pytest.mark.parametrize("junk", [None, True, -1, 2.5, "x", "", [], {}, [1], {"id": 1}])
+def test_junk_anywhere_is_a_fault_or_harmless(raw, junk):
+    """Whatever stands anywhere in the JSON, the answer is faults, never a crash."""
+    good = json.dumps(raw.content)
+    for *path, key in list(places(raw.content)):
+        raw.content = json.loads(good)
+        parent = raw.content
+        for step in path:
+            parent = parent[step]
+        parent[key] = junk
+        with contextlib.suppress(DataFaults):
+            check(raw)
 
 
 @pytest.mark.parametrize("missing", ["images", "panoptic", "panoptic.json"])
@@ -250,6 +276,13 @@ def test_faults_of_all_images_are_reported(raw):
 def test_void_alone_is_no_fault(raw):
     raw.add(8, "void.png", "void.png", np.zeros((3, 3), int), [])
     check(raw)
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_workers(raw, workers):
+    split = raw.save().split
+    with pytest.raises(ValueError, match=f"--workers is {workers}, it must be at least 1"):
+        check_split(split.images, split.panoptic_json, split.panoptic_root, workers)
 
 
 def test_several_processes_find_the_same(raw):

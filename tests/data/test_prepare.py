@@ -124,6 +124,37 @@ def test_nothing_is_written_when_there_is_a_fault(raw, raw_val, tmp_path):
     assert not (tmp_path / "pets").exists()
 
 
+@pytest.mark.parametrize(
+    "name", ["panoptic_train.json", "instances_val.json", "sem_seg_train", "dataset.json"]
+)
+def test_files_of_the_user_are_never_written_over(raw, raw_val, tmp_path, name):
+    taken = tmp_path / "pets" / name
+    taken.parent.mkdir()
+    taken.write_text("{}")
+    message = f"{taken}: would be written over, but no earlier preparation wrote it. Give another"
+    with pytest.raises(ValueError, match=message):
+        prepare(raw, tmp_path / "pets", val=raw_val)
+    assert contents(tmp_path / "pets") == {Path(name): b"{}"}
+
+
+def test_an_interrupted_run_is_repeated(raw, raw_val, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("ocr_panoptic.data.prepare.write_json", interrupt)
+        prepare(raw, tmp_path / "pets", val=raw_val)
+    prepare(raw, tmp_path / "pets", val=raw_val)
+    prepare(raw, tmp_path / "whole", val=raw_val)
+    assert contents(tmp_path / "pets") == contents(tmp_path / "whole")
+
+
+def test_a_split_may_be_added_later(raw, raw_val, tmp_path):
+    prepare(raw, tmp_path / "pets")
+    prepare(raw, tmp_path / "pets", val=raw_val)
+    assert (tmp_path / "pets" / "instances_val.json").is_file()
+
+
 def test_categories_of_the_splits_differ(raw, raw_val, tmp_path):
     raw_val.content["categories"][0]["name"] = "lion"
     raw_val.content["categories"][1]["color"] = [1, 1, 1]

@@ -86,6 +86,7 @@ def test_objects_hide_one_another():
         ((1, 1, 63, 0), r"--size is 63 pixels, objects need at least 64"),
         ((0, 1, 96, 0), r"--train 0 --val 1: each split needs an image"),
         ((1, -1, 96, 0), r"each split needs an image"),
+        ((1, 1, 96, -2), r"--seed is -2, it must be at least 0"),
     ],
 )
 def test_what_cannot_be_drawn(tmp_path, arguments, message):
