@@ -53,6 +53,7 @@ def render_report(
     Returns:
         an HTML document that loads nothing from elsewhere.
     """
+    rows = class_rows(evaluation.per_class, metadata)
     return _TEMPLATES.get_template("report.html").render(
         title=title,
         description=description,
@@ -62,7 +63,8 @@ def render_report(
         has_regions=any(image.regions for image in images),
         heat_ticks=(f"1/{10**HEAT_DECADES}", "maximum, logarithmic"),
         class_columns=list(CLASS_COLUMNS.values()),
-        class_rows=class_rows(evaluation.per_class, metadata),
+        class_rows=rows,
+        absent_classes=len(evaluation.per_class) - len(rows),
         charts=loss_charts(training_log),
         settings=settings,
     )

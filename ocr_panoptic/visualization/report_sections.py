@@ -130,12 +130,13 @@ def class_rows(per_class: Sequence[Mapping[str, str]], metadata: Metadata) -> li
         metadata: with the classes' names and colours.
 
     Returns:
-        things, then stuff, then what is neither.
+        things, then stuff, then what is neither. Classes without any value, which neither occur
+        nor are predicted, are left out.
     """
     kinds = {"1": "thing", "0": "stuff", "": ""}
     colors = dict(zip(metadata.stuff_classes, metadata.stuff_colors, strict=True))
     colors.update(zip(metadata.thing_classes, metadata.thing_colors, strict=True))
-    return [
+    rows = [
         ClassRow(
             name=row["class"],
             kind=kinds[row["isthing"]],
@@ -144,6 +145,7 @@ def class_rows(per_class: Sequence[Mapping[str, str]], metadata: Metadata) -> li
         )
         for row in sorted(per_class, key=lambda row: list(kinds).index(row["isthing"]))
     ]
+    return [row for row in rows if any(cell.text not in ("", "0") for cell in row.cells)]
 
 
 def _cell(column: str, text: str) -> Cell:

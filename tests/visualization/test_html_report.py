@@ -70,7 +70,8 @@ def render():
         rows = [
             row("sky", "0", PQ="95.67", IoU="93.2", TP="12.0"),
             row(evil, "1", PQ="47.11", AP_box="51.12", FN="3"),
-            row("things", "", IoU="nan"),
+            row("things", "", IoU="55.5", ACC="nan"),
+            row("absent", "1", TP="0", FP="0", FN="0"),
         ]
         picture = Picture(evil, f"caption {evil}", f"alt {evil}", PIXEL, "rgb(1,2,3)")
         arguments = dict(
@@ -98,7 +99,8 @@ def test_the_page_says_what_the_files_say(render):
     assert table.index("ball") < table.index("sky") < table.index("things")
     for value in ("47.1", "12", "3", "93.2"):
         assert value in table
-    assert "nan" not in table
+    assert "nan" not in table and "absent" not in table
+    assert any("Left out: 1 classes" in t for t in text)
     assert text[text.index("seed") + 1 :][:2].count("17") == 1
 
 
