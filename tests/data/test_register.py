@@ -13,7 +13,9 @@ from detectron2.data import (
     build_detection_train_loader,
 )
 from detectron2.evaluation import COCOEvaluator, COCOPanopticEvaluator
+from detectron2.modeling import build_model
 from detectron2.structures import BitMasks, BoxMode, Instances
+from detectron2.utils.events import EventStorage
 from raw_pets import CAT, DOG, FIRST, GRASS
 
 from ocr_panoptic.data import (
@@ -183,8 +185,9 @@ def test_name_of_detectron2(raw, root):
         register_prepared(root)
 
 
-def test_data_without_any_thing_trains(raw, root):
-    """Thing categories without an instance: the loader yields images with empty instances."""
+def test_data_without_any_thing_trains(raw, root, small_cfg):
+    """Thing categories without an instance: the loader yields images with empty instances, and
+    the model learns from their semantic labels."""
     for annotation in raw.content["annotations"]:
         for segment in annotation["segments_info"]:
             if segment["category_id"] in (CAT, DOG):
@@ -196,6 +199,13 @@ def test_data_without_any_thing_trains(raw, root):
     batch = next(iter(build_detection_train_loader(cfg, mapper=PanopticDatasetMapper(cfg, True))))
     assert [len(sample["instances"]) for sample in batch] == [0, 0]
     assert all(sample["sem_seg"].unique().tolist() == [1, 2, 255] for sample in batch)
+    model = build_model(small_cfg()).train()
+    with EventStorage():
+        losses = model(batch)
+    assert all(torch.isfinite(loss) for loss in losses.values())
+    assert losses["loss_box_reg"] == losses["loss_mask"] == 0
+    assert losses["loss_sem_seg"] > 0
+    sum(losses.values()).backward()
 
 
 def perfect_output(record):
