@@ -1,5 +1,6 @@
 """Fixtures shared by the rooms."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,14 @@ from detectron2.structures import BitMasks, Boxes, Instances
 from ocr_panoptic.engine import load_config
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True)
+def loggers_propagate(monkeypatch):
+    """Detectron2's setup_logger ends propagation for the rest of the process, and with it the
+    caplog of every test after a run of train_net.py."""
+    for name in ("ocr_panoptic", "detectron2", "fvcore"):
+        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
 
 
 @pytest.fixture
