@@ -17,7 +17,7 @@ from ocr_panoptic.visualization.overlays import (
 )
 from ocr_panoptic.visualization.scene import Inspection, Segments
 
-VOID = 255
+VOID = -1  # no semantic label has it
 MIN_SIDE, MAX_SIDE = 320, 640  # of a picture in the page, pixels
 REGION_SIDE = 320  # longer side of a soft object region's picture
 
