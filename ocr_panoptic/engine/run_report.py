@@ -103,9 +103,8 @@ def _settings(
     times = [row["time"] for row in log if "time" in row]
     if times:
         settings["time per iteration"] = f"{median(times):.3g} s (median)"
-    # The run's own "weights" are those that its training started from.
-    rest = {k.replace("_", " "): v for k, v in evaluation.run.items() if k != "weights"}
-    return settings | rest
+    rest = {k.replace("_", " "): v for k, v in evaluation.run.items() if v not in (None, "")}
+    return rest | settings
 
 
 def _iterations(log: list[dict[str, float]]) -> int:

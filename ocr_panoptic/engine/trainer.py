@@ -132,7 +132,8 @@ def run_info(cfg: CfgNode) -> dict[str, Any]:
         "iteration": iteration,
         "seed": cfg.SEED,
         "config_sha256": hashlib.sha256(cfg.dump().encode()).hexdigest(),
-        "weights": cfg.MODEL.WEIGHTS,
+        # In training MODEL.WEIGHTS is where the run started, not what was evaluated.
+        "weights" if iteration is None else "initial_weights": cfg.MODEL.WEIGHTS,
         "output_dir": cfg.OUTPUT_DIR,
         "device": torch.cuda.get_device_name() if cfg.MODEL.DEVICE.startswith("cuda") else "cpu",
         "processes": comm.get_world_size(),
