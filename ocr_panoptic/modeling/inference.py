@@ -1,0 +1,286 @@
+"""Labels of whole images: padding, scales, flips, sliding windows, upsampling.
+
+A network enters as a function: normalised image [N,3,H,W] -> logits [N,K,h,w], which cover the
+image whatever their resolution. Shape letters: N images, K classes, H W size of the image given to
+the network, h w size of its logits, Ho Wo size of the labels wanted.
+
+All resizing is bilinear with align_corners=False and without antialiasing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import torch
+import torch.nn.functional as F
+from detectron2.config import CfgNode, configurable
+from detectron2.data import MetadataCatalog
+from torch import Tensor
+
+LogitsFn = Callable[[Tensor], Tensor]
+Size = tuple[int, int]
+
+
+class SemanticInference:
+    """The way from an image to its labels that the config asks for.
+
+    Logits are averaged over flips and scales, as the authors' code sums them (openseg.pytorch);
+    HRNet-Semantic-Segmentation sums exp(logits) instead. An image is resized for every scale, and
+    the scores of every scale are resized to the labels' size.
+
+    One scale without windows keeps one upsampled class at a time. Otherwise a running sum
+    [N,K,...] at full resolution is kept, whatever the number of scales and windows.
+    """
+
+    @configurable
+    def __init__(
+        self,
+        *,
+        scales: Sequence[float] = (1.0,),
+        flip: bool = False,
+        flip_pairs: Sequence[tuple[int, int]] = (),
+        window_size: Sequence[int] = (),
+        window_stride: Sequence[int] = (),
+        accumulator_device: str = "",
+    ):
+        """
+        Args:
+            scales: factors on the size of the image.
+            flip: average with the logits of the image mirrored left to right.
+            flip_pairs: pairs of classes that change places in a mirrored image (a left and a
+                right arm).
+            window_size: height and width of the windows that the network sees; () = the whole
+                image. A window larger than an image is cut to it.
+            window_stride: steps between windows, down and right, at most their size.
+            accumulator_device: device of the running sum; "" = that of the logits.
+
+        Raises:
+            ValueError: an argument makes no sense; the config key is named.
+        """
+        if not scales or min(scales) <= 0:
+            raise ValueError(
+                f"TEST.SCALES is {list(scales)}; expected one or more factors above 0, [1.0] for "
+                "the image as it is."
+            )
+        window_size, window_stride = tuple(window_size), tuple(window_stride)
+        if window_size or window_stride:
+            two_each = len(window_size) == len(window_stride) == 2
+            if not two_each or not all(
+                0 < step <= side for step, side in zip(window_stride, window_size, strict=True)
+            ):
+                raise ValueError(
+                    f"TEST.SLIDING_WINDOW has SIZE {list(window_size)} and STRIDE "
+                    f"{list(window_stride)}; expected height and width in pixels for each, with "
+                    "0 < STRIDE <= SIZE so that no pixel is left out, or [] for both to see the "
+                    "whole image at once."
+                )
+        self.scales = tuple(scales)
+        self.flip = flip
+        self.flip_pairs = tuple(flip_pairs)
+        self.window_size = window_size
+        self.window_stride = window_stride
+        self.accumulator_device = accumulator_device
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode) -> dict:
+        """TEST.SCALES, TEST.FLIP, TEST.SLIDING_WINDOW and TEST.ACCUMULATOR_DEVICE; the flip pairs
+        are `flip_pairs` of the metadata of the first data set of DATASETS.TEST, or else TRAIN."""
+        names = (*cfg.DATASETS.TEST, *cfg.DATASETS.TRAIN)
+        pairs = MetadataCatalog.get(names[0]).get("flip_pairs") if names else None
+        return {
+            "scales": cfg.TEST.SCALES,
+            "flip": cfg.TEST.FLIP,
+            "flip_pairs": pairs or (),
+            "window_size": cfg.TEST.SLIDING_WINDOW.SIZE,
+            "window_stride": cfg.TEST.SLIDING_WINDOW.STRIDE,
+            "accumulator_device": cfg.TEST.ACCUMULATOR_DEVICE,
+        }
+
+    @torch.no_grad()
+    def __call__(self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1) -> Tensor:
+        """
+        Args:
+            logits_fn: the network.
+            image: normalised, [N,3,H,W].
+            size: (Ho, Wo) of the labels.
+            divisor: the network sees images padded with 0 at the bottom and on the right to
+                multiples of it (`size_divisibility` of the backbone); 0 or 1 for no padding.
+
+        Returns:
+            int64 [N,Ho,Wo], labels 0..K-1, on the device of the running sum or of the logits.
+        """
+        if self.flip:
+            logits_fn = averaged_over_flip(logits_fn, self.flip_pairs)
+        if len(self.scales) == 1:
+            return upsample_argmax(*self._scores(logits_fn, image, size, self.scales[0], divisor))
+        total = None
+        for scale in self.scales:
+            scores, *sizes = self._scores(logits_fn, image, size, scale, divisor)
+            if total is None:
+                device = self.accumulator_device or scores.device
+                total = torch.zeros(*scores.shape[:2], *size, device=device)
+            for k, class_scores in enumerate(resized_classes(scores, *sizes)):
+                total[:, k] += class_scores.to(total.device)
+        return running_argmax(total.unbind(1))
+
+    def _scores(
+        self, logits_fn: LogitsFn, image: Tensor, size: Size, scale: float, divisor: int
+    ) -> tuple[Tensor, Size, Size, Size]:
+        """The arguments of :func:`resized_classes` for the image at a scale."""
+        image_size = tuple(max(1, round(scale * side)) for side in image.shape[-2:])
+        image = _resize(image, image_size)
+        if not self.window_size:
+            image = pad_to_multiple(image, divisor)
+            return logits_fn(image), size, image_size, tuple(image.shape[-2:])
+        scores = sliding_window_scores(
+            logits_fn,
+            image,
+            self.window_size,
+            self.window_stride,
+            divisor,
+            self.accumulator_device or None,
+        )
+        return scores, size, image_size, image_size
+
+
+def pad_to_multiple(image: Tensor, divisor: int) -> Tensor:
+    """[N,3,H,W] with zeros at the bottom and on the right, sides being multiples of `divisor`."""
+    if divisor <= 1:
+        return image
+    bottom, right = (-side % divisor for side in image.shape[-2:])
+    return F.pad(image, (0, right, 0, bottom))
+
+
+def averaged_over_flip(logits_fn: LogitsFn, flip_pairs: Sequence[tuple[int, int]]) -> LogitsFn:
+    """The mean of the logits of an image and of its mirror image, mirrored back.
+
+    Args:
+        flip_pairs: pairs of classes whose logits change places on the way back.
+    """
+
+    def averaged(image: Tensor) -> Tensor:
+        logits = logits_fn(image)
+        mirrored = logits_fn(image.flip(-1)).flip(-1)
+        if flip_pairs:
+            order = list(range(mirrored.shape[1]))
+            for a, b in flip_pairs:
+                order[a], order[b] = b, a
+            mirrored = mirrored[:, order]
+        return (logits + mirrored) / 2
+
+    return averaged
+
+
+@torch.no_grad()
+def sliding_window_scores(
+    logits_fn: LogitsFn,
+    image: Tensor,
+    window_size: Size,
+    window_stride: Size,
+    divisor: int = 1,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Logits of overlapping windows, upsampled to the image's resolution and averaged.
+
+    One running sum is kept, so memory does not grow with the number of windows. The last windows
+    end at the image's border. Windows larger than the image are cut to it.
+
+    Args:
+        logits_fn: sees a window at a time, [N,3,wh,ww] padded to multiples of `divisor`.
+        image: [N,3,H,W].
+        window_size: (wh, ww).
+        window_stride: steps (down, right), at most `window_size`.
+        device: of the sum; None = that of the logits.
+
+    Returns:
+        float32 [N,K,H,W] on `device`.
+    """
+    height, width = image.shape[-2:]
+    tops = _window_starts(height, window_size[0], window_stride[0])
+    lefts = _window_starts(width, window_size[1], window_stride[1])
+    total = None
+    for top in tops:
+        for left in lefts:
+            rows = slice(top, min(top + window_size[0], height))
+            columns = slice(left, min(left + window_size[1], width))
+            window = image[..., rows, columns]
+            padded = pad_to_multiple(window, divisor)
+            logits = _resize(logits_fn(padded).float(), tuple(padded.shape[-2:]))
+            logits = logits[..., : window.shape[-2], : window.shape[-1]]
+            if total is None:
+                device = device or logits.device
+                total = torch.zeros(*logits.shape[:2], height, width, device=device)
+                count = torch.zeros(height, width, device=device)
+            total[..., rows, columns] += logits.to(total.device)
+            count[rows, columns] += 1
+    return total.div_(count)
+
+
+def _window_starts(side: int, window: int, step: int) -> list[int]:
+    last = max(side - window, 0)
+    return [*range(0, last, step), last]
+
+
+def upsample_argmax(
+    logits: Tensor, size: Size, image_size: Size | None = None, padded_size: Size | None = None
+) -> Tensor:
+    """Labels at full resolution, with one class at a time upsampled instead of all K.
+
+    Bit-identical to the argmax of all classes upsampled at once, since classes do not mix.
+    Arguments are those of :func:`resized_classes`.
+
+    Returns:
+        int64 [N,Ho,Wo], the first class of equal scores.
+    """
+    return running_argmax(resized_classes(logits, size, image_size, padded_size))
+
+
+def resized_classes(
+    logits: Tensor, size: Size, image_size: Size | None = None, padded_size: Size | None = None
+) -> Iterator[Tensor]:
+    """Scores at full resolution, class by class.
+
+    The logits are upsampled to what the network saw, cut to the image in it, and resized to the
+    size that is wanted, which are the steps of Detectron2's `sem_seg_postprocess`.
+
+    Args:
+        logits: [N,K,h,w].
+        size: (Ho, Wo).
+        image_size: (H, W) of the image that the network saw; `size` by default.
+        padded_size: the same with padding at the bottom and on the right, which is what the
+            logits cover; `image_size` by default.
+
+    Yields:
+        float32 [N,Ho,Wo], K times.
+    """
+    image_size = image_size or size
+    padded_size = padded_size or image_size
+    for k in range(logits.shape[1]):
+        scores = _resize(logits[:, k : k + 1].float(), padded_size)
+        scores = scores[..., : image_size[0], : image_size[1]]
+        yield _resize(scores, size)[:, 0]
+
+
+@torch.no_grad()
+def running_argmax(scores: Iterable[Tensor]) -> Tensor:
+    """argmax over classes that come one after the other.
+
+    Args:
+        scores: per class [N,H,W].
+
+    Returns:
+        int64 [N,H,W], the first class of equal scores.
+    """
+    classes = iter(scores)
+    highest = next(classes).clone()
+    labels = torch.zeros_like(highest, dtype=torch.int64)
+    for k, class_scores in enumerate(classes, start=1):
+        labels.masked_fill_(class_scores > highest, k)
+        torch.maximum(highest, class_scores, out=highest)
+    return labels
+
+
+def _resize(x: Tensor, size: Size) -> Tensor:
+    if tuple(x.shape[-2:]) == tuple(size):
+        return x
+    return F.interpolate(x, size=size, mode="bilinear", align_corners=False)
