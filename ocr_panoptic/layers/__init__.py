@@ -1,4 +1,13 @@
 from .conv import ConvNormReLU
-from .ocr import OCR, gather_regions, pixel_region_relation
+from .gt_ocr import GroundTruthOCR, one_hot_labels
+from .ocr import OCR, RegionContext, gather_regions, pixel_region_relation
 
-__all__ = ["OCR", "ConvNormReLU", "gather_regions", "pixel_region_relation"]
+__all__ = [
+    "OCR",
+    "ConvNormReLU",
+    "GroundTruthOCR",
+    "RegionContext",
+    "gather_regions",
+    "one_hot_labels",
+    "pixel_region_relation",
+]

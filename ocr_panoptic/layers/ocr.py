@@ -60,10 +60,9 @@ def pixel_region_relation(queries: Tensor, keys: Tensor, scale: float) -> Tensor
     return relation.softmax(dim=1, dtype=dtype).to(relation.dtype)
 
 
-class OCR(nn.Module):
+class RegionContext(nn.Module):
     """
-    The OCR module of :paper:`OCR`: pixel representations and soft object regions in, augmented
-    representations out.
+    What any scheme does with region representations and a relation: delta, rho, g.
 
     Two identities make it cheap and leave its function, in training too, as it is:
 
@@ -74,13 +73,9 @@ class OCR(nn.Module):
 
     Args:
         in_channels: C. The paper uses 512.
-        key_channels: D, of phi, psi and delta. The paper uses 256.
+        key_channels: D, of delta (and of phi and psi). The paper uses 256.
         out_channels: O, of rho and g. The paper uses 512.
         norm: any name that Detectron2's ``get_norm`` knows, "" for none.
-        transform_convs: number of conv-norm-ReLU in each of phi and psi. The paper's text says
-            1, the published code has 2.
-        scale_relation: scale the relation by 1 / sqrt(D) as the published code does; False is
-            the paper's equation.
         dropout: probability with which a channel of the output is dropped in training. The
             published code uses 0.05.
     """
@@ -92,41 +87,14 @@ class OCR(nn.Module):
         out_channels: int = 512,
         *,
         norm: str = "SyncBN",
-        transform_convs: int = 2,
-        scale_relation: bool = True,
         dropout: float = 0.05,
     ):
         super().__init__()
-        if transform_convs < 1:
-            raise ValueError(
-                f"transform_convs is {transform_convs}, but phi and psi need at least 1 "
-                "convolution (paper: 1, published code: 2)."
-            )
-
-        def transform() -> nn.Sequential:
-            channels = [in_channels] + [key_channels] * transform_convs
-            return nn.Sequential(
-                *(ConvNormReLU(i, o, norm=norm) for i, o in zip(channels, channels[1:]))
-            )
-
-        self.scale = key_channels**-0.5 if scale_relation else 1.0
-        self.phi = transform()
-        self.psi = transform()
+        self.out_channels = out_channels
         self.delta = ConvNormReLU(in_channels, key_channels, norm=norm)
         self.rho = ConvNormReLU(key_channels, out_channels, norm=norm)
         self.g = ConvNormReLU(in_channels + out_channels, out_channels, norm=norm)
         self.dropout = nn.Dropout2d(dropout)
-
-    def relation(self, x: Tensor, f: Tensor) -> Tensor:
-        """
-        Args:
-            x: pixel representations [N, C, h, w]
-            f: object region representations [N, C, K, 1]
-
-        Returns:
-            w: pixel-region relation [N, K, P], which sums to 1 over K
-        """
-        return pixel_region_relation(self.phi(x), self.psi(f), self.scale)
 
     def context(self, w: Tensor, f: Tensor, size: torch.Size) -> Tensor:
         """
@@ -161,6 +129,59 @@ class OCR(nn.Module):
         z = pixelwise(weight_y, y.flatten(2), add_to=pixelwise(weight_x, x.flatten(2), bias))
         z = z.unflatten(2, x.shape[2:])
         return self.dropout(apply_norm(norm, z).relu_())
+
+
+class OCR(RegionContext):
+    """
+    The OCR module of :paper:`OCR`: pixel representations and soft object regions in, augmented
+    representations out.
+
+    Args:
+        in_channels, key_channels, out_channels, norm, dropout: of :class:`RegionContext`.
+        transform_convs: number of conv-norm-ReLU in each of phi and psi. The paper's text says
+            1, the published code has 2.
+        scale_relation: scale the relation by 1 / sqrt(D) as the published code does; False is
+            the paper's equation.
+    """
+
+    def __init__(
+        self,
+        in_channels: int = 512,
+        key_channels: int = 256,
+        out_channels: int = 512,
+        *,
+        norm: str = "SyncBN",
+        transform_convs: int = 2,
+        scale_relation: bool = True,
+        dropout: float = 0.05,
+    ):
+        super().__init__(in_channels, key_channels, out_channels, norm=norm, dropout=dropout)
+        if transform_convs < 1:
+            raise ValueError(
+                f"transform_convs is {transform_convs}, but phi and psi need at least 1 "
+                "convolution (paper: 1, published code: 2)."
+            )
+
+        def transform() -> nn.Sequential:
+            channels = [in_channels] + [key_channels] * transform_convs
+            return nn.Sequential(
+                *(ConvNormReLU(i, o, norm=norm) for i, o in zip(channels, channels[1:]))
+            )
+
+        self.scale = key_channels**-0.5 if scale_relation else 1.0
+        self.phi = transform()
+        self.psi = transform()
+
+    def relation(self, x: Tensor, f: Tensor) -> Tensor:
+        """
+        Args:
+            x: pixel representations [N, C, h, w]
+            f: object region representations [N, C, K, 1]
+
+        Returns:
+            w: pixel-region relation [N, K, P], which sums to 1 over K
+        """
+        return pixel_region_relation(self.phi(x), self.psi(f), self.scale)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """

@@ -1,0 +1,63 @@
+"""
+GT-OCR, the paper's upper bound: object regions and relations from the ground truth.
+
+Shape shorthand: N images, K classes, h w feature size, P = h * w pixels, C channels of the pixel
+representations, O channels of the output.
+"""
+
+import torch
+from torch import Tensor
+
+from .ocr import RegionContext
+
+
+class GroundTruthOCR(RegionContext):
+    """
+    OCR whose regions and relation are the truth (paragraph "Ground-truth OCR" of the paper's
+    empirical analysis): m_ki = 1 and w_ik = 1 where pixel i has label k, else 0. phi and psi
+    have no part in it.
+
+    A region representation is the mean of its pixels, and 0 for a class without pixels. The
+    pixels without a label form a region of their own, as in the published code, so that every
+    pixel belongs to one.
+    """
+
+    def forward(self, x: Tensor, m: Tensor) -> Tensor:
+        """
+        Args:
+            x: pixel representations [N, C, h, w]
+            m: one-hot truth [N, K, h, w], all 0 where a pixel has no label
+
+        Returns:
+            z: augmented representations [N, O, h, w]
+        """
+        truth = torch.cat([m, 1 - m.sum(dim=1, keepdim=True)], dim=1)
+        truth = truth.flatten(2).to(x.dtype)  # [N, K + 1, P]
+        # Divided before the sum: a sum over P pixels leaves the range of float16.
+        share = truth / truth.sum(dim=2, keepdim=True, dtype=torch.float32).clamp(min=1)
+        f = torch.matmul(x.flatten(2), share.to(x.dtype).transpose(1, 2)).unsqueeze(3)
+        return self.augment(x, self.context(truth, f, x.shape[2:]))
+
+
+def one_hot_labels(
+    labels: Tensor, num_classes: int, ignore_value: int, size: tuple[int, int]
+) -> Tensor:
+    """
+    The truth at feature size, as :class:`GroundTruthOCR` takes it.
+
+    Args:
+        labels: integers [N, H, W] in 0..num_classes - 1 or ``ignore_value``
+        num_classes: K
+        ignore_value: label of the pixels that belong to no class
+        size: (h, w); labels are resized to it by their nearest neighbours
+
+    Returns:
+        float32 [N, K, h, w], all 0 where a pixel is ignored
+    """
+    rows, columns = (
+        ((torch.arange(n, device=labels.device) + 0.5) * (full / n)).long()
+        for n, full in zip(size, labels.shape[1:])
+    )
+    labels = labels[:, rows[:, None], columns]
+    classes = torch.arange(num_classes, device=labels.device)[:, None, None]
+    return ((labels[:, None] == classes) & (labels[:, None] != ignore_value)).float()
