@@ -47,3 +47,16 @@ def add_ocr_config(cfg: CN) -> None:
     # Write the panoptic predictions of an evaluation to OUTPUT_DIR/inference/<data set>, in the
     # format of the panopticapi command.
     cfg.TEST.SAVE_PREDICTIONS = False
+
+    # Semantic segmentation at test time (modeling/inference.py). Logits are averaged over these
+    # factors on the size of the image, and with those of the image mirrored left to right.
+    cfg.TEST.SCALES = [1.0]
+    cfg.TEST.FLIP = False
+    # Height and width in pixels, at every scale, of the windows that the network sees, and the
+    # steps between them. [] for both: the whole image at once.
+    cfg.TEST.SLIDING_WINDOW = CN()
+    cfg.TEST.SLIDING_WINDOW.SIZE = []
+    cfg.TEST.SLIDING_WINDOW.STRIDE = []
+    # Device of the running sum of several scales or windows, all classes at full resolution.
+    # "": that of the model; "cpu" where its memory is too small.
+    cfg.TEST.ACCUMULATOR_DEVICE = ""

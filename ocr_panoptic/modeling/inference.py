@@ -109,24 +109,29 @@ class SemanticInference:
         Returns:
             int64 [N,Ho,Wo], labels 0..K-1, on the device of the running sum or of the logits.
         """
-        if self.flip:
-            logits_fn = averaged_over_flip(logits_fn, self.flip_pairs)
         if len(self.scales) == 1:
-            return upsample_argmax(*self._scores(logits_fn, image, size, self.scales[0], divisor))
+            return upsample_argmax(*self._view(logits_fn, image, size, self.scales[0], divisor))
+        return running_argmax(self.scores(logits_fn, image, size, divisor).unbind(1))
+
+    @torch.no_grad()
+    def scores(self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1) -> Tensor:
+        """The mean of the logits over scales and flips: float32 [N,K,Ho,Wo]; arguments as above."""
         total = None
         for scale in self.scales:
-            scores, *sizes = self._scores(logits_fn, image, size, scale, divisor)
+            logits, *sizes = self._view(logits_fn, image, size, scale, divisor)
             if total is None:
-                device = self.accumulator_device or scores.device
-                total = torch.zeros(*scores.shape[:2], *size, device=device)
-            for k, class_scores in enumerate(resized_classes(scores, *sizes)):
+                device = self.accumulator_device or logits.device
+                total = torch.zeros(*logits.shape[:2], *size, device=device)
+            for k, class_scores in enumerate(resized_classes(logits, *sizes)):
                 total[:, k] += class_scores.to(total.device)
-        return running_argmax(total.unbind(1))
+        return total.div_(len(self.scales))
 
-    def _scores(
+    def _view(
         self, logits_fn: LogitsFn, image: Tensor, size: Size, scale: float, divisor: int
     ) -> tuple[Tensor, Size, Size, Size]:
         """The arguments of :func:`resized_classes` for the image at a scale."""
+        if self.flip:
+            logits_fn = averaged_over_flip(logits_fn, self.flip_pairs)
         image_size = tuple(max(1, round(scale * side)) for side in image.shape[-2:])
         image = _resize(image, image_size)
         if not self.window_size:

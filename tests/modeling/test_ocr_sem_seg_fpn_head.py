@@ -198,6 +198,13 @@ def test_every_added_key_is_tested_or_read():
         "POLY_LR_POWER",
         "POLY_LR_CONSTANT_ENDING",
     }
-    assert set(after.TEST) - set(before.TEST) == {"SAVE_PREDICTIONS"}  # test_train_net.py
+    assert set(after.TEST) - set(before.TEST) == {
+        "SAVE_PREDICTIONS",  # test_train_net.py
+        # test_inference.py
+        "SCALES",
+        "FLIP",
+        "SLIDING_WINDOW",
+        "ACCUMULATOR_DEVICE",
+    }
     marks = test_every_key_changes_the_result.pytestmark[0]
     assert {key for key, _ in marks.args[1]} == set(after.MODEL.OCR)

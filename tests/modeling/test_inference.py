@@ -1,0 +1,295 @@
+"""Labels of whole images, on constructed networks whose logits are known."""
+
+import weakref
+
+import pytest
+import torch
+import torch.nn.functional as F
+from detectron2.config import get_cfg
+from detectron2.data import MetadataCatalog
+from detectron2.modeling.postprocessing import sem_seg_postprocess
+
+from ocr_panoptic import add_ocr_config
+from ocr_panoptic.modeling.inference import (
+    SemanticInference,
+    averaged_over_flip,
+    sliding_window_scores,
+    upsample_argmax,
+)
+
+
+def random(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def bilinear(x: torch.Tensor, *size: int) -> torch.Tensor:
+    return F.interpolate(x, size=size, mode="bilinear", align_corners=False)
+
+
+def local(image: torch.Tensor) -> torch.Tensor:
+    """A network that sees single pixels: 4 classes, output stride 1."""
+    return F.conv2d(image, random(4, 3, 1, 1)).sin()
+
+
+class TestUpsampleArgmax:
+    @pytest.mark.parametrize(
+        "shape, size",
+        [
+            ((1, 19, 16, 32), (64, 128)),
+            ((2, 5, 13, 7), (51, 200)),
+            ((1, 3, 9, 9), (65, 65)),
+            ((1, 300, 6, 5), (17, 23)),
+            ((1, 1, 4, 4), (8, 8)),
+            ((1, 4, 30, 40), (11, 13)),
+            ((1, 4, 8, 8), (8, 8)),
+        ],
+    )
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_bit_identical_to_all_classes_at_once(self, shape, size, dtype):
+        logits = random(*shape).to(dtype)
+        expected = bilinear(logits.float(), *size).argmax(1)
+        labels = upsample_argmax(logits, size)
+        assert labels.dtype == torch.int64 and torch.equal(labels, expected)
+
+    def test_channels_last_logits(self):
+        logits = random(1, 19, 16, 32)
+        labels = upsample_argmax(logits.to(memory_format=torch.channels_last), (64, 130))
+        assert torch.equal(labels, bilinear(logits, 64, 130).argmax(1))
+
+    def test_first_of_equal_scores(self):
+        logits = torch.tensor([[1.0, 0.0], [1.0, 2.0], [0.0, 2.0]]).reshape(1, 3, 1, 2)
+        assert upsample_argmax(logits, (1, 2)).tolist() == [[[0, 1]]]
+
+    def test_no_tensor_of_all_classes(self, monkeypatch):
+        sizes = []
+        interpolate = F.interpolate
+
+        def recorded(*args, **kwargs):
+            result = interpolate(*args, **kwargs)
+            sizes.append(result.numel())
+            return result
+
+        monkeypatch.setattr(F, "interpolate", recorded)
+        upsample_argmax(random(1, 19, 8, 8), (32, 40))
+        assert sizes == 19 * [32 * 40]
+
+    @pytest.mark.parametrize("size", [(50, 61), (100, 122), (37, 40)])
+    def test_padding_as_in_detectron2(self, size):
+        """An image of 50 x 61, padded to 64 x 64, is cut out before it is resized."""
+        logits = random(1, 6, 16, 16)
+        upsampled = F.interpolate(logits, scale_factor=4, mode="bilinear", align_corners=False)
+        expected = sem_seg_postprocess(upsampled[0], (50, 61), *size).argmax(0)
+        assert torch.equal(upsample_argmax(logits, size, (50, 61), (64, 64))[0], expected)
+
+
+class TestFlip:
+    # The logits are the image's channels plus the column: a network that prefers the right.
+    @staticmethod
+    def network(image: torch.Tensor) -> torch.Tensor:
+        return image + torch.arange(float(image.shape[-1]))
+
+    IMAGE = torch.tensor([[0.0, 0, 0, 8], [1, 2, 3, 4], [30, 20, 10, 0]]).reshape(1, 3, 1, 4)
+
+    def test_average(self):
+        """Columns 0 1 2 3, mirrored back 3 2 1 0: 1.5 everywhere."""
+        logits = averaged_over_flip(self.network, ())(self.IMAGE)
+        assert torch.equal(logits, self.IMAGE + 1.5)
+
+    def test_pairs_change_places_on_the_way_back(self):
+        logits = averaged_over_flip(self.network, [(1, 2)])(self.IMAGE)
+        # (1 + 0 + 30 + 3) / 2 = 17, (2 + 1 + 20 + 2) / 2 = 12.5, ...
+        assert logits[0, :, 0].tolist() == [
+            [1.5, 1.5, 1.5, 9.5],
+            [17, 12.5, 8, 3.5],
+            [17, 12.5, 8, 3.5],
+        ]
+
+    def test_padded_image(self):
+        """Padding is part of what is mirrored, so that both passes lie on each other."""
+        inference = SemanticInference(flip=True)
+        scores = inference.scores(self.network, self.IMAGE, (1, 4), divisor=6)
+        assert torch.equal(scores, self.IMAGE + 2.5)
+
+
+class TestScales:
+    @staticmethod
+    def network(image: torch.Tensor) -> torch.Tensor:
+        """Class 0 scores the image's width, class 1 its first channel."""
+        return torch.stack([torch.full_like(image[:, 0], image.shape[-1]), image[:, 0]], dim=1)
+
+    # Columns 0 8. At scale 2: 0 2 6 8, of which halving takes the means 1 7; at scale 0.5: 4,
+    # doubled 4 4.
+    IMAGE = torch.tensor([0.0, 8.0]).expand(1, 3, 2, 2)
+
+    def test_average(self):
+        scores = SemanticInference(scales=[0.5, 1, 2]).scores(self.network, self.IMAGE, (2, 2))
+        column = torch.tensor([(4 + 0 + 1) / 3, (4 + 8 + 7) / 3])
+        torch.testing.assert_close(scores[0, 0], torch.full((2, 2), (1 + 2 + 4) / 3))
+        torch.testing.assert_close(scores[0, 1], column.expand(2, 2))
+
+    def test_labels(self):
+        labels = SemanticInference(scales=[0.5, 1, 2])(self.network, self.IMAGE, (2, 2))
+        assert labels.tolist() == [[[0, 1], [0, 1]]]  # 2.33 > 1.67, 2.33 < 6.33
+        # Odd scales sample the pixels themselves on the way back: 0 8 again. Width: (18 + 2) / 2.
+        labels = SemanticInference(scales=[9, 1])(self.network, self.IMAGE, (2, 2))
+        assert labels.tolist() == [[[0, 0], [0, 0]]]
+
+    def test_against_loops_with_flips_strides_and_padding(self):
+        def network(image):
+            return F.avg_pool2d(local(image), 8)
+
+        image, size, order = random(2, 3, 50, 61), (75, 70), [0, 1, 3, 2]
+        expected = torch.zeros(2, 4, *size)
+        for height, width in ((38, 46), (50, 61), (88, 107)):  # x 0.75, 1, 1.75
+            scaled = bilinear(image, height, width)
+            padded = F.pad(scaled, (0, -width % 16, 0, -height % 16))
+            logits = network(padded) + network(padded.flip(-1)).flip(-1)[:, order]
+            logits = bilinear(logits, *padded.shape[-2:])[..., :height, :width]
+            expected += bilinear(logits, *size) / 2 / 3
+        inference = SemanticInference(scales=[0.75, 1, 1.75], flip=True, flip_pairs=[(2, 3)])
+        scores = inference.scores(network, image, size, divisor=16)
+        torch.testing.assert_close(scores, expected, rtol=0, atol=1e-6)
+        labels = inference(network, image, size, divisor=16)
+        assert torch.equal(labels, scores.argmax(1)) and labels.unique().numel() == 4
+
+    @pytest.mark.parametrize("flip", [False, True])
+    def test_one_scale_gives_the_argmax_of_its_scores(self, flip):
+        inference = SemanticInference(flip=flip)
+        image = random(1, 3, 30, 41)
+        labels = inference(local, image, (60, 80), divisor=8)
+        assert torch.equal(labels, inference.scores(local, image, (60, 80), divisor=8).argmax(1))
+
+
+class TestSlidingWindow:
+    def test_average_of_overlapping_windows(self):
+        """Width 6, windows of 3 at 0, 2 and 3; the n-th window scores n."""
+        calls = []
+
+        def network(window):
+            calls.append(window)
+            return torch.full((1, 1, *window.shape[-2:]), float(len(calls)))
+
+        image = torch.arange(6.0).expand(1, 3, 2, 6)
+        scores = sliding_window_scores(network, image, (2, 3), (2, 2))
+        assert [window[0, 0, 0].tolist() for window in calls] == [[0, 1, 2], [2, 3, 4], [3, 4, 5]]
+        assert scores.tolist() == [[[[1, 1, 1.5, 2.5, 2.5, 3]] * 2]]
+
+    @pytest.mark.parametrize(
+        "window, stride, divisor",
+        [
+            ((16, 16), (16, 16), 1),
+            ((16, 20), (11, 13), 1),
+            ((20, 64), (7, 64), 1),
+            ((7, 9), (3, 9), 1),
+            ((100, 100), (66, 66), 1),
+            ((21, 30), (14, 20), 8),
+            ((1, 1), (1, 1), 1),
+        ],
+    )
+    def test_local_network_equals_the_whole_image(self, window, stride, divisor):
+        image = random(2, 3, 21, 33)
+        scores = sliding_window_scores(local, image, window, stride, divisor)
+        torch.testing.assert_close(scores, local(image), rtol=0, atol=1e-6)
+
+    def test_labels_of_a_local_network_equal_those_of_the_whole_image(self):
+        image = random(1, 3, 50, 61)
+        whole = SemanticInference(scales=[0.5, 1, 1.5], flip=True)
+        windows = SemanticInference(
+            scales=[0.5, 1, 1.5], flip=True, window_size=[32, 24], window_stride=[21, 16]
+        )
+        torch.testing.assert_close(
+            windows.scores(local, image, (50, 61)), whole.scores(local, image, (50, 61))
+        )
+        assert torch.equal(windows(local, image, (50, 61)), whole(local, image, (50, 61)))
+
+    def test_low_resolution_logits_are_upsampled_in_the_padded_window(self):
+        image = random(1, 3, 10, 10)
+
+        def network(window):
+            return F.avg_pool2d(local(window), 4)
+
+        padded = F.pad(image[..., 1:], (0, 3, 0, 2))  # the second window, 10 x 9, at column 1
+        second = bilinear(network(padded), 12, 12)[..., :10, :9]
+        scores = sliding_window_scores(network, image, (12, 9), (12, 9), divisor=4)
+        torch.testing.assert_close(scores[..., 9], second[..., 8])
+
+    def test_windows_are_not_kept(self):
+        alive = []
+
+        def network(window):
+            # The last window's logits are still bound when the next window is made.
+            assert sum(reference() is not None for reference in alive) <= 1
+            logits = local(window)
+            alive.append(weakref.ref(logits))
+            return logits
+
+        sliding_window_scores(network, random(1, 3, 40, 40), (8, 8), (4, 4))
+        assert len(alive) == 81
+
+
+class TestSemanticInference:
+    def test_running_sum_is_on_the_device_asked_for(self):
+        """The meta device holds no numbers but shows where a tensor would be."""
+        image, elsewhere = random(1, 3, 8, 8), {"accumulator_device": "meta"}
+        windows = {"window_size": (4, 4), "window_stride": (4, 4)}
+        for kwargs, device in [
+            ({**elsewhere, "scales": (1, 2)}, "meta"),
+            ({**elsewhere, **windows}, "meta"),
+            (elsewhere, "cpu"),  # there is no sum
+            (windows, "cpu"),
+        ]:
+            labels = SemanticInference(**kwargs)(local, image, (8, 8))
+            assert labels.device.type == device and labels.shape == (1, 8, 8)
+
+    def test_keeps_no_graph(self):
+        weight = random(4, 3, 1, 1).requires_grad_()
+        inference = SemanticInference(scales=[1, 2], window_size=(4, 4), window_stride=(4, 4))
+        scores = inference.scores(lambda x: F.conv2d(x, weight), random(1, 3, 8, 8), (8, 8))
+        assert not scores.requires_grad
+
+    def test_config(self):
+        cfg = get_cfg()
+        add_ocr_config(cfg)
+        cfg.DATASETS.TEST = ("pairs_of_arms",)
+        image = random(1, 3, 40, 40)
+
+        def network(x):
+            return F.avg_pool2d(local(x).cumsum(-1), 4)
+
+        def scores(*opts) -> torch.Tensor:
+            changed = cfg.clone()
+            changed.merge_from_list(list(opts))
+            return SemanticInference(changed).scores(network, image, (40, 40))
+
+        plain = scores()
+        torch.testing.assert_close(plain, bilinear(network(image), 40, 40))
+        variants = [
+            plain,
+            scores("TEST.SCALES", [0.5, 1.0]),
+            scores("TEST.FLIP", True),
+            scores("TEST.SLIDING_WINDOW.SIZE", [20, 20], "TEST.SLIDING_WINDOW.STRIDE", [20, 20]),
+            scores("TEST.SLIDING_WINDOW.SIZE", [20, 20], "TEST.SLIDING_WINDOW.STRIDE", [10, 10]),
+            scores("TEST.SLIDING_WINDOW.SIZE", [30, 20], "TEST.SLIDING_WINDOW.STRIDE", [10, 10]),
+        ]
+        MetadataCatalog.get("pairs_of_arms").flip_pairs = [(2, 3)]
+        try:
+            variants.append(scores("TEST.FLIP", True))
+        finally:
+            MetadataCatalog.remove("pairs_of_arms")
+        for i, a in enumerate(variants):
+            assert not any(torch.allclose(a, b) for b in variants[:i]), i
+        cfg.TEST.SCALES = [1.0, 2.0]
+        cfg.TEST.ACCUMULATOR_DEVICE = "meta"
+        assert scores().device.type == "meta"
+
+    @pytest.mark.parametrize("scales", [[], [1.0, 0.0], [-1.0]])
+    def test_bad_scales(self, scales):
+        with pytest.raises(ValueError, match=r"TEST\.SCALES is \[.*expected one or more factors"):
+            SemanticInference(scales=scales)
+
+    @pytest.mark.parametrize(
+        "size, stride", [([5], [5]), ([8, 8], []), ([], [8, 8]), ([8, 8], [8, 9]), ([8, 8], [0, 8])]
+    )
+    def test_bad_windows(self, size, stride):
+        with pytest.raises(ValueError, match=r"SLIDING_WINDOW has SIZE \[.*0 < STRIDE <= SIZE"):
+            SemanticInference(window_size=size, window_stride=stride)
