@@ -31,6 +31,36 @@ def add_ocr_config(cfg: CN) -> None:
     # Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined one's.
     cfg.MODEL.OCR.COARSE_LOSS_WEIGHT = 0.25
 
+    # Context scheme of ContextSemSegHead: "OCR", "none" (the plain baseline), or "GT-OCR" (regions
+    # and relations from the ground truth, the paper's upper bound).
+    cfg.MODEL.CONTEXT = CN()
+    cfg.MODEL.CONTEXT.NAME = "OCR"
+
+    # Features of the coarse prediction; MODEL.SEM_SEG_HEAD.IN_FEATURES are those of the pixels.
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES = ["res4"]
+    # Kernel and channels of the convolution in front of the coarse classifier: 3 and 512 for
+    # ResNet, 1 and 720 for HRNet-W48 in the published code; kernel 0 is the paper's linear one.
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_KERNEL = 3
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 512
+    # Loss of the final prediction: "cross_entropy", or "ohem" over the pixels whose probability of
+    # the true class is below OHEM_THRESHOLD, but at least OHEM_MIN_KEPT of the batch.
+    cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE = "cross_entropy"
+    cfg.MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD = 0.9
+    cfg.MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT = 100000
+
+    # Dilated ResNet of Detectron2's DeepLab project ("build_resnet_deeplab_backbone"): stride 8
+    # with RES4_DILATION 2 and RES5_DILATION 4.
+    cfg.MODEL.RESNETS.RES4_DILATION = 1
+    cfg.MODEL.RESNETS.RES5_MULTI_GRID = [1, 1, 1]
+    # Stem of it: "deeplab" (three 3x3 convolutions) or "basic" (one 7x7).
+    cfg.MODEL.RESNETS.STEM_TYPE = "deeplab"
+
+    # Backbone of timm ("build_timm_backbone"): HRNet, or a ResNet that is dilated to OUTPUT_STRIDE.
+    cfg.MODEL.TIMM = CN()
+    cfg.MODEL.TIMM.NAME = "hrnet_w48"
+    cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
+    cfg.MODEL.TIMM.NORM = "SyncBN"
+
     # Allow MODEL.WEIGHTS to be a pickle that runs code when it is read. Only for files that you
     # trust; plain tensors and arrays, Detectron2's model zoo among them, load without it.
     cfg.MODEL.TRUST_PICKLE = False

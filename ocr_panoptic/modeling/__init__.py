@@ -1,4 +1,7 @@
-# Importing a head registers it with Detectron2.
+# Importing a module registers its heads, backbones and architectures with Detectron2.
+from .context_head import ContextSemSegHead
 from .ocr_sem_seg_fpn_head import OCRSemSegFPNHead
+from .semantic_segmentor import OCRSemanticSegmentor
+from .timm_backbone import TimmBackbone
 
-__all__ = ["OCRSemSegFPNHead"]
+__all__ = ["ContextSemSegHead", "OCRSemSegFPNHead", "OCRSemanticSegmentor", "TimmBackbone"]

@@ -191,7 +191,25 @@ def test_every_added_key_is_tested_or_read():
     that shows their effect."""
     before, after = get_cfg(), get_cfg()
     add_ocr_config(after)
-    assert set(after.MODEL) - set(before.MODEL) == {"OCR", "TRUST_PICKLE"}  # test_checkpointer.py
+    assert set(after.MODEL) - set(before.MODEL) == {
+        "OCR",
+        "TRUST_PICKLE",  # test_checkpointer.py
+        "CONTEXT",  # test_semantic_segmentor.py, and the two sets below
+        "TIMM",
+    }
+    assert set(after.MODEL.SEM_SEG_HEAD) - set(before.MODEL.SEM_SEG_HEAD) == {
+        "COARSE_IN_FEATURES",
+        "COARSE_KERNEL",
+        "COARSE_CHANNELS",
+        "LOSS_TYPE",
+        "OHEM_THRESHOLD",
+        "OHEM_MIN_KEPT",
+    }
+    assert set(after.MODEL.RESNETS) - set(before.MODEL.RESNETS) == {
+        "RES4_DILATION",
+        "RES5_MULTI_GRID",
+        "STEM_TYPE",
+    }
     # tests/engine/test_accumulation.py
     assert set(after.SOLVER) - set(before.SOLVER) == {
         "ACCUMULATION_STEPS",

@@ -1,0 +1,220 @@
+"""
+The head of the paper's semantic segmentation architecture (section "Architecture").
+
+Shape shorthand: N images, K classes = object regions, H W padded input size, h w feature size at
+``stride``.
+"""
+
+import torch
+import torch.nn.functional as F
+from detectron2.config import CfgNode, configurable
+from detectron2.layers import Conv2d, ShapeSpec
+from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
+from fvcore.nn import weight_init
+from torch import Tensor, nn
+
+from ocr_panoptic.layers import ConvNormReLU, GroundTruthOCR, one_hot_labels
+
+from .context import build_context
+from .losses import cross_entropy, hard_cross_entropy
+
+
+@SEM_SEG_HEADS_REGISTRY.register()
+class ContextSemSegHead(nn.Module):
+    """
+    Coarse prediction, pixel representations through a 3x3 convolution, a context scheme, and the
+    final prediction. Several features of one kind are resized to the finest of them and
+    concatenated, which is HRNet's final representation.
+
+    Args:
+        input_shape: of the backbone.
+        in_features: features of the pixel representations (stage 4 of a ResNet, all of HRNet).
+        coarse_in_features: features of the coarse prediction (stage 3 of a ResNet).
+        num_classes: K.
+        context: the scheme, see :mod:`.context`.
+        channels: of the pixel representations.
+        norm: of the head's convolutions.
+        coarse_kernel: kernel of the convolution in front of the coarse classifier: 3 for ResNet
+            and 1 for HRNet in the published code, 0 for the linear classifier of the paper.
+        coarse_channels: its output channels.
+        dropout: of that convolution's output, by channel.
+        loss_weight, coarse_loss_weight: of the two predictions.
+        ignore_value: label that does not count.
+        loss_type: "cross_entropy" or "ohem", of the final prediction.
+        ohem_threshold, ohem_min_kept: see :func:`.losses.hard_cross_entropy`.
+    """
+
+    @configurable
+    def __init__(
+        self,
+        input_shape: dict[str, ShapeSpec],
+        *,
+        in_features: list[str],
+        coarse_in_features: list[str],
+        num_classes: int,
+        context: nn.Module,
+        channels: int = 512,
+        norm: str = "SyncBN",
+        coarse_kernel: int = 3,
+        coarse_channels: int = 512,
+        dropout: float = 0.05,
+        loss_weight: float = 1.0,
+        coarse_loss_weight: float = 0.4,
+        ignore_value: int = 255,
+        loss_type: str = "cross_entropy",
+        ohem_threshold: float = 0.9,
+        ohem_min_kept: int = 100000,
+    ):
+        super().__init__()
+        for name in (*in_features, *coarse_in_features):
+            if name not in input_shape:
+                raise ValueError(
+                    f"MODEL.SEM_SEG_HEAD names the feature {name}; the backbone has "
+                    f"{', '.join(input_shape)}"
+                )
+        if loss_type not in ("cross_entropy", "ohem"):
+            raise ValueError(
+                f"MODEL.SEM_SEG_HEAD.LOSS_TYPE is {loss_type}; it is cross_entropy or ohem"
+            )
+        self.in_features = _finest_first(in_features, input_shape)
+        self.coarse_in_features = _finest_first(coarse_in_features, input_shape)
+        self.num_classes = num_classes
+        self.stride = input_shape[self.in_features[0]].stride
+        self.loss_weight = loss_weight
+        self.coarse_loss_weight = coarse_loss_weight
+        self.ignore_value = ignore_value
+        self.loss_type = loss_type
+        self.ohem_threshold = ohem_threshold
+        self.ohem_min_kept = ohem_min_kept
+
+        coarse_in = sum(input_shape[f].channels for f in self.coarse_in_features)
+        self.coarse = nn.Sequential()
+        if coarse_kernel:
+            self.coarse.append(
+                ConvNormReLU(coarse_in, coarse_channels, kernel_size=coarse_kernel, norm=norm)
+            )
+            self.coarse.append(nn.Dropout2d(dropout))
+            coarse_in = coarse_channels
+        self.coarse_predictor = Conv2d(coarse_in, num_classes, kernel_size=1)
+        self.bottleneck = ConvNormReLU(
+            sum(input_shape[f].channels for f in self.in_features),
+            channels,
+            kernel_size=3,
+            norm=norm,
+        )
+        self.context = context
+        self.predictor = Conv2d(context.out_channels, num_classes, kernel_size=1)
+        for predictor in (self.coarse_predictor, self.predictor):
+            weight_init.c2_msra_fill(predictor)
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
+        head = cfg.MODEL.SEM_SEG_HEAD
+        return {
+            "input_shape": input_shape,
+            "in_features": head.IN_FEATURES,
+            "coarse_in_features": head.COARSE_IN_FEATURES,
+            "num_classes": head.NUM_CLASSES,
+            "context": build_context(cfg),
+            "channels": cfg.MODEL.OCR.CHANNELS,
+            "norm": cfg.MODEL.OCR.NORM,
+            "coarse_kernel": head.COARSE_KERNEL,
+            "coarse_channels": head.COARSE_CHANNELS,
+            "dropout": cfg.MODEL.OCR.DROPOUT,
+            "loss_weight": head.LOSS_WEIGHT,
+            "coarse_loss_weight": cfg.MODEL.OCR.COARSE_LOSS_WEIGHT,
+            "ignore_value": head.IGNORE_VALUE,
+            "loss_type": head.LOSS_TYPE,
+            "ohem_threshold": head.OHEM_THRESHOLD,
+            "ohem_min_kept": head.OHEM_MIN_KEPT,
+        }
+
+    @property
+    def needs_truth(self) -> bool:
+        """Whether the scheme sees the ground truth, at inference too (GT-OCR)."""
+        return isinstance(self.context, GroundTruthOCR)
+
+    def forward(self, features: dict[str, Tensor], targets: Tensor | None = None):
+        """
+        Args:
+            features: of the backbone, [N, C, H / stride, W / stride]
+            targets: int64 labels [N, H, W], needed in training and for GT-OCR
+
+        Returns:
+            In training, (None, dict of losses).
+            In inference, (final logits [N, K, H, W], {}), as any head of Detectron2. For large
+            images :meth:`layers` and :mod:`.inference` make labels in less memory.
+        """
+        coarse, refined = self.layers(features, targets)
+        if self.training:
+            return None, self.losses((coarse, refined), targets)
+        size = [self.stride * n for n in refined.shape[2:]]
+        return F.interpolate(refined, size=size, mode="bilinear", align_corners=False), {}
+
+    def layers(
+        self, features: dict[str, Tensor], targets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """
+        Args:
+            features, targets: of :meth:`forward`
+
+        Returns:
+            (coarse logits, final logits), [N, K, h, w]
+        """
+        coarse = self.coarse_predictor(self.coarse(_concatenate(features, self.coarse_in_features)))
+        x = self.bottleneck(_concatenate(features, self.in_features))
+        regions = coarse
+        if self.needs_truth:
+            if targets is None:
+                raise ValueError(
+                    "MODEL.CONTEXT.NAME GT-OCR needs the ground truth of every image, but the "
+                    "input has no sem_seg."
+                )
+            size = x.shape[2:]
+            regions = one_hot_labels(targets, self.num_classes, self.ignore_value, size).to(x)
+        elif regions.shape[2:] != x.shape[2:]:
+            regions = F.interpolate(regions, size=x.shape[2:], mode="bilinear", align_corners=False)
+        return coarse, self.predictor(self.context(x, regions))
+
+    def losses(self, predictions: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:
+        """
+        Args:
+            predictions: (coarse logits, final logits) as :meth:`layers` returns them
+            targets: int64 labels [N, H, W]
+
+        Returns:
+            ``loss_sem_seg`` (final) and ``loss_sem_seg_coarse``, each with its weight applied.
+            Hard example mining concerns the final one alone, as in the published code.
+        """
+        coarse, refined = (
+            F.interpolate(
+                logits.float(), size=targets.shape[1:], mode="bilinear", align_corners=False
+            )
+            for logits in predictions
+        )
+        if self.loss_type == "ohem":
+            loss = hard_cross_entropy(
+                refined, targets, self.ignore_value, self.ohem_threshold, self.ohem_min_kept
+            )
+        else:
+            loss = cross_entropy(refined, targets, self.ignore_value)
+        coarse_loss = cross_entropy(coarse, targets, self.ignore_value)
+        return {
+            "loss_sem_seg": self.loss_weight * loss,
+            "loss_sem_seg_coarse": self.coarse_loss_weight * coarse_loss,
+        }
+
+
+def _finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[str]:
+    return sorted(names, key=lambda name: input_shape[name].stride)
+
+
+def _concatenate(features: dict[str, Tensor], names: list[str]) -> Tensor:
+    size = features[names[0]].shape[2:]
+    resized = [
+        features[name]
+        if features[name].shape[2:] == size
+        else F.interpolate(features[name], size=size, mode="bilinear", align_corners=False)
+        for name in names
+    ]
+    return resized[0] if len(resized) == 1 else torch.cat(resized, dim=1)

@@ -1,0 +1,98 @@
+"""The semantic-only meta-architecture."""
+
+import torch
+from detectron2.config import CfgNode, configurable
+from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
+from detectron2.structures import ImageList
+from torch import Tensor
+
+from .inference import SemanticInference
+
+
+@META_ARCH_REGISTRY.register()
+class OCRSemanticSegmentor(SemanticSegmentor):
+    """
+    Detectron2's ``SemanticSegmentor``, and what it lacks for the paper's experiments: inference by
+    scales, flips and windows that ends in labels instead of the full-resolution scores of all
+    classes, and the ground truth for schemes that see it (GT-OCR).
+
+    Args:
+        inference: from an image to labels.
+        kwargs: of ``SemanticSegmentor``.
+    """
+
+    @configurable
+    def __init__(self, *, inference: SemanticInference, **kwargs):
+        super().__init__(**kwargs)
+        if self.sem_seg_head.needs_truth and (
+            inference.scales != (1.0,) or inference.flip or inference.window_size
+        ):
+            raise ValueError(
+                "GT-OCR sees the ground truth at the image's own scale: set TEST.SCALES [1.0], "
+                "TEST.FLIP False and TEST.SLIDING_WINDOW.SIZE []."
+            )
+        self.inference = inference
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode) -> dict:
+        return {**super().from_config(cfg), "inference": SemanticInference(cfg)}
+
+    def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[dict]:
+        """
+        Args:
+            batched_inputs: mappings with "image" [3, H, W] and, in training and for GT-OCR,
+                "sem_seg", int64 [H, W]; at inference optionally "height" and "width" of the
+                labels wanted, by default those of the image.
+
+        Returns:
+            In training, a dict of losses.
+            In inference, for each image {"labels": int64 [height, width]}.
+        """
+        if not self.training:
+            return [{"labels": self._labels(inputs)} for inputs in batched_inputs]
+        images, targets = self._batch(batched_inputs)
+        _, losses = self.sem_seg_head(self.backbone(images), targets)
+        return losses
+
+    def layers(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor]:
+        """
+        Args:
+            batched_inputs: of :meth:`forward`
+
+        Returns:
+            (coarse logits, final logits) of the padded batch, [N, K, h, w]
+        """
+        images, targets = self._batch(batched_inputs)
+        return self.sem_seg_head.layers(self.backbone(images), targets)
+
+    def _labels(self, inputs: dict) -> Tensor:
+        image = self._normalised(inputs["image"])
+        height, width = image.shape[1:]
+        size = (inputs.get("height", height), inputs.get("width", width))
+        truth = inputs.get("sem_seg") if self.sem_seg_head.needs_truth else None
+
+        def logits(image: Tensor) -> Tensor:
+            targets = None if truth is None else self._padded_labels(truth, image.shape[2:])
+            return self.sem_seg_head.layers(self.backbone(image), targets)[1]
+
+        return self.inference(logits, image[None], size, self.backbone.size_divisibility)[0]
+
+    def _normalised(self, image: Tensor) -> Tensor:
+        return (image.to(self.device) - self.pixel_mean) / self.pixel_std
+
+    def _padded_labels(self, labels: Tensor, size: torch.Size) -> Tensor:
+        padded = labels.new_full((1, *size), self.sem_seg_head.ignore_value)
+        padded[0, : labels.shape[0], : labels.shape[1]] = labels
+        return padded.to(self.device)
+
+    def _batch(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor | None]:
+        """Images and labels, padded to one size: images with 0 behind the normalisation, labels
+        with the ignored value."""
+        divisor = self.backbone.size_divisibility
+        images = [self._normalised(inputs["image"]) for inputs in batched_inputs]
+        images = ImageList.from_tensors(images, divisor).tensor
+        if "sem_seg" not in batched_inputs[0]:
+            return images, None
+        targets = [inputs["sem_seg"].to(self.device) for inputs in batched_inputs]
+        ignore = self.sem_seg_head.ignore_value
+        return images, ImageList.from_tensors(targets, divisor, ignore).tensor

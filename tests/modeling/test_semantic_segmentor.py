@@ -1,0 +1,306 @@
+"""The semantic-only architecture: backbones, head, losses, labels."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from detectron2.config import CfgNode, get_cfg
+from detectron2.layers import ShapeSpec
+from detectron2.modeling import build_backbone, build_model
+from torch import nn
+
+from ocr_panoptic import add_ocr_config
+from ocr_panoptic.layers import one_hot_labels
+from ocr_panoptic.modeling import ContextSemSegHead, OCRSemanticSegmentor, TimmBackbone
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
+from ocr_panoptic.modeling.losses import cross_entropy, hard_cross_entropy
+
+SHAPES = {"res4": ShapeSpec(channels=24, stride=8), "res5": ShapeSpec(channels=32, stride=8)}
+
+
+def make_cfg(*opts: object, backbone: str = "resnet18") -> CfgNode:
+    """A small semantic segmentor on the CPU: 5 classes, ResNet-18 or HRNet-W18 of timm."""
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    cfg.MODEL.META_ARCHITECTURE = "OCRSemanticSegmentor"
+    cfg.MODEL.DEVICE = "cpu"
+    cfg.MODEL.BACKBONE.NAME = "build_timm_backbone"
+    cfg.MODEL.TIMM.NAME = backbone
+    cfg.MODEL.TIMM.NORM = cfg.MODEL.OCR.NORM = "BN"
+    cfg.MODEL.PIXEL_STD = [57.0, 57.0, 57.0]
+    head = cfg.MODEL.SEM_SEG_HEAD
+    head.NAME, head.NUM_CLASSES = "ContextSemSegHead", 5
+    if backbone == "resnet18":
+        cfg.MODEL.TIMM.OUTPUT_STRIDE = 8
+        head.IN_FEATURES, head.COARSE_IN_FEATURES = ["layer4"], ["layer3"]
+    else:
+        head.IN_FEATURES = head.COARSE_IN_FEATURES = ["stage1", "stage2", "stage3", "stage4"]
+    cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.KEY_CHANNELS, head.COARSE_CHANNELS = 32, 16, 24
+    cfg.merge_from_list([str(o) for o in opts])
+    return cfg
+
+
+def make_head(**kwargs) -> ContextSemSegHead:
+    torch.manual_seed(0)
+    cfg = make_cfg("MODEL.CONTEXT.NAME", kwargs.pop("scheme", "OCR"), "MODEL.OCR.DROPOUT", 0.0)
+    arguments = dict(
+        in_features=["res5"],
+        coarse_in_features=["res4"],
+        num_classes=5,
+        context=build_context(cfg),
+        channels=32,
+        norm="BN",
+        coarse_channels=24,
+        dropout=0.0,
+    )
+    return ContextSemSegHead(SHAPES, **{**arguments, **kwargs})
+
+
+def make_features(shapes=SHAPES, height: int = 64, width: int = 96) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        name: torch.randn(2, s.channels, height // s.stride, width // s.stride, generator=generator)
+        for name, s in shapes.items()
+    }
+
+
+def make_batch(height: int = 61, width: int = 83) -> list[dict]:
+    torch.manual_seed(0)
+    labels = (torch.arange(width) * 5 // width).expand(height, width).clone()
+    labels[:3] = 255
+    images = [255 * torch.rand(3, height, width) for _ in range(2)]
+    return [dict(image=i, sem_seg=labels, height=height, width=width) for i in images]
+
+
+def conv(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    """A conv-norm-ReLU by functional calls, in evaluation mode."""
+    norm = module.norm
+    y = F.conv2d(x, module.weight, padding=module.weight.shape[-1] // 2)
+    y = F.batch_norm(y, norm.running_mean, norm.running_var, norm.weight, norm.bias)
+    return F.relu(y)
+
+
+@pytest.mark.parametrize("scheme", ["OCR", "none", "GT-OCR"])
+def test_head_equals_its_description(scheme):
+    """Coarse: 3x3 conv -> norm -> ReLU -> 1x1 of stage 3. Final: 3x3 of stage 4, scheme, 1x1."""
+    head, features = make_head(scheme=scheme).eval(), make_features()
+    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        coarse, refined = head.layers(features, targets)
+        expected = conv(head.coarse[0], features["res4"])
+        expected = F.conv2d(expected, head.coarse_predictor.weight, head.coarse_predictor.bias)
+        torch.testing.assert_close(coarse, expected, rtol=0, atol=1e-5)
+        x = conv(head.bottleneck, features["res5"])
+        m = one_hot_labels(targets, 5, 255, (8, 12)) if scheme == "GT-OCR" else coarse
+        z = x if scheme == "none" else head.context(x, m)
+        expected = F.conv2d(z, head.predictor.weight, head.predictor.bias)
+        torch.testing.assert_close(refined, expected, rtol=0, atol=1e-5)
+        logits, losses = head(features, targets)
+    assert losses == {} and logits.shape == (2, 5, 64, 96)
+
+
+def test_linear_coarse_head_of_the_paper():
+    head, features = make_head(coarse_kernel=0).eval(), make_features()
+    expected = F.conv2d(features["res4"], head.coarse_predictor.weight, head.coarse_predictor.bias)
+    torch.testing.assert_close(head.layers(features)[0], expected, rtol=0, atol=1e-5)
+
+
+def test_features_of_hrnet_are_resized_to_the_finest_and_concatenated():
+    shapes = {f"s{i}": ShapeSpec(channels=4 * i, stride=2 ** (i + 1)) for i in (1, 2, 3, 4)}
+    torch.manual_seed(0)
+    head = ContextSemSegHead(
+        shapes,
+        in_features=["s4", "s1", "s2", "s3"],
+        coarse_in_features=["s1", "s2", "s3", "s4"],
+        num_classes=5,
+        context=build_context(make_cfg("MODEL.CONTEXT.NAME", "none")),
+        channels=32,
+        norm="BN",
+        coarse_kernel=1,
+        coarse_channels=40,
+    ).eval()
+    features = make_features(shapes)
+    joined = torch.cat(
+        [
+            F.interpolate(features[f"s{i}"], size=(16, 24), mode="bilinear", align_corners=False)
+            for i in (1, 2, 3, 4)
+        ],
+        dim=1,
+    )
+    x = conv(head.bottleneck, joined)
+    expected = F.conv2d(x, head.predictor.weight, head.predictor.bias)
+    torch.testing.assert_close(head.layers(features)[1], expected, rtol=0, atol=1e-5)
+    assert head.stride == 4 and joined.shape[1] == 40
+
+
+def test_losses_and_their_weights():
+    head, features = make_head(loss_weight=1.0, coarse_loss_weight=0.4).train(), make_features()
+    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    targets[:, :9] = 255
+    _, losses = head(features, targets)
+    for name, logits, weight in zip(
+        ("loss_sem_seg_coarse", "loss_sem_seg"), head.layers(features), (0.4, 1.0)
+    ):
+        full = F.interpolate(logits, size=(64, 96), mode="bilinear", align_corners=False)
+        expected = weight * F.cross_entropy(full, targets, ignore_index=255)
+        assert losses[name].item() == pytest.approx(expected.item(), rel=1e-5)
+    _, losses = head(features, torch.full_like(targets, 255))
+    sum(losses.values()).backward()
+    assert all(loss.item() == 0 for loss in losses.values())
+
+
+def logits_of(probabilities: list[float]) -> torch.Tensor:
+    """Two classes; the first is the truth, with these probabilities, in one row of pixels."""
+    p = torch.tensor(probabilities)
+    return torch.stack([p.log(), (1 - p).log()])[None, :, None, :].requires_grad_()
+
+
+@pytest.mark.parametrize(
+    "threshold, min_kept, kept",
+    [
+        (0.5, 1, [0.1, 0.3]),  # below the threshold
+        (0.5, 3, [0.1, 0.3, 0.6]),  # the three lowest, though the third is above it
+        (0.05, 2, [0.1, 0.3]),
+        (0.95, 1, [0.1, 0.3, 0.6, 0.9]),
+        (0.5, 9, [0.1, 0.3, 0.6, 0.9]),  # fewer pixels than are to be kept
+    ],
+)
+def test_hard_examples_hand_worked(threshold, min_kept, kept):
+    """Probabilities of the truth 0.9, 0.1, 0.6, 0.3, and one ignored pixel of 0.01."""
+    logits = logits_of([0.9, 0.1, 0.6, 0.3, 0.01])
+    targets = torch.tensor([[[0, 0, 0, 0, 255]]])
+    loss = hard_cross_entropy(logits, targets, 255, threshold, min_kept)
+    expected = -sum(math.log(p) for p in kept) / len(kept)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    loss.backward()
+    assert (logits.grad[0, 0, 0] != 0).sum() == len(kept)
+
+
+def test_hard_examples_of_ignored_pixels_and_of_all():
+    logits = logits_of([0.2, 0.7, 0.4])
+    assert hard_cross_entropy(logits, torch.full((1, 1, 3), 255), 255, 0.9, 10).item() == 0
+    targets = torch.zeros(1, 1, 3, dtype=torch.long)
+    every = hard_cross_entropy(logits, targets, 255, 0.9, 10)
+    assert every.item() == pytest.approx(cross_entropy(logits, targets, 255).item())
+
+
+@pytest.mark.parametrize("scheme", list(CONTEXT_SCHEMES))
+@pytest.mark.parametrize("backbone", ["resnet18", "hrnet_w18"])
+def test_trains_and_labels_images_of_any_size(scheme, backbone):
+    torch.manual_seed(0)
+    model = build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, backbone=backbone))
+    assert type(model) is OCRSemanticSegmentor
+    batch = make_batch()
+    losses = model.train()(batch)
+    assert set(losses) == {"loss_sem_seg", "loss_sem_seg_coarse"}
+    sum(losses.values()).backward()
+    unused = [k for k, p in model.named_parameters() if p.grad is None]
+    assert unused == []
+    with torch.no_grad():
+        outputs = model.eval()(batch)
+        _, refined = model.layers(batch[:1])
+    stride = model.sem_seg_head.stride
+    full = F.interpolate(refined, scale_factor=stride, mode="bilinear", align_corners=False)
+    expected = full[0, :, :61, :83].argmax(0)
+    assert (outputs[0]["labels"] != expected).float().mean() < 0.002  # ties of rounding
+    assert outputs[0]["labels"].shape == (61, 83)
+
+
+def test_gt_ocr_without_truth_and_with_scales():
+    model = build_model(make_cfg("MODEL.CONTEXT.NAME", "GT-OCR")).eval()
+    batch = make_batch()
+    del batch[0]["sem_seg"]
+    with pytest.raises(ValueError, match="GT-OCR needs the ground truth"):
+        model(batch[:1])
+    with pytest.raises(ValueError, match="TEST.FLIP False"):
+        build_model(make_cfg("MODEL.CONTEXT.NAME", "GT-OCR", "TEST.FLIP", True))
+
+
+@pytest.mark.parametrize(
+    "key, value, message",
+    [
+        ("MODEL.CONTEXT.NAME", "ORC", "the schemes are none, OCR, GT-OCR"),
+        ("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "focal", "LOSS_TYPE is focal"),
+        ("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['res5']", "the feature res5; the backbone has act1"),
+        ("MODEL.TIMM.NAME", "resnet1", "MODEL.TIMM.NAME resnet1"),
+        ("MODEL.TIMM.NORM", "GN", "MODEL.TIMM.NORM is GN"),
+    ],
+)
+def test_bad_values(key, value, message):
+    with pytest.raises(ValueError, match=message):
+        build_model(make_cfg(key, value))
+
+
+@pytest.mark.parametrize("norm, kind", [("SyncBN", "SyncBatchNorm"), ("FrozenBN", "FrozenBatch")])
+def test_norms_of_timm(norm, kind):
+    names = {type(m).__name__ for m in TimmBackbone("resnet18", norm=norm).modules()}
+    assert any(name.startswith(kind) for name in names) and "BatchNorm2d" not in names
+
+
+def resnet(depth: int) -> CfgNode:
+    cfg = make_cfg()
+    cfg.MODEL.BACKBONE.NAME = "build_resnet_deeplab_backbone"
+    cfg.MODEL.RESNETS.DEPTH = depth
+    cfg.MODEL.RESNETS.NORM = "BN"
+    cfg.MODEL.RESNETS.STRIDE_IN_1X1 = False
+    cfg.MODEL.RESNETS.STEM_OUT_CHANNELS = 128
+    cfg.MODEL.RESNETS.OUT_FEATURES = ["res4", "res5"]
+    cfg.MODEL.RESNETS.RES4_DILATION, cfg.MODEL.RESNETS.RES5_DILATION = 2, 4
+    cfg.MODEL.BACKBONE.FREEZE_AT = 0
+    cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES, cfg.MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES = (
+        ["res5"],
+        ["res4"],
+    )
+    return cfg
+
+
+def test_output_strides():
+    """Dilated ResNet: 8 for stages 3 and 4. HRNet: 4, 8, 16, 32 with 48, 96, 192, 384 channels,
+    whose concatenation has 720. Declared and real."""
+    for cfg in (resnet(50), make_cfg()):
+        backbone = build_backbone(cfg)
+        features = backbone(torch.zeros(1, 3, 64, 96))
+        for name in (*cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES, cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES[0]):
+            assert backbone.output_shape()[name].stride == 8
+            assert features[name].shape[2:] == (8, 12)
+    shapes = TimmBackbone("hrnet_w48", norm="BN").output_shape()
+    stages = [shapes[f"stage{i}"] for i in (1, 2, 3, 4)]
+    assert [(s.channels, s.stride) for s in stages] == [(48, 4), (96, 8), (192, 16), (384, 32)]
+
+
+def count(cfg: CfgNode) -> int:
+    cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = 19
+    cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.KEY_CHANNELS = 512, 256
+    model = build_model(cfg)
+    return sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "backbone, channels, published", [("hrnet_w48", 720, 70372678), ("hrnet_w18", 270, 12080818)]
+)
+def test_parameters_of_hrnet_ocr(backbone, channels, published):
+    """The published HRNet-OCR has biases in front of two norms (the 3x3 convolution and the
+    coarse head's), which the norms cancel and which are left out here; and this HRNet, like the
+    published one, has no classification head."""
+    cfg = make_cfg(backbone=backbone)
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_KERNEL = 1
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = channels
+    assert count(cfg) == published - 512 - channels
+
+
+def test_parameters_of_resnet_101_ocr():
+    """torchvision's ResNet-101 without classifier has 42,500,160 parameters; the deep stem
+    replaces its 7x7 convolution (64 channels) by three 3x3 (64, 64, 128) and widens the input of
+    the first block's two 1x1 convolutions. The head: hand-worked from the layers."""
+    resnet_101 = 42500160 - (3 * 64 * 49 + 2 * 64)
+    stem = 9 * (3 * 64 + 64 * 64 + 64 * 128) + 2 * (64 + 64 + 128)
+    widened = 64 * 64 + 64 * 256
+    coarse = 9 * 1024 * 512 + 2 * 512 + 512 * 19 + 19
+    bottleneck = 9 * 2048 * 512 + 2 * 512
+    ocr = 2 * (512 + 256) * 256 + 2 * 512 * 256 + 1024 * 512 + 2 * (5 * 256 + 2 * 512)
+    predictor = 512 * 19 + 19
+    head = coarse + bottleneck + ocr + predictor
+    cfg = resnet(101)
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 512
+    assert count(cfg) == resnet_101 + stem + widened + head
