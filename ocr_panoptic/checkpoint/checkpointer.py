@@ -10,7 +10,11 @@ import numpy as np
 import torch
 from detectron2.checkpoint import DetectionCheckpointer
 from fvcore.common.checkpoint import _IncompatibleKeys
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
+
+from .imagenet import imagenet_to_backbone
 
 _UNTRUSTED = (
     "{file} is a pickle that wants to run {what}, which plain weights do not need. "
@@ -46,7 +50,9 @@ class _ArrayUnpickler(pickle.Unpickler):
 
 class SafeCheckpointer(DetectionCheckpointer):
     """
-    Detectron2's checkpointer that runs no code from a file, and that can insist on a complete fit.
+    Detectron2's checkpointer that runs no code from a file, that reads the ImageNet files of timm,
+    torchvision and HRNet too (:func:`.imagenet_to_backbone`), and that can insist on a complete
+    fit.
 
     Args:
         model, save_dir, checkpointables: as Detectron2's.
@@ -106,15 +112,20 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     def _torch_load(self, f: str) -> dict[str, Any]:
         try:
+            if f.endswith(".safetensors"):
+                return load_file(f)
             return torch.load(f, map_location="cpu", weights_only=not self.trust_pickle)
         except pickle.UnpicklingError as e:
             raise ValueError(_UNTRUSTED.format(file=f, what=f"more ({e})")) from e
-        except (RuntimeError, EOFError) as e:
+        except (RuntimeError, EOFError, SafetensorError) as e:
             raise ValueError(
-                f"{f} is not a PyTorch checkpoint, or is incomplete ({e}). Fetch it again."
+                f"{f} is not a checkpoint, or is incomplete ({e}). Fetch it again."
             ) from e
 
     def _load_model(self, checkpoint: dict[str, Any]) -> _IncompatibleKeys:
+        if not checkpoint.get("matching_heuristics"):
+            shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
+            checkpoint["model"] = imagenet_to_backbone(checkpoint["model"], shapes, self._path)
         incompatible = super()._load_model(checkpoint)
         # Not every BatchNorm has the counter, and the pixel statistics come from the config.
         names = {

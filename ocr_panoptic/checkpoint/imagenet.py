@@ -1,0 +1,102 @@
+"""ImageNet files under other names than Detectron2's: what of them fills the backbone."""
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tabulate import tabulate
+
+# Of a ResNet of Detectron2, the one inside an FPN, and a network of timm.
+_PREFIXES = ("backbone.", "backbone.bottom_up.", "backbone.body.")
+
+# torchvision's names of a ResNet (timm's too, and with bn2, conv3 ... those of ResNets whose stem
+# is three 3x3 convolutions), and Detectron2's.
+_RESNET = (
+    (r"^conv(\d)\.", r"stem.conv\1."),
+    (r"^bn(\d)\.", r"stem.conv\1.norm."),
+    (r"^layer(\d)\.(\d+)\.conv(\d)\.", lambda m: f"res{int(m[1]) + 1}.{m[2]}.conv{m[3]}."),
+    (r"^layer(\d)\.(\d+)\.bn(\d)\.", lambda m: f"res{int(m[1]) + 1}.{m[2]}.conv{m[3]}.norm."),
+    (r"^layer(\d)\.(\d+)\.downsample\.0\.", lambda m: f"res{int(m[1]) + 1}.{m[2]}.shortcut."),
+    (r"^layer(\d)\.(\d+)\.downsample\.1\.", lambda m: f"res{int(m[1]) + 1}.{m[2]}.shortcut.norm."),
+)
+
+
+def imagenet_to_backbone(
+    weights: Mapping[str, Any], model_shapes: Mapping[str, tuple[int, ...]], file: str
+) -> Mapping[str, Any]:
+    """
+    The weights of a classifier, under the names that they have in a model's backbone.
+
+    Understood are torchvision's and timm's ResNets, for Detectron2's ResNet and for timm's own,
+    and HRNets of timm and of HRNet-Image-Classification (their names are the same), for timm's.
+    What the backbone does not have (the classifier) is left out. Says in the log what was matched.
+
+    Names and shapes are all that can be compared. The user sees to the rest: these ResNets have
+    their stride in the 3x3 convolution (MODEL.RESNETS.STRIDE_IN_1X1 False), and these networks
+    expect RGB images (INPUT.FORMAT) of ImageNet's mean and deviation. Not supported: InPlaceABN's
+    norms, and the heads of segmentation models.
+
+    Args:
+        weights: tensor of each name in the file; may be wrapped as ``{"state_dict": ...}``.
+        model_shapes: shape of each tensor of the model, of names such as ``backbone.*``.
+        file: name for messages.
+
+    Returns:
+        the renamed weights; ``weights`` itself where names are the model's, or of nothing known
+
+    Raises:
+        ValueError: if the names fit, but not every tensor of the backbone is filled: a partly
+            random backbone is never what was meant.
+    """
+    tensors = {k.removeprefix("module."): v for k, v in weights.get("state_dict", weights).items()}
+    if any(name in model_shapes for name in tensors):
+        return weights
+    renamings = (
+        {name: name for name in tensors},
+        {name: _detectron2_name(name) for name in tensors},
+    )
+    renamed, prefix = max(
+        (
+            ({old: p + new for old, new in names.items() if p + new in model_shapes}, p)
+            for p in _PREFIXES
+            for names in renamings
+        ),
+        key=lambda found: len(found[0]),
+    )
+    if not renamed:
+        return weights
+
+    needed = {
+        k for k in model_shapes if k.startswith(prefix) and not k.endswith("num_batches_tracked")
+    }
+    faults = [(k, "missing", model_shapes[k]) for k in sorted(needed - set(renamed.values()))]
+    faults += [
+        (k, tuple(tensors[name].shape), model_shapes[k])
+        for name, k in renamed.items()
+        if tuple(tensors[name].shape) != tuple(model_shapes[k])
+    ]
+    if faults:
+        table = tabulate(faults[:10], headers=["tensor", "in the file", "in the model"])
+        raise ValueError(
+            f"The ImageNet weights {file} do not fit the backbone: {len(faults)} of its "
+            f"{len(needed)} tensors differ.\n{table}\nUse the file of this very network (depth, "
+            "width, stem: MODEL.RESNETS.DEPTH, STEM_TYPE, STEM_OUT_CHANNELS; MODEL.TIMM.NAME)."
+        )
+    left_out = sorted(set(tensors) - set(renamed))
+    logging.getLogger(__name__).info(
+        "%s fills all %d tensors of the backbone; %d of its tensors are left out (%s)",
+        file,
+        len(needed),
+        len(left_out),
+        ", ".join(left_out[:4] + ["..."] * (len(left_out) > 4)) or "none",
+    )
+    return {k: tensors[name] for name, k in renamed.items()}
+
+
+def _detectron2_name(name: str) -> str:
+    for pattern, replacement in _RESNET:
+        renamed, count = re.subn(pattern, replacement, name)
+        if count:
+            return renamed
+    return name

@@ -1,0 +1,166 @@
+"""ImageNet files of other projects in the backbones: each tensor where it belongs."""
+
+import logging
+
+import pytest
+import timm
+import torch
+import torchvision
+from detectron2.config import get_cfg
+from detectron2.layers import ShapeSpec
+from detectron2.modeling import build_backbone, build_resnet_backbone
+from detectron2.modeling.backbone import FPN
+from safetensors.torch import save_file
+from torch import nn
+
+from ocr_panoptic import add_ocr_config
+from ocr_panoptic.checkpoint import SafeCheckpointer
+
+
+class Model(nn.Module):
+    """A backbone, and a head that no ImageNet file has."""
+
+    def __init__(self, backbone: nn.Module):
+        super().__init__()
+        self.backbone = backbone
+        self.sem_seg_head = nn.Conv2d(3, 2, 1)
+
+
+def detectron2_resnet(depth: int = 18, norm: str = "BN", **resnets: object) -> Model:
+    cfg = get_cfg()
+    cfg.MODEL.BACKBONE.FREEZE_AT = 0
+    cfg.MODEL.RESNETS.update(
+        DEPTH=depth,
+        NORM=norm,
+        OUT_FEATURES=["res2", "res3", "res4", "res5"],
+        STRIDE_IN_1X1=False,
+        RES2_OUT_CHANNELS=64 if depth == 18 else 256,
+    )
+    cfg.MODEL.RESNETS.update(**resnets)
+    return Model(build_resnet_backbone(cfg, ShapeSpec(channels=3)))
+
+
+def timm_network(name: str, output_stride: int = 32) -> Model:
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    cfg.MODEL.BACKBONE.NAME = "build_timm_backbone"
+    cfg.MODEL.TIMM.NAME = name
+    cfg.MODEL.TIMM.OUTPUT_STRIDE = output_stride
+    cfg.MODEL.TIMM.NORM = "BN"
+    return Model(build_backbone(cfg))
+
+
+def randomised(model: nn.Module) -> nn.Module:
+    """Norms differ from channel to channel, so that a mix-up of two of them is seen."""
+    torch.manual_seed(0)
+    for tensor in model.state_dict().values():
+        if tensor.ndim == 1:
+            tensor.copy_(torch.rand_like(tensor) + 0.5)
+    return model.eval()
+
+
+def load(model: nn.Module, weights: dict, path) -> Model:
+    torch.save(weights, path)
+    SafeCheckpointer(model).load(str(path))
+    return model.eval()
+
+
+@pytest.mark.parametrize("depth", [18, 50])
+def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, caplog):
+    """Both networks see one image: the features before the pooling are equal."""
+    source = randomised(getattr(torchvision.models, f"resnet{depth}")(weights=None))
+    with caplog.at_level(logging.INFO):
+        model = load(detectron2_resnet(depth), source.state_dict(), tmp_path / "resnet.pth")
+    assert "2 of its tensors are left out (fc.bias, fc.weight)" in caplog.text
+    image = torch.randn(1, 3, 64, 96)
+    with torch.no_grad():
+        x = source.maxpool(source.relu(source.bn1(source.conv1(image))))
+        expected = source.layer4(source.layer3(source.layer2(source.layer1(x))))
+        actual = model.backbone(image)["res5"]
+    assert expected.abs().max() > 0
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
+
+
+@pytest.mark.parametrize("suffix", ["pth", "safetensors"])
+@pytest.mark.parametrize("name, stride", [("resnet18", 8), ("hrnet_w18_small", 32)])
+def test_timm_files_fill_timm_networks(tmp_path, name, stride, suffix):
+    """The whole classifier's file: its names are those of HRNet's own files too."""
+    source = randomised(timm.create_model(name, pretrained=False))
+    model, path = timm_network(name, stride), tmp_path / f"model.{suffix}"
+    if suffix == "pth":
+        torch.save(source.state_dict(), path)
+    else:
+        save_file(source.state_dict(), path)
+    SafeCheckpointer(model).load(str(path))
+    expected = source.state_dict()
+    actual = model.backbone.body.state_dict()
+    assert len(actual) > 100
+    for key, value in actual.items():
+        assert torch.equal(value, expected[key]), key
+
+
+def test_three_convolutions_of_a_stem(tmp_path):
+    """The stem of openseg.pytorch's and CSAIL's ImageNet ResNets, 64, 64, 128 channels."""
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    cfg.MODEL.BACKBONE.NAME = "build_resnet_deeplab_backbone"
+    cfg.MODEL.RESNETS.update(
+        STEM_TYPE="deeplab", STEM_OUT_CHANNELS=128, NORM="BN", OUT_FEATURES=["res2"]
+    )
+    model = Model(build_backbone(cfg))
+    weights = {}
+    for k, shape in ((1, (64, 3, 3, 3)), (2, (64, 64, 3, 3)), (3, (128, 64, 3, 3))):
+        weights[f"conv{k}.weight"] = torch.randn(shape)
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            weights[f"bn{k}.{name}"] = torch.rand(shape[0])
+    for name, tensor in randomised(torchvision.models.resnet50()).state_dict().items():
+        if name.startswith("layer1"):
+            weights[name] = tensor
+    for name in ("conv1", "downsample.0"):  # they see 128 channels behind this stem
+        channels = 64 if name == "conv1" else 256
+        weights[f"layer1.0.{name}.weight"] = torch.randn(channels, 128, 1, 1)
+    load(model, {"state_dict": {f"module.{k}": v for k, v in weights.items()}}, tmp_path / "w.pth")
+    stem = model.backbone.stem
+    assert torch.equal(stem.conv3.weight, weights["conv3.weight"])
+    assert torch.equal(stem.conv2.norm.running_mean, weights["bn2.running_mean"])
+    block = model.backbone.res2[0]
+    assert torch.equal(block.shortcut.weight, weights["layer1.0.downsample.0.weight"])
+
+
+def test_the_resnet_inside_an_fpn(tmp_path):
+    source = randomised(torchvision.models.resnet18(weights=None))
+    bottom_up = detectron2_resnet().backbone
+    model = Model(FPN(bottom_up, ["res4", "res5"], 8))
+    load(model, source.state_dict(), tmp_path / "resnet.pth")
+    assert torch.equal(bottom_up.res5[1].conv2.weight, source.layer4[1].conv2.weight)
+
+
+def test_another_network_is_refused(tmp_path):
+    """ResNet-50's file has most names of ResNet-101's; some blocks would stay random."""
+    weights = torchvision.models.resnet50(weights=None).state_dict()
+    with pytest.raises(ValueError, match=r"255 of its 520 tensors(.|\n)*res4.10.*missing") as error:
+        load(detectron2_resnet(101), weights, tmp_path / "resnet50.pth")
+    assert "MODEL.RESNETS.DEPTH" in str(error.value)
+    weights["conv1.weight"] = torch.zeros(64, 3, 3, 3)
+    with pytest.raises(ValueError, match=r"\(64, 3, 3, 3\) +\(64, 3, 7, 7\)"):
+        load(detectron2_resnet(50), weights, tmp_path / "stem.pth")
+
+
+def test_files_of_the_model_itself_and_unknown_ones_stay_as_they_are(tmp_path):
+    source, target = randomised(detectron2_resnet()), detectron2_resnet()
+    load(target, {"model": source.state_dict()}, tmp_path / "model.pth")
+    assert torch.equal(target.sem_seg_head.weight, source.sem_seg_head.weight)
+    with pytest.raises(ValueError, match="do not fit the model"):
+        load(detectron2_resnet(), {"encoder.weight": torch.zeros(3)}, tmp_path / "other.pth")
+
+
+def test_frozen_norms_take_the_statistics(tmp_path):
+    source = randomised(torchvision.models.resnet18(weights=None))
+    model = load(detectron2_resnet(norm="FrozenBN"), source.state_dict(), tmp_path / "resnet.pth")
+    assert torch.equal(model.backbone.stem.conv1.norm.running_var, source.bn1.running_var)
+
+
+def test_broken_safetensors(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00broken")
+    with pytest.raises(ValueError, match="is not a checkpoint, or is incomplete"):
+        SafeCheckpointer(detectron2_resnet()).load(str(tmp_path / "model.safetensors"))
