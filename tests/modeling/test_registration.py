@@ -1,0 +1,18 @@
+"""What `import ocr_panoptic` alone, in a process of its own, registers with Detectron2."""
+
+import subprocess
+import sys
+
+
+def test_importing_the_package_registers_all_that_configs_name():
+    program = """
+import ocr_panoptic
+from detectron2.modeling import BACKBONE_REGISTRY, META_ARCH_REGISTRY, SEM_SEG_HEADS_REGISTRY
+BACKBONE_REGISTRY.get("build_resnet_deeplab_backbone")
+BACKBONE_REGISTRY.get("build_timm_backbone")
+META_ARCH_REGISTRY.get("OCRSemanticSegmentor")
+SEM_SEG_HEADS_REGISTRY.get("ContextSemSegHead")
+SEM_SEG_HEADS_REGISTRY.get("OCRSemSegFPNHead")
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
