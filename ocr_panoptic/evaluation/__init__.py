@@ -1,18 +1,23 @@
 from .build import build_evaluator
-from .confusion import confusion_matrix, semantic_metrics
+from .confusion import category_metrics, confusion_matrix, semantic_metrics
+from .confusion_files import write_confusion
 from .panoptic_evaluator import PanopticEvaluator
 from .panoptic_quality import PanopticQuality, match_segments
 from .report import per_class_rows, write_results
+from .sem_seg_dump import SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
 
 __all__ = [
     "PanopticEvaluator",
     "PanopticQuality",
+    "SemSegDump",
     "SemSegEvaluator",
     "build_evaluator",
+    "category_metrics",
     "confusion_matrix",
     "match_segments",
     "per_class_rows",
     "semantic_metrics",
+    "write_confusion",
     "write_results",
 ]

@@ -6,10 +6,11 @@ import logging
 import os
 
 from detectron2.config import CfgNode
-from detectron2.data import MetadataCatalog
+from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import COCOEvaluator, DatasetEvaluator, DatasetEvaluators
 
 from .panoptic_evaluator import PanopticEvaluator
+from .sem_seg_dump import SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
 
 logger = logging.getLogger(__name__)
@@ -24,31 +25,53 @@ def build_evaluator(
     "sem_seg": semantic segmentation; "coco": AP.
 
     Args:
-        cfg: read are MODEL.MASK_ON (is there a mask AP?) and TEST.SAVE_PREDICTIONS (are panoptic
-            and instance predictions written to `output_dir`? Nothing is written otherwise).
+        cfg: read are MODEL.MASK_ON (is there a mask AP?) and TEST.SAVE_PREDICTIONS (are
+            predictions written, panoptic and instances or semantic?).
         dataset_name: a registered data set.
-        output_dir: folder of the predictions.
+        output_dir: folder of the predictions and of the semantic confusion matrix.
 
     Raises:
-        ValueError: another `evaluator_type`.
+        ValueError: another `evaluator_type`, or a data set without labels whose predictions are
+            not to be saved.
     """
     evaluator_type = MetadataCatalog.get(dataset_name).get("evaluator_type")
     dump_dir = os.fspath(output_dir) if cfg.TEST.SAVE_PREDICTIONS else None
     if evaluator_type == "coco_panoptic_seg":
-        evaluators = [PanopticEvaluator(dataset_name, dump_dir), SemSegEvaluator(dataset_name)]
+        evaluators = [
+            PanopticEvaluator(dataset_name, dump_dir),
+            SemSegEvaluator(dataset_name, output_dir),
+        ]
         if MetadataCatalog.get(dataset_name).thing_classes:
             evaluators.append(_instance_evaluator(cfg, dataset_name, dump_dir))
         else:
             logger.info("%s has no thing classes, so there is no AP.", dataset_name)
         return DatasetEvaluators(evaluators)
     if evaluator_type == "sem_seg":
-        return SemSegEvaluator(dataset_name)
+        return _semantic_evaluator(dataset_name, output_dir, dump_dir)
     if evaluator_type == "coco":
         return _instance_evaluator(cfg, dataset_name, dump_dir)
     raise ValueError(
         f"Data set {dataset_name!r} has evaluator_type {evaluator_type!r}; expected "
         "'coco_panoptic_seg', 'sem_seg' or 'coco'. Set it in the data set's metadata."
     )
+
+
+def _semantic_evaluator(
+    dataset_name: str, output_dir: str | os.PathLike, dump_dir: str | None
+) -> DatasetEvaluator:
+    evaluators: list[DatasetEvaluator] = []
+    if dump_dir is not None:
+        evaluators.append(SemSegDump(dataset_name, dump_dir))
+    if any("sem_seg_file_name" in record for record in DatasetCatalog.get(dataset_name)):
+        evaluators.append(SemSegEvaluator(dataset_name, output_dir))
+    elif dump_dir is None:
+        raise ValueError(
+            f"Data set {dataset_name!r} has no labels, so there is nothing to evaluate; set "
+            "TEST.SAVE_PREDICTIONS True to write the predictions."
+        )
+    else:
+        logger.info("%s has no labels: predictions are written and nothing else.", dataset_name)
+    return DatasetEvaluators(evaluators)
 
 
 def _instance_evaluator(cfg: CfgNode, dataset_name: str, dump_dir: str | None) -> COCOEvaluator:

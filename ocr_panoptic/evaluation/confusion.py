@@ -102,3 +102,28 @@ def semantic_metrics(confusion: np.ndarray, class_names: Sequence[str]) -> dict[
         {f"ACC-{name}": float(100 * v) for name, v in zip(class_names, acc, strict=True)}
     )
     return metrics
+
+
+def category_metrics(confusion: np.ndarray, class_categories: Sequence[str]) -> dict[str, float]:
+    """IoU of groups of classes in percent, equal to that of cityscapesscripts.
+
+    "IoU_category-<category>": IoU where classes of one category are not told apart; NaN where
+    neither truth nor prediction holds the category. "mIoU_categories": the mean of the others.
+
+    cityscapesscripts' mean over classes is "mIoU_truth_or_predicted" of :func:`semantic_metrics`.
+
+    Args:
+        confusion: int64 [K, K], rows = truth.
+        class_categories: the category of each of the K classes.
+    """
+    categories = list(dict.fromkeys(class_categories))
+    member = np.array([[c == category for c in class_categories] for category in categories])
+    merged = member.astype(np.int64) @ confusion @ member.T
+    tp = merged.diagonal()
+    union = merged.sum(axis=1) + merged.sum(axis=0) - tp
+    iou = np.divide(100 * tp, union, out=np.full(len(tp), np.nan), where=union > 0)
+    occurring = iou[union > 0]
+    return {
+        "mIoU_categories": float(occurring.mean()) if len(occurring) else float("nan"),
+        **{f"IoU_category-{c}": float(v) for c, v in zip(categories, iou, strict=True)},
+    }

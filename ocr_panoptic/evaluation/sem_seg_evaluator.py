@@ -7,14 +7,17 @@ import os
 from collections import OrderedDict
 
 import numpy as np
-import torch
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 from detectron2.utils.file_io import PathManager
 from PIL import Image
 
-from .confusion import confusion_matrix, semantic_metrics
+from ocr_panoptic.label_map import apply_label_map
+
+from .confusion import category_metrics, confusion_matrix, semantic_metrics
+from .confusion_files import write_confusion
+from .predicted_labels import labels_of_output
 
 logger = logging.getLogger(__name__)
 
@@ -22,22 +25,29 @@ logger = logging.getLogger(__name__)
 class SemSegEvaluator(DatasetEvaluator):
     """mIoU, fwIoU, mACC, pACC, and IoU and ACC per class; see :func:`semantic_metrics`.
 
-    The labels of an image are those of `sem_seg_file_name` in its record; classes and ignored
-    label are `stuff_classes` and `ignore_label` of the metadata, as in Detectron2.
+    The true labels of an image are those of `sem_seg_file_name` in its record; classes and ignored
+    label are `stuff_classes` and `ignore_label` of the metadata, as in Detectron2. Where the
+    metadata has `label_map`, the file's labels go through it first (:func:`apply_label_map`).
+    Where it has `class_categories`, the category of each class, :func:`category_metrics` join the
+    others, and the results are those of cityscapesscripts.
 
     Args:
         dataset_name: a registered data set.
+        output_dir: folder for `confusion_matrix.csv` and `.png`; nothing is written by default.
 
     Attributes:
         confusion: int64 [K, K], rows = truth: pixels counted by this process.
         total_confusion: the same over all processes; set by :meth:`evaluate` in the main one.
     """
 
-    def __init__(self, dataset_name: str):
+    def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
         metadata = MetadataCatalog.get(dataset_name)
         self._dataset_name = dataset_name
         self._class_names = list(metadata.stuff_classes)
         self._ignore_label = metadata.ignore_label
+        self._label_map = metadata.get("label_map")
+        self._class_categories = metadata.get("class_categories")
+        self._output_dir = output_dir
         records = DatasetCatalog.get(dataset_name)
         if not all("sem_seg_file_name" in record for record in records):
             raise ValueError(
@@ -58,30 +68,24 @@ class SemSegEvaluator(DatasetEvaluator):
 
         Args:
             inputs: mappings with "file_name".
-            outputs: mappings with "sem_seg", scores [K, H, W].
+            outputs: mappings with "labels", integers [H, W], or "sem_seg", scores [K, H, W].
 
         Raises:
             FileNotFoundError, ValueError: the truth is missing or unreadable, holds other labels
-                or has another size than the scores; the file is named.
+                or has another size than the prediction; the file is named.
         """
         num_classes = len(self._class_names)
         for input_, output in zip(inputs, outputs, strict=True):
-            scores = output["sem_seg"]
-            if scores.shape[0] != num_classes:
-                raise ValueError(
-                    f"{input_['file_name']}: the model predicts {scores.shape[0]} semantic classes "
-                    f"and {self._dataset_name!r} has {num_classes}; set "
-                    f"MODEL.SEM_SEG_HEAD.NUM_CLASSES to {num_classes}."
-                )
+            prediction = labels_of_output(output, num_classes, input_["file_name"])
             truth_file = self._truth_files.get(input_["file_name"])
             if truth_file is None:
                 raise ValueError(
                     f"{input_['file_name']}: no such image in {self._dataset_name!r}; "
                     "evaluate the data set that the loader reads."
                 )
-            prediction = predicted_labels(scores)
-            truth = read_label_png(truth_file)
+            raw = read_label_png(truth_file)
             try:
+                truth = apply_label_map(raw, self._label_map)
                 self.confusion += confusion_matrix(
                     truth, prediction, num_classes, self._ignore_label
                 )
@@ -95,42 +99,16 @@ class SemSegEvaluator(DatasetEvaluator):
             return None
         self.total_confusion = np.sum(gathered, axis=0)
         metrics = semantic_metrics(self.total_confusion, self._class_names)
+        if self._class_categories is not None:
+            metrics.update(category_metrics(self.total_confusion, self._class_categories))
+        if self._output_dir is not None:
+            write_confusion(self.total_confusion, self._class_names, self._output_dir)
         logger.info(
             "Semantic segmentation on %s: %s",
             self._dataset_name,
             ", ".join(f"{name} {value:.3f}" for name, value in metrics.items() if "-" not in name),
         )
         return OrderedDict(sem_seg=metrics)
-
-
-def predicted_labels(scores: torch.Tensor) -> np.ndarray:
-    """Class of the highest score per pixel, the first of equal ones.
-
-    Args:
-        scores: [K, H, W].
-
-    Returns:
-        integers [H, W].
-    """
-    if scores.device.type != "cpu":
-        return scores.argmax(dim=0).cpu().numpy()
-    # A running maximum over the classes, in bands of rows that stay in the cache: on a CPU it
-    # takes a fraction of the time of torch's argmax over the first axis.
-    scores = scores.float().numpy()
-    dtype = np.min_scalar_type(len(scores) - 1)
-    labels = np.zeros(scores.shape[1:], dtype=dtype)
-    rows_of_band = max(1, 2**15 // max(1, scores.shape[2]))
-    for top in range(0, scores.shape[1], rows_of_band):
-        band = scores[:, top : top + rows_of_band]
-        label = labels[top : top + rows_of_band]
-        highest = band[0].copy()
-        higher = np.empty(highest.shape, dtype=bool)
-        for k in range(1, len(band)):
-            np.greater(band[k], highest, out=higher)
-            np.maximum(highest, band[k], out=highest)
-            # Classes come in rising order, so the maximum keeps the one that was higher last.
-            np.maximum(label, np.multiply(higher, k, dtype=dtype), out=label)
-    return labels
 
 
 def read_label_png(path: str | os.PathLike) -> np.ndarray:

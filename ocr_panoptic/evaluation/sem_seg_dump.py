@@ -1,0 +1,86 @@
+"""Semantic predictions on disk, in the labels of the data set's own files."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.evaluation import DatasetEvaluator
+from PIL import Image
+
+from .predicted_labels import labels_of_output
+
+logger = logging.getLogger(__name__)
+
+NAME = "sem_seg_predictions"
+
+
+class SemSegDump(DatasetEvaluator):
+    """Writes `sem_seg_predictions/<stem of the image's file>.png` for every image.
+
+    The PNGs hold the labels of the data set's files: `label_map` of the metadata is inverted. For
+    Cityscapes these are label ids under `<city>_<sequence>_<frame>_leftImg8bit.png`, which its
+    server and cityscapesscripts take. No truth is read, so a test split will do.
+
+    Args:
+        dataset_name: a registered data set.
+        folder: where `sem_seg_predictions` goes.
+
+    Raises:
+        ValueError: two images have one stem, or a class has no label in the files.
+    """
+
+    def __init__(self, dataset_name: str, folder: str | os.PathLike):
+        metadata = MetadataCatalog.get(dataset_name)
+        self._folder = Path(folder) / NAME
+        self._raw_labels = raw_labels(metadata.stuff_classes, metadata.get("label_map"))
+        images: dict[str, str] = {}
+        for record in DatasetCatalog.get(dataset_name):
+            file_name = record["file_name"]
+            other = images.setdefault(Path(file_name).stem, file_name)
+            if other != file_name:
+                raise ValueError(
+                    f"TEST.SAVE_PREDICTIONS names predictions by the stem of the image's file, "
+                    f"and {dataset_name!r} has {other} and {file_name}; rename one."
+                )
+
+    def reset(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    def process(self, inputs: list[dict], outputs: list[dict]) -> None:
+        """Write a batch; arguments as those of :class:`SemSegEvaluator`."""
+        for input_, output in zip(inputs, outputs, strict=True):
+            labels = labels_of_output(output, len(self._raw_labels), input_["file_name"])
+            png = self._folder / f"{Path(input_['file_name']).stem}.png"
+            Image.fromarray(self._raw_labels[labels]).save(png)
+
+    def evaluate(self) -> None:
+        logger.info("Semantic predictions are in %s", self._folder)
+
+
+def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) -> np.ndarray:
+    """The label in the files of each class, the lowest where there are several: unsigned [K].
+
+    Args:
+        class_names: K names.
+        label_map: raw label -> class or the ignored label; None = identity.
+
+    Raises:
+        ValueError: a class without one; it is named.
+    """
+    if label_map is None:
+        raw = {k: k for k in range(len(class_names))}
+    else:
+        raw = {label_map[label]: label for label in sorted(label_map, reverse=True)}
+    missing = [name for k, name in enumerate(class_names) if k not in raw]
+    if missing:
+        raise ValueError(
+            f"label_map of the metadata leads to no label for {', '.join(missing)}; expected a raw "
+            f"label for each of the {len(class_names)} stuff_classes."
+        )
+    labels = [raw[k] for k in range(len(class_names))]
+    return np.array(labels, dtype=np.uint8 if max(labels) < 256 else np.uint16)

@@ -1,0 +1,36 @@
+"""From the labels of a data set's files to those of training. A leaf: every room may import it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+
+def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.ndarray:
+    """
+    Args:
+        raw: unsigned integers [H, W], labels as the file has them.
+        label_map: raw label -> label of training or the ignored one, for every label that files
+            may hold; not negative. None = identity.
+
+    Returns:
+        unsigned integers [H, W], of the smallest type that holds every label of the map.
+
+    Raises:
+        ValueError: labels that the map lacks: which, and on how many pixels.
+    """
+    if label_map is None:
+        return raw
+    pixels = np.bincount(raw.reshape(-1))
+    foreign = [label for label in np.flatnonzero(pixels) if label not in label_map]
+    if foreign:
+        found = ", ".join(f"{label} ({pixels[label]} pixels)" for label in foreign)
+        raise ValueError(
+            f"found labels that the data set's label map lacks: {found}; expected labels of "
+            f"{min(label_map)}..{max(label_map)}. Is it a file of another kind or release?"
+        )
+    table = np.zeros(max(len(pixels), 1), dtype=np.min_scalar_type(max(label_map.values())))
+    for label in np.flatnonzero(pixels):
+        table[label] = label_map[label]
+    return table[raw]

@@ -1,0 +1,87 @@
+"""Results on Cityscapes against cityscapesscripts, on the files that its server would get."""
+
+import numpy as np
+import pytest
+import semantic_samples as samples_of
+from cityscapesscripts.evaluation import evalPixelLevelSemanticLabeling as theirs
+from cityscapesscripts.helpers.labels import labels as LABELS
+
+from ocr_panoptic.evaluation import SemSegDump, SemSegEvaluator
+
+NAME = "tiny_cityscapes"
+CLASSES = sorted((label for label in LABELS if 0 <= label.trainId < 255), key=lambda x: x.trainId)
+LABEL_MAP = {label.id: 255 if label.ignoreInEval else label.trainId for label in LABELS[:-1]}
+FRAMES = ["frankfurt_000000_000294", "frankfurt_000001_000019", "munster_000173_000019"]
+
+
+@pytest.fixture
+def cityscapes(tmp_path, monkeypatch):
+    """Factory: register truths of raw label ids; gives inputs and cityscapesscripts' results."""
+
+    def register(truths):
+        inputs = samples_of.register(
+            NAME,
+            tmp_path,
+            {f"{f}_leftImg8bit.png": truth for f, truth in zip(FRAMES, truths, strict=True)},
+            [label.name for label in CLASSES],
+            label_map=LABEL_MAP,
+            class_categories=[label.category for label in CLASSES],
+        )
+        # cityscapesscripts tells images apart by the truth's name.
+        files = [tmp_path / "labels" / f"{f}_gtFine_labelIds.png" for f in FRAMES]
+        for record, file in zip(inputs, files, strict=True):
+            (tmp_path / "labels" / f"{file.name[:-20]}_leftImg8bit.png").rename(file)
+            record["sem_seg_file_name"] = str(file)
+        return inputs, files
+
+    for key, value in {
+        "predictionPath": str(tmp_path / "sem_seg_predictions"),
+        "predictionWalk": None,
+        "evalInstLevelScore": False,
+        "JSONOutput": False,
+        "quiet": True,
+    }.items():
+        monkeypatch.setattr(theirs.args, key, value)
+    yield register
+    samples_of.unregister(NAME)
+
+
+def random_truth_and_prediction(rng, ids, size=(40, 64)):
+    truth = rng.choice(np.array(ids, dtype=np.uint8), size)
+    right = np.array([LABEL_MAP[i] % 255 for i in range(34)])[truth]
+    predicted = np.where(rng.random(size) < 0.6, right, rng.integers(0, 19, size))
+    return truth, predicted
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        list(range(34)),
+        # No sky (class and category) and no train in the truth; both are predicted.
+        [i for i in range(34) if i not in (23, 31)],
+        [7, 11, 26],
+    ],
+)
+def test_equals_cityscapesscripts(cityscapes, tmp_path, ids):
+    rng = np.random.default_rng(0)
+    truths, predictions = zip(*(random_truth_and_prediction(rng, ids) for _ in FRAMES), strict=True)
+    inputs, files = cityscapes(truths)
+    outputs = samples_of.outputs_of(predictions)
+    dump, evaluator = SemSegDump(NAME, tmp_path), SemSegEvaluator(NAME)
+    for each in (dump, evaluator):
+        each.reset()
+        each.process(inputs, outputs)
+    ours = evaluator.evaluate()["sem_seg"]
+
+    found = [theirs.getPrediction(theirs.args, str(file)) for file in files]
+    expected = theirs.evaluateImgLists(found, [str(file) for file in files], theirs.args)
+    assert ours["mIoU_truth_or_predicted"] == pytest.approx(100 * expected["averageScoreClasses"])
+    assert ours["mIoU_categories"] == pytest.approx(100 * expected["averageScoreCategories"])
+    for label in CLASSES:
+        score = 100 * expected["classScores"][label.name]
+        if label.id in ids:
+            assert ours[f"IoU-{label.name}"] == pytest.approx(score)
+        else:  # cityscapesscripts counts 0, or no value where it is not predicted either
+            assert np.isnan(ours[f"IoU-{label.name}"]) and not score > 0
+        category = 100 * expected["categoryScores"][label.category]
+        assert ours[f"IoU_category-{label.category}"] == pytest.approx(category, nan_ok=True)

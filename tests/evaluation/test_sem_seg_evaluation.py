@@ -1,0 +1,219 @@
+"""Semantic-only data sets: labels as predictions, label maps, categories, files."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import semantic_samples as samples_of
+import torch
+from detectron2.config import get_cfg
+from detectron2.data import MetadataCatalog
+from PIL import Image
+
+from ocr_panoptic import add_ocr_config
+from ocr_panoptic.evaluation import (
+    SemSegDump,
+    SemSegEvaluator,
+    build_evaluator,
+    category_metrics,
+    write_confusion,
+    write_results,
+)
+from ocr_panoptic.evaluation.confusion_files import confusion_figure
+from ocr_panoptic.evaluation.sem_seg_dump import raw_labels
+
+NAME = "tiny_semantic"
+CLASSES = ["road", "car", "sky"]
+# Two raw labels of sky, of which the lower one is written.
+LABEL_MAP = {0: 255, 7: 0, 11: 2, 26: 1, 40: 2, 99: 255}
+# road car sky | void road car         sky road | void sky
+RAW = {
+    "a.jpg": np.array([[7, 26, 40], [99, 7, 26]], dtype=np.uint8),
+    "b.png": np.array([[11, 7], [0, 40]], dtype=np.uint8),
+}
+PREDICTED = [np.array([[0, 1, 2], [1, 0, 0]]), np.array([[2, 1], [0, 1]])]
+#            road car sky predicted
+CONFUSION = [[2, 1, 0], [1, 1, 0], [0, 1, 2]]
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    yield samples_of.register(NAME, tmp_path, RAW, CLASSES, label_map=LABEL_MAP)
+    samples_of.unregister(NAME)
+
+
+@pytest.fixture
+def cfg():
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    return cfg
+
+
+def run(evaluator, inputs, outputs):
+    evaluator.reset()
+    evaluator.process(inputs, outputs)
+    return evaluator.evaluate()
+
+
+class TestEvaluator:
+    def test_by_hand(self, inputs):
+        evaluator = SemSegEvaluator(NAME)
+        metrics = run(evaluator, inputs, samples_of.outputs_of(PREDICTED))["sem_seg"]
+        assert evaluator.total_confusion.tolist() == CONFUSION
+        assert metrics["IoU-road"] == 100 * 2 / 4
+        assert metrics["IoU-car"] == 100 * 1 / 4
+        assert metrics["IoU-sky"] == pytest.approx(100 * 2 / 3)
+        assert metrics["mIoU"] == metrics["mIoU_truth_or_predicted"]
+        assert metrics["mIoU"] == pytest.approx(100 * (2 / 4 + 1 / 4 + 2 / 3) / 3)
+
+    def test_labels_equal_the_argmax_of_scores(self, inputs):
+        generator = torch.Generator().manual_seed(0)
+        scores = [torch.randn(3, *truth.shape, generator=generator) for truth in RAW.values()]
+        by_scores = run(SemSegEvaluator(NAME), inputs, [{"sem_seg": s} for s in scores])
+        by_labels = run(SemSegEvaluator(NAME), inputs, [{"labels": s.argmax(0)} for s in scores])
+        assert by_labels == by_scores
+
+    def test_label_outside_the_map(self, inputs, tmp_path):
+        truth = RAW["b.png"].copy()
+        truth[0] = 34
+        Image.fromarray(truth).save(tmp_path / "labels/b.png")
+        with pytest.raises(ValueError, match=r"labels/b\.png: .* map lacks: 34 \(2 pixels\)"):
+            run(SemSegEvaluator(NAME), inputs, samples_of.outputs_of(PREDICTED))
+
+    def test_outputs_of_another_model(self, inputs):
+        evaluator = SemSegEvaluator(NAME)
+        with pytest.raises(ValueError, match=r"a\.jpg: the model predicts label 3 .*NUM_CLASSES"):
+            evaluator.process(inputs[:1], samples_of.outputs_of([np.full((2, 3), 3)]))
+        with pytest.raises(ValueError, match=r"a\.jpg: .* has \['instances'\]; expected 'labels'"):
+            evaluator.process(inputs[:1], [{"instances": None}])
+        with pytest.raises(ValueError, match=r"a\.png: the prediction has size \[3, 2\]"):
+            evaluator.process(inputs[:1], samples_of.outputs_of([np.zeros((3, 2))]))
+
+
+class TestCategories:
+    def test_by_hand(self):
+        # a: {0, 2}, b: {1}, c: {3}, which neither truth nor prediction holds.
+        confusion = np.array([[5, 1, 2, 0], [1, 4, 0, 0], [0, 3, 6, 0], [0] * 4])
+        metrics = category_metrics(confusion, ["a", "b", "a", "c"])
+        assert metrics == pytest.approx(
+            {
+                "mIoU_categories": 100 * (13 / 18 + 4 / 9) / 2,
+                "IoU_category-a": 100 * 13 / (13 + 4 + 1),
+                "IoU_category-b": 100 * 4 / (4 + 1 + 4),
+                "IoU_category-c": np.nan,
+            },
+            nan_ok=True,
+        )
+
+    def test_nothing_counted(self):
+        metrics = category_metrics(np.zeros((2, 2), dtype=np.int64), ["a", "b"])
+        assert np.isnan(list(metrics.values())).all()
+
+    def test_they_are_no_classes_of_the_table(self, inputs, tmp_path):
+        MetadataCatalog.get(NAME).class_categories = ["ground", "vehicle", "above"]
+        results = run(SemSegEvaluator(NAME), inputs, samples_of.outputs_of(PREDICTED))
+        # Categories of one class each, and every class occurs.
+        assert results["sem_seg"]["mIoU_categories"] == pytest.approx(results["sem_seg"]["mIoU"])
+        write_results(results, tmp_path, {})
+        with open(tmp_path / "per_class.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["class"] for row in rows] == CLASSES
+        assert [row["IoU"] for row in rows] == [
+            str(results["sem_seg"][f"IoU-{name}"]) for name in CLASSES
+        ]
+        assert {row["PQ"] for row in rows} == {row["isthing"] for row in rows} == {""}
+
+
+class TestConfusionFiles:
+    def test_csv(self, tmp_path):
+        write_confusion(np.array([[2**40, 1], [0, 3]]), ["a, b", "c"], tmp_path / "x")
+        with open(tmp_path / "x" / "confusion_matrix.csv", newline="") as file:
+            rows = list(csv.reader(file))
+        assert rows == [
+            ["truth \\ prediction", "a, b", "c"],
+            ["a, b", str(2**40), "1"],
+            ["c", "0", "3"],
+        ]
+
+    def test_picture_shows_shares_of_the_true_class(self):
+        figure = confusion_figure(np.array([[3, 1, 0], [0, 0, 0], [0, 0, 7]]), "abc")
+        axes = figure.axes[0]
+        shown = axes.images[0].get_array().filled(np.nan)
+        np.testing.assert_array_equal(shown, [[75, 25, 0], [np.nan] * 3, [0, 0, 100]])
+        numbers = {(*text.get_position(), text.get_text()) for text in axes.texts}
+        assert numbers == {(0, 0, "75"), (1, 0, "25"), (2, 2, "100")}  # (column, row, percent)
+        assert [label.get_text() for label in axes.get_yticklabels()] == list("abc")
+
+    @pytest.mark.parametrize("num_classes", [1, 3, 171])
+    def test_png(self, tmp_path, num_classes):
+        """Right cells are dark blue in the file, wrong ones white; no class is too many."""
+        names = [f"class {k}" for k in range(num_classes)]
+        write_confusion(np.eye(num_classes, dtype=np.int64), names, tmp_path)
+        pixels = np.asarray(Image.open(tmp_path / "confusion_matrix.png").convert("RGB"))
+        dark_blue = (abs(pixels.astype(int) - [8, 48, 107]).max(axis=-1) < 3).sum()
+        assert max(pixels.shape) < 4000
+        assert dark_blue > num_classes * 12 * 12
+
+
+class TestDump:
+    def test_labels_of_the_files(self, inputs, tmp_path):
+        dump = SemSegDump(NAME, tmp_path)
+        assert run(dump, inputs, samples_of.outputs_of(PREDICTED)) is None
+        folder = tmp_path / "sem_seg_predictions"
+        assert sorted(path.name for path in folder.iterdir()) == ["a.png", "b.png"]
+        assert np.asarray(Image.open(folder / "a.png")).tolist() == [[7, 26, 11], [26, 7, 7]]
+        assert np.asarray(Image.open(folder / "b.png")).tolist() == [[11, 26], [7, 26]]
+
+    def test_scores(self, inputs, tmp_path):
+        scores = torch.eye(3)[torch.from_numpy(PREDICTED[0])].permute(2, 0, 1)
+        run(SemSegDump(NAME, tmp_path), inputs[:1], [{"sem_seg": scores}])
+        png = Image.open(tmp_path / "sem_seg_predictions/a.png")
+        assert np.asarray(png).tolist() == [[7, 26, 11], [26, 7, 7]]
+
+    def test_no_label_map(self):
+        assert raw_labels("abc", None).tolist() == [0, 1, 2]
+        assert raw_labels(["x"] * 300, None).dtype == np.uint16
+
+    def test_class_without_a_label(self):
+        with pytest.raises(ValueError, match=r"no label for sky; expected .* 3 stuff_classes"):
+            raw_labels(CLASSES, {7: 0, 26: 1, 0: 255})
+
+    def test_two_images_of_one_stem(self, tmp_path):
+        truths = {"x/0.jpg": RAW["a.jpg"], "y/0.jpg": RAW["a.jpg"]}
+        samples_of.register("one_stem", tmp_path, truths, CLASSES, label_map=LABEL_MAP)
+        try:
+            with pytest.raises(ValueError, match=r"images/x/0\.jpg and images/y/0\.jpg; rename"):
+                SemSegDump("one_stem", tmp_path)
+        finally:
+            samples_of.unregister("one_stem")
+
+
+class TestBuildEvaluator:
+    @pytest.mark.parametrize("save", [False, True])
+    def test_files(self, inputs, cfg, tmp_path, save):
+        cfg.TEST.SAVE_PREDICTIONS = save
+        evaluator = build_evaluator(cfg, NAME, tmp_path / "out")
+        results = run(evaluator, inputs, samples_of.outputs_of(PREDICTED))
+        write_results(results, tmp_path / "out", {})
+        written = {path.name for path in (tmp_path / "out").iterdir()}
+        files = {"confusion_matrix.csv", "confusion_matrix.png", "metrics.json", "per_class.csv"}
+        assert written == files | ({"sem_seg_predictions"} if save else set())
+        with open(tmp_path / "out/confusion_matrix.csv", newline="") as file:
+            rows = list(csv.reader(file))
+        assert [[int(n) for n in row[1:]] for row in rows[1:]] == CONFUSION
+        metrics = json.loads((tmp_path / "out/metrics.json").read_text())["sem_seg"]
+        assert metrics["mIoU"] == metrics["mIoU_truth_or_predicted"] == results["sem_seg"]["mIoU"]
+
+    def test_no_labels(self, cfg, tmp_path):
+        inputs = samples_of.register("unseen", tmp_path, {"a.jpg": None}, CLASSES)
+        try:
+            with pytest.raises(ValueError, match=r"'unseen' has no labels.*SAVE_PREDICTIONS"):
+                build_evaluator(cfg, "unseen", tmp_path)
+            cfg.TEST.SAVE_PREDICTIONS = True
+            evaluator = build_evaluator(cfg, "unseen", tmp_path)
+            assert run(evaluator, inputs, samples_of.outputs_of(PREDICTED[:1])) == {}
+        finally:
+            samples_of.unregister("unseen")
+        png = Image.open(tmp_path / "sem_seg_predictions/a.png")
+        assert np.array_equal(np.asarray(png), PREDICTED[0])
