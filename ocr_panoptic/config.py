@@ -74,8 +74,9 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.SOLVER.POLY_LR_POWER = 0.9
     cfg.SOLVER.POLY_LR_CONSTANT_ENDING = 0.0
 
-    # Write the panoptic predictions of an evaluation to OUTPUT_DIR/inference/<data set>, in the
-    # format of the panopticapi command.
+    # Write the predictions of an evaluation to OUTPUT_DIR/inference/<data set>: panoptic ones in
+    # the format of the panopticapi command, semantic-only ones as PNGs in the labels of the data
+    # set's files, which is what the server of Cityscapes takes.
     cfg.TEST.SAVE_PREDICTIONS = False
 
     # Semantic segmentation at test time (modeling/inference.py). Logits are averaged over these
