@@ -24,7 +24,8 @@ def labels_of_output(output: Mapping, num_classes: int, file_name: str) -> np.nd
     """
     if "labels" in output:
         labels = output["labels"].cpu().numpy()
-        found = f"label {labels.max()}" if labels.max(initial=0) >= num_classes else None
+        lowest, highest = labels.min(initial=0), labels.max(initial=0)
+        found = f"labels {lowest}..{highest}" if lowest < 0 or highest >= num_classes else None
     elif "sem_seg" in output:
         classes = output["sem_seg"].shape[0]
         found = f"scores of {classes} classes" if classes != num_classes else None

@@ -83,8 +83,9 @@ class TestEvaluator:
 
     def test_outputs_of_another_model(self, inputs):
         evaluator = SemSegEvaluator(NAME)
-        with pytest.raises(ValueError, match=r"a\.jpg: the model predicts label 3 .*NUM_CLASSES"):
-            evaluator.process(inputs[:1], samples_of.outputs_of([np.full((2, 3), 3)]))
+        for label, found in ((3, r"0\.\.3"), (-1, r"-1\.\.0")):
+            with pytest.raises(ValueError, match=rf"a\.jpg: .* labels {found} .*NUM_CLASSES to 3"):
+                evaluator.process(inputs[:1], samples_of.outputs_of([np.full((2, 3), label)]))
         with pytest.raises(ValueError, match=r"a\.jpg: .* has \['instances'\]; expected 'labels'"):
             evaluator.process(inputs[:1], [{"instances": None}])
         with pytest.raises(ValueError, match=r"a\.png: the prediction has size \[3, 2\]"):
