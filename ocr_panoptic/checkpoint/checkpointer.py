@@ -6,7 +6,6 @@ import os
 import pickle
 from typing import Any
 
-import numpy as np
 import torch
 from detectron2.checkpoint import DetectionCheckpointer
 from fvcore.common.checkpoint import _IncompatibleKeys
@@ -41,11 +40,13 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if f"{module}.{name}" not in _NUMPY_PICKLE:
             raise pickle.UnpicklingError(f"{module}.{name}")
-        if module.startswith("numpy.") and not hasattr(np, "_core"):
-            module = module.replace("_core", "core")
-        elif module.startswith("numpy.core"):
-            module = module.replace("core", "_core")
-        return super().find_class(module, name)
+        try:
+            return super().find_class(module, name)
+        except (ImportError, AttributeError):  # written by another NumPy than the one here
+            renamed = module.replace("numpy._core", "numpy.core")
+            if renamed == module:
+                renamed = module.replace("numpy.core", "numpy._core")
+            return super().find_class(renamed, name)
 
 
 class SafeCheckpointer(DetectionCheckpointer):
