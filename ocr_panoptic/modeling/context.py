@@ -16,14 +16,15 @@ from ocr_panoptic.layers import OCR, GroundTruthOCR
 
 
 class NoContext(nn.Module):
-    """The plain baseline: pixel representations as they are."""
+    """The plain baseline: pixel representations as they are, with dropout by channel."""
 
-    def __init__(self, channels: int):
+    def __init__(self, channels: int, dropout: float = 0.1):
         super().__init__()
         self.out_channels = channels
+        self.dropout = nn.Dropout2d(dropout)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        return x
+        return self.dropout(x)
 
 
 def _ocr_arguments(cfg: CfgNode) -> dict:
@@ -45,7 +46,7 @@ def _build_ocr(cfg: CfgNode) -> OCR:
 
 
 CONTEXT_SCHEMES: dict[str, Callable[[CfgNode], nn.Module]] = {
-    "none": lambda cfg: NoContext(cfg.MODEL.OCR.CHANNELS),
+    "none": lambda cfg: NoContext(cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.DROPOUT),
     "OCR": _build_ocr,
     "GT-OCR": lambda cfg: GroundTruthOCR(**_ocr_arguments(cfg)),
 }

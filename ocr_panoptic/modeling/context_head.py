@@ -2,8 +2,10 @@
 The head of the paper's semantic segmentation architecture (section "Architecture").
 
 Shape shorthand: N images, K classes = object regions, H W padded input size, h w feature size at
-``stride``.
+``common_stride``.
 """
+
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +26,7 @@ class ContextSemSegHead(nn.Module):
     """
     Coarse prediction, pixel representations through a 3x3 convolution, a context scheme, and the
     final prediction. Several features of one kind are resized to the finest of them and
-    concatenated, which is HRNet's final representation.
+    concatenated, the finest first, which is HRNet's final representation.
 
     Args:
         input_shape: of the backbone.
@@ -37,9 +39,10 @@ class ContextSemSegHead(nn.Module):
         coarse_kernel: kernel of the convolution in front of the coarse classifier: 3 for ResNet
             and 1 for HRNet in the published code, 0 for the linear classifier of the paper.
         coarse_channels: its output channels.
-        dropout: of that convolution's output, by channel.
+        coarse_dropout: of that convolution's output, by channel: 0.05 for ResNet and 0 for HRNet.
         loss_weight, coarse_loss_weight: of the two predictions.
         ignore_value: label that does not count.
+        class_weights: weight of each class in both losses; () for none.
         loss_type: "cross_entropy" or "ohem", of the final prediction.
         ohem_threshold, ohem_min_kept: see :func:`.losses.hard_cross_entropy`.
     """
@@ -57,10 +60,11 @@ class ContextSemSegHead(nn.Module):
         norm: str = "SyncBN",
         coarse_kernel: int = 3,
         coarse_channels: int = 512,
-        dropout: float = 0.05,
+        coarse_dropout: float = 0.05,
         loss_weight: float = 1.0,
         coarse_loss_weight: float = 0.4,
         ignore_value: int = 255,
+        class_weights: Sequence[float] = (),
         loss_type: str = "cross_entropy",
         ohem_threshold: float = 0.9,
         ohem_min_kept: int = 100000,
@@ -76,16 +80,23 @@ class ContextSemSegHead(nn.Module):
             raise ValueError(
                 f"MODEL.SEM_SEG_HEAD.LOSS_TYPE is {loss_type}; it is cross_entropy or ohem"
             )
+        if len(class_weights) not in (0, num_classes):
+            raise ValueError(
+                f"MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS has {len(class_weights)} weights for "
+                f"{num_classes} classes; it needs one for each, or [] for none"
+            )
         self.in_features = _finest_first(in_features, input_shape)
         self.coarse_in_features = _finest_first(coarse_in_features, input_shape)
         self.num_classes = num_classes
-        self.stride = input_shape[self.in_features[0]].stride
+        self.common_stride = input_shape[self.in_features[0]].stride
         self.loss_weight = loss_weight
         self.coarse_loss_weight = coarse_loss_weight
         self.ignore_value = ignore_value
         self.loss_type = loss_type
         self.ohem_threshold = ohem_threshold
         self.ohem_min_kept = ohem_min_kept
+        weights = torch.tensor(class_weights) if class_weights else None
+        self.register_buffer("class_weights", weights, persistent=False)
 
         coarse_in = sum(input_shape[f].channels for f in self.coarse_in_features)
         self.coarse = nn.Sequential()
@@ -93,7 +104,7 @@ class ContextSemSegHead(nn.Module):
             self.coarse.append(
                 ConvNormReLU(coarse_in, coarse_channels, kernel_size=coarse_kernel, norm=norm)
             )
-            self.coarse.append(nn.Dropout2d(dropout))
+            self.coarse.append(nn.Dropout2d(coarse_dropout))
             coarse_in = coarse_channels
         self.coarse_predictor = Conv2d(coarse_in, num_classes, kernel_size=1)
         self.bottleneck = ConvNormReLU(
@@ -120,10 +131,11 @@ class ContextSemSegHead(nn.Module):
             "norm": cfg.MODEL.OCR.NORM,
             "coarse_kernel": head.COARSE_KERNEL,
             "coarse_channels": head.COARSE_CHANNELS,
-            "dropout": cfg.MODEL.OCR.DROPOUT,
+            "coarse_dropout": head.COARSE_DROPOUT,
             "loss_weight": head.LOSS_WEIGHT,
             "coarse_loss_weight": cfg.MODEL.OCR.COARSE_LOSS_WEIGHT,
             "ignore_value": head.IGNORE_VALUE,
+            "class_weights": head.CLASS_WEIGHTS,
             "loss_type": head.LOSS_TYPE,
             "ohem_threshold": head.OHEM_THRESHOLD,
             "ohem_min_kept": head.OHEM_MIN_KEPT,
@@ -148,7 +160,7 @@ class ContextSemSegHead(nn.Module):
         coarse, refined = self.layers(features, targets)
         if self.training:
             return None, self.losses((coarse, refined), targets)
-        size = [self.stride * n for n in refined.shape[2:]]
+        size = [self.common_stride * n for n in refined.shape[2:]]
         return F.interpolate(refined, size=size, mode="bilinear", align_corners=False), {}
 
     def layers(
@@ -194,11 +206,16 @@ class ContextSemSegHead(nn.Module):
         )
         if self.loss_type == "ohem":
             loss = hard_cross_entropy(
-                refined, targets, self.ignore_value, self.ohem_threshold, self.ohem_min_kept
+                refined,
+                targets,
+                self.ignore_value,
+                self.ohem_threshold,
+                self.ohem_min_kept,
+                self.class_weights,
             )
         else:
-            loss = cross_entropy(refined, targets, self.ignore_value)
-        coarse_loss = cross_entropy(coarse, targets, self.ignore_value)
+            loss = cross_entropy(refined, targets, self.ignore_value, self.class_weights)
+        coarse_loss = cross_entropy(coarse, targets, self.ignore_value, self.class_weights)
         return {
             "loss_sem_seg": self.loss_weight * loss,
             "loss_sem_seg_coarse": self.coarse_loss_weight * coarse_loss,

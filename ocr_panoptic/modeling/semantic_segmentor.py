@@ -1,11 +1,14 @@
 """The semantic-only meta-architecture."""
 
+import math
+
 import torch
 from detectron2.config import CfgNode, configurable
 from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
 from detectron2.structures import ImageList
 from torch import Tensor
 
+from .context_head import ContextSemSegHead
 from .inference import SemanticInference
 
 
@@ -16,6 +19,9 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     scales, flips and windows that ends in labels instead of the full-resolution scores of all
     classes, and the ground truth for schemes that see it (GT-OCR).
 
+    Images are padded to multiples of the head's stride too, so that a logit lies in the middle of
+    the pixels that it stands for. (The published code aligns corners instead.)
+
     Args:
         inference: from an image to labels.
         kwargs: of ``SemanticSegmentor``.
@@ -24,6 +30,11 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     @configurable
     def __init__(self, *, inference: SemanticInference, **kwargs):
         super().__init__(**kwargs)
+        if not isinstance(self.sem_seg_head, ContextSemSegHead):
+            raise ValueError(
+                f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; "
+                "OCRSemanticSegmentor takes ContextSemSegHead"
+            )
         if self.sem_seg_head.needs_truth and (
             inference.scales != (1.0,) or inference.flip or inference.window_size
         ):
@@ -32,6 +43,9 @@ class OCRSemanticSegmentor(SemanticSegmentor):
                 "TEST.FLIP False and TEST.SLIDING_WINDOW.SIZE []."
             )
         self.inference = inference
+        self.divisor = math.lcm(
+            self.backbone.size_divisibility or 1, self.sem_seg_head.common_stride
+        )
 
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
@@ -75,7 +89,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
             targets = None if truth is None else self._padded_labels(truth, image.shape[2:])
             return self.sem_seg_head.layers(self.backbone(image), targets)[1]
 
-        return self.inference(logits, image[None], size, self.backbone.size_divisibility)[0]
+        return self.inference(logits, image[None], size, self.divisor)[0]
 
     def _normalised(self, image: Tensor) -> Tensor:
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
@@ -88,11 +102,10 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     def _batch(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor | None]:
         """Images and labels, padded to one size: images with 0 behind the normalisation, labels
         with the ignored value."""
-        divisor = self.backbone.size_divisibility
         images = [self._normalised(inputs["image"]) for inputs in batched_inputs]
-        images = ImageList.from_tensors(images, divisor).tensor
+        images = ImageList.from_tensors(images, self.divisor).tensor
         if "sem_seg" not in batched_inputs[0]:
             return images, None
         targets = [inputs["sem_seg"].to(self.device) for inputs in batched_inputs]
         ignore = self.sem_seg_head.ignore_value
-        return images, ImageList.from_tensors(targets, divisor, ignore).tensor
+        return images, ImageList.from_tensors(targets, self.divisor, ignore).tensor

@@ -12,6 +12,9 @@ class TimmBackbone(Backbone):
     The feature maps of a timm network. Random weights: files come by MODEL.WEIGHTS, and timm
     never asks the network.
 
+    An HRNet adds its branches by bilinear upsampling, as both published segmentation codes do;
+    timm's own, an ImageNet classifier, takes the nearest neighbours. No parameter is concerned.
+
     Args:
         name: of a timm model with ``features_only``, such as hrnet_w48 or resnet18.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets).
@@ -41,6 +44,9 @@ class TimmBackbone(Backbone):
             body = FrozenBatchNorm2d.convert_frozen_batchnorm(body)
         elif norm != "BN":
             raise ValueError(f"MODEL.TIMM.NORM is {norm}; it is BN, SyncBN or FrozenBN")
+        for module in body.modules():
+            if isinstance(module, nn.Upsample):
+                module.mode, module.align_corners = "bilinear", False
         self.body = body
         self._shapes = {
             feature["module"]: ShapeSpec(channels=feature["num_chs"], stride=feature["reduction"])

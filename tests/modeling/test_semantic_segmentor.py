@@ -5,40 +5,18 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from detectron2.config import CfgNode, get_cfg
+from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_backbone, build_model
+from segmentors import make_batch, make_cfg, make_resnet_cfg
 from torch import nn
 
-from ocr_panoptic import add_ocr_config
 from ocr_panoptic.layers import one_hot_labels
 from ocr_panoptic.modeling import ContextSemSegHead, OCRSemanticSegmentor, TimmBackbone
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 from ocr_panoptic.modeling.losses import cross_entropy, hard_cross_entropy
 
 SHAPES = {"res4": ShapeSpec(channels=24, stride=8), "res5": ShapeSpec(channels=32, stride=8)}
-
-
-def make_cfg(*opts: object, backbone: str = "resnet18") -> CfgNode:
-    """A small semantic segmentor on the CPU: 5 classes, ResNet-18 or HRNet-W18 of timm."""
-    cfg = get_cfg()
-    add_ocr_config(cfg)
-    cfg.MODEL.META_ARCHITECTURE = "OCRSemanticSegmentor"
-    cfg.MODEL.DEVICE = "cpu"
-    cfg.MODEL.BACKBONE.NAME = "build_timm_backbone"
-    cfg.MODEL.TIMM.NAME = backbone
-    cfg.MODEL.TIMM.NORM = cfg.MODEL.OCR.NORM = "BN"
-    cfg.MODEL.PIXEL_STD = [57.0, 57.0, 57.0]
-    head = cfg.MODEL.SEM_SEG_HEAD
-    head.NAME, head.NUM_CLASSES = "ContextSemSegHead", 5
-    if backbone == "resnet18":
-        cfg.MODEL.TIMM.OUTPUT_STRIDE = 8
-        head.IN_FEATURES, head.COARSE_IN_FEATURES = ["layer4"], ["layer3"]
-    else:
-        head.IN_FEATURES = head.COARSE_IN_FEATURES = ["stage1", "stage2", "stage3", "stage4"]
-    cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.KEY_CHANNELS, head.COARSE_CHANNELS = 32, 16, 24
-    cfg.merge_from_list([str(o) for o in opts])
-    return cfg
 
 
 def make_head(**kwargs) -> ContextSemSegHead:
@@ -52,7 +30,7 @@ def make_head(**kwargs) -> ContextSemSegHead:
         channels=32,
         norm="BN",
         coarse_channels=24,
-        dropout=0.0,
+        coarse_dropout=0.0,
     )
     return ContextSemSegHead(SHAPES, **{**arguments, **kwargs})
 
@@ -63,14 +41,6 @@ def make_features(shapes=SHAPES, height: int = 64, width: int = 96) -> dict[str,
         name: torch.randn(2, s.channels, height // s.stride, width // s.stride, generator=generator)
         for name, s in shapes.items()
     }
-
-
-def make_batch(height: int = 61, width: int = 83) -> list[dict]:
-    torch.manual_seed(0)
-    labels = (torch.arange(width) * 5 // width).expand(height, width).clone()
-    labels[:3] = 255
-    images = [255 * torch.rand(3, height, width) for _ in range(2)]
-    return [dict(image=i, sem_seg=labels, height=height, width=width) for i in images]
 
 
 def conv(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -131,7 +101,7 @@ def test_features_of_hrnet_are_resized_to_the_finest_and_concatenated():
     x = conv(head.bottleneck, joined)
     expected = F.conv2d(x, head.predictor.weight, head.predictor.bias)
     torch.testing.assert_close(head.layers(features)[1], expected, rtol=0, atol=1e-5)
-    assert head.stride == 4 and joined.shape[1] == 40
+    assert head.common_stride == 4 and joined.shape[1] == 40
 
 
 def test_losses_and_their_weights():
@@ -179,10 +149,51 @@ def test_hard_examples_hand_worked(threshold, min_kept, kept):
 
 def test_hard_examples_of_ignored_pixels_and_of_all():
     logits = logits_of([0.2, 0.7, 0.4])
-    assert hard_cross_entropy(logits, torch.full((1, 1, 3), 255), 255, 0.9, 10).item() == 0
+    ignored = hard_cross_entropy(logits, torch.full((1, 1, 3), 255), 255, 0.9, 10)
+    ignored.backward()
+    assert ignored.item() == 0 and logits.grad.eq(0).all()
     targets = torch.zeros(1, 1, 3, dtype=torch.long)
     every = hard_cross_entropy(logits, targets, 255, 0.9, 10)
     assert every.item() == pytest.approx(cross_entropy(logits, targets, 255).item())
+
+
+def test_class_weights():
+    """Cross-entropy: the weighted mean. Hard examples: weights multiply what is kept, and have no
+    part in the choice."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 3, 4, 5, generator=generator)
+    targets = torch.randint(0, 3, (2, 4, 5), generator=generator)
+    targets[0, 0] = 255
+    weights = torch.tensor([0.5, 1.0, 4.0])
+    expected = F.cross_entropy(logits, targets, weights, ignore_index=255)
+    torch.testing.assert_close(cross_entropy(logits, targets, 255, weights), expected)
+    # Truth 0 with probability 0.1 and truth 1 with probability 0.4 are kept, of 3.
+    hard = hard_cross_entropy(
+        logits_of([0.1, 0.6, 0.7]), torch.tensor([[[0, 1, 0]]]), 255, 0.5, 1, weights
+    )
+    expected = -(0.5 * math.log(0.1) + 1.0 * math.log(0.4)) / 2
+    assert hard.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_weights_and_hard_examples_reach_the_right_losses():
+    """Weights concern both predictions, hard examples the final one."""
+    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    losses = {}
+    for name, arguments in {
+        "plain": {},
+        "weights": {"class_weights": (0.5, 1.0, 1.0, 1.0, 3.0)},
+        "ohem": {"loss_type": "ohem", "ohem_threshold": 0.1, "ohem_min_kept": 50},
+    }.items():
+        _, losses[name] = make_head(**arguments).train()(make_features(), targets)
+    assert losses["weights"]["loss_sem_seg"] != losses["plain"]["loss_sem_seg"]
+    assert losses["weights"]["loss_sem_seg_coarse"] != losses["plain"]["loss_sem_seg_coarse"]
+    assert losses["ohem"]["loss_sem_seg"] > losses["plain"]["loss_sem_seg"]
+    assert losses["ohem"]["loss_sem_seg_coarse"] == losses["plain"]["loss_sem_seg_coarse"]
+
+
+def test_threshold_of_hard_examples_is_a_probability():
+    with pytest.raises(ValueError, match=r"OHEM_THRESHOLD is 90.*\(0, 1\]"):
+        hard_cross_entropy(logits_of([0.5]), torch.tensor([[[0]]]), 255, 90, 1)
 
 
 @pytest.mark.parametrize("scheme", list(CONTEXT_SCHEMES))
@@ -200,7 +211,7 @@ def test_trains_and_labels_images_of_any_size(scheme, backbone):
     with torch.no_grad():
         outputs = model.eval()(batch)
         _, refined = model.layers(batch[:1])
-    stride = model.sem_seg_head.stride
+    stride = model.sem_seg_head.common_stride
     full = F.interpolate(refined, scale_factor=stride, mode="bilinear", align_corners=False)
     expected = full[0, :, :61, :83].argmax(0)
     assert (outputs[0]["labels"] != expected).float().mean() < 0.002  # ties of rounding
@@ -225,11 +236,54 @@ def test_gt_ocr_without_truth_and_with_scales():
         ("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['res5']", "the feature res5; the backbone has act1"),
         ("MODEL.TIMM.NAME", "resnet1", "MODEL.TIMM.NAME resnet1"),
         ("MODEL.TIMM.NORM", "GN", "MODEL.TIMM.NORM is GN"),
+        ("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[1.0, 2.0]", "has 2 weights for 5 classes"),
     ],
 )
 def test_bad_values(key, value, message):
     with pytest.raises(ValueError, match=message):
         build_model(make_cfg(key, value))
+
+
+def test_a_head_of_another_kind():
+    cfg = make_cfg("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead")
+    with pytest.raises(ValueError, match="NAME is SemSegFPNHead; .* takes ContextSemSegHead"):
+        build_model(cfg)
+
+
+def test_odd_sizes_are_padded_to_the_stride():
+    """61 x 83 pixels have 8 x 11 features of stride 8, which cover 64 x 88 pixels."""
+    torch.manual_seed(0)
+    model = build_model(make_resnet_cfg(50)).eval()
+    assert model.backbone.size_divisibility == 0  # Detectron2 would not pad
+    batch = make_batch()[:1]
+    with torch.no_grad():
+        labels = model(batch)[0]["labels"]
+        image = (batch[0]["image"] - model.pixel_mean) / model.pixel_std
+        features = model.backbone(F.pad(image, (0, 5, 0, 3))[None])
+        logits = model.sem_seg_head.layers(features)[1]
+        full = F.interpolate(logits, size=(64, 88), mode="bilinear", align_corners=False)
+    assert torch.equal(labels, full[0, :, :61, :83].argmax(0))
+
+
+def test_hrnet_adds_its_branches_by_bilinear_upsampling():
+    """The path from the second branch to the first: 1x1 convolution, norm, upsampling by 2."""
+    body = TimmBackbone("hrnet_w18_small", norm="BN").body.eval()
+    path = body.stage2[0].fuse_layers[0][1]
+    x = torch.randn(1, path[0].in_channels, 4, 6)
+    expected = F.interpolate(
+        path[1](path[0](x)), scale_factor=2, mode="bilinear", align_corners=False
+    )
+    torch.testing.assert_close(path(x), expected)
+
+
+def test_dropout_of_the_baseline():
+    scheme = build_context(make_cfg("MODEL.CONTEXT.NAME", "none", "MODEL.OCR.DROPOUT", 0.5))
+    x = torch.ones(1, 32, 3, 4)
+    torch.manual_seed(0)
+    z = scheme.train()(x, None)
+    dropped = (z == 0).flatten(2).all(dim=2).sum().item()
+    assert 8 <= dropped <= 24 and set(z.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(scheme.eval()(x, None), x)
 
 
 @pytest.mark.parametrize("norm, kind", [("SyncBN", "SyncBatchNorm"), ("FrozenBN", "FrozenBatch")])
@@ -238,27 +292,10 @@ def test_norms_of_timm(norm, kind):
     assert any(name.startswith(kind) for name in names) and "BatchNorm2d" not in names
 
 
-def resnet(depth: int) -> CfgNode:
-    cfg = make_cfg()
-    cfg.MODEL.BACKBONE.NAME = "build_resnet_deeplab_backbone"
-    cfg.MODEL.RESNETS.DEPTH = depth
-    cfg.MODEL.RESNETS.NORM = "BN"
-    cfg.MODEL.RESNETS.STRIDE_IN_1X1 = False
-    cfg.MODEL.RESNETS.STEM_OUT_CHANNELS = 128
-    cfg.MODEL.RESNETS.OUT_FEATURES = ["res4", "res5"]
-    cfg.MODEL.RESNETS.RES4_DILATION, cfg.MODEL.RESNETS.RES5_DILATION = 2, 4
-    cfg.MODEL.BACKBONE.FREEZE_AT = 0
-    cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES, cfg.MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES = (
-        ["res5"],
-        ["res4"],
-    )
-    return cfg
-
-
 def test_output_strides():
     """Dilated ResNet: 8 for stages 3 and 4. HRNet: 4, 8, 16, 32 with 48, 96, 192, 384 channels,
     whose concatenation has 720. Declared and real."""
-    for cfg in (resnet(50), make_cfg()):
+    for cfg in (make_resnet_cfg(50), make_cfg()):
         backbone = build_backbone(cfg)
         features = backbone(torch.zeros(1, 3, 64, 96))
         for name in (*cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES, cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES[0]):
@@ -301,6 +338,6 @@ def test_parameters_of_resnet_101_ocr():
     ocr = 2 * (512 + 256) * 256 + 2 * 512 * 256 + 1024 * 512 + 2 * (5 * 256 + 2 * 512)
     predictor = 512 * 19 + 19
     head = coarse + bottleneck + ocr + predictor
-    cfg = resnet(101)
+    cfg = make_resnet_cfg(101)
     cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 512
     assert count(cfg) == resnet_101 + stem + widened + head

@@ -1,0 +1,68 @@
+"""Every config key of the semantic-only architecture has an effect."""
+
+import pytest
+import torch
+from detectron2.config import CfgNode, get_cfg
+from detectron2.modeling import build_backbone, build_model
+from segmentors import make_batch, make_cfg, make_resnet_cfg
+
+from ocr_panoptic import add_ocr_config
+
+OHEM = ("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "ohem")
+KEYS = [
+    ("CONTEXT.NAME", "none", ()),
+    ("SEM_SEG_HEAD.COARSE_IN_FEATURES", "['layer2']", ()),
+    ("SEM_SEG_HEAD.COARSE_KERNEL", 1, ()),
+    ("SEM_SEG_HEAD.COARSE_CHANNELS", 40, ()),
+    ("SEM_SEG_HEAD.COARSE_DROPOUT", 0.9, ()),
+    ("SEM_SEG_HEAD.CLASS_WEIGHTS", "[1.0, 1.0, 1.0, 1.0, 9.0]", ()),
+    ("SEM_SEG_HEAD.LOSS_TYPE", "ohem", ("MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT", 10)),
+    ("SEM_SEG_HEAD.OHEM_THRESHOLD", 0.1, (*OHEM, "MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT", 10)),
+    ("SEM_SEG_HEAD.OHEM_MIN_KEPT", 999, (*OHEM, "MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", 0.01)),
+    ("TIMM.NAME", "resnet34", ()),
+    ("TIMM.OUTPUT_STRIDE", 16, ()),
+    ("TIMM.NORM", "FrozenBN", ()),
+]
+RESNET_KEYS = [
+    ("RES4_DILATION", 1),
+    ("RES5_MULTI_GRID", "[1, 2, 4]"),
+    ("STEM_TYPE", "basic"),
+]
+
+
+def losses(cfg: CfgNode) -> list[float]:
+    torch.manual_seed(0)
+    model = build_model(cfg).train()
+    torch.manual_seed(1)
+    return [loss.item() for loss in model(make_batch()).values()]
+
+
+@pytest.mark.parametrize("key, value, base", KEYS)
+def test_every_key_changes_the_losses(key, value, base):
+    assert losses(make_cfg(*base, f"MODEL.{key}", value)) != losses(make_cfg(*base))
+
+
+@pytest.mark.parametrize("key, value", RESNET_KEYS)
+def test_every_key_of_the_dilated_resnet_changes_its_features(key, value):
+    def features(*opts: object) -> torch.Tensor:
+        cfg = make_resnet_cfg(50)
+        cfg.merge_from_list([str(o) for o in opts])
+        torch.manual_seed(0)
+        backbone = build_backbone(cfg).eval()
+        return backbone(torch.ones(1, 3, 64, 64).cumsum(2))["res5"].detach()
+
+    changed, plain = features(f"MODEL.RESNETS.{key}", value), features()
+    assert changed.shape != plain.shape or not torch.allclose(changed, plain)
+
+
+def test_no_key_is_left_out():
+    before, after = get_cfg(), get_cfg()
+    add_ocr_config(after)
+    added = {
+        f"{node}.{key}"
+        for node in ("CONTEXT", "SEM_SEG_HEAD", "TIMM")
+        for key in set(after.MODEL[node]) - set(before.MODEL.get(node, ()))
+    }
+    assert {key for key, _, _ in KEYS} == added
+    resnets = set(after.MODEL.RESNETS) - set(before.MODEL.RESNETS)
+    assert {key for key, _ in RESNET_KEYS} == resnets
