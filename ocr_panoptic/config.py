@@ -42,6 +42,10 @@ def add_ocr_config(cfg: CN) -> None:
     # ResNet, 1 and 720 for HRNet-W48 in the published code; kernel 0 is the paper's linear one.
     cfg.MODEL.SEM_SEG_HEAD.COARSE_KERNEL = 3
     cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 512
+    # Channel dropout behind it, in training: 0.05 for ResNet, 0 for HRNet in the published code.
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_DROPOUT = 0.05
+    # Weight of each class in both losses, as the published Cityscapes recipes have it; [] for none.
+    cfg.MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS = []
     # Loss of the final prediction: "cross_entropy", or "ohem" over the pixels whose probability of
     # the true class is below OHEM_THRESHOLD, but at least OHEM_MIN_KEPT of the batch.
     cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE = "cross_entropy"
