@@ -31,8 +31,8 @@ def add_ocr_config(cfg: CN) -> None:
     # Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined one's.
     cfg.MODEL.OCR.COARSE_LOSS_WEIGHT = 0.25
 
-    # Context scheme of ContextSemSegHead: "OCR", "none" (the plain baseline), or "GT-OCR" (regions
-    # and relations from the ground truth, the paper's upper bound).
+    # Context scheme of both heads: "OCR", "none" (the plain baseline) or, in ContextSemSegHead,
+    # "GT-OCR" (regions and relations from the ground truth, the paper's upper bound).
     cfg.MODEL.CONTEXT = CN()
     cfg.MODEL.CONTEXT.NAME = "OCR"
 

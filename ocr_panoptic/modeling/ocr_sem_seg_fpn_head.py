@@ -10,10 +10,11 @@ from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from fvcore.nn import weight_init
-from torch import Tensor
+from torch import Tensor, nn
 
-from ocr_panoptic.layers import OCR, ConvNormReLU
+from ocr_panoptic.layers import ConvNormReLU, GroundTruthOCR
 
+from .context import build_context
 from .losses import cross_entropy
 
 
@@ -27,19 +28,20 @@ class OCRSemSegFPNHead(SemSegFPNHead):
     The coarse branch is Detectron2's ``SemSegFPNHead`` with its parameter names, so a Panoptic-FPN
     checkpoint of the model zoo loads into it. The paper and the published code leave open what the
     OCR head sees; here it is the sum of the FPN branches (the input of the coarse predictor),
-    through the 3x3 convolution that the paper puts in front of OCR.
+    through the 3x3 convolution that the paper puts in front of OCR. Any other context scheme can
+    stand in OCR's place, but for GT-OCR: ``PanopticFPN`` hands no truth to its head at inference.
 
     Args:
         input_shape: channels and strides of the FPN features.
-        ocr_channels: channels of pixel representations and of augmented representations.
-        key_channels: channels of phi, psi and delta.
-        transform_convs: conv-norm-ReLU in each of phi and psi.
-        scale_relation: scale the relation by 1 / sqrt(key_channels).
-        dropout: of the augmented representations.
-        ocr_norm: norm of the OCR head. The coarse branch has its own, ``norm``.
+        context: the scheme, see :mod:`.context`; OCR in the paper.
+        ocr_channels: channels of the pixel representations.
+        ocr_norm: norm of the 3x3 convolution. The coarse branch has its own, ``norm``.
         coarse_loss_weight: weight of the coarse prediction's loss; ``loss_weight`` is the
             refined one's. The paper uses 0.25 for both.
         kwargs: arguments of ``SemSegFPNHead``.
+
+    Raises:
+        ValueError: for GT-OCR.
     """
 
     @configurable
@@ -47,41 +49,32 @@ class OCRSemSegFPNHead(SemSegFPNHead):
         self,
         input_shape: dict[str, ShapeSpec],
         *,
+        context: nn.Module,
         ocr_channels: int = 512,
-        key_channels: int = 256,
-        transform_convs: int = 2,
-        scale_relation: bool = True,
-        dropout: float = 0.05,
         ocr_norm: str = "SyncBN",
         coarse_loss_weight: float = 0.25,
         **kwargs,
     ):
         super().__init__(input_shape, **kwargs)
+        if isinstance(context, GroundTruthOCR):
+            raise ValueError(
+                "MODEL.CONTEXT.NAME is GT-OCR, which PanopticFPN cannot evaluate. Use "
+                "OCRSemanticSegmentor with ContextSemSegHead for it, or another scheme here."
+            )
         self.coarse_loss_weight = coarse_loss_weight
         self.bottleneck = ConvNormReLU(
             kwargs["conv_dims"], ocr_channels, kernel_size=3, norm=ocr_norm
         )
-        self.ocr = OCR(
-            ocr_channels,
-            key_channels,
-            ocr_channels,
-            norm=ocr_norm,
-            transform_convs=transform_convs,
-            scale_relation=scale_relation,
-            dropout=dropout,
-        )
-        self.ocr_predictor = Conv2d(ocr_channels, kwargs["num_classes"], kernel_size=1)
+        self.ocr = context
+        self.ocr_predictor = Conv2d(context.out_channels, kwargs["num_classes"], kernel_size=1)
         weight_init.c2_msra_fill(self.ocr_predictor)
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
         return {
             **super().from_config(cfg, input_shape),
+            "context": build_context(cfg),
             "ocr_channels": cfg.MODEL.OCR.CHANNELS,
-            "key_channels": cfg.MODEL.OCR.KEY_CHANNELS,
-            "transform_convs": cfg.MODEL.OCR.TRANSFORM_CONVS,
-            "scale_relation": cfg.MODEL.OCR.SCALE_RELATION,
-            "dropout": cfg.MODEL.OCR.DROPOUT,
             "ocr_norm": cfg.MODEL.OCR.NORM,
             "coarse_loss_weight": cfg.MODEL.OCR.COARSE_LOSS_WEIGHT,
         }

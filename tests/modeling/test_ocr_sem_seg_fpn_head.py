@@ -11,6 +11,7 @@ from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from detectron2.utils.events import EventStorage
 
 from ocr_panoptic import add_ocr_config
+from ocr_panoptic.layers import OCR
 from ocr_panoptic.modeling import OCRSemSegFPNHead
 
 SHAPES = {f"p{i}": ShapeSpec(channels=16, stride=2**i) for i in range(2, 6)}
@@ -33,10 +34,9 @@ def make_head(**kwargs) -> OCRSemSegFPNHead:
         norm="GN",
         ignore_value=255,
         loss_weight=0.25,
+        context=OCR(32, 16, 32, norm="BN", dropout=0.0),
         ocr_channels=32,
-        key_channels=16,
         ocr_norm="BN",
-        dropout=0.0,
     )
     return OCRSemSegFPNHead(SHAPES, **{**arguments, **kwargs})
 
@@ -152,6 +152,19 @@ def test_panoptic_fpn_trains_and_infers(small_cfg, batch, height, width):
     for s in segments:
         if not s["isthing"]:
             assert (semantic[panoptic == s["id"]] == s["category_id"]).all()
+
+
+def test_the_scheme_follows_the_config(small_cfg, batch):
+    """Without context the refined logits are a classifier of the 3x3 convolution's output."""
+    model = build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", "none", "MODEL.OCR.DROPOUT", 0.0))
+    head = model.eval().sem_seg_head
+    features = model.backbone(model.preprocess_image(batch(1)).tensor)
+    with torch.no_grad():
+        x = sum(b(features[f]) for f, b in zip(head.in_features, head.scale_heads))
+        expected = head.ocr_predictor(head.bottleneck(x))
+        torch.testing.assert_close(head.layers(features)[1], expected)
+    with pytest.raises(ValueError, match="GT-OCR, which PanopticFPN cannot evaluate"):
+        build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", "GT-OCR"))
 
 
 def test_state_dict_of_detectron2s_panoptic_fpn_loads(small_cfg):
