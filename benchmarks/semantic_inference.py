@@ -1,0 +1,135 @@
+"""Labels of a full-resolution image by dilated ResNet-101 + OCR: time and memory, with the scores
+of all classes upsampled at once, and with one class at a time.
+
+    python benchmarks/semantic_inference.py [--device cpu|cuda] [--size 1024 2048] [--classes 19]
+
+Three ways from logits at stride 8 to labels, which have to agree on all pixels (up to equal scores
+in float32 for Detectron2's, which resizes twice):
+
+- Detectron2's: its heads upsample, its ``sem_seg_postprocess`` resizes to the image's own size,
+  its evaluator takes the argmax;
+- one ``interpolate`` of all classes, argmax;
+- ``upsample_argmax`` of this package.
+
+Weights are random; neither time nor memory depends on them. Memory is what PyTorch allocates above
+the model and the image, at its highest point; the whole has the higher one of the network, and of
+the logits with what makes labels of them. One class at a time lowers it where K is large.
+"""
+
+import argparse
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from detectron2.config import get_cfg
+from detectron2.modeling import build_model
+from detectron2.modeling.postprocessing import sem_seg_postprocess
+from ocr_layer import peak_memory
+from tabulate import tabulate
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_panoptic import add_ocr_config
+from ocr_panoptic.modeling.inference import upsample_argmax
+
+Size = tuple[int, int]
+
+
+def build(num_classes: int, device: str) -> nn.Module:
+    """The paper's semantic segmentor on ResNet-101, stride 8, random weights."""
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    cfg.MODEL.DEVICE = device
+    cfg.MODEL.META_ARCHITECTURE = "OCRSemanticSegmentor"
+    cfg.MODEL.BACKBONE.NAME = "build_resnet_deeplab_backbone"
+    cfg.MODEL.RESNETS.update(
+        DEPTH=101, NORM="BN", STRIDE_IN_1X1=False, STEM_TYPE="deeplab", STEM_OUT_CHANNELS=128,
+        OUT_FEATURES=["res4", "res5"], RES4_DILATION=2, RES5_DILATION=4,
+    )  # fmt: skip
+    cfg.MODEL.OCR.NORM = "BN"
+    cfg.MODEL.SEM_SEG_HEAD.update(
+        NAME="ContextSemSegHead", NUM_CLASSES=num_classes, IN_FEATURES=["res5"],
+        COARSE_IN_FEATURES=["res4"],
+    )  # fmt: skip
+    torch.manual_seed(0)
+    return build_model(cfg).eval()
+
+
+def detectron2_labels(logits: Tensor, size: Size) -> Tensor:
+    """[N,K,h,w] -> [H,W], the steps of SemSegFPNHead, SemanticSegmentor and SemSegEvaluator."""
+    scores = F.interpolate(logits, size=size, mode="bilinear", align_corners=False)
+    return sem_seg_postprocess(scores[0], size, *size).argmax(dim=0)
+
+
+def interpolated_labels(logits: Tensor, size: Size) -> Tensor:
+    scores = F.interpolate(logits, size=size, mode="bilinear", align_corners=False)
+    return scores[0].argmax(dim=0)
+
+
+def class_by_class_labels(logits: Tensor, size: Size) -> Tensor:
+    return upsample_argmax(logits, size)[0]
+
+
+WAYS: dict[str, Callable[[Tensor, Size], Tensor]] = {
+    "Detectron2's": detectron2_labels,
+    "all classes, argmax": interpolated_labels,
+    "one class at a time": class_by_class_labels,
+}
+
+
+def seconds(step: Callable[[], object], device: str, repeats: int) -> float:
+    """Median time of a step."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        step()
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+@torch.inference_mode()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--size", type=int, nargs=2, default=[1024, 2048])
+    parser.add_argument("--classes", type=int, default=19)
+    parser.add_argument("--repeats", type=int, default=5, help="of the upsampling")
+    args = parser.parse_args()
+    size = tuple(args.size)
+    processor = torch.cuda.get_device_name() if args.device == "cuda" else platform.processor()
+    print(
+        f"torch {torch.__version__}, {args.device} ({processor or platform.machine()}, "
+        f"{torch.get_num_threads()} threads), image {size[0]}x{size[1]}, K = {args.classes}"
+    )
+    model = build(args.classes, args.device)
+    image = torch.randn(1, 3, *size, device=args.device)
+
+    def network() -> Tensor:
+        return model.sem_seg_head.layers(model.backbone(image))[1]
+
+    logits = network()  # also warms up
+    labels = {name: way(logits, size) for name, way in WAYS.items()}
+    agree = {name: (x != labels["all classes, argmax"]).sum().item() for name, x in labels.items()}
+    del labels
+    rows = []
+    peak = peak_memory(network, args.device)
+    rows.append(["the network", None, 1e3 * seconds(network, args.device, 1), peak, peak])
+    for name, way in WAYS.items():
+        memory = peak_memory(lambda w=way: w(logits, size), args.device)
+        time_ms = 1e3 * seconds(lambda w=way: w(logits, size), args.device, args.repeats)
+        whole = max(peak, logits.nbytes + memory)
+        rows.append([f"to labels: {name}", agree[name], time_ms, memory, whole])
+    rows = [row[:3] + [memory / 2**20 for memory in row[3:]] for row in rows]
+    headers = ["", "pixels that differ", "ms", "peak MiB", "peak MiB of the whole"]
+    print(tabulate(rows, headers=headers, floatfmt=".0f"))
+
+
+if __name__ == "__main__":
+    main()
