@@ -65,6 +65,17 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
     cfg.MODEL.TIMM.NORM = "SyncBN"
 
+    # Images for semantic segmentation (data/semantic_augmentation.py): resized to MIN_SIZE_TRAIN or
+    # MIN_SIZE_TEST (0: not at all), or to this height and width where it is not [].
+    cfg.INPUT.FIXED_SIZE = []
+    # In training, next, by a uniform factor, and by the root of a uniform factor wider and lower.
+    cfg.INPUT.RANDOM_SCALE = [1.0, 1.0]
+    cfg.INPUT.RANDOM_ASPECT = [1.0, 1.0]
+    # Largest share of a crop that one class may have, with ten tries (INPUT.CROP.TYPE "absolute").
+    cfg.INPUT.CROP.SINGLE_CATEGORY_MAX_AREA = 1.0
+    # Largest brightness shift, up or down, in steps of 1 of 255.
+    cfg.INPUT.BRIGHTNESS_SHIFT = 0
+
     # Allow MODEL.WEIGHTS to be a pickle that runs code when it is read. Only for files that you
     # trust; plain tensors and arrays, Detectron2's model zoo among them, load without it.
     cfg.MODEL.TRUST_PICKLE = False

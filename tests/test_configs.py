@@ -7,11 +7,11 @@ import torch
 from detectron2 import model_zoo
 from detectron2.config import CfgNode, get_cfg
 from detectron2.modeling import build_model
-from detectron2.solver import build_lr_scheduler, build_optimizer
+from detectron2.solver import build_optimizer
 from detectron2.utils.events import EventStorage
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine import Trainer, load_config
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 ALL = sorted(p for p in CONFIGS.rglob("*.yaml") if not p.name.startswith("Base-"))
@@ -35,12 +35,12 @@ def test_config_builds_and_trains_one_iteration(path, batch):
     # What engine.complete_config fills in from data and machine.
     cfg.MODEL.ROI_HEADS.NUM_CLASSES = cfg.MODEL.ROI_HEADS.NUM_CLASSES or 2
     cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES or 4
-    for node in (cfg.MODEL.OCR, cfg.MODEL.RESNETS):
+    for node in (cfg.MODEL.OCR, cfg.MODEL.RESNETS, cfg.MODEL.TIMM):
         node.NORM = node.NORM.replace("SyncBN", "BN")
     torch.manual_seed(0)
     model = build_model(cfg)
     optimizer = build_optimizer(cfg, model)
-    scheduler = build_lr_scheduler(cfg, optimizer)
+    scheduler = Trainer.build_lr_scheduler(cfg, optimizer)
     with EventStorage():
         losses = model.train()(batch(2))
     total = sum(losses.values())
@@ -50,7 +50,12 @@ def test_config_builds_and_trains_one_iteration(path, batch):
     optimizer.step()
     scheduler.step()
     moved = {k for k, p in model.named_parameters() if k in before and not p.equal(before[k])}
-    for part in ("backbone", "proposal_generator", "roi_heads", "sem_seg_head.predictor"):
+    parts = ["backbone", "sem_seg_head.predictor"]
+    if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
+        parts += ["proposal_generator", "roi_heads"]
+    else:
+        parts += ["sem_seg_head.coarse_predictor", "sem_seg_head.context.g"]
+    for part in parts:
         assert any(name.startswith(part) for name in moved), part
     if cfg.MODEL.SEM_SEG_HEAD.NAME == "OCRSemSegFPNHead":
         assert {"loss_sem_seg", "loss_sem_seg_coarse"} <= set(losses)

@@ -72,7 +72,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
             entry["id"],
             entry["name"],
             bool(entry["isthing"]),
-            tuple(entry["color"]) if "color" in entry else _derived_color(place),
+            tuple(entry["color"]) if "color" in entry else derived_color(place),
         )
         for place, entry in enumerate(sorted(usable, key=lambda entry: entry["id"]))
     ]
@@ -114,8 +114,8 @@ def _check(entry: object, source: str, faults: list[str]) -> bool:
     return len(faults) == before
 
 
-def _derived_color(place: int) -> tuple[int, int, int]:
-    """Hues a golden angle apart: neighbours differ, and none comes twice."""
+def derived_color(place: int) -> tuple[int, int, int]:
+    """Hues a golden angle apart: neighbours in a list differ, and no colour comes twice."""
     hue = place * 0.618033988749895 % 1.0
     red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 0.95 - 0.3 * (place % 3) / 2)
     return round(255 * red), round(255 * green), round(255 * blue)

@@ -5,16 +5,12 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from PIL import Image
-
 from ..panoptic_png import MAX_ID, read_panoptic_png
 from .faults import raise_if_any
 from .panoptic_json import AnnotatedImage, PanopticJson, read_panoptic_json
 from .parallel import map_with_progress
+from .pictures import read_size
 from .segments import segment_statistics
-
-EXIF_ORIENTATION = 274
-QUARTER_TURNS = (5, 6, 7, 8)  # the orientations that swap width and height
 
 
 def check_split(
@@ -57,19 +53,12 @@ def _check_picture(image: AnnotatedImage, images: Path) -> list[str]:
     if not path.is_file():
         return [f"{path}: image {image.id!r} not found.{_same_stem(path)}"]
     try:
-        with Image.open(path) as picture:
-            picture.load()
-            width, height = picture.size
-            orientation = picture.getexif().get(EXIF_ORIENTATION)
-    except (OSError, SyntaxError, ValueError) as error:
-        return [f"{path}: image {image.id!r} is broken or truncated ({error})."]
-    turned = ""
-    if orientation in QUARTER_TURNS:  # Detectron2 turns images as their EXIF data say
-        width, height = height, width
-        turned = f" once turned as its EXIF orientation {orientation} says"
+        width, height, note = read_size(path)
+    except ValueError as error:
+        return [f"{path}: image {image.id!r} {error}."]
     if (width, height) != (image.width, image.height):
         return [
-            f"{path}: image {image.id!r} has {width}x{height} pixels{turned}, "
+            f"{path}: image {image.id!r} has {width}x{height} pixels{note}, "
             f"the JSON says {image.width}x{image.height} (width x height)."
         ]
     return []

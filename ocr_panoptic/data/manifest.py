@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from .categories import Category, parse_categories
 from .files import write_json
@@ -13,6 +15,8 @@ from .files import write_json
 MANIFEST_NAME = "dataset.json"
 FORMAT = "ocr_panoptic.prepared"
 VERSION = 1
+
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
@@ -36,18 +40,12 @@ class Manifest:
 def write_manifest(folder: Path, manifest: Manifest) -> Path:
     """Write ``folder/dataset.json``; paths inside the folder become relative to it, so that the
     folder can be moved."""
-    folder = Path(os.path.abspath(folder))  # links stay links
-
-    def portable(path: Path) -> str:
-        path = Path(os.path.abspath(path))
-        return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
-
     content = {
         "format": FORMAT,
         "version": VERSION,
         "name": manifest.name,
         "splits": {
-            split: {key: portable(path) for key, path in asdict(paths).items()}
+            split: {key: portable(path, folder) for key, path in asdict(paths).items()}
             for split, paths in manifest.splits.items()
         },
         "categories": [category.as_json() for category in manifest.categories],
@@ -56,26 +54,47 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
     return folder / MANIFEST_NAME
 
 
+def portable(path: Path, folder: Path) -> str:
+    """The path relative to the folder where it is inside, else absolute. Links stay links."""
+    path, folder = Path(os.path.abspath(path)), Path(os.path.abspath(folder))
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
 def read_manifest(path: Path) -> Manifest | None:
     """Read a manifest; None where the file is a ``dataset.json`` of something else.
 
     Raises:
         ValueError: the file is broken, or of another version.
     """
-    hint = (
-        "Delete it and the files beside it that datasets/prepare_panoptic.py wrote, "
-        "and run that again."
-    )
-    try:
-        content = json.loads(path.read_bytes())
-        if not isinstance(content, dict) or content.get("format") != FORMAT:
-            return None
-        if content["version"] != VERSION:
-            raise ValueError(f"version is {content['version']}, expected {VERSION}")
+
+    def parse(content: dict) -> Manifest:
         splits = {
             split: PreparedSplit(**{key: path.parent / value for key, value in paths.items()})
             for split, paths in content["splits"].items()
         }
         return Manifest(content["name"], parse_categories(content["categories"], str(path)), splits)
+
+    hint = (
+        "Delete it and the files beside it that datasets/prepare_panoptic.py wrote, "
+        "and run that again."
+    )
+    return parse_manifest(path, FORMAT, VERSION, hint, parse)
+
+
+def parse_manifest(
+    path: Path, format: str, version: int, hint: str, parse: Callable[[dict], Parsed]
+) -> Parsed | None:
+    """``parse`` applied to a manifest's content; None where the file is of another format.
+
+    Raises:
+        ValueError: the file is broken, or of another version; with the hint.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+        if not isinstance(content, dict) or content.get("format") != format:
+            return None
+        if content["version"] != version:
+            raise ValueError(f"version is {content['version']}, expected {version}")
+        return parse(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: not a usable manifest ({error}). {hint}") from error

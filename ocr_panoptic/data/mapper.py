@@ -74,10 +74,10 @@ class PanopticDatasetMapper(DatasetMapper):
 
 def explain_files(dataset_dict: dict, error: Exception | None) -> None:
     """Raise an error that names the file at fault, if a file is."""
-    image = _read(dataset_dict["file_name"], "BGR", "image", error)
+    image = read_file(dataset_dict["file_name"], "BGR", "image", error)
     if "sem_seg_file_name" in dataset_dict:
         path = dataset_dict["sem_seg_file_name"]
-        labels = _read(path, "L", "semantic PNG", error)
+        labels = read_file(path, "L", "semantic PNG", error)
         if labels.shape[:2] != image.shape[:2]:
             raise ValueError(
                 f"{path}: the semantic PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the "
@@ -86,7 +86,8 @@ def explain_files(dataset_dict: dict, error: Exception | None) -> None:
             ) from error
 
 
-def _read(path: str, mode: str, kind: str, error: Exception | None) -> np.ndarray:
+def read_file(path: str, mode: str, kind: str, error: Exception | None) -> np.ndarray:
+    """``read_image(path, mode)``, with an error that names the file."""
     if not PathManager.isfile(path):
         raise FileNotFoundError(
             f"{path}: {kind} not found. Was it moved since the data set was prepared?"

@@ -69,10 +69,7 @@ def prepare_panoptic(
         ValueError: a name that is no file name, or files in ``output`` that would be written over
             though they are somebody else's.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-        raise ValueError(
-            f"Data set name {name!r}: use letters, digits, '_', '-' and '.' (it names a folder)."
-        )
+    check_name(name)
     prepared = {split: _prepared(split, raw, output) for split, raw in splits.items()}
     _check_free(prepared, output)
     checked = _check(splits, workers)
@@ -82,6 +79,14 @@ def prepare_panoptic(
     for split, content in checked.items():
         _write_split(split, prepared[split], content, categories, workers)
     return manifest
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError for a data set's name that is no file name."""
+    if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+        raise ValueError(
+            f"Data set name {name!r}: use letters, digits, '_', '-' and '.' (it names a folder)."
+        )
 
 
 def _prepared(split: str, raw: RawSplit, output: Path) -> PreparedSplit:

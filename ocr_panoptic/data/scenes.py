@@ -1,4 +1,4 @@
-"""Generated sample data: small scenes in COCO panoptic format.
+"""Generated sample data: small scenes in COCO panoptic format, and with one label per class.
 
 A scene is a landscape (stuff: sky, forest, water, sand, grass) with objects on it (things: ball,
 crate, tent, starfish) that hide one another. Shades are shared between classes on purpose: water
@@ -26,6 +26,7 @@ from PIL import Image
 from ..panoptic_png import write_panoptic_png
 from .parallel import map_with_progress
 from .segments import segment_statistics
+from .semantic import semantic_labels
 
 # Ids are neither contiguous nor sorted by kind, as in real data sets.
 CATEGORIES = [
@@ -40,6 +41,7 @@ CATEGORIES = [
     {"id": 33, "name": "grass", "isthing": 0, "color": [110, 170, 60]},
 ]
 CATEGORY_ID = {category["name"]: category["id"] for category in CATEGORIES}
+SEMANTIC_LABEL = {category["id"]: place for place, category in enumerate(CATEGORIES)}
 
 # Colours of the objects. Neighbouring kinds share some of them.
 PALETTES = {
@@ -57,6 +59,9 @@ SLIVER = 0.001  # of the image's area
 def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed: int) -> None:
     """Write ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``.
 
+    For semantic segmentation, ``semantic/*.png`` beside them hold the place of the category in
+    ``CATEGORIES``, and 255 for void; ``output/raw/classes.json`` has the classes.
+
     Raises:
         ValueError: for a size, counts or a seed that cannot be drawn.
     """
@@ -68,7 +73,7 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
         raise ValueError(f"--seed is {seed}, it must be at least 0.")
     for number, (split, count) in enumerate([("train", num_train), ("val", num_val)]):
         root = output / "raw" / split
-        for folder in ("images", "panoptic"):
+        for folder in ("images", "panoptic", "semantic"):
             (root / folder).mkdir(parents=True, exist_ok=True)
         write = partial(write_scene, root=root, split=split, size=size, seed=(seed, number))
         entries = map_with_progress(write, range(count), f"{split} scenes")
@@ -78,6 +83,8 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
             "categories": CATEGORIES,
         }
         (root / "panoptic.json").write_text(json.dumps(content))
+    classes = [{"name": c["name"], "color": c["color"]} for c in CATEGORIES]
+    (output / "raw" / "classes.json").write_text(json.dumps({"classes": classes}, indent=1))
 
 
 def write_scene(
@@ -88,6 +95,8 @@ def write_scene(
     stem, number = f"{split}_{index:05d}", index + 1
     Image.fromarray(pixels).save(root / "images" / f"{stem}.jpg", quality=92)
     write_panoptic_png(root / "panoptic" / f"{stem}.png", ids)
+    labels = semantic_labels(ids, segments, SEMANTIC_LABEL)
+    Image.fromarray(labels).save(root / "semantic" / f"{stem}.png")
     return (
         {"id": number, "file_name": f"{stem}.jpg", "height": size, "width": size},
         {"image_id": number, "file_name": f"{stem}.png", "segments_info": segments},

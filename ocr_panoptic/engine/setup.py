@@ -15,7 +15,7 @@ from detectron2.utils import comm
 from detectron2.utils.logger import setup_logger
 
 from ocr_panoptic.config import add_ocr_config
-from ocr_panoptic.data import class_counts, register_prepared
+from ocr_panoptic.data import class_counts, register_prepared, semantic_class_count
 
 
 def load_config(config_file: str, opts: list[str]) -> CfgNode:
@@ -78,14 +78,23 @@ def complete_config(cfg: CfgNode) -> None:
                     f"DETECTRON2_DATASETS={os.environ.get('DETECTRON2_DATASETS', 'datasets')} "
                     "is the folder that holds them."
                 )
-    if cfg.INPUT.MASK_FORMAT != "bitmask" and set(prepared) & set(cfg.DATASETS.TRAIN):
+    panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    if panoptic and cfg.INPUT.MASK_FORMAT != "bitmask" and set(prepared) & set(cfg.DATASETS.TRAIN):
         raise ValueError(
             f"INPUT.MASK_FORMAT is {cfg.INPUT.MASK_FORMAT}, but prepared data hold masks, not "
             "polygons. Set it to bitmask, as configs/Custom-PanopticSegmentation does."
         )
-    if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
+    if panoptic:
         for name in (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST):
             _match_classes(cfg, name)
+    if cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor":
+        for name in (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST):
+            _match_count(
+                cfg.MODEL.SEM_SEG_HEAD,
+                "MODEL.SEM_SEG_HEAD.NUM_CLASSES",
+                semantic_class_count(name),
+                f"{name} has %d classes",
+            )
     _check_batch(cfg)
     _resolve_device(cfg)
     _resolve_norm(cfg)
@@ -133,17 +142,26 @@ def _match_classes(cfg: CfgNode, dataset: str) -> None:
             "your own data."
         )
     things, semantic = class_counts(dataset)
-    for node, key, count, what in (
-        (cfg.MODEL.ROI_HEADS, "MODEL.ROI_HEADS.NUM_CLASSES", things, "thing classes"),
-        (cfg.MODEL.SEM_SEG_HEAD, "MODEL.SEM_SEG_HEAD.NUM_CLASSES", semantic, "stuff classes + 1"),
-    ):
-        if node.NUM_CLASSES == 0:
-            node.NUM_CLASSES = count
-        elif count != node.NUM_CLASSES:
-            raise ValueError(
-                f"{key} is {node.NUM_CLASSES}, but {dataset} has {count} ({what}). "
-                f"Set it to {count}, or to 0 to take it from the training data."
-            )
+    head = cfg.MODEL.SEM_SEG_HEAD
+    _match_count(
+        cfg.MODEL.ROI_HEADS,
+        "MODEL.ROI_HEADS.NUM_CLASSES",
+        things,
+        f"{dataset} has %d (thing classes)",
+    )
+    _match_count(
+        head, "MODEL.SEM_SEG_HEAD.NUM_CLASSES", semantic, f"{dataset} has %d (stuff classes + 1)"
+    )
+
+
+def _match_count(node: CfgNode, key: str, count: int, found: str) -> None:
+    if node.NUM_CLASSES == 0:
+        node.NUM_CLASSES = count
+    elif count != node.NUM_CLASSES:
+        raise ValueError(
+            f"{key} is {node.NUM_CLASSES}, but {found % count}. "
+            f"Set it to {count}, or to 0 to take it from the training data."
+        )
 
 
 def _check_batch(cfg: CfgNode) -> None:

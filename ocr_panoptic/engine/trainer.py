@@ -28,7 +28,7 @@ from torch import nn
 
 import ocr_panoptic
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.data import PanopticDatasetMapper
+from ocr_panoptic.data import PanopticDatasetMapper, SemanticDatasetMapper
 from ocr_panoptic.evaluation import build_evaluator, write_results
 
 from .accumulation import AccumulatingTrainer
@@ -96,13 +96,11 @@ class Trainer(DefaultTrainer):
 
     @classmethod
     def build_train_loader(cls, cfg: CfgNode) -> Iterable[list[dict]]:
-        return build_detection_train_loader(cfg, mapper=PanopticDatasetMapper(cfg, True))
+        return build_detection_train_loader(cfg, mapper=_mapper(cfg)(cfg, True))
 
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:
-        return build_detection_test_loader(
-            cfg, dataset_name, mapper=PanopticDatasetMapper(cfg, False)
-        )
+        return build_detection_test_loader(cfg, dataset_name, mapper=_mapper(cfg)(cfg, False))
 
     @classmethod
     def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
@@ -143,6 +141,12 @@ def run_info(cfg: CfgNode) -> dict[str, Any]:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
+
+
+def _mapper(cfg: CfgNode) -> type:
+    if cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor":
+        return SemanticDatasetMapper
+    return PanopticDatasetMapper
 
 
 def _inference_dir(cfg: CfgNode, dataset_name: str) -> str:

@@ -1,0 +1,50 @@
+#!/usr/bin/env python
+"""Check a folder of images and label PNGs, and register it for semantic segmentation.
+
+It is then known as NAME_train and NAME_val. See datasets/README.md for the file of classes.
+"""
+
+import argparse
+import logging
+import sys
+from pathlib import Path
+
+from ocr_panoptic.data import SemanticSplit, datasets_root, prepare_semantic
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--name", required=True, help="name of the data set")
+    parser.add_argument(
+        "--classes", required=True, type=Path, help="YAML or JSON: names, colours, labels"
+    )
+    for split, required in (("train", True), ("val", False)):
+        parser.add_argument(
+            f"--{split}",
+            nargs=2,
+            type=Path,
+            required=required,
+            metavar=("IMAGES", "LABELS"),
+            help="folder of images, folder of label PNGs of the same names",
+        )
+    parser.add_argument(
+        "--output", type=Path, help="folder to write, by default $DETECTRON2_DATASETS/NAME"
+    )
+    parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
+    args = parser.parse_args()
+    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
+
+    raw = {split: getattr(args, split) for split in ("train", "val")}
+    splits = {split: SemanticSplit(*paths) for split, paths in raw.items() if paths}
+    output = args.output or datasets_root() / args.name
+    try:
+        manifest = prepare_semantic(args.name, args.classes, splits, output, args.workers)
+    except (OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"Wrote {manifest}. Data sets: {', '.join(f'{args.name}_{split}' for split in splits)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,183 @@
+"""Augmentation for semantic segmentation: Detectron2's and fvcore's, and what they lack.
+
+Images are resized cubically and labels by nearest neighbour, as in the published OCR code.
+
+Shape letters: H, W size of the image.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from detectron2.config import CfgNode
+from detectron2.data import transforms as T
+from fvcore.transforms.transform import BlendTransform, HFlipTransform, Transform
+from PIL import Image
+
+
+def build_semantic_augmentation(
+    cfg: CfgNode, is_train: bool, flip_pairs: Sequence[tuple[int, int]] = ()
+) -> list[T.Augmentation]:
+    """The augmentations that ``cfg.INPUT`` describes.
+
+    In training: resize, random scale and aspect, crop (a smaller image is padded), flip,
+    brightness. Otherwise the image is resized, if at all, and stays whole.
+
+    Args:
+        flip_pairs: labels that change places in a mirrored image.
+
+    Raises:
+        ValueError: a value of ``cfg.INPUT`` that cannot be used.
+    """
+    _check(cfg)
+    inputs = cfg.INPUT
+    augmentations: list[T.Augmentation] = []
+    if inputs.FIXED_SIZE:
+        augmentations.append(T.Resize(tuple(inputs.FIXED_SIZE), Image.BICUBIC))
+    else:  # 0 leaves the size alone
+        if is_train:
+            sizes = inputs.MIN_SIZE_TRAIN, inputs.MAX_SIZE_TRAIN, inputs.MIN_SIZE_TRAIN_SAMPLING
+        else:
+            sizes = inputs.MIN_SIZE_TEST, inputs.MAX_SIZE_TEST, "choice"
+        augmentations.append(T.ResizeShortestEdge(*sizes, Image.BICUBIC))
+    if not is_train:
+        return augmentations
+
+    if list(inputs.RANDOM_SCALE) != [1, 1] or list(inputs.RANDOM_ASPECT) != [1, 1]:
+        augmentations.append(RandomScaleAspect(inputs.RANDOM_SCALE, inputs.RANDOM_ASPECT))
+    if inputs.CROP.ENABLED:
+        augmentations.append(
+            T.RandomCrop_CategoryAreaConstraint(
+                "absolute",
+                tuple(inputs.CROP.SIZE),
+                inputs.CROP.SINGLE_CATEGORY_MAX_AREA,
+                cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE,
+            )
+        )
+    if inputs.RANDOM_FLIP == "horizontal":
+        augmentations.append(RandomMirror(flip_pairs))
+    elif inputs.RANDOM_FLIP == "vertical":
+        augmentations.append(T.RandomFlip(horizontal=False, vertical=True))
+    if inputs.BRIGHTNESS_SHIFT:
+        augmentations.append(RandomBrightnessShift(inputs.BRIGHTNESS_SHIFT))
+    if inputs.CROP.ENABLED:
+        augmentations.append(
+            PadToSize(inputs.CROP.SIZE, cfg.MODEL.PIXEL_MEAN, cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE)
+        )
+    return augmentations
+
+
+def _check(cfg: CfgNode) -> None:
+    inputs = cfg.INPUT
+    size = inputs.FIXED_SIZE
+    if size and (len(size) != 2 or min(size) < 1):
+        raise ValueError(f"INPUT.FIXED_SIZE is {size}; expected [height, width], or [].")
+    for key in ("RANDOM_SCALE", "RANDOM_ASPECT"):
+        limits = inputs[key]
+        if len(limits) != 2 or not 0 < limits[0] <= limits[1]:
+            raise ValueError(f"INPUT.{key} is {limits}; expected [smallest, largest], above 0.")
+    if not isinstance(inputs.BRIGHTNESS_SHIFT, int) or not 0 <= inputs.BRIGHTNESS_SHIFT <= 255:
+        raise ValueError(
+            f"INPUT.BRIGHTNESS_SHIFT is {inputs.BRIGHTNESS_SHIFT}; expected an integer 0..255."
+        )
+    if not inputs.CROP.ENABLED:
+        return
+    if inputs.CROP.TYPE != "absolute":
+        raise ValueError(
+            f"INPUT.CROP.TYPE is {inputs.CROP.TYPE!r}; crops for semantic segmentation have one "
+            'size in pixels: set "absolute", and INPUT.CROP.SIZE to [height, width].'
+        )
+    size = inputs.CROP.SIZE
+    if len(size) != 2 or not all(isinstance(side, int) and side > 0 for side in size):
+        raise ValueError(f"INPUT.CROP.SIZE is {size}; expected [height, width] in pixels.")
+
+
+class RandomScaleAspect(T.Augmentation):
+    """Resize by s * sqrt(a) in width and s / sqrt(a) in height; s and a are uniform."""
+
+    def __init__(self, scale_range: Sequence[float], aspect_range: Sequence[float]):
+        super().__init__()
+        self._init({"scale_range": tuple(scale_range), "aspect_range": tuple(aspect_range)})
+
+    def get_transform(self, image: np.ndarray) -> Transform:
+        height, width = image.shape[:2]
+        scale = self._rand_range(*self.scale_range)
+        stretch = math.sqrt(self._rand_range(*self.aspect_range))
+        new_height = max(1, round(height * scale / stretch))
+        new_width = max(1, round(width * scale * stretch))
+        return T.ResizeTransform(height, width, new_height, new_width, Image.BICUBIC)
+
+
+class RandomMirror(T.RandomFlip):
+    """Detectron2's horizontal flip with probability 0.5, and the pairs of labels swapped."""
+
+    def __init__(self, flip_pairs: Sequence[tuple[int, int]] = ()):
+        super().__init__()
+        self._init({"flip_pairs": tuple(map(tuple, flip_pairs))})
+
+    def get_transform(self, image: np.ndarray) -> Transform:
+        flip = super().get_transform(image)
+        return MirrorTransform(flip.width, self.flip_pairs) if hasattr(flip, "width") else flip
+
+
+class MirrorTransform(HFlipTransform):
+    """Horizontal flip that swaps the labels of each pair."""
+
+    def __init__(self, width: int, flip_pairs: Sequence[tuple[int, int]]):
+        super().__init__(width)
+        self.flip_pairs = flip_pairs
+
+    def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
+        """Labels uint8 [H, W]."""
+        table = np.arange(256, dtype=np.uint8)
+        for a, b in self.flip_pairs:
+            table[[a, b]] = b, a
+        return table[self.apply_image(segmentation)]
+
+
+class RandomBrightnessShift(T.Augmentation):
+    """Add one integer, uniform in -shift..shift, to all pixels and channels, and clip to 0..255."""
+
+    def __init__(self, shift: int):
+        super().__init__()
+        self._init({"shift": shift})
+
+    def get_transform(self, image: np.ndarray) -> Transform:
+        shift = np.random.randint(-self.shift, self.shift + 1)  # noqa: NPY002, Detectron2 seeds it
+        return BlendTransform(src_image=float(shift), src_weight=1.0, dst_weight=1.0)
+
+
+class PadToSize(T.Augmentation):
+    """Pad smaller images at the bottom and on the right: the image with the pixel mean, which is 0
+    behind the normalisation, and the labels with the ignored one."""
+
+    def __init__(self, size: Sequence[int], pixel_mean: Sequence[float], ignore_value: int):
+        super().__init__()
+        self._init(
+            {"size": tuple(size), "pixel_mean": tuple(pixel_mean), "ignore_value": ignore_value}
+        )
+
+    def get_transform(self, image: np.ndarray) -> Transform:
+        bottom, right = (max(0, to - has) for to, has in zip(self.size, image.shape[:2]))
+        if not bottom and not right:
+            return T.NoOpTransform()
+        return MeanPadTransform(bottom, right, self.pixel_mean, self.ignore_value)
+
+
+class MeanPadTransform(T.PadTransform):
+    """Detectron2's padding with one value for each channel. The image becomes float32, as the mean
+    is no integer."""
+
+    def __init__(self, bottom: int, right: int, pixel_mean: Sequence[float], ignore_value: int):
+        super().__init__(0, 0, right, bottom, seg_pad_value=ignore_value)
+        self.pixel_mean = pixel_mean
+
+    def apply_image(self, img: np.ndarray) -> np.ndarray:
+        """[H, W, C] of any type -> float32 [H + bottom, W + right, C]."""
+        height, width, channels = img.shape
+        padded = np.empty((height + self.y1, width + self.x1, channels), np.float32)
+        padded[:] = self.pixel_mean
+        padded[:height, :width] = img
+        return padded

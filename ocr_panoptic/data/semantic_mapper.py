@@ -1,0 +1,129 @@
+"""From a record of a semantic data set to what the model takes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from detectron2.config import CfgNode, configurable
+from detectron2.data import MetadataCatalog
+from detectron2.data import transforms as T
+from detectron2.data.detection_utils import check_image_size
+
+from ..label_map import apply_label_map
+from ..label_png import read_label_png
+from .categories import VOID_LABEL
+from .mapper import read_file
+from .semantic_augmentation import build_semantic_augmentation
+
+
+class SemanticDatasetMapper:
+    """Image and training labels of a record, augmented in training.
+
+    Unlike Detectron2's mapper it takes the labels as the file has them (the indices of a palette,
+    16 bits) and applies the label map of the data set that ``dataset_name`` of the record names.
+    For a data set without a map they must be 0..num_classes-1 or the ignored one.
+    """
+
+    @configurable
+    def __init__(
+        self,
+        is_train: bool,
+        *,
+        augmentations: Sequence[T.Augmentation],
+        image_format: str,
+        num_classes: int,
+        label_maps: Mapping[str, Mapping[int, int]],
+        keep_labels: bool,
+    ):
+        """
+        Args:
+            augmentations: of images and labels.
+            image_format: "BGR" or "RGB".
+            num_classes: of the model.
+            label_maps: name of a data set -> raw label -> training label or 255.
+            keep_labels: give the labels outside training too, for schemes that see the truth.
+        """
+        self.is_train = is_train
+        self.augmentations = T.AugmentationList(augmentations)
+        self.image_format = image_format
+        self.label_maps = label_maps
+        self.identity = {label: label for label in (*range(num_classes), VOID_LABEL)}
+        self.with_labels = is_train or keep_labels
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode, is_train: bool = True) -> dict:
+        if cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE != VOID_LABEL:
+            raise ValueError(
+                f"MODEL.SEM_SEG_HEAD.IGNORE_VALUE is {cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE}; the "
+                f"label maps of semantic data sets lead to {VOID_LABEL} for ignored pixels."
+            )
+        names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
+        metadata = {name: MetadataCatalog.get(name) for name in names}
+        pairs = {
+            tuple(map(tuple, metadata[name].get("flip_pairs", ()))) for name in cfg.DATASETS.TRAIN
+        }
+        if len(pairs) > 1:
+            raise ValueError(
+                f"DATASETS.TRAIN is {cfg.DATASETS.TRAIN}, which do not agree on the classes that "
+                "change places in a mirrored image (flip_pairs). Train on data with equal classes."
+            )
+        return {
+            "is_train": is_train,
+            "augmentations": build_semantic_augmentation(cfg, is_train, *pairs),
+            "image_format": cfg.INPUT.FORMAT,
+            "num_classes": cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
+            "label_maps": {
+                name: found.label_map for name, found in metadata.items() if found.get("label_map")
+            },
+            "keep_labels": cfg.MODEL.CONTEXT.NAME == "GT-OCR",
+        }
+
+    def __call__(self, dataset_dict: dict) -> dict:
+        """
+        Args:
+            dataset_dict: record with file_name, dataset_name and, where labels are wanted,
+                sem_seg_file_name.
+
+        Returns:
+            the record with "image", [3, H, W] uint8 (float32 where it was padded), "height" and
+            "width" of the file's image and, where labels are wanted, "sem_seg", int64 [H, W].
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: a file is broken, the sizes differ, or labels are outside the map.
+        """
+        record = copy.copy(dataset_dict)
+        image = read_file(record["file_name"], self.image_format, "image", None)
+        check_image_size(record, image)
+        labels = None
+        path = record.pop("sem_seg_file_name", None)
+        if self.with_labels:
+            if path is None:
+                raise ValueError(
+                    f"{record['file_name']}: the record has no sem_seg_file_name, so it cannot be "
+                    "trained on. Is it a split without labels?"
+                )
+            labels = self._labels(path, record)
+        inputs = T.AugInput(image, sem_seg=labels)
+        self.augmentations(inputs)
+        record["image"] = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
+        if labels is not None:
+            record["sem_seg"] = torch.as_tensor(inputs.sem_seg.astype(np.int64))
+        return record
+
+    def _labels(self, path: str, record: dict) -> np.ndarray:
+        """Training labels, uint8 [H, W]."""
+        labels = read_label_png(path)
+        if labels.shape != (record["height"], record["width"]):
+            raise ValueError(
+                f"{path}: the label PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the image "
+                f"{record['file_name']} {record['width']}x{record['height']} (width x height)."
+            )
+        label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
+        try:
+            return apply_label_map(labels, label_map)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
