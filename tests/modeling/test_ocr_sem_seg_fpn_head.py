@@ -216,6 +216,14 @@ def test_every_added_key_is_tested_or_read():
         "POLY_LR_POWER",
         "POLY_LR_CONSTANT_ENDING",
     }
+    # test_semantic_augmentation.py
+    assert set(after.INPUT) - set(before.INPUT) == {
+        "FIXED_SIZE",
+        "RANDOM_SCALE",
+        "RANDOM_ASPECT",
+        "BRIGHTNESS_SHIFT",
+    }
+    assert set(after.INPUT.CROP) - set(before.INPUT.CROP) == {"SINGLE_CATEGORY_MAX_AREA"}
     assert set(after.TEST) - set(before.TEST) == {
         "SAVE_PREDICTIONS",  # test_train_net.py
         # test_inference.py
