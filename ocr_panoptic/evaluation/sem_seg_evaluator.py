@@ -10,10 +10,9 @@ import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
-from detectron2.utils.file_io import PathManager
-from PIL import Image
 
 from ocr_panoptic.label_map import apply_label_map
+from ocr_panoptic.label_png import read_label_png
 
 from .confusion import category_metrics, confusion_matrix, semantic_metrics
 from .confusion_files import write_confusion
@@ -109,28 +108,3 @@ class SemSegEvaluator(DatasetEvaluator):
             ", ".join(f"{name} {value:.3f}" for name, value in metrics.items() if "-" not in name),
         )
         return OrderedDict(sem_seg=metrics)
-
-
-def read_label_png(path: str | os.PathLike) -> np.ndarray:
-    """Labels [H, W] (unsigned) of a single-channel PNG.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is broken, or has several channels.
-    """
-    try:
-        with PathManager.open(os.fspath(path), "rb") as file, Image.open(file) as image:
-            labels = np.asarray(image)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: label PNG not found.") from None
-    except (OSError, SyntaxError) as error:  # Pillow raises SyntaxError for broken PNG chunks
-        raise ValueError(
-            f"{path}: cannot be read as an image ({error}). "
-            "The file is broken or truncated; copy or download it again."
-        ) from error
-    if labels.ndim != 2:
-        raise ValueError(
-            f"{path}: expected one channel of labels [H, W], found {list(labels.shape)}. "
-            "Is it a panoptic or a colour PNG?"
-        )
-    return labels
