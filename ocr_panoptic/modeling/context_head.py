@@ -80,6 +80,10 @@ class ContextSemSegHead(nn.Module):
             raise ValueError(
                 f"MODEL.SEM_SEG_HEAD.LOSS_TYPE is {loss_type}; it is cross_entropy or ohem"
             )
+        if coarse_kernel and coarse_kernel % 2 == 0:
+            raise ValueError(
+                f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it is odd, or 0 for none"
+            )
         if len(class_weights) not in (0, num_classes):
             raise ValueError(
                 f"MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS has {len(class_weights)} weights for "
@@ -95,7 +99,7 @@ class ContextSemSegHead(nn.Module):
         self.loss_type = loss_type
         self.ohem_threshold = ohem_threshold
         self.ohem_min_kept = ohem_min_kept
-        weights = torch.tensor(class_weights) if class_weights else None
+        weights = torch.tensor(class_weights, dtype=torch.float32) if class_weights else None
         self.register_buffer("class_weights", weights, persistent=False)
 
         coarse_in = sum(input_shape[f].channels for f in self.coarse_in_features)

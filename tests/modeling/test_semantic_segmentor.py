@@ -181,7 +181,7 @@ def test_weights_and_hard_examples_reach_the_right_losses():
     losses = {}
     for name, arguments in {
         "plain": {},
-        "weights": {"class_weights": (0.5, 1.0, 1.0, 1.0, 3.0)},
+        "weights": {"class_weights": (1, 1, 1, 1, 3)},
         "ohem": {"loss_type": "ohem", "ohem_threshold": 0.1, "ohem_min_kept": 50},
     }.items():
         _, losses[name] = make_head(**arguments).train()(make_features(), targets)
@@ -237,6 +237,7 @@ def test_gt_ocr_without_truth_and_with_scales():
         ("MODEL.TIMM.NAME", "resnet1", "MODEL.TIMM.NAME resnet1"),
         ("MODEL.TIMM.NORM", "GN", "MODEL.TIMM.NORM is GN"),
         ("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[1.0, 2.0]", "has 2 weights for 5 classes"),
+        ("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "2", "COARSE_KERNEL is 2; it is odd"),
     ],
 )
 def test_bad_values(key, value, message):
