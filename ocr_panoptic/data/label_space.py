@@ -92,9 +92,10 @@ def read_class_file(path: Path) -> LabelSpace:
 def parse_label_space(content: object, source: str) -> LabelSpace:
     """
     Args:
-        content: {"classes": [name or {"name", "color", "labels"}, ...], "ignore": raw label or
-            labels, by default 255, "flip_pairs": [[name, name], ...]}. Without "labels" the raw
-            labels are 0, 1, ... in the order of the list.
+        content: {"classes": [name or {"name", "color", "labels"}, ...], "ignore": ...,
+            "flip_pairs": [[name, name], ...]}. "labels" and "ignore" are a raw label or a list.
+            Without "labels" the raw labels are 0, 1, ... in the order of the list; without
+            "ignore" it is 255, unless a class has that.
         source: the file's name, for messages.
 
     Raises:
@@ -113,7 +114,7 @@ def parse_label_space(content: object, source: str) -> LabelSpace:
     for name in sorted({name for name in names if names.count(name) > 1}):
         faults.append(f"{source}: class {name!r} comes {names.count(name)} times.")
     flip_pairs = _flip_pairs(content.get("flip_pairs", []), names, source, faults)
-    label_map = _label_map(entries, content.get("ignore", VOID_LABEL), source, faults)
+    label_map = _label_map(entries, content.get("ignore"), source, faults)
     raise_if_any(faults)
     colors = tuple(
         tuple(entry.get("color", derived_color(place))) for place, entry in enumerate(entries)
@@ -153,25 +154,30 @@ def _label_map(
         )
         return {}
     owners = [
-        (entry["name"], label, entry.get("labels", label)) for label, entry in enumerate(entries)
+        (entry["name"], label, _as_list(entry.get("labels", label)))
+        for label, entry in enumerate(entries)
     ]
+    if ignore is None:
+        claimed = any(VOID_LABEL in raw_labels for _, _, raw_labels in owners)
+        ignore = [] if claimed else VOID_LABEL
     label_map: dict[int, int] = {}
-    for owner, label, raw_labels in [*owners, ("ignore", VOID_LABEL, ignore)]:
-        raw_labels = raw_labels if isinstance(raw_labels, list) else [raw_labels]
-        if label != VOID_LABEL and not raw_labels:
-            faults.append(f"{source}: {owner!r} has no label.")
+    for owner, label, raw_labels in [*owners, ("ignore", VOID_LABEL, _as_list(ignore))]:
+        if not raw_labels and label != VOID_LABEL:
+            faults.append(f"{source}: class {owner!r} has no label.")
         for raw in raw_labels:
             if not is_id(raw) or raw > MAX_RAW_LABEL:
                 faults.append(
                     f"{source}: {owner!r}: label {raw!r} is no integer 0..{MAX_RAW_LABEL}."
                 )
             elif raw in label_map:
-                faults.append(
-                    f"{source}: label {raw} is given twice, the second time to {owner!r}."
-                )
+                faults.append(f"{source}: label {raw} is given twice, the last time to {owner!r}.")
             else:
                 label_map[raw] = label
     return label_map
+
+
+def _as_list(value: object) -> list:
+    return value if isinstance(value, list) else [value]
 
 
 def _flip_pairs(
