@@ -82,6 +82,10 @@ def _check(cfg: CfgNode) -> None:
         raise ValueError(
             f"INPUT.BRIGHTNESS_SHIFT is {inputs.BRIGHTNESS_SHIFT}; expected an integer 0..255."
         )
+    if inputs.RANDOM_FLIP not in ("horizontal", "vertical", "none"):
+        raise ValueError(
+            f"INPUT.RANDOM_FLIP is {inputs.RANDOM_FLIP!r}; expected horizontal, vertical or none."
+        )
     if not inputs.CROP.ENABLED:
         return
     if inputs.CROP.TYPE != "absolute":

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.data import RawSplit, prepare_panoptic
+from ocr_panoptic.data import RawSplit, SemanticSplit, prepare_panoptic, prepare_semantic
 from ocr_panoptic.data.scenes import CATEGORIES, draw_scene, generate_scenes
 from ocr_panoptic.panoptic_png import read_panoptic_png
 
@@ -93,3 +93,24 @@ def test_what_cannot_be_drawn(tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         generate_scenes(tmp_path, *arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_semantic_labels_are_the_categories_of_the_segments(scenes):
+    content = json.loads((scenes / "train" / "panoptic.json").read_text())
+    names = [c["name"] for c in json.loads((scenes / "classes.json").read_text())["classes"]]
+    name_of = {category["id"]: category["name"] for category in CATEGORIES}
+    for annotation in content["annotations"]:
+        ids = read_panoptic_png(scenes / "train" / "panoptic" / annotation["file_name"])
+        labels = np.asarray(Image.open(scenes / "train" / "semantic" / annotation["file_name"]))
+        assert np.array_equal(labels == 255, ids == 0)
+        for segment in annotation["segments_info"]:
+            (label,) = np.unique(labels[ids == segment["id"]])
+            assert names[label] == name_of[segment["category_id"]]
+
+
+def test_scenes_pass_the_check_of_semantic_data(scenes, tmp_path):
+    splits = {
+        split: SemanticSplit(scenes / split / "images", scenes / split / "semantic")
+        for split in ("train", "val")
+    }
+    prepare_semantic("scenes_sem", scenes / "classes.json", splits, tmp_path, workers=1)
