@@ -22,6 +22,8 @@ class GroundTruthOCR(RegionContext):
     pixel belongs to one.
     """
 
+    needs_truth = True
+
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """
         Args:

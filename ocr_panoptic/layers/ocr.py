@@ -7,6 +7,7 @@ C channels of the pixel representations x, D key channels, O channels of the out
 import torch
 from torch import Tensor, nn
 
+from .context_scheme import ContextScheme
 from .conv import ConvNormReLU, apply_norm, pixelwise
 
 
@@ -60,7 +61,7 @@ def pixel_region_relation(queries: Tensor, keys: Tensor, scale: float) -> Tensor
     return relation.softmax(dim=1, dtype=dtype).to(relation.dtype)
 
 
-class RegionContext(nn.Module):
+class RegionContext(ContextScheme):
     """
     What any scheme does with region representations and a relation: delta, rho, g.
 

@@ -1,10 +1,9 @@
 """
-The context schemes that a head can choose from, each behind one contract:
+The context schemes that a head can choose from, each behind the contract of
+:class:`ocr_panoptic.layers.ContextScheme`.
 
-    scheme(x: [N, C, h, w], m: [N, K, h, w]) -> [N, C', h, w], with C' = scheme.out_channels
-
-x are pixel representations, m soft object regions (coarse logits). A scheme is added by one class
-and one line of CONTEXT_SCHEMES.
+A scheme is added by one class and one line of CONTEXT_SCHEMES: its name in MODEL.CONTEXT.NAME and a
+function of (config, channels of the features of the backbone).
 """
 
 from collections.abc import Callable
@@ -12,10 +11,10 @@ from collections.abc import Callable
 from detectron2.config import CfgNode
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import OCR, GroundTruthOCR
+from ocr_panoptic.layers import OCR, ContextScheme, GroundTruthOCR
 
 
-class NoContext(nn.Module):
+class NoContext(ContextScheme):
     """The plain baseline: pixel representations as they are, with dropout by channel."""
 
     def __init__(self, channels: int, dropout: float = 0.1):
@@ -37,7 +36,7 @@ def _ocr_arguments(cfg: CfgNode) -> dict:
     }
 
 
-def _build_ocr(cfg: CfgNode) -> OCR:
+def _build_ocr(cfg: CfgNode, _: int) -> OCR:
     return OCR(
         **_ocr_arguments(cfg),
         transform_convs=cfg.MODEL.OCR.TRANSFORM_CONVS,
@@ -45,16 +44,20 @@ def _build_ocr(cfg: CfgNode) -> OCR:
     )
 
 
-CONTEXT_SCHEMES: dict[str, Callable[[CfgNode], nn.Module]] = {
-    "none": lambda cfg: NoContext(cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.DROPOUT),
+CONTEXT_SCHEMES: dict[str, Callable[[CfgNode, int], ContextScheme]] = {
+    "none": lambda cfg, _: NoContext(cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.DROPOUT),
     "OCR": _build_ocr,
-    "GT-OCR": lambda cfg: GroundTruthOCR(**_ocr_arguments(cfg)),
+    "GT-OCR": lambda cfg, _: GroundTruthOCR(**_ocr_arguments(cfg)),
 }
 
 
-def build_context(cfg: CfgNode) -> nn.Module:
+def build_context(cfg: CfgNode, feature_channels: int) -> ContextScheme:
     """
     The scheme that MODEL.CONTEXT.NAME names.
+
+    Args:
+        cfg: the config.
+        feature_channels: of the backbone's features in front of the head's 3x3 convolution.
 
     Raises:
         ValueError: for an unknown name.
@@ -64,4 +67,4 @@ def build_context(cfg: CfgNode) -> nn.Module:
         raise ValueError(
             f"MODEL.CONTEXT.NAME is {name}; the schemes are {', '.join(CONTEXT_SCHEMES)}"
         )
-    return CONTEXT_SCHEMES[name](cfg)
+    return CONTEXT_SCHEMES[name](cfg, feature_channels)

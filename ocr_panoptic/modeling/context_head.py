@@ -15,7 +15,7 @@ from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from fvcore.nn import weight_init
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import ConvNormReLU, GroundTruthOCR, one_hot_labels
+from ocr_panoptic.layers import ContextScheme, ConvNormReLU, one_hot_labels
 
 from .context import build_context
 from .losses import cross_entropy, hard_cross_entropy
@@ -55,7 +55,7 @@ class ContextSemSegHead(nn.Module):
         in_features: list[str],
         coarse_in_features: list[str],
         num_classes: int,
-        context: nn.Module,
+        context: ContextScheme,
         channels: int = 512,
         norm: str = "SyncBN",
         coarse_kernel: int = 3,
@@ -70,12 +70,7 @@ class ContextSemSegHead(nn.Module):
         ohem_min_kept: int = 100000,
     ):
         super().__init__()
-        for name in (*in_features, *coarse_in_features):
-            if name not in input_shape:
-                raise ValueError(
-                    f"MODEL.SEM_SEG_HEAD names the feature {name}; the backbone has "
-                    f"{', '.join(input_shape)}"
-                )
+        _check_features(input_shape, [*in_features, *coarse_in_features])
         if loss_type not in ("cross_entropy", "ohem"):
             raise ValueError(
                 f"MODEL.SEM_SEG_HEAD.LOSS_TYPE is {loss_type}; it is cross_entropy or ohem"
@@ -102,7 +97,7 @@ class ContextSemSegHead(nn.Module):
         weights = torch.tensor(class_weights, dtype=torch.float32) if class_weights else None
         self.register_buffer("class_weights", weights, persistent=False)
 
-        coarse_in = sum(input_shape[f].channels for f in self.coarse_in_features)
+        coarse_in = _count_channels(input_shape, coarse_in_features)
         self.coarse = nn.Sequential()
         if coarse_kernel:
             self.coarse.append(
@@ -111,13 +106,14 @@ class ContextSemSegHead(nn.Module):
             self.coarse.append(nn.Dropout2d(coarse_dropout))
             coarse_in = coarse_channels
         self.coarse_predictor = Conv2d(coarse_in, num_classes, kernel_size=1)
-        self.bottleneck = ConvNormReLU(
-            sum(input_shape[f].channels for f in self.in_features),
-            channels,
-            kernel_size=3,
-            norm=norm,
-        )
         self.context = context
+        self.bottleneck = (
+            nn.Identity()
+            if context.takes_features
+            else ConvNormReLU(
+                _count_channels(input_shape, in_features), channels, kernel_size=3, norm=norm
+            )
+        )
         self.predictor = Conv2d(context.out_channels, num_classes, kernel_size=1)
         for predictor in (self.coarse_predictor, self.predictor):
             weight_init.c2_msra_fill(predictor)
@@ -125,12 +121,13 @@ class ContextSemSegHead(nn.Module):
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
         head = cfg.MODEL.SEM_SEG_HEAD
+        _check_features(input_shape, head.IN_FEATURES + head.COARSE_IN_FEATURES)
         return {
             "input_shape": input_shape,
             "in_features": head.IN_FEATURES,
             "coarse_in_features": head.COARSE_IN_FEATURES,
             "num_classes": head.NUM_CLASSES,
-            "context": build_context(cfg),
+            "context": build_context(cfg, _count_channels(input_shape, head.IN_FEATURES)),
             "channels": cfg.MODEL.OCR.CHANNELS,
             "norm": cfg.MODEL.OCR.NORM,
             "coarse_kernel": head.COARSE_KERNEL,
@@ -144,11 +141,6 @@ class ContextSemSegHead(nn.Module):
             "ohem_threshold": head.OHEM_THRESHOLD,
             "ohem_min_kept": head.OHEM_MIN_KEPT,
         }
-
-    @property
-    def needs_truth(self) -> bool:
-        """Whether the scheme sees the ground truth, at inference too (GT-OCR)."""
-        return isinstance(self.context, GroundTruthOCR)
 
     def forward(self, features: dict[str, Tensor], targets: Tensor | None = None):
         """
@@ -180,7 +172,7 @@ class ContextSemSegHead(nn.Module):
         coarse = self.coarse_predictor(self.coarse(_concatenate(features, self.coarse_in_features)))
         x = self.bottleneck(_concatenate(features, self.in_features))
         regions = coarse
-        if self.needs_truth:
+        if self.context.needs_truth:
             if targets is None:
                 raise ValueError(
                     "MODEL.CONTEXT.NAME GT-OCR needs the ground truth of every image, but the "
@@ -224,6 +216,19 @@ class ContextSemSegHead(nn.Module):
             "loss_sem_seg": self.loss_weight * loss,
             "loss_sem_seg_coarse": self.coarse_loss_weight * coarse_loss,
         }
+
+
+def _check_features(input_shape: dict[str, ShapeSpec], names: list[str]) -> None:
+    for name in names:
+        if name not in input_shape:
+            raise ValueError(
+                f"MODEL.SEM_SEG_HEAD names the feature {name}; the backbone has "
+                f"{', '.join(input_shape)}"
+            )
+
+
+def _count_channels(input_shape: dict[str, ShapeSpec], names: list[str]) -> int:
+    return sum(input_shape[name].channels for name in names)
 
 
 def _finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[str]:

@@ -12,7 +12,7 @@ from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from fvcore.nn import weight_init
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import ConvNormReLU, GroundTruthOCR
+from ocr_panoptic.layers import ContextScheme, ConvNormReLU
 
 from .context import build_context
 from .losses import cross_entropy
@@ -49,21 +49,23 @@ class OCRSemSegFPNHead(SemSegFPNHead):
         self,
         input_shape: dict[str, ShapeSpec],
         *,
-        context: nn.Module,
+        context: ContextScheme,
         ocr_channels: int = 512,
         ocr_norm: str = "SyncBN",
         coarse_loss_weight: float = 0.25,
         **kwargs,
     ):
         super().__init__(input_shape, **kwargs)
-        if isinstance(context, GroundTruthOCR):
+        if context.needs_truth:
             raise ValueError(
                 "MODEL.CONTEXT.NAME is GT-OCR, which PanopticFPN cannot evaluate. Use "
                 "OCRSemanticSegmentor with ContextSemSegHead for it, or another scheme here."
             )
         self.coarse_loss_weight = coarse_loss_weight
-        self.bottleneck = ConvNormReLU(
-            kwargs["conv_dims"], ocr_channels, kernel_size=3, norm=ocr_norm
+        self.bottleneck = (
+            nn.Identity()
+            if context.takes_features
+            else ConvNormReLU(kwargs["conv_dims"], ocr_channels, kernel_size=3, norm=ocr_norm)
         )
         self.ocr = context
         self.ocr_predictor = Conv2d(context.out_channels, kwargs["num_classes"], kernel_size=1)
@@ -73,7 +75,7 @@ class OCRSemSegFPNHead(SemSegFPNHead):
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
         return {
             **super().from_config(cfg, input_shape),
-            "context": build_context(cfg),
+            "context": build_context(cfg, cfg.MODEL.SEM_SEG_HEAD.CONVS_DIM),
             "ocr_channels": cfg.MODEL.OCR.CHANNELS,
             "ocr_norm": cfg.MODEL.OCR.NORM,
             "coarse_loss_weight": cfg.MODEL.OCR.COARSE_LOSS_WEIGHT,

@@ -35,7 +35,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
                 f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; "
                 "OCRSemanticSegmentor takes ContextSemSegHead"
             )
-        if self.sem_seg_head.needs_truth and (
+        if self.sem_seg_head.context.needs_truth and (
             inference.scales != (1.0,) or inference.flip or inference.window_size
         ):
             raise ValueError(
@@ -83,7 +83,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         image = self._normalised(inputs["image"])
         height, width = image.shape[1:]
         size = (inputs.get("height", height), inputs.get("width", width))
-        truth = inputs.get("sem_seg") if self.sem_seg_head.needs_truth else None
+        truth = inputs.get("sem_seg") if self.sem_seg_head.context.needs_truth else None
 
         def logits(image: Tensor) -> Tensor:
             targets = None if truth is None else self._padded_labels(truth, image.shape[2:])

@@ -26,7 +26,7 @@ def make_head(**kwargs) -> ContextSemSegHead:
         in_features=["res5"],
         coarse_in_features=["res4"],
         num_classes=5,
-        context=build_context(cfg),
+        context=build_context(cfg, 16),
         channels=32,
         norm="BN",
         coarse_channels=24,
@@ -84,7 +84,7 @@ def test_features_of_hrnet_are_resized_to_the_finest_and_concatenated():
         in_features=["s4", "s1", "s2", "s3"],
         coarse_in_features=["s1", "s2", "s3", "s4"],
         num_classes=5,
-        context=build_context(make_cfg("MODEL.CONTEXT.NAME", "none")),
+        context=build_context(make_cfg("MODEL.CONTEXT.NAME", "none"), 16),
         channels=32,
         norm="BN",
         coarse_kernel=1,
@@ -278,7 +278,7 @@ def test_hrnet_adds_its_branches_by_bilinear_upsampling():
 
 
 def test_dropout_of_the_baseline():
-    scheme = build_context(make_cfg("MODEL.CONTEXT.NAME", "none", "MODEL.OCR.DROPOUT", 0.5))
+    scheme = build_context(make_cfg("MODEL.CONTEXT.NAME", "none", "MODEL.OCR.DROPOUT", 0.5), 16)
     x = torch.ones(1, 32, 3, 4)
     torch.manual_seed(0)
     z = scheme.train()(x, None)
