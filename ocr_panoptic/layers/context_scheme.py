@@ -15,12 +15,14 @@ class ContextScheme(nn.Module):
         takes_features: whether the scheme takes the features of the backbone as they are, with a
             reduction of its own (PPM, ASPP, DANet, ...), instead of the pixel representations
             behind the head's 3x3 convolution (OCR).
+        uses_regions: whether the scheme depends on m (OCR and its variants).
         needs_truth: whether m are the one-hot labels instead of the coarse logits, at inference
             too (GT-OCR).
     """
 
     out_channels: int
     takes_features = False
+    uses_regions = False
     needs_truth = False
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:

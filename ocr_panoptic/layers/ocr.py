@@ -81,6 +81,8 @@ class RegionContext(ContextScheme):
             published code uses 0.05.
     """
 
+    uses_regions = True
+
     def __init__(
         self,
         in_channels: int = 512,
@@ -96,6 +98,18 @@ class RegionContext(ContextScheme):
         self.rho = ConvNormReLU(key_channels, out_channels, norm=norm)
         self.g = ConvNormReLU(in_channels + out_channels, out_channels, norm=norm)
         self.dropout = nn.Dropout2d(dropout)
+
+    def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
+        """
+        Args:
+            x: pixel representations [N, C, h, w]
+            m: soft object regions (logits of the coarse segmentation) [N, K, h, w]
+            f: object region representations [N, C, K, 1]
+
+        Returns:
+            w: pixel-region relation [N, K, P], which sums to 1 over K
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no relation")
 
     def context(self, w: Tensor, f: Tensor, size: torch.Size) -> Tensor:
         """
@@ -130,6 +144,19 @@ class RegionContext(ContextScheme):
         z = pixelwise(weight_y, y.flatten(2), add_to=pixelwise(weight_x, x.flatten(2), bias))
         z = z.unflatten(2, x.shape[2:])
         return self.dropout(apply_norm(norm, z).relu_())
+
+    def forward(self, x: Tensor, m: Tensor) -> Tensor:
+        """
+        Args:
+            x: pixel representations [N, C, h, w]
+            m: soft object regions (logits of the coarse segmentation) [N, K, h, w]
+
+        Returns:
+            z: augmented representations [N, O, h, w]
+        """
+        f = gather_regions(x, m)
+        w = self.relation(x, m, f)
+        return self.augment(x, self.context(w, f, x.shape[2:]))
 
 
 class OCR(RegionContext):
@@ -173,26 +200,6 @@ class OCR(RegionContext):
         self.phi = transform()
         self.psi = transform()
 
-    def relation(self, x: Tensor, f: Tensor) -> Tensor:
-        """
-        Args:
-            x: pixel representations [N, C, h, w]
-            f: object region representations [N, C, K, 1]
-
-        Returns:
-            w: pixel-region relation [N, K, P], which sums to 1 over K
-        """
+    def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
+        """Eq. of the relation, from x and f; see :meth:`RegionContext.relation`."""
         return pixel_region_relation(self.phi(x), self.psi(f), self.scale)
-
-    def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """
-        Args:
-            x: pixel representations [N, C, h, w]
-            m: soft object regions (logits of the coarse segmentation) [N, K, h, w]
-
-        Returns:
-            z: augmented representations [N, O, h, w]
-        """
-        f = gather_regions(x, m)
-        w = self.relation(x, f)
-        return self.augment(x, self.context(w, f, x.shape[2:]))
