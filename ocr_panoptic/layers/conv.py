@@ -95,15 +95,25 @@ class ConvNormReLU(Conv2d):
     Args:
         in_channels, out_channels: I and O.
         kernel_size: odd; the input is padded so that its size is kept.
+        dilation: of the kernel.
         norm: any name that Detectron2's ``get_norm`` knows, "" for none.
     """
 
-    def __init__(self, in_channels: int, out_channels: int, *, norm: str, kernel_size: int = 1):
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        norm: str,
+        kernel_size: int = 1,
+        dilation: int = 1,
+    ):
         super().__init__(
             in_channels,
             out_channels,
             kernel_size,
-            padding=kernel_size // 2,
+            padding=dilation * (kernel_size // 2),
+            dilation=dilation,
             bias=not norm,
             norm=get_norm(norm, out_channels),
             activation=F.relu,
@@ -137,5 +147,5 @@ class ConvNormReLU(Conv2d):
         if self.kernel_size == (1, 1):
             y = pixelwise(weight.flatten(1), x.flatten(2), bias).unflatten(2, x.shape[2:])
         else:
-            y = F.conv2d(x, weight, bias, padding=self.padding)
+            y = F.conv2d(x, weight, bias, padding=self.padding, dilation=self.dilation)
         return apply_norm(norm, y).relu_()

@@ -33,6 +33,7 @@ def plain_conv(conv: ConvNormReLU) -> Conv2d:
         conv.out_channels,
         conv.kernel_size,
         padding=conv.padding,
+        dilation=conv.dilation,
         bias=conv.bias is not None,
         norm=conv.norm,
         activation=F.relu,
@@ -42,14 +43,15 @@ def plain_conv(conv: ConvNormReLU) -> Conv2d:
 
 
 @pytest.mark.parametrize("norm", NORMS)
-@pytest.mark.parametrize("kernel_size", [1, 3])
-def test_evaluation_equals_detectron2_conv(norm, kernel_size):
+@pytest.mark.parametrize("kernel_size, dilation", [(1, 1), (3, 1), (3, 2)])
+def test_evaluation_equals_detectron2_conv(norm, kernel_size, dilation):
     torch.manual_seed(0)
-    conv = ConvNormReLU(8, 64, norm=norm, kernel_size=kernel_size).double()
+    conv = ConvNormReLU(8, 64, norm=norm, kernel_size=kernel_size, dilation=dilation).double()
     randomise(conv)
     plain = plain_conv(conv)
     x = torch.randn(2, 8, 5, 7, dtype=torch.float64)
     torch.testing.assert_close(conv.eval()(x), plain.eval()(x), rtol=0, atol=1e-12)
+    assert conv(x).shape == (2, 64, 5, 7)
 
 
 @pytest.mark.parametrize("norm", ["", "BN", "FrozenBN", "GN", "LN"])
