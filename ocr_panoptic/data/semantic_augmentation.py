@@ -123,7 +123,9 @@ class RandomMirror(T.RandomFlip):
 
     def get_transform(self, image: np.ndarray) -> Transform:
         flip = super().get_transform(image)
-        return MirrorTransform(flip.width, self.flip_pairs) if hasattr(flip, "width") else flip
+        if isinstance(flip, HFlipTransform):
+            return MirrorTransform(flip.width, self.flip_pairs)
+        return flip
 
 
 class MirrorTransform(HFlipTransform):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 from detectron2.config import CfgNode, configurable
-from detectron2.data import MetadataCatalog
+from detectron2.data import Metadata, MetadataCatalog
 from detectron2.data import transforms as T
 from detectron2.data.detection_utils import check_image_size
 
@@ -62,17 +62,11 @@ class SemanticDatasetMapper:
             )
         names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
         metadata = {name: MetadataCatalog.get(name) for name in names}
-        pairs = {
-            tuple(map(tuple, metadata[name].get("flip_pairs", ()))) for name in cfg.DATASETS.TRAIN
-        }
-        if len(pairs) > 1:
-            raise ValueError(
-                f"DATASETS.TRAIN is {cfg.DATASETS.TRAIN}, which do not agree on the classes that "
-                "change places in a mirrored image (flip_pairs). Train on data with equal classes."
-            )
         return {
             "is_train": is_train,
-            "augmentations": build_semantic_augmentation(cfg, is_train, *pairs),
+            "augmentations": build_semantic_augmentation(
+                cfg, is_train, _flip_pairs([metadata[name] for name in cfg.DATASETS.TRAIN])
+            ),
             "image_format": cfg.INPUT.FORMAT,
             "num_classes": cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
             "label_maps": {
@@ -127,3 +121,16 @@ class SemanticDatasetMapper:
             return apply_label_map(labels, label_map)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
+
+
+def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:
+    """Those of the training data, which must have the same classes."""
+    for other in train[1:]:
+        for key in ("stuff_classes", "flip_pairs"):
+            values = [found.get(key) or [] for found in (train[0], other)]
+            if values[0] != values[1]:
+                raise ValueError(
+                    f"DATASETS.TRAIN names {train[0].name} and {other.name}, whose {key} differ: "
+                    f"{values[0]} and {values[1]}. Train on data with the same classes."
+                )
+    return train[0].get("flip_pairs") or [] if train else []

@@ -21,22 +21,23 @@ class LabelledFolder:
     the suffixes.
 
     Attributes:
+        labels: None for a split whose labels are not published.
         image_suffixes, label_suffix: ends of the file names. Files with other ends are left alone.
         listed_by_labels: the folder of images holds more than this split; the labels say which.
         hint: what to do where a folder is missing.
     """
 
     images: Path
-    labels: Path
+    labels: Path | None
     image_suffixes: tuple[str, ...] = IMAGE_SUFFIXES
     label_suffix: str = LABEL_SUFFIX
     listed_by_labels: bool = False
     hint: str = "Was it moved?"
 
-    def pairs(self) -> list[tuple[Path, Path]]:
-        """(image, label PNG) in the order of names.
+    def pairs(self) -> list[tuple[Path, Path | None]]:
+        """(image, label PNG or None) in the order of names.
 
-        Labels without image are left out with a warning: a published release lacks an image.
+        Labels without image are left out with a warning.
 
         Raises:
             FileNotFoundError: a folder is missing.
@@ -44,11 +45,14 @@ class LabelledFolder:
                 images of one name, or no image at all.
         """
         for folder, what in ((self.images, "images"), (self.labels, "label PNGs")):
-            if not folder.is_dir():
+            if folder is not None and not folder.is_dir():
                 raise FileNotFoundError(f"{folder}: folder of {what} not found. {self.hint}")
         faults: list[str] = []
         images = _files(self.images, self.image_suffixes, faults)
-        labels = _files(self.labels, (self.label_suffix,), faults)
+        if self.labels is None:
+            labels = dict.fromkeys(images)
+        else:
+            labels = _files(self.labels, (self.label_suffix,), faults)
         if self.listed_by_labels:
             wanted, folder, suffixes = labels, self.labels, (self.label_suffix,)
             image = "/".join(self.image_suffixes)
@@ -87,7 +91,7 @@ def _files(folder: Path, suffixes: tuple[str, ...], faults: list[str]) -> dict[s
 
 
 def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
-    """Records with file_name, sem_seg_file_name (raw labels) and dataset_name.
+    """Records with file_name, dataset_name and, where there are labels, sem_seg_file_name (raw).
 
     Args:
         name: the data set's; the mapper finds the label map by it.
@@ -96,8 +100,11 @@ def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
     Raises:
         FileNotFoundError, DataFaults: as :meth:`LabelledFolder.pairs`.
     """
-    return [
-        {"file_name": str(image), "sem_seg_file_name": str(label), "dataset_name": name}
-        for folder in folders
-        for image, label in folder.pairs()
-    ]
+    records = []
+    for folder in folders:
+        for image, label in folder.pairs():
+            record = {"file_name": str(image), "dataset_name": name}
+            if label is not None:
+                record["sem_seg_file_name"] = str(label)
+            records.append(record)
+    return records

@@ -5,9 +5,12 @@ import re
 from pathlib import Path
 
 import numpy as np
+import yaml
 from PIL import Image
 
 from ocr_panoptic.data import RawSplit, prepare_panoptic
+from ocr_panoptic.data.label_space import parse_label_space
+from ocr_panoptic.data.semantic_datasets import NAMED_SPLITS
 from ocr_panoptic.panoptic_png import write_panoptic_png
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,3 +53,22 @@ def test_format_example(tmp_path):
     (tmp_path / "panoptic.json").write_text(json.dumps(example))
     split = RawSplit(tmp_path / "images", tmp_path / "panoptic.json", tmp_path / "pngs")
     prepare_panoptic("city", {"train": split}, tmp_path / "city", workers=1)
+
+
+def test_class_file_examples():
+    pattern = r"^      classes:.*\n(?:        .*\n)*(?:      \w+:.*\n)*"
+    examples = re.findall(pattern, README, re.M)
+    arms, camvid = (parse_label_space(yaml.safe_load(example), "README") for example in examples)
+    assert arms.label_map == {7: 0, 24: 1, 25: 1, 26: 2, 0: 255, 255: 255}
+    assert arms.flip_pairs == ((1, 2),)
+    assert len(camvid.classes) == 11
+    assert camvid.label_map == {**{label: label for label in range(11)}, 11: 255}
+
+
+def test_every_named_data_set_is_in_the_table():
+    named = set()
+    for pattern in re.findall(r"`(\w+(?:\{[\w,]+\})?_sem)`", README):
+        start, _, rest = pattern.partition("{")
+        choices, _, end = rest.partition("}")
+        named |= {start + choice + end for choice in choices.split(",")} if rest else {pattern}
+    assert named == set(NAMED_SPLITS)

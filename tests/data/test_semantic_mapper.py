@@ -69,8 +69,11 @@ def test_size_of_the_file_stays_known(cfg, record):
 def test_labels_outside_training_only_for_schemes_that_see_the_truth(cfg, record):
     assert "sem_seg" not in SemanticDatasetMapper(cfg, False)(record)
     cfg.MODEL.CONTEXT.NAME = "GT-OCR"
+    cfg.INPUT.MIN_SIZE_TEST = 60
     sample = SemanticDatasetMapper(cfg, False)(record)
-    assert sample["sem_seg"].shape == sample["image"].shape[1:]
+    raw = np.asarray(Image.open(record["sem_seg_file_name"])).repeat(2, 0).repeat(2, 1)
+    assert sample["image"].shape == (3, *raw.shape)
+    assert np.array_equal(sample["sem_seg"] == 255, raw == 0)
 
 
 def test_split_without_labels(cfg, record):
@@ -154,11 +157,16 @@ def test_flip_pairs_come_from_the_training_data(cfg, record):
     assert kinds == {tuple(wanted.flatten().tolist()) for wanted in (labels, mirrored)}
 
 
-def test_training_data_that_disagree_on_flip_pairs(cfg):
+@pytest.mark.parametrize(
+    "other", [{"flip_pairs": [(0, 1)]}, {"stuff_classes": ["road", "sky"], "flip_pairs": []}]
+)
+def test_training_data_of_other_classes(cfg, other):
+    MetadataCatalog.get("town_train").set(stuff_classes=["sky", "road"])
     DatasetCatalog.register("people_train", list)
-    MetadataCatalog.get("people_train").set(flip_pairs=[(0, 1)])
+    MetadataCatalog.get("people_train").set(**{"stuff_classes": ["sky", "road"], **other})
     cfg.DATASETS.TRAIN = ("town_train", "people_train")
-    with pytest.raises(ValueError, match="do not agree on the classes that change places"):
+    key = next(iter(other))
+    with pytest.raises(ValueError, match=f"town_train and people_train, whose {key} differ: "):
         SemanticDatasetMapper(cfg, True)
 
 
