@@ -31,10 +31,17 @@ def add_ocr_config(cfg: CN) -> None:
     # Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined one's.
     cfg.MODEL.OCR.COARSE_LOSS_WEIGHT = 0.25
 
-    # Context scheme of both heads: "OCR", "none" (the plain baseline) or, in ContextSemSegHead,
-    # "GT-OCR" (regions and relations from the ground truth, the paper's upper bound).
+    # Context scheme of both heads: "OCR", "none" (the plain baseline), or one of those listed in
+    # docs/context_schemes.md. "GT-OCR" (regions and relations from the ground truth, the paper's
+    # upper bound) works in ContextSemSegHead alone.
     cfg.MODEL.CONTEXT = CN()
     cfg.MODEL.CONTEXT.NAME = "OCR"
+    # Optional units of "Segmentation-Transformer": self-attention among the pixels, and among the
+    # categories "before" the decoder's cross-attention or "after" it, or "none".
+    cfg.MODEL.CONTEXT.ENCODER_SELF_ATTENTION = False
+    cfg.MODEL.CONTEXT.DECODER_SELF_ATTENTION = "none"
+    # Number of blocks of "Joint-Transformer".
+    cfg.MODEL.CONTEXT.JOINT_BLOCKS = 2
 
     # Features of the coarse prediction; MODEL.SEM_SEG_HEAD.IN_FEATURES are those of the pixels.
     cfg.MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES = ["res4"]

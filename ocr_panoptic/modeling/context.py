@@ -11,7 +11,16 @@ from collections.abc import Callable
 from detectron2.config import CfgNode
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import OCR, ContextScheme, GroundTruthOCR
+from ocr_panoptic.layers import (
+    ACFOCR,
+    ASPOCR,
+    OCR,
+    ContextScheme,
+    DoubleAttentionOCR,
+    GroundTruthOCR,
+    JointTransformer,
+    SegmentationTransformer,
+)
 
 
 class NoContext(ContextScheme):
@@ -36,18 +45,54 @@ def _ocr_arguments(cfg: CfgNode) -> dict:
     }
 
 
-def _build_ocr(cfg: CfgNode, _: int) -> OCR:
-    return OCR(
+def _relation_arguments(cfg: CfgNode) -> dict:
+    return {
+        "transform_convs": cfg.MODEL.OCR.TRANSFORM_CONVS,
+        "scale_relation": cfg.MODEL.OCR.SCALE_RELATION,
+    }
+
+
+def _build_asp_ocr(cfg: CfgNode, feature_channels: int) -> ASPOCR:
+    return ASPOCR(
+        feature_channels,
+        cfg.MODEL.OCR.KEY_CHANNELS,
+        cfg.MODEL.OCR.KEY_CHANNELS,
+        norm=cfg.MODEL.OCR.NORM,
+        dropout=cfg.MODEL.OCR.DROPOUT,
+        **_relation_arguments(cfg),
+    )
+
+
+def _build_segmentation_transformer(cfg: CfgNode, _: int) -> SegmentationTransformer:
+    return SegmentationTransformer(
+        cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
         **_ocr_arguments(cfg),
-        transform_convs=cfg.MODEL.OCR.TRANSFORM_CONVS,
-        scale_relation=cfg.MODEL.OCR.SCALE_RELATION,
+        encoder_self_attention=cfg.MODEL.CONTEXT.ENCODER_SELF_ATTENTION,
+        decoder_self_attention=cfg.MODEL.CONTEXT.DECODER_SELF_ATTENTION,
+    )
+
+
+def _build_joint_transformer(cfg: CfgNode, _: int) -> JointTransformer:
+    return JointTransformer(
+        cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
+        cfg.MODEL.OCR.CHANNELS,
+        cfg.MODEL.OCR.KEY_CHANNELS,
+        num_blocks=cfg.MODEL.CONTEXT.JOINT_BLOCKS,
+        dropout=cfg.MODEL.OCR.DROPOUT,
     )
 
 
 CONTEXT_SCHEMES: dict[str, Callable[[CfgNode, int], ContextScheme]] = {
     "none": lambda cfg, _: NoContext(cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.DROPOUT),
-    "OCR": _build_ocr,
+    "OCR": lambda cfg, _: OCR(**_ocr_arguments(cfg), **_relation_arguments(cfg)),
+    "DA-OCR": lambda cfg, _: DoubleAttentionOCR(
+        cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES, **_ocr_arguments(cfg)
+    ),
+    "ACF-OCR": lambda cfg, _: ACFOCR(**_ocr_arguments(cfg)),
     "GT-OCR": lambda cfg, _: GroundTruthOCR(**_ocr_arguments(cfg)),
+    "ASP-OCR": _build_asp_ocr,
+    "Segmentation-Transformer": _build_segmentation_transformer,
+    "Joint-Transformer": _build_joint_transformer,
 }
 
 

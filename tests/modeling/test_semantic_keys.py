@@ -9,8 +9,14 @@ from segmentors import make_batch, make_cfg, make_resnet_cfg
 from ocr_panoptic import add_ocr_config
 
 OHEM = ("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "ohem")
+TRANSFORMER = ("MODEL.CONTEXT.NAME", "Segmentation-Transformer")
+JOINT = ("MODEL.CONTEXT.NAME", "Joint-Transformer")
 KEYS = [
     ("CONTEXT.NAME", "none", ()),
+    ("CONTEXT.ENCODER_SELF_ATTENTION", True, TRANSFORMER),
+    ("CONTEXT.DECODER_SELF_ATTENTION", "before", TRANSFORMER),
+    ("CONTEXT.DECODER_SELF_ATTENTION", "after", TRANSFORMER),
+    ("CONTEXT.JOINT_BLOCKS", 3, JOINT),
     ("SEM_SEG_HEAD.COARSE_IN_FEATURES", "['layer2']", ()),
     ("SEM_SEG_HEAD.COARSE_KERNEL", 1, ()),
     ("SEM_SEG_HEAD.COARSE_CHANNELS", 40, ()),

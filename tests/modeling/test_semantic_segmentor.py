@@ -231,7 +231,7 @@ def test_gt_ocr_without_truth_and_with_scales():
 @pytest.mark.parametrize(
     "key, value, message",
     [
-        ("MODEL.CONTEXT.NAME", "ORC", "the schemes are none, OCR, GT-OCR"),
+        ("MODEL.CONTEXT.NAME", "ORC", "the schemes are none, OCR, DA-OCR"),
         ("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "focal", "LOSS_TYPE is focal"),
         ("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['res5']", "the feature res5; the backbone has act1"),
         ("MODEL.TIMM.NAME", "resnet1", "MODEL.TIMM.NAME resnet1"),

@@ -1,0 +1,142 @@
+"""
+The segmentation transformer, OCR in the words of a Transformer (section "Segmentation Transformer:
+Rephrasing the OCR Method" of :paper:`OCR`).
+
+Shape shorthand: N images, K categories, h w feature size, P = h * w pixels, C channels of the
+pixel representations x, D key channels, O channels of the output.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from .context_scheme import ContextScheme
+from .conv import ConvNormReLU
+from .transformer import SelfAttentionUnit, attend
+
+DECODER_SELF_ATTENTION = ("none", "before", "after")
+
+
+class SegmentationTransformer(ContextScheme):
+    """
+    The first figure of that section:
+
+    - encoder self-attention (optional): among the pixels;
+    - decoder self-attention (optional): among the categories, before the cross-attention or
+      behind it;
+    - decoder cross-attention: K learnt category queries attend to the pixels, whose
+      representations are keys and values as they are. Its logits are the soft object regions,
+      its spatial softmax normalises them, its output are the object region representations f;
+    - encoder cross-attention with its feed-forward network: the pixels attend to f;
+    - the fusion g([x; y]) in the place of a residual connection.
+
+    It computes what :class:`OCR` computes for m = A x + b, with a linear classifier A, if
+
+    - the category queries are sqrt(C) A: attention divides by sqrt(C), the gather of OCR does
+      not; b may be anything, since the spatial softmax does not see it;
+    - the projections of the encoder cross-attention are phi (query), psi (key) and delta (value),
+      with their norm and ReLU and with one convolution each (``transform_convs=1``);
+    - OCR's relation is scaled by 1 / sqrt(D) (``scale_relation=True``), as in any attention;
+    - the feed-forward network is rho, and the fusion is g;
+    - both optional self-attentions are absent, and the region representations carry no residual
+      connection from the category queries.
+
+    The coarse logits have no part in it: their loss is an auxiliary one, and the category queries
+    learn from the final loss.
+
+    Args:
+        num_classes: K.
+        in_channels: C.
+        key_channels: D, of all queries, keys and values but the decoder cross-attention's.
+        out_channels: O.
+        norm: of projections, feed-forward network and fusion: any name that Detectron2's
+            ``get_norm`` knows, "" for none.
+        dropout: probability with which a channel of the output is dropped in training.
+        encoder_self_attention: among the pixels; at float32 without a fused kernel it needs
+            memory of P^2.
+        decoder_self_attention: among the categories: "none", "before" the cross-attention, where
+            it mixes the learnt queries, or "after" it, where it mixes the region representations.
+
+    Raises:
+        ValueError: for another ``decoder_self_attention``.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        in_channels: int = 512,
+        key_channels: int = 256,
+        out_channels: int = 512,
+        *,
+        norm: str = "SyncBN",
+        dropout: float = 0.05,
+        encoder_self_attention: bool = False,
+        decoder_self_attention: str = "none",
+    ):
+        super().__init__()
+        if decoder_self_attention not in DECODER_SELF_ATTENTION:
+            raise ValueError(
+                f"decoder_self_attention is {decoder_self_attention}; it is one of "
+                f"{', '.join(DECODER_SELF_ATTENTION)}"
+            )
+
+        def self_attention(wanted: bool) -> nn.Module:
+            return SelfAttentionUnit(in_channels, key_channels) if wanted else nn.Identity()
+
+        self.out_channels = out_channels
+        self.category_queries = nn.Parameter(torch.randn(num_classes, in_channels))
+        self.encoder_self_attention = self_attention(encoder_self_attention)
+        self.queries_self_attention = self_attention(decoder_self_attention == "before")
+        self.regions_self_attention = self_attention(decoder_self_attention == "after")
+        self.query = ConvNormReLU(in_channels, key_channels, norm=norm)
+        self.key = ConvNormReLU(in_channels, key_channels, norm=norm)
+        self.value = ConvNormReLU(in_channels, key_channels, norm=norm)
+        self.ffn = ConvNormReLU(key_channels, out_channels, norm=norm)
+        self.fuse = ConvNormReLU(in_channels + out_channels, out_channels, norm=norm)
+        self.dropout = nn.Dropout2d(dropout)
+
+    def decode(self, x: Tensor) -> Tensor:
+        """
+        The decoder, from pixels to object region representations.
+
+        The cross-attention is computed in float32 or better, outside autocast, as is OCR's
+        gather and for its reason.
+
+        Args:
+            x: pixel representations [N, C, h, w]
+
+        Returns:
+            f: [N, C, K, 1]
+        """
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        queries = self.queries_self_attention(self.category_queries[None])
+        with torch.autocast(device_type=x.device.type, enabled=False):
+            pixels = _tokens(x).to(dtype)
+            f = attend(queries.to(dtype).expand(x.shape[0], -1, -1), pixels, pixels)
+        f = self.regions_self_attention(f.to(x.dtype))  # [N, K, C]
+        return f.transpose(1, 2).unsqueeze(3)
+
+    def forward(self, x: Tensor, m: Tensor) -> Tensor:
+        """
+        Args:
+            x: pixel representations [N, C, h, w]
+            m: not used
+
+        Returns:
+            z: augmented representations [N, O, h, w]
+        """
+        size = x.shape[2:]
+        x = _maps(self.encoder_self_attention(_tokens(x)), size)
+        f = self.decode(x)
+        y = attend(*(_tokens(t) for t in (self.query(x), self.key(f), self.value(f))))
+        y = self.ffn(_maps(y, size))
+        return self.dropout(self.fuse(torch.cat([x, y], dim=1)))
+
+
+def _tokens(maps: Tensor) -> Tensor:
+    """[N, C, h, w] -> [N, P, C]"""
+    return maps.flatten(2).transpose(1, 2)
+
+
+def _maps(tokens: Tensor, size: torch.Size) -> Tensor:
+    """[N, P, C] -> [N, C, h, w]"""
+    return tokens.transpose(1, 2).unflatten(2, size)

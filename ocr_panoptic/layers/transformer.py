@@ -1,0 +1,88 @@
+"""
+The units of a Transformer, over sequences of tokens; used by the segmentation transformers.
+
+Shape shorthand: N images, L tokens, D key channels, C token channels.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """
+    Scaled dot-product attention with one head, the Eq. "attention" of the section "Segmentation
+    Transformer" of :paper:`OCR`: out_i = sum_j softmax_j(q_i^T k_j / sqrt(D)) v_j. PyTorch's
+    kernel, whose memory does not grow with the product of the lengths where a backend allows it.
+
+    Args:
+        queries: [N, L, D]
+        keys: [N, M, D]
+        values: [N, M, C]
+
+    Returns:
+        [N, L, C]
+    """
+    # The fast kernels ask for a dimension of heads.
+    heads = (t.unsqueeze(1) for t in (queries, keys, values))
+    return F.scaled_dot_product_attention(*heads).squeeze(1)
+
+
+class SelfAttentionUnit(nn.Module):
+    """
+    Attention among tokens of one kind, as an update of them: t + W_o attend(W_q n, W_k n, W_v n)
+    with n the layer-normalised tokens.
+
+    Args:
+        channels: C.
+        key_channels: D, of queries, keys and values.
+    """
+
+    def __init__(self, channels: int, key_channels: int):
+        super().__init__()
+        self.norm = nn.LayerNorm(channels)
+        self.query = nn.Linear(channels, key_channels, bias=False)
+        self.key = nn.Linear(channels, key_channels, bias=False)
+        self.value = nn.Linear(channels, key_channels, bias=False)
+        self.output = nn.Linear(key_channels, channels, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """
+        Args:
+            tokens: [N, L, C]
+
+        Returns:
+            [N, L, C]
+        """
+        n = self.norm(tokens)
+        return tokens + self.output(attend(self.query(n), self.key(n), self.value(n)))
+
+
+class TransformerBlock(nn.Module):
+    """
+    Self-attention and a feed-forward network of 4 C hidden channels, as in the Vision Transformer
+    with one head.
+
+    Args:
+        channels, key_channels: of :class:`SelfAttentionUnit`.
+    """
+
+    def __init__(self, channels: int, key_channels: int):
+        super().__init__()
+        self.attention = SelfAttentionUnit(channels, key_channels)
+        self.ffn = nn.Sequential(
+            nn.LayerNorm(channels),
+            nn.Linear(channels, 4 * channels),
+            nn.GELU(),
+            nn.Linear(4 * channels, channels),
+        )
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """
+        Args:
+            tokens: [N, L, C]
+
+        Returns:
+            [N, L, C]
+        """
+        tokens = self.attention(tokens)
+        return tokens + self.ffn(tokens)
