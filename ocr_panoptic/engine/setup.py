@@ -15,7 +15,12 @@ from detectron2.utils import comm
 from detectron2.utils.logger import setup_logger
 
 from ocr_panoptic.config import add_ocr_config
-from ocr_panoptic.data import class_counts, register_prepared, semantic_class_count
+from ocr_panoptic.data import (
+    class_counts,
+    register_prepared,
+    register_semantic_datasets,
+    semantic_class_count,
+)
 
 
 def load_config(config_file: str, opts: list[str]) -> CfgNode:
@@ -66,6 +71,7 @@ def complete_config(cfg: CfgNode) -> None:
         ValueError: naming key, found and expected value.
     """
     prepared = register_prepared()
+    register_semantic_datasets()
     names = DatasetCatalog.list()
     for split in ("TRAIN", "TEST"):
         for name in cfg.DATASETS[split]:

@@ -28,7 +28,11 @@ from torch import nn
 
 import ocr_panoptic
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.data import PanopticDatasetMapper, SemanticDatasetMapper
+from ocr_panoptic.data import (
+    PanopticDatasetMapper,
+    SemanticDatasetMapper,
+    log_class_histogram,
+)
 from ocr_panoptic.evaluation import build_evaluator, write_results
 
 from .accumulation import AccumulatingTrainer
@@ -96,6 +100,10 @@ class Trainer(DefaultTrainer):
 
     @classmethod
     def build_train_loader(cls, cfg: CfgNode) -> Iterable[list[dict]]:
+        # Not for panoptic data: the records of COCO take long to load, and they are checked before.
+        if comm.is_main_process() and _mapper(cfg) is SemanticDatasetMapper:
+            for name in cfg.DATASETS.TRAIN:
+                log_class_histogram(name)
         return build_detection_train_loader(cfg, mapper=_mapper(cfg)(cfg, True))
 
     @classmethod
