@@ -28,6 +28,9 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.OCR.DROPOUT = 0.05
     # Norm of the OCR head. SyncBN becomes BN where nothing is to be synchronised.
     cfg.MODEL.OCR.NORM = "SyncBN"
+    # The coarse prediction, which has a loss, is the soft object regions. False is the paper's
+    # ablation: a second branch of the same form predicts them without a loss of its own.
+    cfg.MODEL.OCR.REGION_SUPERVISION = True
     # Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined one's.
     cfg.MODEL.OCR.COARSE_LOSS_WEIGHT = 0.25
 

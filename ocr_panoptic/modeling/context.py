@@ -113,3 +113,16 @@ def build_context(cfg: CfgNode, feature_channels: int) -> ContextScheme:
             f"MODEL.CONTEXT.NAME is {name}; the schemes are {', '.join(CONTEXT_SCHEMES)}"
         )
     return CONTEXT_SCHEMES[name](cfg, feature_channels)
+
+
+def check_region_supervision(context: ContextScheme, region_supervision: bool) -> None:
+    """
+    Raises:
+        ValueError: if the predicted regions are to have no loss, but the scheme uses none.
+    """
+    if not region_supervision and (context.needs_truth or not context.uses_regions):
+        raise ValueError(
+            "MODEL.OCR.REGION_SUPERVISION is False, but the scheme of MODEL.CONTEXT.NAME "
+            f"({type(context).__name__}) uses no predicted regions: set it to True, or name OCR or "
+            "one of its variants."
+        )

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU, one_hot_labels
 
-from .context import build_context
+from .context import build_context, check_region_supervision
 from .losses import cross_entropy, hard_cross_entropy
 
 
@@ -40,6 +40,9 @@ class ContextSemSegHead(nn.Module):
             and 1 for HRNet in the published code, 0 for the linear classifier of the paper.
         coarse_channels: its output channels.
         coarse_dropout: of that convolution's output, by channel: 0.05 for ResNet and 0 for HRNet.
+        region_supervision: whether the coarse prediction, which has a loss, is the soft object
+            regions; False for the paper's ablation, in which a second branch of the same form
+            predicts them without a loss, and the coarse loss is an auxiliary one.
         loss_weight, coarse_loss_weight: of the two predictions.
         ignore_value: label that does not count.
         class_weights: weight of each class in both losses; () for none.
@@ -61,6 +64,7 @@ class ContextSemSegHead(nn.Module):
         coarse_kernel: int = 3,
         coarse_channels: int = 512,
         coarse_dropout: float = 0.05,
+        region_supervision: bool = True,
         loss_weight: float = 1.0,
         coarse_loss_weight: float = 0.4,
         ignore_value: int = 255,
@@ -97,15 +101,20 @@ class ContextSemSegHead(nn.Module):
         weights = torch.tensor(class_weights, dtype=torch.float32) if class_weights else None
         self.register_buffer("class_weights", weights, persistent=False)
 
-        coarse_in = _count_channels(input_shape, coarse_in_features)
-        self.coarse = nn.Sequential()
-        if coarse_kernel:
-            self.coarse.append(
-                ConvNormReLU(coarse_in, coarse_channels, kernel_size=coarse_kernel, norm=norm)
-            )
-            self.coarse.append(nn.Dropout2d(coarse_dropout))
-            coarse_in = coarse_channels
-        self.coarse_predictor = Conv2d(coarse_in, num_classes, kernel_size=1)
+        def coarse_branch() -> tuple[nn.Sequential, Conv2d]:
+            channels = _count_channels(input_shape, coarse_in_features)
+            branch = nn.Sequential()
+            if coarse_kernel:
+                branch.append(
+                    ConvNormReLU(channels, coarse_channels, kernel_size=coarse_kernel, norm=norm)
+                )
+                branch.append(nn.Dropout2d(coarse_dropout))
+                channels = coarse_channels
+            return branch, Conv2d(channels, num_classes, kernel_size=1)
+
+        check_region_supervision(context, region_supervision)
+        self.coarse, self.coarse_predictor = coarse_branch()
+        self.regions = None if region_supervision else nn.Sequential(*coarse_branch())
         self.context = context
         self.bottleneck = (
             nn.Identity()
@@ -117,6 +126,8 @@ class ContextSemSegHead(nn.Module):
         self.predictor = Conv2d(context.out_channels, num_classes, kernel_size=1)
         for predictor in (self.coarse_predictor, self.predictor):
             weight_init.c2_msra_fill(predictor)
+        if self.regions is not None:
+            weight_init.c2_msra_fill(self.regions[-1])
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
@@ -133,6 +144,7 @@ class ContextSemSegHead(nn.Module):
             "coarse_kernel": head.COARSE_KERNEL,
             "coarse_channels": head.COARSE_CHANNELS,
             "coarse_dropout": head.COARSE_DROPOUT,
+            "region_supervision": cfg.MODEL.OCR.REGION_SUPERVISION,
             "loss_weight": head.LOSS_WEIGHT,
             "coarse_loss_weight": cfg.MODEL.OCR.COARSE_LOSS_WEIGHT,
             "ignore_value": head.IGNORE_VALUE,
@@ -169,9 +181,10 @@ class ContextSemSegHead(nn.Module):
         Returns:
             (coarse logits, final logits), [N, K, h, w]
         """
-        coarse = self.coarse_predictor(self.coarse(_concatenate(features, self.coarse_in_features)))
+        stage = _concatenate(features, self.coarse_in_features)
+        coarse = self.coarse_predictor(self.coarse(stage))
+        regions = coarse if self.regions is None else self.regions(stage)
         x = self.bottleneck(_concatenate(features, self.in_features))
-        regions = coarse
         if self.context.needs_truth:
             if targets is None:
                 raise ValueError(

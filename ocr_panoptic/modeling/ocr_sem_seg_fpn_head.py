@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU
 
-from .context import build_context
+from .context import build_context, check_region_supervision
 from .losses import cross_entropy
 
 
@@ -36,6 +36,8 @@ class OCRSemSegFPNHead(SemSegFPNHead):
         context: the scheme, see :mod:`.context`; OCR in the paper.
         ocr_channels: channels of the pixel representations.
         ocr_norm: norm of the 3x3 convolution. The coarse branch has its own, ``norm``.
+        region_supervision: whether the coarse prediction, which has a loss, is the soft object
+            regions; False: a second classifier of the same features predicts them without a loss.
         coarse_loss_weight: weight of the coarse prediction's loss; ``loss_weight`` is the
             refined one's. The paper uses 0.25 for both.
         kwargs: arguments of ``SemSegFPNHead``.
@@ -52,6 +54,7 @@ class OCRSemSegFPNHead(SemSegFPNHead):
         context: ContextScheme,
         ocr_channels: int = 512,
         ocr_norm: str = "SyncBN",
+        region_supervision: bool = True,
         coarse_loss_weight: float = 0.25,
         **kwargs,
     ):
@@ -61,6 +64,7 @@ class OCRSemSegFPNHead(SemSegFPNHead):
                 "MODEL.CONTEXT.NAME is GT-OCR, which PanopticFPN cannot evaluate. Use "
                 "OCRSemanticSegmentor with ContextSemSegHead for it, or another scheme here."
             )
+        check_region_supervision(context, region_supervision)
         self.coarse_loss_weight = coarse_loss_weight
         self.bottleneck = (
             nn.Identity()
@@ -70,6 +74,10 @@ class OCRSemSegFPNHead(SemSegFPNHead):
         self.ocr = context
         self.ocr_predictor = Conv2d(context.out_channels, kwargs["num_classes"], kernel_size=1)
         weight_init.c2_msra_fill(self.ocr_predictor)
+        self.regions = None
+        if not region_supervision:
+            self.regions = Conv2d(kwargs["conv_dims"], kwargs["num_classes"], kernel_size=1)
+            weight_init.c2_msra_fill(self.regions)
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
@@ -78,6 +86,7 @@ class OCRSemSegFPNHead(SemSegFPNHead):
             "context": build_context(cfg, cfg.MODEL.SEM_SEG_HEAD.CONVS_DIM),
             "ocr_channels": cfg.MODEL.OCR.CHANNELS,
             "ocr_norm": cfg.MODEL.OCR.NORM,
+            "region_supervision": cfg.MODEL.OCR.REGION_SUPERVISION,
             "coarse_loss_weight": cfg.MODEL.OCR.COARSE_LOSS_WEIGHT,
         }
 
@@ -107,7 +116,8 @@ class OCRSemSegFPNHead(SemSegFPNHead):
         """
         x = sum(head(features[f]) for f, head in zip(self.in_features, self.scale_heads))
         coarse = self.predictor(x)
-        refined = self.ocr_predictor(self.ocr(self.bottleneck(x), coarse))
+        regions = coarse if self.regions is None else self.regions(x)
+        refined = self.ocr_predictor(self.ocr(self.bottleneck(x), regions))
         return coarse, refined
 
     def losses(self, predictions: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:

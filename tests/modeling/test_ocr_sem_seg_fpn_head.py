@@ -13,6 +13,7 @@ from detectron2.utils.events import EventStorage
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.layers import OCR
 from ocr_panoptic.modeling import OCRSemSegFPNHead
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, NoContext
 
 SHAPES = {f"p{i}": ShapeSpec(channels=16, stride=2**i) for i in range(2, 6)}
 
@@ -122,6 +123,29 @@ def test_refined_loss_alone_reaches_the_coarse_predictor():
     assert head.predictor.weight.grad.abs().sum() > 0
 
 
+def test_regions_without_supervision():
+    """A second classifier of the same features predicts the regions; only the refined loss
+    reaches it, and only the coarse loss the first."""
+    head, features = make_head(region_supervision=False), make_features()
+    with torch.no_grad():
+        coarse, refined = head.eval().layers(features)
+        x = sum(b(features[f]) for f, b in zip(head.in_features, head.scale_heads))
+        regions = F.conv2d(x, head.regions.weight, head.regions.bias)
+        expected = head.ocr_predictor(head.ocr(head.bottleneck(x), regions))
+        torch.testing.assert_close(refined, expected)
+        torch.testing.assert_close(coarse, plain_head(head).eval().layers(features))
+    _, losses = head.train()(features, torch.randint(0, 5, (2, 64, 96)))
+    for name, reached, spared in (
+        ("loss_sem_seg", head.regions, head.predictor),
+        ("loss_sem_seg_coarse", head.predictor, head.regions),
+    ):
+        head.zero_grad()
+        losses[name].backward(retain_graph=True)
+        assert reached.weight.grad.abs().sum() > 0 and spared.weight.grad is None
+    with pytest.raises(ValueError, match="NoContext\\) uses no predicted regions"):
+        make_head(region_supervision=False, context=NoContext(32))
+
+
 def test_all_ignored_targets_give_zero_loss_and_zero_gradients():
     head, features = make_head().train(), make_features()
     _, losses = head(features, torch.full((2, 64, 96), 255))
@@ -167,6 +191,27 @@ def test_the_scheme_follows_the_config(small_cfg, batch):
         build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", "GT-OCR"))
 
 
+@pytest.mark.parametrize("scheme", sorted(set(CONTEXT_SCHEMES) - {"GT-OCR"}))
+def test_panoptic_fpn_trains_and_infers_with_every_scheme(small_cfg, batch, scheme):
+    torch.manual_seed(0)
+    model = build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", scheme))
+    records = batch(2)
+    with EventStorage():
+        losses = model.train()(records)
+        sum(losses.values()).backward()
+    assert all(loss.isfinite() for loss in losses.values())
+    parts = [n for n, _ in model.sem_seg_head.named_parameters()]
+    assert all(model.sem_seg_head.get_parameter(n).grad is not None for n in parts)
+    with torch.no_grad():
+        output = model.eval()(records[:1])[0]
+    # The refined prediction of this scheme is what the panoptic map's stuff comes from.
+    semantic = output["sem_seg"].argmax(0)
+    panoptic, segments = output["panoptic_seg"]
+    for s in segments:
+        if not s["isthing"]:
+            assert (semantic[panoptic == s["id"]] == s["category_id"]).all()
+
+
 def test_state_dict_of_detectron2s_panoptic_fpn_loads(small_cfg):
     plain, ours = build_model(small_cfg("plain")), build_model(small_cfg())
     incompatible = ours.load_state_dict(plain.state_dict(), strict=False)
@@ -184,6 +229,7 @@ def test_state_dict_of_detectron2s_panoptic_fpn_loads(small_cfg):
         ("SCALE_RELATION", False),
         ("DROPOUT", 0.9),
         ("NORM", "GN"),
+        ("REGION_SUPERVISION", False),
         ("COARSE_LOSS_WEIGHT", 0.5),
     ],
 )

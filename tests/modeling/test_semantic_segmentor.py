@@ -76,6 +76,41 @@ def test_linear_coarse_head_of_the_paper():
     torch.testing.assert_close(head.layers(features)[0], expected, rtol=0, atol=1e-5)
 
 
+def test_regions_without_supervision():
+    """A second branch of the same form predicts the regions; only the final loss reaches it. The
+    coarse loss is an auxiliary one, and reaches the first branch alone."""
+    head, features = make_head(region_supervision=False), make_features()
+    assert {k: v.shape for k, v in head.regions.state_dict().items()} == {
+        k.replace("coarse.", "0.").replace("coarse_predictor", "1"): v.shape
+        for k, v in head.state_dict().items()
+        if k.startswith("coarse")
+    }
+    with torch.no_grad():
+        coarse, refined = head.eval().layers(features)
+        regions = conv(head.regions[0][0], features["res4"])
+        regions = F.conv2d(regions, head.regions[1].weight, head.regions[1].bias)
+        x = conv(head.bottleneck, features["res5"])
+        torch.testing.assert_close(refined, head.predictor(head.context(x, regions)))
+        expected = head.coarse_predictor(conv(head.coarse[0], features["res4"]))
+        torch.testing.assert_close(coarse, expected)
+    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    _, losses = head.train()(features, targets)
+    for name, reached, spared in (
+        ("loss_sem_seg", head.regions, head.coarse),
+        ("loss_sem_seg_coarse", head.coarse, head.regions),
+    ):
+        head.zero_grad()
+        losses[name].backward()
+        assert all(p.grad.abs().sum() > 0 for p in reached.parameters())
+        assert all(p.grad is None for p in spared.parameters())
+
+
+@pytest.mark.parametrize("scheme", ["none", "GT-OCR", "Segmentation-Transformer"])
+def test_no_region_supervision_without_regions(scheme):
+    with pytest.raises(ValueError, match="REGION_SUPERVISION is False, but .* no predicted region"):
+        build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.REGION_SUPERVISION", False))
+
+
 def test_features_of_hrnet_are_resized_to_the_finest_and_concatenated():
     shapes = {f"s{i}": ShapeSpec(channels=4 * i, stride=2 ** (i + 1)) for i in (1, 2, 3, 4)}
     torch.manual_seed(0)
