@@ -60,9 +60,11 @@ def test_what_all_recipes_share(path):
     assert (cfg.SOLVER.MOMENTUM, cfg.SOLVER.WARMUP_ITERS) == (0.9, 0)
     assert cfg.MODEL.SEM_SEG_HEAD.LOSS_WEIGHT == 1.0
     assert cfg.MODEL.OCR.COARSE_LOSS_WEIGHT == 0.4
-    assert cfg.INPUT.RANDOM_SCALE == ([0.5, 1.5] if "LIP" in str(path) else [0.5, 2.0])
+    is_lip = "LIP" in str(path)
+    scales = cfg.INPUT.RANDOM_SCALE
+    assert scales == ([0.5, 1.5] if is_lip else [0.5, 2.0])
     assert (cfg.INPUT.BRIGHTNESS_SHIFT, cfg.INPUT.RANDOM_FLIP) == (10, "horizontal")
-    assert cfg.TEST.FLIP == ("LIP" in str(path))
+    assert cfg.TEST.FLIP is is_lip
     # The name tells the schedule, and the folder of the results is one of a kind.
     batch, thousands = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.MAX_ITER // 1000
     assert path.stem.endswith(f"_{thousands}k_bs{batch}")
@@ -116,7 +118,8 @@ def test_stage_sequences(stages, rates, iterations):
     assert [cfg.SOLVER.BASE_LR for cfg in cfgs] == rates
     assert [cfg.SOLVER.MAX_ITER for cfg in cfgs] == iterations
     for before, cfg in zip(cfgs, cfgs[1:]):
-        assert cfg.MODEL.WEIGHTS == f"{before.OUTPUT_DIR}/model_final.pth"
+        weights = cfg.MODEL.WEIGHTS
+        assert weights == f"{before.OUTPUT_DIR}/model_final.pth"
     data = [cfg.DATASETS.TRAIN[0] for cfg in cfgs[-3:]]
     assert data == [
         "cityscapes_fine_trainval_sem",
