@@ -1,0 +1,87 @@
+"""
+The paper's equations in float64 by einsum, one operation after another: nothing folded, moved or
+fused. They take the modules under test for their parameters alone, and autograd of them is the
+reference of the gradients.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def randomise(layer: nn.Module) -> nn.Module:
+    """Norms and their statistics as after training, not 0 and 1; in float64."""
+    for module in layer.modules():
+        if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.uniform_(module.bias, -0.2, 0.5)
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.uniform_(module.running_mean, -0.5, 0.5)
+            nn.init.uniform_(module.running_var, 0.5, 2.0)
+    return layer.double()
+
+
+def inputs(n=2, k=5, h=3, w=5, c=6) -> tuple[Tensor, Tensor]:
+    """x [n, c, h, w] and m [n, k, h, w]"""
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(n, c, h, w, generator=generator, dtype=torch.float64)
+    m = 3 * torch.randn(n, k, h, w, generator=generator, dtype=torch.float64)
+    return x, m
+
+
+def softmax(t: Tensor, dim: int) -> Tensor:
+    e = t.exp()
+    return e / e.sum(dim=dim, keepdim=True)
+
+
+def conv_norm_relu(module: nn.Module, t: Tensor) -> Tensor:
+    """conv -> batch norm -> ReLU of [N, C, h, w], with the batch's statistics in training."""
+    y = F.conv2d(t, module.weight, padding=module.padding, dilation=module.dilation)
+    norm = module.norm
+    mean, var = norm.running_mean, norm.running_var
+    if norm.training:
+        mean = y.mean(dim=(0, 2, 3))
+        var = ((y - mean[:, None, None]) ** 2).mean(dim=(0, 2, 3))
+    scale = norm.weight / (var + norm.eps).sqrt()
+    y = (y - mean[:, None, None]) * scale[:, None, None] + norm.bias[:, None, None]
+    return y.clamp(min=0)
+
+
+def gather(x: Tensor, m: Tensor) -> Tensor:
+    """f [N, C, K, 1], Eq. of the object region representations"""
+    return torch.einsum("nkp,ncp->nck", softmax(m.flatten(2), 2), x.flatten(2))[..., None]
+
+
+def context(layer: nn.Module, w: Tensor, f: Tensor, size: torch.Size) -> Tensor:
+    """y [N, O, h, w], Eq. of the object contextual representations, of w [N, K, P]"""
+    values = conv_norm_relu(layer.delta, f)[..., 0]
+    return conv_norm_relu(layer.rho, torch.einsum("nkp,ndk->ndp", w, values).unflatten(2, size))
+
+
+def augment(layer: nn.Module, x: Tensor, w: Tensor, f: Tensor) -> Tensor:
+    """z [N, O, h, w], Eq. of the augmented representations"""
+    y = context(layer, w, f, x.shape[2:])
+    return conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
+
+
+def assert_equal_with_gradients(
+    layer: nn.Module, reference: Callable[[Tensor, Tensor], Tensor], x: Tensor, m: Tensor
+) -> None:
+    """The layer's output and the gradients of x, m and every parameter are the reference's."""
+    results = []
+    for function in (layer, reference):
+        layer.zero_grad()
+        tensors = [t.detach().clone().requires_grad_() for t in (x, m)]
+        z = function(*tensors)
+        weights = torch.linspace(-1, 1, z.numel(), dtype=z.dtype).view_as(z).sin()
+        (z.cos() * weights).sum().backward()
+        gradients = {name: p.grad for name, p in layer.named_parameters()}
+        results.append((z, gradients, [t.grad for t in tensors]))
+    (z, gradients, inputs_), (expected, expected_gradients, expected_inputs) = results
+    torch.testing.assert_close(z, expected, rtol=0, atol=1e-11)
+    assert expected.std() > 0.1  # not a comparison of zeros
+    torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=1e-10)
+    torch.testing.assert_close(inputs_, expected_inputs, rtol=0, atol=1e-10)
+    assert all(g.abs().sum() > 1e-6 for g in gradients.values())

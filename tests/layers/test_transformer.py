@@ -1,0 +1,93 @@
+"""Attention and the units of a Transformer, against their definitions in float64."""
+
+import math
+
+import equations
+import pytest
+import torch
+from torch import nn
+
+from ocr_panoptic.layers.transformer import SelfAttentionUnit, TransformerBlock, attend
+
+
+def attention(queries, keys, values):
+    """Eq. "attention" of the paper."""
+    logits = torch.einsum("nld,nmd->nlm", queries, keys) / math.sqrt(keys.shape[2])
+    return torch.einsum("nlm,nmc->nlc", equations.softmax(logits, 2), values)
+
+
+def layer_norm(module: nn.LayerNorm, t: torch.Tensor) -> torch.Tensor:
+    centred = t - t.mean(dim=-1, keepdim=True)
+    deviation = ((centred**2).mean(dim=-1, keepdim=True) + module.eps).sqrt()
+    return centred / deviation * module.weight + module.bias
+
+
+def linear(module: nn.Linear, t: torch.Tensor) -> torch.Tensor:
+    y = torch.einsum("oi,nli->nlo", module.weight, t)
+    return y if module.bias is None else y + module.bias
+
+
+def self_attention(unit: SelfAttentionUnit, tokens: torch.Tensor) -> torch.Tensor:
+    n = layer_norm(unit.norm, tokens)
+    projected = (linear(projection, n) for projection in (unit.query, unit.key, unit.value))
+    return tokens + linear(unit.output, attention(*projected))
+
+
+def block(module: TransformerBlock, tokens: torch.Tensor) -> torch.Tensor:
+    tokens = self_attention(module.attention, tokens)
+    norm, hidden, _, output = module.ffn
+    h = linear(hidden, layer_norm(norm, tokens))
+    gelu = h * (1 + torch.erf(h / math.sqrt(2))) / 2
+    return tokens + linear(output, gelu)
+
+
+def tokens_of(n: int = 2, length: int = 7, channels: int = 6) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(n, length, channels, generator=generator, dtype=torch.float64)
+
+
+def test_attention_equals_its_equation():
+    queries, keys, values = tokens_of(length=4), tokens_of(length=7).flip(1), tokens_of(channels=3)
+    actual = attend(queries, keys, values)
+    torch.testing.assert_close(actual, attention(queries, keys, values), rtol=0, atol=1e-12)
+
+
+def test_attention_hand_worked():
+    """One query 2 of one channel; keys ln 3 / 2 and 0: weights 3/4 and 1/4 of values 8 and 4."""
+    queries, values = torch.tensor([[[2.0]]]), torch.tensor([[[8.0], [4.0]]])
+    keys = torch.tensor([[[math.log(3) / 2], [0.0]]])
+    assert attend(queries, keys, values).item() == pytest.approx(7.0)
+
+
+@pytest.mark.parametrize(
+    "module, reference", [(SelfAttentionUnit, self_attention), (TransformerBlock, block)]
+)
+def test_units_equal_their_definition(module, reference):
+    torch.manual_seed(0)
+    unit = equations.randomise(module(6, 4))
+    gradients = []
+    for function in (unit, lambda t: reference(unit, t)):
+        unit.zero_grad()
+        tokens = tokens_of().requires_grad_()
+        out = function(tokens)
+        out.cos().sum().backward()
+        gradients.append([out, tokens.grad, {k: p.grad for k, p in unit.named_parameters()}])
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-11)
+    assert all(g.abs().sum() > 0 for g in gradients[0][2].values())
+
+
+def test_joint_attention_is_the_two_self_and_two_cross_attentions_at_once():
+    """Of tokens of two kinds, a and b: the attention over both is, for a token of either kind, the
+    mean of the attention to a and that to b, weighted by their normalisers Z."""
+    q, k, v = tokens_of(length=9), tokens_of(length=9).flip(1), tokens_of(length=9).flip(2)
+    joint = attend(q, k, v)
+    a, b = slice(0, 3), slice(3, 9)
+    for kind in (a, b):
+        parts = [attend(q[:, kind], k[:, other], v[:, other]) for other in (a, b)]
+        z = [
+            (torch.einsum("nld,nmd->nlm", q[:, kind], k[:, other]) / math.sqrt(6)).exp().sum(2)
+            for other in (a, b)
+        ]
+        expected = sum(part * weight[..., None] for part, weight in zip(parts, z))
+        expected = expected / sum(z)[..., None]
+        torch.testing.assert_close(joint[:, kind], expected, rtol=0, atol=1e-12)
