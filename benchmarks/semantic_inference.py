@@ -26,7 +26,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from detectron2.config import get_cfg
 from detectron2.modeling import build_model
 from detectron2.modeling.postprocessing import sem_seg_postprocess
 from ocr_layer import peak_memory
@@ -34,28 +33,22 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic import add_ocr_config
+from ocr_panoptic.engine import load_config
 from ocr_panoptic.modeling.inference import upsample_argmax
 
+CONFIG = (
+    Path(__file__).parents[1] / "configs/Cityscapes-SemanticSegmentation/ocr_R_101_d8_40k_bs8.yaml"
+)
 Size = tuple[int, int]
 
 
 def build(num_classes: int, device: str) -> nn.Module:
     """The paper's semantic segmentor on ResNet-101, stride 8, random weights."""
-    cfg = get_cfg()
-    add_ocr_config(cfg)
-    cfg.MODEL.DEVICE = device
-    cfg.MODEL.META_ARCHITECTURE = "OCRSemanticSegmentor"
-    cfg.MODEL.BACKBONE.NAME = "build_resnet_deeplab_backbone"
-    cfg.MODEL.RESNETS.update(
-        DEPTH=101, NORM="BN", STRIDE_IN_1X1=False, STEM_TYPE="deeplab", STEM_OUT_CHANNELS=128,
-        OUT_FEATURES=["res4", "res5"], RES4_DILATION=2, RES5_DILATION=4,
-    )  # fmt: skip
-    cfg.MODEL.OCR.NORM = "BN"
-    cfg.MODEL.SEM_SEG_HEAD.update(
-        NAME="ContextSemSegHead", NUM_CLASSES=num_classes, IN_FEATURES=["res5"],
-        COARSE_IN_FEATURES=["res4"],
-    )  # fmt: skip
+    cfg = load_config(
+        str(CONFIG),
+        ["MODEL.DEVICE", device, "MODEL.RESNETS.NORM", "BN", "MODEL.OCR.NORM", "BN"],
+    )
+    cfg.MODEL.SEM_SEG_HEAD.update(NUM_CLASSES=num_classes, CLASS_WEIGHTS=[])
     torch.manual_seed(0)
     return build_model(cfg).eval()
 
