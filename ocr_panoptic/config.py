@@ -45,6 +45,11 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.CONTEXT.DECODER_SELF_ATTENTION = "none"
     # Number of blocks of "Joint-Transformer".
     cfg.MODEL.CONTEXT.JOINT_BLOCKS = 2
+    # Dilations of "ASPP" and "ASP-OCR", for features of stride 8. Twice as large ones see as far
+    # at stride 4, which is that of the panoptic head and of HRNet.
+    cfg.MODEL.CONTEXT.DILATIONS = [12, 24, 36]
+    # Number of regions of "Double-Attention".
+    cfg.MODEL.CONTEXT.NUM_REGIONS = 64
 
     # Features of the coarse prediction; MODEL.SEM_SEG_HEAD.IN_FEATURES are those of the pixels.
     cfg.MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES = ["res4"]

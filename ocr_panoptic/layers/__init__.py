@@ -1,24 +1,39 @@
 from .acf_ocr import ACFOCR
 from .asp_ocr import ASPOCR
+from .aspp import ASPP
 from .context_scheme import ContextScheme
 from .conv import ConvNormReLU
+from .criss_cross import CrissCross, CrissCrossAttention
 from .da_ocr import DoubleAttentionOCR
+from .double_attention import DoubleAttention
+from .dual_attention import ChannelAttention, DualAttention, PositionAttention
 from .gt_ocr import GroundTruthOCR, one_hot_labels
 from .joint_transformer import JointTransformer
 from .ocr import OCR, RegionContext, gather_regions, pixel_region_relation
+from .ppm import PPM
 from .segmentation_transformer import SegmentationTransformer
+from .self_attention import SelfAttention
 
 __all__ = [
     "ACFOCR",
     "ASPOCR",
+    "ASPP",
     "OCR",
+    "PPM",
+    "ChannelAttention",
     "ContextScheme",
     "ConvNormReLU",
+    "CrissCross",
+    "CrissCrossAttention",
+    "DoubleAttention",
     "DoubleAttentionOCR",
+    "DualAttention",
     "GroundTruthOCR",
     "JointTransformer",
+    "PositionAttention",
     "RegionContext",
     "SegmentationTransformer",
+    "SelfAttention",
     "gather_regions",
     "one_hot_labels",
     "pixel_region_relation",

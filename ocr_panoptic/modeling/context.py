@@ -14,12 +14,18 @@ from torch import Tensor, nn
 from ocr_panoptic.layers import (
     ACFOCR,
     ASPOCR,
+    ASPP,
     OCR,
+    PPM,
     ContextScheme,
+    CrissCross,
+    DoubleAttention,
     DoubleAttentionOCR,
+    DualAttention,
     GroundTruthOCR,
     JointTransformer,
     SegmentationTransformer,
+    SelfAttention,
 )
 
 
@@ -35,13 +41,16 @@ class NoContext(ContextScheme):
         return self.dropout(x)
 
 
+def _norm_and_dropout(cfg: CfgNode) -> dict:
+    return {"norm": cfg.MODEL.OCR.NORM, "dropout": cfg.MODEL.OCR.DROPOUT}
+
+
 def _ocr_arguments(cfg: CfgNode) -> dict:
     return {
         "in_channels": cfg.MODEL.OCR.CHANNELS,
         "key_channels": cfg.MODEL.OCR.KEY_CHANNELS,
         "out_channels": cfg.MODEL.OCR.CHANNELS,
-        "norm": cfg.MODEL.OCR.NORM,
-        "dropout": cfg.MODEL.OCR.DROPOUT,
+        **_norm_and_dropout(cfg),
     }
 
 
@@ -52,13 +61,23 @@ def _relation_arguments(cfg: CfgNode) -> dict:
     }
 
 
+def _build_aspp(cfg: CfgNode, feature_channels: int) -> ASPP:
+    return ASPP(
+        feature_channels,
+        cfg.MODEL.OCR.KEY_CHANNELS,
+        cfg.MODEL.OCR.KEY_CHANNELS,
+        dilations=cfg.MODEL.CONTEXT.DILATIONS,
+        **_norm_and_dropout(cfg),
+    )
+
+
 def _build_asp_ocr(cfg: CfgNode, feature_channels: int) -> ASPOCR:
     return ASPOCR(
         feature_channels,
         cfg.MODEL.OCR.KEY_CHANNELS,
         cfg.MODEL.OCR.KEY_CHANNELS,
-        norm=cfg.MODEL.OCR.NORM,
-        dropout=cfg.MODEL.OCR.DROPOUT,
+        dilations=cfg.MODEL.CONTEXT.DILATIONS,
+        **_norm_and_dropout(cfg),
         **_relation_arguments(cfg),
     )
 
@@ -93,6 +112,14 @@ CONTEXT_SCHEMES: dict[str, Callable[[CfgNode, int], ContextScheme]] = {
     "ASP-OCR": _build_asp_ocr,
     "Segmentation-Transformer": _build_segmentation_transformer,
     "Joint-Transformer": _build_joint_transformer,
+    "PPM": lambda cfg, c: PPM(c, cfg.MODEL.OCR.CHANNELS, **_norm_and_dropout(cfg)),
+    "ASPP": _build_aspp,
+    "Self-Attention": lambda cfg, _: SelfAttention(**_ocr_arguments(cfg)),
+    "Double-Attention": lambda cfg, _: DoubleAttention(
+        cfg.MODEL.CONTEXT.NUM_REGIONS, **_ocr_arguments(cfg)
+    ),
+    "DANet": lambda cfg, c: DualAttention(c, cfg.MODEL.OCR.CHANNELS, **_norm_and_dropout(cfg)),
+    "CC-Attention": lambda cfg, c: CrissCross(c, cfg.MODEL.OCR.CHANNELS, **_norm_and_dropout(cfg)),
 }
 
 

@@ -1,0 +1,63 @@
+"""
+Double attention (A2-Net), one of the relational schemes that :paper:`OCR` compares with.
+
+Shape shorthand: N images, R regions, h w feature size, P = h * w pixels, C channels of the pixel
+representations, D key channels, O channels of the output.
+"""
+
+from fvcore.nn import weight_init
+from torch import Tensor, nn
+
+from .da_ocr import DoubleAttentionOCR
+
+
+class DoubleAttention(DoubleAttentionOCR):
+    """
+    Two attentions with learned, unsupervised regions: gather
+    f_r = sum_i softmax_i(b_r^T x_i) A x_i, and distribute
+    y_i = rho(sum_r softmax_r(v_r^T x_i) f_r); z_i = g([x_i; y_i]).
+
+    That is OCR whose regions are predicted from the pixels without a loss, whose relation is
+    predicted from the pixel alone, and whose delta is linear, and it is computed as OCR is: A is
+    applied to the R gathered regions instead of the P pixels, and so is the convolution of rho.
+    The published code has no such scheme; these are the channels of the paper's complexity table.
+
+    Args:
+        num_regions: R. The paper uses 64.
+        in_channels: C. The paper uses 512.
+        key_channels: D, of A. The paper's complexity fits 256.
+        out_channels: O, of rho and g. The paper uses 512.
+        norm: any name that Detectron2's ``get_norm`` knows, "" for none.
+        dropout: probability with which a channel of the output is dropped in training.
+    """
+
+    uses_regions = False
+
+    def __init__(
+        self,
+        num_regions: int = 64,
+        in_channels: int = 512,
+        key_channels: int = 256,
+        out_channels: int = 512,
+        *,
+        norm: str = "SyncBN",
+        dropout: float = 0.05,
+    ):
+        super().__init__(
+            num_regions, in_channels, key_channels, out_channels, norm=norm, dropout=dropout
+        )
+        self.region_predictor = nn.Conv2d(in_channels, num_regions, kernel_size=1)
+        weight_init.c2_msra_fill(self.region_predictor)
+        self.delta = nn.Conv2d(in_channels, key_channels, kernel_size=1)
+        weight_init.c2_msra_fill(self.delta)
+
+    def forward(self, x: Tensor, m: Tensor) -> Tensor:
+        """
+        Args:
+            x: pixel representations [N, C, h, w]
+            m: not used
+
+        Returns:
+            z: augmented representations [N, O, h, w]
+        """
+        return super().forward(x, self.region_predictor(x))

@@ -1,0 +1,111 @@
+"""
+Dual attention (DANet), one of the relational schemes that :paper:`OCR` compares with.
+
+Shape shorthand: N images, h w feature size, P = h * w pixels, I channels of the features, C of
+the attentions and of the output.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from .context_scheme import ContextScheme
+from .conv import ConvNormReLU, pixelwise
+from .self_attention import pixel_tokens
+from .transformer import attend
+
+
+class PositionAttention(nn.Module):
+    """
+    x_i + gamma sum_j softmax_j(q(x_i)^T k(x_j)) v(x_j), not scaled; gamma starts at zero.
+
+    Args:
+        channels: C; the queries and keys have an eighth of them.
+    """
+
+    def __init__(self, channels: int = 512):
+        super().__init__()
+        self.query = nn.Conv2d(channels, channels // 8, kernel_size=1)
+        self.key = nn.Conv2d(channels, channels // 8, kernel_size=1)
+        self.value = nn.Conv2d(channels, channels, kernel_size=1)
+        self.gamma = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """
+        Args:
+            x: [N, C, h, w]
+
+        Returns:
+            [N, C, h, w]
+        """
+        tokens = (pixel_tokens(t(x)) for t in (self.query, self.key, self.value))
+        y = attend(*tokens, scale=1.0).transpose(1, 2).unflatten(2, x.shape[2:])
+        return x + self.gamma * y
+
+
+class ChannelAttention(nn.Module):
+    """
+    x_c + gamma sum_d softmax_d(-x_c^T x_d) x_d, the attention among channels; gamma starts at
+    zero. The official code subtracts the products from their maximum, which the softmax undoes.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.gamma = nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """
+        Args:
+            x: [N, C, h, w]
+
+        Returns:
+            [N, C, h, w]
+        """
+        # In float32 or better: a sum of P products leaves the range of float16.
+        dtype = torch.promote_types(x.dtype, torch.float32)
+        with torch.autocast(device_type=x.device.type, enabled=False):
+            channels = x.flatten(2).to(dtype)
+            weights = torch.bmm(channels, channels.transpose(1, 2)).neg().softmax(dim=2)
+        y = pixelwise(weights.to(x.dtype), x.flatten(2)).unflatten(2, x.shape[2:])
+        return x + self.gamma * y
+
+
+class DualAttention(ContextScheme):
+    """
+    The sum of a branch with position attention and one with channel attention, each between two
+    3x3 convolutions, as in the official head.
+
+    Args:
+        in_channels: I.
+        channels: C. The official head has a quarter of I.
+        norm: any name that Detectron2's ``get_norm`` knows, "" for none.
+        dropout: probability with which a channel of the output is dropped in training. The
+            official head uses 0.1.
+    """
+
+    takes_features = True
+
+    def __init__(
+        self, in_channels: int, channels: int = 512, *, norm: str = "SyncBN", dropout: float = 0.1
+    ):
+        super().__init__()
+        self.out_channels = channels
+        self.position, self.channel = (
+            nn.Sequential(
+                ConvNormReLU(in_channels, channels, kernel_size=3, norm=norm),
+                attention,
+                ConvNormReLU(channels, channels, kernel_size=3, norm=norm),
+            )
+            for attention in (PositionAttention(channels), ChannelAttention())
+        )
+        self.dropout = nn.Dropout2d(dropout)
+
+    def forward(self, x: Tensor, m: Tensor) -> Tensor:
+        """
+        Args:
+            x: features of the backbone [N, I, h, w]
+            m: not used
+
+        Returns:
+            z: augmented representations [N, C, h, w]
+        """
+        return self.dropout(self.position(x) + self.channel(x))
