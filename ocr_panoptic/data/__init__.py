@@ -1,5 +1,6 @@
 """Data sets: check, preparation, registration with Detectron2, and loading."""
 
+from .camvid import prepare_camvid
 from .coco import prepare_coco_panoptic
 from .faults import DataFaults
 from .histogram import class_histogram, log_class_histogram
@@ -26,6 +27,7 @@ __all__ = [
     "class_histogram",
     "datasets_root",
     "log_class_histogram",
+    "prepare_camvid",
     "prepare_coco_panoptic",
     "prepare_mat_release",
     "prepare_panoptic",
