@@ -1,0 +1,81 @@
+"""docs/context_schemes.md lists every scheme, and its example of a scheme of one's own runs."""
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from detectron2.modeling import build_model
+from segmentors import make_batch, make_cfg
+
+from ocr_panoptic import layers
+from ocr_panoptic.layers import ContextScheme
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, NoContext, build_context
+
+DOC = (Path(__file__).resolve().parents[2] / "docs/context_schemes.md").read_text()
+ROWS = {name: (cls, takes, keys) for name, cls, takes, keys in re.findall(
+    r"^\| `([\w-]+)` \| `(\w+)`[^|]* \|[^|]*\| ([^|]*) \|([^|]*)\|$", DOC, re.M
+)}  # fmt: skip
+
+
+@pytest.fixture
+def example(monkeypatch) -> type[ContextScheme]:
+    """The three code blocks of the document: the file, its import and its line, put in place."""
+    file, statement, line = re.findall(r"```python\n(.*?)```", DOC, re.S)
+    name = re.match(r"from ([\w.]+) import", statement)[1]
+    module = ModuleType(name)
+    module.__package__ = name.rpartition(".")[0]
+    exec(compile(file, name, "exec"), module.__dict__)
+    monkeypatch.setitem(sys.modules, name, module)
+    namespace = {}
+    exec(statement, namespace)
+    ((key, builder),) = eval("{" + line + "}", namespace).items()
+    monkeypatch.setitem(CONTEXT_SCHEMES, key, builder)
+    assert key == "Global"
+    return module.GlobalContext
+
+
+def test_the_example_runs_in_both_heads(example, small_cfg, batch):
+    model = build_model(make_cfg("MODEL.CONTEXT.NAME", "Global"))
+    context = model.sem_seg_head.context
+    assert type(context) is example
+    sum(model.train()(make_batch()).values()).backward()
+    assert context.g.weight.grad.abs().sum() > 0
+    with torch.no_grad():
+        assert model.eval()(make_batch())[0]["labels"].shape == (61, 83)
+        x = torch.randn(2, 32, 3, 5)
+        mean = x.mean(dim=(2, 3))[:, :, None, None].repeat(1, 1, 3, 5)
+        torch.testing.assert_close(context(x, None), context.g(torch.cat([x, mean], dim=1)))
+    panoptic = build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", "Global"))
+    assert type(panoptic.sem_seg_head.ocr) is example
+    with torch.no_grad():
+        assert panoptic.eval()(batch(1))[0]["sem_seg"].shape == (4, 64, 96)
+
+
+@pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
+def test_the_table_describes_the_scheme(name):
+    """Class, what it takes and its keys; z depends on m if and only if the scheme says so."""
+    cfg = make_cfg("MODEL.CONTEXT.NAME", name)
+    torch.manual_seed(0)
+    scheme = build_context(cfg, 48).eval()
+    cls, takes, keys = ROWS[name]
+    assert type(scheme) is (NoContext if name == "none" else getattr(layers, cls))
+    source = "features" if scheme.takes_features else "x"
+    regions = "labels" if scheme.needs_truth else "m"
+    takes = takes.partition(";")[0].split(", ")
+    assert takes == [source, regions] if scheme.uses_regions else takes == [source]
+    for key in re.findall(r"`(?:MODEL\.CONTEXT\.)?([A-Z_]+)`", keys):
+        assert key in cfg.MODEL.CONTEXT
+    x = torch.randn(2, 48 if scheme.takes_features else 32, 6, 7)
+    labels = torch.randint(0, 5, (2, 6, 7))
+    m = torch.nn.functional.one_hot(labels, 5).permute(0, 3, 1, 2).float()
+    with torch.no_grad():
+        changed = not torch.allclose(scheme(x, m), scheme(x, m.flip(3)))
+        assert changed == scheme.uses_regions
+        assert scheme(x, m).shape == (2, scheme.out_channels, 6, 7)
+
+
+def test_the_table_lists_nothing_else():
+    assert set(ROWS) == set(CONTEXT_SCHEMES)
