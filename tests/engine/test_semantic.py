@@ -6,6 +6,7 @@ import pytest
 
 from ocr_panoptic.data import SemanticSplit, prepare_semantic
 from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from train_net import main
 
 from .conftest import CONFIGS
@@ -38,7 +39,11 @@ def test_class_count_comes_from_the_data(semantic_data):
         complete_config(load_config(str(CONFIG), options("MODEL.SEM_SEG_HEAD.NUM_CLASSES", "19")))
 
 
-@pytest.mark.parametrize("scheme", ["OCR", "none", "GT-OCR"])
+FAST = ("OCR", "none", "GT-OCR")
+SCHEMES = [s if s in FAST else pytest.param(s, marks=pytest.mark.slow) for s in CONTEXT_SCHEMES]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
 def test_trains_and_evaluates(semantic_data, make_args, tmp_path, scheme):
     main(make_args(*options("MODEL.CONTEXT.NAME", scheme), config=CONFIG))
     folder = tmp_path / "run"
