@@ -12,7 +12,6 @@ from ocr_panoptic.data.semantic_mapper import SemanticDatasetMapper
 from ocr_panoptic.engine import load_config
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-SEMANTIC = sorted(CONFIGS.glob("*-SemanticSegmentation/**/[!B]*.yaml"))
 STAGES = CONFIGS / "Cityscapes-SemanticSegmentation/stages"
 
 # learning rate, weight decay, side of the crop, images of a batch, iterations
@@ -24,6 +23,13 @@ PAPER = {
     "COCO-Stuff": (0.001, 0.0001, 520, 16, 60_000),
     "Mapillary": (0.01, 0.0005, 1024, 16, 500_000),
 }
+
+SEMANTIC = sorted(
+    path
+    for name in PAPER
+    for path in (CONFIGS / f"{name}-SemanticSegmentation").rglob("*.yaml")
+    if not path.name.startswith("Base-") and path.parent.name != "ablations"
+)
 
 
 def load(path: Path) -> CfgNode:
