@@ -46,9 +46,10 @@ class DoubleAttention(DoubleAttentionOCR):
         super().__init__(
             num_regions, in_channels, key_channels, out_channels, norm=norm, dropout=dropout
         )
-        self.region_predictor = nn.Conv2d(in_channels, num_regions, kernel_size=1)
+        # Without biases: the spatial softmax cancels the one, rho's norm has the other.
+        self.region_predictor = nn.Conv2d(in_channels, num_regions, kernel_size=1, bias=False)
         weight_init.c2_msra_fill(self.region_predictor)
-        self.delta = nn.Conv2d(in_channels, key_channels, kernel_size=1)
+        self.delta = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
         weight_init.c2_msra_fill(self.delta)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:

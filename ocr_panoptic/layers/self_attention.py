@@ -31,8 +31,9 @@ class SelfAttention(ContextScheme):
     y_i = W sum_j softmax_j(phi(x_i)^T psi(x_j) / sqrt(D)) v(x_j), z_i = g([x_i; y_i]), with a
     single convolution in each transform, which is what the paper's complexity table has.
 
-    phi, psi and g are conv -> norm -> ReLU, v and W are linear; W starts at zero. Nothing stands
-    between W and g, so their product is applied at once, and y is never computed.
+    phi, psi and g are conv -> norm -> ReLU, v and W are linear; W starts at zero. Neither needs a
+    bias, as the weights sum to 1 and g's norm has one. Nothing stands between W and g, so their
+    product is applied at once, and y is never computed.
 
     Args:
         in_channels: C. The paper uses 512.
@@ -56,11 +57,10 @@ class SelfAttention(ContextScheme):
         self.out_channels = out_channels
         self.phi = ConvNormReLU(in_channels, key_channels, norm=norm)
         self.psi = ConvNormReLU(in_channels, key_channels, norm=norm)
-        self.value = nn.Conv2d(in_channels, key_channels, kernel_size=1)
+        self.value = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
         weight_init.c2_msra_fill(self.value)
-        self.output = nn.Conv2d(key_channels, out_channels, kernel_size=1)
+        self.output = nn.Conv2d(key_channels, out_channels, kernel_size=1, bias=False)
         nn.init.zeros_(self.output.weight)
-        nn.init.zeros_(self.output.bias)
         self.g = ConvNormReLU(in_channels + out_channels, out_channels, norm=norm)
         self.dropout = nn.Dropout2d(dropout)
 
@@ -76,8 +76,7 @@ class SelfAttention(ContextScheme):
         attended = attend(*(pixel_tokens(t(x)) for t in (self.phi, self.psi, self.value)))
         weight, bias, norm = self.g.linear_part()
         weight_x, weight_y = weight.flatten(1).split([x.shape[1], self.out_channels], dim=1)
-        shift = torch.mv(weight_y, self.output.bias)
-        z = pixelwise(weight_x, x.flatten(2), shift if bias is None else bias + shift)
-        folded = torch.mm(weight_y, self.output.weight.flatten(1))
-        z = pixelwise(folded, attended.transpose(1, 2), add_to=z).unflatten(2, x.shape[2:])
+        weight_y = torch.mm(weight_y, self.output.weight.flatten(1))
+        z = pixelwise(weight_x, x.flatten(2), bias)
+        z = pixelwise(weight_y, attended.transpose(1, 2), add_to=z).unflatten(2, x.shape[2:])
         return self.dropout(apply_norm(norm, z).relu_())

@@ -1,0 +1,99 @@
+"""Criss-cross attention, against a loop over pixels."""
+
+import equations
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ocr_panoptic.layers import CrissCross, CrissCrossAttention
+from ocr_panoptic.layers.criss_cross import attend_criss_cross
+
+
+def loop(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Row and column of each pixel, the pixel itself once."""
+    h, w = values.shape[2:]
+    pixels = []
+    for i in range(h):
+        for j in range(w):
+            cross = [(i, b) for b in range(w)] + [(a, j) for a in range(h) if a != i]
+            k = torch.stack([keys[:, :, a, b] for a, b in cross], dim=2)
+            v = torch.stack([values[:, :, a, b] for a, b in cross], dim=2)
+            weights = equations.softmax(torch.einsum("nd,ndq->nq", queries[:, :, i, j], k), 1)
+            pixels.append(torch.einsum("nq,ncq->nc", weights, v))
+    return torch.stack(pixels, dim=2).unflatten(2, (h, w))
+
+
+def random_maps(h: int, w: int) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [
+        torch.randn(2, c, h, w, generator=generator, dtype=torch.float64, requires_grad=True)
+        for c in (3, 3, 4)
+    ]
+
+
+@pytest.mark.parametrize("size", [(4, 5), (1, 3), (3, 1), (1, 1)])
+def test_attention_equals_the_loop(size):
+    maps = random_maps(*size)
+    expected = loop(*maps)
+    torch.testing.assert_close(attend_criss_cross(*maps), expected, rtol=0, atol=1e-12)
+
+
+def test_gradients():
+    assert torch.autograd.gradcheck(attend_criss_cross, random_maps(2, 3))
+
+
+def test_mean_of_the_cross_hand_worked():
+    """Equal energies: the mean of row and column with the pixel once, of the numbers 0 to 5."""
+    zeros, values = torch.zeros(1, 2, 2, 3), torch.arange(6.0).view(1, 1, 2, 3)
+    y = attend_criss_cross(zeros, zeros, values)
+    sums = [3 + 3, 3 + 4, 3 + 5, 12 + 0, 12 + 1, 12 + 2]  # 0 + 1 + 2 = 3 and 3 + 4 + 5 = 12
+    assert y.flatten().tolist() == pytest.approx([s / 4 for s in sums])
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_one_pass_sees_row_and_column_and_two_see_everything(passes):
+    """The support of the gradient of one pixel's output."""
+    torch.manual_seed(0)
+    attention = CrissCrossAttention(16).double()
+    nn.init.ones_(attention.gamma)
+    x = torch.randn(1, 16, 5, 6, dtype=torch.float64, requires_grad=True)
+    y = x
+    for _ in range(passes):
+        y = attention(y)
+    y[0, :, 1, 4].sum().backward()
+    seen = x.grad.abs().sum(dim=(0, 1)) > 0
+    expected = torch.zeros(5, 6, dtype=torch.bool)
+    expected[1] = expected[:, 4] = True
+    assert torch.equal(seen, expected | (passes == 2))
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("recurrences", [1, 2])
+def test_equals_the_definition(training, recurrences):
+    torch.manual_seed(1)
+    layer = CrissCross(6, 16, recurrences=recurrences, norm="BN", dropout=0.0).train(training)
+    for name, parameter in layer.attention.named_parameters():
+        if name.endswith(("gamma", "bias")):
+            nn.init.uniform_(parameter, 0.5, 1.0)
+    equations.randomise(layer)
+    attention = layer.attention
+    convolutions = attention.query, attention.key, attention.value
+
+    def definition(x, m):
+        y = equations.conv_norm_relu(layer.reduction, x)
+        for _ in range(recurrences):
+            y = y + attention.gamma * loop(*(equations.linear(conv, y) for conv in convolutions))
+        y = equations.conv_norm_relu(layer.smoothing, y)
+        return equations.conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
+
+    # The key's bias adds the same to all energies of a pixel.
+    equations.assert_equal_with_gradients(
+        layer, definition, *equations.inputs(), without_gradient=("attention.key.bias",)
+    )
+
+
+def test_parameters_of_the_official_head():
+    """3x3 2048 -> 512, 512 -> 512 and 2560 -> 512; queries and keys 64, values 512, shared."""
+    count = sum(p.numel() for p in CrissCross(2048).parameters())
+    attention = 2 * (512 * 64 + 64) + 512 * 512 + 512 + 1
+    assert count == 9 * 512 * (2048 + 512 + 2560) + attention + 3 * 2 * 512

@@ -1,0 +1,100 @@
+"""The attentions of DANet and its head, against their equations."""
+
+import math
+
+import equations
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ocr_panoptic.layers import ChannelAttention, DualAttention, PositionAttention
+
+
+def randomise(layer: nn.Module) -> nn.Module:
+    """With gamma and biases as after training."""
+    for name, parameter in layer.named_parameters():
+        if name.endswith(("gamma", "bias")):
+            nn.init.uniform_(parameter, 0.5, 1.0)
+    return equations.randomise(layer)
+
+
+def position_equation(module: PositionAttention, x: Tensor) -> Tensor:
+    q, k, v = (
+        equations.linear(conv, x).flatten(2) for conv in (module.query, module.key, module.value)
+    )
+    weights = equations.softmax(torch.einsum("ndp,ndq->npq", q, k), 2)
+    return x + module.gamma * torch.einsum("npq,ncq->ncp", weights, v).view_as(x)
+
+
+def channel_equation(module: ChannelAttention, x: Tensor) -> Tensor:
+    """With the maximum, as in the official code."""
+    energy = torch.einsum("ncp,ndp->ncd", x.flatten(2), x.flatten(2))
+    weights = equations.softmax(energy.amax(dim=2, keepdim=True) - energy, 2)
+    return x + module.gamma * torch.einsum("ncd,ndp->ncp", weights, x.flatten(2)).view_as(x)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_equals_the_equations(training):
+    torch.manual_seed(1)
+    layer = randomise(DualAttention(6, 16, norm="BN", dropout=0.0)).train(training)
+
+    def definition(x, m):
+        branches = []
+        for branch, equation in (
+            (layer.position, position_equation),
+            (layer.channel, channel_equation),
+        ):
+            reduction, attention, smoothing = branch
+            y = equation(attention, equations.conv_norm_relu(reduction, x))
+            branches.append(equations.conv_norm_relu(smoothing, y))
+        return branches[0] + branches[1]
+
+    # The key's bias adds the same to all energies of a pixel.
+    equations.assert_equal_with_gradients(
+        layer, definition, *equations.inputs(), without_gradient=("position.1.key.bias",)
+    )
+
+
+def test_channel_attention_hand_worked():
+    """Channels (1, 0) and (0, 2): products 1, 0, 4; the first takes 1 / (1 + e) of itself and the
+    rest of the second, the second e^-4 / (1 + e^-4) of itself and the rest of the first."""
+    module = ChannelAttention()
+    nn.init.ones_(module.gamma)
+    y = module(torch.tensor([[1.0, 0.0], [0.0, 2.0]]).view(1, 2, 1, 2)).flatten()
+    a, b = 1 / (1 + math.e), 1 / (1 + math.exp(4))
+    assert y.tolist() == pytest.approx([1 + a, 2 * (1 - a), 1 - b, 2 + 2 * b], abs=1e-6)
+
+
+@pytest.mark.parametrize("module", [PositionAttention(16), ChannelAttention()])
+def test_attentions_start_as_identity_and_know_no_position(module):
+    x = torch.randn(2, 16, 4, 5, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        assert torch.equal(module(x), x)
+        nn.init.ones_(module.gamma)
+        z = module(x)
+        assert not torch.allclose(z, x)
+        order = torch.randperm(20, generator=torch.Generator().manual_seed(0))
+        shuffled = module(x.flatten(2)[:, :, order].view_as(x))
+    torch.testing.assert_close(shuffled.flatten(2), z.flatten(2)[:, :, order])
+
+
+def test_position_attention_mixes_pixels_and_channel_attention_channels():
+    """What is 0 at a pixel stays so by channel attention; what is 0 in a channel of the values
+    stays so by position attention."""
+    x = torch.randn(1, 16, 4, 5, generator=torch.Generator().manual_seed(0))
+    x[:, :, 1, 2] = 0
+    position, channel = PositionAttention(16), ChannelAttention()
+    with torch.no_grad():
+        nn.init.ones_(position.gamma)
+        nn.init.ones_(channel.gamma)
+        position.value.weight[3] = position.value.bias[3] = 0
+        assert channel(x)[:, :, 1, 2].eq(0).all()
+        y = position(x) - x
+    assert y[:, 3].eq(0).all() and y[:, :, 1, 2].abs().max() > 1e-3
+
+
+def test_parameters_of_the_official_head():
+    """Two branches of 3x3 2048 -> 512 and 3x3 512 -> 512; queries, keys 64 and values 512."""
+    count = sum(p.numel() for p in DualAttention(2048).parameters())
+    attention = 2 * (512 * 64 + 64) + 512 * 512 + 512
+    assert count == 2 * 9 * (2048 * 512 + 512 * 512) + attention + 2 + 4 * 2 * 512
