@@ -1,6 +1,7 @@
 """Starting one process, several on this machine, or this machine's share of many."""
 
 import argparse
+import gc
 import logging
 import os
 from collections.abc import Callable
@@ -46,8 +47,37 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
     if args.num_gpus * args.num_machines == 1:
         return main(args)
     return detectron2_launch(
-        main, args.num_gpus, args.num_machines, args.machine_rank, args.dist_url, args=(args,)
+        _run_and_leave,
+        args.num_gpus,
+        args.num_machines,
+        args.machine_rank,
+        args.dist_url,
+        args=(main, args),
     )
+
+
+def leave_process_group() -> None:
+    """
+    End this process's part in ``torch.distributed``; every process calls it, after its last
+    exchange.
+
+    Detectron2's ``comm`` keeps the groups that it made, and with them Gloo's threads. A thread
+    that still releases a tensor while Python shuts down aborts the process ("terminate called
+    without an active exception"): the groups have to be gone, and their threads joined, before.
+    """
+    comm.synchronize()
+    comm._get_global_gloo_group.cache_clear()
+    comm.create_local_process_group.cache_clear()
+    comm._LOCAL_PROCESS_GROUP = None
+    gc.collect()  # models in DistributedDataParallel hold the groups, too
+    dist.destroy_process_group()
+
+
+def _run_and_leave(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
+    # Not in a "finally": where one process fails the others do not come to leave with it.
+    result = main(args)
+    leave_process_group()
+    return result
 
 
 def _join_torchrun(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
@@ -55,9 +85,6 @@ def _join_torchrun(main: Callable[[argparse.Namespace], Any], args: argparse.Nam
     if has_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl" if has_gpu else "gloo")
-    try:
-        comm.create_local_process_group(int(os.environ["LOCAL_WORLD_SIZE"]))
-        comm.synchronize()
-        return main(args)
-    finally:
-        dist.destroy_process_group()
+    comm.create_local_process_group(int(os.environ["LOCAL_WORLD_SIZE"]))
+    comm.synchronize()
+    return _run_and_leave(main, args)

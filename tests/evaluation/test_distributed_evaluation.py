@@ -12,6 +12,7 @@ from detectron2.data import MetadataCatalog
 from detectron2.evaluation import COCOPanopticEvaluator
 from panopticapi.evaluation import pq_compute
 
+from ocr_panoptic.engine.launch import leave_process_group
 from ocr_panoptic.evaluation import PanopticEvaluator, SemSegEvaluator
 
 NAME = "distributed_panoptic"
@@ -43,7 +44,7 @@ def worker(rank: int, folder, samples) -> None:
         (folder / "results.json").write_text(json.dumps(results))
     else:
         assert results == {}
-    dist.destroy_process_group()
+    leave_process_group()
 
 
 def test_two_processes_equal_one(tmp_path, monkeypatch):
