@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
@@ -98,11 +99,83 @@ def test_missing_file():
         SafeCheckpointer(make_model()).load("nowhere.pth")
 
 
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint"])
-def test_broken_file(tmp_path, content):
-    (tmp_path / "model.pth").write_bytes(content)
-    with pytest.raises(ValueError, match="model.pth"):
-        SafeCheckpointer(make_model()).load(str(tmp_path / "model.pth"))
+def complete_file(path) -> bytes:
+    arrays = {k: v.numpy() for k, v in randomised().state_dict().items()}
+    if path.suffix == ".pkl":
+        path.write_bytes(pickle.dumps({"model": arrays, "__author__": "zoo"}))
+    elif path.suffix == ".safetensors":
+        save_file(randomised().state_dict(), path)
+    else:
+        torch.save({"model": randomised().state_dict()}, path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("suffix", ["pkl", "pth", "safetensors"])
+@pytest.mark.parametrize("damage", ["empty", "half", "page", "text", "no tensors"])
+def test_a_damaged_file_is_to_be_downloaded_again(tmp_path, suffix, damage):
+    path = tmp_path / f"m.{suffix}"
+    whole = complete_file(path)
+    SafeCheckpointer(make_model()).load(str(path))
+    if damage == "no tensors":
+        if suffix == "safetensors":
+            save_file({}, path)
+        else:
+            dump = {"pkl": pickle.dump, "pth": torch.save}[suffix]
+            with open(path, "wb") as f:
+                dump({"model": [1, 2], "__author__": "zoo"}, f)
+    else:
+        path.write_bytes(
+            {
+                "empty": b"",
+                "half": whole[: len(whole) // 2],
+                "page": b"<!DOCTYPE html><html>Not found</html>",
+                "text": b"version https://git-lfs.github.com/spec/v1",
+            }[damage]
+        )
+    found = {"empty": "empty", "page": "a web page", "no tensors": "without named tensors"}
+    with pytest.raises(ValueError) as error:
+        SafeCheckpointer(make_model()).load(str(path))
+    message = str(error.value)
+    assert (
+        f"m.{suffix} is not a checkpoint or is incomplete ({path.stat().st_size} bytes" in message
+    )
+    assert found.get(damage, "") in message and "download it again" in message
+    assert "TRUST_PICKLE" not in message
+
+
+@pytest.mark.parametrize("suffix", ["pkl", "pth"])
+def test_a_file_of_a_list(tmp_path, suffix):
+    path = tmp_path / f"m.{suffix}"
+    with open(path, "wb") as f:
+        {"pkl": pickle.dump, "pth": torch.save}[suffix]([1, 2], f)
+    with pytest.raises(ValueError, match="it holds a list, not named tensors"):
+        SafeCheckpointer(make_model()).load(str(path))
+
+
+def test_pycls_files_run_no_code(tmp_path):
+    path = str(tmp_path / "m.pyth")
+    source, target = randomised(), make_model()
+    torch.save({"model_state": source.state_dict(), "extra": Payload()}, path)
+    executed.clear()
+    with pytest.raises(ValueError, match="MODEL.TRUST_PICKLE True"):
+        SafeCheckpointer(target).load(path)
+    assert executed == []
+    torch.save({"model_state": source.state_dict()}, path)
+    SafeCheckpointer(target, strict=True).load(path)
+    assert_equal_state(source, target)
+
+
+def test_names_are_matched_on_request(tmp_path):
+    """Detectron2's ``?matching_heuristics=True``: a name of the file may end one of the model."""
+    source, target = randomised(), nn.ModuleDict({"body": make_model()})
+    path = tmp_path / "m.pth"
+    torch.save(source.state_dict(), path)
+    with pytest.raises(ValueError, match="do not fit the model"):
+        SafeCheckpointer(target).load(str(path))
+    SafeCheckpointer(target, strict=True).load(f"{path}?matching_heuristics=True")
+    assert_equal_state(source, target["body"])
+    with pytest.raises(ValueError, match="are followed by [?]heuristics=1; only"):
+        SafeCheckpointer(target).load(f"{path}?heuristics=1")
 
 
 def save_state(path, **changes) -> str:
