@@ -48,8 +48,8 @@ def read_evaluation(folder: Path) -> Evaluation:
 def read_training_log(path: Path) -> list[dict[str, float]]:
     """
     Read Detectron2's metrics.json (JSON lines). The file is appended to by every run in the same
-    folder; where the iterations step back (a resumed or a second run), the later lines replace the
-    earlier ones from there on.
+    folder; where the training steps back (a resumed or a second run), the later lines replace the
+    earlier ones from there on. The lines of an evaluation come behind those of later iterations.
 
     Returns:
         a dict for each iteration, which rises; empty where there is no such file (a run that only
@@ -60,7 +60,7 @@ def read_training_log(path: Path) -> list[dict[str, float]]:
     """
     if not path.is_file():
         return []
-    rows: list[dict[str, float]] = []
+    rows: dict[int, dict[str, float]] = {}
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         try:
             row = json.loads(line)
@@ -70,10 +70,7 @@ def read_training_log(path: Path) -> list[dict[str, float]]:
                 f"{path}, line {number}: expected a JSON object with an 'iteration', "
                 f"found {line[:60]!r}; remove that line"
             ) from error
-        while rows and rows[-1]["iteration"] > iteration:
-            rows.pop()
-        if rows and rows[-1]["iteration"] == iteration:
-            rows[-1] = {**rows[-1], **row}
-        else:
-            rows.append(row)
-    return rows
+        if "total_loss" in row:
+            rows = {known: rows[known] for known in rows if known <= iteration}
+        rows[iteration] = {**rows.get(iteration, {}), **row}
+    return [rows[iteration] for iteration in sorted(rows)]

@@ -54,6 +54,15 @@ def test_lines_of_one_iteration_are_one_record(tmp_path):
     assert read_training_log(file) == [{"iteration": 9, "total_loss": 1.0, "panoptic_seg/PQ": 50}]
 
 
+def test_evaluations_between_two_lines_of_training(tmp_path):
+    """As Detectron2 writes them, every 20 iterations at once."""
+    file = tmp_path / "metrics.json"
+    rows = [{"iteration": 19, "total_loss": 3.0}, {"iteration": 9, "sem_seg/mIoU": 10.0}]
+    rows += [{"iteration": 39, "total_loss": 2.0}, {"iteration": 29, "sem_seg/mIoU": 20.0}]
+    write_log(file, rows)
+    assert read_training_log(file) == [rows[1], rows[0], rows[3], rows[2]]
+
+
 def test_no_log_is_an_empty_log(tmp_path):
     assert read_training_log(tmp_path / "metrics.json") == []
 
