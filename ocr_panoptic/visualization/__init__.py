@@ -5,6 +5,7 @@ from .predictions import draw_images, draw_prediction, draw_video
 from .report import render_report
 from .run_records import Evaluation, read_evaluation, read_training_log
 from .scene import Inspection, Segments
+from .study_tables import study_curves, study_table
 from .video import VideoReader, video_output
 
 __all__ = [
@@ -24,5 +25,7 @@ __all__ = [
     "read_image",
     "read_training_log",
     "render_report",
+    "study_curves",
+    "study_table",
     "video_output",
 ]
