@@ -7,10 +7,8 @@ Both share their weights; their outputs and gradients are compared before anythi
 
 import argparse
 import copy
-import platform
 import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +19,7 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_panoptic.engine.measurement import machine_name, peak_memory, seconds
 from ocr_panoptic.layers import OCR
 
 
@@ -99,35 +98,6 @@ def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[flo
     return output, gradient
 
 
-def peak_memory(step: Callable[[], None], device: str) -> int:
-    """Bytes that one step allocates above what was there before it, at its highest point."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        step()
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - before
-    with torch.profiler.profile(profile_memory=True) as profiler:
-        step()
-    events = [e for e in profiler.profiler.kineto_results.events() if e.name() == "[memory]"]
-    current = peak = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        current += event.nbytes()
-        peak = max(peak, current)
-    return peak
-
-
-def seconds(step: Callable[[], None], device: str) -> float:
-    if device == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    step()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
-
-
 def measure(layers: tuple[nn.Module, nn.Module], make_step, device: str, repeats: int):
     """Median seconds and peak bytes of each layer, timed in turn so that noise hits both."""
     steps = [make_step(layer) for layer in layers]
@@ -168,10 +138,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     args = parser.parse_args()
 
-    name = platform.processor() or platform.machine()
-    if args.device == "cuda":
-        name = torch.cuda.get_device_name()
-    print(f"{name}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32")
+    print(f"{machine_name(args.device)}, torch {torch.__version__}, float32")
     cases = [
         ("inference", forward_step, (1, 512, 128, 128), 19),
         ("forward + backward", training_step, (2, 512, 96, 96), 54),

@@ -17,10 +17,7 @@ the logits with what makes labels of them. One class at a time lowers it where K
 """
 
 import argparse
-import platform
-import statistics
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,12 +25,12 @@ import torch
 import torch.nn.functional as F
 from detectron2.modeling import build_model
 from detectron2.modeling.postprocessing import sem_seg_postprocess
-from ocr_layer import peak_memory
 from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine.measurement import machine_name, peak_memory, seconds
 from ocr_panoptic.modeling.inference import upsample_argmax
 
 CONFIG = (
@@ -75,18 +72,6 @@ WAYS: dict[str, Callable[[Tensor, Size], Tensor]] = {
 }
 
 
-def seconds(step: Callable[[], object], device: str, repeats: int) -> float:
-    """Median time of a step."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        step()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
 @torch.inference_mode()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -96,10 +81,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="of the upsampling")
     args = parser.parse_args()
     size = tuple(args.size)
-    processor = torch.cuda.get_device_name() if args.device == "cuda" else platform.processor()
     print(
-        f"torch {torch.__version__}, {args.device} ({processor or platform.machine()}, "
-        f"{torch.get_num_threads()} threads), image {size[0]}x{size[1]}, K = {args.classes}"
+        f"{machine_name(args.device)}, torch {torch.__version__}, image {size[0]}x{size[1]}, "
+        f"K = {args.classes}"
     )
     model = build(args.classes, args.device)
     image = torch.randn(1, 3, *size, device=args.device)

@@ -1,0 +1,127 @@
+"""
+The compared schemes as their papers write them, operation by operation, for the FLOPs of the
+complexity table: nothing moved, merged or left out. Each takes the module for its parameters alone
+and computes the same function as it does.
+
+Shape shorthand: N images, K classes, h w feature size, I channels of the features, C of the pixel
+representations.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ocr_panoptic.layers import (
+    ASPP,
+    OCR,
+    PPM,
+    ChannelAttention,
+    ContextScheme,
+    ConvNormReLU,
+    CrissCrossAttention,
+    DoubleAttention,
+    PositionAttention,
+    SelfAttention,
+    gather_regions,
+)
+
+
+def _ppm(scheme: PPM, x: Tensor, m: Tensor) -> Tensor:
+    pyramid = [
+        F.interpolate(cells, size=x.shape[2:], mode="bilinear", align_corners=False)
+        for cells in scheme.pyramid(x)
+    ]
+    return scheme.g(torch.cat([x, *pyramid], dim=1))
+
+
+def _aspp(scheme: ASPP, x: Tensor, m: Tensor) -> Tensor:
+    pooled = scheme.pooled(F.adaptive_avg_pool2d(x, 1)).expand(-1, -1, *x.shape[2:])
+    return scheme.g(torch.cat([*(branch(x) for branch in scheme.branches), pooled], dim=1))
+
+
+def _self_attention(scheme: SelfAttention, x: Tensor, m: Tensor) -> Tensor:
+    queries, keys, values = (t(x).flatten(2) for t in (scheme.phi, scheme.psi, scheme.value))
+    products = queries.transpose(1, 2) @ keys
+    weights = (products * keys.shape[1] ** -0.5).softmax(dim=2)
+    y = scheme.output((values @ weights.transpose(1, 2)).unflatten(2, x.shape[2:]))
+    return scheme.g(torch.cat([x, y], dim=1))
+
+
+def _double_attention(scheme: DoubleAttention, x: Tensor, m: Tensor) -> Tensor:
+    gather = scheme.region_predictor(x).flatten(2).softmax(dim=2)
+    regions = scheme.delta(x).flatten(2) @ gather.transpose(1, 2)
+    distribute = scheme.relation_predictor(x).flatten(2).softmax(dim=1)
+    y = scheme.rho((regions @ distribute).unflatten(2, x.shape[2:]))
+    return scheme.g(torch.cat([x, y], dim=1))
+
+
+def _ocr(scheme: OCR, x: Tensor, m: Tensor) -> Tensor:
+    f = gather_regions(x, m)
+    w = scheme.relation(x, m, f)
+    y = scheme.rho((scheme.delta(f).flatten(2) @ w).unflatten(2, x.shape[2:]))
+    return scheme.g(torch.cat([x, y], dim=1))
+
+
+_TRANSCRIPTIONS: dict[type, Callable[[ContextScheme, Tensor, Tensor], Tensor]] = {
+    PPM: _ppm,
+    ASPP: _aspp,
+    SelfAttention: _self_attention,
+    DoubleAttention: _double_attention,
+    OCR: _ocr,
+}
+
+
+def transcribed(scheme: ContextScheme, x: Tensor, m: Tensor) -> Tensor:
+    """
+    The result of a scheme without dropout, by the transcription of it; by the scheme itself where
+    that is one (DANet, criss-cross attention).
+
+    Args:
+        scheme: for its parameters.
+        x: features [N, I, h, w] or pixel representations [N, C, h, w], what the scheme takes
+        m: coarse logits [N, K, h, w]
+
+    Returns:
+        z: augmented representations [N, C', h, w]
+    """
+    return _TRANSCRIPTIONS.get(type(scheme), type(scheme).__call__)(scheme, x, m)
+
+
+class CompactAttention(nn.Module):
+    """
+    The structure with the parameters that the paper prints for DANet and criss-cross attention
+    (10.6M), a guess: the 3x3 convolution of OCR to 512 channels, attentions of it, and a 1x1
+    convolution of all three maps. DANet's are the position's and the channels' attention;
+    criss-cross attention's are its first and its second pass.
+
+    Args:
+        in_channels: I.
+        criss_cross: which of the two.
+        channels: C.
+    """
+
+    def __init__(self, in_channels: int, criss_cross: bool, channels: int = 512):
+        super().__init__()
+        self.reduction = ConvNormReLU(in_channels, channels, kernel_size=3, norm="BN")
+        self.criss_cross = criss_cross
+        self.attentions = nn.ModuleList(
+            [CrissCrossAttention(channels)]
+            if criss_cross
+            else [PositionAttention(channels), ChannelAttention()]
+        )
+        self.g = ConvNormReLU(3 * channels, channels, norm="BN")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """
+        Args:
+            x: features of the backbone [N, I, h, w]
+
+        Returns:
+            [N, C, h, w]
+        """
+        x = self.reduction(x)
+        first = self.attentions[0](x)
+        second = self.attentions[0](first) if self.criss_cross else self.attentions[1](x)
+        return self.g(torch.cat([x, first, second], dim=1))

@@ -1,0 +1,73 @@
+#!/usr/bin/env python
+"""
+Parameters, FLOPs, peak memory and time of the context schemes on one input, beside table 6 of the
+paper, in Markdown.
+
+    python tools/complexity.py [--device cpu|cuda] [--size 1,2048,128,128] [--num-classes 150] \\
+        [--dtype float32|bfloat16] [--repeats 5] [--json FILE]
+"""
+
+import argparse
+import datetime
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from ocr_panoptic.engine.complexity import PAPER, complexity_table, measure, structures_table
+from ocr_panoptic.engine.measurement import machine_name
+
+
+def parse_size(text: str) -> tuple[int, ...]:
+    numbers = text.split(",")
+    if len(numbers) != 4:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no size; it is images,channels,height,width, as in 1,2048,128,128"
+        )
+    return tuple(parse_count(n) for n in numbers)
+
+
+def parse_count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--size", type=parse_size, default=(1, 2048, 128, 128))
+    parser.add_argument(
+        "--num-classes",
+        type=parse_count,
+        default=150,
+        help="regions of OCR (default 150, as in ADE20K)",
+    )
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--repeats", type=parse_count, default=5, help="timed passes (default 5)")
+    parser.add_argument("--json", type=Path, help="write the rows to this file, too")
+    args = parser.parse_args(argv)
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device is cuda, but PyTorch finds no GPU; use --device cpu")
+
+    rows = []
+    for name in PAPER:
+        print(f"measuring {name} ...", file=sys.stderr)
+        dtype = getattr(torch, args.dtype)
+        rows.append(measure(name, args.size, args.num_classes, args.device, dtype, args.repeats))
+    print(
+        f"Features {list(args.size)}, {args.num_classes} classes, {args.dtype}, on "
+        f"{machine_name(args.device)}, PyTorch {torch.__version__}, {datetime.date.today()}.\n"
+    )
+    print(complexity_table(rows))
+    print("\nThe two structures of DANet and CC-Attention:\n")
+    print(structures_table(args.size))
+    if args.json:
+        args.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
