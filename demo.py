@@ -15,7 +15,7 @@ from pathlib import Path
 
 from detectron2.utils.logger import setup_logger
 
-from ocr_panoptic.engine import build_trained_model, complete_config, load_config
+from ocr_panoptic.engine import build_trained_model, complete_config, load_config, run_program
 from ocr_panoptic.engine.inspection import class_metadata, predict
 from ocr_panoptic.visualization import (
     VideoReader,
@@ -89,4 +89,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_program(main))

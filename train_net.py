@@ -13,7 +13,7 @@ from detectron2.engine import default_argument_parser
 from detectron2.evaluation import verify_results
 from detectron2.utils import comm
 
-from ocr_panoptic.engine import Trainer, build_trained_model, launch, setup
+from ocr_panoptic.engine import Trainer, build_trained_model, launch, run_program, setup
 
 
 def main(args: argparse.Namespace) -> dict | None:
@@ -29,4 +29,4 @@ def main(args: argparse.Namespace) -> dict | None:
 
 
 if __name__ == "__main__":
-    launch(main, default_argument_parser().parse_args())
+    run_program(launch, main, default_argument_parser().parse_args())

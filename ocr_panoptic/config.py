@@ -1,18 +1,18 @@
 """Every config key that this project adds to Detectron2's."""
 
-import torch
 from detectron2.config import CfgNode as CN
 
 
 def add_ocr_config(cfg: CN) -> None:
     """
-    Add the project's keys to a Detectron2 config, and let MODEL.DEVICE follow what is there.
+    Add the project's keys to a Detectron2 config, and let MODEL.DEVICE follow the machine.
 
     ``NUM_CLASSES: 0`` of ROI_HEADS and SEM_SEG_HEAD means "as the training data have it", see
     :func:`ocr_panoptic.engine.setup`.
     """
-    # Detectron2's default is "cuda" everywhere.
-    cfg.MODEL.DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+    # "cuda" (Detectron2's default), "cpu", or "auto": a GPU where there is one. A run's config.yaml
+    # then serves on every machine; engine/setup.py puts the device of this one in its place.
+    cfg.MODEL.DEVICE = "auto"
 
     cfg.MODEL.OCR = CN()
     # Channels of the pixel representations (behind the 3x3 convolution) and of the augmented ones.

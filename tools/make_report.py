@@ -12,7 +12,7 @@ from pathlib import Path
 
 from detectron2.utils.logger import setup_logger
 
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.engine import complete_config, load_config, run_program
 from ocr_panoptic.engine.run_report import build_report
 
 
@@ -37,4 +37,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -1,4 +1,5 @@
 from .launch import launch
+from .program import run_program
 from .setup import complete_config, load_config, setup
 from .trained_model import build_trained_model
 from .trainer import Trainer
@@ -9,5 +10,6 @@ __all__ = [
     "complete_config",
     "launch",
     "load_config",
+    "run_program",
     "setup",
 ]

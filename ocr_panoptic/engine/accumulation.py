@@ -56,4 +56,5 @@ class AccumulatingTrainer(SimpleTrainer):
 
     def load_state_dict(self, state_dict: dict) -> None:
         super().load_state_dict(state_dict)
-        self.grad_scaler.load_state_dict(state_dict.get("grad_scaler", {}))
+        if state_dict.get("grad_scaler"):  # a run without AMP saves none
+            self.grad_scaler.load_state_dict(state_dict["grad_scaler"])

@@ -4,104 +4,31 @@ import argparse
 import difflib
 import logging
 import os
-import re
 
 import torch
-import yaml
-from detectron2.config import CfgNode, get_cfg
+from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.engine import default_setup
 from detectron2.utils import comm
 from detectron2.utils.logger import setup_logger
 
-from ocr_panoptic.config import add_ocr_config
-from ocr_panoptic.data import (
-    class_counts,
-    register_prepared,
-    register_semantic_datasets,
-    semantic_class_count,
-)
+from ocr_panoptic.data import class_counts, register_prepared, semantic_class_count
+
+from .config_files import load_config
 
 
-def load_config(config_file: str, opts: list[str]) -> CfgNode:
-    """
-    Read a config file and the overrides of the command line.
-
-    Args:
-        config_file: YAML file; "" for the defaults.
-        opts: KEY VALUE KEY VALUE ...
-
-    Returns:
-        the config, not frozen, exactly as written (see :func:`complete_config`)
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: for an unknown key, a value of the wrong type, or a missing value.
-    """
-    cfg = get_cfg()
-    add_ocr_config(cfg)
-    if config_file and "://" not in config_file and not os.path.isfile(config_file):
-        raise FileNotFoundError(f"--config-file {config_file} does not exist")
-    if len(opts) % 2:
-        raise ValueError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
-    source = config_file
-    try:
-        if config_file:
-            cfg.merge_from_file(config_file, allow_unsafe=False)
-        source = "the command line"
-        cfg.merge_from_list(opts)
-    except (KeyError, AssertionError, ValueError) as e:  # all three from yacs
-        unknown = re.search(r"Non-existent (?:config )?key: ([\w.]+)", str(e))
-        if not unknown:
-            raise ValueError(f"Bad config value in {source}: {e}") from e
-        close = difflib.get_close_matches(unknown[1], _keys(cfg), n=1, cutoff=0.5)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        raise ValueError(f"Unknown config key {unknown[1]} in {source}.{hint}") from e
-    except yaml.YAMLError as e:
-        raise ValueError(f"{source} is not valid YAML: {e}") from e
-    return cfg
-
-
-def complete_config(cfg: CfgNode) -> None:
+def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     """
     Fill in what follows from the data and the machine, and check what can be known before
-    anything is built: data sets, class counts, mask format, device, norms. Changes ``cfg``.
+    anything is built. Changes ``cfg``.
+
+    Args:
+        training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
 
     Raises:
         ValueError: naming key, found and expected value.
     """
-    prepared = register_prepared()
-    register_semantic_datasets()
-    names = DatasetCatalog.list()
-    for split in ("TRAIN", "TEST"):
-        for name in cfg.DATASETS[split]:
-            if name not in names:
-                close = difflib.get_close_matches(name, names, n=5)
-                raise ValueError(
-                    f"DATASETS.{split} names {name}, which is not registered"
-                    + (f" (there are: {', '.join(close)})" if close else "")
-                    + ". Prepare your data with datasets/prepare_panoptic.py, and check that "
-                    f"DETECTRON2_DATASETS={os.environ.get('DETECTRON2_DATASETS', 'datasets')} "
-                    "is the folder that holds them."
-                )
-    panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
-    if panoptic and cfg.INPUT.MASK_FORMAT != "bitmask" and set(prepared) & set(cfg.DATASETS.TRAIN):
-        raise ValueError(
-            f"INPUT.MASK_FORMAT is {cfg.INPUT.MASK_FORMAT}, but prepared data hold masks, not "
-            "polygons. Set it to bitmask, as configs/Custom-PanopticSegmentation does."
-        )
-    if panoptic:
-        for name in (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST):
-            _match_classes(cfg, name)
-    if cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor":
-        for name in (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST):
-            _match_count(
-                cfg.MODEL.SEM_SEG_HEAD,
-                "MODEL.SEM_SEG_HEAD.NUM_CLASSES",
-                semantic_class_count(name),
-                f"{name} has %d classes",
-            )
-    _check_batch(cfg)
+    _complete_from_data(cfg, training)
     _resolve_device(cfg)
     _resolve_norm(cfg)
 
@@ -109,15 +36,31 @@ def complete_config(cfg: CfgNode) -> None:
 def setup(args: argparse.Namespace) -> CfgNode:
     """
     The config of a run: :func:`load_config`, :func:`complete_config`, and Detectron2's
-    ``default_setup`` (logging, seed, a copy of the config in OUTPUT_DIR).
+    ``default_setup`` (logging, seed, a copy of the config in OUTPUT_DIR). The copy names no
+    device and norm of this machine unless they were asked for, so that it serves on another.
 
     Args:
         args: of Detectron2's ``default_argument_parser``
+
+    Raises:
+        FileNotFoundError, ValueError: as those two; ValueError also where an evaluation, or a
+            training, has no data set.
     """
-    cfg = load_config(args.config_file, args.opts or [])
-    complete_config(cfg)
+    written = load_config(args.config_file, args.opts or [])
+    split = "TEST" if args.eval_only else "TRAIN"
+    if not written.DATASETS[split]:
+        purpose = "evaluate on (--eval-only)" if args.eval_only else "train on"
+        raise ValueError(
+            f"DATASETS.{split} is empty, so there is nothing to {purpose}. "
+            f"Name a data set: DATASETS.{split} \"('NAME',)\"."
+        )
+    _complete_from_data(written, training=not args.eval_only)
+    cfg = written.clone()
+    _resolve_device(cfg)
+    _resolve_norm(cfg)
+    written.freeze()
+    default_setup(written, args)
     cfg.freeze()
-    default_setup(cfg, args)
     setup_logger(cfg.OUTPUT_DIR, distributed_rank=comm.get_rank(), name="ocr_panoptic")
     logging.getLogger(__name__).info(
         "MODEL.DEVICE is %s (torch sees %d GPU(s)); the OCR head's norm is %s",
@@ -128,13 +71,69 @@ def setup(args: argparse.Namespace) -> CfgNode:
     return cfg
 
 
-def _keys(cfg: CfgNode, prefix: str = "") -> list[str]:
-    keys = []
-    for key, value in cfg.items():
-        keys.append(prefix + key)
-        if isinstance(value, CfgNode):
-            keys += _keys(value, f"{prefix}{key}.")
-    return keys
+def check_solver(cfg: CfgNode) -> None:
+    """
+    Check what training alone needs.
+
+    Args:
+        cfg: scaled to the number of processes (SOLVER.REFERENCE_WORLD_SIZE), device resolved.
+
+    Raises:
+        ValueError: if the batch cannot be dealt out evenly, or mixed precision has no GPU.
+    """
+    processes, steps = comm.get_world_size(), cfg.SOLVER.ACCUMULATION_STEPS
+    batch = cfg.SOLVER.IMS_PER_BATCH
+    if steps < 1 or batch < 1 or batch % (processes * steps):
+        raise ValueError(
+            f"SOLVER.IMS_PER_BATCH is {batch}, which {processes} process(es) times "
+            f"SOLVER.ACCUMULATION_STEPS {steps} do not divide. Each part of a batch needs the "
+            "same number of images, at least 1."
+        )
+    if cfg.SOLVER.AMP.ENABLED and not cfg.MODEL.DEVICE.startswith("cuda"):
+        raise ValueError(
+            "SOLVER.AMP.ENABLED is True, but Detectron2's mixed precision needs a GPU and "
+            f"MODEL.DEVICE is {cfg.MODEL.DEVICE}. Set SOLVER.AMP.ENABLED False."
+        )
+
+
+def _complete_from_data(cfg: CfgNode, training: bool) -> None:
+    prepared = register_prepared()
+    names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
+    for name in names:
+        _check_registered(cfg, name, prepared)
+    panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    holds_masks = set(prepared) & set(cfg.DATASETS.TRAIN)
+    if training and panoptic and holds_masks and cfg.INPUT.MASK_FORMAT != "bitmask":
+        raise ValueError(
+            f"INPUT.MASK_FORMAT is {cfg.INPUT.MASK_FORMAT}, but prepared data hold masks, not "
+            "polygons. Set it to bitmask, as configs/Custom-PanopticSegmentation does."
+        )
+    if panoptic:
+        for name in names:
+            _match_classes(cfg, name)
+    if cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor":
+        for name in names:
+            _match_count(
+                cfg.MODEL.SEM_SEG_HEAD,
+                "MODEL.SEM_SEG_HEAD.NUM_CLASSES",
+                semantic_class_count(name),
+                f"{name} has %d classes",
+            )
+
+
+def _check_registered(cfg: CfgNode, name: str, prepared: list[str]) -> None:
+    registered = DatasetCatalog.list()
+    if name in registered:
+        return
+    split = "TRAIN" if name in cfg.DATASETS.TRAIN else "TEST"
+    close = difflib.get_close_matches(name, registered, n=5)
+    there = f"similar names: {', '.join(close)}" if close else f"prepared: {prepared or 'none'}"
+    raise ValueError(
+        f"DATASETS.{split} names {name}, which is not registered ({there}). "
+        "Prepare your data with datasets/prepare_panoptic.py or prepare_semantic.py, and check "
+        f"that DETECTRON2_DATASETS={os.environ.get('DETECTRON2_DATASETS', 'datasets')} "
+        "is the folder that holds them."
+    )
 
 
 def _match_classes(cfg: CfgNode, dataset: str) -> None:
@@ -166,30 +165,17 @@ def _match_count(node: CfgNode, key: str, count: int, found: str) -> None:
     elif count != node.NUM_CLASSES:
         raise ValueError(
             f"{key} is {node.NUM_CLASSES}, but {found % count}. "
-            f"Set it to {count}, or to 0 to take it from the training data."
-        )
-
-
-def _check_batch(cfg: CfgNode) -> None:
-    parts = comm.get_world_size() * cfg.SOLVER.ACCUMULATION_STEPS
-    if cfg.SOLVER.ACCUMULATION_STEPS < 1 or cfg.SOLVER.IMS_PER_BATCH % parts:
-        raise ValueError(
-            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which {comm.get_world_size()} "
-            f"process(es) times SOLVER.ACCUMULATION_STEPS {cfg.SOLVER.ACCUMULATION_STEPS} do not "
-            "divide. Each part of a batch needs the same number of images, at least 1."
+            f"Set it to {count}, or to 0 to take it from the data."
         )
 
 
 def _resolve_device(cfg: CfgNode) -> None:
+    if cfg.MODEL.DEVICE == "auto":
+        cfg.MODEL.DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
     if cfg.MODEL.DEVICE.startswith("cuda") and not torch.cuda.is_available():
         raise ValueError(
             f"MODEL.DEVICE is {cfg.MODEL.DEVICE}, but torch sees no GPU. "
-            "Leave the key out to use what is there, or set it to cpu."
-        )
-    if cfg.SOLVER.AMP.ENABLED and not cfg.MODEL.DEVICE.startswith("cuda"):
-        raise ValueError(
-            "SOLVER.AMP.ENABLED is True, but Detectron2's mixed precision needs a GPU and "
-            f"MODEL.DEVICE is {cfg.MODEL.DEVICE}. Set SOLVER.AMP.ENABLED False."
+            "Set it to auto to use what is there, or to cpu."
         )
 
 

@@ -13,7 +13,6 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import build_detection_test_loader, build_detection_train_loader
 from detectron2.engine import (
-    AMPTrainer,
     DefaultTrainer,
     SimpleTrainer,
     TrainerBase,
@@ -36,6 +35,7 @@ from ocr_panoptic.data import (
 from ocr_panoptic.evaluation import build_evaluator, write_results
 
 from .accumulation import AccumulatingTrainer
+from .setup import check_solver
 from .trained_model import require_checkpoint
 
 
@@ -53,7 +53,8 @@ class Trainer(DefaultTrainer):
     def __init__(self, cfg: CfgNode):
         # DefaultTrainer.__init__ with its parts exchanged where they differ, in its order.
         TrainerBase.__init__(self)
-        cfg = DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
+        cfg = _scaled(cfg)
+        check_solver(cfg)
         model = self.build_model(cfg)
         optimizer = self.build_optimizer(cfg, model)
         data_loader = self.build_train_loader(cfg)
@@ -63,10 +64,10 @@ class Trainer(DefaultTrainer):
             device_ids=[comm.get_local_rank()] if cfg.MODEL.DEVICE.startswith("cuda") else None,
         )
         steps, amp = cfg.SOLVER.ACCUMULATION_STEPS, cfg.SOLVER.AMP.ENABLED
-        if steps > 1:
+        if steps > 1 or amp:  # Detectron2's AMPTrainer resumes no run that was without AMP
             self._trainer = AccumulatingTrainer(model, data_loader, optimizer, steps=steps, amp=amp)
         else:
-            self._trainer = (AMPTrainer if amp else SimpleTrainer)(model, data_loader, optimizer)
+            self._trainer = SimpleTrainer(model, data_loader, optimizer)
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
         self.checkpointer = SafeCheckpointer(
             model,
@@ -127,6 +128,17 @@ class Trainer(DefaultTrainer):
                     run_info(cfg),
                 )
         return results
+
+
+def _scaled(cfg: CfgNode) -> CfgNode:
+    """Batch and schedule for the number of processes, from SOLVER.REFERENCE_WORLD_SIZE."""
+    reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
+    if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
+        raise ValueError(
+            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the "
+            f"{reference} processes of SOLVER.REFERENCE_WORLD_SIZE do not divide."
+        )
+    return DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
 
 
 def run_info(cfg: CfgNode) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import torch
 from detectron2.utils.events import EventStorage
 from torch import nn
 
-from ocr_panoptic.engine import Trainer, complete_config, load_config
+from ocr_panoptic.engine import Trainer, load_config
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 
 from .conftest import OCR_CONFIG
@@ -58,15 +58,23 @@ def test_state_is_resumed():
     assert trainers[1].iter == 41
 
 
-def test_batch_that_does_not_divide(tiny_data):
-    names = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
-    for steps, fits in (("3", False), ("0", False), ("4", True)):
-        cfg = load_config(str(OCR_CONFIG), [*names, "SOLVER.ACCUMULATION_STEPS", steps])
-        if fits:
-            complete_config(cfg)
-        else:
-            with pytest.raises(ValueError, match=r"IMS_PER_BATCH is 8.*ACCUMULATION_STEPS"):
-                complete_config(cfg)
+def test_loss_scale_is_resumed_where_there_is_one():
+    def make(scale: float) -> AccumulatingTrainer:
+        model = Regression()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        trainer = AccumulatingTrainer(model, [], optimizer, steps=1, amp=False)
+        trainer.iter = 0
+        trainer.grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+        return trainer
+
+    resumed = make(8.0)
+    state = make(32.0).state_dict()
+    resumed.load_state_dict(state)
+    assert resumed.grad_scaler.get_scale() == 32
+    for absent in ({}, None):  # a run without AMP, or of Detectron2's SimpleTrainer
+        resumed = make(8.0)
+        resumed.load_state_dict({**state, "grad_scaler": absent})
+        assert resumed.grad_scaler.get_scale() == 8
 
 
 @pytest.mark.parametrize("power, ending", [(0.9, 0.0), (0.5, 0.0), (0.9, 0.3)])

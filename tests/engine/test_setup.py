@@ -5,16 +5,17 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
+from ocr_panoptic.engine.setup import check_solver
 
 from .conftest import CONFIGS, OCR_CONFIG
 
 TINY_NAMES = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
 
 
-def complete(*opts: str, config=OCR_CONFIG) -> CfgNode:
+def complete(*opts: str, config=OCR_CONFIG, training: bool = True) -> CfgNode:
     cfg = load_config(str(config), [*TINY_NAMES, *opts])
-    complete_config(cfg)
+    complete_config(cfg, training=training)
     return cfg
 
 
@@ -49,6 +50,27 @@ def test_unregistered_data_set_names_what_there_is(tiny_data):
         complete("DATASETS.TEST", "('tiny_vall',)")
 
 
+def test_unregistered_data_set_that_resembles_nothing(tiny_data):
+    with pytest.raises(
+        ValueError, match=r"DATASETS.TRAIN names xyz.*prepared: \['tiny.*_DATASETS="
+    ):
+        complete("DATASETS.TRAIN", "('xyz',)")
+
+
+def test_evaluation_does_not_look_at_the_training_data(tiny_data):
+    cfg = complete(
+        *("DATASETS.TRAIN", "('moved_away',)", "INPUT.MASK_FORMAT", "polygon"), training=False
+    )
+    assert cfg.MODEL.ROI_HEADS.NUM_CLASSES == 4
+
+
+def test_nothing_to_train_or_evaluate_on(tiny_data, make_args):
+    with pytest.raises(ValueError, match=r"DATASETS.TRAIN is empty.*train on.*'NAME',"):
+        setup(make_args("DATASETS.TRAIN", "()"))
+    with pytest.raises(ValueError, match=r"DATASETS.TEST is empty.*evaluate on.*'NAME',"):
+        setup(make_args("DATASETS.TEST", "()", flags=("--eval-only",)))
+
+
 def test_polygon_masks_of_prepared_data(tiny_data):
     with pytest.raises(ValueError, match="INPUT.MASK_FORMAT is polygon.*bitmask"):
         complete("INPUT.MASK_FORMAT", "polygon")
@@ -71,11 +93,50 @@ def test_value_of_another_type(value):
         load_config(str(OCR_CONFIG), ["MODEL.OCR.CHANNELS", value])
 
 
-def test_missing_value_and_missing_file():
+def test_plain_string_instead_of_a_tuple(tmp_path):
+    expected = r"DATASETS.TRAIN is a tuple, such as .*quotes on the command line: \"\('one_name',\)"
+    with pytest.raises(ValueError, match="in the command line.*city_train(.|\n)*" + expected):
+        load_config(str(OCR_CONFIG), ["DATASETS.TRAIN", "city_train"])
+    (tmp_path / "c.yaml").write_text("SOLVER: 3\n")
+    with pytest.raises(ValueError, match="in .*c.yaml(.|\n)*SOLVER is a section of keys"):
+        load_config(str(tmp_path / "c.yaml"), [])
+    with pytest.raises(ValueError, match="SOLVER.BASE_LR is a float, such as 0"):
+        load_config(str(OCR_CONFIG), ["SOLVER.BASE_LR", "fast"])
+
+
+def test_key_below_a_value_and_section_as_a_key():
+    with pytest.raises(ValueError, match=r"SOLVER.BASE_LR.X: SOLVER.BASE_LR is a value \(0"):
+        load_config(str(OCR_CONFIG), ["SOLVER.BASE_LR.X", "1"])
+    with pytest.raises(ValueError, match=r"SOLVER is a section; set one of its keys, such as SOL"):
+        load_config(str(OCR_CONFIG), ["SOLVER", "1"])
+
+
+def test_missing_value_and_missing_file(tmp_path):
     with pytest.raises(ValueError, match="KEY VALUE pairs"):
         load_config(str(OCR_CONFIG), ["SOLVER.BASE_LR"])
     with pytest.raises(FileNotFoundError, match=r"nowhere.yaml"):
         load_config("nowhere.yaml", [])
+    (tmp_path / "c.yaml").write_text("_BASE_: ../base.yaml\n")
+    with pytest.raises(FileNotFoundError, match=r"c.yaml names _BASE_: ../base.yaml, but /.*base"):
+        load_config(str(tmp_path / "c.yaml"), [])
+
+
+@pytest.mark.parametrize(
+    "content, found", [("", "is empty"), ("- a\n- b\n", "holds a list"), ("text", "holds a str")]
+)
+def test_file_without_keys(tmp_path, content, found):
+    (tmp_path / "base.yaml").write_text(content)
+    (tmp_path / "c.yaml").write_text("_BASE_: base.yaml\n")
+    for name in ("base.yaml", "c.yaml"):
+        with pytest.raises(ValueError, match=f"base.yaml {found}; it needs lines of the form KEY"):
+            load_config(str(tmp_path / name), [])
+
+
+def test_file_that_includes_itself(tmp_path):
+    (tmp_path / "a.yaml").write_text("_BASE_: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("_BASE_: a.yaml\n")
+    with pytest.raises(ValueError, match=r"b.yaml names _BASE_: a.yaml, which includes .*b.yaml"):
+        load_config(str(tmp_path / "a.yaml"), [])
 
 
 def test_yaml_runs_no_code(tmp_path):
@@ -86,19 +147,76 @@ def test_yaml_runs_no_code(tmp_path):
     assert not marker.exists()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
-def test_device_follows_the_machine(tiny_data):
-    assert complete().MODEL.DEVICE == "cpu"
+def test_device_follows_the_machine(tiny_data, monkeypatch):
+    for there in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert ("cuda" if there else "cpu") == complete().MODEL.DEVICE
+        assert complete("MODEL.DEVICE", "cpu").MODEL.DEVICE == "cpu"
     with pytest.raises(ValueError, match="MODEL.DEVICE is cuda, but torch sees no GPU"):
         complete("MODEL.DEVICE", "cuda")
+
+
+def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_path, monkeypatch):
+    """Written where there is no GPU, read where there are two, and the reverse."""
+    monkeypatch.setattr("detectron2.engine.defaults.collect_env_info", lambda: "")  # asks the GPU
+    saved = str(tmp_path / "run/config.yaml")
+    for here, there in ((0, 2), (2, 0)):
+        use_gpus(monkeypatch, here)
+        cfg = setup(make_args("MODEL.DEVICE", "auto"))
+        assert found(here) == (cfg.MODEL.DEVICE, cfg.MODEL.OCR.NORM)
+        use_gpus(monkeypatch, there)
+        read = load_config(saved, [])
+        assert read.MODEL.ROI_HEADS.NUM_CLASSES == 4  # the data's, written out
+        complete_config(read)
+        assert found(there) == (read.MODEL.DEVICE, read.MODEL.OCR.NORM)
+    setup(make_args("MODEL.DEVICE", "cpu", "MODEL.OCR.NORM", "BN"))
+    asked = load_config(saved, [])
+    assert (asked.MODEL.DEVICE, asked.MODEL.OCR.NORM) == ("cpu", "BN")
+
+
+def found(gpus: int) -> tuple[str, str]:
+    return ("cuda", "SyncBN") if gpus else ("cpu", "BN")
+
+
+def use_gpus(monkeypatch, count: int) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: max(count, 1))
+
+
+def test_mixed_precision_is_for_training_on_a_gpu(tiny_data):
     with pytest.raises(ValueError, match="SOLVER.AMP.ENABLED is True"):
-        complete("SOLVER.AMP.ENABLED", "True")
+        check_solver(complete("SOLVER.AMP.ENABLED", "True", "MODEL.DEVICE", "cpu"))
 
 
-def test_device_is_the_gpu_where_there_is_one(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert load_config(str(OCR_CONFIG), []).MODEL.DEVICE == "cuda"
-    assert load_config(str(OCR_CONFIG), ["MODEL.DEVICE", "cpu"]).MODEL.DEVICE == "cpu"
+@pytest.mark.parametrize(
+    "reference, batch, steps, processes, fits",
+    [
+        (0, 8, 3, 1, False),
+        (0, 8, 0, 1, False),
+        (0, 8, 4, 1, True),
+        (0, 1, 1, 2, False),
+        (1, 1, 1, 2, True),  # scaled to 2 images
+        (2, 4, 4, 1, False),  # scaled to 2 images, which would leave parts empty
+    ],
+)
+def test_batch_of_whole_parts(monkeypatch, reference, batch, steps, processes, fits):
+    cfg = load_config(str(OCR_CONFIG), ["MODEL.DEVICE", "cpu"])
+    cfg.SOLVER.update(REFERENCE_WORLD_SIZE=reference, IMS_PER_BATCH=batch, ACCUMULATION_STEPS=steps)
+    monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: processes)
+    built = []
+    monkeypatch.setattr(Trainer, "build_model", lambda _, cfg: built.append(cfg) or 1 / 0)
+    with pytest.raises(ZeroDivisionError if fits else ValueError) as error:
+        Trainer(cfg)
+    assert fits == bool(built)
+    if not fits:
+        assert "SOLVER.ACCUMULATION_STEPS" in str(error.value)
+
+
+def test_batch_that_the_reference_does_not_divide():
+    cfg = load_config(str(OCR_CONFIG), ["SOLVER.REFERENCE_WORLD_SIZE", "3", "MODEL.DEVICE", "cpu"])
+    with pytest.raises(ValueError, match="IMS_PER_BATCH is 8, which the 3 processes of SOLVER.REF"):
+        Trainer(cfg)
 
 
 def test_sync_bn_only_where_there_is_something_to_synchronise(tiny_data, monkeypatch):

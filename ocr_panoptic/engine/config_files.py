@@ -1,0 +1,126 @@
+"""Reading a config file and the overrides of the command line."""
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+from detectron2.config import CfgNode, get_cfg
+
+from ocr_panoptic.config import add_ocr_config
+
+# The messages of yacs that name a key; original and replacement are shown as str() has them.
+_UNKNOWN = re.compile(r"Non-existent (?:config )?key: ([\w.]+)")
+_MISMATCH = re.compile(r"Type mismatch \(.*\) with values \(.*\) for config key: ([\w.]+)", re.S)
+
+
+def load_config(config_file: str, opts: list[str]) -> CfgNode:
+    """
+    Read a config file and the overrides of the command line.
+
+    Args:
+        config_file: YAML file; "" for the defaults.
+        opts: KEY VALUE KEY VALUE ...
+
+    Returns:
+        the config, not frozen, exactly as written (see :func:`.setup.complete_config`)
+
+    Raises:
+        FileNotFoundError: if there is no such file, or not the one that it names as its _BASE_.
+        ValueError: for a file that holds no keys, an unknown key, a value of the wrong type, or a
+            missing value.
+    """
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    if config_file and "://" not in config_file:
+        if not os.path.isfile(config_file):
+            raise FileNotFoundError(f"--config-file {config_file} does not exist")
+        _check_file(config_file, ())
+    if len(opts) % 2:
+        raise ValueError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
+    source = config_file
+    try:
+        if config_file:
+            cfg.merge_from_file(config_file, allow_unsafe=False)
+        source = "the command line"
+        for key, value in zip(opts[::2], opts[1::2]):
+            _check_sections(cfg, key)
+            cfg.merge_from_list([key, value])
+    except (KeyError, AssertionError, ValueError) as e:  # all three from yacs
+        raise ValueError(_explain(cfg, source, e)) from e
+    return cfg
+
+
+def _check_file(file: str, included_by: tuple[str, ...]) -> None:
+    """Refuse a file, or a file that it includes, that holds something other than keys."""
+    try:
+        with open(file, encoding="utf-8") as f:
+            content = yaml.safe_load(f)
+    except (yaml.YAMLError, UnicodeDecodeError) as e:
+        raise ValueError(f"{file} is not valid YAML: {e}") from e
+    if not isinstance(content, Mapping):
+        found = "is empty" if content is None else f"holds a {type(content).__name__}"
+        raise ValueError(f"The config file {file} {found}; it needs lines of the form KEY: VALUE.")
+    bases = content.get("_BASE_", [])
+    for base in [bases] if isinstance(bases, str) else bases:
+        if "://" in base:
+            continue
+        path = os.path.join(os.path.dirname(file), os.path.expanduser(base))
+        if not os.path.isfile(path):
+            raise FileNotFoundError(
+                f"{file} names _BASE_: {base}, but {os.path.abspath(path)} does not exist"
+            )
+        if os.path.realpath(path) in (*included_by, os.path.realpath(file)):
+            raise ValueError(f"{file} names _BASE_: {base}, which includes {file} itself")
+        _check_file(path, (*included_by, os.path.realpath(file)))
+
+
+def _check_sections(cfg: CfgNode, key: str) -> None:
+    """Refuse A.B.C where A.B is a value."""
+    node: Any = cfg
+    parts = key.split(".")
+    for depth, part in enumerate(parts):
+        if not isinstance(node, CfgNode):
+            raise ValueError(f"{key}: {'.'.join(parts[:depth])} is a value ({node!r}), no section")
+        if part not in node:
+            return
+        node = node[part]
+    if isinstance(node, CfgNode):
+        raise ValueError(f"{key} is a section; set one of its keys, such as {_keys(node, key)[0]}")
+
+
+def _explain(cfg: CfgNode, source: str, error: Exception) -> str:
+    if unknown := _UNKNOWN.search(str(error)):
+        close = difflib.get_close_matches(unknown[1], _keys(cfg), n=1, cutoff=0.5)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        return f"Unknown config key {unknown[1]} in {source}.{hint}"
+    message = f"Bad config value in {source}: {error}"
+    if mismatch := _MISMATCH.search(str(error)):
+        value: Any = cfg
+        for part in mismatch[1].split("."):
+            value = value[part]
+        message += f". {mismatch[1]} is {_form(value)}"
+    return message
+
+
+def _form(value: Any) -> str:
+    if isinstance(value, CfgNode):
+        return "a section of keys"
+    if isinstance(value, tuple | list):
+        return (
+            f"a {type(value).__name__}, such as {value or ('one_name',)}; "
+            "put it in quotes on the command line: \"('one_name',)\""
+        )
+    return f"a {type(value).__name__}, such as {value!r}"
+
+
+def _keys(cfg: CfgNode, prefix: str = "") -> list[str]:
+    prefix = f"{prefix}." if prefix else ""
+    keys = []
+    for key, value in cfg.items():
+        keys.append(prefix + key)
+        if isinstance(value, CfgNode):
+            keys += _keys(value, prefix + key)
+    return keys
