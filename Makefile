@@ -1,8 +1,9 @@
-# `make` prints the targets. `make demo PYTHON=/path/to/python` uses an environment of your own.
+# `make` prints the targets. `make demo PYTHON=/path/to/python` uses an environment of your own; a
+# variable PYTHON of the shell does not count, as it often names an interpreter without the packages.
 VENV := .venv
 BASE_PYTHON ?= python3
 
-ifeq ($(origin PYTHON),undefined)
+ifneq ($(origin PYTHON),command line)
 PYTHON := $(VENV)/bin/python
 ENV := $(VENV)/.complete
 endif

@@ -8,17 +8,20 @@ venv=${1:?usage: tools/create_env.sh VENV_DIR [BASE_PYTHON]}
 base_python=${2:-python3}
 root=$(cd "$(dirname "$0")/.." && pwd)
 
-"$base_python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || {
-    echo "$base_python is $("$base_python" --version 2>&1); Python 3.10 or newer is needed:" \
-         "set BASE_PYTHON=/path/to/python3.10 (or newer)" >&2
+"$base_python" -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || {
+    echo "$base_python is $("$base_python" --version 2>&1), but the pinned packages are for Python" \
+         "3.10 to 3.13: choose one with make env BASE_PYTHON=/path/to/python3.11" >&2
     exit 1
 }
 
-echo "Creating $venv (PyTorch with CUDA takes about 5.5 GB; on 2 cores this took 2 minutes)"
+echo "1/4 Creating $venv (5.8 GB when complete, mostly PyTorch with CUDA; 1 to 2 minutes on 2" \
+     "cores with a fast connection)"
 "$base_python" -m venv --clear "$venv"
 python="$venv/bin/python"
-"$python" -m pip install --quiet --disable-pip-version-check -r "$root/requirements/dev.txt"
+echo "2/4 Installing PyTorch and the other packages"
+"$python" -m pip install --disable-pip-version-check -r "$root/requirements/dev.txt"
 
+echo "3/4 Installing Detectron2"
 # The wheel is tagged for Python 3.10, its Python files run on any: --python-version takes it,
 # --target puts it where it belongs. pip verifies the sha256 of both packages.
 site=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
@@ -29,6 +32,7 @@ site=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
 # "tools" that would shadow everybody's own.
 rm -rf "$site/tools" "$site"/detectron2/_C*.so
 
+echo "4/4 Installing this package"
 "$python" -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e "$root"
 "$python" -c 'import detectron2, ocr_panoptic, torch
 print(f"environment ready: torch {torch.__version__}, detectron2 {detectron2.__version__}")'

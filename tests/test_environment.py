@@ -1,0 +1,53 @@
+"""The Makefile's choice of Python, and what tools/create_env.sh refuses."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+def test_python_of_the_command_line_counts_and_that_of_the_shell_does_not():
+    def commands(*args: str) -> str:
+        # What `make test PYTHON=...` hands on to the make commands below it is none of this.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
+        environment["PYTHON"] = "/shell/python"
+        done = subprocess.run(
+            ["make", "--dry-run", *args], cwd=ROOT, env=environment, capture_output=True, text=True
+        )
+        return done.stdout
+
+    assert ".venv/bin/python -m pytest" in commands("test")
+    assert "/shell/python" not in commands("test")
+    own = commands("test", "PYTHON=/own/python")
+    assert "/own/python -m pytest" in own and "create_env" not in own
+
+
+@pytest.mark.parametrize("version, accepted", [("3.9", 0), ("3.10", 1), ("3.13", 1), ("3.14", 0)])
+def test_python_versions_of_the_pinned_packages(tmp_path, version, accepted):
+    base = tmp_path / "python"
+    major, minor = version.split(".")
+    # An interpreter that claims this version, and whose "-m venv" ends the script.
+    base.write_text(
+        f"""#!/usr/bin/env bash
+case "$1" in
+    -c) exec python3 -c "import sys; sys.version_info = ({major}, {minor}); ${{2#import sys; }}" ;;
+    --version) echo "Python {version}.1" ;;
+    *) exit 42 ;;
+esac
+"""
+    )
+    base.chmod(0o755)
+    done = subprocess.run(
+        [str(ROOT / "tools/create_env.sh"), str(tmp_path / "venv"), str(base)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == (42 if accepted else 1)
+    assert not (tmp_path / "venv").exists()
+    if not accepted:
+        assert f"is Python {version}.1, but the pinned packages are for Python 3.10" in done.stderr
