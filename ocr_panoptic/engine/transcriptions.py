@@ -22,6 +22,7 @@ from ocr_panoptic.layers import (
     ConvNormReLU,
     CrissCrossAttention,
     DoubleAttention,
+    DualAttention,
     PositionAttention,
     SelfAttention,
     gather_regions,
@@ -41,11 +42,21 @@ def _aspp(scheme: ASPP, x: Tensor, m: Tensor) -> Tensor:
     return scheme.g(torch.cat([*(branch(x) for branch in scheme.branches), pooled], dim=1))
 
 
+def _attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    products = queries.flatten(2).transpose(1, 2) @ keys.flatten(2)  # all pixels with all
+    return (values.flatten(2) @ products.softmax(dim=2).transpose(1, 2)).view_as(values)
+
+
+def _danet(scheme: DualAttention, x: Tensor, m: Tensor) -> Tensor:
+    reduction, attention, smoothing = scheme.position
+    pixels = reduction(x)
+    y = _attend(attention.query(pixels), attention.key(pixels), attention.value(pixels))
+    return smoothing(pixels + attention.gamma * y) + scheme.channel(x)
+
+
 def _self_attention(scheme: SelfAttention, x: Tensor, m: Tensor) -> Tensor:
-    queries, keys, values = (t(x).flatten(2) for t in (scheme.phi, scheme.psi, scheme.value))
-    products = queries.transpose(1, 2) @ keys
-    weights = (products * keys.shape[1] ** -0.5).softmax(dim=2)
-    y = scheme.output((values @ weights.transpose(1, 2)).unflatten(2, x.shape[2:]))
+    queries, keys, values = scheme.phi(x), scheme.psi(x), scheme.value(x)
+    y = scheme.output(_attend(queries * keys.shape[1] ** -0.5, keys, values))
     return scheme.g(torch.cat([x, y], dim=1))
 
 
@@ -67,6 +78,7 @@ def _ocr(scheme: OCR, x: Tensor, m: Tensor) -> Tensor:
 _TRANSCRIPTIONS: dict[type, Callable[[ContextScheme, Tensor, Tensor], Tensor]] = {
     PPM: _ppm,
     ASPP: _aspp,
+    DualAttention: _danet,
     SelfAttention: _self_attention,
     DoubleAttention: _double_attention,
     OCR: _ocr,
@@ -76,7 +88,7 @@ _TRANSCRIPTIONS: dict[type, Callable[[ContextScheme, Tensor, Tensor], Tensor]] =
 def transcribed(scheme: ContextScheme, x: Tensor, m: Tensor) -> Tensor:
     """
     The result of a scheme without dropout, by the transcription of it; by the scheme itself where
-    that is one (DANet, criss-cross attention).
+    that is one (criss-cross attention).
 
     Args:
         scheme: for its parameters.
@@ -87,6 +99,10 @@ def transcribed(scheme: ContextScheme, x: Tensor, m: Tensor) -> Tensor:
         z: augmented representations [N, C', h, w]
     """
     return _TRANSCRIPTIONS.get(type(scheme), type(scheme).__call__)(scheme, x, m)
+
+
+class _PlainPositionAttention(PositionAttention):
+    attend = staticmethod(_attend)
 
 
 class CompactAttention(nn.Module):
@@ -109,7 +125,7 @@ class CompactAttention(nn.Module):
         self.attentions = nn.ModuleList(
             [CrissCrossAttention(channels)]
             if criss_cross
-            else [PositionAttention(channels), ChannelAttention()]
+            else [_PlainPositionAttention(channels), ChannelAttention()]
         )
         self.g = ConvNormReLU(3 * channels, channels, norm="BN")
 

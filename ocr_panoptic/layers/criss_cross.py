@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
 from .conv import ConvNormReLU
+from .dual_attention import PositionAttention
 
 
 def attend_criss_cross(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
@@ -41,30 +42,15 @@ def attend_criss_cross(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     return y.permute(0, 3, 1, 2)
 
 
-class CrissCrossAttention(nn.Module):
+class CrissCrossAttention(PositionAttention):
     """
     x + gamma y, with y the values attended over rows and columns; gamma starts at zero.
 
     Args:
-        channels: C; the queries and keys have an eighth of them.
+        channels: C, a multiple of 8; the queries and keys have an eighth of them.
     """
 
-    def __init__(self, channels: int = 512):
-        super().__init__()
-        self.query = nn.Conv2d(channels, channels // 8, kernel_size=1)
-        self.key = nn.Conv2d(channels, channels // 8, kernel_size=1)
-        self.value = nn.Conv2d(channels, channels, kernel_size=1)
-        self.gamma = nn.Parameter(torch.zeros(1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """
-        Args:
-            x: [N, C, h, w]
-
-        Returns:
-            [N, C, h, w]
-        """
-        return x + self.gamma * attend_criss_cross(self.query(x), self.key(x), self.value(x))
+    attend = staticmethod(attend_criss_cross)
 
 
 class CrissCross(ContextScheme):

@@ -8,25 +8,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-def attend(queries: Tensor, keys: Tensor, values: Tensor, scale: float | None = None) -> Tensor:
+def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """
     Scaled dot-product attention with one head, the Eq. "attention" of the section "Segmentation
-    Transformer" of :paper:`OCR`: out_i = sum_j softmax_j(scale q_i^T k_j) v_j. PyTorch's kernel,
-    whose memory does not grow with the product of the lengths where a backend allows it (that of
-    CPUs does where C = D).
+    Transformer" of :paper:`OCR`: out_i = sum_j softmax_j(q_i^T k_j / sqrt(D)) v_j. PyTorch's
+    kernel, whose memory does not grow with the product of the lengths where a backend allows it
+    (that of CPUs does where C = D).
 
     Args:
         queries: [N, L, D]
         keys: [N, M, D]
         values: [N, M, C]
-        scale: of the products; None for 1 / sqrt(D)
 
     Returns:
         [N, L, C]
     """
     # The fast kernels ask for a dimension of heads.
     heads = (t.unsqueeze(1) for t in (queries, keys, values))
-    return F.scaled_dot_product_attention(*heads, scale=scale).squeeze(1)
+    return F.scaled_dot_product_attention(*heads).squeeze(1)
 
 
 class SelfAttentionUnit(nn.Module):

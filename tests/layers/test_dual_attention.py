@@ -98,3 +98,9 @@ def test_parameters_of_the_official_head():
     count = sum(p.numel() for p in DualAttention(2048).parameters())
     attention = 2 * (512 * 64 + 64) + 512 * 512 + 512
     assert count == 2 * 9 * (2048 * 512 + 512 * 512) + attention + 2 + 4 * 2 * 512
+
+
+@pytest.mark.parametrize("channels", [4, 20])
+def test_channels_without_an_eighth(channels):
+    with pytest.raises(ValueError, match=f"has {channels} channels .* a multiple of 8"):
+        PositionAttention(channels)
