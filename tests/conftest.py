@@ -13,6 +13,13 @@ from ocr_panoptic.engine import load_config
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
 @pytest.fixture(autouse=True)
 def loggers_propagate(monkeypatch):
     """Detectron2's setup_logger ends propagation for the rest of the process, and with it the

@@ -180,6 +180,25 @@ def test_two_cpu_processes(run, tiny_data, make_args, tmp_path):
     same(evaluation(tmp_path / "run2"), evaluation(run))
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("before, after", [(True, True), (False, True), (True, False)])
+def test_mixed_precision_on_a_gpu(tiny_data, make_args, tmp_path, before, after):
+    """Trains and evaluates; the loss scale is resumed, and a run may change its mind."""
+    main(make_args("MODEL.DEVICE", "cuda", "SOLVER.AMP.ENABLED", before))
+    weights = tmp_path / "run/model_final.pth"
+    scaler = torch.load(weights, weights_only=True)["trainer"]["_trainer"].get("grad_scaler")
+    assert bool(scaler) == before
+    args = ["MODEL.DEVICE", "cuda", "SOLVER.AMP.ENABLED", after, "SOLVER.MAX_ITER", 5]
+    main(make_args(*args, flags=("--resume",)))
+    log = training_log(tmp_path / "run")
+    assert all(np.isfinite(value) for name, value in log.items() if "loss" in name)
+    resumed = torch.load(weights, weights_only=True)["trainer"]["_trainer"].get("grad_scaler")
+    assert bool(resumed) == after
+    if before and after:
+        assert resumed["_growth_tracker"] > scaler["_growth_tracker"]
+    assert evaluation(tmp_path / "run")["panoptic_seg"]["PQ"] is not None
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--num-gpus", "2", "--dist-url", "auto"]])
 def test_a_users_mistake_ends_without_a_traceback(tiny_data, make_args, flags):
