@@ -10,14 +10,16 @@ from ocr_panoptic.layers import OCR
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "dtype, tolerance", [(torch.float32, 2e-3), (torch.float16, 2e-2), (torch.bfloat16, 1e-1)]
+    "dtype, tolerance", [(torch.float32, 1e-3), (torch.float16, 5e-2), (torch.bfloat16, 2e-1)]
 )
 @pytest.mark.parametrize("training", [False, True])
-def test_gpu_equals_cpu(dtype, tolerance, training):
+def test_gpu_equals_cpu(monkeypatch, dtype, tolerance, training):
     """
-    Output and gradients. The tolerance is relative to the norm of the tensor, and a few times the
-    precision of the dtype (float32 products may be TF32, of 10 bits).
+    Output and gradients. The tolerance is relative to the norm of the tensor; with the same autocast
+    on the CPU these differ by up to 0.018 in float16 and 0.055 in bfloat16.
     """
+    for backend in (torch.backends.cudnn, torch.backends.cuda.matmul):
+        monkeypatch.setattr(backend, "allow_tf32", False)  # float32 means float32
     torch.manual_seed(0)
     expected = OCR(64, 32, 64, norm="BN", dropout=0.0).train(training)
     layer = copy.deepcopy(expected).cuda()
