@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 import numpy as np
+
+from .label_png import read_label_png
+
+
+def read_labels(path: str | os.PathLike, label_map: Mapping[int, int] | None) -> np.ndarray:
+    """
+    Returns:
+        the labels of training of a label PNG, see :func:`apply_label_map`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is broken, or has labels that the map lacks; it is named.
+    """
+    labels = read_label_png(path)
+    try:
+        return apply_label_map(labels, label_map)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.ndarray:

@@ -9,8 +9,7 @@ import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from tabulate import tabulate
 
-from ..label_map import apply_label_map
-from ..label_png import read_label_png
+from ..label_map import read_labels
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +44,7 @@ def class_histogram(dataset_name: str, num_images: int) -> ClassHistogram:
     pixels, images = (np.zeros(num_classes, np.int64) for _ in range(2))
     ignored = 0
     for place in np.unique(places.astype(int)):
-        path = records[place]["sem_seg_file_name"]
-        try:
-            labels = apply_label_map(read_label_png(path), metadata.get("label_map"))
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+        labels = read_labels(records[place]["sem_seg_file_name"], metadata.get("label_map"))
         counts = np.bincount(labels.ravel(), minlength=num_classes)
         pixels += counts[:num_classes]
         images += counts[:num_classes] > 0

@@ -1,5 +1,7 @@
 """Run a trained model on single images: for the demo, and for a closer look in the report."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ from detectron2.data.detection_utils import convert_image_to_rgb, read_image
 from detectron2.modeling.postprocessing import sem_seg_postprocess
 from torch import Tensor, nn
 
+from ocr_panoptic.data import SemanticDatasetMapper, build_semantic_augmentation
+from ocr_panoptic.layers import ContextScheme, RegionContext
 from ocr_panoptic.visualization import Inspection, Segments
 
 
@@ -34,17 +38,26 @@ def class_metadata(cfg: CfgNode) -> Metadata:
     return metadata
 
 
+def is_semantic(cfg: CfgNode) -> bool:
+    """Whether the model is one of semantic segmentation alone."""
+    return cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor"
+
+
 def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
     Args:
         image: uint8 [H,W,3] in the channel order INPUT.FORMAT.
 
     Returns:
-        the model's input for this image, resized as INPUT.MIN_SIZE_TEST and MAX_SIZE_TEST say.
+        the model's input for this image, resized as the config says for tests.
     """
-    resize = T.ResizeShortestEdge(cfg.INPUT.MIN_SIZE_TEST, cfg.INPUT.MAX_SIZE_TEST)
-    resized = resize.get_transform(image).apply_image(image)
-    tensor = torch.as_tensor(np.ascontiguousarray(resized.transpose(2, 0, 1)))
+    if is_semantic(cfg):
+        resize = T.AugmentationList(build_semantic_augmentation(cfg, is_train=False))
+    else:
+        resize = T.ResizeShortestEdge(cfg.INPUT.MIN_SIZE_TEST, cfg.INPUT.MAX_SIZE_TEST)
+    inputs = T.AugInput(image)
+    resize(inputs)
+    tensor = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
     return {"image": tensor, "height": image.shape[0], "width": image.shape[1]}
 
 
@@ -55,7 +68,8 @@ def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> dict[str, Any]
         image: uint8 [H,W,3] BGR.
 
     Returns:
-        the model's output for this image, see Detectron2's `PanopticFPN.forward`.
+        the model's output for this image, see Detectron2's `PanopticFPN.forward` and
+        `OCRSemanticSegmentor.forward`.
     """
     if cfg.INPUT.FORMAT == "RGB":
         image = image[:, :, ::-1]
@@ -65,38 +79,90 @@ def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> dict[str, Any]
 
 def inspect_record(cfg: CfgNode, model: nn.Module, record: dict[str, Any]) -> Inspection:
     """
-    What a Panoptic-FPN predicts for one image of a data set and, for the OCR head, what leads to
-    it: the coarse prediction and the soft object regions.
+    What a model predicts for one image of a data set, and what leads to it: the coarse prediction
+    and, where the context scheme has them, the soft object regions and the relation of the pixels
+    to them.
 
     Args:
-        model: in evaluation mode; a `PanopticFPN` whose semantic head is Detectron2's or has
-            `layers(features) -> (coarse, refined)`, logits [N,K,h,w] at `common_stride`.
+        model: in evaluation mode; an `OCRSemanticSegmentor`, or a `PanopticFPN` whose semantic head
+            is Detectron2's or `OCRSemSegFPNHead`.
         record: of a Detectron2 data set.
     """
     pixels = read_image(record["file_name"], format=cfg.INPUT.FORMAT)
-    inputs = model_input(cfg, pixels)
+    if is_semantic(cfg):
+        inputs = SemanticDatasetMapper(cfg, is_train=False)(record)
+    else:
+        inputs = model_input(cfg, pixels)
+    head = model.sem_seg_head
+    context = getattr(head, "context", getattr(head, "ocr", None))
     with torch.inference_mode():
-        panoptic_seg, segments_info = model([inputs])[0]["panoptic_seg"]
-        images = model.preprocess_image([inputs])
-        logits = model.sem_seg_head.layers(model.backbone(images.tensor))
+        output = model([inputs])[0]
+        with _watched(context) as seen:
+            if is_semantic(cfg):
+                logits = model.layers([inputs])
+            else:
+                images = model.preprocess_image([inputs])
+                logits = head.layers(model.backbone(images.tensor))
     coarse, refined = logits if isinstance(logits, tuple) else (None, logits)
 
-    stride = model.sem_seg_head.common_stride
-    size = images.image_sizes[0]
-    labels = {
-        name: None if x is None else _labels(x[0], stride, size, pixels.shape[:2])
-        for name, x in (("coarse", coarse), ("refined", refined))
-    }
+    size, stride = tuple(inputs["image"].shape[1:]), head.common_stride
+    padded = [stride * side for side in refined.shape[2:]]
+    inside = tuple(-(-side // stride) for side in size)
+    regions, relation = seen.get("regions"), seen.get("relation")
+    panoptic = output.get("panoptic_seg")
     return Inspection(
         image=convert_image_to_rgb(pixels, cfg.INPUT.FORMAT),
-        panoptic=Segments(panoptic_seg.cpu().numpy(), segments_info),
-        regions=None if coarse is None else _regions(coarse[0], stride, size),
-        **labels,
+        panoptic=None if panoptic is None else Segments(panoptic[0].cpu().numpy(), panoptic[1]),
+        refined=(
+            output["labels"].cpu().numpy()
+            if panoptic is None
+            else _labels(refined[0], padded, size, pixels.shape[:2])
+        ),
+        coarse=None if coarse is None else _labels(coarse[0], padded, size, pixels.shape[:2]),
+        regions=None if regions is None else _regions(regions[0], inside),
+        relation=(
+            None
+            if relation is None
+            else relation[0].float().cpu().numpy()[:, : inside[0], : inside[1]]
+        ),
     )
 
 
+@contextmanager
+def _watched(context: ContextScheme | None) -> Iterator[dict[str, Tensor]]:
+    """
+    What passes through a scheme while it runs: "regions", the logits m [N,K,h,w] that it sees, if
+    it depends on them, and "relation" [N,K,h,w], if it is computed.
+    """
+    seen: dict[str, Tensor] = {}
+    if context is None:
+        yield seen
+        return
+
+    def keep_regions(module: nn.Module, inputs: tuple[Tensor, Tensor]) -> None:
+        if context.uses_regions and not context.needs_truth:
+            seen["regions"] = inputs[1]
+
+    hook = context.register_forward_pre_hook(keep_regions)
+    if isinstance(context, RegionContext):
+        original = context.relation
+
+        def keep_relation(x: Tensor, m: Tensor, f: Tensor) -> Tensor:
+            w = original(x, m, f)
+            if "regions" in seen:  # else they are not those of the classes
+                seen["relation"] = w.unflatten(2, x.shape[2:])
+            return w
+
+        context.relation = keep_relation
+    try:
+        yield seen
+    finally:
+        hook.remove()
+        context.__dict__.pop("relation", None)
+
+
 def _labels(
-    logits: Tensor, stride: int, size: tuple[int, int], output_size: tuple[int, int]
+    logits: Tensor, padded: list[int], size: tuple[int, int], output_size: tuple[int, int]
 ) -> np.ndarray:
     """
     The label map as the model itself makes it: logits to the input's size, padding cut off, to the
@@ -104,28 +170,28 @@ def _labels(
 
     Args:
         logits: [K,h,w] of the padded input.
+        padded: height and width of the padded input.
         size: height and width of the input without padding.
 
     Returns:
         int64 [H,W] of `output_size`.
     """
     upsampled = F.interpolate(
-        logits[None].float(), scale_factor=stride, mode="bilinear", align_corners=False
+        logits[None].float(), size=padded, mode="bilinear", align_corners=False
     )
     return sem_seg_postprocess(upsampled[0], size, *output_size).argmax(dim=0).cpu().numpy()
 
 
-def _regions(logits: Tensor, stride: int, size: tuple[int, int]) -> np.ndarray:
+def _regions(logits: Tensor, inside: tuple[int, int]) -> np.ndarray:
     """
     The soft object regions: the paper's spatial softmax, over the pixels that are not padding.
 
     Args:
-        logits: coarse logits [K,h,w] of the padded input.
-        size: height and width of the input without padding.
+        logits: of the regions [K,h,w] of the padded input.
+        inside: rows and columns that are not padding.
 
     Returns:
-        float32 [K,ceil(height/stride),ceil(width/stride)], of sum 1 for each class.
+        float32 [K,*inside], of sum 1 for each class.
     """
-    height, width = (-(-side // stride) for side in size)
-    inside = logits[:, :height, :width].float()
-    return inside.flatten(1).softmax(dim=1).view_as(inside).cpu().numpy()
+    weights = logits[:, : inside[0], : inside[1]].float()
+    return weights.flatten(1).softmax(dim=1).view_as(weights).cpu().numpy()

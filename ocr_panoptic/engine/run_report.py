@@ -7,20 +7,28 @@ from typing import Any
 
 import numpy as np
 from detectron2.config import CfgNode
-from detectron2.data import DatasetCatalog
+from detectron2.data import DatasetCatalog, Metadata
 from tqdm import tqdm
 
 from ocr_panoptic.visualization import (
     Evaluation,
+    ImageFigures,
     PanopticTruth,
     image_figures,
+    png_source,
     read_evaluation,
     read_training_log,
     render_report,
+    semantic_truth,
 )
 
 from .inspection import class_metadata, inspect_record
 from .trained_model import build_trained_model
+
+ARCHITECTURES = {
+    "PanopticFPN": "Panoptic-FPN",
+    "OCRSemanticSegmentor": "Semantic segmentation",
+}
 
 
 def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
@@ -35,53 +43,75 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
 
     Raises:
         FileNotFoundError: OUTPUT_DIR has no evaluation, or weights or annotations are missing.
-        ValueError: num_images is not positive, the model is no Panoptic-FPN, or the weights do
-            not fit.
+        ValueError: num_images is not positive, the model is none that the page can show, or the
+            weights do not fit.
     """
     if num_images < 1:
         raise ValueError(f"--num-images is {num_images}; at least 1 image is shown")
-    if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
+    if cfg.MODEL.META_ARCHITECTURE not in ARCHITECTURES:
         raise ValueError(
             f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; the report shows what a "
-            "PanopticFPN predicts"
+            f"{' or a '.join(ARCHITECTURES)} predicts"
         )
     metadata = class_metadata(cfg)
     dataset = metadata.name
-    evaluation = read_evaluation(Path(cfg.OUTPUT_DIR) / "inference" / dataset)
+    results = Path(cfg.OUTPUT_DIR) / "inference" / dataset
+    evaluation = read_evaluation(results)
     log_file = Path(cfg.OUTPUT_DIR) / "metrics.json"
     log = read_training_log(log_file)
     if not log:
         logging.getLogger(__name__).warning(
             "There is no training log %s; the report has no loss curves", log_file
         )
-    truth = PanopticTruth(metadata)
     records = DatasetCatalog.get(dataset)
-    shown = np.linspace(0, len(records) - 1, min(num_images, len(records))).round().astype(int)
-    model = build_trained_model(cfg)
-    images, has_ocr = [], False
-    for record in tqdm([records[i] for i in shown], desc="Pictures", unit="image"):
-        inspection = inspect_record(cfg, model, record)
-        has_ocr = inspection.coarse is not None
-        name = Path(record["file_name"]).name
-        images.append(image_figures(name, inspection, truth[record["image_id"]], metadata))
     return render_report(
-        title="Panoptic-FPN + OCR" if has_ocr else "Panoptic-FPN",
-        description=_description(cfg, has_ocr, _iterations(log), len(records)),
+        title=_title(cfg),
+        description=_description(cfg, _iterations(log), len(records)),
         dataset=dataset,
         evaluation=evaluation,
         training_log=log,
-        images=images,
+        images=_images(cfg, records, num_images, metadata),
         metadata=metadata,
         settings=_settings(cfg, config_file, evaluation, log),
+        confusion="" if _is_panoptic(cfg) else png_source(results / "confusion_matrix.png"),
     )
 
 
-def _description(cfg: CfgNode, has_ocr: bool, iterations: int, num_images: int) -> str:
+def _images(
+    cfg: CfgNode, records: list[dict[str, Any]], num_images: int, metadata: Metadata
+) -> list[ImageFigures]:
+    shown = np.linspace(0, len(records) - 1, min(num_images, len(records))).round().astype(int)
+    truth = PanopticTruth(metadata) if _is_panoptic(cfg) else None
+    model = build_trained_model(cfg)
+    images = []
+    for record in tqdm([records[i] for i in shown], desc="Pictures", unit="image"):
+        true = semantic_truth(record, metadata) if truth is None else truth[record["image_id"]]
+        inspection = inspect_record(cfg, model, record)
+        images.append(image_figures(Path(record["file_name"]).name, inspection, true, metadata))
+    return images
+
+
+def _is_panoptic(cfg: CfgNode) -> bool:
+    return cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+
+
+def _scheme(cfg: CfgNode) -> str:
+    """The context scheme, "none" for Detectron2's own head."""
+    ours = ("OCRSemSegFPNHead", "ContextSemSegHead")
+    return cfg.MODEL.CONTEXT.NAME if cfg.MODEL.SEM_SEG_HEAD.NAME in ours else "none"
+
+
+def _title(cfg: CfgNode) -> str:
+    name, scheme = ARCHITECTURES[cfg.MODEL.META_ARCHITECTURE], _scheme(cfg)
+    return name if scheme == "none" else f"{name} + {scheme}"
+
+
+def _description(cfg: CfgNode, iterations: int, num_images: int) -> str:
+    scheme = _scheme(cfg)
     head = (
-        "Detectron2's Panoptic-FPN, whose semantic head refines its coarse prediction with "
-        "object-contextual representations."
-        if has_ocr
-        else "Detectron2's Panoptic-FPN, without object-contextual representations."
+        f"{cfg.MODEL.META_ARCHITECTURE} with "
+        + ("no context scheme" if scheme == "none" else f"the context scheme {scheme}")
+        + f" ({cfg.MODEL.SEM_SEG_HEAD.NAME})."
     )
     trained = f"Trained on {', '.join(cfg.DATASETS.TRAIN)}"
     trained += f" for {iterations} iterations" if iterations else ""
@@ -94,6 +124,7 @@ def _settings(
     settings = {
         "config": config_file or "defaults",
         "semantic head": cfg.MODEL.SEM_SEG_HEAD.NAME,
+        "context scheme": _scheme(cfg),
         "weights": cfg.MODEL.WEIGHTS,
         "images per iteration": cfg.SOLVER.IMS_PER_BATCH,
         "base learning rate": cfg.SOLVER.BASE_LR,

@@ -1,5 +1,5 @@
-from .figures import ImageFigures, image_figures
-from .ground_truth import PanopticTruth
+from .figures import ImageFigures, image_figures, png_source
+from .ground_truth import PanopticTruth, semantic_truth
 from .inputs import find_images, output_paths, read_image
 from .predictions import draw_images, draw_prediction, draw_video
 from .report import render_report
@@ -21,10 +21,12 @@ __all__ = [
     "find_images",
     "image_figures",
     "output_paths",
+    "png_source",
     "read_evaluation",
     "read_image",
     "read_training_log",
     "render_report",
+    "semantic_truth",
     "study_curves",
     "study_table",
     "video_output",

@@ -3,6 +3,7 @@
 import base64
 import io
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from detectron2.data import Metadata
@@ -15,6 +16,7 @@ from ocr_panoptic.visualization.overlays import (
     resize,
     segment_colors,
 )
+from ocr_panoptic.visualization.relation import RelationFigure, relation_figure
 from ocr_panoptic.visualization.scene import Inspection, Segments
 
 VOID = -1  # no semantic label has it
@@ -39,33 +41,39 @@ class ImageFigures:
     views: list[Picture]
     regions: list[Picture]
     legend: list[tuple[str, str]]
+    relation: RelationFigure | None = None
 
 
 def image_figures(
-    name: str, inspection: Inspection, truth: Segments, metadata: Metadata
+    name: str, inspection: Inspection, truth: Segments | np.ndarray, metadata: Metadata
 ) -> ImageFigures:
     """
     Args:
         name: what the image is called.
         inspection: what the model sees.
-        truth: the true panoptic map, of the image's size.
-        metadata: with thing_classes, thing_colors, stuff_classes, stuff_colors.
+        truth: the true panoptic map, or for a model of semantic segmentation alone the true labels
+            int [H,W], of the image's size; metadata.ignore_label is void in them.
+        metadata: with stuff_classes, stuff_colors and, for panoptic data, thing_classes,
+            thing_colors.
 
     Raises:
         ValueError: the truth's size is not the image's.
     """
-    if truth.ids.shape != inspection.image.shape[:2]:
+    size = truth.ids.shape if isinstance(truth, Segments) else truth.shape
+    if size != inspection.image.shape[:2]:
         raise ValueError(
-            f"{name}: the image has size {inspection.image.shape[:2]}, its panoptic PNG "
-            f"{truth.ids.shape} (height, width)"
+            f"{name}: the image has size {inspection.image.shape[:2]}, its truth {size} "
+            "(height, width)"
         )
     canvas = _Canvas(inspection.image, metadata)
-    true_labels = truth.sem_seg(void=VOID)
-    views = [
-        canvas.input(name),
-        canvas.panoptic("Truth", truth, name),
-        canvas.panoptic("Panoptic prediction", inspection.panoptic, name),
-    ]
+    views = [canvas.input(name)]
+    if isinstance(truth, Segments):
+        true_labels = truth.sem_seg(void=VOID)
+        views.append(canvas.panoptic("Truth", truth, name))
+        views.append(canvas.panoptic("Panoptic prediction", inspection.panoptic, name))
+    else:
+        true_labels = np.where(truth == metadata.ignore_label, VOID, truth.astype(np.int32))
+        views.append(canvas.truth(true_labels, name))
     if inspection.coarse is not None:
         views.append(canvas.semantic("Coarse semantics", inspection.coarse, true_labels, name))
     title = "Semantics" if inspection.coarse is None else "Refined semantics"
@@ -75,7 +83,12 @@ def image_figures(
     regions = []
     if inspection.regions is not None:
         regions = [canvas.region(inspection.regions[k], k, name) for k in present]
-    return ImageFigures(name, views, regions, _legend(truth, inspection, metadata))
+    relation = None
+    if inspection.relation is not None:
+        classes = list(zip(metadata.stuff_classes, map(css_color, metadata.stuff_colors)))
+        relation = relation_figure(inspection.relation, true_labels, classes, views[0].src)
+    legend = _legend(truth, inspection, true_labels, metadata)
+    return ImageFigures(name, views, regions, legend, relation)
 
 
 class _Canvas:
@@ -101,15 +114,18 @@ class _Canvas:
         picture = self._segments(segments.ids, colors)
         return Picture(title, caption, f"{title} of {name}: {caption}", picture)
 
+    def truth(self, labels: np.ndarray, name: str) -> Picture:
+        """Args: int [H,W]."""
+        caption = f"{len(set(np.unique(labels)) - {VOID})} classes"
+        return Picture("Truth", caption, f"Truth of {name}: {caption}", self._labels(labels))
+
     def semantic(self, title: str, labels: np.ndarray, truth: np.ndarray, name: str) -> Picture:
         """Args: int [H,W] both."""
         known = truth != VOID
         caption = "no true label in this image"
         if known.any():
             caption = f"{100 * (labels == truth)[known].mean():.1f} % of the pixels right"
-        colors = dict(enumerate(map(tuple, self._metadata.stuff_colors)))
-        picture = self._segments(labels, colors)
-        return Picture(title, caption, f"{title} of {name}: {caption}", picture)
+        return Picture(title, caption, f"{title} of {name}: {caption}", self._labels(labels))
 
     def region(self, weights: np.ndarray, label: int, name: str) -> Picture:
         """Args: float [h,w] of sum 1."""
@@ -122,6 +138,9 @@ class _Canvas:
         alt = f"Soft object region of {class_name} in {name}, {caption}"
         color = css_color(self._metadata.stuff_colors[label])
         return Picture(class_name, caption, alt, _jpeg(picture), color)
+
+    def _labels(self, labels: np.ndarray) -> str:
+        return self._segments(labels, dict(enumerate(map(tuple, self._metadata.stuff_colors))))
 
     def _segments(self, ids: np.ndarray, colors: dict[int, Color]) -> str:
         ids = resize(ids.astype(np.int32), *self._size, smooth=False)
@@ -137,13 +156,22 @@ def _page_size(height: int, width: int) -> tuple[int, int]:
     return max(1, round(height * factor)), max(1, round(width * factor))
 
 
-def _legend(truth: Segments, inspection: Inspection, metadata: Metadata) -> list[tuple[str, str]]:
-    segments = [*truth.info, *inspection.panoptic.info]
+def _legend(
+    truth: Segments | np.ndarray,
+    inspection: Inspection,
+    true_labels: np.ndarray,
+    metadata: Metadata,
+) -> list[tuple[str, str]]:
+    segments, maps = [], [inspection.coarse, inspection.refined]
+    if isinstance(truth, Segments):
+        segments = [*truth.info, *inspection.panoptic.info]
+    else:
+        maps.append(true_labels)
     things = sorted({s["category_id"] for s in segments if s["isthing"]})
     stuff = {s["category_id"] for s in segments if not s["isthing"]}
-    for labels in (inspection.coarse, inspection.refined):
+    for labels in maps:
         if labels is not None:
-            stuff.update(np.unique(labels).tolist())
+            stuff.update(set(np.unique(labels).tolist()) - {VOID})
     return [
         *((metadata.thing_classes[k], css_color(metadata.thing_colors[k])) for k in things),
         *((metadata.stuff_classes[k], css_color(metadata.stuff_colors[k])) for k in sorted(stuff)),
@@ -153,6 +181,13 @@ def _legend(truth: Segments, inspection: Inspection, metadata: Metadata) -> list
 def css_color(color: Color) -> str:
     """The colour as CSS writes it."""
     return "rgb({},{},{})".format(*(int(c) for c in color))
+
+
+def png_source(path: Path) -> str:
+    """A PNG file as a data URI, "" where there is no such file."""
+    if not path.is_file():
+        return ""
+    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
 
 
 def _jpeg(picture: np.ndarray) -> str:

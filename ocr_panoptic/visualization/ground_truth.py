@@ -1,13 +1,36 @@
-"""The true panoptic maps of a data set in COCO panoptic format."""
+"""The true panoptic maps of a data set in COCO panoptic format, and true semantic labels."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from detectron2.data import Metadata
 
+from ocr_panoptic.label_map import read_labels
 from ocr_panoptic.panoptic_png import read_panoptic_png
 from ocr_panoptic.visualization.scene import Segments
+
+
+def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
+    """
+    Args:
+        record: of a semantic data set.
+        metadata: with its label_map, if it has one.
+
+    Returns:
+        the true labels, uint8 or uint16 [H,W]
+
+    Raises:
+        ValueError: the record has no labels, or the PNG is broken or holds labels outside the map.
+        FileNotFoundError: the PNG is missing.
+    """
+    if "sem_seg_file_name" not in record:
+        raise ValueError(
+            f"{record['file_name']} has no labels to show; name a data set with labels in "
+            "DATASETS.TEST"
+        )
+    return read_labels(record["sem_seg_file_name"], metadata.get("label_map"))
 
 
 class PanopticTruth:

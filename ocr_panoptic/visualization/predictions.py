@@ -16,10 +16,10 @@ from ocr_panoptic.visualization.inputs import read_image
 from ocr_panoptic.visualization.video import VideoReader, VideoWriter, Window
 
 Predictor = Callable[[np.ndarray], dict[str, Any]]
-"""From uint8 [H,W,3] BGR to a model's output for that image: "panoptic_seg", or else "sem_seg"."""
+"""From uint8 [H,W,3] BGR to a model's output for that image: "panoptic_seg", or else "labels"."""
 
 
-WINDOW = "Panoptic segmentation (q or Esc: stop)"
+WINDOW = "Segmentation (q or Esc: stop)"
 
 
 def draw_images(
@@ -102,7 +102,7 @@ def draw_prediction(
         panoptic_seg, segments_info = prediction["panoptic_seg"]
         drawn = visualizer.draw_panoptic_seg(panoptic_seg.cpu(), segments_info)
     else:
-        drawn = visualizer.draw_sem_seg(prediction["sem_seg"].argmax(dim=0).cpu())
+        drawn = visualizer.draw_sem_seg(prediction["labels"].cpu())
     return drawn.get_image()[:, :, ::-1]
 
 
@@ -114,5 +114,5 @@ def _draw_frame(
         panoptic_seg, segments_info = prediction["panoptic_seg"]
         drawn = visualizer.draw_panoptic_seg_predictions(rgb, panoptic_seg.cpu(), segments_info)
     else:
-        drawn = visualizer.draw_sem_seg(rgb, prediction["sem_seg"].argmax(dim=0).cpu())
+        drawn = visualizer.draw_sem_seg(rgb, prediction["labels"].cpu())
     return drawn.get_image()[:, :, ::-1]

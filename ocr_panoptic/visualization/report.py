@@ -10,8 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from ocr_panoptic.visualization.figures import ImageFigures
 from ocr_panoptic.visualization.overlays import HEAT_DECADES
 from ocr_panoptic.visualization.report_sections import (
-    CLASS_COLUMNS,
-    class_rows,
+    class_table,
     loss_charts,
     metric_cards,
 )
@@ -37,6 +36,7 @@ def render_report(
     images: Sequence[ImageFigures],
     metadata: Metadata,
     settings: Mapping[str, Any],
+    confusion: str = "",
 ) -> str:
     """
     Args:
@@ -49,11 +49,12 @@ def render_report(
         images: of :func:`figures.image_figures`.
         metadata: of the data set.
         settings: what the page says about the run.
+        confusion: data URI of the picture of the confusion matrix, "" for none.
 
     Returns:
         an HTML document that loads nothing from elsewhere.
     """
-    rows = class_rows(evaluation.per_class, metadata)
+    columns, rows = class_table(evaluation.per_class, metadata)
     return _TEMPLATES.get_template("report.html").render(
         title=title,
         description=description,
@@ -61,9 +62,12 @@ def render_report(
         groups=metric_cards(evaluation.tasks),
         images=images,
         has_regions=any(image.regions for image in images),
+        has_relation=any(image.relation for image in images),
+        is_panoptic="panoptic_seg" in evaluation.tasks,
         heat_ticks=(f"1/{10**HEAT_DECADES}", "maximum, logarithmic"),
-        class_columns=list(CLASS_COLUMNS.values()),
+        class_columns=columns,
         class_rows=rows,
+        confusion=confusion,
         absent_classes=len(evaluation.per_class) - len(rows),
         charts=loss_charts(training_log),
         settings=settings,

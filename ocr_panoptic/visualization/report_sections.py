@@ -44,7 +44,13 @@ CARDS = {
         ("panoptic_seg", "RQ", "RQ", "recognition quality: F1 score of the matching"),
     ),
     "Semantic segmentation": (
-        ("sem_seg", "mIoU", "mIoU", "intersection over union, mean over the classes"),
+        ("sem_seg", "mIoU", "mIoU", "intersection over union, mean over the classes in the truth"),
+        (
+            "sem_seg",
+            "mIoU_truth_or_predicted",
+            "mIoU, predicted too",
+            "intersection over union, mean over the classes in the truth or the prediction",
+        ),
         ("sem_seg", "fwIoU", "fwIoU", "intersection over union, weighted by class frequency"),
         ("sem_seg", "pACC", "pACC", "share of the pixels that are right"),
     ),
@@ -123,32 +129,37 @@ def _positive(log: Sequence[Mapping[str, float]], key: str) -> list[tuple[float,
     ]
 
 
-def class_rows(per_class: Sequence[Mapping[str, str]], metadata: Metadata) -> list[ClassRow]:
+def class_table(
+    per_class: Sequence[Mapping[str, str]], metadata: Metadata
+) -> tuple[list[str], list[ClassRow]]:
     """
     Args:
         per_class: the rows of per_class.csv.
         metadata: with the classes' names and colours.
 
     Returns:
-        things, then stuff, then what is neither. Classes without any value, which neither occur
-        nor are predicted, are left out.
+        the headings of the columns with a value; things, then stuff, then what is neither. Classes
+        without any value, which neither occur nor are predicted, are left out.
     """
     kinds = {"1": "thing", "0": "stuff", "": ""}
     colors = dict(zip(metadata.stuff_classes, metadata.stuff_colors, strict=True))
-    colors.update(zip(metadata.thing_classes, metadata.thing_colors, strict=True))
+    things = metadata.get("thing_classes", ()), metadata.get("thing_colors", ())
+    colors.update(zip(*things, strict=True))
+    columns = [column for column in CLASS_COLUMNS if any(row[column] for row in per_class)]
     rows = [
         ClassRow(
             name=row["class"],
             kind=kinds[row["isthing"]],
             color=css_color(colors[row["class"]]) if row["class"] in colors else "",
-            cells=[_cell(column, row[column]) for column in CLASS_COLUMNS],
+            cells=[_cell(column, row[column], columns[0]) for column in columns],
         )
         for row in sorted(per_class, key=lambda row: list(kinds).index(row["isthing"]))
     ]
-    return [row for row in rows if any(cell.text not in ("", "0") for cell in row.cells)]
+    rows = [row for row in rows if any(cell.text not in ("", "0") for cell in row.cells)]
+    return [CLASS_COLUMNS[column] for column in columns], rows
 
 
-def _cell(column: str, text: str) -> Cell:
+def _cell(column: str, text: str, first: str) -> Cell:
     if not text:
         return Cell("")
     value = float(text)
@@ -156,4 +167,4 @@ def _cell(column: str, text: str) -> Cell:
         return Cell("")
     if column in COUNTS:
         return Cell(f"{value:.0f}")
-    return Cell(f"{value:.1f}", percent=value if column == "PQ" else None)
+    return Cell(f"{value:.1f}", percent=value if column == first else None)

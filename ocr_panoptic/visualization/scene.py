@@ -42,15 +42,18 @@ class Inspection:
 
     Attributes:
         image: uint8 [H,W,3] RGB.
-        panoptic: the prediction.
+        panoptic: the prediction; None for a model of semantic segmentation alone.
         refined: int [H,W], the labels of the semantic head's output.
         coarse: int [H,W], the labels of its coarse logits; None for a head without any.
-        regions: float32 [K,h,w], the soft object regions: the coarse logits of each class after a
+        regions: float32 [K,h,w], the soft object regions: their logits of each class after a
             softmax over the image's pixels, each map of sum 1; None for a head without any.
+        relation: float32 [K,h,w], the relation of each pixel to the regions, of sum 1 over K; None
+            for a head without any.
     """
 
     image: np.ndarray
-    panoptic: Segments
+    panoptic: Segments | None
     refined: np.ndarray
-    coarse: np.ndarray | None
-    regions: np.ndarray | None
+    coarse: np.ndarray | None = None
+    regions: np.ndarray | None = None
+    relation: np.ndarray | None = None

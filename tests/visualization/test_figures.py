@@ -104,7 +104,7 @@ def test_regions_are_those_of_the_classes_present(inspection, truth):
 
 
 def test_a_plain_head_has_no_coarse_view_and_no_regions(inspection, truth):
-    plain = Inspection(inspection.image, inspection.panoptic, inspection.refined, None, None)
+    plain = Inspection(inspection.image, inspection.panoptic, inspection.refined)
     figures = image_figures("a.jpg", plain, truth, METADATA)
     assert [v.title for v in figures.views] == [
         "Input",
@@ -127,7 +127,7 @@ def test_a_truth_of_another_size(inspection):
 def test_size_in_the_page(inspection, size, expected):
     blank = np.zeros((*size, 3), np.uint8)
     nothing = Segments(np.zeros(size, int), [])
-    record = Inspection(blank, nothing, np.zeros(size, int), None, None)
+    record = Inspection(blank, nothing, np.zeros(size, int))
     figures = image_figures("a.jpg", record, nothing, METADATA)
     assert decode(figures.views[0].src).shape[:2] == expected
     assert figures.views[-1].caption == "no true label in this image"
