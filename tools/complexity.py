@@ -10,7 +10,6 @@ paper, in Markdown.
 import argparse
 import datetime
 import json
-import sys
 from pathlib import Path
 
 import torch
@@ -53,11 +52,8 @@ def main(argv: list[str] | None = None) -> None:
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device is cuda, but PyTorch finds no GPU; use --device cpu")
 
-    rows = []
-    for name in PAPER:
-        print(f"measuring {name} ...", file=sys.stderr)
-        dtype = getattr(torch, args.dtype)
-        rows.append(measure(name, args.size, args.num_classes, args.device, dtype, args.repeats))
+    dtype = getattr(torch, args.dtype)
+    rows = measure(PAPER, args.size, args.num_classes, args.device, dtype, args.repeats)
     print(
         f"Features {list(args.size)}, {args.num_classes} classes, {args.dtype}, on "
         f"{machine_name(args.device)}, PyTorch {torch.__version__}, {datetime.date.today()}.\n"

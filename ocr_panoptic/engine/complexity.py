@@ -5,7 +5,8 @@ comparison" of :paper:`OCR`.
 Shape shorthand: N images, K classes, h w feature size, I channels of the features.
 """
 
-from collections.abc import Callable, Sequence
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -124,39 +125,50 @@ def count(name: str, size: Sequence[int], num_classes: int) -> dict:
 
 
 def measure(
-    name: str,
+    names: Iterable[str],
     size: Sequence[int],
     num_classes: int,
     device: str = "cpu",
     dtype: torch.dtype = torch.float32,
     repeats: int = 5,
-) -> dict:
+) -> list[dict]:
     """
     Args:
-        name, size, num_classes: of :func:`count`.
+        names: of the schemes. They are timed in turn, so that what else runs on the machine hits
+            all of them alike.
+        size, num_classes: of :func:`count`.
         device: "cpu" or "cuda".
         dtype: of weights, features and coarse logits.
         repeats: forward passes, of which the median time is taken, after one that is not timed.
 
     Returns:
-        what :func:`count` returns, ``peak_memory_bytes`` above weights and input, and ``seconds``
-        of one forward pass
+        for each scheme what :func:`count` returns, ``peak_memory_bytes`` above weights and input,
+        and ``seconds`` of one forward pass
     """
     torch.manual_seed(0)
-    module = SchemeOfFeatures(name, size[1]).to(device, dtype)
     x = torch.randn(*size, device=device, dtype=dtype)
     m = torch.randn(size[0], num_classes, *size[2:], device=device, dtype=dtype)
 
-    @torch.no_grad()
-    def step() -> None:
-        module(x, m)
+    def make_step(name: str) -> Callable[[], None]:
+        module = SchemeOfFeatures(name, size[1]).to(device, dtype)
 
-    step()
-    return {
-        **count(name, size, num_classes),
-        "peak_memory_bytes": peak_memory(step, device),
-        "seconds": seconds(step, device, repeats),
-    }
+        @torch.no_grad()
+        def step() -> None:
+            module(x, m)
+
+        step()
+        return step
+
+    steps = {name: make_step(name) for name in names}
+    times = [{name: seconds(step, device) for name, step in steps.items()} for _ in range(repeats)]
+    return [
+        {
+            **count(name, size, num_classes),
+            "peak_memory_bytes": peak_memory(step, device),
+            "seconds": statistics.median(t[name] for t in times),
+        }
+        for name, step in steps.items()
+    ]
 
 
 def complexity_table(rows: list[dict]) -> str:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from ocr_panoptic.engine.complexity import (
     count,
     count_flops,
     measure,
+    structures_table,
 )
 from ocr_panoptic.engine.measurement import peak_memory
 from ocr_panoptic.engine.transcriptions import transcribed
@@ -132,7 +134,7 @@ def test_memory_of_attention_does_not_grow_with_the_square(name):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_measured_row(dtype):
-    row = measure("OCR", (1, 64, 16, 16), num_classes=7, dtype=dtype, repeats=2)
+    (row,) = measure(["OCR"], (1, 64, 16, 16), num_classes=7, dtype=dtype, repeats=2)
     assert {k: row[k] for k in count("OCR", (1, 64, 16, 16), 7)} == count("OCR", (1, 64, 16, 16), 7)
     # At least the result of 512 channels, and less than a thousand times that.
     result = 512 * 16 * 16 * dtype.itemsize
@@ -171,3 +173,15 @@ def test_no_gpu(tool, capsys):
     with pytest.raises(SystemExit):
         tool.main(["--device", "cuda"])
     assert "PyTorch finds no GPU; use --device cpu" in capsys.readouterr().err
+
+
+def test_the_documented_counts_are_these(counts):
+    """docs/complexity.md has the tables of the tool."""
+    page = (ROOT / "docs/complexity.md").read_text()
+    assert structures_table(SIZE) in page
+    for name, row in counts.items():
+        cells = re.search(rf"\| {name} .*", page).group().split("|")[1:-1]
+        documented = [cell.strip() for cell in cells]
+        assert documented[1] == f"{row['parameters'] / 1e6:.2f}"
+        assert documented[3] == f"{row['flops'] / 1e9:.1f}"
+        assert documented[5] == f"{row['flops_reduced'] / 1e9:.1f}"
