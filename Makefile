@@ -9,10 +9,10 @@ ENV := $(VENV)/.complete
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test test-fast lint format
+.PHONY: help env scenes demo demo-semantic test test-fast lint format
 
 help:  ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: $(ENV)  ## create .venv with pinned versions (done by the other targets when absent)
 
@@ -20,21 +20,37 @@ $(VENV)/.complete: requirements/base.txt requirements/dev.txt requirements/detec
 	tools/create_env.sh $(VENV) $(BASE_PYTHON)
 	touch $@
 
-# The demo's config, run folder, and data (Detectron2's variable names the root of all data sets).
-CONFIG ?= configs/quick_schedules/panoptic_fpn_ocr_R_18_scenes.yaml
-OUTPUT ?= output/demo
+# The demos' config, context scheme, run folder, and data (Detectron2's variable names the root of
+# all data sets).
+demo: CONFIG ?= configs/quick_schedules/panoptic_fpn_ocr_R_18_scenes.yaml
+demo: OUTPUT ?= output/demo
+demo-semantic: CONFIG ?= configs/quick_schedules/semantic_ocr_R_18_scenes.yaml
+demo-semantic: OUTPUT ?= output/demo_semantic
+SCHEME ?= OCR
 export DETECTRON2_DATASETS ?= datasets
 SCENES := $(DETECTRON2_DATASETS)/scenes
 RAW := $(SCENES)/raw
 
-demo: $(ENV)  ## sample data, training of Panoptic-FPN + OCR, evaluation, a page of pictures
+scenes: $(ENV)
 	$(PYTHON) datasets/generate_scenes.py --output $(SCENES)
+
+demo: scenes  ## sample data, training of Panoptic-FPN + OCR, evaluation, a page of pictures
 	$(PYTHON) datasets/prepare_panoptic.py --name scenes --output $(SCENES) \
 	    --train $(RAW)/train/images $(RAW)/train/panoptic.json $(RAW)/train/panoptic \
 	    --val $(RAW)/val/images $(RAW)/val/panoptic.json $(RAW)/val/panoptic
-	$(PYTHON) train_net.py --config-file $(CONFIG) OUTPUT_DIR $(OUTPUT)
-	$(PYTHON) tools/make_report.py --config-file $(CONFIG) --output $(OUTPUT)/index.html \
-	    OUTPUT_DIR $(OUTPUT) MODEL.WEIGHTS $(OUTPUT)/model_final.pth
+	$(train-and-report)
+
+demo-semantic: scenes  ## the same for semantic segmentation with OCR
+	$(PYTHON) datasets/prepare_semantic.py --name scenes_sem --classes $(RAW)/classes.json \
+	    --train $(RAW)/train/images $(RAW)/train/semantic \
+	    --val $(RAW)/val/images $(RAW)/val/semantic
+	$(train-and-report)
+
+define train-and-report
+$(PYTHON) train_net.py --config-file $(CONFIG) MODEL.CONTEXT.NAME $(SCHEME) OUTPUT_DIR $(OUTPUT)
+$(PYTHON) tools/make_report.py --config-file $(CONFIG) --output $(OUTPUT)/index.html \
+    MODEL.CONTEXT.NAME $(SCHEME) OUTPUT_DIR $(OUTPUT) MODEL.WEIGHTS $(OUTPUT)/model_final.pth
+endef
 
 test: $(ENV)  ## run the tests
 	$(PYTHON) -m pytest

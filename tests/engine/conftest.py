@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 from detectron2.engine import default_argument_parser
 
-from ocr_panoptic.data import RawSplit, prepare_panoptic
+from ocr_panoptic.data import RawSplit, SemanticSplit, prepare_panoptic, prepare_semantic
 from ocr_panoptic.data.scenes import generate_scenes
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
 OCR_CONFIG = CONFIGS / "quick_schedules/panoptic_fpn_ocr_R_18_scenes.yaml"
 PLAIN_CONFIG = CONFIGS / "quick_schedules/panoptic_fpn_R_18_scenes.yaml"
+SEMANTIC_CONFIG = CONFIGS / "quick_schedules/semantic_ocr_R_18_scenes.yaml"
 
 # A few iterations on 64-pixel images instead of minutes on 160.
 TINY = [
@@ -22,11 +23,17 @@ TINY = [
     *("MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16"),
     *("DATALOADER.NUM_WORKERS", "0", "MODEL.DEVICE", "cpu"),
 ]
+# Besides, for semantic segmentation alone.
+TINY_SEMANTIC = [
+    *("INPUT.CROP.SIZE", "[48, 48]", "INPUT.MIN_SIZE_TRAIN", "(0,)", "INPUT.MIN_SIZE_TEST", "0"),
+    *("DATASETS.TRAIN", "('tiny_sem_train',)", "DATASETS.TEST", "('tiny_sem_val',)"),
+]
 
 
 @pytest.fixture(scope="session")
 def tiny_root(tmp_path_factory) -> Path:
-    """A folder for DETECTRON2_DATASETS that holds tiny_train (8 scenes) and tiny_val (4)."""
+    """A folder for DETECTRON2_DATASETS that holds tiny_train (8 scenes) and tiny_val (4), and
+    their semantic labels as tiny_sem_train and tiny_sem_val."""
     root = tmp_path_factory.mktemp("datasets")
     generate_scenes(root / "tiny", num_train=8, num_val=4, size=64, seed=1)
     splits = {}
@@ -34,6 +41,9 @@ def tiny_root(tmp_path_factory) -> Path:
         raw = root / "tiny" / "raw" / split
         splits[split] = RawSplit(raw / "images", raw / "panoptic.json", raw / "panoptic")
     prepare_panoptic("tiny", splits, root / "tiny", workers=1)
+    raw = root / "tiny/raw"
+    labels = {s: SemanticSplit(raw / s / "images", raw / s / "semantic") for s in ("train", "val")}
+    prepare_semantic("tiny_sem", raw / "classes.json", labels, root / "tiny_sem", workers=1)
     return root
 
 

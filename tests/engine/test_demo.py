@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from detectron2.data import MetadataCatalog
 from detectron2.modeling import build_model
 from PIL import Image
 
@@ -16,7 +17,7 @@ from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.visualization import VideoReader, video_output
 from ocr_panoptic.visualization.video import Window
 
-from .conftest import OCR_CONFIG, ROOT
+from .conftest import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 
 @pytest.fixture
@@ -62,6 +63,35 @@ def test_images_and_one_that_cannot_be_read(opts, images, tmp_path):
         assert after.shape == before.shape
         # opaque overlays, not a recompressed image
         assert np.abs(after - before).mean() > 10
+
+
+@pytest.mark.parametrize("scheme", ["OCR", "PPM"])
+def test_labels_of_a_semantic_model(tiny_data, make_args, images, tmp_path, scheme):
+    """The largest label's pixels have its colour over the image."""
+    args = make_args(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)
+    cfg = load_config(args.config_file, args.opts)
+    complete_config(cfg)
+    torch.manual_seed(0)
+    model = build_model(cfg).eval()
+    weights, out = tmp_path / "weights.pth", tmp_path / "one.png"
+    torch.save({"model": model.state_dict()}, weights)
+    opts = ["--config-file", str(SEMANTIC_CONFIG), "--opts", *args.opts]
+    opts += ["MODEL.WEIGHTS", str(weights)]
+    assert demo.main(call(opts, "--input", images[0], "--output", out)) == 0
+
+    image = cv2.imread(str(images[0]))
+    labels = model([{"image": torch.as_tensor(image.transpose(2, 0, 1).copy())}])[0]["labels"]
+    label = labels.flatten().mode().values.item()
+    color = MetadataCatalog.get("tiny_sem_val").stuff_colors[label]
+    drawn, before = np.asarray(Image.open(out).convert("RGB")).astype(float), image[:, :, ::-1]
+    mask = (labels == label).numpy()
+    assert mask.sum() > 100
+    change = drawn[mask] - before[mask]
+    # Opaque to the same share in all channels: drawn = before + share * (colour - before).
+    towards = np.asarray(color) - before[mask]
+    share = np.median((change * towards).sum(axis=1) / (towards * towards).sum(axis=1))
+    assert 0.5 < share < 1
+    np.testing.assert_allclose(np.median(np.abs(change - share * towards), axis=0), 0, atol=6)
 
 
 def test_a_folder_without_faults(opts, images, tmp_path):

@@ -15,7 +15,7 @@ from ocr_panoptic.engine.inspection import (
 )
 from ocr_panoptic.visualization import read_image
 
-from .conftest import OCR_CONFIG, PLAIN_CONFIG
+from .conftest import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 # 64-pixel scenes at 72 pixels, which the FPN pads to 96: logits of 24 x 24, 18 x 18 of them inside.
 SIZE, PADDED, INSIDE = 72, 96, 18
@@ -29,12 +29,27 @@ def build(make_args, config, *opts):
     model = build_model(cfg).eval()
     captured = {}
     head = model.sem_seg_head
-    for name in ("predictor", "ocr_predictor"):
-        if hasattr(head, name):
-            getattr(head, name).register_forward_hook(
+    parts = {name: getattr(head, name, None) for name in ("predictor", "ocr_predictor", "regions")}
+    scheme = getattr(head, "ocr", getattr(head, "context", None))
+    parts |= {name: getattr(scheme, name, None) for name in ("phi", "psi", "relation_predictor")}
+    parts["coarse"] = getattr(head, "coarse_predictor", None)
+    for name, part in parts.items():
+        if part is not None:
+            part.register_forward_hook(
                 lambda module, inputs, output, name=name: captured.update({name: output[0]})
             )
     return cfg, model, captured
+
+
+def softmax(logits: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
+    weights = np.exp(logits - logits.max(axis=axis, keepdims=True))
+    return weights / weights.sum(axis=axis, keepdims=True)
+
+
+def relation_of(captured: dict) -> np.ndarray:
+    """[K,h,w], float64: softmax_k(phi(x)^T psi(f) / sqrt(D))."""
+    phi, psi = captured["phi"].double().numpy(), captured["psi"].double().numpy()[..., 0]
+    return softmax(np.einsum("dhw,dk->khw", phi, psi) / len(phi) ** 0.5, axis=0)
 
 
 def bilinear(size: int, new_size: int) -> np.ndarray:
@@ -82,10 +97,77 @@ def test_inspection_of_an_image(tiny_data, make_args, config):
         return
     coarse = captured["predictor"]
     assert_labels(found.coarse, logits_of_the_image(coarse))
-    weights = np.exp(coarse[:, :INSIDE, :INSIDE].double().numpy())
-    weights /= weights.sum(axis=(1, 2), keepdims=True)
+    weights = softmax(coarse[:, :INSIDE, :INSIDE].double().numpy(), axis=(1, 2))
     np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
     np.testing.assert_allclose(found.regions.sum(axis=(1, 2)), 1, rtol=1e-5)
+    relation = relation_of(captured)[:, :INSIDE, :INSIDE]
+    np.testing.assert_allclose(found.relation, relation, rtol=1e-4, atol=1e-6)
+
+
+def semantic(make_args, *opts):
+    """Scenes of 64 pixels, logits of 8 x 8."""
+    options = [*TINY_SEMANTIC, "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 16, *opts]
+    return build(make_args, SEMANTIC_CONFIG, *options)
+
+
+def test_inspection_of_a_semantic_model(tiny_data, make_args):
+    cfg, model, captured = semantic(make_args)
+    record = DatasetCatalog.get("tiny_sem_val")[1]
+    found = inspect_record(cfg, model, record)
+    assert found.panoptic is None
+
+    bgr = read_image(record["file_name"])
+    np.testing.assert_array_equal(found.image, bgr[:, :, ::-1])
+    np.testing.assert_array_equal(found.refined, predict(cfg, model, bgr)["labels"].numpy())
+    up = bilinear(8, 64)
+    for labels, name in ((found.refined, "predictor"), (found.coarse, "coarse")):
+        assert_labels(labels, up @ captured[name].double().numpy() @ up.T)
+    weights = softmax(captured["coarse"].double().numpy(), axis=(1, 2))
+    np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
+    np.testing.assert_allclose(found.relation, relation_of(captured), rtol=1e-4, atol=1e-6)
+    assert found.relation.std(axis=(1, 2)).max() > 1e-4  # it differs between pixels
+    assert "relation" not in vars(model.sem_seg_head.context)  # nothing stays behind
+
+
+def test_regions_without_supervision_are_those_that_the_scheme_sees(tiny_data, make_args):
+    cfg, model, captured = semantic(make_args, "MODEL.OCR.REGION_SUPERVISION", False)
+    found = inspect_record(cfg, model, DatasetCatalog.get("tiny_sem_val")[1])
+    weights = softmax(captured["regions"].double().numpy(), axis=(1, 2))
+    np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
+    assert not np.allclose(weights, softmax(captured["coarse"].double().numpy(), axis=(1, 2)))
+
+
+@pytest.mark.parametrize(
+    "scheme, has_regions, has_relation",
+    [
+        ("none", False, False),
+        ("PPM", False, False),
+        ("Double-Attention", False, False),  # its regions are no classes
+        ("Segmentation-Transformer", False, False),
+        ("GT-OCR", False, False),
+        ("DA-OCR", True, True),
+        ("ACF-OCR", True, True),
+        ("ASP-OCR", True, True),
+    ],
+)
+def test_what_other_schemes_have(tiny_data, make_args, scheme, has_regions, has_relation):
+    cfg, model, captured = semantic(make_args, "MODEL.CONTEXT.NAME", scheme)
+    found = inspect_record(cfg, model, DatasetCatalog.get("tiny_sem_val")[1])
+    assert (found.regions is not None) == has_regions
+    assert (found.relation is not None) == has_relation
+    if scheme == "ACF-OCR":
+        expected = softmax(captured["coarse"].double().numpy(), axis=0)
+        np.testing.assert_allclose(found.relation, expected, rtol=1e-4, atol=1e-6)
+    if scheme == "DA-OCR":
+        expected = softmax(captured["relation_predictor"].double().numpy(), axis=0)
+        np.testing.assert_allclose(found.relation, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_fixed_size_for_semantic_segmentation(tiny_data, make_args):
+    cfg, _, _ = semantic(make_args, "INPUT.FIXED_SIZE", [40, 24])
+    found = model_input(cfg, np.zeros((50, 100, 3), np.uint8))
+    assert found["image"].shape == (3, 40, 24)
+    assert (found["height"], found["width"]) == (50, 100)
 
 
 def test_the_channels_follow_the_config(tiny_data, make_args):

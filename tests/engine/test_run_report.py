@@ -9,7 +9,7 @@ import pytest
 
 from train_net import main as train
 
-from .conftest import OCR_CONFIG, PLAIN_CONFIG, ROOT
+from .conftest import OCR_CONFIG, PLAIN_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 
 @pytest.fixture
@@ -50,6 +50,28 @@ def test_the_report_of_a_run(tiny_data, make_args, tmp_path, make_report, config
     assert ("Soft object region of sky" in page) == is_ocr
     assert ("Panoptic-FPN + OCR" in page) == is_ocr
     assert f"<dd>{metrics['run']['torch']}</dd>" in page
+
+
+@pytest.mark.parametrize("scheme", ["OCR", "none", "GT-OCR"])
+def test_the_report_of_a_semantic_run(tiny_data, make_args, tmp_path, make_report, scheme):
+    args = make_args(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)
+    train(args)
+    run = tmp_path / "run"
+    make_report(arguments(args, run, "--num-images", "2"))
+    page = (run / "index.html").read_text()
+
+    metrics = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["sem_seg"]
+    for metric in ("mIoU", "mIoU_truth_or_predicted", "fwIoU"):
+        assert f"<dd>{metrics[metric]:.1f}" in page
+    assert f">{metrics['IoU-sky']:.1f}</td>" in page
+    title = "Semantic segmentation" + ("" if scheme == "none" else f" + {scheme}")
+    assert f"<h1>{title}</h1>" in page
+    assert page.count("<b>Truth</b>") == page.count("<b>Coarse semantics</b>") == 2
+    assert page.count("<b>Refined semantics</b>") == 2
+    assert page.count("Soft object region of sky") == (2 if scheme == "OCR" else 0)
+    assert page.count('<div class="relation"') == (2 if scheme == "OCR" else 0)
+    assert "Panoptic" not in page
+    assert "data:image/png;base64," in page  # the confusion matrix
 
 
 def test_a_run_that_was_not_evaluated(tiny_data, make_args, tmp_path, make_report):

@@ -10,8 +10,7 @@ import yaml
 from ocr_panoptic.engine.study import Study, read_records, read_study, run_study, summarise
 from ocr_panoptic.visualization import study_curves, study_table
 
-from .conftest import CONFIGS, ROOT
-from .test_semantic import options, semantic_data  # noqa: F401
+from .conftest import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 TRAIN_NET = ROOT / "train_net.py"
 TINY = [
@@ -23,8 +22,8 @@ TINY = [
 @pytest.fixture
 def study_file(tmp_path) -> Path:
     content = {
-        "config": str(CONFIGS / "quick_schedules/semantic_ocr_R_18_scenes.yaml"),
-        "opts": [*options(), *TINY],
+        "config": str(SEMANTIC_CONFIG),
+        "opts": [*TINY_SEMANTIC, *TINY],
         "seeds": [3],
         "baseline": "none",
         "metrics": ["sem_seg/mIoU", "sem_seg/pACC"],
@@ -36,7 +35,7 @@ def study_file(tmp_path) -> Path:
 
 
 @pytest.mark.slow
-def test_end_to_end_and_again(semantic_data, study_file, tmp_path):  # noqa: F811
+def test_end_to_end_and_again(tiny_data, study_file, tmp_path):
     study, output = read_study(study_file), tmp_path / "out"
     run_study(study, TRAIN_NET, sys.executable, output)
     records = read_records(study, output)

@@ -1,5 +1,6 @@
 """The page: what it says, that it loads nothing, and that data cannot break it."""
 
+import json
 import re
 from html.parser import HTMLParser
 
@@ -8,6 +9,7 @@ from detectron2.data import Metadata
 
 from ocr_panoptic.visualization import Evaluation, ImageFigures, render_report
 from ocr_panoptic.visualization.figures import Picture
+from ocr_panoptic.visualization.relation import RelationFigure
 from ocr_panoptic.visualization.report_sections import CLASS_COLUMNS, loss_charts, metric_cards
 
 EVIL = """<script>alert("1")</script>&'x'"""
@@ -27,6 +29,7 @@ class Parsed(HTMLParser):
     def __init__(self, page: str):
         super().__init__()
         self.tags, self.links, self.text, self.images, self._open = [], [], [], [], []
+        self.relations = []
         self.feed(page)
         assert self._open == []
 
@@ -36,6 +39,8 @@ class Parsed(HTMLParser):
         self.links += [attrs[name] for name in ("src", "href", "xlink:href") if name in attrs]
         if tag == "img":
             self.images.append(attrs)
+        if attrs.get("class") == "relation":
+            self.relations.append(attrs)
         if tag not in VOID_TAGS:
             self._open.append(tag)
 
@@ -109,6 +114,26 @@ def test_the_page_loads_nothing(render):
     parsed = Parsed(page)
     assert parsed.links and all(link.startswith(("data:", "#")) for link in parsed.links)
     assert not {"script", "link", "iframe", "object", "base"} & set(parsed.tags)
+
+
+def test_the_script_is_in_the_page_where_there_is_a_relation(render):
+    classes = [(EVIL, "rgb(1,2,3)")]
+    relation = RelationFigure(PIXEL, classes, 1, 2, "AAAA", 0, 1, EVIL)
+    picture = Picture("Input", "", "alt", PIXEL)
+    page = render(images=[ImageFigures("a.jpg", [picture], [], [], relation)])
+    parsed = Parsed(page)
+    assert parsed.tags.count("script") == 1
+    assert all(link.startswith(("data:", "#")) for link in parsed.links)
+    (figure,) = parsed.relations
+    assert json.loads(figure["data-classes"]) == [list(c) for c in classes]
+    assert (figure["data-rows"], figure["data-columns"], figure["data-weights"]) == (
+        *("1", "2", "AAAA"),
+    )
+
+
+def test_the_page_is_one_file(render):
+    page = render()
+    parsed = Parsed(page)
     assert not re.search(r"url\(|@import|https?://", page)
     assert all(image["alt"] for image in parsed.images)
 
