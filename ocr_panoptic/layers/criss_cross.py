@@ -43,7 +43,7 @@ def attend_criss_cross(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
 
 
 def _rows(t: Tensor) -> Tensor:
-    """[N, C, h, w] -> [N, h, C, w], contiguous: on a CPU the products are nine times as fast."""
+    """[N, C, h, w] -> [N, h, C, w], contiguous: on a CPU the products are eight times as fast."""
     return t.transpose(1, 2).contiguous()
 
 
