@@ -28,5 +28,15 @@ def main(args: argparse.Namespace) -> dict | None:
     return trainer.train()
 
 
+def argument_parser() -> argparse.ArgumentParser:
+    parser = default_argument_parser()
+    parser.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="repeatable results on one machine, from a SEED of the config; slower on a GPU",
+    )
+    return parser
+
+
 if __name__ == "__main__":
-    run_program(launch, main, default_argument_parser().parse_args())
+    run_program(launch, main, argument_parser().parse_args())

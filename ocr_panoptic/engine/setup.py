@@ -40,13 +40,15 @@ def setup(args: argparse.Namespace) -> CfgNode:
     device and norm of this machine unless they were asked for, so that it serves on another.
 
     Args:
-        args: of Detectron2's ``default_argument_parser``
+        args: of Detectron2's ``default_argument_parser``, and perhaps ``deterministic``
 
     Raises:
         FileNotFoundError, ValueError: as those two; ValueError also where an evaluation, or a
-            training, has no data set.
+            training, has no data set, and for ``deterministic`` without a seed.
     """
     written = load_config(args.config_file, args.opts or [])
+    if getattr(args, "deterministic", False):
+        _make_deterministic(written)
     split = "TEST" if args.eval_only else "TRAIN"
     if not written.DATASETS[split]:
         purpose = "evaluate on (--eval-only)" if args.eval_only else "train on"
@@ -69,6 +71,16 @@ def setup(args: argparse.Namespace) -> CfgNode:
         cfg.MODEL.OCR.NORM or "none",
     )
     return cfg
+
+
+def _make_deterministic(cfg: CfgNode) -> None:
+    """PyTorch's deterministic algorithms; it warns of an operation that has none (the gradient of
+    cross-entropy over images on a GPU is one)."""
+    if cfg.SEED < 0:
+        raise ValueError(f"--deterministic needs a seed, but SEED is {cfg.SEED}: set SEED 0, say.")
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    cfg.CUDNN_BENCHMARK = False
 
 
 def check_solver(cfg: CfgNode) -> None:

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from detectron2.engine import default_argument_parser
 
 from ocr_panoptic.data import RawSplit, SemanticSplit, prepare_panoptic, prepare_semantic
 from ocr_panoptic.data.scenes import generate_scenes
+from train_net import argument_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
@@ -60,7 +60,7 @@ def make_args(tmp_path):
     def make(*opts: object, config: Path = OCR_CONFIG, flags: tuple[str, ...] = ()):
         settings = ["OUTPUT_DIR", str(tmp_path / "run"), *TINY]
         settings += ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
-        return default_argument_parser().parse_args(
+        return argument_parser().parse_args(
             ["--config-file", str(config), *flags, *settings, *map(str, opts)]
         )
 
