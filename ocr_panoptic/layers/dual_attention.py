@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
 from .conv import ConvNormReLU, pixelwise
-from .self_attention import pixel_tokens
+from .transformer import pixel_tokens
 
 
 def attend_everywhere(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

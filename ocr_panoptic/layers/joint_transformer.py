@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
-from .transformer import TransformerBlock
+from .transformer import TransformerBlock, pixel_tokens
 
 
 class JointTransformer(ContextScheme):
@@ -62,6 +62,6 @@ class JointTransformer(ContextScheme):
             z: augmented representations [N, C, h, w]
         """
         queries = self.category_queries.to(x.dtype).expand(x.shape[0], -1, -1)
-        tokens = torch.cat([queries, x.flatten(2).transpose(1, 2)], dim=1)  # [N, K + P, C]
+        tokens = torch.cat([queries, pixel_tokens(x)], dim=1)  # [N, K + P, C]
         pixels = self.norm(self.blocks(tokens)[:, queries.shape[1] :])
         return self.dropout(pixels.transpose(1, 2).unflatten(2, x.shape[2:]))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
 from .conv import ConvNormReLU
-from .transformer import SelfAttentionUnit, attend
+from .transformer import SelfAttentionUnit, attend, pixel_tokens
 
 DECODER_SELF_ATTENTION = ("none", "before", "after")
 
@@ -110,7 +110,7 @@ class SegmentationTransformer(ContextScheme):
         dtype = torch.promote_types(x.dtype, torch.float32)
         queries = self.queries_self_attention(self.category_queries[None])
         with torch.autocast(device_type=x.device.type, enabled=False):
-            pixels = _tokens(x).to(dtype)
+            pixels = pixel_tokens(x).to(dtype)
             f = attend(queries.to(dtype).expand(x.shape[0], -1, -1), pixels, pixels)
         f = self.regions_self_attention(f.to(x.dtype))  # [N, K, C]
         return f.transpose(1, 2).unsqueeze(3)
@@ -125,16 +125,11 @@ class SegmentationTransformer(ContextScheme):
             z: augmented representations [N, O, h, w]
         """
         size = x.shape[2:]
-        x = _maps(self.encoder_self_attention(_tokens(x)), size)
+        x = _maps(self.encoder_self_attention(pixel_tokens(x)), size)
         f = self.decode(x)
-        y = attend(*(_tokens(t) for t in (self.query(x), self.key(f), self.value(f))))
+        y = attend(*(pixel_tokens(t) for t in (self.query(x), self.key(f), self.value(f))))
         y = self.ffn(_maps(y, size))
         return self.dropout(self.fuse(torch.cat([x, y], dim=1)))
-
-
-def _tokens(maps: Tensor) -> Tensor:
-    """[N, C, h, w] -> [N, P, C]"""
-    return maps.flatten(2).transpose(1, 2)
 
 
 def _maps(tokens: Tensor, size: torch.Size) -> Tensor:

@@ -12,18 +12,7 @@ from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
 from .conv import ConvNormReLU, apply_norm, pixelwise
-from .transformer import attend
-
-
-def pixel_tokens(x: Tensor) -> Tensor:
-    """
-    Args:
-        x: [N, C, h, w]
-
-    Returns:
-        [N, P, C], contiguous as the kernels of ``scaled_dot_product_attention`` ask for
-    """
-    return x.flatten(2).transpose(1, 2).contiguous()
+from .transformer import attend, pixel_tokens
 
 
 class SelfAttention(ContextScheme):

@@ -8,6 +8,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
+def pixel_tokens(x: Tensor) -> Tensor:
+    """
+    Args:
+        x: [N, C, h, w]
+
+    Returns:
+        [N, h * w, C], contiguous as the kernels of ``scaled_dot_product_attention`` ask for
+    """
+    return x.flatten(2).transpose(1, 2).contiguous()
+
+
 def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """
     Scaled dot-product attention with one head, the Eq. "attention" of the section "Segmentation
