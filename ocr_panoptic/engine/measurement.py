@@ -17,8 +17,8 @@ def peak_memory(step: Callable[[], object], device: str) -> int:
 
     Returns:
         bytes that PyTorch allocates on the device above what was there before, at the highest
-        point of the step. The scratch memory of libraries that allocate for themselves (oneDNN on
-        CPUs) is not part of it.
+        point of the step. On a CPU that holds the copies that oneDNN makes of a convolution's
+        input and weights in layouts of its own.
     """
     if device == "cuda":
         torch.cuda.synchronize()

@@ -5,6 +5,7 @@ Shape shorthand: N images, I input channels, O output channels, h w feature size
 
 import fvcore.nn.weight_init as weight_init
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from detectron2.layers import Conv2d, FrozenBatchNorm2d, get_norm
 from torch import Tensor, nn
@@ -43,7 +44,8 @@ def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
     """
     Apply a norm. A batch norm in training mode that sees a single value per channel uses its
     running statistics and leaves them unchanged: one value has no variance, and PyTorch raises
-    an error for it. This happens to the keys of OCR, N x O x K x 1, for one image and one class.
+    an error for it. This happens to the keys of OCR, N x O x K x 1, for one image and one class,
+    and to pooled images for one image. A SyncBatchNorm of several processes sees more values.
 
     Args:
         norm: a norm layer, or None.
@@ -54,11 +56,18 @@ def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
     """
     if norm is None:
         return x
-    if isinstance(norm, _BatchNorm) and norm.training and x.numel() == x.shape[1]:
+    one_value = x.numel() == x.shape[1] and not _is_synchronised(norm)
+    if isinstance(norm, _BatchNorm) and norm.training and one_value:
         return F.batch_norm(
             x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps
         )
     return norm(x)
+
+
+def _is_synchronised(norm: nn.Module) -> bool:
+    if not isinstance(norm, nn.SyncBatchNorm) or not dist.is_initialized():
+        return False
+    return dist.get_world_size(norm.process_group) > 1
 
 
 def pixelwise(

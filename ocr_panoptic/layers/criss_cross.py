@@ -28,14 +28,17 @@ def attend_criss_cross(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """
     h, w = queries.shape[2:]
     # A row is a sequence of w pixels; a column, a row of the transposed maps.
-    rows = _rows(queries).mT @ _rows(keys)  # [N, h, w, w]
-    columns = _rows(queries.mT).mT @ _rows(keys.mT)  # [N, w, h, h]
+    # In float32 or better: products that are not scaled leave the range of float16.
+    dtype = torch.promote_types(queries.dtype, torch.float32)
+    with torch.autocast(device_type=queries.device.type, enabled=False):
+        queries, keys = queries.to(dtype), keys.to(dtype)
+        rows = _rows(queries).mT @ _rows(keys)  # [N, h, w, w]
+        columns = _rows(queries.mT).mT @ _rows(keys.mT)  # [N, w, h, h]
     # The pixel itself is in its row and in its column, and counts once.
     itself = torch.eye(h, dtype=torch.bool, device=columns.device)
     columns = columns.masked_fill(itself, float("-inf"))
     energy = torch.cat([rows, columns.transpose(1, 2)], dim=3)  # [N, h, w, w + h]
-    dtype = torch.promote_types(energy.dtype, torch.float32)
-    weights = energy.softmax(dim=3, dtype=dtype).to(values.dtype)
+    weights = energy.softmax(dim=3).to(values.dtype)
     of_row, of_column = weights.split([w, h], dim=3)
     y = _rows(values) @ of_row.mT  # [N, h, C, w]
     z = _rows(values.mT) @ of_column.transpose(1, 2).mT  # [N, w, C, h]

@@ -8,7 +8,7 @@ representations, O channels of the output.
 import torch
 from torch import Tensor
 
-from .ocr import RegionContext
+from .ocr import RegionContext, weighted_sum
 
 
 class GroundTruthOCR(RegionContext):
@@ -34,11 +34,10 @@ class GroundTruthOCR(RegionContext):
             z: augmented representations [N, O, h, w]
         """
         truth = torch.cat([m, 1 - m.sum(dim=1, keepdim=True)], dim=1)
-        truth = truth.flatten(2).to(x.dtype)  # [N, K + 1, P]
-        # Divided before the sum: a sum over P pixels leaves the range of float16.
-        share = truth / truth.sum(dim=2, keepdim=True, dtype=torch.float32).clamp(min=1)
-        f = torch.matmul(x.flatten(2), share.to(x.dtype).transpose(1, 2)).unsqueeze(3)
-        return self.augment(x, self.context(truth, f, x.shape[2:]))
+        truth = truth.flatten(2).to(torch.promote_types(x.dtype, torch.float32))  # [N, K + 1, P]
+        share = truth / truth.sum(dim=2, keepdim=True).clamp(min=1)
+        f = weighted_sum(x, share)
+        return self.augment(x, self.context(truth.to(x.dtype), f, x.shape[2:]))
 
 
 def one_hot_labels(

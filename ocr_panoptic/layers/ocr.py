@@ -35,9 +35,22 @@ def gather_regions(x: Tensor, m: Tensor) -> Tensor:
             "must have the same number of images and the same feature size: resize one of them."
         )
     dtype = torch.promote_types(x.dtype, torch.float32)
+    return weighted_sum(x, m.flatten(2).to(dtype).softmax(dim=2))
+
+
+def weighted_sum(x: Tensor, weights: Tensor) -> Tensor:
+    """
+    f_k = sum_i weights_ki x_i in the precision of the weights, outside autocast.
+
+    Args:
+        x: pixel representations [N, C, h, w]
+        weights: float32 or better [N, K, P]
+
+    Returns:
+        [N, C, K, 1] in the dtype of x
+    """
     with torch.autocast(device_type=x.device.type, enabled=False):
-        weights = m.flatten(2).to(dtype).softmax(dim=2)  # [N, K, P]
-        f = torch.matmul(x.flatten(2).to(dtype), weights.transpose(1, 2))  # [N, C, K]
+        f = torch.matmul(x.flatten(2).to(weights.dtype), weights.transpose(1, 2))  # [N, C, K]
     return f.to(x.dtype).unsqueeze(3)
 
 

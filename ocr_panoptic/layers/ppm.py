@@ -89,7 +89,7 @@ class PPM(ContextScheme):
         pixelwise(
             torch.cat(responses, dim=2),
             torch.cat(patterns).expand(x.shape[0], -1, -1),
-            add_to=z.flatten(2),
+            add_to=z.view(*z.shape[:2], -1),  # raises where it would be a copy
         )
         return self.dropout(apply_norm(norm, z).relu_())
 

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from train_net import main
 
 from .conftest import SEMANTIC_CONFIG, TINY_SEMANTIC
@@ -21,11 +20,7 @@ def test_class_count_comes_from_the_data(tiny_data):
         complete_config(load_config(str(SEMANTIC_CONFIG), wrong), training=True)
 
 
-FAST = ("OCR", "none", "GT-OCR")
-SCHEMES = [s if s in FAST else pytest.param(s, marks=pytest.mark.slow) for s in CONTEXT_SCHEMES]
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("scheme", ["OCR", "none"])
 def test_trains_and_evaluates(tiny_data, make_args, tmp_path, scheme):
     main(make_args(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG))
     folder = tmp_path / "run"

@@ -14,6 +14,7 @@ from ocr_panoptic.layers import (
     DualAttention,
     SelfAttention,
 )
+from ocr_panoptic.layers.criss_cross import attend_criss_cross
 
 SCHEMES = {
     "PPM": lambda dropout: PPM(16, 32, norm="BN", dropout=dropout),
@@ -73,6 +74,34 @@ def test_dropout_drops_channels_in_training_alone(make):
 def test_one_image_in_training(make):
     """A pooled image is one value by channel, which has no variance; a batch norm raises then."""
     assert make().train()(features(n=1), None).isfinite().all()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float32, 1e-3), (torch.float16, 5e-2)])
+def test_gpu_equals_cpu(make, monkeypatch, dtype, tolerance):
+    """Output and gradient of the features, relative to the norm."""
+    for backend in (torch.backends.cudnn, torch.backends.cuda.matmul):
+        monkeypatch.setattr(backend, "allow_tf32", False)  # float32 means float32
+    results = []
+    for device in ("cpu", "cuda"):
+        scheme, x = make().to(device), features().to(device).requires_grad_()
+        lower = device == "cuda" and dtype != torch.float32
+        with torch.autocast(device, dtype=dtype, enabled=lower):
+            z = scheme(x, None)
+        z.float().square().mean().backward()
+        results.append([t.detach().float().cpu() for t in (z, x.grad)])
+    for on_cpu, on_gpu in zip(*results):
+        assert (on_gpu - on_cpu).norm() <= tolerance * on_cpu.norm()
+
+
+def test_criss_cross_attention_stays_in_the_range_of_float16():
+    """Queries and keys of 64 channels of +-40: their product, 102400, is above the largest
+    float16. Equal ones attend to equal pixels, so the values pass through."""
+    signs = torch.ones(1, 64, 3, 4, dtype=torch.float16)
+    signs[:, :, :, 2:] = -1
+    values = signs[:, :2].clone()
+    found = attend_criss_cross(40 * signs, 40 * signs, values)
+    torch.testing.assert_close(found, values)
 
 
 def test_channel_attention_stays_in_the_range_of_float16():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from detectron2.layers import Conv2d, get_norm
 from torch import nn
@@ -99,6 +100,20 @@ def test_one_value_per_channel_uses_running_statistics():
     assert torch.equal(norm.running_mean, before)
     with pytest.raises(ValueError, match="more than 1 value"):
         norm(x)  # what PyTorch itself does
+
+
+@pytest.mark.parametrize("world_size, synchronised", [(1, False), (2, True)])
+def test_one_value_in_each_of_several_processes_is_synchronised(
+    monkeypatch, world_size, synchronised
+):
+    """As the pooled image of one image per GPU."""
+    norm = nn.SyncBatchNorm(3).train()
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda group: world_size)
+    monkeypatch.setattr(nn.SyncBatchNorm, "forward", lambda self, x: x + 100)
+    x = torch.tensor([1.0, -2.0, 0.5]).view(1, 3, 1, 1)
+    expected = x + 100 if synchronised else x / (1 + norm.eps) ** 0.5
+    torch.testing.assert_close(apply_norm(norm, x), expected)
 
 
 def test_pixelwise_is_a_convolution():
