@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 from detectron2.config import CfgNode
+from detectron2.data import DatasetCatalog, MetadataCatalog
 
-from ocr_panoptic.data import register_semantic_datasets
 from ocr_panoptic.data.semantic_augmentation import RandomMirror
 from ocr_panoptic.data.semantic_datasets import NAMED_SPLITS
 from ocr_panoptic.data.semantic_mapper import SemanticDatasetMapper
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine import complete_config, load_config
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 STAGES = CONFIGS / "Cityscapes-SemanticSegmentation/stages"
@@ -79,8 +79,11 @@ def test_what_all_recipes_share(path):
 
 @pytest.mark.parametrize("path", SEMANTIC, ids=lambda p: p.stem)
 def test_data_and_their_augmentation_exist(path):
-    register_semantic_datasets()
+    for name in set(NAMED_SPLITS) & set(DatasetCatalog.list()):  # of other tests
+        DatasetCatalog.remove(name)
+        MetadataCatalog.remove(name)
     cfg = load(path)
+    complete_config(cfg, training=True)
     for name in (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST):
         assert len(NAMED_SPLITS[name].space.classes) == cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
     augmentations = SemanticDatasetMapper(cfg, True).augmentations.augs

@@ -12,7 +12,12 @@ from detectron2.engine import default_setup
 from detectron2.utils import comm
 from detectron2.utils.logger import setup_logger
 
-from ocr_panoptic.data import class_counts, register_prepared, semantic_class_count
+from ocr_panoptic.data import (
+    class_counts,
+    register_prepared,
+    register_semantic_datasets,
+    semantic_class_count,
+)
 
 from .config_files import load_config
 
@@ -110,6 +115,7 @@ def check_solver(cfg: CfgNode) -> None:
 
 def _complete_from_data(cfg: CfgNode, training: bool) -> None:
     prepared = register_prepared()
+    register_semantic_datasets()
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
     for name in names:
         _check_registered(cfg, name, prepared)

@@ -22,7 +22,10 @@ def raw_val(tmp_path) -> RawData:
 
 @pytest.fixture
 def clean_catalog(monkeypatch):
-    """Forget what a test registers."""
+    """Forget what a test registers, and what other tests have registered by this package."""
+    for name in set(DatasetCatalog.list()) & set(register._registered):
+        DatasetCatalog.remove(name)
+        MetadataCatalog.remove(name)
     monkeypatch.setattr(register, "_registered", {})
     before = set(DatasetCatalog.list())
     yield

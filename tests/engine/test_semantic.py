@@ -2,7 +2,9 @@
 
 import json
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from ocr_panoptic.engine import complete_config, load_config
 from train_net import main
@@ -32,3 +34,27 @@ def test_trains_and_evaluates(tiny_data, make_args, tmp_path, scheme):
     assert 0 <= metrics["sem_seg"]["mIoU"] <= 100
     assert "IoU-sky" in metrics["sem_seg"]
     assert (folder / "inference/tiny_sem_val/per_class.csv").exists()
+
+
+def test_a_published_data_set(tmp_path, monkeypatch, make_args):
+    """Cityscapes' own files: raw label ids in, its classes out."""
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    rng = np.random.default_rng(0)
+    for split, city in (("train", "aachen"), ("train", "bochum"), ("val", "munster")):
+        for kind, name in (("leftImg8bit", "leftImg8bit"), ("gtFine", "gtFine_labelIds")):
+            folder = tmp_path / "cityscapes" / kind / split / city
+            folder.mkdir(parents=True)
+            size = (64, 128, 3) if kind == "leftImg8bit" else (64, 128)
+            values = rng.integers(0, 34, size, np.uint8)  # all ids, ignored ones too
+            Image.fromarray(values).save(folder / f"{city}_000000_000019_{name}.png")
+    data = ["DATASETS.TRAIN", "('cityscapes_fine_train_sem',)"]
+    data += ["DATASETS.TEST", "('cityscapes_fine_val_sem',)", "TEST.SAVE_PREDICTIONS", True]
+    main(make_args(*TINY_SEMANTIC, *data, config=SEMANTIC_CONFIG))
+    results = tmp_path / "run/inference/cityscapes_fine_val_sem"
+    metrics = json.loads((results / "metrics.json").read_text())["sem_seg"]
+    assert len([name for name in metrics if name.startswith("IoU-")]) >= 19
+    assert {"IoU-road", "IoU-traffic light", "IoU-bicycle"} <= set(metrics)
+    (prediction,) = (results / "sem_seg_predictions").glob("munster_000000_000019_*.png")
+    assert set(np.unique(np.asarray(Image.open(prediction)))) <= {
+        *(7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
+    }
