@@ -71,6 +71,7 @@ def test_what_all_recipes_share(path):
     assert scales == ([0.5, 1.5] if is_lip else [0.5, 2.0])
     assert (cfg.INPUT.BRIGHTNESS_SHIFT, cfg.INPUT.RANDOM_FLIP) == (10, "horizontal")
     assert cfg.TEST.FLIP is is_lip
+    assert not cfg.DATALOADER.ASPECT_RATIO_GROUPING  # batches are drawn from all images
     # The name tells the schedule, and the folder of the results is one of a kind.
     batch, thousands = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.MAX_ITER // 1000
     assert path.stem.endswith(f"_{thousands}k_bs{batch}")
