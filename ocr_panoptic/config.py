@@ -14,6 +14,13 @@ def add_ocr_config(cfg: CN) -> None:
     # then serves on every machine; engine/setup.py puts the device of this one in its place.
     cfg.MODEL.DEVICE = "auto"
 
+    # Resizing of features and logits in the semantic-only architecture: True maps corner pixels
+    # onto each other by their centres, as the authors' code does, False by their outer corners.
+    cfg.MODEL.ALIGN_CORNERS = False
+    # Pad its images to multiples of the stride of the logits, so that a logit lies in the middle
+    # of the pixels that it stands for. The published codes do not pad.
+    cfg.MODEL.PAD_TO_STRIDE = True
+
     cfg.MODEL.OCR = CN()
     # Channels of the pixel representations (behind the 3x3 convolution) and of the augmented ones.
     cfg.MODEL.OCR.CHANNELS = 512
@@ -28,6 +35,9 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.OCR.DROPOUT = 0.05
     # Norm of the OCR head. SyncBN becomes BN where nothing is to be synchronised.
     cfg.MODEL.OCR.NORM = "SyncBN"
+    # Slope of the ReLUs of OCR and of ContextSemSegHead for negative values: 0.01 for weights of
+    # openseg.pytorch that were trained with InPlaceABN.
+    cfg.MODEL.OCR.NEGATIVE_SLOPE = 0.0
     # The coarse prediction, which has a loss, is the soft object regions. False is the paper's
     # ablation: a second branch of the same form predicts them without a loss of its own.
     cfg.MODEL.OCR.REGION_SUPERVISION = True
@@ -54,7 +64,8 @@ def add_ocr_config(cfg: CN) -> None:
     # Features of the coarse prediction; MODEL.SEM_SEG_HEAD.IN_FEATURES are those of the pixels.
     cfg.MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES = ["res4"]
     # Kernel and channels of the convolution in front of the coarse classifier: 3 and 512 for
-    # ResNet, 1 and 720 for HRNet-W48 in the published code; kernel 0 is the paper's linear one.
+    # ResNet in the published code; 720 for HRNet-W48, with 3 in openseg.pytorch and 1 in HRNet-OCR
+    # and mmsegmentation. Kernel 0 is the paper's linear classifier.
     cfg.MODEL.SEM_SEG_HEAD.COARSE_KERNEL = 3
     cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 512
     # Channel dropout behind it, in training: 0.05 for ResNet, 0 for HRNet in the published code.
@@ -67,12 +78,17 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD = 0.9
     cfg.MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT = 100000
 
-    # Dilated ResNet of Detectron2's DeepLab project ("build_resnet_deeplab_backbone"): stride 8
-    # with RES4_DILATION 2 and RES5_DILATION 4.
+    # Dilated ResNet ("build_dilated_resnet_backbone", which is Detectron2's DeepLab project's):
+    # stride 8 with RES4_DILATION 2 and RES5_DILATION 4.
     cfg.MODEL.RESNETS.RES4_DILATION = 1
     cfg.MODEL.RESNETS.RES5_MULTI_GRID = [1, 1, 1]
     # Stem of it: "deeplab" (three 3x3 convolutions) or "basic" (one 7x7).
     cfg.MODEL.RESNETS.STEM_TYPE = "deeplab"
+    # Half the dilation in the first block of each dilated stage, as in openseg.pytorch and
+    # mmsegmentation; Detectron2 has the same in all blocks.
+    cfg.MODEL.RESNETS.CONTRACT_DILATION = False
+    # Round the size behind the stem's pooling up instead of down, as openseg.pytorch does.
+    cfg.MODEL.RESNETS.STEM_CEIL_MODE = False
 
     # Backbone of timm ("build_timm_backbone"): HRNet, or a ResNet that is dilated to OUTPUT_STRIDE.
     cfg.MODEL.TIMM = CN()

@@ -6,16 +6,15 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from detectron2.config import CfgNode
 from detectron2.data import Metadata, MetadataCatalog
 from detectron2.data import transforms as T
 from detectron2.data.detection_utils import convert_image_to_rgb, read_image
-from detectron2.modeling.postprocessing import sem_seg_postprocess
 from torch import Tensor, nn
 
 from ocr_panoptic.data import SemanticDatasetMapper, build_semantic_augmentation
 from ocr_panoptic.layers import ContextScheme, RegionContext
+from ocr_panoptic.modeling.inference import upsample_argmax
 from ocr_panoptic.visualization import Inspection, Segments
 
 
@@ -105,20 +104,30 @@ def inspect_record(cfg: CfgNode, model: nn.Module, record: dict[str, Any]) -> In
                 logits = head.layers(model.backbone(images.tensor))
     coarse, refined = logits if isinstance(logits, tuple) else (None, logits)
 
-    size, stride = tuple(inputs["image"].shape[1:]), head.common_stride
-    padded = [stride * side for side in refined.shape[2:]]
-    inside = tuple(-(-side // stride) for side in size)
+    size = tuple(inputs["image"].shape[1:])
+    if is_semantic(cfg):
+        padded = tuple(-(-side // model.divisor) * model.divisor for side in size)
+    else:
+        padded = tuple(images.tensor.shape[2:])
+    # Rows and columns of the features that are not padding, the last ones perhaps in part.
+    inside = tuple(
+        -(-side * features // whole)
+        for side, features, whole in zip(size, refined.shape[2:], padded, strict=True)
+    )
+    align_corners = getattr(head, "align_corners", False)
+
+    def labels(logits: Tensor) -> np.ndarray:
+        """[H,W] as the model itself makes them."""
+        sizes = pixels.shape[:2], size, padded
+        return upsample_argmax(logits, *sizes, align_corners)[0].cpu().numpy()
+
     regions, relation = seen.get("regions"), seen.get("relation")
     panoptic = output.get("panoptic_seg")
     return Inspection(
         image=convert_image_to_rgb(pixels, cfg.INPUT.FORMAT),
         panoptic=None if panoptic is None else Segments(panoptic[0].cpu().numpy(), panoptic[1]),
-        refined=(
-            output["labels"].cpu().numpy()
-            if panoptic is None
-            else _labels(refined[0], padded, size, pixels.shape[:2])
-        ),
-        coarse=None if coarse is None else _labels(coarse[0], padded, size, pixels.shape[:2]),
+        refined=(output["labels"].cpu().numpy() if panoptic is None else labels(refined)),
+        coarse=None if coarse is None else labels(coarse),
         regions=None if regions is None else _regions(regions[0], inside),
         relation=(
             None
@@ -159,27 +168,6 @@ def _watched(context: ContextScheme | None) -> Iterator[dict[str, Tensor]]:
     finally:
         hook.remove()
         context.__dict__.pop("relation", None)
-
-
-def _labels(
-    logits: Tensor, padded: list[int], size: tuple[int, int], output_size: tuple[int, int]
-) -> np.ndarray:
-    """
-    The label map as the model itself makes it: logits to the input's size, padding cut off, to the
-    output's size, argmax.
-
-    Args:
-        logits: [K,h,w] of the padded input.
-        padded: height and width of the padded input.
-        size: height and width of the input without padding.
-
-    Returns:
-        int64 [H,W] of `output_size`.
-    """
-    upsampled = F.interpolate(
-        logits[None].float(), size=padded, mode="bilinear", align_corners=False
-    )
-    return sem_seg_postprocess(upsampled[0], size, *output_size).argmax(dim=0).cpu().numpy()
 
 
 def _regions(logits: Tensor, inside: tuple[int, int]) -> np.ndarray:

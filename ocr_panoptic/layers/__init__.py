@@ -11,6 +11,7 @@ from .gt_ocr import GroundTruthOCR, one_hot_labels
 from .joint_transformer import JointTransformer
 from .ocr import OCR, RegionContext, gather_regions, pixel_region_relation
 from .ppm import PPM
+from .resize import resize
 from .segmentation_transformer import SegmentationTransformer
 from .self_attention import SelfAttention
 
@@ -37,4 +38,5 @@ __all__ = [
     "gather_regions",
     "one_hot_labels",
     "pixel_region_relation",
+    "resize",
 ]

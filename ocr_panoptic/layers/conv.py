@@ -106,6 +106,7 @@ class ConvNormReLU(Conv2d):
         kernel_size: odd; the input is padded so that its size is kept.
         dilation: of the kernel.
         norm: any name that Detectron2's ``get_norm`` knows, "" for none.
+        negative_slope: of the ReLU for negative values, 0.01 for InPlaceABN's leaky one.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class ConvNormReLU(Conv2d):
         norm: str,
         kernel_size: int = 1,
         dilation: int = 1,
+        negative_slope: float = 0.0,
     ):
         super().__init__(
             in_channels,
@@ -125,8 +127,8 @@ class ConvNormReLU(Conv2d):
             dilation=dilation,
             bias=not norm,
             norm=get_norm(norm, out_channels),
-            activation=F.relu,
         )
+        self.negative_slope = negative_slope
         weight_init.c2_msra_fill(self)
 
     def linear_part(self) -> tuple[Tensor, Tensor | None, nn.Module | None]:
@@ -157,4 +159,8 @@ class ConvNormReLU(Conv2d):
             y = pixelwise(weight.flatten(1), x.flatten(2), bias).unflatten(2, x.shape[2:])
         else:
             y = F.conv2d(x, weight, bias, padding=self.padding, dilation=self.dilation)
-        return apply_norm(norm, y).relu_()
+        return self.activate(apply_norm(norm, y))
+
+    def activate(self, x: Tensor) -> Tensor:
+        """The ReLU, in place."""
+        return F.leaky_relu_(x, self.negative_slope) if self.negative_slope else x.relu_()

@@ -92,6 +92,7 @@ class RegionContext(ContextScheme):
         norm: any name that Detectron2's ``get_norm`` knows, "" for none.
         dropout: probability with which a channel of the output is dropped in training. The
             published code uses 0.05.
+        negative_slope: of every ReLU, see :class:`.conv.ConvNormReLU`.
     """
 
     uses_regions = True
@@ -104,12 +105,14 @@ class RegionContext(ContextScheme):
         *,
         norm: str = "SyncBN",
         dropout: float = 0.05,
+        negative_slope: float = 0.0,
     ):
         super().__init__()
         self.out_channels = out_channels
-        self.delta = ConvNormReLU(in_channels, key_channels, norm=norm)
-        self.rho = ConvNormReLU(key_channels, out_channels, norm=norm)
-        self.g = ConvNormReLU(in_channels + out_channels, out_channels, norm=norm)
+        kinds = {"norm": norm, "negative_slope": negative_slope}
+        self.delta = ConvNormReLU(in_channels, key_channels, **kinds)
+        self.rho = ConvNormReLU(key_channels, out_channels, **kinds)
+        self.g = ConvNormReLU(in_channels + out_channels, out_channels, **kinds)
         self.dropout = nn.Dropout2d(dropout)
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
@@ -139,7 +142,7 @@ class RegionContext(ContextScheme):
         weight, bias, norm = self.rho.linear_part()
         values = pixelwise(weight.flatten(1), self.delta(f).flatten(2), bias)  # [N, O, K]
         y = pixelwise(values, w).unflatten(2, size)
-        return apply_norm(norm, y).relu_()
+        return self.rho.activate(apply_norm(norm, y))
 
     def augment(self, x: Tensor, y: Tensor) -> Tensor:
         """
@@ -156,7 +159,7 @@ class RegionContext(ContextScheme):
         weight_x, weight_y = weight.flatten(1).split([x.shape[1], y.shape[1]], dim=1)
         z = pixelwise(weight_y, y.flatten(2), add_to=pixelwise(weight_x, x.flatten(2), bias))
         z = z.unflatten(2, x.shape[2:])
-        return self.dropout(apply_norm(norm, z).relu_())
+        return self.dropout(self.g.activate(apply_norm(norm, z)))
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """
@@ -178,7 +181,8 @@ class OCR(RegionContext):
     representations out.
 
     Args:
-        in_channels, key_channels, out_channels, norm, dropout: of :class:`RegionContext`.
+        in_channels, key_channels, out_channels, norm, dropout, negative_slope: of
+            :class:`RegionContext`.
         transform_convs: number of conv-norm-ReLU in each of phi and psi. The paper's text says
             1, the published code has 2.
         scale_relation: scale the relation by 1 / sqrt(D) as the published code does; False is
@@ -195,8 +199,10 @@ class OCR(RegionContext):
         transform_convs: int = 2,
         scale_relation: bool = True,
         dropout: float = 0.05,
+        negative_slope: float = 0.0,
     ):
-        super().__init__(in_channels, key_channels, out_channels, norm=norm, dropout=dropout)
+        kinds = {"norm": norm, "negative_slope": negative_slope}
+        super().__init__(in_channels, key_channels, out_channels, dropout=dropout, **kinds)
         if transform_convs < 1:
             raise ValueError(
                 f"transform_convs is {transform_convs}, but phi and psi need at least 1 "
@@ -206,7 +212,7 @@ class OCR(RegionContext):
         def transform() -> nn.Sequential:
             channels = [in_channels] + [key_channels] * transform_convs
             return nn.Sequential(
-                *(ConvNormReLU(i, o, norm=norm) for i, o in zip(channels, channels[1:]))
+                *(ConvNormReLU(i, o, **kinds) for i, o in zip(channels, channels[1:]))
             )
 
         self.scale = key_channels**-0.5 if scale_relation else 1.0

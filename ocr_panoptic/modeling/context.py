@@ -103,7 +103,11 @@ def _build_joint_transformer(cfg: CfgNode, _: int) -> JointTransformer:
 
 CONTEXT_SCHEMES: dict[str, Callable[[CfgNode, int], ContextScheme]] = {
     "none": lambda cfg, _: NoContext(cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.DROPOUT),
-    "OCR": lambda cfg, _: OCR(**_ocr_arguments(cfg), **_relation_arguments(cfg)),
+    "OCR": lambda cfg, _: OCR(
+        **_ocr_arguments(cfg),
+        **_relation_arguments(cfg),
+        negative_slope=cfg.MODEL.OCR.NEGATIVE_SLOPE,
+    ),
     "DA-OCR": lambda cfg, _: DoubleAttentionOCR(
         cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES, **_ocr_arguments(cfg)
     ),
@@ -132,12 +136,17 @@ def build_context(cfg: CfgNode, feature_channels: int) -> ContextScheme:
         feature_channels: of the backbone's features in front of the head's 3x3 convolution.
 
     Raises:
-        ValueError: for an unknown name.
+        ValueError: for an unknown name, and for a leaky ReLU in another scheme than OCR.
     """
     name = cfg.MODEL.CONTEXT.NAME
     if name not in CONTEXT_SCHEMES:
         raise ValueError(
             f"MODEL.CONTEXT.NAME is {name}; the schemes are {', '.join(CONTEXT_SCHEMES)}"
+        )
+    if cfg.MODEL.OCR.NEGATIVE_SLOPE and name != "OCR":
+        raise ValueError(
+            f"MODEL.OCR.NEGATIVE_SLOPE is {cfg.MODEL.OCR.NEGATIVE_SLOPE}, but MODEL.CONTEXT.NAME "
+            f"is {name}; only OCR, of which published weights need it, has a leaky ReLU."
         )
     return CONTEXT_SCHEMES[name](cfg, feature_channels)
 

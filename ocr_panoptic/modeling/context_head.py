@@ -8,14 +8,13 @@ Shape shorthand: N images, K classes = object regions, H W padded input size, h 
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from detectron2.config import CfgNode, configurable
 from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from fvcore.nn import weight_init
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import ContextScheme, ConvNormReLU, one_hot_labels
+from ocr_panoptic.layers import ContextScheme, ConvNormReLU, one_hot_labels, resize
 
 from .context import build_context, check_region_supervision
 from .losses import cross_entropy, hard_cross_entropy
@@ -36,8 +35,11 @@ class ContextSemSegHead(nn.Module):
         context: the scheme, see :mod:`.context`.
         channels: of the pixel representations.
         norm: of the head's convolutions.
-        coarse_kernel: kernel of the convolution in front of the coarse classifier: 3 for ResNet
-            and 1 for HRNet in the published code, 0 for the linear classifier of the paper.
+        negative_slope: of the ReLUs of the head's convolutions, see :class:`.ConvNormReLU`.
+        align_corners: of all resizing, see :func:`.resize`.
+        coarse_kernel: kernel of the convolution in front of the coarse classifier: 3 for ResNet in
+            the published code, 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet, 0
+            for the linear classifier of the paper.
         coarse_channels: its output channels.
         coarse_dropout: of that convolution's output, by channel: 0.05 for ResNet and 0 for HRNet.
         region_supervision: whether the coarse prediction, which has a loss, is the soft object
@@ -61,6 +63,8 @@ class ContextSemSegHead(nn.Module):
         context: ContextScheme,
         channels: int = 512,
         norm: str = "SyncBN",
+        negative_slope: float = 0.0,
+        align_corners: bool = False,
         coarse_kernel: int = 3,
         coarse_channels: int = 512,
         coarse_dropout: float = 0.05,
@@ -91,6 +95,7 @@ class ContextSemSegHead(nn.Module):
         self.in_features = _finest_first(in_features, input_shape)
         self.coarse_in_features = _finest_first(coarse_in_features, input_shape)
         self.num_classes = num_classes
+        self.align_corners = align_corners
         self.common_stride = input_shape[self.in_features[0]].stride
         self.loss_weight = loss_weight
         self.coarse_loss_weight = coarse_loss_weight
@@ -101,12 +106,14 @@ class ContextSemSegHead(nn.Module):
         weights = torch.tensor(class_weights, dtype=torch.float32) if class_weights else None
         self.register_buffer("class_weights", weights, persistent=False)
 
+        kinds = {"norm": norm, "negative_slope": negative_slope}
+
         def coarse_branch() -> tuple[nn.Sequential, Conv2d]:
             channels = _count_channels(input_shape, coarse_in_features)
             branch = nn.Sequential()
             if coarse_kernel:
                 branch.append(
-                    ConvNormReLU(channels, coarse_channels, kernel_size=coarse_kernel, norm=norm)
+                    ConvNormReLU(channels, coarse_channels, kernel_size=coarse_kernel, **kinds)
                 )
                 branch.append(nn.Dropout2d(coarse_dropout))
                 channels = coarse_channels
@@ -120,7 +127,7 @@ class ContextSemSegHead(nn.Module):
             nn.Identity()
             if context.takes_features
             else ConvNormReLU(
-                _count_channels(input_shape, in_features), channels, kernel_size=3, norm=norm
+                _count_channels(input_shape, in_features), channels, kernel_size=3, **kinds
             )
         )
         self.predictor = Conv2d(context.out_channels, num_classes, kernel_size=1)
@@ -141,6 +148,8 @@ class ContextSemSegHead(nn.Module):
             "context": build_context(cfg, _count_channels(input_shape, head.IN_FEATURES)),
             "channels": cfg.MODEL.OCR.CHANNELS,
             "norm": cfg.MODEL.OCR.NORM,
+            "negative_slope": cfg.MODEL.OCR.NEGATIVE_SLOPE,
+            "align_corners": cfg.MODEL.ALIGN_CORNERS,
             "coarse_kernel": head.COARSE_KERNEL,
             "coarse_channels": head.COARSE_CHANNELS,
             "coarse_dropout": head.COARSE_DROPOUT,
@@ -169,7 +178,7 @@ class ContextSemSegHead(nn.Module):
         if self.training:
             return None, self.losses((coarse, refined), targets)
         size = [self.common_stride * n for n in refined.shape[2:]]
-        return F.interpolate(refined, size=size, mode="bilinear", align_corners=False), {}
+        return resize(refined, size, self.align_corners), {}
 
     def layers(
         self, features: dict[str, Tensor], targets: Tensor | None = None
@@ -181,10 +190,10 @@ class ContextSemSegHead(nn.Module):
         Returns:
             (coarse logits, final logits), [N, K, h, w]
         """
-        stage = _concatenate(features, self.coarse_in_features)
+        stage = self._concatenate(features, self.coarse_in_features)
         coarse = self.coarse_predictor(self.coarse(stage))
         regions = coarse if self.regions is None else self.regions(stage)
-        x = self.bottleneck(_concatenate(features, self.in_features))
+        x = self.bottleneck(self._concatenate(features, self.in_features))
         if self.context.needs_truth:
             if targets is None:
                 raise ValueError(
@@ -193,9 +202,14 @@ class ContextSemSegHead(nn.Module):
                 )
             size = x.shape[2:]
             regions = one_hot_labels(targets, self.num_classes, self.ignore_value, size).to(x)
-        elif regions.shape[2:] != x.shape[2:]:
-            regions = F.interpolate(regions, size=x.shape[2:], mode="bilinear", align_corners=False)
+        else:
+            regions = resize(regions, x.shape[2:], self.align_corners)
         return coarse, self.predictor(self.context(x, regions))
+
+    def _concatenate(self, features: dict[str, Tensor], names: list[str]) -> Tensor:
+        size = features[names[0]].shape[2:]
+        resized = [resize(features[name], size, self.align_corners) for name in names]
+        return resized[0] if len(resized) == 1 else torch.cat(resized, dim=1)
 
     def losses(self, predictions: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:
         """
@@ -208,10 +222,7 @@ class ContextSemSegHead(nn.Module):
             Hard example mining concerns the final one alone, as in the published code.
         """
         coarse, refined = (
-            F.interpolate(
-                logits.float(), size=targets.shape[1:], mode="bilinear", align_corners=False
-            )
-            for logits in predictions
+            resize(logits.float(), targets.shape[1:], self.align_corners) for logits in predictions
         )
         if self.loss_type == "ohem":
             loss = hard_cross_entropy(
@@ -246,14 +257,3 @@ def _count_channels(input_shape: dict[str, ShapeSpec], names: list[str]) -> int:
 
 def _finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[str]:
     return sorted(names, key=lambda name: input_shape[name].stride)
-
-
-def _concatenate(features: dict[str, Tensor], names: list[str]) -> Tensor:
-    size = features[names[0]].shape[2:]
-    resized = [
-        features[name]
-        if features[name].shape[2:] == size
-        else F.interpolate(features[name], size=size, mode="bilinear", align_corners=False)
-        for name in names
-    ]
-    return resized[0] if len(resized) == 1 else torch.cat(resized, dim=1)

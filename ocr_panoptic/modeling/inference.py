@@ -4,7 +4,8 @@ A network enters as a function: normalised image [N,3,H,W] -> logits [N,K,h,w], 
 image whatever their resolution. Shape letters: N images, K classes, H W size of the image given to
 the network, h w size of its logits, Ho Wo size of the labels wanted.
 
-All resizing is bilinear with align_corners=False and without antialiasing.
+All resizing is bilinear without antialiasing: of images with align_corners False, of logits as the
+network itself resizes them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import torch.nn.functional as F
 from detectron2.config import CfgNode, configurable
 from detectron2.data import MetadataCatalog
 from torch import Tensor
+
+from ocr_panoptic.layers import resize
 
 LogitsFn = Callable[[Tensor], Tensor]
 Size = tuple[int, int]
@@ -42,6 +45,7 @@ class SemanticInference:
         window_size: Sequence[int] = (),
         window_stride: Sequence[int] = (),
         accumulator_device: str = "",
+        align_corners: bool = False,
     ):
         """
         Args:
@@ -53,6 +57,7 @@ class SemanticInference:
                 image. A window larger than an image is cut to it.
             window_stride: steps between windows, down and right, at most their size.
             accumulator_device: device of the running sum; "" = that of the logits.
+            align_corners: of resizing logits, see :func:`ocr_panoptic.layers.resize`.
 
         Raises:
             ValueError: an argument makes no sense; the config key is named.
@@ -80,11 +85,13 @@ class SemanticInference:
         self.window_size = window_size
         self.window_stride = window_stride
         self.accumulator_device = accumulator_device
+        self.align_corners = align_corners
 
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
-        """TEST.SCALES, TEST.FLIP, TEST.SLIDING_WINDOW and TEST.ACCUMULATOR_DEVICE; the flip pairs
-        are `flip_pairs` of the metadata of the first data set of DATASETS.TEST, or else TRAIN."""
+        """TEST.SCALES, TEST.FLIP, TEST.SLIDING_WINDOW, TEST.ACCUMULATOR_DEVICE and
+        MODEL.ALIGN_CORNERS; the flip pairs are `flip_pairs` of the metadata of the first data set
+        of DATASETS.TEST, or else TRAIN."""
         names = (*cfg.DATASETS.TEST, *cfg.DATASETS.TRAIN)
         pairs = MetadataCatalog.get(names[0]).get("flip_pairs") if names else None
         return {
@@ -94,6 +101,7 @@ class SemanticInference:
             "window_size": cfg.TEST.SLIDING_WINDOW.SIZE,
             "window_stride": cfg.TEST.SLIDING_WINDOW.STRIDE,
             "accumulator_device": cfg.TEST.ACCUMULATOR_DEVICE,
+            "align_corners": cfg.MODEL.ALIGN_CORNERS,
         }
 
     @torch.no_grad()
@@ -118,25 +126,26 @@ class SemanticInference:
         """The mean of the logits over scales and flips: float32 [N,K,Ho,Wo]; arguments as above."""
         total = None
         for scale in self.scales:
-            logits, *sizes = self._view(logits_fn, image, size, scale, divisor)
+            logits, *arguments = self._view(logits_fn, image, size, scale, divisor)
             if total is None:
                 device = self.accumulator_device or logits.device
                 total = torch.zeros(*logits.shape[:2], *size, device=device)
-            for k, class_scores in enumerate(resized_classes(logits, *sizes)):
+            for k, class_scores in enumerate(resized_classes(logits, *arguments)):
                 total[:, k] += class_scores.to(total.device)
         return total.div_(len(self.scales))
 
     def _view(
         self, logits_fn: LogitsFn, image: Tensor, size: Size, scale: float, divisor: int
-    ) -> tuple[Tensor, Size, Size, Size]:
+    ) -> tuple[Tensor, Size, Size, Size, bool]:
         """The arguments of :func:`resized_classes` for the image at a scale."""
         if self.flip:
             logits_fn = averaged_over_flip(logits_fn, self.flip_pairs)
         image_size = tuple(max(1, round(scale * side)) for side in image.shape[-2:])
-        image = _resize(image, image_size)
+        image = resize(image, image_size)
         if not self.window_size:
             image = pad_to_multiple(image, divisor)
-            return logits_fn(image), size, image_size, tuple(image.shape[-2:])
+            padded_size = tuple(image.shape[-2:])
+            return logits_fn(image), size, image_size, padded_size, self.align_corners
         scores = sliding_window_scores(
             logits_fn,
             image,
@@ -144,8 +153,9 @@ class SemanticInference:
             self.window_stride,
             divisor,
             self.accumulator_device or None,
+            self.align_corners,
         )
-        return scores, size, image_size, image_size
+        return scores, size, image_size, image_size, self.align_corners
 
 
 def pad_to_multiple(image: Tensor, divisor: int) -> Tensor:
@@ -184,6 +194,7 @@ def sliding_window_scores(
     window_stride: Size,
     divisor: int = 1,
     device: torch.device | str | None = None,
+    align_corners: bool = False,
 ) -> Tensor:
     """Logits of overlapping windows, upsampled to the image's resolution and averaged.
 
@@ -196,6 +207,7 @@ def sliding_window_scores(
         window_size: (wh, ww).
         window_stride: steps (down, right), at most `window_size`.
         device: of the sum; None = that of the logits.
+        align_corners: of upsampling the logits.
 
     Returns:
         float32 [N,K,H,W] on `device`.
@@ -210,7 +222,7 @@ def sliding_window_scores(
             columns = slice(left, min(left + window_size[1], width))
             window = image[..., rows, columns]
             padded = pad_to_multiple(window, divisor)
-            logits = _resize(logits_fn(padded).float(), tuple(padded.shape[-2:]))
+            logits = resize(logits_fn(padded).float(), padded.shape[-2:], align_corners)
             logits = logits[..., : window.shape[-2], : window.shape[-1]]
             if total is None:
                 device = device or logits.device
@@ -227,7 +239,11 @@ def _window_starts(side: int, window: int, step: int) -> list[int]:
 
 
 def upsample_argmax(
-    logits: Tensor, size: Size, image_size: Size | None = None, padded_size: Size | None = None
+    logits: Tensor,
+    size: Size,
+    image_size: Size | None = None,
+    padded_size: Size | None = None,
+    align_corners: bool = False,
 ) -> Tensor:
     """Labels at full resolution, with one class at a time upsampled instead of all K.
 
@@ -237,11 +253,15 @@ def upsample_argmax(
     Returns:
         int64 [N,Ho,Wo], the first class of equal scores.
     """
-    return running_argmax(resized_classes(logits, size, image_size, padded_size))
+    return running_argmax(resized_classes(logits, size, image_size, padded_size, align_corners))
 
 
 def resized_classes(
-    logits: Tensor, size: Size, image_size: Size | None = None, padded_size: Size | None = None
+    logits: Tensor,
+    size: Size,
+    image_size: Size | None = None,
+    padded_size: Size | None = None,
+    align_corners: bool = False,
 ) -> Iterator[Tensor]:
     """Scores at full resolution, class by class.
 
@@ -254,6 +274,7 @@ def resized_classes(
         image_size: (H, W) of the image that the network saw; `size` by default.
         padded_size: the same with padding at the bottom and on the right, which is what the
             logits cover; `image_size` by default.
+        align_corners: of both steps.
 
     Yields:
         float32 [N,Ho,Wo], K times.
@@ -261,9 +282,9 @@ def resized_classes(
     image_size = image_size or size
     padded_size = padded_size or image_size
     for k in range(logits.shape[1]):
-        scores = _resize(logits[:, k : k + 1].float(), padded_size)
+        scores = resize(logits[:, k : k + 1].float(), padded_size, align_corners)
         scores = scores[..., : image_size[0], : image_size[1]]
-        yield _resize(scores, size)[:, 0]
+        yield resize(scores, size, align_corners)[:, 0]
 
 
 @torch.no_grad()
@@ -283,9 +304,3 @@ def running_argmax(scores: Iterable[Tensor]) -> Tensor:
         labels.masked_fill_(class_scores > highest, k)
         torch.maximum(highest, class_scores, out=highest)
     return labels
-
-
-def _resize(x: Tensor, size: Size) -> Tensor:
-    if tuple(x.shape[-2:]) == tuple(size):
-        return x
-    return F.interpolate(x, size=size, mode="bilinear", align_corners=False)

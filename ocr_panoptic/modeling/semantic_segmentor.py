@@ -19,16 +19,15 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     scales, flips and windows that ends in labels instead of the full-resolution scores of all
     classes, and the ground truth for schemes that see it (GT-OCR).
 
-    Images are padded to multiples of the head's stride too, so that a logit lies in the middle of
-    the pixels that it stands for. (The published code aligns corners instead.)
-
     Args:
         inference: from an image to labels.
+        pad_to_stride: pad images to multiples of the head's stride, so that a logit lies in the
+            middle of the pixels that it stands for. The published codes do not pad.
         kwargs: of ``SemanticSegmentor``.
     """
 
     @configurable
-    def __init__(self, *, inference: SemanticInference, **kwargs):
+    def __init__(self, *, inference: SemanticInference, pad_to_stride: bool = True, **kwargs):
         super().__init__(**kwargs)
         if not isinstance(self.sem_seg_head, ContextSemSegHead):
             raise ValueError(
@@ -43,13 +42,17 @@ class OCRSemanticSegmentor(SemanticSegmentor):
                 "TEST.FLIP False and TEST.SLIDING_WINDOW.SIZE []."
             )
         self.inference = inference
-        self.divisor = math.lcm(
-            self.backbone.size_divisibility or 1, self.sem_seg_head.common_stride
-        )
+        self.divisor = self.backbone.size_divisibility or 1
+        if pad_to_stride:
+            self.divisor = math.lcm(self.divisor, self.sem_seg_head.common_stride)
 
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
-        return {**super().from_config(cfg), "inference": SemanticInference(cfg)}
+        return {
+            **super().from_config(cfg),
+            "inference": SemanticInference(cfg),
+            "pad_to_stride": cfg.MODEL.PAD_TO_STRIDE,
+        }
 
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[dict]:
         """

@@ -4,27 +4,86 @@ import timm
 from detectron2.config import CfgNode
 from detectron2.layers import FrozenBatchNorm2d, ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone
+from timm.models.hrnet import HighResolutionModule
 from torch import Tensor, nn
+
+from ocr_panoptic.layers import resize
+
+
+class BilinearFusion(HighResolutionModule):
+    """
+    HRNet's exchange between its branches as the published segmentation codes have it: coarse maps
+    are enlarged bilinearly, whatever the sizes. (timm's, of a classifier, takes the nearest
+    neighbours and needs sizes that fit.) Parameters and their names are timm's.
+
+    Attributes:
+        align_corners: True resizes to the size of the finer map at once, as the authors' code.
+            False enlarges by the ratio of the strides first, so that pixels stay where they are,
+            and resizes what does not fit after that, as mmsegmentation.
+    """
+
+    align_corners: bool
+
+    @classmethod
+    def convert(cls, module: HighResolutionModule, align_corners: bool) -> None:
+        """Turn a module of timm into one of this class, in place."""
+        module.__class__ = cls
+        module.align_corners = align_corners
+        rows = module.fuse_layers if module.num_branches > 1 else ()
+        for i, row in enumerate(rows):
+            for j in range(i + 1, len(row)):
+                assert isinstance(row[j][2], nn.Upsample)
+                row[j][2] = nn.Identity()
+
+    def forward(self, x: list[Tensor]) -> list[Tensor]:
+        """
+        Args:
+            x: the maps of the branches, [N, C, h, w] each, the finest first
+
+        Returns:
+            the same, each with what it gets from the others
+        """
+        x = [branch(map_) for branch, map_ in zip(self.branches, x, strict=True)]
+        if self.num_branches == 1:
+            return x
+        fused = []
+        for i, row in enumerate(self.fuse_layers):
+            y = row[0](x[0]) if i else x[0]
+            for j in range(1, len(x)):
+                coarse = row[j](x[j])
+                y = y + (self._enlarge(coarse, 2 ** (j - i), x[i]) if j > i else coarse)
+            fused.append(self.fuse_act(y))
+        return fused
+
+    def _enlarge(self, coarse: Tensor, factor: int, fine: Tensor) -> Tensor:
+        if not self.align_corners:
+            coarse = resize(coarse, tuple(factor * side for side in coarse.shape[2:]))
+        return resize(coarse, fine.shape[2:], self.align_corners)
 
 
 class TimmBackbone(Backbone):
     """
-    The feature maps of a timm network. Random weights: files come by MODEL.WEIGHTS, and timm
-    never asks the network.
-
-    An HRNet adds its branches by bilinear upsampling, as both published segmentation codes do;
-    timm's own, an ImageNet classifier, takes the nearest neighbours. No parameter is concerned.
+    The feature maps of a timm network for images of any size. Random weights: files come by
+    MODEL.WEIGHTS, and timm never asks the network.
 
     Args:
         name: of a timm model with ``features_only``, such as hrnet_w48 or resnet18.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets).
         norm: "BN", "SyncBN" or "FrozenBN".
+        align_corners: of HRNet's :class:`BilinearFusion`.
 
     Raises:
         ValueError: unknown name or norm, or a stride that the network does not have.
     """
 
-    def __init__(self, name: str, *, output_stride: int = 32, norm: str = "SyncBN"):
+    def __init__(
+        self,
+        name: str,
+        *,
+        output_stride: int = 32,
+        norm: str = "SyncBN",
+        align_corners: bool = False,
+    ):
         super().__init__()
         options = {}
         if name.startswith("hrnet"):
@@ -45,36 +104,34 @@ class TimmBackbone(Backbone):
         elif norm != "BN":
             raise ValueError(f"MODEL.TIMM.NORM is {norm}; it is BN, SyncBN or FrozenBN")
         for module in body.modules():
-            if isinstance(module, nn.Upsample):
-                module.mode, module.align_corners = "bilinear", False
+            if isinstance(module, HighResolutionModule):
+                BilinearFusion.convert(module, align_corners)
         self.body = body
         self._shapes = {
             feature["module"]: ShapeSpec(channels=feature["num_chs"], stride=feature["reduction"])
             for feature in body.feature_info.get_dicts()
         }
-        # HRNet adds maps of different strides, which fit for multiples of the coarsest alone.
-        self._size_divisibility = max(s.stride for s in self._shapes.values())
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
         Args:
-            x: [N, 3, H, W], H and W multiples of ``size_divisibility``
+            x: [N, 3, H, W]
 
         Returns:
-            feature maps by timm's name of the module, [N, C, H / stride, W / stride]
+            feature maps by timm's name of the module, [N, C, H / stride, W / stride], rounded up
         """
         return dict(zip(self._shapes, self.body(x)))
 
     def output_shape(self) -> dict[str, ShapeSpec]:
         return dict(self._shapes)
 
-    @property
-    def size_divisibility(self) -> int:
-        return self._size_divisibility
-
 
 @BACKBONE_REGISTRY.register()
 def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
     """The network of MODEL.TIMM."""
-    timm_cfg = cfg.MODEL.TIMM
-    return TimmBackbone(timm_cfg.NAME, output_stride=timm_cfg.OUTPUT_STRIDE, norm=timm_cfg.NORM)
+    return TimmBackbone(
+        cfg.MODEL.TIMM.NAME,
+        output_stride=cfg.MODEL.TIMM.OUTPUT_STRIDE,
+        norm=cfg.MODEL.TIMM.NORM,
+        align_corners=cfg.MODEL.ALIGN_CORNERS,
+    )

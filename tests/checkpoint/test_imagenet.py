@@ -103,7 +103,7 @@ def test_three_convolutions_of_a_stem(tmp_path):
     """The stem of openseg.pytorch's and CSAIL's ImageNet ResNets, 64, 64, 128 channels."""
     cfg = get_cfg()
     add_ocr_config(cfg)
-    cfg.MODEL.BACKBONE.NAME = "build_resnet_deeplab_backbone"
+    cfg.MODEL.BACKBONE.NAME = "build_dilated_resnet_backbone"
     cfg.MODEL.RESNETS.update(
         STEM_TYPE="deeplab", STEM_OUT_CHANNELS=128, NORM="BN", OUT_FEATURES=["res2"]
     )

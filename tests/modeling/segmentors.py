@@ -39,7 +39,7 @@ def make_batch(height: int = 61, width: int = 83) -> list[dict]:
 def make_resnet_cfg(depth: int) -> CfgNode:
     """The same with Detectron2's ResNet, dilated to stride 8."""
     cfg = make_cfg()
-    cfg.MODEL.BACKBONE.NAME = "build_resnet_deeplab_backbone"
+    cfg.MODEL.BACKBONE.NAME = "build_dilated_resnet_backbone"
     cfg.MODEL.RESNETS.DEPTH = depth
     cfg.MODEL.RESNETS.NORM = "BN"
     cfg.MODEL.RESNETS.STRIDE_IN_1X1 = False

@@ -8,7 +8,7 @@ def test_importing_the_package_registers_all_that_configs_name():
     program = """
 import ocr_panoptic
 from detectron2.modeling import BACKBONE_REGISTRY, META_ARCH_REGISTRY, SEM_SEG_HEADS_REGISTRY
-BACKBONE_REGISTRY.get("build_resnet_deeplab_backbone")
+BACKBONE_REGISTRY.get("build_dilated_resnet_backbone")
 BACKBONE_REGISTRY.get("build_timm_backbone")
 META_ARCH_REGISTRY.get("OCRSemanticSegmentor")
 SEM_SEG_HEADS_REGISTRY.get("ContextSemSegHead")

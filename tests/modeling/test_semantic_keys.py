@@ -12,6 +12,9 @@ OHEM = ("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "ohem")
 TRANSFORMER = ("MODEL.CONTEXT.NAME", "Segmentation-Transformer")
 JOINT = ("MODEL.CONTEXT.NAME", "Joint-Transformer")
 KEYS = [
+    ("ALIGN_CORNERS", True, ()),
+    ("PAD_TO_STRIDE", False, ()),
+    ("OCR.NEGATIVE_SLOPE", 0.01, ()),
     ("CONTEXT.NAME", "none", ()),
     ("CONTEXT.ENCODER_SELF_ATTENTION", True, TRANSFORMER),
     ("CONTEXT.DECODER_SELF_ATTENTION", "before", TRANSFORMER),
@@ -36,6 +39,8 @@ RESNET_KEYS = [
     ("RES4_DILATION", 1),
     ("RES5_MULTI_GRID", "[1, 2, 4]"),
     ("STEM_TYPE", "basic"),
+    ("CONTRACT_DILATION", True),
+    ("STEM_CEIL_MODE", True),
 ]
 
 
@@ -72,6 +77,7 @@ def test_no_key_is_left_out():
         for node in ("CONTEXT", "SEM_SEG_HEAD", "TIMM")
         for key in set(after.MODEL[node]) - set(before.MODEL.get(node, ()))
     }
+    added |= {"ALIGN_CORNERS", "PAD_TO_STRIDE", "OCR.NEGATIVE_SLOPE"}
     assert {key for key, _, _ in KEYS} == added
     resnets = set(after.MODEL.RESNETS) - set(before.MODEL.RESNETS)
     assert {key for key, _ in RESNET_KEYS} == resnets

@@ -301,15 +301,87 @@ def test_odd_sizes_are_padded_to_the_stride():
     assert torch.equal(labels, full[0, :, :61, :83].argmax(0))
 
 
-def test_hrnet_adds_its_branches_by_bilinear_upsampling():
-    """The path from the second branch to the first: 1x1 convolution, norm, upsampling by 2."""
-    body = TimmBackbone("hrnet_w18_small", norm="BN").body.eval()
-    path = body.stage2[0].fuse_layers[0][1]
-    x = torch.randn(1, path[0].in_channels, 4, 6)
-    expected = F.interpolate(
-        path[1](path[0](x)), scale_factor=2, mode="bilinear", align_corners=False
-    )
-    torch.testing.assert_close(path(x), expected)
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("size, half", [((8, 12), (4, 6)), ((7, 11), (4, 6))])
+def test_hrnet_adds_its_branches_by_bilinear_upsampling(align_corners, size, half):
+    """Two branches: the fine one gets the coarse one's map enlarged, the coarse one the fine one's
+    by a convolution of stride 2. Odd sides have no exact half."""
+    torch.manual_seed(0)
+    backbone = TimmBackbone("hrnet_w18_small", norm="BN", align_corners=align_corners)
+    module = backbone.body.stage2[0].eval()
+    fine, coarse = torch.randn(1, 18, *size), torch.randn(1, 36, *half)
+    fine_out, coarse_out = module([fine, coarse])
+    a, b = module.branches[0](fine), module.branches[1](coarse)
+    up, down = module.fuse_layers[0][1](b), module.fuse_layers[1][0](a)
+    if not align_corners:  # twice the size is one too large for odd sides
+        up = F.interpolate(up, scale_factor=2, mode="bilinear", align_corners=False)
+    up = F.interpolate(up, size=size, mode="bilinear", align_corners=align_corners)
+    torch.testing.assert_close(fine_out, F.relu(a + up))
+    torch.testing.assert_close(coarse_out, F.relu(down + b))
+
+
+def test_hrnet_takes_images_of_any_size():
+    model = build_model(make_cfg("MODEL.PAD_TO_STRIDE", False, backbone="hrnet_w18_small")).eval()
+    with torch.no_grad():
+        coarse, refined = model.layers(make_batch(65, 97)[:1])
+    assert model.divisor == 1 and coarse.shape == refined.shape == (1, 5, 17, 25)
+
+
+def test_contracted_dilation():
+    """Half the dilation in the first block of the dilated stages, by the taps of each kernel."""
+    cfg = make_resnet_cfg(50)
+    for contracted, first in ((False, (2, 4)), (True, (1, 2))):
+        cfg.MODEL.RESNETS.CONTRACT_DILATION = contracted
+        backbone = build_backbone(cfg)
+        for stage, dilation, expected in (
+            (backbone.res4, 2, first[0]),
+            (backbone.res5, 4, first[1]),
+        ):
+            blocks = [block.conv2 for block in stage]
+            assert [c.dilation for c in blocks] == [(expected,) * 2] + [(dilation,) * 2] * (
+                len(blocks) - 1
+            )
+            assert all(c.padding == c.dilation for c in blocks)
+        assert backbone(torch.zeros(1, 3, 64, 96))["res5"].shape[2:] == (8, 12)
+
+
+def test_ceil_mode_of_the_stem():
+    """64 pixels: 32 behind the stem's convolutions; windows of 3 at steps of 2 from -1 on start
+    16 times inside, and once more at 31, with the last pixel and the border."""
+    cfg = make_resnet_cfg(50)
+    cfg.MODEL.RESNETS.STEM_CEIL_MODE = True
+    stem = build_backbone(cfg).stem.eval()
+    x = torch.randn(1, 3, 64, 66)
+    with torch.no_grad():
+        pooled = stem(x)
+        y = x
+        for conv in (stem.conv1, stem.conv2, stem.conv3):
+            y = F.relu(conv(y))
+    assert pooled.shape[2:] == (17, 17)
+    for row, column in ((0, 0), (5, 7), (16, 16), (16, 3)):
+        top, left = max(2 * row - 1, 0), max(2 * column - 1, 0)
+        window = y[0, :, top : 2 * row + 2, left : 2 * column + 2]
+        assert torch.equal(pooled[0, :, row, column], window.amax((1, 2)))
+
+
+@pytest.mark.parametrize(
+    "key, value, message",
+    [
+        ("DEPTH", 18, "DEPTH is 18; .* 50, 101 or 152 .* MODEL.TIMM.NAME resnet18"),
+        ("RES5_DILATION", 1, "are 2 and 1; 2 and 4 give stride 8, .*1 and 2 .* 16, 1 and 1 .* 32"),
+        ("STEM_TYPE", "deep", "STEM_TYPE is deep; it is deeplab .* or basic"),
+    ],
+)
+def test_dilated_resnet_that_does_not_exist(key, value, message):
+    cfg = make_resnet_cfg(50)
+    cfg.MODEL.RESNETS[key] = value
+    with pytest.raises(ValueError, match=message):
+        build_backbone(cfg)
+
+
+def test_leaky_relu_belongs_to_ocr():
+    with pytest.raises(ValueError, match="NEGATIVE_SLOPE is 0.01, but MODEL.CONTEXT.NAME is PPM"):
+        build_model(make_cfg("MODEL.CONTEXT.NAME", "PPM", "MODEL.OCR.NEGATIVE_SLOPE", 0.01))
 
 
 def test_dropout_of_the_baseline():
@@ -332,14 +404,18 @@ def test_output_strides():
     """Dilated ResNet: 8 for stages 3 and 4. HRNet: 4, 8, 16, 32 with 48, 96, 192, 384 channels,
     whose concatenation has 720. Declared and real."""
     for cfg in (make_resnet_cfg(50), make_cfg()):
-        backbone = build_backbone(cfg)
+        backbone, head = build_backbone(cfg), cfg.MODEL.SEM_SEG_HEAD
         features = backbone(torch.zeros(1, 3, 64, 96))
-        for name in (*cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES, cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES[0]):
+        for name in (*head.IN_FEATURES, *head.COARSE_IN_FEATURES):
             assert backbone.output_shape()[name].stride == 8
             assert features[name].shape[2:] == (8, 12)
-    shapes = TimmBackbone("hrnet_w48", norm="BN").output_shape()
-    stages = [shapes[f"stage{i}"] for i in (1, 2, 3, 4)]
-    assert [(s.channels, s.stride) for s in stages] == [(48, 4), (96, 8), (192, 16), (384, 32)]
+    hrnet = TimmBackbone("hrnet_w48", norm="BN")
+    with torch.no_grad():
+        features = hrnet(torch.zeros(1, 3, 64, 96))
+    for i, channels in ((1, 48), (2, 96), (3, 192), (4, 384)):
+        shape, stride = hrnet.output_shape()[f"stage{i}"], 2 ** (i + 1)
+        assert (shape.channels, shape.stride) == (channels, stride)
+        assert features[f"stage{i}"].shape == (1, channels, 64 // stride, 96 // stride)
 
 
 def count(cfg: CfgNode) -> int:

@@ -1,0 +1,73 @@
+"""Detectron2's dilated ResNet, with two details of published OCR weights that it lacks."""
+
+import torch.nn.functional as F
+from detectron2.config import CfgNode
+from detectron2.layers import ShapeSpec
+from detectron2.modeling import BACKBONE_REGISTRY, ResNet
+from detectron2.projects.deeplab.resnet import DeepLabStem, build_resnet_deeplab_backbone
+from torch import Tensor
+
+
+class CeilModeStem(DeepLabStem):
+    """Three 3x3 convolutions and a max-pooling whose last window may be cut off by the border: 129
+    instead of 128 for a side of 256, as in openseg.pytorch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """
+        Args:
+            x: [N, 3, H, W]
+
+        Returns:
+            [N, C, h, w] with h = ceil((ceil(H / 2) + 1) / 2), w alike
+        """
+        for conv in (self.conv1, self.conv2, self.conv3):
+            x = F.relu_(conv(x))
+        return F.max_pool2d(x, kernel_size=3, stride=2, padding=1, ceil_mode=True)
+
+
+@BACKBONE_REGISTRY.register()
+def build_dilated_resnet_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> ResNet:
+    """
+    ``build_resnet_deeplab_backbone`` of Detectron2, and MODEL.RESNETS.CONTRACT_DILATION and
+    STEM_CEIL_MODE.
+
+    Raises:
+        ValueError: a depth, stem or dilation that it does not have.
+    """
+    resnets = cfg.MODEL.RESNETS
+    _check(resnets)
+    backbone = build_resnet_deeplab_backbone(cfg, input_shape)
+    if resnets.CONTRACT_DILATION:
+        for stage in (getattr(backbone, name, None) for name in ("res4", "res5")):
+            conv = stage[0].conv2 if stage is not None else None
+            if conv is not None and conv.dilation[0] > 1:
+                conv.dilation = conv.padding = tuple(d // 2 for d in conv.dilation)
+    if resnets.STEM_CEIL_MODE:
+        backbone.stem = CeilModeStem(
+            input_shape.channels, resnets.STEM_OUT_CHANNELS, norm=resnets.NORM
+        )
+        backbone.freeze(cfg.MODEL.BACKBONE.FREEZE_AT)
+    return backbone
+
+
+def _check(resnets: CfgNode) -> None:
+    if resnets.DEPTH not in (50, 101, 152):
+        raise ValueError(
+            f"MODEL.RESNETS.DEPTH is {resnets.DEPTH}; Detectron2's dilated ResNet has 50, 101 or "
+            '152 layers. For 18 or 34 use timm\'s: MODEL.BACKBONE.NAME "build_timm_backbone", '
+            "MODEL.TIMM.NAME resnet18, MODEL.TIMM.OUTPUT_STRIDE 8, features layer3 and layer4."
+        )
+    if resnets.STEM_TYPE not in ("deeplab", "basic"):
+        raise ValueError(
+            f"MODEL.RESNETS.STEM_TYPE is {resnets.STEM_TYPE}; it is deeplab (three 3x3 "
+            "convolutions) or basic (one 7x7)"
+        )
+    if resnets.STEM_CEIL_MODE and resnets.STEM_TYPE != "deeplab":
+        raise ValueError("MODEL.RESNETS.STEM_CEIL_MODE True needs STEM_TYPE deeplab")
+    dilations = resnets.RES4_DILATION, resnets.RES5_DILATION
+    strides = {(2, 4): 8, (1, 4): 16, (1, 2): 16, (1, 1): 32}
+    if dilations not in strides:
+        raise ValueError(
+            f"MODEL.RESNETS.RES4_DILATION and RES5_DILATION are {dilations[0]} and {dilations[1]}; "
+            + ", ".join(f"{a} and {b} give stride {s}" for (a, b), s in strides.items())
+        )
