@@ -1,3 +1,6 @@
 from .checkpointer import SafeCheckpointer
+from .convert_file import convert_file
+from .published import LAYOUTS
+from .settings import check_settings
 
-__all__ = ["SafeCheckpointer"]
+__all__ = ["LAYOUTS", "SafeCheckpointer", "check_settings", "convert_file"]

@@ -1,56 +1,16 @@
-"""Reading and writing checkpoints without running code from them."""
+"""Detectron2's checkpointer, for files of any origin."""
 
 import logging
 import os
-import pickle
-from collections.abc import Mapping
 from typing import Any
 
-import torch
 from detectron2.checkpoint import DetectionCheckpointer
 from fvcore.common.checkpoint import _IncompatibleKeys
-from safetensors.torch import load_file
 from torch import nn
 
 from .imagenet import imagenet_to_backbone
-
-_UNTRUSTED = (
-    "{file} is a pickle that wants to run {what}, which plain weights do not need. "
-    "If you trust its origin, load it with MODEL.TRUST_PICKLE True."
-)
-_DAMAGED = "{file} is not a checkpoint or is incomplete ({size} bytes, {found}); download it again."
-
-# What pickled dictionaries of NumPy arrays consist of (NumPy 1 and 2 name the module differently).
-_NUMPY_PICKLE = {
-    "collections.OrderedDict",
-    "_codecs.encode",
-    "numpy.ndarray",
-    "numpy.dtype",
-    *(
-        f"numpy.{core}.{name}"
-        for core in ("core", "_core")
-        for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
-    ),
-}
-
-
-class _Forbidden(Exception):
-    """A pickle names something that is neither an array nor a container."""
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """Builds arrays and containers, and refuses everything else with :class:`_Forbidden`."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if f"{module}.{name}" not in _NUMPY_PICKLE:
-            raise _Forbidden(f"{module}.{name}")
-        try:
-            return super().find_class(module, name)
-        except (ImportError, AttributeError):  # written by another NumPy than the one here
-            renamed = module.replace("numpy._core", "numpy.core")
-            if renamed == module:
-                renamed = module.replace("numpy.core", "numpy._core")
-            return super().find_class(renamed, name)
+from .reading import read_checkpoint
+from .settings import RECORD
 
 
 class SafeCheckpointer(DetectionCheckpointer):
@@ -64,6 +24,10 @@ class SafeCheckpointer(DetectionCheckpointer):
         trust_pickle: read pickles that need more than tensors and arrays.
         strict: raise instead of warn when parameters of the model are missing in the file or have
             another shape there. For evaluation: a partly random model has no meaningful result.
+
+    Attributes:
+        record: what tools/convert_checkpoint.py has written into the file that was loaded last, or
+            None; see :func:`.settings.check_settings`.
     """
 
     def __init__(
@@ -78,6 +42,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         super().__init__(model, save_dir, **checkpointables)
         self.trust_pickle = trust_pickle
         self.strict = strict
+        self.record: dict[str, Any] | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """
@@ -106,53 +71,11 @@ class SafeCheckpointer(DetectionCheckpointer):
         return super().load(path, *args, **kwargs)
 
     def _load_file(self, filename: str) -> dict[str, Any]:
-        data = self._read(filename)
-        if not isinstance(data, Mapping):
-            raise _damaged(filename, f"it holds a {type(data).__name__}, not named tensors")
-        if filename.endswith(".pkl") and not {"model", "__author__"} <= data.keys():
-            # ImageNet weights of the Caffe2 era, "blobs" in detection models.
-            blobs = data.get("blobs", data)
-            checkpoint = {
-                "model": {k: v for k, v in blobs.items() if not k.endswith("_momentum")},
-                "__author__": "Caffe2",
-                "matching_heuristics": True,
-            }
-        elif filename.endswith(".pyth"):  # of pycls
-            checkpoint = {
-                "model": data.get("model_state"),
-                "__author__": "pycls",
-                "matching_heuristics": True,
-            }
-        else:
-            checkpoint = dict(data) if "model" in data else {"model": data}
-        weights = checkpoint["model"]
-        if isinstance(weights, Mapping):
-            weights = weights.get("state_dict", weights)
-        if not isinstance(weights, Mapping) or not any(
-            hasattr(v, "shape") for v in weights.values()
-        ):
-            raise _damaged(filename, "without named tensors")
+        checkpoint = read_checkpoint(filename, trust_pickle=self.trust_pickle)
+        self.record = checkpoint.get(RECORD)
         if self._match_names:
             checkpoint["matching_heuristics"] = True
         return checkpoint
-
-    def _read(self, filename: str) -> Any:
-        """The content of a file, of whatever kind."""
-        # latin1: the model zoo's files were pickled by Python 2.
-        unpickler = pickle.Unpickler if self.trust_pickle else _ArrayUnpickler
-        try:
-            if filename.endswith(".pkl"):
-                with open(filename, "rb") as f:
-                    return unpickler(f, encoding="latin1").load()
-            if filename.endswith(".safetensors"):
-                return load_file(filename)
-            return torch.load(filename, map_location="cpu", weights_only=not self.trust_pickle)
-        except _Forbidden as e:
-            raise ValueError(_UNTRUSTED.format(file=filename, what=e)) from e
-        except Exception as e:  # damaged bytes make the readers raise nearly anything
-            if "unsupported global" in str(e).lower():  # torch's refusal
-                raise ValueError(_UNTRUSTED.format(file=filename, what=f"more ({e})")) from e
-            raise _damaged(filename, f"{type(e).__name__}: {e}") from e
 
     def _load_model(self, checkpoint: dict[str, Any]) -> _IncompatibleKeys:
         if not checkpoint.get("matching_heuristics"):
@@ -184,14 +107,3 @@ class SafeCheckpointer(DetectionCheckpointer):
                 self._path,
             )
         return incompatible
-
-
-def _damaged(file: str, found: str) -> ValueError:
-    size = os.path.getsize(file)
-    with open(file, "rb") as f:
-        start = f.read(200).lstrip()
-    if size == 0:
-        found = "empty"
-    elif start[:1] == b"<":
-        found = "a web page, not weights"
-    return ValueError(_DAMAGED.format(file=file, size=size, found=found.splitlines()[0]))

@@ -54,7 +54,7 @@ def imagenet_to_backbone(
         return weights
     renamings = (
         {name: name for name in tensors},
-        {name: _detectron2_name(name) for name in tensors},
+        {name: detectron2_resnet_name(name) for name in tensors},
     )
     renamed, prefix = max(
         (
@@ -94,7 +94,8 @@ def imagenet_to_backbone(
     return {k: tensors[name] for name, k in renamed.items()}
 
 
-def _detectron2_name(name: str) -> str:
+def detectron2_resnet_name(name: str) -> str:
+    """Detectron2's name of a tensor of torchvision's ResNet; ``name`` itself for any other."""
     for pattern, replacement in _RESNET:
         renamed, count = re.subn(pattern, replacement, name)
         if count:

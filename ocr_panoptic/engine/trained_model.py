@@ -4,7 +4,7 @@ from detectron2.config import CfgNode
 from detectron2.modeling import build_model
 from torch import nn
 
-from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
 
 
 def build_trained_model(cfg: CfgNode, *, resume: bool = False) -> nn.Module:
@@ -18,7 +18,8 @@ def build_trained_model(cfg: CfgNode, *, resume: bool = False) -> nn.Module:
 
     Raises:
         FileNotFoundError: if the weights, or the checkpoint to resume from, do not exist.
-        ValueError: if no weights are named, or they do not fill the model.
+        ValueError: if no weights are named, they do not fill the model, or they were converted for
+            other settings.
     """
     model = build_model(cfg)
     checkpointer = SafeCheckpointer(
@@ -33,6 +34,7 @@ def build_trained_model(cfg: CfgNode, *, resume: bool = False) -> nn.Module:
             "Set it to a checkpoint, such as OUTPUT_DIR/model_final.pth."
         )
     checkpointer.load(weights, checkpointables=[])
+    check_settings(cfg, checkpointer.record, strict=True)
     return model.eval()
 
 

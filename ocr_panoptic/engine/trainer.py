@@ -26,7 +26,7 @@ from detectron2.utils.events import get_event_storage, has_event_storage
 from torch import nn
 
 import ocr_panoptic
-from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
 from ocr_panoptic.data import (
     PanopticDatasetMapper,
     SemanticDatasetMapper,
@@ -88,6 +88,7 @@ class Trainer(DefaultTrainer):
         if resume:
             require_checkpoint(self.checkpointer)
         super().resume_or_load(resume)
+        check_settings(self.cfg, self.checkpointer.record, strict=False)
         logging.getLogger(__name__).info(
             "Training starts at iteration %d of %d (%s)",
             self.start_iter,

@@ -3,6 +3,8 @@
 Shape shorthand: N images, I input channels, O output channels, h w feature size.
 """
 
+from functools import partial
+
 import fvcore.nn.weight_init as weight_init
 import torch
 import torch.distributed as dist
@@ -127,6 +129,7 @@ class ConvNormReLU(Conv2d):
             dilation=dilation,
             bias=not norm,
             norm=get_norm(norm, out_channels),
+            activation=partial(F.leaky_relu, negative_slope=negative_slope),
         )
         self.negative_slope = negative_slope
         weight_init.c2_msra_fill(self)

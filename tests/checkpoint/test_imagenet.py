@@ -1,6 +1,7 @@
 """ImageNet files of other projects in the backbones: each tensor where it belongs."""
 
 import logging
+import pickle
 
 import pytest
 import timm
@@ -8,7 +9,7 @@ import torch
 import torchvision
 from detectron2.config import get_cfg
 from detectron2.layers import ShapeSpec
-from detectron2.modeling import build_backbone, build_resnet_backbone
+from detectron2.modeling import build_backbone, build_model, build_resnet_backbone
 from detectron2.modeling.backbone import FPN
 from safetensors.torch import save_file
 from torch import nn
@@ -158,3 +159,106 @@ def test_frozen_norms_take_the_statistics(tmp_path):
     source = randomised(torchvision.models.resnet18(weights=None))
     model = load(detectron2_resnet(norm="FrozenBN"), source.state_dict(), tmp_path / "resnet.pth")
     assert torch.equal(model.backbone.stem.conv1.norm.running_var, source.bn1.running_var)
+
+
+def dilated_resnet(**resnets: object) -> Model:
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    cfg.MODEL.BACKBONE.NAME = "build_dilated_resnet_backbone"
+    cfg.MODEL.BACKBONE.FREEZE_AT = 0
+    cfg.MODEL.RESNETS.update(
+        STEM_TYPE="basic",
+        NORM="BN",
+        OUT_FEATURES=["res4", "res5"],
+        RES4_DILATION=2,
+        RES5_DILATION=4,
+    )
+    cfg.MODEL.RESNETS.update(**resnets)
+    return Model(build_backbone(cfg))
+
+
+def assert_same_backbone(model: Model, source: Model) -> None:
+    image = torch.randn(1, 3, 64, 96)
+    with torch.no_grad():
+        found, expected = model.eval().backbone(image), source.backbone(image)
+    assert expected["res5"].abs().max() > 0
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("depth", [50, 101])
+def test_detectron2s_files_of_torchvision_weights(depth, tmp_path, caplog):
+    """ImageNetPretrained/torchvision/R-*.pkl: Detectron2's names without a prefix, and fc."""
+    source = randomised(dilated_resnet(DEPTH=depth, STRIDE_IN_1X1=False))
+    weights = {k: v.numpy() for k, v in source.backbone.state_dict().items() if "num_" not in k}
+    weights["stem.fc.weight"] = torch.zeros(1000, 2048).numpy()
+    data = {"model": weights, "__author__": "torchvision", "matching_heuristics": True}
+    path = tmp_path / f"R-{depth}.pkl"
+    path.write_bytes(pickle.dumps(data))
+    model = dilated_resnet(DEPTH=depth, STRIDE_IN_1X1=False)
+    with caplog.at_level(logging.INFO):
+        SafeCheckpointer(model).load(str(path))
+    assert "stem.fc.weight" in caplog.text  # named as not used
+    assert_same_backbone(model, source)
+
+
+def caffe2_name(name: str) -> str:
+    """Caffe2's name of a tensor of Detectron2's ResNet."""
+    for ours, theirs in (
+        ("stem.conv1.norm", "res_conv1_bn"),
+        ("stem.conv1", "conv1"),
+        (".shortcut", ".branch1"),
+        (".conv1", ".branch2a"),
+        (".conv2", ".branch2b"),
+        (".conv3", ".branch2c"),
+        (".norm.weight", "_bn_s"),
+        (".norm.bias", "_bn_b"),
+        ("_bn.weight", "_bn_s"),
+        ("_bn.bias", "_bn_b"),
+        (".weight", "_w"),
+        (".", "_"),
+    ):
+        name = name.replace(ours, theirs)
+    return name
+
+
+@pytest.mark.parametrize("depth", [50, 101])
+def test_detectron2s_files_of_msra(depth, tmp_path, caplog):
+    """ImageNetPretrained/MSRA/R-*.pkl: Caffe2's names; scale and shift alone as norms."""
+    source = randomised(dilated_resnet(DEPTH=depth))
+    for module in source.backbone.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.zero_()
+            module.running_var.fill_(1)
+    weights = {
+        caffe2_name(name): tensor.numpy()
+        for name, tensor in source.backbone.state_dict().items()
+        if name.endswith(("weight", "bias"))
+    }
+    assert {"conv1_w", "res_conv1_bn_s", "res2_0_branch1_w", "res5_2_branch2c_bn_b"} <= set(weights)
+    path = tmp_path / f"R-{depth}.pkl"
+    path.write_bytes(pickle.dumps(weights | {"conv1_w_momentum": weights["conv1_w"]}))
+    model = dilated_resnet(DEPTH=depth)
+    with caplog.at_level(logging.INFO):
+        SafeCheckpointer(model).load(str(path))
+    assert "res5.2.conv3" in caplog.text  # the table of what matched
+    assert_same_backbone(model, source)
+
+
+def test_a_panoptic_fpn_of_the_model_zoo_starts_panoptic_fpn_with_ocr(small_cfg, tmp_path, caplog):
+    """All tensors of the file are used; the OCR part alone is new, and named."""
+    plain, ours = build_model(small_cfg("plain")), build_model(small_cfg())
+    weights = {k: (v + 1).numpy() for k, v in plain.state_dict().items()}
+    path = tmp_path / "model_final.pkl"
+    path.write_bytes(pickle.dumps({"model": weights, "__author__": "Detectron2 Model Zoo"}))
+    with caplog.at_level(logging.WARNING):
+        SafeCheckpointer(ours).load(str(path))
+    state = ours.state_dict()
+    for name, tensor in weights.items():
+        assert torch.equal(state[name], torch.from_numpy(tensor)), name
+    new = [name for name in state if name not in weights and "num_batches" not in name]
+    head = "sem_seg_head."
+    assert all(name.startswith((head + "bottleneck", head + "ocr")) for name in new)
+    assert f"{len(new)} of the model's" in caplog.text and "are not in" in caplog.text
+    for part in ("bottleneck", "ocr.phi.0", "ocr.g", "ocr_predictor"):
+        assert head + part in caplog.text

@@ -307,7 +307,7 @@ def test_hrnet_adds_its_branches_by_bilinear_upsampling(align_corners, size, hal
     """Two branches: the fine one gets the coarse one's map enlarged, the coarse one the fine one's
     by a convolution of stride 2. Odd sides have no exact half."""
     torch.manual_seed(0)
-    backbone = TimmBackbone("hrnet_w18_small", norm="BN", align_corners=align_corners)
+    backbone = TimmBackbone("hrnet_w18_small_v2", norm="BN", align_corners=align_corners)
     module = backbone.body.stage2[0].eval()
     fine, coarse = torch.randn(1, 18, *size), torch.randn(1, 36, *half)
     fine_out, coarse_out = module([fine, coarse])

@@ -1,0 +1,84 @@
+"""From a file of published weights to a checkpoint of this project."""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from detectron2.config import CfgNode
+from detectron2.modeling import build_model
+from safetensors.torch import save_file
+from torch import Tensor
+
+from .convert import Conversion, convert_weights, expected_settings
+from .reading import read_checkpoint
+from .settings import RECORD, differing_settings
+
+SUFFIXES = (".pth", ".safetensors")
+
+
+def convert_file(
+    source: str,
+    input_file: Path,
+    output_file: Path,
+    cfg: CfgNode,
+    *,
+    inplace_abn: bool | None = None,
+    trust_pickle: bool = False,
+) -> Conversion:
+    """
+    Write a checkpoint that MODEL.WEIGHTS takes, with a record of where it comes from.
+
+    Args:
+        source: "openseg", "hrnet" or "mmseg".
+        input_file: the published file.
+        output_file: ``.pth`` or ``.safetensors``.
+        cfg: of the model; its data give nothing but the number of classes.
+        inplace_abn, trust_pickle: see :func:`convert_weights` and :func:`read_checkpoint`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: the file is no checkpoint, wants to run code, or does not fit the config; or
+            the output has another suffix. Nothing is written then.
+    """
+    if output_file.suffix not in SUFFIXES:
+        raise ValueError(f"{output_file}: expected a name that ends in {' or '.join(SUFFIXES)}")
+    if not input_file.is_file():
+        raise FileNotFoundError(f"{input_file}: no such file")
+    content = read_checkpoint(str(input_file), trust_pickle=trust_pickle)["model"]
+    weights = content.get("state_dict", content)
+    shapes = {name: tuple(t.shape) for name, t in build_model(cfg).state_dict().items()}
+    conversion = convert_weights(weights, source, shapes, inplace_abn=inplace_abn)
+    settings = expected_settings(cfg, source, conversion.inplace_abn)
+    faults = differing_settings(cfg, settings)
+    if faults:
+        raise ValueError(
+            f"The config is not for weights of {source}: their logits would be wrong.\n  "
+            + "\n  ".join(faults)
+            + "\nUse one of configs/converted, or set these keys."
+        )
+    record = {
+        "source": source,
+        "file": input_file.name,
+        "sha256": hashlib.sha256(input_file.read_bytes()).hexdigest(),
+        "inplace_abn": conversion.inplace_abn,
+        "settings": settings,
+    }
+    _write(output_file, conversion.weights, record)
+    return conversion
+
+
+def _write(file: Path, weights: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.with_name(f".{file.name}.partial")
+    try:
+        if file.suffix == ".safetensors":
+            save_file(dict(weights), partial, metadata={"format": "pt", RECORD: json.dumps(record)})
+        else:
+            torch.save({"model": dict(weights), RECORD: dict(record)}, partial)
+        os.replace(partial, file)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,207 @@
+"""Names and settings of the published OCR networks, as this project has them."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .imagenet import detectron2_resnet_name
+
+HEAD = "sem_seg_head."
+
+
+@dataclass(frozen=True)
+class Layout:
+    """
+    How one code base names its tensors, and what its weights expect of the config.
+
+    Attributes:
+        prefix: of the backbone's names.
+        resnet: from a name of its ResNet, without prefix, to the name in this project; "" for one
+            that it does not have. None where there is no ResNet.
+        modules: name of a module -> its name in this project, by regular expressions that match a
+            whole name.
+        dropped: regular expression of a tensor that this project does not need -> the reason.
+        settings: keys of the config that shapes do not show, with the values that the weights
+            expect.
+        hrnet_settings, resnet_settings: the same for one of its backbones alone.
+        has_inplace_abn: whether the norms of a state dict are InPlaceABN's.
+        leaks_with_inplace_abn: whether the ReLUs of the heads are then leaky ones.
+    """
+
+    prefix: str
+    resnet: Callable[[str], str] | None
+    modules: Mapping[str, str]
+    dropped: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    hrnet_settings: Mapping[str, Any] = field(default_factory=dict)
+    resnet_settings: Mapping[str, Any] = field(default_factory=dict)
+    has_inplace_abn: Callable[[Mapping[str, Any]], bool] = lambda weights: False
+    leaks_with_inplace_abn: bool = False
+
+    def rename(self, name: str, backbone: str) -> str:
+        """
+        Args:
+            backbone: "hrnet" or "resnet".
+
+        Returns:
+            name of a tensor in this project, "" for one that the layout does not have
+        """
+        module, _, kind = name.rpartition(".")
+        for pattern, replacement in self.modules.items():
+            found = re.fullmatch(pattern, module)
+            if found:
+                return f"{HEAD}{found.expand(replacement)}.{kind}"
+        backbone_name = _timm_hrnet if backbone == "hrnet" else self.resnet
+        if backbone_name is None or not name.startswith(self.prefix):
+            return ""
+        return backbone_name(name.removeprefix(self.prefix))
+
+
+_HRNET = re.compile(r"(conv[12]|bn[12]|layer1|transition[123]|stage[234])\.")
+
+
+def _timm_hrnet(name: str) -> str:
+    """HRNet's names are the same everywhere."""
+    return f"backbone.body.{name}" if _HRNET.match(name) else ""
+
+
+def _resnet(name: str) -> str:
+    renamed = detectron2_resnet_name(name)
+    return f"backbone.{renamed}" if renamed != name else ""
+
+
+def _openseg_resnet(name: str) -> str:
+    return _resnet(name.removeprefix("resinit."))
+
+
+def _mmseg_resnet(name: str) -> str:
+    """The stem is a Sequential of (conv, norm, ReLU) x 3."""
+    found = re.match(r"stem\.([013467])\.", name)
+    if found:
+        conv, is_norm = divmod(int(found[1]), 3)
+        return f"backbone.stem.conv{conv + 1}." + "norm." * is_norm + name[found.end() :]
+    return _resnet(name)
+
+
+def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
+    """A conv-norm-ReLU. The norm may sit in a Sequential of its own with the ReLU."""
+    return {conv: target, rf"{norm}(?:\.0)?": target + ".norm"}
+
+
+def _authors_ocr(name: str) -> dict[str, str]:
+    """The module of openseg.pytorch and HRNet-OCR."""
+    block = rf"{name}\.object_context_block"
+    modules = _conv_norm(
+        rf"{name}\.conv_bn_dropout\.0", rf"{name}\.conv_bn_dropout\.1", "context.g"
+    )
+    for theirs, ours in (("f_pixel", "phi"), ("f_object", "psi")):
+        for i in (0, 1):
+            prefix = rf"{block}\.{theirs}"
+            modules |= _conv_norm(
+                rf"{prefix}\.{2 * i}", rf"{prefix}\.{2 * i + 1}", f"context.{ours}.{i}"
+            )
+    for theirs, ours in (("f_down", "delta"), ("f_up", "rho")):
+        prefix = rf"{block}\.{theirs}"
+        modules |= _conv_norm(rf"{prefix}\.0", rf"{prefix}\.1", f"context.{ours}")
+    return modules
+
+
+def _mmseg_ocr() -> dict[str, str]:
+    block = r"decode_head\.1\.object_context_block"
+    modules = _conv_norm(
+        r"decode_head\.1\.bottleneck\.conv", r"decode_head\.1\.bottleneck\.bn", "bottleneck"
+    )
+    for theirs, ours in (
+        (r"query_project\.(\d)", r"context.phi.\1"),
+        (r"key_project\.(\d)", r"context.psi.\1"),
+        ("value_project", "context.delta"),
+        ("out_project", "context.rho"),
+        ("bottleneck", "context.g"),
+    ):
+        modules |= _conv_norm(rf"{block}\.{theirs}\.conv", rf"{block}\.{theirs}\.bn", ours)
+    return modules
+
+
+_AUTHORS_SETTINGS = {
+    "MODEL.ALIGN_CORNERS": True,
+    "MODEL.PAD_TO_STRIDE": False,
+    "MODEL.OCR.SCALE_RELATION": True,
+}
+_IMAGENET = {
+    "MODEL.PIXEL_MEAN": [123.675, 116.28, 103.53],
+    "MODEL.PIXEL_STD": [58.395, 57.12, 57.375],
+}
+_DILATED = {
+    "MODEL.RESNETS.STEM_TYPE": "deeplab",
+    "MODEL.RESNETS.STRIDE_IN_1X1": False,
+    "MODEL.RESNETS.RES4_DILATION": 2,
+    "MODEL.RESNETS.RES5_DILATION": 4,
+    "MODEL.RESNETS.RES5_MULTI_GRID": [1, 1, 1],
+    "MODEL.RESNETS.CONTRACT_DILATION": True,
+}
+
+
+LAYOUTS: dict[str, Layout] = {
+    "openseg": Layout(
+        prefix="backbone.",
+        resnet=_openseg_resnet,
+        modules={
+            **_conv_norm(r"conv_?3x3\.0", r"conv_?3x3\.1", "bottleneck"),
+            **_conv_norm(r"(?:dsn|aux)_head\.0", r"(?:dsn|aux)_head\.1", "coarse.0"),
+            r"dsn_head\.3|aux_head\.2": "coarse_predictor",
+            **_authors_ocr("(?:spatial_ocr_head|ocr_distri_head)"),
+            r"head|cls_head": "predictor",
+        },
+        settings={**_AUTHORS_SETTINGS, "INPUT.FORMAT": "BGR"},
+        hrnet_settings=_IMAGENET,  # statistics of RGB, though the images are BGR
+        resnet_settings={
+            **_DILATED,
+            "MODEL.RESNETS.STEM_CEIL_MODE": True,
+            "MODEL.PIXEL_MEAN": [102.9801, 115.9465, 122.7717],
+            "MODEL.PIXEL_STD": [1.0, 1.0, 1.0],
+        },
+        # Its norms of PyTorch sit in a Sequential with the ReLU, InPlaceABN has its own.
+        has_inplace_abn=lambda weights: any(
+            name.endswith("object_context_block.f_pixel.1.weight") for name in weights
+        ),
+        leaks_with_inplace_abn=True,
+    ),
+    "hrnet": Layout(
+        prefix="",
+        resnet=None,
+        modules={
+            **_conv_norm(r"conv3x3_ocr\.0", r"conv3x3_ocr\.1", "bottleneck"),
+            **_conv_norm(r"aux_head\.0", r"aux_head\.1", "coarse.0"),
+            r"aux_head\.3": "coarse_predictor",
+            **_authors_ocr("ocr_distri_head"),
+            "cls_head": "predictor",
+        },
+        dropped={r"loss\.criterion\.weight": "class weights of the loss, a key of the config here"},
+        settings={**_AUTHORS_SETTINGS, **_IMAGENET, "INPUT.FORMAT": "RGB"},
+        # The files named torch04; its InPlaceABN has PyTorch's names, but no counter.
+        has_inplace_abn=lambda weights: not any(
+            name.endswith("num_batches_tracked") for name in weights
+        ),
+    ),
+    "mmseg": Layout(
+        prefix="backbone.",
+        resnet=_mmseg_resnet,
+        modules={
+            **_conv_norm(
+                r"decode_head\.0\.convs\.0\.conv", r"decode_head\.0\.convs\.0\.bn", "coarse.0"
+            ),
+            r"decode_head\.0\.conv_seg": "coarse_predictor",
+            **_mmseg_ocr(),
+            r"decode_head\.1\.conv_seg": "predictor",
+        },
+        settings={
+            "MODEL.ALIGN_CORNERS": False,
+            "MODEL.PAD_TO_STRIDE": False,
+            "MODEL.OCR.SCALE_RELATION": True,
+            "INPUT.FORMAT": "RGB",
+            **_IMAGENET,
+        },
+        resnet_settings={**_DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": False},
+    ),
+}

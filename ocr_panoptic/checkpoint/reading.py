@@ -1,0 +1,132 @@
+"""Reading checkpoint files of any kind without running code from them."""
+
+import json
+import os
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from .settings import RECORD
+
+_UNTRUSTED = (
+    "{file} is a pickle that wants to run {what}, which plain weights do not need. "
+    "If you trust its origin, load it with MODEL.TRUST_PICKLE True (--trust-pickle of "
+    "tools/convert_checkpoint.py)."
+)
+_DAMAGED = "{file} is not a checkpoint or is incomplete ({size} bytes, {found}); download it again."
+
+# What pickled dictionaries of NumPy arrays consist of (NumPy 1 and 2 name the module differently).
+_NUMPY_PICKLE = {
+    "collections.OrderedDict",
+    "_codecs.encode",
+    "numpy.ndarray",
+    "numpy.dtype",
+    *(
+        f"numpy.{core}.{name}"
+        for core in ("core", "_core")
+        for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
+    ),
+}
+
+
+class _Forbidden(Exception):
+    """A pickle names something that is neither an array nor a container."""
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Builds arrays and containers, and refuses everything else with :class:`_Forbidden`."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if f"{module}.{name}" not in _NUMPY_PICKLE:
+            raise _Forbidden(f"{module}.{name}")
+        try:
+            return super().find_class(module, name)
+        except (ImportError, AttributeError):  # written by another NumPy than the one here
+            renamed = module.replace("numpy._core", "numpy.core")
+            if renamed == module:
+                renamed = module.replace("numpy.core", "numpy._core")
+            return super().find_class(renamed, name)
+
+
+def read_checkpoint(filename: str, *, trust_pickle: bool = False) -> dict[str, Any]:
+    """
+    Args:
+        filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, ``.pyth`` (pycls), or a file
+            of ``torch.save``.
+        trust_pickle: read pickles that need more than tensors and arrays.
+
+    Returns:
+        "model", the named tensors or a mapping with them as "state_dict", and what else the file
+        has
+
+    Raises:
+        ValueError: the file wants to run code, or is no checkpoint.
+    """
+    data = _read(filename, trust_pickle)
+    if not isinstance(data, Mapping):
+        raise _damaged(filename, f"it holds a {type(data).__name__}, not named tensors")
+    if filename.endswith(".pkl") and not {"model", "__author__"} <= data.keys():
+        # ImageNet weights of the Caffe2 era, "blobs" in detection models.
+        blobs = data.get("blobs", data)
+        checkpoint = {
+            "model": {k: v for k, v in blobs.items() if not k.endswith("_momentum")},
+            "__author__": "Caffe2",
+            "matching_heuristics": True,
+        }
+    elif filename.endswith(".pyth"):  # of pycls
+        checkpoint = {
+            "model": data.get("model_state"),
+            "__author__": "pycls",
+            "matching_heuristics": True,
+        }
+    else:
+        checkpoint = dict(data) if "model" in data else {"model": data}
+    if filename.endswith(".safetensors"):
+        checkpoint |= _record_of(filename)
+    weights = checkpoint["model"]
+    if isinstance(weights, Mapping):
+        weights = weights.get("state_dict", weights)
+    if not isinstance(weights, Mapping) or not any(hasattr(v, "shape") for v in weights.values()):
+        raise _damaged(filename, "without named tensors")
+    return checkpoint
+
+
+def _read(filename: str, trust_pickle: bool) -> Any:
+    """The content of a file, of whatever kind."""
+    # latin1: the model zoo's files were pickled by Python 2.
+    unpickler = pickle.Unpickler if trust_pickle else _ArrayUnpickler
+    try:
+        if filename.endswith(".pkl"):
+            with open(filename, "rb") as f:
+                return unpickler(f, encoding="latin1").load()
+        if filename.endswith(".safetensors"):
+            return load_file(filename)
+        return torch.load(filename, map_location="cpu", weights_only=not trust_pickle)
+    except _Forbidden as e:
+        raise ValueError(_UNTRUSTED.format(file=filename, what=e)) from e
+    except Exception as e:  # damaged bytes make the readers raise nearly anything
+        if "unsupported global" in str(e).lower():  # torch's refusal
+            raise ValueError(_UNTRUSTED.format(file=filename, what=f"more ({e})")) from e
+        raise _damaged(filename, f"{type(e).__name__}: {e}") from e
+
+
+def _record_of(filename: str) -> dict[str, Any]:
+    """What tools/convert_checkpoint.py has written beside the tensors."""
+    with safe_open(filename, "pt") as file:
+        record = (file.metadata() or {}).get(RECORD)
+    return {RECORD: json.loads(record)} if record else {}
+
+
+def _damaged(file: str, found: str) -> ValueError:
+    size = os.path.getsize(file)
+    with open(file, "rb") as f:
+        start = f.read(200).lstrip()
+    if size == 0:
+        found = "empty"
+    elif start[:1] == b"<":
+        found = "a web page, not weights"
+    return ValueError(_DAMAGED.format(file=file, size=size, found=found.splitlines()[0]))

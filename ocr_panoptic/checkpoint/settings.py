@@ -1,0 +1,50 @@
+"""What converted weights expect of the config, apart from shapes: recorded in their file."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from detectron2.config import CfgNode
+
+# In a checkpoint, next to "model"; in the metadata of a .safetensors file, as JSON.
+RECORD = "conversion"
+
+
+def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
+    """One line for each key of the config whose value is another one than expected."""
+    found = {key: _value(cfg, key) for key in expected}
+    return [
+        f"{key} is {found[key]}, expected {value}"
+        for key, value in expected.items()
+        if found[key] != value
+    ]
+
+
+def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bool) -> None:
+    """
+    Compare the config with what a converted checkpoint has recorded.
+
+    Args:
+        record: of the checkpoint; None for one that was not converted.
+        strict: raise instead of warn. For evaluation: its numbers would be wrong. A training may
+            go on from the weights in another way.
+
+    Raises:
+        ValueError: with ``strict``, naming the keys that differ.
+    """
+    faults = differing_settings(cfg, record["settings"]) if record else []
+    if not faults:
+        return
+    message = (
+        f"The weights were converted from {record['source']} ({record['file']}) and expect other "
+        "settings:\n  " + "\n  ".join(faults) + "\nUse the config that they were converted with."
+    )
+    if strict:
+        raise ValueError(message)
+    logging.getLogger(__name__).warning(message)
+
+
+def _value(cfg: CfgNode, key: str) -> Any:
+    for part in key.split("."):
+        cfg = cfg[part]
+    return list(cfg) if isinstance(cfg, tuple) else cfg

@@ -1,0 +1,303 @@
+"""The published OCR networks by plain functional calls over their own state dicts.
+
+Written from the published codes' layers and key names, and free of this project's modules. A
+network's state dict is made while its forward pass asks for tensors, so names and shapes are those
+that it uses; norms get statistics near those of their input, so that activations keep their size
+through a hundred layers.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Weights:
+    """
+    Args:
+        inplace_abn: norms scale by |w| + 1e-5, have no counter, and the heads' ReLUs leak.
+        nested: the norm in a head's conv-norm-ReLU is ``1.0`` in a Sequential of its own, not
+            ``1``.
+    """
+
+    def __init__(self, *, inplace_abn: bool = False, nested: bool = False, seed: int = 0):
+        self.inplace_abn, self.nested = inplace_abn, nested
+        self.tensors: dict[str, Tensor] = {}
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def randn(self, *shape: int) -> Tensor:
+        return torch.randn(*shape, generator=self.generator)
+
+    def conv(self, x, name, out, kernel=1, *, stride=1, dilation=1, bias=False):
+        if name + ".weight" not in self.tensors:
+            fan_in = x.shape[1] * kernel**2
+            weight = self.randn(out, x.shape[1], kernel, kernel) * (2 / fan_in) ** 0.5
+            self.tensors[name + ".weight"] = weight
+            if bias:
+                self.tensors[name + ".bias"] = 0.3 * self.randn(out)
+        weight, shift = self.tensors[name + ".weight"], self.tensors.get(name + ".bias")
+        return F.conv2d(x, weight, shift, stride, dilation * (kernel // 2), dilation)
+
+    def norm(self, x, name):
+        names = [f"{name}.{k}" for k in ("running_mean", "running_var", "weight", "bias")]
+        if names[0] not in self.tensors:
+            n = x.shape[1]
+            mean, std = x.mean((0, 2, 3)), x.std((0, 2, 3), unbiased=False)
+            self.tensors[names[0]] = mean + 0.1 * self.randn(n)
+            self.tensors[names[1]] = std**2 + 0.1 * self.randn(n).abs() + 0.1
+            self.tensors[names[2]] = 0.3 * self.randn(n) + (0 if self.inplace_abn else 0.8)
+            self.tensors[names[3]] = 0.3 * self.randn(n)
+            if not self.inplace_abn:
+                self.tensors[name + ".num_batches_tracked"] = torch.tensor(100)
+        mean, var, weight, bias = (self.tensors[k] for k in names)
+        if self.inplace_abn:
+            weight = weight.abs() + 1e-5
+        return F.batch_norm(x, mean, var, weight, bias, training=False, eps=1e-5)
+
+    def conv_norm_relu(self, x, conv, norm, out, kernel=1, *, bias=False, leaky=False, **kwargs):
+        y = self.norm(self.conv(x, conv, out, kernel, bias=bias, **kwargs), norm)
+        return F.leaky_relu(y, 0.01) if leaky else F.relu(y)
+
+
+def bilinear(x, size, align_corners):
+    return F.interpolate(x, size=size, mode="bilinear", align_corners=align_corners)
+
+
+# ------------------------------------------------------------------------------------ backbones
+
+
+def bottleneck(w: Weights, x, name, planes, *, stride=1, dilation=1):
+    y = w.conv_norm_relu(x, f"{name}.conv1", f"{name}.bn1", planes)
+    y = w.conv_norm_relu(
+        y, f"{name}.conv2", f"{name}.bn2", planes, 3, stride=stride, dilation=dilation
+    )
+    y = w.norm(w.conv(y, f"{name}.conv3", 4 * planes), f"{name}.bn3")
+    if x.shape[1] != 4 * planes:
+        x = w.conv(x, f"{name}.downsample.0", 4 * planes, stride=stride)
+        x = w.norm(x, f"{name}.downsample.1")
+    return F.relu(x + y)
+
+
+def dilated_resnet_101(w: Weights, x, stem, ceil_mode):
+    """Stages 3 and 4 at stride 8: their first blocks have dilation 1 and 2, the others 2 and 4.
+
+    Args:
+        stem: (conv, norm, channels) of each of the three convolutions.
+    """
+    for i, (conv, norm, channels) in enumerate(stem):
+        x = w.conv_norm_relu(x, conv, norm, channels, 3, stride=1 if i else 2)
+    x = F.max_pool2d(x, 3, 2, 1, ceil_mode=ceil_mode)
+    stages = []
+    for stage, (blocks, stride, dilation) in enumerate(
+        [(3, 1, 1), (4, 2, 1), (23, 1, 2), (3, 1, 4)], start=1
+    ):
+        for block in range(blocks):
+            first = block == 0
+            x = bottleneck(
+                w,
+                x,
+                f"backbone.layer{stage}.{block}",
+                32 * 2**stage,
+                stride=stride if first else 1,
+                dilation=max(dilation // 2, 1) if first else dilation,
+            )
+        stages.append(x)
+    return stages[2:]
+
+
+def basic_block(w: Weights, x, name):
+    y = w.conv_norm_relu(x, f"{name}.conv1", f"{name}.bn1", x.shape[1], 3)
+    return F.relu(x + w.norm(w.conv(y, f"{name}.conv2", x.shape[1], 3), f"{name}.bn2"))
+
+
+def hrnet(w: Weights, x, prefix, width, enlarge, *, small=False):
+    """
+    Args:
+        enlarge: (coarse map, ratio of strides, size of the fine map) -> map of this size.
+        small: half the blocks, and fewer modules.
+
+    Returns:
+        the maps of the four branches
+    """
+    blocks, modules = (2, (1, 3, 2)) if small else (4, (1, 4, 3))
+    x = w.conv_norm_relu(x, f"{prefix}conv1", f"{prefix}bn1", 64, 3, stride=2)
+    x = w.conv_norm_relu(x, f"{prefix}conv2", f"{prefix}bn2", 64, 3, stride=2)
+    for block in range(blocks):
+        x = bottleneck(w, x, f"{prefix}layer1.{block}", 64)
+    branches = [x]
+    for stage, count in enumerate(modules, start=2):
+        branches = transition(w, branches, f"{prefix}transition{stage - 1}", width, stage)
+        for module in range(count):
+            name = f"{prefix}stage{stage}.{module}"
+            branches = exchange(w, branches, name, blocks, enlarge)
+    return branches
+
+
+def transition(w: Weights, branches, name, width, count):
+    new = []
+    for i in range(count):
+        channels = width * 2**i
+        if i < len(branches):
+            x = branches[i]
+            if x.shape[1] != channels:
+                x = w.conv_norm_relu(x, f"{name}.{i}.0", f"{name}.{i}.1", channels, 3)
+        else:
+            x = w.conv_norm_relu(
+                branches[-1], f"{name}.{i}.0.0", f"{name}.{i}.0.1", channels, 3, stride=2
+            )
+        new.append(x)
+    return new
+
+
+def exchange(w: Weights, branches, name, blocks, enlarge):
+    for i in range(len(branches)):
+        for block in range(blocks):
+            branches[i] = basic_block(w, branches[i], f"{name}.branches.{i}.{block}")
+    fused = []
+    for i, fine in enumerate(branches):
+        total = 0
+        for j, x in enumerate(branches):
+            path = f"{name}.fuse_layers.{i}.{j}"
+            if j > i:
+                x = w.norm(w.conv(x, f"{path}.0", fine.shape[1]), f"{path}.1")
+                x = enlarge(x, 2 ** (j - i), fine.shape[2:])
+            for k in range(i - j):
+                last = k == i - j - 1
+                out = fine.shape[1] if last else x.shape[1]
+                x = w.norm(w.conv(x, f"{path}.{k}.0", out, 3, stride=2), f"{path}.{k}.1")
+                x = x if last else F.relu(x)
+            total = total + x
+        fused.append(F.relu(total))
+    return fused
+
+
+def concatenated(branches, align_corners):
+    size = branches[0].shape[2:]
+    return torch.cat([branches[0]] + [bilinear(x, size, align_corners) for x in branches[1:]], 1)
+
+
+def enlarge_aligned(x, factor, size):
+    return bilinear(x, size, True)
+
+
+def enlarge_twice(x, factor, size):
+    return bilinear(bilinear(x, [factor * s for s in x.shape[2:]], False), size, False)
+
+
+# ---------------------------------------------------------------------------------------- OCR
+
+
+def object_contextual(x, m, phi, psi, delta, rho, fuse):
+    """[context, x] -> fuse, with the spatial gather and the scaled relation."""
+    n, _, h, width = x.shape
+    regions = m.flatten(2).softmax(dim=2) @ x.flatten(2).transpose(1, 2)  # [N, K, C]
+    regions = regions.transpose(1, 2).unsqueeze(3)
+    query, key, value = phi(x).flatten(2), psi(regions).flatten(2), delta(regions).flatten(2)
+    relation = (query.transpose(1, 2) @ key * query.shape[1] ** -0.5).softmax(dim=2)  # [N, P, K]
+    context = (relation @ value.transpose(1, 2)).transpose(1, 2).reshape(n, -1, h, width)
+    return fuse(torch.cat([rho(context), x], dim=1))
+
+
+def authors_head(w: Weights, x, m, name, *, bias, leaky):
+    """The names of openseg.pytorch and HRNet-OCR: an ``nn.Sequential`` for each transform."""
+
+    def layer(prefix, i, channels):
+        norm = f"{prefix}.{i + 1}" + ".0" * w.nested
+        return lambda y: w.conv_norm_relu(
+            y, f"{prefix}.{i}", norm, channels, bias=bias, leaky=leaky
+        )
+
+    block = f"{name}.object_context_block"
+    two = {
+        role: (lambda y, p=f"{block}.{role}": layer(p, 2, 256)(layer(p, 0, 256)(y)))
+        for role in ("f_pixel", "f_object")
+    }
+    return object_contextual(
+        x,
+        m,
+        two["f_pixel"],
+        two["f_object"],
+        layer(f"{block}.f_down", 0, 256),
+        layer(f"{block}.f_up", 0, 512),
+        layer(f"{name}.conv_bn_dropout", 0, 512),
+    )
+
+
+def openseg_r101(w: Weights, x, classes=19):
+    stem = [(f"backbone.resinit.conv{i}", f"backbone.resinit.bn{i}", c)
+            for i, c in ((1, 64), (2, 64), (3, 128))]  # fmt: skip
+    stage3, stage4 = dilated_resnet_101(w, x, stem, ceil_mode=True)
+    leaky, nested = w.inplace_abn, ".0" * w.nested
+    m = w.conv_norm_relu(
+        stage3, "dsn_head.0", "dsn_head.1" + nested, 512, 3, bias=True, leaky=leaky
+    )
+    m = w.conv(m, "dsn_head.3", classes, bias=True)
+    y = w.conv_norm_relu(
+        stage4, "conv_3x3.0", "conv_3x3.1" + nested, 512, 3, bias=True, leaky=leaky
+    )
+    z = authors_head(w, y, m, "spatial_ocr_head", bias=True, leaky=leaky)
+    return m, w.conv(z, "head", classes, bias=True)
+
+
+def openseg_hrnet(w: Weights, x, width=48, classes=19):
+    features = concatenated(hrnet(w, x, "backbone.", width, enlarge_aligned), True)
+    channels, leaky, nested = features.shape[1], w.inplace_abn, ".0" * w.nested
+    m = w.conv_norm_relu(
+        features, "aux_head.0", "aux_head.1" + nested, channels, 3, bias=True, leaky=leaky
+    )
+    m = w.conv(m, "aux_head.2", classes, bias=True)
+    y = w.conv_norm_relu(
+        features, "conv3x3.0", "conv3x3.1" + nested, 512, 3, bias=True, leaky=leaky
+    )
+    z = authors_head(w, y, m, "ocr_distri_head", bias=True, leaky=leaky)
+    return m, w.conv(z, "cls_head", classes, bias=True)
+
+
+def hrnet_ocr(w: Weights, x, width=48, classes=19):
+    """``seg_hrnet_ocr``: biases in front of two norms, none inside the OCR module."""
+    features = concatenated(hrnet(w, x, "", width, enlarge_aligned), True)
+    m = w.conv_norm_relu(features, "aux_head.0", "aux_head.1", features.shape[1], bias=True)
+    m = w.conv(m, "aux_head.3", classes, bias=True)
+    y = w.conv_norm_relu(features, "conv3x3_ocr.0", "conv3x3_ocr.1", 512, 3, bias=True)
+    w.nested = True
+    z = authors_head(w, y, m, "ocr_distri_head", bias=False, leaky=False)
+    return m, w.conv(z, "cls_head", classes, bias=True)
+
+
+def mmseg_head(w: Weights, x, m):
+    def layer(name, channels, kernel=1):
+        return lambda y: w.conv_norm_relu(y, f"{name}.conv", f"{name}.bn", channels, kernel)
+
+    block = "decode_head.1.object_context_block"
+    x = layer("decode_head.1.bottleneck", 512, 3)(x)
+    two = {
+        role: (lambda y, p=f"{block}.{role}": layer(f"{p}.1", 256)(layer(f"{p}.0", 256)(y)))
+        for role in ("query_project", "key_project")
+    }
+    return object_contextual(
+        x,
+        m,
+        two["query_project"],
+        two["key_project"],
+        layer(f"{block}.value_project", 256),
+        layer(f"{block}.out_project", 512),
+        layer(f"{block}.bottleneck", 512),
+    )
+
+
+def mmseg_hrnet(w: Weights, x, width=18, classes=19, *, small=False):
+    branches = hrnet(w, x, "backbone.", width, enlarge_twice, small=small)
+    features = concatenated(branches, False)
+    name = "decode_head.0.convs.0"
+    m = w.conv_norm_relu(features, f"{name}.conv", f"{name}.bn", features.shape[1])
+    m = w.conv(m, "decode_head.0.conv_seg", classes, bias=True)
+    return m, w.conv(mmseg_head(w, features, m), "decode_head.1.conv_seg", classes, bias=True)
+
+
+def mmseg_r101(w: Weights, x, classes=19):
+    stem = [(f"backbone.stem.{i}", f"backbone.stem.{i + 1}", c)
+            for i, c in ((0, 32), (3, 32), (6, 64))]  # fmt: skip
+    stage3, stage4 = dilated_resnet_101(w, x, stem, ceil_mode=False)
+    name = "decode_head.0.convs.0"
+    m = w.conv_norm_relu(stage3, f"{name}.conv", f"{name}.bn", 256, 3)
+    m = w.conv(m, "decode_head.0.conv_seg", classes, bias=True)
+    return m, w.conv(mmseg_head(w, stage4, m), "decode_head.1.conv_seg", classes, bias=True)

@@ -1,0 +1,351 @@
+"""Converted weights give the logits of the published networks, and nothing is lost in silence."""
+
+import hashlib
+import importlib.util
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import published_networks as published
+import pytest
+import torch
+from detectron2.config import CfgNode
+from detectron2.modeling import build_model
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ocr_panoptic.checkpoint import check_settings
+from ocr_panoptic.checkpoint.convert import convert_weights, expected_settings
+from ocr_panoptic.checkpoint.settings import differing_settings
+from ocr_panoptic.engine import build_trained_model, load_config
+
+ROOT = Path(__file__).resolve().parents[2]
+CONVERTED = ROOT / "configs/converted"
+specification = importlib.util.spec_from_file_location(
+    "convert_checkpoint", ROOT / "tools/convert_checkpoint.py"
+)
+tool = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(tool)
+
+W18 = ("MODEL.TIMM.NAME", "hrnet_w18", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "270")
+PLAIN = ("MODEL.OCR.NEGATIVE_SLOPE", "0.0")
+
+# --from, config, overrides, network, its weights, in front of the names
+CASES = {
+    "hrnet W48": ("hrnet", "hrnet_HRNet_W48_cityscapes", (), published.hrnet_ocr, {}, ""),
+    "hrnet W18, FullModel": (
+        *("hrnet", "hrnet_HRNet_W48_cityscapes", W18),
+        lambda w, x: published.hrnet_ocr(w, x, 18),
+        {},
+        "model.",
+    ),
+    "hrnet W18, torch04": (
+        *("hrnet", "hrnet_HRNet_W48_lip", W18),
+        lambda w, x: published.hrnet_ocr(w, x, 18, 20),
+        {"inplace_abn": True},
+        "module.",
+    ),
+    "openseg R-101": (
+        *("openseg", "openseg_R_101_cityscapes", (), published.openseg_r101),
+        {"inplace_abn": True},
+        "module.",
+    ),
+    "openseg R-101, SyncBN": (
+        *("openseg", "openseg_R_101_cityscapes", PLAIN, published.openseg_r101),
+        {"nested": True},
+        "module.",
+    ),
+    "openseg W48": (
+        *("openseg", "openseg_HRNet_W48_ade20k", ()),
+        lambda w, x: published.openseg_hrnet(w, x, 48, 150),
+        {"inplace_abn": True},
+        "module.",
+    ),
+    "openseg W18, SyncBN": (
+        *("openseg", "openseg_HRNet_W48_cityscapes", (*W18, *PLAIN)),
+        lambda w, x: published.openseg_hrnet(w, x, 18),
+        {"nested": True},
+        "",
+    ),
+    "mmseg HR18": ("mmseg", "mmseg_HR18_cityscapes", (), published.mmseg_hrnet, {}, ""),
+    "mmseg HR18s": (
+        *("mmseg", "mmseg_HR18s_ade20k", ()),
+        lambda w, x: published.mmseg_hrnet(w, x, 18, 150, small=True),
+        {},
+        "",
+    ),
+    "mmseg HR48": (
+        *("mmseg", "mmseg_HR48_ade20k", ()),
+        lambda w, x: published.mmseg_hrnet(w, x, 48, 150),
+        {},
+        "",
+    ),
+    "mmseg R-101": ("mmseg", "mmseg_R_101_cityscapes", (), published.mmseg_r101, {}, ""),
+}
+
+
+def load(name: str, *opts: str) -> CfgNode:
+    cfg = load_config(str(CONVERTED / f"{name}.yaml"), ["MODEL.DEVICE", "cpu", *opts])
+    for node in (cfg.MODEL.OCR, cfg.MODEL.RESNETS, cfg.MODEL.TIMM):
+        node.NORM = "BN"
+    return cfg
+
+
+def image(height: int = 65, width: int = 97) -> Tensor:
+    return 255 * torch.rand(3, height, width, generator=torch.Generator().manual_seed(1))
+
+
+def network_input(cfg: CfgNode, x: Tensor) -> Tensor:
+    """Normalised by hand, [1, 3, H, W]."""
+    mean, std = torch.tensor(cfg.MODEL.PIXEL_MEAN), torch.tensor(cfg.MODEL.PIXEL_STD)
+    return ((x - mean[:, None, None]) / std[:, None, None])[None]
+
+
+def make(case: str) -> tuple[CfgNode, dict[str, Tensor], Tensor, tuple[Tensor, Tensor]]:
+    """Config, published state dict, image, and (coarse, final) logits of the published network."""
+    _, config, opts, network, options, _ = CASES[case]
+    cfg = load(config, *opts)
+    x, weights = image(), published.Weights(**options)
+    with torch.no_grad():
+        logits = network(weights, network_input(cfg, x))
+    return cfg, weights.tensors, x, logits
+
+
+def write(path: Path, tensors: dict[str, Tensor], prefix: str, wrap: bool = True) -> Path:
+    tensors = {prefix + name: tensor for name, tensor in tensors.items()}
+    torch.save({"state_dict": tensors, "meta": {"epoch": 3}} if wrap else tensors, path)
+    return path
+
+
+def convert(
+    source: str, file: Path, output: Path, config: str, *opts: str, flags: tuple[str, ...] = ()
+) -> int:
+    arguments = ["--from", source, str(file), str(output)]
+    arguments += ["--config-file", str(CONVERTED / f"{config}.yaml"), *flags]
+    return tool.main([*arguments, "--opts", *opts])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
+    """Through the files: published file -> tool -> MODEL.WEIGHTS -> logits, on 65 x 97 pixels."""
+    source, config, opts, _, options, prefix = CASES[case]
+    cfg, tensors, x, expected = make(case)
+    file = write(tmp_path / "published.pth", tensors, prefix, wrap=prefix != "model.")
+    suffix = ".safetensors" if source == "mmseg" else ".pth"
+    cfg.MODEL.WEIGHTS = str(tmp_path / f"converted{suffix}")
+    assert convert(source, file, cfg.MODEL.WEIGHTS, config, *opts) == 0
+    model = build_trained_model(cfg)
+    with torch.no_grad():
+        found = model.layers([{"image": x}])
+    for ours, theirs in zip(found, expected, strict=True):
+        assert theirs.std() > 0.3  # not a constant map
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
+    printed = capsys.readouterr().out
+    assert ("|weight| + 1e-05" in printed) == options.get("inplace_abn", False)
+    biases = sum(name.endswith(".bias") and name[:-4] + "running_mean" not in tensors
+                 for name in tensors) - 2  # fmt: skip
+    assert f"{biases} biases folded" in printed
+
+
+# What the logits of one network owe to a key that shapes do not show.
+DETAILS = [
+    ("hrnet W18, FullModel", "MODEL.ALIGN_CORNERS", False),
+    ("hrnet W18, FullModel", "MODEL.PAD_TO_STRIDE", True),
+    ("hrnet W18, FullModel", "MODEL.OCR.SCALE_RELATION", False),
+    ("hrnet W18, FullModel", "MODEL.PIXEL_STD", [1.0, 1.0, 1.0]),
+    ("openseg R-101", "MODEL.OCR.NEGATIVE_SLOPE", 0.0),
+    ("openseg R-101", "MODEL.RESNETS.CONTRACT_DILATION", False),
+    ("mmseg HR18", "MODEL.ALIGN_CORNERS", True),
+]
+
+
+@pytest.mark.parametrize("case, key, value", DETAILS)
+def test_every_setting_matters_and_is_asked_for(case, key, value, tmp_path, capsys):
+    """With another value the logits differ, and so the tool and an evaluation refuse it."""
+    source, config, opts, _, _, prefix = CASES[case]
+    cfg, tensors, x, (_, expected) = make(case)
+    file = write(tmp_path / "published.pth", tensors, prefix)
+    output = tmp_path / "converted.pth"
+    assert convert(source, file, output, config, *opts, key, str(value)) == 1
+    assert f"{key} is {value}, expected" in capsys.readouterr().err
+    assert not output.exists()
+    assert convert(source, file, output, config, *opts) == 0
+    cfg.MODEL.WEIGHTS = str(output)
+    cfg.merge_from_list([key, value])
+    with pytest.raises(ValueError, match=f"(?s)published.pth.*{key} is .*expected"):
+        build_trained_model(cfg)
+    model = build_model(cfg).eval()
+    model.load_state_dict(torch.load(output, weights_only=True)["model"])
+    with torch.no_grad():
+        found = model.layers([{"image": x}])[1][..., : expected.shape[2], : expected.shape[3]]
+    assert (found - expected).abs().max() > 1e-3
+
+
+def test_ceil_mode_is_asked_for_and_seen_where_sides_are_even(tmp_path, capsys):
+    """On 64 x 96 pixels; 65 x 97 have the same features with and without."""
+    w, cfg = published.Weights(inplace_abn=True), load("openseg_R_101_cityscapes")
+    x = image(64, 96)
+    with torch.no_grad():
+        expected = published.openseg_r101(w, network_input(cfg, x))[1]
+    assert expected.shape[2:] == (9, 13)
+    file = write(tmp_path / "published.pth", w.tensors, "module.")
+    output, config = tmp_path / "converted.pth", "openseg_R_101_cityscapes"
+    assert convert("openseg", file, output, config, "MODEL.RESNETS.STEM_CEIL_MODE", "False") == 1
+    assert "STEM_CEIL_MODE is False, expected True" in capsys.readouterr().err
+    assert convert("openseg", file, output, config) == 0
+    cfg.MODEL.WEIGHTS = str(output)
+    with torch.no_grad():
+        found = build_trained_model(cfg).layers([{"image": x}])[1]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
+
+
+# ------------------------------------------------------------------ what does not fit, and records
+
+
+@pytest.fixture(scope="module")
+def w18() -> tuple[dict[str, Tensor], dict[str, tuple]]:
+    """A published state dict, and the shapes of the model that it fits."""
+    cfg, tensors, _, _ = make("hrnet W18, FullModel")
+    return tensors, {k: tuple(v.shape) for k, v in build_model(cfg).state_dict().items()}
+
+
+def without(name: str) -> Callable:
+    return lambda tensors: tensors.pop(name)
+
+
+@pytest.mark.parametrize(
+    "name, change, message",
+    [
+        ("cls_head.bias", "missing", "sem_seg_head.predictor.bias: in the model, but nothing"),
+        (
+            "stage4.2.fuse_layers.3.2.0.0.weight",
+            "missing",
+            "backbone.body.stage4.2.fuse_layers.3.2.0.0.weight: in the model",
+        ),
+        ("ocr_gather_head.weight", "extra", "ocr_gather_head.weight: in the file, but not in the"),
+        ("stage4.3.branches.0.0.conv1.weight", "extra", "stage4.3.*which the model does not have"),
+        ("conv3x3_ocr.1.0.running_var", "extra", "conv3x3_ocr.1.*a second tensor for .*bottlenec"),
+        (
+            "cls_head.weight",
+            "shape",
+            r"cls_head.weight: \(7, 1, 1, 1\) in the file, \(19, 512, 1, 1\) for",
+        ),
+        ("conv3x3_ocr.0.bias", "shape", "bottleneck.bias: .* another size than its norm"),
+    ],
+)
+def test_what_does_not_fit(w18, name, change, message):
+    tensors, shapes = dict(w18[0]), w18[1]
+    if change == "missing":
+        del tensors[name]
+    else:
+        tensors[name] = torch.zeros(7, 1, 1, 1)
+    with pytest.raises(
+        ValueError, match=f"(?s)weights of hrnet .* 1 tensors do not fit.*{message}"
+    ):
+        convert_weights(tensors, "hrnet", shapes)
+
+
+def test_another_number_of_classes(w18, tmp_path, capsys):
+    file = write(tmp_path / "published.pth", w18[0], "")
+    output = tmp_path / "out.pth"
+    assert convert("hrnet", file, output, "hrnet_HRNet_W48_lip", *W18) == 1
+    error = capsys.readouterr().err
+    assert "cls_head.weight: (19, 512, 1, 1) in the file, (20, 512, 1, 1)" in error
+    assert "4 tensors do not fit" in error and not output.exists()
+
+
+def test_every_tensor_is_accounted_for(w18):
+    tensors, shapes = w18
+    tensors = {**tensors, "loss.criterion.weight": torch.ones(19)}
+    found = convert_weights(tensors, "hrnet", shapes)
+    assert set(found.weights) == set(shapes)
+    assert {*found.renamed, *found.folded, *found.dropped} == set(tensors)
+    assert set(found.dropped) == {"loss.criterion.weight"} and not found.filled
+    assert "loss.criterion.weight" in found.report() and "class weights" in found.report()
+    assert sorted(found.folded) == ["aux_head.0.bias", "conv3x3_ocr.0.bias"]
+    assert not found.inplace_abn
+
+
+def test_counters_that_are_missing_are_named(w18):
+    tensors, shapes = w18
+    tensors = {k: v for k, v in tensors.items() if not k.endswith("num_batches_tracked")}
+    found = convert_weights(tensors, "hrnet", shapes, inplace_abn=False)
+    assert {name.rpartition(".")[2] for name in found.filled} == {"num_batches_tracked"}
+    assert "not in the file (counter of batches" in found.report()
+    name, norm = "backbone.body.bn1.weight", tensors["bn1.weight"]
+    torch.testing.assert_close(found.weights[name], norm, rtol=0, atol=0)
+    old = convert_weights(tensors, "hrnet", shapes)  # without counters: InPlaceABN
+    torch.testing.assert_close(old.weights[name], norm.abs() + 1e-5, rtol=0, atol=0)
+
+
+def test_record_of_the_origin(w18, tmp_path):
+    file = write(tmp_path / "published.pth", w18[0], "")
+    config = "hrnet_HRNet_W48_cityscapes"
+    for suffix in (".pth", ".safetensors"):
+        output = tmp_path / f"folder/out{suffix}"
+        assert convert("hrnet", file, output, config, *W18) == 0
+        cfg = load(config, *W18, "MODEL.WEIGHTS", str(output), "INPUT.FORMAT", "BGR")
+        with pytest.raises(ValueError, match="(?s)from hrnet .published.pth.*FORMAT is BGR"):
+            build_trained_model(cfg)
+    record = torch.load(tmp_path / "folder/out.pth", weights_only=True)["conversion"]
+    assert record["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert (record["source"], record["file"]) == ("hrnet", "published.pth")
+    assert record["settings"]["MODEL.PIXEL_MEAN"] == [123.675, 116.28, 103.53]
+    assert sorted(p.name for p in (tmp_path / "folder").iterdir()) == ["out.pth", "out.safetensors"]
+
+
+def test_published_file_as_safetensors(w18, tmp_path):
+    file = tmp_path / "published.safetensors"
+    save_file(w18[0], file)
+    output = tmp_path / "out.pth"
+    assert convert("hrnet", file, output, "hrnet_HRNet_W48_cityscapes", *W18) == 0
+
+
+class Custom:
+    """What a pickle of plain tensors does not need."""
+
+
+def test_pickles_that_run_code_need_a_flag(w18, tmp_path, capsys):
+    file, output = tmp_path / "published.pth", tmp_path / "out.pth"
+    torch.save({"state_dict": w18[0], "config_dict": Custom()}, file)
+    arguments = ("hrnet", file, output, "hrnet_HRNet_W48_cityscapes")
+    assert convert(*arguments, *W18) == 1
+    assert "--trust-pickle" in capsys.readouterr().err and not output.exists()
+    assert convert(*arguments, *W18, flags=("--trust-pickle",)) == 0
+
+
+@pytest.mark.parametrize(
+    "file, output, message",
+    [
+        ("nowhere.pth", "out.pth", "nowhere.pth: no such file"),
+        ("text.pth", "out.pth", "text.pth is not a checkpoint"),
+        ("text.pth", "out.onnx", "out.onnx: expected a name that ends in .pth or .safetensors"),
+    ],
+)
+def test_files_that_make_no_sense(file, output, message, tmp_path, capsys):
+    (tmp_path / "text.pth").write_text("no weights")
+    arguments = tmp_path / file, tmp_path / output, "hrnet_HRNet_W48_cityscapes"
+    assert convert("hrnet", *arguments) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", sorted(CONVERTED.glob("[!B]*.yaml")), ids=lambda p: p.stem)
+def test_configs_are_what_their_weights_expect(path):
+    """But for InPlaceABN, which only the file tells."""
+    source = path.stem.split("_")[0]
+    cfg = load(path.stem)
+    expected = expected_settings(cfg, source, inplace_abn=source == "openseg")
+    assert differing_settings(cfg, expected) == []
+    assert f"./output/converted/{path.stem}.pth" == cfg.MODEL.WEIGHTS
+
+
+def test_training_goes_on_with_a_warning(w18, tmp_path, caplog):
+    file, output = write(tmp_path / "published.pth", w18[0], ""), tmp_path / "out.pth"
+    config = "hrnet_HRNet_W48_cityscapes"
+    assert convert("hrnet", file, output, config, *W18) == 0
+    record = torch.load(output, weights_only=True)["conversion"]
+    with caplog.at_level(logging.WARNING):
+        check_settings(load(config), record, strict=False)
+        assert not caplog.records
+        check_settings(load(config, "MODEL.ALIGN_CORNERS", "False"), record, strict=False)
+    assert "MODEL.ALIGN_CORNERS is False, expected True" in caplog.text
