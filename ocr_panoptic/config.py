@@ -137,3 +137,8 @@ def add_ocr_config(cfg: CN) -> None:
     # Device of the running sum of several scales or windows, all classes at full resolution.
     # "": that of the model; "cpu" where its memory is too small.
     cfg.TEST.ACCUMULATOR_DEVICE = ""
+
+
+def is_semantic(cfg: CN) -> bool:
+    """Whether the model is one of semantic segmentation alone."""
+    return cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor"

@@ -47,7 +47,8 @@ def recipe(cfg: CfgNode) -> tuple:
 @pytest.mark.parametrize("name", PAPER)
 def test_numbers_of_the_paper(name):
     paths = sorted((CONFIGS / f"{name}-SemanticSegmentation").glob("[op]*.yaml"))
-    paths = [path for path in paths if "trainval" not in path.name]
+    # Not the paper's: its test server's data, and COCO-Stuff of all images.
+    paths = [path for path in paths if not {"trainval", "164k"} & set(path.stem.split("_"))]
     backbones = {("R_101" in p.name, p.name.split("_")[0]) for p in paths}
     expected = {(False, "ocr"), (True, "ocr"), (False, "plain"), (True, "plain")}
     if name == "Mapillary":
@@ -66,6 +67,9 @@ def test_what_all_recipes_share(path):
     assert (cfg.SOLVER.MOMENTUM, cfg.SOLVER.WARMUP_ITERS) == (0.9, 0)
     assert cfg.MODEL.SEM_SEG_HEAD.LOSS_WEIGHT == 1.0
     assert cfg.MODEL.OCR.COARSE_LOSS_WEIGHT == 0.4
+    assert (cfg.INPUT.FORMAT, cfg.INPUT.RANDOM_ASPECT) == ("RGB", [0.9, 1.1])
+    assert pytest.approx([255 * m for m in (0.485, 0.456, 0.406)]) == cfg.MODEL.PIXEL_MEAN
+    assert pytest.approx([255 * s for s in (0.229, 0.224, 0.225)]) == cfg.MODEL.PIXEL_STD
     is_lip = "LIP" in str(path)
     scales = cfg.INPUT.RANDOM_SCALE
     assert scales == ([0.5, 1.5] if is_lip else [0.5, 2.0])
@@ -90,6 +94,47 @@ def test_data_and_their_augmentation_exist(path):
     augmentations = SemanticDatasetMapper(cfg, True).augmentations.augs
     (mirror,) = (a for a in augmentations if isinstance(a, RandomMirror))
     assert len(mirror.flip_pairs) == (3 if "LIP" in str(path) else 0)
+
+
+# Published code: class weights (first and last), hard examples of the final loss (threshold, least
+# number), short side in training and in tests, fixed size.
+PUBLISHED = {
+    "Cityscapes-SemanticSegmentation/ocr_R_101_d8_40k_bs8": ((0.8373, 1.0507), None, 0, []),
+    "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8": ((0.8373, 1.0507), None, 0, []),
+    "ADE20K-SemanticSegmentation/ocr_R_101_d8_150k_bs16": ((), None, 520, []),
+    "ADE20K-SemanticSegmentation/ocr_HRNet_W48_s4_150k_bs16": ((), (0.9, 100_000), 520, []),
+    "LIP-SemanticSegmentation/ocr_HRNet_W48_s4_100k_bs32": ((), None, 0, [473, 473]),
+    "PASCAL-Context-SemanticSegmentation/ocr_HRNet_W48_s4_30k_bs16": ((), None, 520, []),
+    "COCO-Stuff-SemanticSegmentation/ocr_HRNet_W48_s4_10k_60k_bs16": (
+        *((), (0.9, 100_000)),
+        *(520, []),
+    ),
+    "COCO-Stuff-SemanticSegmentation/ocr_R_101_d8_10k_60k_bs16": ((), None, 520, []),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_what_the_paper_leaves_open_is_the_published_codes(name):
+    weights, hard, side, fixed = PUBLISHED[name]
+    cfg = load(CONFIGS / f"{name}.yaml")
+    head = cfg.MODEL.SEM_SEG_HEAD
+    ends = (head.CLASS_WEIGHTS[0], head.CLASS_WEIGHTS[-1]) if head.CLASS_WEIGHTS else ()
+    assert ends == weights
+    if hard:
+        assert ("ohem", *hard) == (head.LOSS_TYPE, head.OHEM_THRESHOLD, head.OHEM_MIN_KEPT)
+    else:
+        assert head.LOSS_TYPE == "cross_entropy"
+    assert (*cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.MIN_SIZE_TEST) == (side, side)
+    assert fixed == cfg.INPUT.FIXED_SIZE
+
+
+def test_dilated_resnet_has_stride_8():
+    resnets = load(
+        CONFIGS / "ADE20K-SemanticSegmentation/ocr_R_101_d8_150k_bs16.yaml"
+    ).MODEL.RESNETS
+    assert (resnets.DEPTH, resnets.RES4_DILATION, resnets.RES5_DILATION) == (101, 2, 4)
+    assert (resnets.STEM_TYPE, resnets.STEM_OUT_CHANNELS) == ("deeplab", 128)
+    assert not resnets.STRIDE_IN_1X1
 
 
 def test_folders_of_results_differ():

@@ -12,8 +12,7 @@ from detectron2.data import Metadata, MetadataCatalog
 from detectron2.data import transforms as T
 from detectron2.data.detection_utils import check_image_size
 
-from ..label_map import apply_label_map
-from ..label_png import read_label_png
+from ..label_map import read_labels
 from .categories import VOID_LABEL
 from .mapper import read_file
 from .semantic_augmentation import build_semantic_augmentation
@@ -96,9 +95,10 @@ class SemanticDatasetMapper:
         path = record.pop("sem_seg_file_name", None)
         if self.with_labels:
             if path is None:
+                purpose = "trained on" if self.is_train else "seen by a scheme that takes the truth"
                 raise ValueError(
                     f"{record['file_name']}: the record has no sem_seg_file_name, so it cannot be "
-                    "trained on. Is it a split without labels?"
+                    f"{purpose}. Is it a split without labels?"
                 )
             labels = self._labels(path, record)
         inputs = T.AugInput(image, sem_seg=labels)
@@ -110,17 +110,14 @@ class SemanticDatasetMapper:
 
     def _labels(self, path: str, record: dict) -> np.ndarray:
         """Training labels, uint8 [H, W]."""
-        labels = read_label_png(path)
+        label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
+        labels = read_labels(path, label_map)
         if labels.shape != (record["height"], record["width"]):
             raise ValueError(
                 f"{path}: the label PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the image "
                 f"{record['file_name']} {record['width']}x{record['height']} (width x height)."
             )
-        label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
-        try:
-            return apply_label_map(labels, label_map)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+        return labels
 
 
 def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:

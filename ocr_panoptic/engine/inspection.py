@@ -12,6 +12,7 @@ from detectron2.data import transforms as T
 from detectron2.data.detection_utils import convert_image_to_rgb, read_image
 from torch import Tensor, nn
 
+from ocr_panoptic.config import is_semantic
 from ocr_panoptic.data import SemanticDatasetMapper, build_semantic_augmentation
 from ocr_panoptic.layers import ContextScheme, RegionContext
 from ocr_panoptic.modeling.inference import upsample_argmax
@@ -35,11 +36,6 @@ def class_metadata(cfg: CfgNode) -> Metadata:
             "semantic data set that is registered"
         )
     return metadata
-
-
-def is_semantic(cfg: CfgNode) -> bool:
-    """Whether the model is one of semantic segmentation alone."""
-    return cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor"
 
 
 def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from detectron2.engine import default_setup
 from detectron2.utils import comm
 from detectron2.utils.logger import setup_logger
 
+from ocr_panoptic.config import is_semantic
 from ocr_panoptic.data import (
     class_counts,
     register_prepared,
@@ -70,9 +71,10 @@ def setup(args: argparse.Namespace) -> CfgNode:
     cfg.freeze()
     setup_logger(cfg.OUTPUT_DIR, distributed_rank=comm.get_rank(), name="ocr_panoptic")
     logging.getLogger(__name__).info(
-        "MODEL.DEVICE is %s (torch sees %d GPU(s)); the OCR head's norm is %s",
+        "MODEL.DEVICE is %s (torch sees %d GPU(s)); norm of the backbone %s, of the OCR head %s",
         cfg.MODEL.DEVICE,
         torch.cuda.device_count(),
+        (cfg.MODEL.TIMM if "timm" in cfg.MODEL.BACKBONE.NAME else cfg.MODEL.RESNETS).NORM,
         cfg.MODEL.OCR.NORM or "none",
     )
     return cfg
@@ -129,7 +131,7 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> None:
     if panoptic:
         for name in names:
             _match_classes(cfg, name)
-    if cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor":
+    if is_semantic(cfg):
         for name in names:
             _match_count(
                 cfg.MODEL.SEM_SEG_HEAD,

@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 from detectron2.modeling import build_model
 
+from ocr_panoptic.data.files import write_json
 from ocr_panoptic.visualization import read_evaluation, read_training_log
 
 from .setup import complete_config, load_config
@@ -88,6 +89,7 @@ def run_study(study: Study, train_net: Path, python: str, output: Path) -> None:
 
     Raises:
         RuntimeError: a run failed; its log is named.
+        ValueError: an evaluation has no such metric.
     """
     for seed in study.seeds:
         for name in study.systems:
@@ -117,17 +119,22 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
     complete_config(cfg)
     evaluation = read_evaluation(folder / "inference" / cfg.DATASETS.TEST[0])
     rows = read_training_log(folder / "metrics.json")
+    metrics = {
+        f"{task}/{metric}": value
+        for task, values in evaluation.tasks.items()
+        for metric, value in values.items()
+    }
+    absent = [metric for metric in study.metrics if metric not in metrics]
+    if absent:
+        found = ", ".join(m for m in metrics if "-" not in m)
+        raise ValueError(f"{folder}: no metric {', '.join(absent)}; the evaluation has {found}")
     record = {
         "system": name,
         "seed": seed,
         "config": config.name,
         "opts": opts[:-2],
         "run": evaluation.run,
-        "metrics": {
-            f"{task}/{metric}": value
-            for task, values in evaluation.tasks.items()
-            for metric, value in values.items()
-        },
+        "metrics": metrics,
         "curves": {
             # Detectron2 counts from 0, and an evaluation behind the last iteration one further.
             metric: [
@@ -144,7 +151,7 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
         "resumed": bool(resume),
         "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident, of the process and its children
     }
-    (folder / RECORD).write_text(json.dumps(record, indent=1))
+    write_json(folder / RECORD, record, indent=1)
 
 
 def read_records(study: Study, output: Path) -> list[dict[str, Any]]:
@@ -157,7 +164,8 @@ def summarise(study: Study, records: Sequence[dict[str, Any]]) -> list[dict[str,
     """
     One row for each system: runs, mean and standard deviation (of the sample) of each metric over
     the seeds, mean and deviation of the difference to the baseline with the same seed, parameters,
-    median time of an iteration, largest peak of memory. None where there are too few runs.
+    median time of an iteration, largest peak of memory. None where there are too few runs. A metric
+    that an evaluation left undefined (null) does not count.
     """
     of = {(r["system"], r["seed"]): r for r in records}
     rows = []
@@ -166,12 +174,13 @@ def summarise(study: Study, records: Sequence[dict[str, Any]]) -> list[dict[str,
         row: dict[str, Any] = {"system": name, "runs": len(runs)}
         for metric in study.metrics:
             row[metric] = _mean_and_deviation([r["metrics"].get(metric) for r in runs])
+            pairs = [
+                (r["metrics"].get(metric), of[study.baseline, r["seed"]]["metrics"].get(metric))
+                for r in runs
+                if (study.baseline, r["seed"]) in of and name != study.baseline
+            ]
             row[f"{metric} - baseline"] = _mean_and_deviation(
-                [
-                    r["metrics"][metric] - of[study.baseline, r["seed"]]["metrics"][metric]
-                    for r in runs
-                    if (study.baseline, r["seed"]) in of and name != study.baseline
-                ]
+                [a - b for a, b in pairs if a is not None and b is not None]
             )
         row["parameters"] = runs[0]["parameters"] if runs else None
         times = [r["seconds_per_iteration"] for r in runs]

@@ -10,6 +10,7 @@ from typing import Any
 import detectron2
 import numpy as np
 import torch
+import torch.distributed as dist
 from detectron2.config import CfgNode
 from detectron2.data import build_detection_test_loader, build_detection_train_loader
 from detectron2.engine import (
@@ -27,6 +28,7 @@ from torch import nn
 
 import ocr_panoptic
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
+from ocr_panoptic.config import is_semantic
 from ocr_panoptic.data import (
     PanopticDatasetMapper,
     SemanticDatasetMapper,
@@ -118,7 +120,9 @@ class Trainer(DefaultTrainer):
 
     @classmethod
     def test(cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None) -> dict:
-        """Detectron2's ``test``; also writes the result files of every data set."""
+        """Detectron2's ``test`` of the model that the main process has and saves; also writes the
+        result files of every data set."""
+        _share_buffers(model)
         results = super().test(cfg, model, evaluators)
         if comm.is_main_process():
             names = cfg.DATASETS.TEST
@@ -129,6 +133,16 @@ class Trainer(DefaultTrainer):
                     run_info(cfg),
                 )
         return results
+
+
+def _share_buffers(model: nn.Module) -> None:
+    """
+    The main process's buffers in all processes. Plain batch norms have running statistics of their
+    own in each, and an evaluation shared among them would be that of no checkpoint.
+    """
+    if comm.get_world_size() > 1:
+        for buffer in model.buffers():
+            dist.broadcast(buffer, src=0)
 
 
 def _scaled(cfg: CfgNode) -> CfgNode:
@@ -165,9 +179,7 @@ def run_info(cfg: CfgNode) -> dict[str, Any]:
 
 
 def _mapper(cfg: CfgNode) -> type:
-    if cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor":
-        return SemanticDatasetMapper
-    return PanopticDatasetMapper
+    return SemanticDatasetMapper if is_semantic(cfg) else PanopticDatasetMapper
 
 
 def _inference_dir(cfg: CfgNode, dataset_name: str) -> str:

@@ -11,8 +11,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
-from ocr_panoptic.label_map import apply_label_map
-from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.label_map import read_labels
 
 from .confusion import category_metrics, confusion_matrix, semantic_metrics
 from .confusion_files import write_confusion
@@ -82,9 +81,8 @@ class SemSegEvaluator(DatasetEvaluator):
                     f"{input_['file_name']}: no such image in {self._dataset_name!r}; "
                     "evaluate the data set that the loader reads."
                 )
-            raw = read_label_png(truth_file)
+            truth = read_labels(truth_file, self._label_map)
             try:
-                truth = apply_label_map(raw, self._label_map)
                 self.confusion += confusion_matrix(
                     truth, prediction, num_classes, self._ignore_label
                 )

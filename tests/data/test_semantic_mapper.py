@@ -82,6 +82,9 @@ def test_split_without_labels(cfg, record):
     assert "image" in SemanticDatasetMapper(cfg, False)(record)
     with pytest.raises(ValueError, match=r"a\.png: the record has no sem_seg_file_name"):
         SemanticDatasetMapper(cfg, True)(record)
+    cfg.MODEL.CONTEXT.NAME = "GT-OCR"
+    with pytest.raises(ValueError, match=r"a\.png: .* seen by a scheme that takes the truth"):
+        SemanticDatasetMapper(cfg, False)(record)
 
 
 def test_each_data_set_has_its_map(cfg, record):

@@ -8,7 +8,7 @@ from detectron2.data import MetadataCatalog
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.setup import check_solver
 
-from .conftest import CONFIGS, OCR_CONFIG
+from .conftest import CONFIGS, OCR_CONFIG, SEMANTIC_CONFIG
 
 TINY_NAMES = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
 
@@ -154,6 +154,18 @@ def test_device_follows_the_machine(tiny_data, monkeypatch):
         assert complete("MODEL.DEVICE", "cpu").MODEL.DEVICE == "cpu"
     with pytest.raises(ValueError, match="MODEL.DEVICE is cuda, but torch sees no GPU"):
         complete("MODEL.DEVICE", "cuda")
+
+
+@pytest.mark.parametrize("config", [OCR_CONFIG, SEMANTIC_CONFIG], ids=lambda c: c.stem)
+def test_device_and_norms_are_logged(tiny_data, make_args, tmp_path, config):
+    name = "tiny" if config == OCR_CONFIG else "tiny_sem"
+    data = ["DATASETS.TRAIN", f"('{name}_train',)", "DATASETS.TEST", f"('{name}_val',)"]
+    norms = ["MODEL.OCR.NORM", "GN"]
+    norms += ["MODEL.TIMM.NORM" if "sem" in name else "MODEL.RESNETS.NORM", "FrozenBN"]
+    setup(make_args(*data, *norms, config=config))
+    log = (tmp_path / "run/log.txt").read_text()
+    assert "MODEL.DEVICE is cpu" in log
+    assert "norm of the backbone FrozenBN, of the OCR head GN" in log
 
 
 def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_path, monkeypatch):

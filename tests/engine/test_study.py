@@ -71,6 +71,15 @@ def test_a_failing_run_names_its_log(study_file, tmp_path):
     assert read_records(study, tmp_path / "out") == []
 
 
+@pytest.mark.slow
+def test_a_metric_that_does_not_exist_shows_behind_the_first_run(tiny_data, study_file, tmp_path):
+    content = yaml.safe_load(study_file.read_text())
+    study_file.write_text(yaml.safe_dump({**content, "metrics": ["sem_seg/mIou"]}))
+    study = read_study(study_file)
+    with pytest.raises(ValueError, match="no metric sem_seg/mIou; the evaluation has sem_seg/mIoU"):
+        run_study(study, TRAIN_NET, sys.executable, tmp_path / "out")
+
+
 def record(system: str, seed: int, value: float | None, curve: list) -> dict:
     return {
         "system": system,
@@ -106,6 +115,11 @@ def test_summary_by_hand():
     assert lines[2] == ["none", "3", "53.00 ± 3.61", "", "2.50", "0.20", "3"]
     assert lines[3] == ["OCR", "2", "55.50 ± 3.54", "+2.00 ± 1.41", "2.50", "0.20", "3"]
     assert lines[4] == ["PPM", "0", "", "", "", "", ""]
+
+    # A metric that is undefined in one run counts in the others.
+    undefined = summarise(study, [*records[:4], record("OCR", 3, None, [])])[1]
+    assert undefined["sem_seg/mIoU"] == (53.0, None)
+    assert undefined["sem_seg/mIoU - baseline"] == (3.0, None)
 
     (line, _) = study_curves(records, "sem_seg/mIoU").axes[0].lines
     assert line.get_xydata().tolist() == [[10.0, 53.0]]

@@ -394,6 +394,23 @@ def test_dropout_of_the_baseline():
     assert torch.equal(scheme.eval()(x, None), x)
 
 
+@pytest.mark.parametrize("loss_type", ["cross_entropy", "ohem"])
+def test_autocast(loss_type):
+    """Losses in bfloat16 are near those in float32, and reach every parameter."""
+    losses = {}
+    for enabled in (False, True):
+        torch.manual_seed(0)
+        model = build_model(make_cfg("MODEL.SEM_SEG_HEAD.LOSS_TYPE", loss_type)).train()
+        torch.manual_seed(1)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            losses[enabled] = model(make_batch())
+        assert all(loss.dtype == torch.float32 for loss in losses[enabled].values())
+        sum(losses[enabled].values()).backward()
+        assert all(p.grad.isfinite().all() for p in model.parameters())
+    for name, loss in losses[False].items():
+        assert losses[True][name].item() == pytest.approx(loss.item(), rel=0.03)
+
+
 @pytest.mark.parametrize("norm, kind", [("SyncBN", "SyncBatchNorm"), ("FrozenBN", "FrozenBatch")])
 def test_norms_of_timm(norm, kind):
     names = {type(m).__name__ for m in TimmBackbone("resnet18", norm=norm).modules()}
