@@ -17,9 +17,9 @@ def add_ocr_config(cfg: CN) -> None:
     # Resizing of features and logits in the semantic-only architecture: True maps corner pixels
     # onto each other by their centres, as the authors' code does, False by their outer corners.
     cfg.MODEL.ALIGN_CORNERS = False
-    # Pad its images to multiples of the stride of the logits, so that a logit lies in the middle
-    # of the pixels that it stands for. The published codes do not pad.
-    cfg.MODEL.PAD_TO_STRIDE = True
+    # Pad its images to multiples of this. 0: of the stride of the logits, so that a logit lies in
+    # the middle of the pixels that it stands for. 1: not at all, as the published codes.
+    cfg.MODEL.PAD_TO_MULTIPLE = 0
 
     cfg.MODEL.OCR = CN()
     # Channels of the pixel representations (behind the 3x3 convolution) and of the augmented ones.
@@ -99,6 +99,8 @@ def add_ocr_config(cfg: CN) -> None:
     # Images for semantic segmentation (data/semantic_augmentation.py): resized to MIN_SIZE_TRAIN or
     # MIN_SIZE_TEST (0: not at all), or to this height and width where it is not [].
     cfg.INPUT.FIXED_SIZE = []
+    # "bicubic", as openseg.pytorch trains, or "bilinear", as HRNet-OCR and mmsegmentation.
+    cfg.INPUT.INTERPOLATION = "bicubic"
     # In training, next, by a uniform factor, and by the root of a uniform factor wider and lower.
     cfg.INPUT.RANDOM_SCALE = [1.0, 1.0]
     cfg.INPUT.RANDOM_ASPECT = [1.0, 1.0]

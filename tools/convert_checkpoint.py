@@ -46,7 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     try:
         cfg = load_config(args.config_file, ["MODEL.DEVICE", "cpu", *args.opts])
-        complete_config(cfg)
+        if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # else the data need not be there
+            complete_config(cfg)
         conversion = convert_file(
             args.source,
             args.input,

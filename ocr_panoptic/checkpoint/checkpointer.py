@@ -12,6 +12,13 @@ from .imagenet import imagenet_to_backbone
 from .reading import read_checkpoint
 from .settings import RECORD
 
+# For weights that do not fit; True: those of a published OCR network under its own names.
+_ADVICE = {
+    False: "Use the config that the weights were trained with, or train from them first.",
+    True: "These are OCR weights of another code base: convert them with "
+    "tools/convert_checkpoint.py, see docs/checkpoints.md.",
+}
+
 
 class SafeCheckpointer(DetectionCheckpointer):
     """
@@ -27,7 +34,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     Attributes:
         record: what tools/convert_checkpoint.py has written into the file that was loaded last, or
-            None; see :func:`.settings.check_settings`.
+            None; see :func:`.settings.check_settings`. Written into files that are saved.
     """
 
     def __init__(
@@ -70,6 +77,10 @@ class SafeCheckpointer(DetectionCheckpointer):
         self._parsed_url_during_load = None  # left behind by a load that failed
         return super().load(path, *args, **kwargs)
 
+    def save(self, name: str, **kwargs: Any) -> None:
+        """Detectron2's ``save``, with :attr:`record`."""
+        super().save(name, **kwargs, **({RECORD: self.record} if self.record else {}))
+
     def _load_file(self, filename: str) -> dict[str, Any]:
         checkpoint = read_checkpoint(filename, trust_pickle=self.trust_pickle)
         self.record = checkpoint.get(RECORD)
@@ -78,6 +89,8 @@ class SafeCheckpointer(DetectionCheckpointer):
         return checkpoint
 
     def _load_model(self, checkpoint: dict[str, Any]) -> _IncompatibleKeys:
+        weights = checkpoint["model"].get("state_dict", checkpoint["model"])
+        is_published = any("object_context_block" in name for name in weights)
         if not checkpoint.get("matching_heuristics"):
             shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
             checkpoint["model"] = imagenet_to_backbone(checkpoint["model"], shapes, self._path)
@@ -96,8 +109,7 @@ class SafeCheckpointer(DetectionCheckpointer):
             shown = "\n  ".join(shown[:10] + ["..."] * (len(shown) > 10))
             raise ValueError(
                 f"The weights {self._path} do not fit the model: {len(faults)} of "
-                f"{len(names)} tensors.\n  {shown}\n"
-                "Use the config that the weights were trained with, or train from them first."
+                f"{len(names)} tensors.\n  {shown}\n" + _ADVICE[is_published]
             )
         if faults:
             logging.getLogger(__name__).warning(

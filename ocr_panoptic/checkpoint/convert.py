@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from detectron2.config import CfgNode
 from torch import Tensor
 
-from .published import HEAD, LAYOUTS, Layout
+from .published import HEAD, LAYOUTS
 
 # InPlaceABN scales by |w| + this.
 ABN_EPS = 1e-5
@@ -20,38 +19,54 @@ COUNTER = "num_batches_tracked"
 class Conversion:
     """
     Attributes:
-        weights: tensor of each name in the model.
+        source: "openseg", "hrnet" or "mmseg".
+        backbone: "hrnet" or "resnet", as the file has it.
         inplace_abn: the norms were InPlaceABN's.
-        renamed: name in the file -> name in the model, of tensors that are used as they are or
-            with a change that ``changes`` names.
-        folded: name in the file of biases that are part of the norm behind them.
+        weights: tensor of each name in the model.
+        renamed: name in the file -> name in the model.
+        folded: name in the file -> name in the model of the mean that a bias becomes a part of.
         dropped: name in the file -> why it is not used.
-        filled: name in the model -> why it needs nothing from the file.
+        filled: names in the model of counters that the file does not have.
     """
 
+    source: str
+    backbone: str
+    inplace_abn: bool
     weights: dict[str, Tensor] = field(default_factory=dict)
-    inplace_abn: bool = False
     renamed: dict[str, str] = field(default_factory=dict)
-    folded: list[str] = field(default_factory=list)
+    folded: dict[str, str] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
-    filled: dict[str, str] = field(default_factory=dict)
+    filled: list[str] = field(default_factory=list)
 
     def report(self) -> str:
-        """Every tensor's whereabouts, in a few lines."""
+        """What became of the tensors; whatever is not just renamed has its name in it."""
         lines = [
-            f"{len(self.renamed)} tensors renamed; the input channels of "
-            f"{HEAD}context.g.weight change places, [context, pixels] -> [pixels, context]",
-            f"{len(self.folded)} biases folded into the mean of the norm behind them"
-            + (f": {', '.join(self.folded)}" if self.folded else ""),
+            f"{len(self.renamed)} tensors renamed",
+            f"input channels of {HEAD}context.g.weight: [context, pixels] -> [pixels, context]",
+            f"{len(self.folded)} biases folded into the mean of the norm behind them",
+            *(f"  {name}" for name in self.folded),
         ]
         if self.inplace_abn:
             lines.append(f"norms are InPlaceABN's: weight -> |weight| + {ABN_EPS}")
-        for what, names in (("dropped", self.dropped), ("not in the file", self.filled)):
-            for reason in sorted(set(names.values())):
-                which = sorted(name for name, why in names.items() if why == reason)
-                shown = ", ".join(which[:3] + ["..."] * (len(which) > 3))
-                lines.append(f"{len(which)} tensors {what} ({reason}): {shown}")
+        lines += [f"dropped: {name} ({reason})" for name, reason in self.dropped.items()]
+        if self.filled:
+            lines.append(
+                f"{len(self.filled)} counters of batches are not in the file and start at 0; norms "
+                "with a momentum do not use them"
+            )
         return "\n".join(lines)
+
+    def expected_settings(self) -> dict[str, Any]:
+        """Keys of the config, and the values that the weights expect, shapes apart."""
+        layout = LAYOUTS[self.source]
+        is_resnet = self.backbone == "resnet"
+        expected = layout.resnet_settings if is_resnet else layout.hrnet_settings
+        leaks = self.inplace_abn and layout.leaks_with_inplace_abn
+        return {
+            **layout.settings,
+            **expected,
+            "MODEL.OCR.NEGATIVE_SLOPE": 0.01 if leaks else 0.0,
+        }
 
 
 def convert_weights(
@@ -74,90 +89,19 @@ def convert_weights(
             shape than the model's; all of them are named.
     """
     layout = LAYOUTS[source]
-    tensors = {re.sub(r"^((module|model)\.)+", "", name): t for name, t in weights.items()}
+    if inplace_abn and layout.has_inplace_abn is None:
+        raise ValueError(f"--inplace-abn yes: no weights of {source} have InPlaceABN's norms")
     if inplace_abn is None:
-        inplace_abn = layout.has_inplace_abn(tensors)
-    found = Conversion(inplace_abn=inplace_abn)
+        inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
+    is_hrnet = any(".stage2." in f".{name}" for name in weights)
+    found = Conversion(source, "hrnet" if is_hrnet else "resnet", inplace_abn)
     biases: dict[str, Tensor] = {}
-    unknown = _rename(tensors, layout, model_shapes, found, biases)
-    _fill(found, model_shapes)
-    _raise_faults(source, found, unknown, biases, model_shapes)
-    for name, bias in biases.items():
-        # norm(y + b) = norm'(y) with the mean lowered by b.
-        mean = name.removesuffix("bias") + "norm.running_mean"
-        found.weights[mean] = found.weights[mean] - bias
-    if inplace_abn:
-        for name in found.weights:
-            if name.removesuffix("weight") + "running_mean" in found.weights:
-                found.weights[name] = found.weights[name].abs() + ABN_EPS
-    fuse = f"{HEAD}context.g.weight"
-    context = found.weights[fuse].shape[0]
-    found.weights[fuse] = found.weights[fuse].roll(-context, dims=1)
-    return found
-
-
-def _rename(
-    tensors: Mapping[str, Tensor],
-    layout: Layout,
-    model_shapes: Mapping[str, tuple[int, ...]],
-    found: Conversion,
-    biases: dict[str, Tensor],
-) -> list[str]:
-    """Fill ``found`` and ``biases``; returns faults."""
-    faults = []
-    backbone = "hrnet" if any(".stage2." in f".{name}" for name in tensors) else "resnet"
-    for name, tensor in tensors.items():
-        reason = next((why for p, why in layout.dropped.items() if re.fullmatch(p, name)), None)
-        target = layout.rename(name, backbone)
-        if reason:
-            found.dropped[name] = reason
-        elif not target:
-            faults.append(f"{name}: in the file, but not in the published network")
-        elif target in found.weights or target in biases:
-            faults.append(f"{name}: a second tensor for {target}")
-        elif target in model_shapes:
-            found.weights[target] = tensor.detach().clone().contiguous()
-            found.renamed[name] = target
-        elif target.endswith(COUNTER):
-            found.dropped[name] = "counter of batches, which this model's norms do not have"
-        elif target.endswith(".bias") and _mean_behind(target) in model_shapes:
-            biases[target] = tensor.detach()
-            found.folded.append(name)
-        else:
-            faults.append(f"{name}: would be {target}, which the model does not have")
-    return faults
-
-
-def _mean_behind(bias: str) -> str:
-    return bias.removesuffix("bias") + "norm.running_mean"
-
-
-def _fill(found: Conversion, model_shapes: Mapping[str, tuple[int, ...]]) -> None:
-    for name in model_shapes:
-        if name.endswith(COUNTER) and name not in found.weights:
-            found.weights[name] = torch.tensor(0)
-            found.filled[name] = "counter of batches, 0; norms with a momentum do not use it"
-
-
-def _raise_faults(
-    source: str,
-    found: Conversion,
-    faults: list[str],
-    biases: Mapping[str, Tensor],
-    model_shapes: Mapping[str, tuple[int, ...]],
-) -> None:
-    origin = {target: name for name, target in found.renamed.items()}
-    for name, shape in model_shapes.items():
-        if name not in found.weights:
-            faults.append(f"{name}: in the model, but nothing in the file becomes it")
-        elif tuple(found.weights[name].shape) != tuple(shape):
-            faults.append(
-                f"{origin.get(name, name)}: {tuple(found.weights[name].shape)} in the file, "
-                f"{tuple(shape)} for {name} in the model"
-            )
-    for name, bias in biases.items():
-        if tuple(bias.shape) != tuple(model_shapes[_mean_behind(name)]):
-            faults.append(f"{name}: {tuple(bias.shape)} in the file, another size than its norm")
+    faults = [
+        fault
+        for name, tensor in weights.items()
+        if (fault := _place(name, tensor, model_shapes, found, biases))
+    ]
+    faults += _fill(found, model_shapes, biases)
     if faults:
         shown = "\n  ".join(faults[:20] + ["..."] * (len(faults) > 20))
         raise ValueError(
@@ -166,12 +110,85 @@ def _raise_faults(
             "Check --from, and the config's classes, backbone, COARSE_KERNEL and COARSE_CHANNELS "
             "(configs/converted has one for each published file)."
         )
+    _transform(found, biases)
+    return found
 
 
-def expected_settings(cfg: CfgNode, source: str, inplace_abn: bool) -> dict[str, Any]:
-    """Keys of the config, and the values that weights of a source expect, shapes apart."""
-    layout = LAYOUTS[source]
-    is_resnet = cfg.MODEL.BACKBONE.NAME == "build_dilated_resnet_backbone"
-    expected = layout.settings | (layout.resnet_settings if is_resnet else layout.hrnet_settings)
-    leaks = inplace_abn and layout.leaks_with_inplace_abn
-    return expected | {"MODEL.OCR.NEGATIVE_SLOPE": 0.01 if leaks else 0.0}
+def _place(
+    name: str,
+    tensor: Any,
+    model_shapes: Mapping[str, tuple[int, ...]],
+    found: Conversion,
+    biases: dict[str, Tensor],
+) -> str:
+    """
+    Enter one tensor of the file into ``found``, or a bias in front of a norm into ``biases``, by
+    the mean of that norm.
+
+    Returns:
+        what is wrong with it, or ""
+    """
+    layout = LAYOUTS[found.source]
+    plain = re.sub(r"^((module|model)\.)+", "", name)
+    reason = next((why for p, why in layout.dropped.items() if re.fullmatch(p, plain)), None)
+    if reason:
+        found.dropped[name] = reason
+        return ""
+    target = layout.rename(plain, found.backbone)
+    if not target:
+        return f"{name}: in the file, but not in the published network"
+    if not isinstance(tensor, Tensor):
+        return f"{name}: a {type(tensor).__name__} in the file, not a tensor"
+    mean = target.removesuffix("bias") + "norm.running_mean"
+    is_bias = target.endswith(".bias") and re.fullmatch(layout.biased, target[: -len(".bias")])
+    if is_bias and mean in model_shapes:
+        target, shape = mean, model_shapes[mean]
+    elif target in model_shapes:
+        is_bias, shape = None, model_shapes[target]
+    elif target.endswith(COUNTER):
+        found.dropped[name] = "counter of batches, which this model's norms do not have"
+        return ""
+    else:
+        return f"{name}: would be {target}, which the model does not have"
+    if target in (biases if is_bias else found.weights):
+        return f"{name}: a second tensor for {target}"
+    if is_bias:
+        biases[target], found.folded[name] = tensor, target
+    else:
+        found.weights[target], found.renamed[name] = tensor.detach().clone().contiguous(), target
+    if tuple(tensor.shape) == tuple(shape):
+        return ""
+    found_shape = tuple(tensor.shape)
+    return f"{name}: {found_shape} in the file, {tuple(shape)} for {target} in the model"
+
+
+def _fill(
+    found: Conversion, model_shapes: Mapping[str, tuple[int, ...]], biases: Mapping[str, Tensor]
+) -> list[str]:
+    """Counters that the file lacks; returns what else it lacks."""
+    biased, faults = LAYOUTS[found.source].biased, []
+    for name in model_shapes:
+        if name in found.weights:
+            pass
+        elif name.endswith(COUNTER):
+            found.weights[name] = torch.tensor(0)
+            found.filled.append(name)
+        else:
+            faults.append(f"{name}: in the model, but nothing in the file becomes it")
+        conv = name.removesuffix(".norm.running_mean")
+        if re.fullmatch(biased, conv) and conv != name and name not in biases:
+            faults.append(f"{conv}.bias: the published network has it, the file does not")
+    return faults
+
+
+def _transform(found: Conversion, biases: Mapping[str, Tensor]) -> None:
+    """What is more than another name."""
+    weights = found.weights
+    for mean, bias in biases.items():  # norm(y + b) = norm'(y) with the mean lowered by b
+        weights[mean] = weights[mean] - bias
+    if found.inplace_abn:
+        for name in weights:
+            if name.removesuffix("weight") + "running_mean" in weights:
+                weights[name] = weights[name].abs() + ABN_EPS
+    fuse = f"{HEAD}context.g.weight"
+    weights[fuse] = weights[fuse].roll(-weights[fuse].shape[0], dims=1)

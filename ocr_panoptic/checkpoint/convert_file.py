@@ -13,11 +13,18 @@ from detectron2.modeling import build_model
 from safetensors.torch import save_file
 from torch import Tensor
 
-from .convert import Conversion, convert_weights, expected_settings
+from .convert import Conversion, convert_weights
 from .reading import read_checkpoint
-from .settings import RECORD, differing_settings
+from .settings import RECORD, differing_settings, value_of
 
 SUFFIXES = (".pth", ".safetensors")
+# How the published results come by their images. Recorded, not asked for: other sizes, flips and
+# windows are a user's choice.
+TEST_IMAGES = (
+    *("INPUT.FIXED_SIZE", "INPUT.MIN_SIZE_TEST", "INPUT.MAX_SIZE_TEST", "INPUT.INTERPOLATION"),
+    "MODEL.PAD_TO_MULTIPLE",
+    *("TEST.FLIP", "TEST.SLIDING_WINDOW.SIZE", "TEST.SLIDING_WINDOW.STRIDE"),
+)
 
 
 def convert_file(
@@ -48,11 +55,15 @@ def convert_file(
         raise ValueError(f"{output_file}: expected a name that ends in {' or '.join(SUFFIXES)}")
     if not input_file.is_file():
         raise FileNotFoundError(f"{input_file}: no such file")
+    if output_file.exists() and output_file.samefile(input_file):
+        raise ValueError(f"{output_file}: the converted file would replace the published one")
     content = read_checkpoint(str(input_file), trust_pickle=trust_pickle)["model"]
     weights = content.get("state_dict", content)
+    beside = set(content) - {"state_dict"} if weights is not content else ()
     shapes = {name: tuple(t.shape) for name, t in build_model(cfg).state_dict().items()}
     conversion = convert_weights(weights, source, shapes, inplace_abn=inplace_abn)
-    settings = expected_settings(cfg, source, conversion.inplace_abn)
+    conversion.dropped |= {name: "an entry beside the weights" for name in beside}
+    settings = conversion.expected_settings()
     faults = differing_settings(cfg, settings)
     if faults:
         raise ValueError(
@@ -66,6 +77,7 @@ def convert_file(
         "sha256": hashlib.sha256(input_file.read_bytes()).hexdigest(),
         "inplace_abn": conversion.inplace_abn,
         "settings": settings,
+        "test_images": {key: value_of(cfg, key) for key in TEST_IMAGES},
     }
     _write(output_file, conversion.weights, record)
     return conversion

@@ -21,22 +21,25 @@ class Layout:
             that it does not have. None where there is no ResNet.
         modules: name of a module -> its name in this project, by regular expressions that match a
             whole name.
+        biased: regular expression of this project's conv-norm-ReLUs whose convolution has a bias in
+            front of the norm there; "" for none.
         dropped: regular expression of a tensor that this project does not need -> the reason.
         settings: keys of the config that shapes do not show, with the values that the weights
             expect.
         hrnet_settings, resnet_settings: the same for one of its backbones alone.
-        has_inplace_abn: whether the norms of a state dict are InPlaceABN's.
+        has_inplace_abn: whether the norms of a state dict are InPlaceABN's; None where none are.
         leaks_with_inplace_abn: whether the ReLUs of the heads are then leaky ones.
     """
 
     prefix: str
     resnet: Callable[[str], str] | None
     modules: Mapping[str, str]
+    biased: str = ""
     dropped: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     hrnet_settings: Mapping[str, Any] = field(default_factory=dict)
     resnet_settings: Mapping[str, Any] = field(default_factory=dict)
-    has_inplace_abn: Callable[[Mapping[str, Any]], bool] = lambda weights: False
+    has_inplace_abn: Callable[[Mapping[str, Any]], bool] | None = None
     leaks_with_inplace_abn: bool = False
 
     def rename(self, name: str, backbone: str) -> str:
@@ -125,14 +128,15 @@ def _mmseg_ocr() -> dict[str, str]:
 
 _AUTHORS_SETTINGS = {
     "MODEL.ALIGN_CORNERS": True,
-    "MODEL.PAD_TO_STRIDE": False,
     "MODEL.OCR.SCALE_RELATION": True,
 }
+_HRNET_SETTINGS = {"MODEL.BACKBONE.NAME": "build_timm_backbone"}
 _IMAGENET = {
     "MODEL.PIXEL_MEAN": [123.675, 116.28, 103.53],
     "MODEL.PIXEL_STD": [58.395, 57.12, 57.375],
 }
 _DILATED = {
+    "MODEL.BACKBONE.NAME": "build_dilated_resnet_backbone",
     "MODEL.RESNETS.STEM_TYPE": "deeplab",
     "MODEL.RESNETS.STRIDE_IN_1X1": False,
     "MODEL.RESNETS.RES4_DILATION": 2,
@@ -153,8 +157,10 @@ LAYOUTS: dict[str, Layout] = {
             **_authors_ocr("(?:spatial_ocr_head|ocr_distri_head)"),
             r"head|cls_head": "predictor",
         },
+        biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0|context\..*)",
         settings={**_AUTHORS_SETTINGS, "INPUT.FORMAT": "BGR"},
-        hrnet_settings=_IMAGENET,  # statistics of RGB, though the images are BGR
+        # Statistics of RGB, though the images are BGR.
+        hrnet_settings=_HRNET_SETTINGS | _IMAGENET,
         resnet_settings={
             **_DILATED,
             "MODEL.RESNETS.STEM_CEIL_MODE": True,
@@ -177,8 +183,10 @@ LAYOUTS: dict[str, Layout] = {
             **_authors_ocr("ocr_distri_head"),
             "cls_head": "predictor",
         },
+        biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0)",
         dropped={r"loss\.criterion\.weight": "class weights of the loss, a key of the config here"},
         settings={**_AUTHORS_SETTINGS, **_IMAGENET, "INPUT.FORMAT": "RGB"},
+        hrnet_settings=_HRNET_SETTINGS,
         # The files named torch04; its InPlaceABN has PyTorch's names, but no counter.
         has_inplace_abn=lambda weights: not any(
             name.endswith("num_batches_tracked") for name in weights
@@ -197,11 +205,11 @@ LAYOUTS: dict[str, Layout] = {
         },
         settings={
             "MODEL.ALIGN_CORNERS": False,
-            "MODEL.PAD_TO_STRIDE": False,
             "MODEL.OCR.SCALE_RELATION": True,
             "INPUT.FORMAT": "RGB",
             **_IMAGENET,
         },
+        hrnet_settings=_HRNET_SETTINGS,
         resnet_settings={**_DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": False},
     ),
 }

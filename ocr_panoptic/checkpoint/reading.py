@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -109,9 +110,17 @@ def _read(filename: str, trust_pickle: bool) -> Any:
     except _Forbidden as e:
         raise ValueError(_UNTRUSTED.format(file=filename, what=e)) from e
     except Exception as e:  # damaged bytes make the readers raise nearly anything
-        if "unsupported global" in str(e).lower():  # torch's refusal
+        # torch's refusals: of a global, or of a newer pickle protocol.
+        refused = "weights only load failed" in str(e).lower() and _is_pickle(filename)
+        if refused or "unsupported global" in str(e).lower():
             raise ValueError(_UNTRUSTED.format(file=filename, what=f"more ({e})")) from e
         raise _damaged(filename, f"{type(e).__name__}: {e}") from e
+
+
+def _is_pickle(filename: str) -> bool:
+    """Whether a file may be a whole one of ``torch.save``: a zip archive, or a bare pickle."""
+    with open(filename, "rb") as file:
+        return zipfile.is_zipfile(filename) or file.read(1) == b"\x80"
 
 
 def _record_of(filename: str) -> dict[str, Any]:

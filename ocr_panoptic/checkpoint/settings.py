@@ -12,7 +12,7 @@ RECORD = "conversion"
 
 def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
     """One line for each key of the config whose value is another one than expected."""
-    found = {key: _value(cfg, key) for key in expected}
+    found = {key: value_of(cfg, key) for key in expected}
     return [
         f"{key} is {found[key]}, expected {value}"
         for key, value in expected.items()
@@ -44,7 +44,13 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
     logging.getLogger(__name__).warning(message)
 
 
-def _value(cfg: CfgNode, key: str) -> Any:
+def settings_of(cfg: CfgNode, record: Mapping[str, Any]) -> dict[str, Any]:
+    """The record for weights that a training with this config goes on to make."""
+    return {**record, "settings": {key: value_of(cfg, key) for key in record["settings"]}}
+
+
+def value_of(cfg: CfgNode, key: str) -> Any:
+    """The value of a key such as MODEL.OCR.NORM; a tuple as a list."""
     for part in key.split("."):
         cfg = cfg[part]
     return list(cfg) if isinstance(cfg, tuple) else cfg

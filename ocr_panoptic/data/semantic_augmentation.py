@@ -1,6 +1,7 @@
 """Augmentation for semantic segmentation: Detectron2's and fvcore's, and what they lack.
 
-Images are resized cubically and labels by nearest neighbour, as in the published OCR code.
+Labels are resized by nearest neighbour. Images are reduced with antialiasing, which the published
+codes (OpenCV) do not have.
 
 Shape letters: H, W size of the image.
 """
@@ -15,6 +16,8 @@ from detectron2.config import CfgNode
 from detectron2.data import transforms as T
 from fvcore.transforms.transform import BlendTransform, HFlipTransform, Transform
 from PIL import Image
+
+INTERPOLATIONS = {"bicubic": Image.BICUBIC, "bilinear": Image.BILINEAR}
 
 
 def build_semantic_augmentation(
@@ -33,20 +36,23 @@ def build_semantic_augmentation(
     """
     _check(cfg)
     inputs = cfg.INPUT
+    interpolation = INTERPOLATIONS[inputs.INTERPOLATION]
     augmentations: list[T.Augmentation] = []
     if inputs.FIXED_SIZE:
-        augmentations.append(T.Resize(tuple(inputs.FIXED_SIZE), Image.BICUBIC))
+        augmentations.append(T.Resize(tuple(inputs.FIXED_SIZE), interpolation))
     else:  # 0 leaves the size alone
         if is_train:
             sizes = inputs.MIN_SIZE_TRAIN, inputs.MAX_SIZE_TRAIN, inputs.MIN_SIZE_TRAIN_SAMPLING
         else:
             sizes = inputs.MIN_SIZE_TEST, inputs.MAX_SIZE_TEST, "choice"
-        augmentations.append(T.ResizeShortestEdge(*sizes, Image.BICUBIC))
+        augmentations.append(T.ResizeShortestEdge(*sizes, interpolation))
     if not is_train:
         return augmentations
 
     if list(inputs.RANDOM_SCALE) != [1, 1] or list(inputs.RANDOM_ASPECT) != [1, 1]:
-        augmentations.append(RandomScaleAspect(inputs.RANDOM_SCALE, inputs.RANDOM_ASPECT))
+        augmentations.append(
+            RandomScaleAspect(inputs.RANDOM_SCALE, inputs.RANDOM_ASPECT, interpolation)
+        )
     if inputs.CROP.ENABLED:
         augmentations.append(
             T.RandomCrop_CategoryAreaConstraint(
@@ -74,6 +80,11 @@ def _check(cfg: CfgNode) -> None:
     size = inputs.FIXED_SIZE
     if size and (len(size) != 2 or min(size) < 1):
         raise ValueError(f"INPUT.FIXED_SIZE is {size}; expected [height, width], or [].")
+    if inputs.INTERPOLATION not in INTERPOLATIONS:
+        raise ValueError(
+            f"INPUT.INTERPOLATION is {inputs.INTERPOLATION!r}; expected "
+            f"{' or '.join(INTERPOLATIONS)}."
+        )
     for key in ("RANDOM_SCALE", "RANDOM_ASPECT"):
         limits = inputs[key]
         if len(limits) != 2 or not 0 < limits[0] <= limits[1]:
@@ -101,9 +112,20 @@ def _check(cfg: CfgNode) -> None:
 class RandomScaleAspect(T.Augmentation):
     """Resize by s * sqrt(a) in width and s / sqrt(a) in height; s and a are uniform."""
 
-    def __init__(self, scale_range: Sequence[float], aspect_range: Sequence[float]):
+    def __init__(
+        self,
+        scale_range: Sequence[float],
+        aspect_range: Sequence[float],
+        interpolation: int = Image.BICUBIC,
+    ):
         super().__init__()
-        self._init({"scale_range": tuple(scale_range), "aspect_range": tuple(aspect_range)})
+        self._init(
+            {
+                "scale_range": tuple(scale_range),
+                "aspect_range": tuple(aspect_range),
+                "interpolation": interpolation,
+            }
+        )
 
     def get_transform(self, image: np.ndarray) -> Transform:
         height, width = image.shape[:2]
@@ -111,7 +133,7 @@ class RandomScaleAspect(T.Augmentation):
         stretch = math.sqrt(self._rand_range(*self.aspect_range))
         new_height = max(1, round(height * scale / stretch))
         new_width = max(1, round(width * scale * stretch))
-        return T.ResizeTransform(height, width, new_height, new_width, Image.BICUBIC)
+        return T.ResizeTransform(height, width, new_height, new_width, self.interpolation)
 
 
 class RandomMirror(T.RandomFlip):

@@ -27,7 +27,7 @@ from detectron2.utils.events import get_event_storage, has_event_storage
 from torch import nn
 
 import ocr_panoptic
-from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
+from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, settings_of
 from ocr_panoptic.config import is_semantic
 from ocr_panoptic.data import (
     PanopticDatasetMapper,
@@ -90,7 +90,9 @@ class Trainer(DefaultTrainer):
         if resume:
             require_checkpoint(self.checkpointer)
         super().resume_or_load(resume)
-        check_settings(self.cfg, self.checkpointer.record, strict=False)
+        record = self.checkpointer.record
+        check_settings(self.cfg, record, strict=False)
+        self.checkpointer.record = record and settings_of(self.cfg, record)
         logging.getLogger(__name__).info(
             "Training starts at iteration %d of %d (%s)",
             self.start_iter,

@@ -21,13 +21,13 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     Args:
         inference: from an image to labels.
-        pad_to_stride: pad images to multiples of the head's stride, so that a logit lies in the
-            middle of the pixels that it stands for. The published codes do not pad.
+        pad_to_multiple: pad images to multiples of it. 0: of the head's stride, so that a logit
+            lies in the middle of the pixels that it stands for. 1: not at all.
         kwargs: of ``SemanticSegmentor``.
     """
 
     @configurable
-    def __init__(self, *, inference: SemanticInference, pad_to_stride: bool = True, **kwargs):
+    def __init__(self, *, inference: SemanticInference, pad_to_multiple: int = 0, **kwargs):
         super().__init__(**kwargs)
         if not isinstance(self.sem_seg_head, ContextSemSegHead):
             raise ValueError(
@@ -42,16 +42,22 @@ class OCRSemanticSegmentor(SemanticSegmentor):
                 "TEST.FLIP False and TEST.SLIDING_WINDOW.SIZE []."
             )
         self.inference = inference
-        self.divisor = self.backbone.size_divisibility or 1
-        if pad_to_stride:
-            self.divisor = math.lcm(self.divisor, self.sem_seg_head.common_stride)
+        if pad_to_multiple < 0:
+            raise ValueError(
+                f"MODEL.PAD_TO_MULTIPLE is {pad_to_multiple}; it is a number of pixels, 1 for no "
+                "padding, or 0 for the stride of the logits"
+            )
+        self.divisor = math.lcm(
+            self.backbone.size_divisibility or 1,
+            pad_to_multiple or self.sem_seg_head.common_stride,
+        )
 
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
         return {
             **super().from_config(cfg),
             "inference": SemanticInference(cfg),
-            "pad_to_stride": cfg.MODEL.PAD_TO_STRIDE,
+            "pad_to_multiple": cfg.MODEL.PAD_TO_MULTIPLE,
         }
 
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[dict]:

@@ -6,18 +6,21 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import published_networks as published
 import pytest
 import torch
+import torch.nn.functional as F
 from detectron2.config import CfgNode
 from detectron2.modeling import build_model
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ocr_panoptic.checkpoint import check_settings
-from ocr_panoptic.checkpoint.convert import convert_weights, expected_settings
+from ocr_panoptic.checkpoint.convert import Conversion, convert_weights
 from ocr_panoptic.checkpoint.settings import differing_settings
 from ocr_panoptic.engine import build_trained_model, load_config
+from ocr_panoptic.engine.inspection import predict
 
 ROOT = Path(__file__).resolve().parents[2]
 CONVERTED = ROOT / "configs/converted"
@@ -96,9 +99,11 @@ def image(height: int = 65, width: int = 97) -> Tensor:
 
 
 def network_input(cfg: CfgNode, x: Tensor) -> Tensor:
-    """Normalised by hand, [1, 3, H, W]."""
+    """Normalised by hand, [1, 3, H, W]; openseg.pytorch pads to multiples of 8 on ADE20K."""
     mean, std = torch.tensor(cfg.MODEL.PIXEL_MEAN), torch.tensor(cfg.MODEL.PIXEL_STD)
-    return ((x - mean[:, None, None]) / std[:, None, None])[None]
+    bottom, right = (-side % cfg.MODEL.PAD_TO_MULTIPLE for side in x.shape[1:])
+    x = (x - mean[:, None, None]) / std[:, None, None]
+    return F.pad(x, (0, right, 0, bottom))[None]
 
 
 def make(case: str) -> tuple[CfgNode, dict[str, Tensor], Tensor, tuple[Tensor, Tensor]]:
@@ -150,11 +155,13 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
 # What the logits of one network owe to a key that shapes do not show.
 DETAILS = [
     ("hrnet W18, FullModel", "MODEL.ALIGN_CORNERS", False),
-    ("hrnet W18, FullModel", "MODEL.PAD_TO_STRIDE", True),
     ("hrnet W18, FullModel", "MODEL.OCR.SCALE_RELATION", False),
     ("hrnet W18, FullModel", "MODEL.PIXEL_STD", [1.0, 1.0, 1.0]),
     ("openseg R-101", "MODEL.OCR.NEGATIVE_SLOPE", 0.0),
     ("openseg R-101", "MODEL.RESNETS.CONTRACT_DILATION", False),
+    ("openseg R-101", "MODEL.RESNETS.RES5_MULTI_GRID", [1, 2, 4]),
+    ("mmseg R-101", "MODEL.RESNETS.STRIDE_IN_1X1", True),
+    ("mmseg R-101", "MODEL.BACKBONE.NAME", "build_resnet_deeplab_backbone"),
     ("mmseg HR18", "MODEL.ALIGN_CORNERS", True),
 ]
 
@@ -226,23 +233,63 @@ def without(name: str) -> Callable:
         ("stage4.3.branches.0.0.conv1.weight", "extra", "stage4.3.*which the model does not have"),
         ("conv3x3_ocr.1.0.running_var", "extra", "conv3x3_ocr.1.*a second tensor for .*bottlenec"),
         (
+            "model.cls_head.weight",
+            "extra",
+            "model.cls_head.weight: a second tensor for .*predict",
+        ),
+        ("conv3x3_ocr.0.bias", "missing", "bottleneck.bias: the published network has it"),
+        (
+            "ocr_distri_head.object_context_block.f_up.0.bias",
+            "extra",
+            "f_up.0.bias: would be sem_seg_head.context.rho.bias, which the model does not have",
+        ),
+        ("cls_head.bias", "text", "cls_head.bias: a str in the file, not a tensor"),
+        (
             "cls_head.weight",
             "shape",
             r"cls_head.weight: \(7, 1, 1, 1\) in the file, \(19, 512, 1, 1\) for",
         ),
-        ("conv3x3_ocr.0.bias", "shape", "bottleneck.bias: .* another size than its norm"),
+        (
+            "conv3x3_ocr.0.bias",
+            "shape",
+            r"conv3x3_ocr.0.bias: \(7, 1, 1, 1\) in the file, \(512",
+        ),
     ],
 )
 def test_what_does_not_fit(w18, name, change, message):
     tensors, shapes = dict(w18[0]), w18[1]
     if change == "missing":
         del tensors[name]
+    elif change == "text":
+        tensors[name] = "0.1"
     else:
         tensors[name] = torch.zeros(7, 1, 1, 1)
     with pytest.raises(
-        ValueError, match=f"(?s)weights of hrnet .* 1 tensors do not fit.*{message}"
+        ValueError, match=f"(?s)weights of hrnet .* [12] tensors do not fit.*{message}"
     ):
         convert_weights(tensors, "hrnet", shapes)
+
+
+@pytest.mark.parametrize("case", ["openseg R-101", "openseg W18, SyncBN", "mmseg HR18s"])
+def test_a_missing_or_surplus_tensor_of_every_kind(case):
+    """One tensor of each kind is left out, or added: all are noticed."""
+    cfg, tensors, _, _ = make(case)
+    source = CASES[case][0]
+    shapes = {k: tuple(v.shape) for k, v in build_model(cfg).state_dict().items()}
+    blocks = ("object_context_block", "conv_3x3", "conv3x3", "head", "stage2.0", "layer3.0")
+    names = [n for n in tensors if any(b in n for b in blocks) and "num_batches" not in n]
+    assert len(names) > 70
+    for name in names[::3]:
+        fewer = {k: v for k, v in tensors.items() if k != name}
+        with pytest.raises(ValueError, match="1 tensors do not fit"):
+            convert_weights(fewer, source, shapes)
+    for name in ("backbone.fc.weight", "decode_head.2.conv_seg.weight", "aux_head.1.0.0.weight"):
+        with pytest.raises(ValueError, match=f"{name}: in the file, but not in the published"):
+            convert_weights({**tensors, name: torch.zeros(3)}, source, shapes)
+    # A bias where the published network has none.
+    conv = "decode_head.1.bottleneck.conv" if source == "mmseg" else "backbone.layer1.0.conv1"
+    with pytest.raises(ValueError, match=f"{conv}.bias: would be .*which the model does not have"):
+        convert_weights({**tensors, f"{conv}.bias": torch.zeros(64)}, source, shapes)
 
 
 def test_another_number_of_classes(w18, tmp_path, capsys):
@@ -263,6 +310,7 @@ def test_every_tensor_is_accounted_for(w18):
     assert set(found.dropped) == {"loss.criterion.weight"} and not found.filled
     assert "loss.criterion.weight" in found.report() and "class weights" in found.report()
     assert sorted(found.folded) == ["aux_head.0.bias", "conv3x3_ocr.0.bias"]
+    assert "aux_head.0.bias" in found.report()
     assert not found.inplace_abn
 
 
@@ -271,7 +319,7 @@ def test_counters_that_are_missing_are_named(w18):
     tensors = {k: v for k, v in tensors.items() if not k.endswith("num_batches_tracked")}
     found = convert_weights(tensors, "hrnet", shapes, inplace_abn=False)
     assert {name.rpartition(".")[2] for name in found.filled} == {"num_batches_tracked"}
-    assert "not in the file (counter of batches" in found.report()
+    assert f"{len(found.filled)} counters of batches are not in the file" in found.report()
     name, norm = "backbone.body.bn1.weight", tensors["bn1.weight"]
     torch.testing.assert_close(found.weights[name], norm, rtol=0, atol=0)
     old = convert_weights(tensors, "hrnet", shapes)  # without counters: InPlaceABN
@@ -291,7 +339,34 @@ def test_record_of_the_origin(w18, tmp_path):
     assert record["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert (record["source"], record["file"]) == ("hrnet", "published.pth")
     assert record["settings"]["MODEL.PIXEL_MEAN"] == [123.675, 116.28, 103.53]
+    assert record["test_images"]["INPUT.INTERPOLATION"] == "bilinear"
     assert sorted(p.name for p in (tmp_path / "folder").iterdir()) == ["out.pth", "out.safetensors"]
+
+
+def test_entries_beside_the_weights_are_named(w18, tmp_path, capsys):
+    file = write(tmp_path / "published.pth", w18[0], "")
+    assert convert("hrnet", file, tmp_path / "out.pth", "hrnet_HRNet_W48_cityscapes", *W18) == 0
+    assert "dropped: meta (an entry beside the weights)" in capsys.readouterr().out
+
+
+def test_the_published_file_is_not_overwritten(w18, tmp_path, capsys):
+    file = write(tmp_path / "published.pth", w18[0], "")
+    before = file.read_bytes()
+    assert convert("hrnet", file, file, "hrnet_HRNet_W48_cityscapes", *W18) == 1
+    assert "would replace the published one" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
+def test_no_inplace_abn_in_mmsegmentation():
+    with pytest.raises(ValueError, match="no weights of mmseg have InPlaceABN"):
+        convert_weights({}, "mmseg", {}, inplace_abn=True)
+
+
+def test_a_published_file_as_model_weights_is_to_be_converted(w18, tmp_path):
+    file = write(tmp_path / "published.pth", w18[0], "")
+    cfg = load("hrnet_HRNet_W48_cityscapes", *W18, "MODEL.WEIGHTS", str(file))
+    with pytest.raises(ValueError, match="(?s)do not fit.*tools/convert_checkpoint.py"):
+        build_trained_model(cfg)
 
 
 def test_published_file_as_safetensors(w18, tmp_path):
@@ -329,13 +404,50 @@ def test_files_that_make_no_sense(file, output, message, tmp_path, capsys):
     assert message in capsys.readouterr().err
 
 
+# FACTS of the published codes: channels, mean and deviation of the pixels in 0..255 in this order.
+RGB = ("RGB", [255 * m for m in (0.485, 0.456, 0.406)], [255 * s for s in (0.229, 0.224, 0.225)])
+PREPROCESSING = {
+    "openseg_R_101": ("BGR", [102.9801, 115.9465, 122.7717], [1.0, 1.0, 1.0]),
+    "openseg_HRNet": ("BGR", *RGB[1:]),
+    "hrnet_HRNet": RGB,
+    "mmseg_": RGB,
+}
+
+
+@pytest.mark.parametrize("path", sorted(CONVERTED.glob("[!B]*.yaml")), ids=lambda p: p.stem)
+def test_preprocessing(path):
+    """From the picture's file to the network's input."""
+    (expected,) = (v for k, v in PREPROCESSING.items() if path.stem.startswith(k))
+    cfg = load(path.stem)
+    cfg.INPUT.FIXED_SIZE, cfg.INPUT.MIN_SIZE_TEST = [], 0
+    bgr = np.random.default_rng(0).integers(0, 256, (32, 64, 3), np.uint8)
+    order, mean, std = expected
+    image = bgr[..., ::-1] if order == "RGB" else bgr
+    wanted = (image.transpose(2, 0, 1) - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
+    seen = []
+
+    class Network(nn.Module):
+        """Only what stands between a picture and the backbone."""
+
+        pixel_mean = torch.tensor(cfg.MODEL.PIXEL_MEAN)[:, None, None]
+        pixel_std = torch.tensor(cfg.MODEL.PIXEL_STD)[:, None, None]
+
+        def forward(self, inputs):
+            seen.append((inputs[0]["image"] - self.pixel_mean) / self.pixel_std)
+            return [{}]
+
+    predict(cfg, Network(), bgr)
+    torch.testing.assert_close(seen[0], torch.tensor(wanted).float(), rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("path", sorted(CONVERTED.glob("[!B]*.yaml")), ids=lambda p: p.stem)
 def test_configs_are_what_their_weights_expect(path):
     """But for InPlaceABN, which only the file tells."""
     source = path.stem.split("_")[0]
     cfg = load(path.stem)
-    expected = expected_settings(cfg, source, inplace_abn=source == "openseg")
-    assert differing_settings(cfg, expected) == []
+    backbone = "resnet" if "R_101" in path.stem else "hrnet"
+    conversion = Conversion(source, backbone, inplace_abn=source == "openseg")
+    assert differing_settings(cfg, conversion.expected_settings()) == []
     assert f"./output/converted/{path.stem}.pth" == cfg.MODEL.WEIGHTS
 
 

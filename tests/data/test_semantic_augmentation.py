@@ -84,13 +84,17 @@ def test_fixed_size_comes_before_the_short_side(cfg, image, labels, is_train):
     assert augmented(cfg, image, labels, is_train)[0].shape[:2] == (33, 17)
 
 
-def test_images_are_resized_cubically_and_labels_by_nearest_neighbour(cfg):
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("way", ["FIXED_SIZE", "MIN_SIZE_TRAIN", "RANDOM_SCALE"])
+def test_interpolation_of_images_and_labels(cfg, interpolation, way):
     """A cubic filter overshoots at an edge; a linear one does not. No label is made up."""
-    cfg.INPUT.FIXED_SIZE = [12, 12]
+    values = {"FIXED_SIZE": [12, 12], "MIN_SIZE_TRAIN": (12,), "RANDOM_SCALE": [2.0, 2.0]}
+    cfg.INPUT.MIN_SIZE_TRAIN = (0,)
+    cfg.INPUT[way] = values[way]
+    cfg.INPUT.INTERPOLATION = interpolation
     half = np.repeat(np.array([50, 200], np.uint8), 3)[None].repeat(6, 0)
     image, labels = augmented(cfg, np.stack([half] * 3, 2), half)
-    assert image.min() < 50
-    assert image.max() > 200
+    assert (image.min() < 50) == (image.max() > 200) == (interpolation == "bicubic")
     assert np.array_equal(labels, half.repeat(2, 0).repeat(2, 1))
 
 
@@ -239,6 +243,7 @@ def test_augmentations_print_what_they_do():
         ("BRIGHTNESS_SHIFT", 0.1, "BRIGHTNESS_SHIFT is 0.1"),
         ("CROP.TYPE", "relative_range", "TYPE is 'relative_range'; .* set \"absolute\""),
         ("CROP.SIZE", [0.9, 0.9], r"CROP.SIZE is \[0.9, 0.9\]; expected .* in pixels"),
+        ("INTERPOLATION", "nearest", "INTERPOLATION is 'nearest'; expected bicubic or bilinear"),
         ("RANDOM_FLIP", "both", "RANDOM_FLIP is 'both'; expected"),
     ],
 )

@@ -253,7 +253,7 @@ def test_every_added_key_is_tested_or_read():
     assert set(after.MODEL) - set(before.MODEL) == {
         "OCR",
         "ALIGN_CORNERS",  # test_semantic_keys.py
-        "PAD_TO_STRIDE",  # test_semantic_keys.py
+        "PAD_TO_MULTIPLE",  # test_semantic_keys.py
         "TRUST_PICKLE",  # test_checkpointer.py
         "CONTEXT",  # test_semantic_keys.py, as those in SEM_SEG_HEAD and RESNETS
         "TIMM",
@@ -267,6 +267,7 @@ def test_every_added_key_is_tested_or_read():
     # test_semantic_augmentation.py
     assert set(after.INPUT) - set(before.INPUT) == {
         "FIXED_SIZE",
+        "INTERPOLATION",
         "RANDOM_SCALE",
         "RANDOM_ASPECT",
         "BRIGHTNESS_SHIFT",

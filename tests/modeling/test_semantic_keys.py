@@ -13,7 +13,7 @@ TRANSFORMER = ("MODEL.CONTEXT.NAME", "Segmentation-Transformer")
 JOINT = ("MODEL.CONTEXT.NAME", "Joint-Transformer")
 KEYS = [
     ("ALIGN_CORNERS", True, ()),
-    ("PAD_TO_STRIDE", False, ()),
+    ("PAD_TO_MULTIPLE", 1, ()),
     ("OCR.NEGATIVE_SLOPE", 0.01, ()),
     ("CONTEXT.NAME", "none", ()),
     ("CONTEXT.ENCODER_SELF_ATTENTION", True, TRANSFORMER),
@@ -77,7 +77,7 @@ def test_no_key_is_left_out():
         for node in ("CONTEXT", "SEM_SEG_HEAD", "TIMM")
         for key in set(after.MODEL[node]) - set(before.MODEL.get(node, ()))
     }
-    added |= {"ALIGN_CORNERS", "PAD_TO_STRIDE", "OCR.NEGATIVE_SLOPE"}
+    added |= {"ALIGN_CORNERS", "PAD_TO_MULTIPLE", "OCR.NEGATIVE_SLOPE"}
     assert {key for key, _, _ in KEYS} == added
     resnets = set(after.MODEL.RESNETS) - set(before.MODEL.RESNETS)
     assert {key for key, _ in RESNET_KEYS} == resnets

@@ -321,9 +321,11 @@ def test_hrnet_adds_its_branches_by_bilinear_upsampling(align_corners, size, hal
 
 
 def test_hrnet_takes_images_of_any_size():
-    model = build_model(make_cfg("MODEL.PAD_TO_STRIDE", False, backbone="hrnet_w18_small")).eval()
+    model = build_model(make_cfg("MODEL.PAD_TO_MULTIPLE", 1, backbone="hrnet_w18_small")).eval()
     with torch.no_grad():
         coarse, refined = model.layers(make_batch(65, 97)[:1])
+    with pytest.raises(ValueError, match="PAD_TO_MULTIPLE is -1"):
+        build_model(make_cfg("MODEL.PAD_TO_MULTIPLE", -1))
     assert model.divisor == 1 and coarse.shape == refined.shape == (1, 5, 17, 25)
 
 
