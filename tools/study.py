@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from ocr_panoptic.engine.study import read_records, read_study, run_study, summarise
+from ocr_panoptic.engine.study import add_records, read_records, read_study, run_study, summarise
 from ocr_panoptic.visualization import study_curves, study_table
 
 TRAIN_NET = Path(__file__).resolve().parents[1] / "train_net.py"
@@ -20,11 +20,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("study", type=Path, help="YAML file, see studies/")
     parser.add_argument("--output", type=Path, help="folder of the runs, by default output/STUDY")
+    parser.add_argument(
+        "--records", type=Path, help="results.json with runs of this study that need no training"
+    )
     parser.add_argument("--report-only", action="store_true", help="train nothing")
     args = parser.parse_args()
     output = args.output or Path("output") / args.study.stem
     try:
         study = read_study(args.study)
+        if args.records:
+            print(f"{args.records}: {add_records(study, output, args.records)} runs added")
         if not args.report_only:
             run_study(study, TRAIN_NET, sys.executable, output)
     except (OSError, ValueError, RuntimeError) as error:

@@ -154,6 +154,41 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
     write_json(folder / RECORD, record, indent=1)
 
 
+def add_records(study: Study, output: Path, file: Path) -> int:
+    """
+    Put runs that another machine, or an earlier study, has finished into the run folders.
+
+    Args:
+        file: a ``results.json`` of tools/study.py. Runs of other systems and seeds are left out,
+            and none is replaced.
+
+    Returns:
+        number of runs added
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a run has the name of a system here, but another config or other overrides.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such results")
+    added = 0
+    for record in json.loads(file.read_text()):
+        name, seed = record["system"], record["seed"]
+        if name not in study.systems or seed not in study.seeds:
+            continue
+        config, opts = study.systems[name]
+        if (record["config"], record["opts"]) != (config.name, [*opts, "SEED", str(seed)]):
+            raise ValueError(
+                f"{file}: {name}, seed {seed} was trained with {record['config']} "
+                f"{shlex.join(record['opts'])}; the study has {config.name} {shlex.join(opts)}"
+            )
+        target = output / name / f"seed{seed}" / RECORD
+        if not target.is_file():
+            write_json(target, record, indent=1)
+            added += 1
+    return added
+
+
 def read_records(study: Study, output: Path) -> list[dict[str, Any]]:
     """The records of all finished runs, by system, then seed."""
     files = (output / n / f"seed{s}" / RECORD for n in study.systems for s in study.seeds)

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ocr_panoptic.engine.study import Study, read_records, read_study, run_study, summarise
+from ocr_panoptic.engine.study import (
+    Study,
+    add_records,
+    read_records,
+    read_study,
+    run_study,
+    summarise,
+)
 from ocr_panoptic.visualization import study_curves, study_table
 
 from .conftest import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
@@ -51,6 +58,19 @@ def test_end_to_end_and_again(tiny_data, study_file, tmp_path):
     table = study_table(summarise(study, records), study.metrics)
     assert table.count("\n") == 3
     study_curves(records, "sem_seg/mIoU").savefig(tmp_path / "curves.png")
+
+    # Finished on another machine: nothing is trained.
+    results = tmp_path / "results.json"
+    results.write_text(json.dumps([*records, {**records[0], "seed": 9}]))
+    assert add_records(study, tmp_path / "other", results) == 2
+    assert read_records(study, tmp_path / "other") == records
+    assert add_records(study, tmp_path / "other", results) == 0
+    run_study(study, tmp_path / "absent.py", sys.executable, tmp_path / "other")
+    results.write_text(json.dumps([{**records[1], "opts": ["SOLVER.MAX_ITER", "9"]}]))
+    with pytest.raises(ValueError, match="OCR, seed 3 was trained with .* SOLVER.MAX_ITER 9; the"):
+        add_records(study, tmp_path / "third", results)
+    with pytest.raises(FileNotFoundError, match="no such results"):
+        add_records(study, tmp_path / "third", tmp_path / "absent.json")
 
     # One run was interrupted behind its last iteration; the other is left alone.
     record = output / "OCR/seed3/study_run.json"
