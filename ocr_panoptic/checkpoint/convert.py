@@ -86,7 +86,7 @@ def convert_weights(
 
     Raises:
         ValueError: for tensors that the layout does not have, that are missing, or of another
-            shape than the model's; all of them are named.
+            shape than the model's; the first 20 of them are named.
     """
     layout = LAYOUTS[source]
     if inplace_abn and layout.has_inplace_abn is None:
