@@ -2,7 +2,8 @@
 """Train the systems of a study with several seeds under equal settings, and compare them.
 
 What is finished is not trained again, and an interrupted run is resumed: repeat the command. The
-table, the curves and the records of all runs are made from the run folders.
+table, the curves and the records of all runs are made from the run folders. Runs that another
+machine has finished join by --records; its times and memory are its own.
 """
 
 import argparse

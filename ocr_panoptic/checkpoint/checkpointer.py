@@ -12,13 +12,6 @@ from .imagenet import imagenet_to_backbone
 from .reading import read_checkpoint
 from .settings import RECORD
 
-# For weights that do not fit; True: those of a published OCR network under its own names.
-_ADVICE = {
-    False: "Use the config that the weights were trained with, or train from them first.",
-    True: "These are OCR weights of another code base: convert them with "
-    "tools/convert_checkpoint.py, see docs/checkpoints.md.",
-}
-
 
 class SafeCheckpointer(DetectionCheckpointer):
     """
@@ -90,7 +83,11 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     def _load_model(self, checkpoint: dict[str, Any]) -> _IncompatibleKeys:
         weights = checkpoint["model"].get("state_dict", checkpoint["model"])
-        is_published = any("object_context_block" in name for name in weights)
+        if any("object_context_block" in name for name in weights):
+            raise ValueError(
+                f"The weights {self._path} are OCR weights of another code base: convert them with "
+                "tools/convert_checkpoint.py, see docs/checkpoints.md."
+            )
         if not checkpoint.get("matching_heuristics"):
             shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
             checkpoint["model"] = imagenet_to_backbone(checkpoint["model"], shapes, self._path)
@@ -109,7 +106,8 @@ class SafeCheckpointer(DetectionCheckpointer):
             shown = "\n  ".join(shown[:10] + ["..."] * (len(shown) > 10))
             raise ValueError(
                 f"The weights {self._path} do not fit the model: {len(faults)} of "
-                f"{len(names)} tensors.\n  {shown}\n" + _ADVICE[is_published]
+                f"{len(names)} tensors.\n  {shown}\n"
+                "Use the config that the weights were trained with, or train from them first."
             )
         if faults:
             logging.getLogger(__name__).warning(

@@ -39,7 +39,7 @@ class Conversion:
     filled: list[str] = field(default_factory=list)
 
     def report(self) -> str:
-        """What became of the tensors; whatever is not just renamed has its name in it."""
+        """What became of the tensors; what is folded or dropped has its name in it."""
         lines = [
             f"{len(self.renamed)} tensors renamed",
             f"input channels of {HEAD}context.g.weight: [context, pixels] -> [pixels, context]",
@@ -93,7 +93,8 @@ def convert_weights(
         raise ValueError(f"--inplace-abn yes: no weights of {source} have InPlaceABN's norms")
     if inplace_abn is None:
         inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
-    is_hrnet = any(".stage2." in f".{name}" for name in weights)
+    weights = {str(name): tensor for name, tensor in weights.items()}
+    is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in weights)
     found = Conversion(source, "hrnet" if is_hrnet else "resnet", inplace_abn)
     biases: dict[str, Tensor] = {}
     faults = [

@@ -18,13 +18,8 @@ from .reading import read_checkpoint
 from .settings import RECORD, differing_settings, value_of
 
 SUFFIXES = (".pth", ".safetensors")
-# How the published results come by their images. Recorded, not asked for: other sizes, flips and
-# windows are a user's choice.
-TEST_IMAGES = (
-    *("INPUT.FIXED_SIZE", "INPUT.MIN_SIZE_TEST", "INPUT.MAX_SIZE_TEST", "INPUT.INTERPOLATION"),
-    "MODEL.PAD_TO_MULTIPLE",
-    *("TEST.FLIP", "TEST.SLIDING_WINDOW.SIZE", "TEST.SLIDING_WINDOW.STRIDE"),
-)
+# The sizes of images in tests. Recorded, not asked for: other sizes are a user's choice.
+TEST_IMAGES = ("INPUT.FIXED_SIZE", "INPUT.MIN_SIZE_TEST", "INPUT.MAX_SIZE_TEST")
 
 
 def convert_file(
@@ -57,12 +52,15 @@ def convert_file(
         raise FileNotFoundError(f"{input_file}: no such file")
     if output_file.exists() and output_file.samefile(input_file):
         raise ValueError(f"{output_file}: the converted file would replace the published one")
-    content = read_checkpoint(str(input_file), trust_pickle=trust_pickle)["model"]
+    checkpoint = read_checkpoint(str(input_file), trust_pickle=trust_pickle)
+    content = checkpoint.pop("model")
     weights = content.get("state_dict", content)
-    beside = set(content) - {"state_dict"} if weights is not content else ()
+    beside = [*checkpoint, *(name for name in content if weights is not content)]
     shapes = {name: tuple(t.shape) for name, t in build_model(cfg).state_dict().items()}
     conversion = convert_weights(weights, source, shapes, inplace_abn=inplace_abn)
-    conversion.dropped |= {name: "an entry beside the weights" for name in beside}
+    conversion.dropped |= {
+        name: "an entry beside the weights" for name in beside if name != "state_dict"
+    }
     settings = conversion.expected_settings()
     faults = differing_settings(cfg, settings)
     if faults:
@@ -76,7 +74,7 @@ def convert_file(
         "file": input_file.name,
         "sha256": hashlib.sha256(input_file.read_bytes()).hexdigest(),
         "inplace_abn": conversion.inplace_abn,
-        "settings": settings,
+        "settings": {key: value_of(cfg, key) for key in settings},
         "test_images": {key: value_of(cfg, key) for key in TEST_IMAGES},
     }
     _write(output_file, conversion.weights, record)

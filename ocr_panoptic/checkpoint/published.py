@@ -25,7 +25,7 @@ class Layout:
             front of the norm there; "" for none.
         dropped: regular expression of a tensor that this project does not need -> the reason.
         settings: keys of the config that shapes do not show, with the values that the weights
-            expect.
+            expect, or a frozenset of values.
         hrnet_settings, resnet_settings: the same for one of its backbones alone.
         has_inplace_abn: whether the norms of a state dict are InPlaceABN's; None where none are.
         leaks_with_inplace_abn: whether the ReLUs of the heads are then leaky ones.
@@ -158,7 +158,12 @@ LAYOUTS: dict[str, Layout] = {
             r"head|cls_head": "predictor",
         },
         biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0|context\..*)",
-        settings={**_AUTHORS_SETTINGS, "INPUT.FORMAT": "BGR"},
+        settings={
+            **_AUTHORS_SETTINGS,
+            "INPUT.FORMAT": "BGR",
+            "INPUT.INTERPOLATION": "bicubic",
+            "MODEL.PAD_TO_MULTIPLE": frozenset({1, 8}),  # 8 on ADE20K
+        },
         # Statistics of RGB, though the images are BGR.
         hrnet_settings=_HRNET_SETTINGS | _IMAGENET,
         resnet_settings={
@@ -185,7 +190,13 @@ LAYOUTS: dict[str, Layout] = {
         },
         biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0)",
         dropped={r"loss\.criterion\.weight": "class weights of the loss, a key of the config here"},
-        settings={**_AUTHORS_SETTINGS, **_IMAGENET, "INPUT.FORMAT": "RGB"},
+        settings={
+            **_AUTHORS_SETTINGS,
+            **_IMAGENET,
+            "INPUT.FORMAT": "RGB",
+            "INPUT.INTERPOLATION": "bilinear",
+            "MODEL.PAD_TO_MULTIPLE": 1,
+        },
         hrnet_settings=_HRNET_SETTINGS,
         # The files named torch04; its InPlaceABN has PyTorch's names, but no counter.
         has_inplace_abn=lambda weights: not any(
@@ -206,8 +217,10 @@ LAYOUTS: dict[str, Layout] = {
         settings={
             "MODEL.ALIGN_CORNERS": False,
             "MODEL.OCR.SCALE_RELATION": True,
-            "INPUT.FORMAT": "RGB",
             **_IMAGENET,
+            "INPUT.FORMAT": "RGB",
+            "INPUT.INTERPOLATION": "bilinear",
+            "MODEL.PAD_TO_MULTIPLE": 1,
         },
         hrnet_settings=_HRNET_SETTINGS,
         resnet_settings={**_DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": False},

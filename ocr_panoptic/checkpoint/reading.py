@@ -113,14 +113,16 @@ def _read(filename: str, trust_pickle: bool) -> Any:
         # torch's refusals: of a global, or of a newer pickle protocol.
         refused = "weights only load failed" in str(e).lower() and _is_pickle(filename)
         if refused or "unsupported global" in str(e).lower():
-            raise ValueError(_UNTRUSTED.format(file=filename, what=f"more ({e})")) from e
+            reason = str(e).strip().splitlines()[0]
+            raise ValueError(_UNTRUSTED.format(file=filename, what=f"more ({reason})")) from e
         raise _damaged(filename, f"{type(e).__name__}: {e}") from e
 
 
 def _is_pickle(filename: str) -> bool:
-    """Whether a file may be a whole one of ``torch.save``: a zip archive, or a bare pickle."""
+    """Whether a file is a whole zip archive, or begins as a pickle of a protocol that torch does
+    not read with ``weights_only``. Other files that it refuses are damaged ones."""
     with open(filename, "rb") as file:
-        return zipfile.is_zipfile(filename) or file.read(1) == b"\x80"
+        return zipfile.is_zipfile(filename) or file.read(2) in (b"\x80\x04", b"\x80\x05")
 
 
 def _record_of(filename: str) -> dict[str, Any]:

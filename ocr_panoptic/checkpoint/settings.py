@@ -11,13 +11,15 @@ RECORD = "conversion"
 
 
 def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
-    """One line for each key of the config whose value is another one than expected."""
-    found = {key: value_of(cfg, key) for key in expected}
-    return [
-        f"{key} is {found[key]}, expected {value}"
-        for key, value in expected.items()
-        if found[key] != value
-    ]
+    """One line for each key of the config whose value is another one than expected, or than one of
+    a frozenset of values."""
+    faults = []
+    for key, value in expected.items():
+        allowed = value if isinstance(value, frozenset) else (value,)
+        found = value_of(cfg, key)
+        if found not in allowed:
+            faults.append(f"{key} is {found}, expected {' or '.join(map(str, allowed))}")
+    return faults
 
 
 def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bool) -> None:
@@ -37,7 +39,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
         return
     message = (
         f"The weights were converted from {record['source']} ({record['file']}) and expect other "
-        "settings:\n  " + "\n  ".join(faults) + "\nUse the config that they were converted with."
+        "settings:\n  " + "\n  ".join(faults) + "\nUse the config of their conversion or training."
     )
     if strict:
         raise ValueError(message)
@@ -50,7 +52,10 @@ def settings_of(cfg: CfgNode, record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def value_of(cfg: CfgNode, key: str) -> Any:
-    """The value of a key such as MODEL.OCR.NORM; a tuple as a list."""
+    """The value of a key such as MODEL.OCR.NORM, a tuple as a list; "unknown" for a key that
+    there is not, which an older or newer version may have recorded."""
     for part in key.split("."):
+        if part not in cfg:
+            return "unknown"
         cfg = cfg[part]
     return list(cfg) if isinstance(cfg, tuple) else cfg

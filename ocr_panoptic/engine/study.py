@@ -167,13 +167,18 @@ def add_records(study: Study, output: Path, file: Path) -> int:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a run has the name of a system here, but another config or other overrides.
+        ValueError: the file is something else, or a run has the name of a system here, but another
+            config, other overrides, or no such metric. Then nothing is added.
     """
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such results")
-    added = 0
-    for record in json.loads(file.read_text()):
-        name, seed = record["system"], record["seed"]
+    new = {}
+    try:
+        records = json.loads(file.read_text())
+        places = [(record["system"], record["seed"]) for record in records]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{file}: no results of tools/study.py ({error!r})") from error
+    for record, (name, seed) in zip(records, places, strict=True):
         if name not in study.systems or seed not in study.seeds:
             continue
         config, opts = study.systems[name]
@@ -182,11 +187,15 @@ def add_records(study: Study, output: Path, file: Path) -> int:
                 f"{file}: {name}, seed {seed} was trained with {record['config']} "
                 f"{shlex.join(record['opts'])}; the study has {config.name} {shlex.join(opts)}"
             )
+        absent = [m for m in study.metrics if m not in record["metrics"] | record["curves"]]
+        if absent:
+            raise ValueError(f"{file}: {name}, seed {seed} has no {', '.join(absent)}")
         target = output / name / f"seed{seed}" / RECORD
         if not target.is_file():
-            write_json(target, record, indent=1)
-            added += 1
-    return added
+            new[target] = record
+    for target, record in new.items():
+        write_json(target, record, indent=1)
+    return len(new)
 
 
 def read_records(study: Study, output: Path) -> list[dict[str, Any]]:

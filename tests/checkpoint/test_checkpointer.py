@@ -110,8 +110,25 @@ def complete_file(path) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_pickle_of_a_newer_protocol_is_no_damaged_file(zipped, tmp_path):
+    """PyTorch reads protocol 2 alone with weights_only."""
+    source, path = randomised(), tmp_path / "m.pth"
+    torch.save(
+        {"model": source.state_dict()},
+        path,
+        pickle_protocol=4,
+        _use_new_zipfile_serialization=zipped,
+    )
+    with pytest.raises(ValueError, match="wants to run more .*load it with MODEL.TRUST_PICKLE"):
+        SafeCheckpointer(make_model()).load(str(path))
+    target = make_model()
+    SafeCheckpointer(target, trust_pickle=True, strict=True).load(str(path))
+    assert_equal_state(source, target)
+
+
 @pytest.mark.parametrize("suffix", ["pkl", "pth", "safetensors"])
-@pytest.mark.parametrize("damage", ["empty", "half", "page", "text", "no tensors"])
+@pytest.mark.parametrize("damage", ["empty", "half", "page", "text", "bytes", "no tensors"])
 def test_a_damaged_file_is_to_be_downloaded_again(tmp_path, suffix, damage):
     path = tmp_path / f"m.{suffix}"
     whole = complete_file(path)
@@ -129,6 +146,7 @@ def test_a_damaged_file_is_to_be_downloaded_again(tmp_path, suffix, damage):
                 "empty": b"",
                 "half": whole[: len(whole) // 2],
                 "page": b"<!DOCTYPE html><html>Not found</html>",
+                "bytes": b"\x80\x02" + bytes(range(256)),
                 "text": b"version https://git-lfs.github.com/spec/v1",
             }[damage]
         )

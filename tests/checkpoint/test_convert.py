@@ -16,7 +16,7 @@ from detectron2.modeling import build_model
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from ocr_panoptic.checkpoint import check_settings
+from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
 from ocr_panoptic.checkpoint.convert import Conversion, convert_weights
 from ocr_panoptic.checkpoint.settings import differing_settings
 from ocr_panoptic.engine import build_trained_model, load_config
@@ -155,6 +155,7 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
 # What the logits of one network owe to a key that shapes do not show.
 DETAILS = [
     ("hrnet W18, FullModel", "MODEL.ALIGN_CORNERS", False),
+    ("hrnet W18, FullModel", "MODEL.PAD_TO_MULTIPLE", 0),
     ("hrnet W18, FullModel", "MODEL.OCR.SCALE_RELATION", False),
     ("hrnet W18, FullModel", "MODEL.PIXEL_STD", [1.0, 1.0, 1.0]),
     ("openseg R-101", "MODEL.OCR.NEGATIVE_SLOPE", 0.0),
@@ -339,7 +340,8 @@ def test_record_of_the_origin(w18, tmp_path):
     assert record["sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
     assert (record["source"], record["file"]) == ("hrnet", "published.pth")
     assert record["settings"]["MODEL.PIXEL_MEAN"] == [123.675, 116.28, 103.53]
-    assert record["test_images"]["INPUT.INTERPOLATION"] == "bilinear"
+    assert record["settings"]["INPUT.INTERPOLATION"] == "bilinear"
+    assert record["test_images"]["INPUT.MAX_SIZE_TEST"] == 8192
     assert sorted(p.name for p in (tmp_path / "folder").iterdir()) == ["out.pth", "out.safetensors"]
 
 
@@ -347,6 +349,14 @@ def test_entries_beside_the_weights_are_named(w18, tmp_path, capsys):
     file = write(tmp_path / "published.pth", w18[0], "")
     assert convert("hrnet", file, tmp_path / "out.pth", "hrnet_HRNet_W48_cityscapes", *W18) == 0
     assert "dropped: meta (an entry beside the weights)" in capsys.readouterr().out
+
+
+def test_entries_beside_the_model_are_named(w18, tmp_path, capsys):
+    file = tmp_path / "published.pth"
+    torch.save({"model": w18[0], "model_ema": w18[0], "optimizer": {}}, file)
+    assert convert("hrnet", file, tmp_path / "out.pth", "hrnet_HRNet_W48_cityscapes", *W18) == 0
+    printed = capsys.readouterr().out
+    assert "dropped: model_ema (" in printed and "dropped: optimizer (" in printed
 
 
 def test_the_published_file_is_not_overwritten(w18, tmp_path, capsys):
@@ -362,11 +372,14 @@ def test_no_inplace_abn_in_mmsegmentation():
         convert_weights({}, "mmseg", {}, inplace_abn=True)
 
 
-def test_a_published_file_as_model_weights_is_to_be_converted(w18, tmp_path):
-    file = write(tmp_path / "published.pth", w18[0], "")
-    cfg = load("hrnet_HRNet_W48_cityscapes", *W18, "MODEL.WEIGHTS", str(file))
-    with pytest.raises(ValueError, match="(?s)do not fit.*tools/convert_checkpoint.py"):
-        build_trained_model(cfg)
+@pytest.mark.parametrize("case", ["hrnet W18, FullModel", "openseg R-101", "mmseg HR18s"])
+def test_a_published_file_as_model_weights_is_to_be_converted(case, tmp_path):
+    cfg, tensors, _, _ = make(case)
+    file = write(tmp_path / "published.pth", tensors, CASES[case][-1])
+    model = build_model(cfg)
+    for strict in (True, False):  # evaluation, training
+        with pytest.raises(ValueError, match="convert them with tools/convert_checkpoint.py"):
+            SafeCheckpointer(model, strict=strict).load(str(file))
 
 
 def test_published_file_as_safetensors(w18, tmp_path):
@@ -449,6 +462,57 @@ def test_configs_are_what_their_weights_expect(path):
     conversion = Conversion(source, backbone, inplace_abn=source == "openseg")
     assert differing_settings(cfg, conversion.expected_settings()) == []
     assert f"./output/converted/{path.stem}.pth" == cfg.MODEL.WEIGHTS
+
+
+AUTHORS = {"MODEL.ALIGN_CORNERS": True, "MODEL.OCR.SCALE_RELATION": True}
+DILATED = {
+    "MODEL.BACKBONE.NAME": "build_dilated_resnet_backbone",
+    "MODEL.RESNETS.STEM_TYPE": "deeplab",
+    "MODEL.RESNETS.STRIDE_IN_1X1": False,
+    "MODEL.RESNETS.RES4_DILATION": 2,
+    "MODEL.RESNETS.RES5_DILATION": 4,
+    "MODEL.RESNETS.RES5_MULTI_GRID": [1, 1, 1],
+    "MODEL.RESNETS.CONTRACT_DILATION": True,
+}
+HRNET = {"MODEL.BACKBONE.NAME": "build_timm_backbone"}
+LINEAR = {"INPUT.INTERPOLATION": "bilinear", "MODEL.PAD_TO_MULTIPLE": 1}
+GUARDED = {
+    ("openseg", "resnet"): {**AUTHORS, **DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": True},
+    ("openseg", "hrnet"): {**AUTHORS, **HRNET},
+    ("hrnet", "hrnet"): {**AUTHORS, **HRNET, **LINEAR},
+    ("mmseg", "resnet"): {
+        **{**AUTHORS, "MODEL.ALIGN_CORNERS": False},
+        **DILATED,
+        **LINEAR,
+        "MODEL.RESNETS.STEM_CEIL_MODE": False,
+    },
+    ("mmseg", "hrnet"): {**AUTHORS, **HRNET, **LINEAR, "MODEL.ALIGN_CORNERS": False},
+}
+
+
+@pytest.mark.parametrize("source, backbone", GUARDED)
+@pytest.mark.parametrize("inplace_abn", [False, True])
+def test_what_is_asked_for(source, backbone, inplace_abn):
+    """Besides channels, mean and deviation, which test_preprocessing has."""
+    found = Conversion(source, backbone, inplace_abn).expected_settings()
+    expected = dict(GUARDED[source, backbone])
+    if source == "openseg":
+        expected |= {
+            "INPUT.INTERPOLATION": "bicubic",
+            "MODEL.PAD_TO_MULTIPLE": frozenset({1, 8}),
+        }
+    leaks = inplace_abn and source == "openseg"
+    expected["MODEL.OCR.NEGATIVE_SLOPE"] = 0.01 if leaks else 0.0
+    for key in ("INPUT.FORMAT", "MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD"):
+        assert key in found
+        del found[key]
+    assert found == expected
+
+
+def test_a_key_that_another_version_has_recorded():
+    record = {"source": "hrnet", "file": "f.pth", "settings": {"MODEL.RENAMED": 1}}
+    with pytest.raises(ValueError, match="MODEL.RENAMED is unknown, expected 1"):
+        check_settings(load("hrnet_HRNet_W48_cityscapes"), record, strict=True)
 
 
 def test_training_goes_on_with_a_warning(w18, tmp_path, caplog):

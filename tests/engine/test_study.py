@@ -69,6 +69,14 @@ def test_end_to_end_and_again(tiny_data, study_file, tmp_path):
     results.write_text(json.dumps([{**records[1], "opts": ["SOLVER.MAX_ITER", "9"]}]))
     with pytest.raises(ValueError, match="OCR, seed 3 was trained with .* SOLVER.MAX_ITER 9; the"):
         add_records(study, tmp_path / "third", results)
+    results.write_text(json.dumps([records[0], {**records[1], "metrics": {}, "curves": {}}]))
+    with pytest.raises(ValueError, match="OCR, seed 3 has no sem_seg/mIoU, sem_seg/pACC"):
+        add_records(study, tmp_path / "third", results)
+    for text in ("{", '[{"seed": 3}]', "[3]"):
+        results.write_text(text)
+        with pytest.raises(ValueError, match="no results of tools/study.py"):
+            add_records(study, tmp_path / "third", results)
+    assert not (tmp_path / "third").exists()
     with pytest.raises(FileNotFoundError, match="no such results"):
         add_records(study, tmp_path / "third", tmp_path / "absent.json")
 
