@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from detectron2.modeling import build_model
 from safetensors.torch import save_file
 from torch import Tensor
 
+from ..files import replacing
 from .convert import Conversion, convert_weights
 from .reading import read_checkpoint
 from .settings import RECORD, differing_settings, value_of
@@ -82,13 +82,9 @@ def convert_file(
 
 
 def _write(file: Path, weights: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(f".{file.name}.partial")
-    try:
+    with replacing(file) as temporary:
         if file.suffix == ".safetensors":
-            save_file(dict(weights), partial, metadata={"format": "pt", RECORD: json.dumps(record)})
+            metadata = {"format": "pt", RECORD: json.dumps(record)}
+            save_file(dict(weights), temporary, metadata=metadata)
         else:
-            torch.save({"model": dict(weights), RECORD: dict(record)}, partial)
-        os.replace(partial, file)
-    finally:
-        partial.unlink(missing_ok=True)
+            torch.save({"model": dict(weights), RECORD: dict(record)}, temporary)

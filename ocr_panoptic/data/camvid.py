@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from ..files import write_json
 from ..label_png import read_label_png
 from ..panoptic_png import write_panoptic_png
-from .files import write_json
 from .label_space import derived_colors
 from .parallel import map_with_progress
 from .pictures import read_size

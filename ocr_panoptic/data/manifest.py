@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from ..files import write_json
 from .categories import Category, parse_categories
-from .files import write_json
 
 MANIFEST_NAME = "dataset.json"
 FORMAT = "ocr_panoptic.prepared"

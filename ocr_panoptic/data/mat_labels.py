@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ..files import replacing
 from ..label_map import apply_label_map
 from . import semantic_tables as tables
 from .faults import raise_if_any
-from .files import replacing
 from .label_space import LabelSpace
 from .parallel import map_with_progress
 

@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 import pycocotools.mask as mask_util
 
+from ..files import write_json
 from .categories import Category, semantic_label_of
 from .check import check_split
 from .faults import DataFaults, raise_if_any
-from .files import write_json
 from .manifest import MANIFEST_NAME, Manifest, PreparedSplit, read_manifest, write_manifest
 from .panoptic_json import AnnotatedImage, PanopticJson
 from .parallel import map_with_progress

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ..files import replacing
 from ..panoptic_png import read_panoptic_png
 from .categories import VOID_LABEL
-from .files import replacing
 
 
 def semantic_labels(

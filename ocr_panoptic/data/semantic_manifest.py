@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from .files import write_json
+from ..files import write_json
 from .label_space import LabelSpace, parse_label_space
 from .manifest import MANIFEST_NAME, parse_manifest, portable
 

@@ -122,7 +122,7 @@ def inspect_record(cfg: CfgNode, model: nn.Module, record: dict[str, Any]) -> In
     return Inspection(
         image=convert_image_to_rgb(pixels, cfg.INPUT.FORMAT),
         panoptic=None if panoptic is None else Segments(panoptic[0].cpu().numpy(), panoptic[1]),
-        refined=(output["labels"].cpu().numpy() if panoptic is None else labels(refined)),
+        refined=output["labels"].cpu().numpy() if panoptic is None else labels(refined),
         coarse=None if coarse is None else labels(coarse),
         regions=None if regions is None else _regions(regions[0], inside),
         relation=(

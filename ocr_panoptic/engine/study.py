@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 from detectron2.modeling import build_model
 
-from ocr_panoptic.data.files import write_json
+from ocr_panoptic.files import write_json
 from ocr_panoptic.visualization import read_evaluation, read_training_log
 
 from .setup import complete_config, load_config

@@ -38,9 +38,9 @@ def build_dilated_resnet_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> ResNe
     _check(resnets)
     backbone = build_resnet_deeplab_backbone(cfg, input_shape)
     if resnets.CONTRACT_DILATION:
-        for stage in (getattr(backbone, name, None) for name in ("res4", "res5")):
-            conv = stage[0].conv2 if stage is not None else None
-            if conv is not None and conv.dilation[0] > 1:
+        for stage in backbone.stages:
+            conv = stage[0].conv2
+            if conv.dilation[0] > 1:
                 conv.dilation = conv.padding = tuple(d // 2 for d in conv.dilation)
     if resnets.STEM_CEIL_MODE:
         backbone.stem = CeilModeStem(

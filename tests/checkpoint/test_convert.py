@@ -145,6 +145,12 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
     for ours, theirs in zip(found, expected, strict=True):
         assert theirs.std() > 0.3  # not a constant map
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
+    # To labels as the published codes: authors' corners aligned; padding, on ADE20K, is cut off.
+    padded = network_input(cfg, x).shape[2:]
+    scores = F.interpolate(found[1], padded, mode="bilinear", align_corners=source != "mmseg")
+    model.inference.flip = False  # LIP is tested with mirrored images besides
+    labels = model([{"image": x}])[0]["labels"]
+    assert torch.equal(labels, scores[0, :, :65, :97].argmax(0)) and len(labels.unique()) > 1
     printed = capsys.readouterr().out
     assert ("|weight| + 1e-05" in printed) == options.get("inplace_abn", False)
     biases = sum(name.endswith(".bias") and name[:-4] + "running_mean" not in tensors

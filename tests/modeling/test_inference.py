@@ -293,3 +293,28 @@ class TestSemanticInference:
     def test_bad_windows(self, size, stride):
         with pytest.raises(ValueError, match=r"SLIDING_WINDOW has SIZE \[.*0 < STRIDE <= SIZE"):
             SemanticInference(window_size=size, window_stride=stride)
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_corners_of_logits(align_corners):
+    """Images are resized in one way, logits as the network does; of windows too."""
+    image, weight = random(1, 3, 24, 32), random(5, 3, 4, 4)
+
+    def network(x):
+        return F.conv2d(x, weight, stride=4)
+
+    def up(x, size):
+        return F.interpolate(x, size=size, mode="bilinear", align_corners=align_corners)
+
+    whole = SemanticInference(align_corners=align_corners)
+    scores = up(up(network(image), (24, 32)), (48, 64))
+    assert torch.allclose(whole.scores(network, image, (48, 64)), scores, atol=1e-6)
+    assert torch.equal(whole(network, image, (48, 64)), scores.argmax(1))
+    larger = SemanticInference(scales=(2.0,), align_corners=align_corners)
+    scaled = F.interpolate(image, size=(48, 64), mode="bilinear", align_corners=False)
+    expected = up(up(network(scaled), (48, 64)), (24, 32))
+    assert torch.allclose(larger.scores(network, image, (24, 32)), expected, atol=1e-6)
+    window = dict(window_size=(24, 32), window_stride=(24, 32))
+    windows = SemanticInference(**window, align_corners=align_corners)
+    expected = up(network(image), (24, 32))
+    assert torch.allclose(windows.scores(network, image, (24, 32)), expected, atol=1e-6)

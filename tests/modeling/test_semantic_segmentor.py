@@ -329,6 +329,44 @@ def test_hrnet_takes_images_of_any_size():
     assert model.divisor == 1 and coarse.shape == refined.shape == (1, 5, 17, 25)
 
 
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_corners_in_the_head(align_corners):
+    """Concatenation, regions, full-size logits and losses: all resized in one way."""
+    shapes = {
+        "s1": ShapeSpec(channels=8, stride=4),
+        "s2": ShapeSpec(channels=8, stride=8),
+    }
+    torch.manual_seed(0)
+    head = ContextSemSegHead(
+        shapes,
+        in_features=["s1", "s2"],
+        coarse_in_features=["s2"],
+        num_classes=5,
+        context=build_context(make_cfg("MODEL.OCR.DROPOUT", 0.0), 16),
+        channels=32,
+        norm="BN",
+        coarse_channels=24,
+        align_corners=align_corners,
+    ).eval()
+    features = make_features(shapes)
+    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+
+    def up(x, size):
+        return F.interpolate(x, size=size, mode="bilinear", align_corners=align_corners)
+
+    with torch.no_grad():
+        coarse, refined = head.layers(features)
+        x = torch.cat([features["s1"], up(features["s2"], (16, 24))], 1)
+        expected = head.predictor(head.context(head.bottleneck(x), up(coarse, (16, 24))))
+        torch.testing.assert_close(refined, expected, rtol=0, atol=1e-6)
+        logits, _ = head(features)
+        torch.testing.assert_close(logits, up(refined, (64, 96)), rtol=0, atol=0)
+        losses = head.losses((coarse, refined), targets)
+    for name, weight, x in (("", 1.0, refined), ("_coarse", 0.4, coarse)):
+        expected = weight * F.cross_entropy(up(x, (64, 96)), targets)
+        torch.testing.assert_close(losses[f"loss_sem_seg{name}"], expected)
+
+
 def test_contracted_dilation():
     """Half the dilation in the first block of the dilated stages, by the taps of each kernel."""
     cfg = make_resnet_cfg(50)

@@ -1,4 +1,4 @@
-"""Files that are whole or absent, never half written."""
+"""Files that are whole or absent, never half written. A leaf: every room may import it."""
 
 from __future__ import annotations
 
