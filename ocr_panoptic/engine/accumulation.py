@@ -1,6 +1,7 @@
 """Gradient accumulation: the published batch on a GPU that holds a part of it."""
 
 import contextlib
+import functools
 import time
 
 import torch
@@ -19,14 +20,17 @@ class AccumulatingTrainer(SimpleTrainer):
 
     Args:
         steps: parts of a batch; it divides the number of images that this process loads.
-        amp: float16 autocast and loss scaling, on a GPU.
+        amp: autocast to float16 and loss scaling on a GPU; to bfloat16, which has the range of
+            float32 and needs no scaling, on a CPU.
     """
 
     def __init__(self, model: nn.Module, data_loader, optimizer, *, steps: int, amp: bool):
         super().__init__(model, data_loader, optimizer)
         self.steps = steps
-        self.amp = amp
-        self.grad_scaler = torch.amp.GradScaler("cuda", enabled=amp)
+        device = next(model.parameters()).device.type
+        dtype = torch.bfloat16 if device == "cpu" else torch.float16
+        self.autocast = functools.partial(torch.autocast, device, dtype, enabled=amp)
+        self.grad_scaler = torch.amp.GradScaler("cuda", enabled=amp and device == "cuda")
 
     def run_step(self) -> None:
         start = time.perf_counter()
@@ -41,7 +45,7 @@ class AccumulatingTrainer(SimpleTrainer):
             # Processes exchange gradients once, with the last part.
             wait = getattr(self.model, "no_sync", None)
             with contextlib.nullcontext() if last or wait is None else wait():
-                with torch.autocast("cuda", enabled=self.amp):
+                with self.autocast():
                     losses = {k: v / self.steps for k, v in self.model(part).items()}
                 self.grad_scaler.scale(sum(losses.values())).backward()
             for name, loss in losses.items():
@@ -56,5 +60,5 @@ class AccumulatingTrainer(SimpleTrainer):
 
     def load_state_dict(self, state_dict: dict) -> None:
         super().load_state_dict(state_dict)
-        if state_dict.get("grad_scaler"):  # a run without AMP saves none
+        if state_dict.get("grad_scaler"):  # none is saved without AMP, or on a CPU
             self.grad_scaler.load_state_dict(state_dict["grad_scaler"])

@@ -98,7 +98,7 @@ def check_solver(cfg: CfgNode) -> None:
         cfg: scaled to the number of processes (SOLVER.REFERENCE_WORLD_SIZE), device resolved.
 
     Raises:
-        ValueError: if the batch cannot be dealt out evenly, or mixed precision has no GPU.
+        ValueError: if the batch cannot be dealt out evenly, or the device has no mixed precision.
     """
     processes, steps = comm.get_world_size(), cfg.SOLVER.ACCUMULATION_STEPS
     batch = cfg.SOLVER.IMS_PER_BATCH
@@ -108,10 +108,10 @@ def check_solver(cfg: CfgNode) -> None:
             f"SOLVER.ACCUMULATION_STEPS {steps} do not divide. Each part of a batch needs the "
             "same number of images, at least 1."
         )
-    if cfg.SOLVER.AMP.ENABLED and not cfg.MODEL.DEVICE.startswith("cuda"):
+    if cfg.SOLVER.AMP.ENABLED and torch.device(cfg.MODEL.DEVICE).type not in ("cuda", "cpu"):
         raise ValueError(
-            "SOLVER.AMP.ENABLED is True, but Detectron2's mixed precision needs a GPU and "
-            f"MODEL.DEVICE is {cfg.MODEL.DEVICE}. Set SOLVER.AMP.ENABLED False."
+            "SOLVER.AMP.ENABLED is True, but mixed precision needs a CUDA GPU (float16) or a CPU "
+            f"(bfloat16) and MODEL.DEVICE is {cfg.MODEL.DEVICE}. Set SOLVER.AMP.ENABLED False."
         )
 
 

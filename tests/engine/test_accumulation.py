@@ -47,6 +47,28 @@ def test_parts_of_a_batch_step_as_the_whole(steps):
     assert set(logged_parts) == {"square", "absolute", "total_loss"}
 
 
+def test_mixed_precision_on_a_cpu():
+    """The step is that of products rounded to bfloat16, with weights and their steps in float32."""
+    batch = list(torch.randn(6, 3, generator=torch.Generator().manual_seed(1)))
+    model, expected = Regression(), Regression()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = AccumulatingTrainer(model, [batch], optimizer, steps=1, amp=True)
+    with EventStorage():
+        trainer.iter = 0
+        trainer.run_step()
+    assert not trainer.state_dict()["grad_scaler"]  # nothing to resume
+
+    weight, bias = (p.detach().bfloat16() for p in expected.parameters())
+    x = torch.stack(batch).bfloat16()
+    y = torch.nn.functional.linear(x, weight, bias).float()
+    assert (y - expected.linear(torch.stack(batch))).abs().max() > 1e-4  # the rounding shows
+    gradient = ((2 * y + y.sign()) / y.numel()).bfloat16()  # of y^2 + |y|
+    step = gradient.T.float() @ x.float()
+    found = expected.linear.weight - model.linear.weight
+    assert model.linear.weight.dtype == torch.float32
+    torch.testing.assert_close(found / 0.1, step, rtol=2**-7, atol=2**-9)
+
+
 def test_state_is_resumed():
     model = Regression()
     trainers = [

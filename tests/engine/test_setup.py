@@ -196,9 +196,13 @@ def use_gpus(monkeypatch, count: int) -> None:
     monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: max(count, 1))
 
 
-def test_mixed_precision_is_for_training_on_a_gpu(tiny_data):
-    with pytest.raises(ValueError, match="SOLVER.AMP.ENABLED is True"):
-        check_solver(complete("SOLVER.AMP.ENABLED", "True", "MODEL.DEVICE", "cpu"))
+def test_mixed_precision_is_for_gpus_and_cpus(tiny_data):
+    cfg = complete("SOLVER.AMP.ENABLED", "True", "MODEL.DEVICE", "cpu")
+    check_solver(cfg)
+    cfg.defrost()
+    cfg.MODEL.DEVICE = "mps"
+    with pytest.raises(ValueError, match="SOLVER.AMP.ENABLED is True.* MODEL.DEVICE is mps"):
+        check_solver(cfg)
 
 
 @pytest.mark.parametrize(

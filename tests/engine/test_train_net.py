@@ -17,7 +17,7 @@ from ocr_panoptic.data import RawSplit, prepare_panoptic
 from ocr_panoptic.engine import Trainer
 from train_net import main
 
-from .conftest import PLAIN_CONFIG, ROOT
+from .conftest import OCR_CONFIG, PLAIN_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 
 def training_log(folder: Path) -> dict:
@@ -178,6 +178,22 @@ def test_two_cpu_processes(run, tiny_data, make_args, tmp_path):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert evaluation(tmp_path / "run2")["run"]["processes"] == 2
     same(evaluation(tmp_path / "run2"), evaluation(run))
+
+
+@pytest.mark.parametrize("config", [OCR_CONFIG, SEMANTIC_CONFIG], ids=lambda path: path.stem)
+def test_mixed_precision_on_a_cpu(tiny_data, make_args, tmp_path, config):
+    """bfloat16 changes the losses, but little, and the saved weights are float32."""
+    args = [*TINY_SEMANTIC] if config == SEMANTIC_CONFIG else []
+    logs = {}
+    for amp in (False, True):
+        output = tmp_path / f"amp_{amp}"
+        opts = [*args, "SOLVER.AMP.ENABLED", amp, "OUTPUT_DIR", output, "SOLVER.MAX_ITER", 1]
+        main(make_args(*opts, config=config))
+        logs[amp] = {k: v for k, v in training_log(output).items() if "loss" in k}
+    assert logs[True] != logs[False]
+    assert logs[True] == pytest.approx(logs[False], rel=0.05)
+    weights = torch.load(tmp_path / "amp_True/model_final.pth", weights_only=True)["model"]
+    assert {w.dtype for w in weights.values() if w.is_floating_point()} == {torch.float32}
 
 
 @pytest.mark.gpu
