@@ -172,6 +172,7 @@ def run_info(cfg: CfgNode) -> dict[str, Any]:
         "output_dir": cfg.OUTPUT_DIR,
         "device": torch.cuda.get_device_name() if cfg.MODEL.DEVICE.startswith("cuda") else "cpu",
         "processes": comm.get_world_size(),
+        "cpu_threads": torch.get_num_threads(),  # of each process
         "ocr_panoptic": ocr_panoptic.__version__,
         "detectron2": detectron2.__version__,
         "torch": torch.__version__,
