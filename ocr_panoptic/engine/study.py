@@ -133,7 +133,8 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
         "seed": seed,
         "config": config.name,
         "opts": opts[:-2],
-        "run": evaluation.run,
+        # The folder is the study's, wherever its results are read.
+        "run": {k: v for k, v in evaluation.run.items() if k != "output_dir"},
         "metrics": metrics,
         "curves": {
             # Detectron2 counts from 0, and an evaluation behind the last iteration one further.

@@ -3,6 +3,7 @@ from .confusion import category_metrics, confusion_matrix, semantic_metrics
 from .confusion_files import write_confusion
 from .panoptic_evaluator import PanopticEvaluator
 from .panoptic_quality import PanopticQuality, match_segments
+from .region_quality import RegionQuality
 from .report import per_class_rows, write_results
 from .sem_seg_dump import SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
@@ -10,6 +11,7 @@ from .sem_seg_evaluator import SemSegEvaluator
 __all__ = [
     "PanopticEvaluator",
     "PanopticQuality",
+    "RegionQuality",
     "SemSegDump",
     "SemSegEvaluator",
     "build_evaluator",

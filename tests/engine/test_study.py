@@ -49,6 +49,7 @@ def test_end_to_end_and_again(tiny_data, study_file, tmp_path):
     assert [(r["system"], r["seed"]) for r in records] == [("none", 3), ("OCR", 3)]
     for record in records:
         assert record["run"]["seed"] == record["seed"]
+        assert str(tmp_path) not in json.dumps(record)  # results are published
         curve = record["curves"]["sem_seg/mIoU"]
         assert [iteration for iteration, _ in curve] == [3, 6]
         assert curve[-1][1] == record["metrics"]["sem_seg/mIoU"]

@@ -1,0 +1,44 @@
+#!/usr/bin/env python
+"""
+Measure the soft object regions of a trained model on DATASETS.TEST[0]: IoU of the coarse and of the
+refined prediction, the share of a region's weight on pixels of its class, and the relation of the
+pixels to the region of their class. Prints a table, writes it to
+OUTPUT_DIR/inference/<data set>/region_quality.json.
+
+    python tools/region_quality.py --config-file CONFIG \\
+        MODEL.WEIGHTS OUTPUT_DIR/model_final.pth [KEY VALUE ...]
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+from tabulate import tabulate
+
+from ocr_panoptic.engine import complete_config, load_config, run_program
+from ocr_panoptic.engine.region_quality import measure_regions
+from ocr_panoptic.evaluation import RegionQuality
+from ocr_panoptic.files import write_json
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config-file", required=True, help="the config of the run")
+    parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
+    args = parser.parse_args(argv)
+    cfg = load_config(args.config_file, args.opts)
+    complete_config(cfg)
+    rows = measure_regions(cfg)
+    table = [[name, *row.values()] for name, row in rows.items()]
+    header = ["class", *RegionQuality.COLUMNS]
+    print(tabulate(table, headers=header, floatfmt=".1f", tablefmt="github"))
+    file = Path(cfg.OUTPUT_DIR) / "inference" / cfg.DATASETS.TEST[0] / "region_quality.json"
+    known = {n: {c: None if math.isnan(v) else v for c, v in r.items()} for n, r in rows.items()}
+    write_json(file, known, indent=1)
+    print(f"Wrote {file}")
+
+
+if __name__ == "__main__":
+    run_program(main)
