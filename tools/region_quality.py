@@ -17,6 +17,7 @@ from tabulate import tabulate
 
 from ocr_panoptic.engine import complete_config, load_config, run_program
 from ocr_panoptic.engine.region_quality import measure_regions
+from ocr_panoptic.engine.trainer import run_info
 from ocr_panoptic.evaluation import RegionQuality
 from ocr_panoptic.files import write_json
 
@@ -36,7 +37,7 @@ def main(argv: list[str] | None = None) -> None:
     print(tabulate(table, headers=header, floatfmt=".1f", tablefmt="github"))
     file = Path(cfg.OUTPUT_DIR) / "inference" / cfg.DATASETS.TEST[0] / "region_quality.json"
     known = {n: {c: None if math.isnan(v) else v for c, v in r.items()} for n, r in rows.items()}
-    write_json(file, known, indent=1)
+    write_json(file, {"run": run_info(cfg), "classes": known}, indent=1)
     print(f"Wrote {file}")
 
 

@@ -130,6 +130,16 @@ def inspect_record(cfg: CfgNode, model: nn.Module, record: dict[str, Any]) -> In
             if relation is None
             else relation[0].float().cpu().numpy()[:, : inside[0], : inside[1]]
         ),
+        cells=(
+            None
+            if regions is None
+            else tuple(
+                _cell_edges(*sizes, align_corners)
+                for sizes in zip(
+                    inside, refined.shape[2:], padded, size, pixels.shape[:2], strict=True
+                )
+            )
+        ),
     )
 
 
@@ -164,6 +174,31 @@ def _watched(context: ContextScheme | None) -> Iterator[dict[str, Tensor]]:
     finally:
         hook.remove()
         context.__dict__.pop("relation", None)
+
+
+def _cell_edges(
+    inside: int, features: int, padded: int, side: int, pixels: int, align_corners: bool
+) -> np.ndarray:
+    """
+    Where the features' cells begin and end along one axis: half-way between the positions that
+    resizing gives them.
+
+    Args:
+        inside: cells that are not padding alone.
+        features: cells of the padded input, whose side is ``padded``.
+        side: of the input without padding.
+        pixels: the same of the image file.
+
+    Returns:
+        float64 [inside + 1], in pixels of the image file from 0 to ``pixels``
+    """
+    edges = np.arange(inside + 1.0)
+    if align_corners and features > 1:
+        edges = (edges - 0.5) * (padded - 1) / (features - 1) + 0.5
+    else:
+        edges *= padded / features
+    edges[[0, -1]] = 0, side
+    return edges.clip(0, side) * pixels / side
 
 
 def _regions(logits: Tensor, inside: tuple[int, int]) -> np.ndarray:

@@ -10,9 +10,14 @@ from ocr_panoptic.visualization import semantic_truth
 from .inspection import class_metadata, inspect_record
 from .trained_model import build_trained_model
 
+SCHEMES = ("OCR", "DA-OCR", "ACF-OCR", "ASP-OCR")
+HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
+
 
 def measure_regions(cfg: CfgNode) -> dict[str, dict[str, float]]:
     """
+    Whole images at a single scale, whatever TEST says.
+
     Args:
         cfg: completed; MODEL.WEIGHTS are the trained ones.
 
@@ -21,20 +26,25 @@ def measure_regions(cfg: CfgNode) -> dict[str, dict[str, float]]:
 
     Raises:
         FileNotFoundError: weights or labels are missing.
-        ValueError: the context scheme has no regions of the classes or no relation to them, there
-            are no labels, or the weights do not fit.
+        ValueError: the model has no regions of the classes, or no relation to them, there are no
+            labels, or the weights do not fit.
     """
+    head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
+    if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
+        raise ValueError(
+            f"MODEL.SEM_SEG_HEAD.NAME {head} with MODEL.CONTEXT.NAME {scheme} and "
+            f"MODEL.OCR.REGION_SUPERVISION {cfg.MODEL.OCR.REGION_SUPERVISION} has no predicted "
+            f"regions of the classes that pixels are related to; {', '.join(SCHEMES)} have, with "
+            f"supervision, in {' and '.join(HEADS)}"
+        )
+    cfg = cfg.clone()
+    cfg.defrost()
+    cfg.TEST.SCALES, cfg.TEST.FLIP, cfg.TEST.SLIDING_WINDOW.SIZE = [1.0], False, []
     metadata = class_metadata(cfg)
     quality = RegionQuality(metadata.stuff_classes, metadata.ignore_label)
     model = build_trained_model(cfg)
     for record in tqdm(DatasetCatalog.get(metadata.name), desc="Regions", unit="image"):
-        seen = inspect_record(cfg, model, record)
-        if seen.regions is None or seen.relation is None:
-            raise ValueError(
-                f"MODEL.SEM_SEG_HEAD.NAME {cfg.MODEL.SEM_SEG_HEAD.NAME} with MODEL.CONTEXT.NAME "
-                f"{cfg.MODEL.CONTEXT.NAME} relates no pixels to predicted object regions; measure "
-                "OCR, DA-OCR, ACF-OCR or ASP-OCR"
-            )
         truth = semantic_truth(record, metadata)
-        quality.process(truth, seen.coarse, seen.refined, seen.regions, seen.relation)
+        seen = inspect_record(cfg, model, record)
+        quality.process(truth, seen.coarse, seen.refined, seen.regions, seen.relation, seen.cells)
     return quality.results()

@@ -37,6 +37,7 @@ from ocr_panoptic.data import (
 from ocr_panoptic.evaluation import build_evaluator, write_results
 
 from .accumulation import AccumulatingTrainer
+from .measurement import machine_name
 from .setup import check_solver
 from .trained_model import require_checkpoint
 
@@ -163,16 +164,18 @@ def run_info(cfg: CfgNode) -> dict[str, Any]:
     iteration = None
     if has_event_storage():  # counted from 0, and already at MAX_ITER after training
         iteration = min(get_event_storage().iter + 1, cfg.SOLVER.MAX_ITER)
+    anywhere = cfg.clone()
+    anywhere.defrost()
+    anywhere.OUTPUT_DIR = ""  # else no one else's run of this config had its hash
     return {
         "iteration": iteration,
         "seed": cfg.SEED,
-        "config_sha256": hashlib.sha256(cfg.dump().encode()).hexdigest(),
+        "config_sha256": hashlib.sha256(anywhere.dump().encode()).hexdigest(),
         # In training MODEL.WEIGHTS is where the run started, not what was evaluated.
         "weights" if iteration is None else "initial_weights": cfg.MODEL.WEIGHTS,
         "output_dir": cfg.OUTPUT_DIR,
-        "device": torch.cuda.get_device_name() if cfg.MODEL.DEVICE.startswith("cuda") else "cpu",
+        "device": machine_name(torch.device(cfg.MODEL.DEVICE).type),
         "processes": comm.get_world_size(),
-        "cpu_threads": torch.get_num_threads(),  # of each process
         "ocr_panoptic": ocr_panoptic.__version__,
         "detectron2": detectron2.__version__,
         "torch": torch.__version__,

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import cv2
 import numpy as np
 
 from .confusion import confusion_matrix, semantic_metrics
@@ -15,27 +14,32 @@ from .confusion import confusion_matrix, semantic_metrics
 
 class RegionQuality:
     """
-    Over the images of a data set, for each class:
+    Over the images of a data set, for each class, in percent, pixels without a class left out:
 
     - "IoU coarse", "IoU refined": of the prediction that makes the regions, and of the one that is
-      made with their help, in percent.
-    - "own weight": the share of the weight with which the region gathers pixels, sum_i a_ki t_ki,
-      that is on pixels of its class, where a_k is the soft object region (sum 1) and t_ki the part
-      of cell i that the class covers; the mean over the images with the class, in percent.
-    - "chance": the same of a region that is uniform over the image: the part of it that the class
-      covers.
-    - "own relation": the relation w_ik of the class's pixels to its own region (of 1 to all
-      regions), the mean over all of them, in percent.
+      made with their help.
+    - "own weight": the share of the weight with which the region gathers that is on pixels of its
+      class, sum_i a_ki t_ki / sum_i a_ki, where a_k is the soft object region and t_ki the part of
+      cell i that the class covers.
+    - "uniform": the same of a region that is uniform over the image, which is the part of the image
+      that the class covers; "attainable": of one that is in the best cell alone, below 100 for
+      what is smaller than the cells.
+    - "own relation": the relation w_ik of the class's pixels to its own region (of 100 to all).
+
+    The means over the images are weighted by the number of the class's pixels.
     """
 
-    COLUMNS = ("IoU coarse", "IoU refined", "own weight", "chance", "own relation")
+    COLUMNS = (
+        *("IoU coarse", "IoU refined"),
+        *("own weight", "uniform", "attainable", "own relation"),
+    )
 
     def __init__(self, class_names: Sequence[str], ignore_label: int):
         self.class_names = list(class_names)
         self.ignore_label = ignore_label
         k = len(self.class_names)
         self._confusions = {name: np.zeros((k, k), np.int64) for name in ("coarse", "refined")}
-        self._images, self._own, self._chance, self._pixels, self._relation = np.zeros((5, k))
+        self._sums = {column: np.zeros(k) for column in self.COLUMNS[2:]}
 
     def process(
         self,
@@ -44,6 +48,7 @@ class RegionQuality:
         refined: np.ndarray,
         regions: np.ndarray,
         relation: np.ndarray,
+        cells: tuple[np.ndarray, np.ndarray],
     ) -> None:
         """
         Add an image.
@@ -51,54 +56,65 @@ class RegionQuality:
         Args:
             truth: unsigned integers [H,W], labels 0..K-1 or the ignored one.
             coarse, refined: integers [H,W], predicted labels 0..K-1.
-            regions: [K,h,w], each of sum 1.
+            regions: [K,h,w], not negative.
             relation: [K,h,w], of sum 1 over K.
+            cells: rising floats [h+1] and [w+1], the edges of the features' cells in pixels of the
+                image, from 0 to H and W.
 
         Raises:
             ValueError: the sizes or labels do not fit.
         """
         k = len(self.class_names)
-        if regions.shape != relation.shape or len(regions) != k:
+        expected = (k, len(cells[0]) - 1, len(cells[1]) - 1)
+        if regions.shape != expected or relation.shape != expected:
             raise ValueError(
                 f"the regions are {list(regions.shape)} and the relation {list(relation.shape)}; "
-                f"both have the shape [K,h,w], K = {k}"
+                f"expected {list(expected)}, of {k} classes and the cells"
             )
         for name, labels in (("coarse", coarse), ("refined", refined)):
             self._confusions[name] += confusion_matrix(truth, labels, k, self.ignore_label)
-        size = regions.shape[:0:-1]
-        parts = np.stack(
-            [
-                cv2.resize((truth == label).astype(np.float64), size, interpolation=cv2.INTER_AREA)
-                for label in range(k)
-            ]
+        rows, columns = (
+            _overlaps(edges, pixels) for edges, pixels in zip(cells, truth.shape, strict=True)
         )
-        covered = parts.sum((1, 2))
-        self._images += covered > 0
-        self._own += (regions * parts).sum((1, 2))
-        self._chance += parts.mean((1, 2))
-        self._pixels += covered
-        self._relation += (relation * parts).sum((1, 2))
+        area = np.outer(rows.sum(1), columns.sum(1))
+        known = rows @ (truth != self.ignore_label) @ columns.T
+        for label in np.setdiff1d(truth, self.ignore_label):
+            covered = rows @ (truth == label) @ columns.T
+            pixels = covered.sum()
+            weight = np.divide(regions[label], area, out=np.zeros_like(area), where=area > 0)
+            share = np.divide(covered, known, out=np.zeros_like(known), where=known > 0)
+            for column, value in (
+                ("own weight", (weight * covered).sum() / (weight * known).sum()),
+                ("uniform", pixels / known.sum()),
+                ("attainable", share.max()),
+                ("own relation", (relation[label] * covered).sum() / pixels),
+            ):
+                self._sums[column][label] += pixels * value
 
     def results(self) -> dict[str, dict[str, float]]:
         """
         Returns:
-            for each class, and "mean" over the classes that the truth holds: value by column, NaN
-            for a class that it does not hold
+            for each class, and "(mean)" over those that the truth holds: value by column, NaN for
+            a class that it does not hold
         """
-        with np.errstate(invalid="ignore"):
-            columns = {
-                "own weight": 100 * self._own / self._images,
-                "chance": 100 * self._chance / self._images,
-                "own relation": 100 * self._relation / self._pixels,
-            }
+        columns = {}
         for name, confusion in self._confusions.items():
             metrics = semantic_metrics(confusion, self.class_names)
-            ious = [metrics[f"IoU-{name}"] for name in self.class_names]
-            columns[f"IoU {name}"] = np.array(ious)
-        rows = {
-            name: {column: float(columns[column][i]) for column in self.COLUMNS}
-            for i, name in enumerate(self.class_names)
+            columns[f"IoU {name}"] = [metrics[f"IoU-{c}"] for c in self.class_names]
+        pixels = self._confusions["coarse"].sum(axis=1)
+        with np.errstate(invalid="ignore"):
+            columns |= {column: 100 * sums / pixels for column, sums in self._sums.items()}
+        table = np.array([columns[column] for column in self.COLUMNS]).T
+        held = table[pixels > 0]
+        mean = held.mean(axis=0) if len(held) else np.full(len(self.COLUMNS), np.nan)
+        return {
+            name: dict(zip(self.COLUMNS, map(float, row), strict=True))
+            for name, row in zip([*self.class_names, "(mean)"], [*table, mean], strict=True)
         }
-        held = self._images > 0
-        mean = {c: float(columns[c][held].mean()) if held.any() else np.nan for c in self.COLUMNS}
-        return {**rows, "mean": mean}
+
+
+def _overlaps(edges: np.ndarray, pixels: int) -> np.ndarray:
+    """The length [cells, pixels] that each cell shares with each pixel of a row or column."""
+    start = np.arange(pixels)
+    shared = np.minimum(edges[1:, None], start + 1) - np.maximum(edges[:-1, None], start)
+    return shared.clip(min=0)

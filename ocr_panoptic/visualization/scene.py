@@ -49,6 +49,8 @@ class Inspection:
             softmax over the image's pixels, each map of sum 1; None for a head without any.
         relation: float32 [K,h,w], the relation of each pixel to the regions, of sum 1 over K; None
             for a head without any.
+        cells: floats [h+1] and [w+1], the edges of the cells of regions and relation, in pixels of
+            the image file from 0 to H and W; None for a head without any.
     """
 
     image: np.ndarray
@@ -57,3 +59,4 @@ class Inspection:
     coarse: np.ndarray | None = None
     regions: np.ndarray | None = None
     relation: np.ndarray | None = None
+    cells: tuple[np.ndarray, np.ndarray] | None = None

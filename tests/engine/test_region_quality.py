@@ -1,10 +1,17 @@
-"""tools/region_quality.py on tiny runs, against their evaluation."""
+"""tools/region_quality.py on tiny runs, against their evaluation and the model itself."""
 
 import importlib.util
 import json
 
+import numpy as np
 import pytest
+import torch
+from detectron2.data import DatasetCatalog
+from detectron2.data.detection_utils import read_image
+from PIL import Image
 
+from ocr_panoptic.engine import build_trained_model, complete_config, load_config
+from ocr_panoptic.engine.inspection import _cell_edges
 from train_net import main as train
 
 from .conftest import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
@@ -20,6 +27,25 @@ def region_quality():
     return module.main
 
 
+def own_relation_of_acf(args, weights: list[str]) -> list[float]:
+    """ACF-OCR's relation is a softmax of the coarse logits. Images of 64 pixels, stride 8."""
+    cfg = load_config(args.config_file, [*args.opts, *weights])
+    complete_config(cfg)
+    model = build_trained_model(cfg)
+    sums = np.zeros((2, 9))
+    for record in DatasetCatalog.get(cfg.DATASETS.TEST[0]):
+        image = read_image(record["file_name"], cfg.INPUT.FORMAT).transpose(2, 0, 1).copy()
+        with torch.no_grad():
+            coarse, _ = model.layers(
+                [{"image": torch.from_numpy(image), "height": 64, "width": 64}]
+            )
+        truth = np.asarray(Image.open(record["sem_seg_file_name"]))
+        relation = coarse[0].softmax(0).numpy().repeat(8, 1).repeat(8, 2)
+        for label in range(len(relation)):
+            sums[:, label] += relation[label][truth == label].sum(), np.sum(truth == label)
+    return [100 * a / n for a, n in sums.T if n]
+
+
 @pytest.mark.parametrize(
     "config, opts, data",
     [
@@ -33,24 +59,41 @@ def test_a_run(tiny_data, make_args, tmp_path, region_quality, capsys, config, o
     train(args)
     run = tmp_path / "run"
     weights = ["MODEL.WEIGHTS", str(run / "model_final.pth")]
-    region_quality(["--config-file", args.config_file, *args.opts, *weights])
+    region_quality(["--config-file", args.config_file, *args.opts, *weights, "TEST.FLIP", "True"])
     printed = capsys.readouterr().out
-    rows = json.loads((run / "inference" / data / "region_quality.json").read_text())
+    content = json.loads((run / "inference" / data / "region_quality.json").read_text())
+    assert content["run"]["weights"] == weights[1]
+    rows = content["classes"]
     metrics = json.loads((run / "inference" / data / "metrics.json").read_text())["sem_seg"]
-    assert rows["mean"]["IoU refined"] == pytest.approx(metrics["mIoU"])
+    assert rows["(mean)"]["IoU refined"] == pytest.approx(metrics["mIoU"])
+    assert rows["(mean)"]["IoU coarse"] != rows["(mean)"]["IoU refined"]
     assert set(rows["grass"].values()) == {None}  # no image shows it
     for name, row in rows.items():
         assert f"| {name} " in printed
-        if name != "mean":
+        if name not in ("grass", "(mean)"):
             assert row["IoU refined"] == pytest.approx(metrics[f"IoU-{name}"])
-        if name != "grass":
-            assert 0 < row["own weight"] < 100 and 0 < row["own relation"] < 100
+            assert row["own weight"] <= row["attainable"]
+    if config == SEMANTIC_CONFIG:
+        found = [r["own relation"] for n, r in rows.items() if n not in ("grass", "(mean)")]
+        assert found == pytest.approx(own_relation_of_acf(args, weights), rel=1e-4)
 
 
-def test_a_scheme_without_regions(tiny_data, make_args, tmp_path, region_quality):
-    args = make_args(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", "PPM", config=SEMANTIC_CONFIG)
-    train(args)
-    weights = ["MODEL.WEIGHTS", str(tmp_path / "run/model_final.pth")]
-    with pytest.raises(ValueError, match="MODEL.CONTEXT.NAME PPM relates no pixels"):
-        region_quality(["--config-file", args.config_file, *args.opts, *weights])
-    assert not (tmp_path / "run/inference/tiny_sem_val/region_quality.json").exists()
+@pytest.mark.parametrize("opts", [("CONTEXT.NAME", "PPM"), ("OCR.REGION_SUPERVISION", "False")])
+def test_models_without_regions_of_classes(tiny_data, make_args, tmp_path, region_quality, opts):
+    args = make_args(*TINY_SEMANTIC, f"MODEL.{opts[0]}", opts[1], config=SEMANTIC_CONFIG)
+    with pytest.raises(ValueError, match=f"MODEL.{opts[0]} {opts[1]}.* has no predicted regions"):
+        region_quality(["--config-file", args.config_file, *args.opts])
+
+
+@pytest.mark.parametrize(
+    "inside, features, padded, side, pixels, align_corners, expected",
+    [
+        (3, 3, 24, 24, 24, False, [0, 8, 16, 24]),
+        (3, 3, 24, 20, 40, False, [0, 16, 32, 40]),  # the last cell is half in the padding
+        (3, 3, 25, 25, 25, True, [0, 6.5, 18.5, 25]),  # at pixels 0, 12 and 24
+        (1, 1, 8, 8, 8, True, [0, 8]),
+    ],
+)
+def test_cells(inside, features, padded, side, pixels, align_corners, expected):
+    found = _cell_edges(inside, features, padded, side, pixels, align_corners)
+    assert found.tolist() == expected

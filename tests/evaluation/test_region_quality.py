@@ -1,4 +1,4 @@
-"""The measure of soft object regions, on a hand-worked image and on perfect ones."""
+"""The measure of soft object regions: hand-worked images, and pixels counted one by one."""
 
 import numpy as np
 import pytest
@@ -6,23 +6,29 @@ import pytest
 from ocr_panoptic.evaluation import RegionQuality
 
 
+def edges(*lists: list[float]) -> tuple[np.ndarray, ...]:
+    return tuple(np.array(values, float) for values in lists)
+
+
 def test_by_hand():
-    """4x4 pixels in 2x2 cells: a is the left half, b the right one but for an ignored column."""
+    """4x4 pixels in 2x2 cells: a is the left half, b the third column; the last one is ignored."""
     truth = np.tile(np.array([0, 0, 1, 255], np.uint8), (4, 1))
     refined = np.where(truth == 0, 0, 1)
     coarse = np.zeros_like(refined)
-    regions = np.array([[[0.5, 0.1], [0.3, 0.1]], [[0.2, 0.3], [0.1, 0.4]], [[1, 0], [0, 0]]])
+    regions = np.array([[[0.5, 0.2], [0.1, 0.2]], [[0.2, 0.3], [0.1, 0.4]], [[1, 0], [0, 0]]])
     relation = np.array([[[0.7, 0.2], [0.5, 0.4]], [[0.3, 0.8], [0.5, 0.5]], [[0, 0], [0, 0.1]]])
     quality = RegionQuality(["a", "b", "c"], ignore_label=255)
-    quality.process(truth, coarse, refined, regions, relation)
+    cells = edges([0, 2, 4], [0, 2, 4])
+    quality.process(truth, coarse, refined, regions, relation, cells)
     rows = quality.results()
-    # Class a covers the two left cells, b half of each right one; c is nowhere.
+    # Half of the weight in the right cells is on ignored pixels, and does not count.
     assert rows["a"] == pytest.approx(
         {
             "IoU coarse": 100 * 8 / 12,
             "IoU refined": 100,
-            "own weight": 80,
-            "chance": 50,
+            "own weight": 100 * 0.6 / (0.6 + 0.4 / 2),
+            "uniform": 100 * 8 / 12,
+            "attainable": 100,
             "own relation": 60,
         }
     )
@@ -30,43 +36,63 @@ def test_by_hand():
         {
             "IoU coarse": 0,
             "IoU refined": 100,
-            "own weight": 35,
-            "chance": 25,
+            "own weight": 100 * (0.7 / 2) / (0.7 / 2 + 0.3),
+            "uniform": 100 * 4 / 12,
+            "attainable": 100,
             "own relation": 65,
         }
     )
     assert np.isnan(list(rows["c"].values())).all()
-    assert rows["mean"]["own weight"] == pytest.approx((80 + 35) / 2)
+    assert rows["(mean)"]["own relation"] == pytest.approx((60 + 65) / 2)
 
-    # An image of class a alone: weights and chances are means over images, relations over pixels.
-    all_a = np.zeros((4, 4), np.uint8)
+    # An image with twice as many pixels of a: they count as such. b fills a quarter of one cell.
+    large = np.zeros((4, 4), np.uint8)
+    large[3, 3] = 1
     half = np.full((3, 2, 2), 0.25)
-    quality.process(all_a, all_a.astype(int), all_a.astype(int), half, half)
+    quality.process(large, large.astype(int), large.astype(int), half, half, cells)
     rows = quality.results()
-    assert rows["a"]["own weight"] == pytest.approx((80 + 100) / 2)
-    assert rows["a"]["chance"] == pytest.approx((50 + 100) / 2)
-    assert rows["a"]["own relation"] == pytest.approx(100 * (2 * 0.6 + 4 * 0.25) / 6)
-    assert rows["b"]["own weight"] == pytest.approx(35)
+    assert rows["a"]["own weight"] == pytest.approx((8 * 75 + 15 * 100 * 15 / 16) / 23)
+    assert rows["a"]["own relation"] == pytest.approx((8 * 60 + 15 * 25) / 23)
+    assert rows["b"]["attainable"] == pytest.approx((4 * 100 + 1 * 25) / 5)
 
 
-def test_regions_of_the_truth_are_perfect_and_uniform_ones_are_chance():
-    truth = np.random.default_rng(0).integers(0, 3, (6, 8)).astype(np.uint8)
-    one_hot = np.stack([truth == k for k in range(3)]).astype(float)
-    quality, uniform = (RegionQuality(["a", "b", "c"], 255) for _ in range(2))
-    regions = one_hot / one_hot.sum((1, 2), keepdims=True)
-    quality.process(truth, truth, truth, regions, one_hot)
-    uniform.process(truth, truth, truth, np.full((3, 6, 8), 1 / 48), np.full((3, 6, 8), 1 / 3))
-    for row in quality.results().values():
-        assert [row[c] for c in ("IoU coarse", "IoU refined", "own weight", "own relation")] == (
-            pytest.approx([100] * 4)
-        )
-    for name, row in uniform.results().items():
-        assert row["own weight"] == pytest.approx(row["chance"]), name
-        assert row["own relation"] == pytest.approx(100 / 3)
+def test_cells_that_divide_no_pixels():
+    """Against a picture so fine that cells and pixels are whole numbers of its points."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 3, (5, 7)).astype(np.uint8)
+    truth[1, 2] = 255
+    regions, relation = rng.random((2, 3, 2, 3))
+    quality = RegionQuality(["a", "b", "c"], 255)
+    labels = np.where(truth == 255, 0, truth)
+    quality.process(truth, labels, labels, regions, relation, edges([0, 3.5, 5], [0, 3, 6, 7]))
+    rows = quality.results()
+
+    fine = truth.repeat(2, 0).repeat(2, 1)
+    cell = np.zeros((10, 14), int)
+    cell[:7] = np.repeat([0, 1, 2], [6, 6, 2])
+    cell[7:] = np.repeat([3, 4, 5], [6, 6, 2])
+    weight = np.array([1 / np.sum(cell == i) for i in range(6)])
+    for label, name in enumerate("abc"):
+        a = regions[label].ravel()[cell] * weight[cell]
+        w = relation[label].ravel()[cell]
+        own, known = fine == label, fine != 255
+        shares = [np.sum(own & (cell == i)) / np.sum(known & (cell == i)) for i in range(6)]
+        expected = {
+            "IoU coarse": 100,
+            "IoU refined": 100,
+            "own weight": 100 * a[own].sum() / a[known].sum(),
+            "uniform": 100 * own.sum() / known.sum(),
+            "attainable": 100 * max(shares),
+            "own relation": 100 * w[own].mean(),
+        }
+        assert rows[name] == pytest.approx(expected)
 
 
 def test_shapes_that_do_not_fit():
     labels = np.zeros((4, 4), np.uint8)
     quality = RegionQuality(["a", "b"], 255)
-    with pytest.raises(ValueError, match=r"\[3, 2, 2\] and the relation \[2, 2, 2\]"):
-        quality.process(labels, labels, labels, np.ones((3, 2, 2)), np.ones((2, 2, 2)))
+    cells = edges([0, 2, 4], [0, 2, 4])
+    for shapes in (((3, 2, 2), (2, 2, 2)), ((2, 2, 3), (2, 2, 3))):
+        regions, relation = map(np.ones, shapes)
+        with pytest.raises(ValueError, match=r"expected \[2, 2, 2\], of 2 classes and the cells"):
+            quality.process(labels, labels, labels, regions, relation, cells)
