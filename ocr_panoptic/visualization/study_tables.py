@@ -55,7 +55,7 @@ def study_curves(records: Sequence[Mapping[str, Any]], metric: str) -> Figure:
     Args:
         records: of :func:`ocr_panoptic.engine.study.read_records`.
     """
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(10, 5), layout="constrained")
     axes = figure.add_subplot(xlabel="iteration", ylabel=metric)
     for name in dict.fromkeys(record["system"] for record in records):
         curves = [dict(r["curves"][metric]) for r in records if r["system"] == name]
@@ -64,8 +64,8 @@ def study_curves(records: Sequence[Mapping[str, Any]], metric: str) -> Figure:
         values = np.array([[curve[place] for place in places] for curve in curves], float)
         (line,) = axes.plot(places, values.mean(axis=0), marker=".", label=name)
         axes.fill_between(
-            places, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.15
+            places, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.08
         )
     axes.grid(alpha=0.3)
-    axes.legend()
+    figure.legend(loc="outside right upper")  # ten systems leave no room inside
     return figure

@@ -1,0 +1,75 @@
+"""One training iteration of a semantic segmentor with and without SOLVER.AMP.ENABLED, in turn.
+
+    python benchmarks/mixed_precision.py [--device cpu|cuda] [--config-file CONFIG] [--batch 4] \\
+        [--size 112 144] [KEY VALUE ...]
+
+Images and labels are random and the same for both; the loader takes no time. Which of the two is
+faster on a CPU is a question of its instructions: see the first line printed.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from detectron2.modeling import build_model
+from detectron2.utils.events import EventStorage
+from tabulate import tabulate
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine.accumulation import AccumulatingTrainer
+from ocr_panoptic.engine.measurement import machine_name, seconds
+
+CONFIG = Path(__file__).parents[1] / "configs/quick_schedules/semantic_ocr_R_18_camvid.yaml"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--config-file", default=str(CONFIG))
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--size", type=int, nargs=2, default=[112, 144])
+    parser.add_argument("--classes", type=int, default=11)
+    parser.add_argument("--iterations", type=int, default=15)
+    parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
+    args = parser.parse_args()
+    settings = ["MODEL.DEVICE", args.device, "MODEL.SEM_SEG_HEAD.NUM_CLASSES", str(args.classes)]
+    cfg = load_config(args.config_file, [*settings, *args.opts])
+    for part in (cfg.MODEL.OCR, cfg.MODEL.TIMM, cfg.MODEL.RESNETS):
+        part.NORM = part.NORM.replace("SyncBN", "BN")
+    print(f"{machine_name(args.device)}, torch {torch.__version__}, {args.batch} x {args.size}")
+
+    generator = torch.Generator().manual_seed(0)
+    batch = [
+        {
+            "image": torch.randint(256, (3, *args.size), generator=generator, dtype=torch.uint8),
+            "sem_seg": torch.randint(args.classes, tuple(args.size), generator=generator),
+        }
+        for _ in range(args.batch)
+    ]
+    trainers = {}
+    for amp in (False, True):
+        torch.manual_seed(0)
+        model = build_model(cfg).train()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        loader = [batch] * (args.iterations + 3)
+        trainers[amp] = AccumulatingTrainer(model, loader, optimizer, steps=1, amp=amp)
+        trainers[amp].iter = 0
+    times: dict[bool, list[float]] = {False: [], True: []}
+    with EventStorage():
+        for iteration in range(args.iterations + 3):  # three to warm up
+            for amp, trainer in trainers.items():
+                time = seconds(trainer.run_step, args.device)
+                if iteration >= 3:
+                    times[amp].append(time)
+    medians = {amp: sorted(values)[len(values) // 2] for amp, values in times.items()}
+    rows = [
+        [f"SOLVER.AMP.ENABLED {amp}", f"{1e3 * medians[amp]:.0f}", medians[amp] / medians[False]]
+        for amp in trainers
+    ]
+    print(tabulate(rows, headers=["", "ms per iteration, median", "ratio"], floatfmt=".2f"))
+
+
+if __name__ == "__main__":
+    main()
