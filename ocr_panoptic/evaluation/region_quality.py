@@ -20,7 +20,7 @@ class RegionQuality:
       made with their help.
     - "own weight": the share of the weight with which the region gathers that is on pixels of its
       class, sum_i a_ki t_ki / sum_i a_ki, where a_k is the soft object region and t_ki the part of
-      cell i that the class covers.
+      cell i that the class covers; 0 where all of the weight is on pixels without a class.
     - "uniform": the same of a region that is uniform over the image, which is the part of the image
       that the class covers; "attainable": of one that is in the best cell alone, below 100 for
       what is smaller than the cells.
@@ -83,8 +83,9 @@ class RegionQuality:
             pixels = covered.sum()
             weight = np.divide(regions[label], area, out=np.zeros_like(area), where=area > 0)
             share = np.divide(covered, known, out=np.zeros_like(known), where=known > 0)
+            gathered = (weight * known).sum()  # 0 of a region that is on ignored pixels alone
             for column, value in (
-                ("own weight", (weight * covered).sum() / (weight * known).sum()),
+                ("own weight", (weight * covered).sum() / gathered if gathered else 0.0),
                 ("uniform", pixels / known.sum()),
                 ("attainable", share.max()),
                 ("own relation", (relation[label] * covered).sum() / pixels),

@@ -53,6 +53,7 @@ def test_format_example(tmp_path):
     (tmp_path / "panoptic.json").write_text(json.dumps(example))
     split = RawSplit(tmp_path / "images", tmp_path / "panoptic.json", tmp_path / "pngs")
     prepare_panoptic("city", {"train": split}, tmp_path / "city", workers=1)
+    assert (tmp_path / "city/dataset.json").is_file()
 
 
 def test_class_file_examples():

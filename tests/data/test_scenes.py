@@ -50,6 +50,7 @@ def test_scenes_pass_the_check(scenes, tmp_path):
         for split in ("train", "val")
     }
     prepare_panoptic("scenes", splits, tmp_path, workers=1)
+    assert set(json.loads((tmp_path / "dataset.json").read_text())["splits"]) == {"train", "val"}
 
 
 def test_scenes_hold_what_the_pipeline_must_stand(scenes):

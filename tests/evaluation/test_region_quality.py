@@ -88,6 +88,15 @@ def test_cells_that_divide_no_pixels():
         assert rows[name] == pytest.approx(expected)
 
 
+def test_a_region_on_ignored_pixels_alone():
+    truth = np.array([[0, 255]], np.uint8)
+    regions = np.array([[[0.0, 1.0]]])
+    quality = RegionQuality(["a"], 255)
+    labels = np.zeros((1, 2), int)
+    quality.process(truth, labels, labels, regions, np.ones((1, 1, 2)), edges([0, 1], [0, 1, 2]))
+    assert quality.results()["a"]["own weight"] == 0
+
+
 def test_shapes_that_do_not_fit():
     labels = np.zeros((4, 4), np.uint8)
     quality = RegionQuality(["a", "b"], 255)
