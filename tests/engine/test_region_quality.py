@@ -92,8 +92,9 @@ def test_models_without_regions_of_classes(tiny_data, make_args, tmp_path, regio
         (3, 3, 24, 20, 40, False, [0, 16, 32, 40]),  # the last cell is half in the padding
         (3, 3, 25, 25, 25, True, [0, 6.5, 18.5, 25]),  # at pixels 0, 12 and 24
         (1, 1, 8, 8, 8, True, [0, 8]),
+        (2, 30, 240, 16, 16, True, [0, 239 / 58 + 0.5, 16]),  # up to the padding in any case
     ],
 )
 def test_cells(inside, features, padded, side, pixels, align_corners, expected):
     found = _cell_edges(inside, features, padded, side, pixels, align_corners)
-    assert found.tolist() == expected
+    assert found.tolist() == pytest.approx(expected)
