@@ -5,7 +5,6 @@ Shape shorthand: N images, I input channels, O output channels, h w feature size
 
 from functools import partial
 
-import fvcore.nn.weight_init as weight_init
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -101,7 +100,9 @@ class ConvNormReLU(Conv2d):
     ``conv -> norm -> ReLU``, each transform function of the paper (phi, psi, delta, rho, g).
 
     The parameters are named as in Detectron2's ``Conv2d``: ``weight``, ``bias`` (only without a
-    norm) and ``norm.*``.
+    norm) and ``norm.*``. They, and those of the classifiers, start as PyTorch's convolutions do,
+    U(-b, b) with b = 1 / sqrt(I k k), as in openseg.pytorch and HRNet-OCR. Detectron2's heads start
+    larger (``c2_msra_fill``, std sqrt(2 / (O k k))); docs/camvid_study.md measures what it costs.
 
     Args:
         in_channels, out_channels: I and O.
@@ -132,7 +133,6 @@ class ConvNormReLU(Conv2d):
             activation=partial(F.leaky_relu, negative_slope=negative_slope),
         )
         self.negative_slope = negative_slope
-        weight_init.c2_msra_fill(self)
 
     def linear_part(self) -> tuple[Tensor, Tensor | None, nn.Module | None]:
         """

@@ -6,7 +6,6 @@ Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels,
 """
 
 import torch
-from fvcore.nn import weight_init
 from torch import Tensor, nn
 
 from .ocr import RegionContext
@@ -35,7 +34,6 @@ class DoubleAttentionOCR(RegionContext):
     ):
         super().__init__(in_channels, key_channels, out_channels, norm=norm, dropout=dropout)
         self.relation_predictor = nn.Conv2d(in_channels, num_classes, kernel_size=1)
-        weight_init.c2_msra_fill(self.relation_predictor)
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
         """From x alone, normalised in float32 or better; see :meth:`RegionContext.relation`."""

@@ -5,7 +5,6 @@ Shape shorthand: N images, R regions, h w feature size, P = h * w pixels, C chan
 representations, D key channels, O channels of the output.
 """
 
-from fvcore.nn import weight_init
 from torch import Tensor, nn
 
 from .da_ocr import DoubleAttentionOCR
@@ -48,9 +47,7 @@ class DoubleAttention(DoubleAttentionOCR):
         )
         # Without biases: the spatial softmax cancels the one, rho's norm has the other.
         self.region_predictor = nn.Conv2d(in_channels, num_regions, kernel_size=1, bias=False)
-        weight_init.c2_msra_fill(self.region_predictor)
         self.delta = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
-        weight_init.c2_msra_fill(self.delta)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """

@@ -7,7 +7,6 @@ representations, D key channels, O channels of the output.
 """
 
 import torch
-from fvcore.nn import weight_init
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
@@ -47,7 +46,6 @@ class SelfAttention(ContextScheme):
         self.phi = ConvNormReLU(in_channels, key_channels, norm=norm)
         self.psi = ConvNormReLU(in_channels, key_channels, norm=norm)
         self.value = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
-        weight_init.c2_msra_fill(self.value)
         self.output = nn.Conv2d(key_channels, out_channels, kernel_size=1, bias=False)
         nn.init.zeros_(self.output.weight)
         self.g = ConvNormReLU(in_channels + out_channels, out_channels, norm=norm)

@@ -11,7 +11,6 @@ import torch
 from detectron2.config import CfgNode, configurable
 from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
-from fvcore.nn import weight_init
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU, one_hot_labels, resize
@@ -131,10 +130,6 @@ class ContextSemSegHead(nn.Module):
             )
         )
         self.predictor = Conv2d(context.out_channels, num_classes, kernel_size=1)
-        for predictor in (self.coarse_predictor, self.predictor):
-            weight_init.c2_msra_fill(predictor)
-        if self.regions is not None:
-            weight_init.c2_msra_fill(self.regions[-1])
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:

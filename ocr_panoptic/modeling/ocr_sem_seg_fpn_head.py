@@ -9,7 +9,6 @@ from detectron2.config import CfgNode, configurable
 from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
-from fvcore.nn import weight_init
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU
@@ -66,6 +65,8 @@ class OCRSemSegFPNHead(SemSegFPNHead):
             )
         check_region_supervision(context, region_supervision)
         self.coarse_loss_weight = coarse_loss_weight
+        # Detectron2's own start, std sqrt(2 / K), is too large for soft regions: see ConvNormReLU.
+        self.predictor.reset_parameters()
         self.bottleneck = (
             nn.Identity()
             if context.takes_features
@@ -73,11 +74,9 @@ class OCRSemSegFPNHead(SemSegFPNHead):
         )
         self.ocr = context
         self.ocr_predictor = Conv2d(context.out_channels, kwargs["num_classes"], kernel_size=1)
-        weight_init.c2_msra_fill(self.ocr_predictor)
         self.regions = None
         if not region_supervision:
             self.regions = Conv2d(kwargs["conv_dims"], kwargs["num_classes"], kernel_size=1)
-            weight_init.c2_msra_fill(self.regions)
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:

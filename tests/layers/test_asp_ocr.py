@@ -15,7 +15,7 @@ def make_layer(channels: int = 4, dilations: tuple[int, ...] = (1, 2, 3)) -> ASP
 
 @pytest.mark.parametrize("training", [False, True])
 def test_equals_the_equations(training):
-    layer = make_layer().train(training)
+    layer = make_layer(8).train(training)
 
     def reference(x, m):
         pixels = equations.conv_norm_relu(layer.bottleneck, x)
@@ -24,7 +24,7 @@ def test_equals_the_equations(training):
         for phi, psi in zip(layer.phi, layer.psi):
             query, key = equations.conv_norm_relu(phi, query), equations.conv_norm_relu(psi, key)
         kappa = torch.einsum("ndp,ndk->nkp", query.flatten(2), key[..., 0])
-        w = equations.softmax(kappa / 2**0.5, 1)  # channels // 2 = 2 key channels
+        w = equations.softmax(kappa / 4**0.5, 1)  # channels // 2 = 4 key channels
         y = equations.context(layer, w, f, x.shape[2:])
         branches = [equations.conv_norm_relu(branch, x) for branch in layer.branches]
         return equations.conv_norm_relu(layer.g, torch.cat([*branches, y], dim=1))
