@@ -25,10 +25,11 @@ class OCRSemSegFPNHead(SemSegFPNHead):
     of :paper:`OCR`).
 
     The coarse branch is Detectron2's ``SemSegFPNHead`` with its parameter names, so a Panoptic-FPN
-    checkpoint of the model zoo loads into it. The paper and the published code leave open what the
-    OCR head sees; here it is the sum of the FPN branches (the input of the coarse predictor),
-    through the 3x3 convolution that the paper puts in front of OCR. Any other context scheme can
-    stand in OCR's place, but for GT-OCR: ``PanopticFPN`` hands no truth to its head at inference.
+    checkpoint of the model zoo loads into it; its classifier starts smaller than Detectron2's. The
+    paper and the published code leave open what the OCR head sees; here it is the sum of the FPN
+    branches (the input of the coarse predictor), through the 3x3 convolution that the paper puts
+    in front of OCR. Any other context scheme can stand in OCR's place, but for GT-OCR:
+    ``PanopticFPN`` hands no truth to its head at inference.
 
     Args:
         input_shape: channels and strides of the FPN features.
@@ -65,7 +66,8 @@ class OCRSemSegFPNHead(SemSegFPNHead):
             )
         check_region_supervision(context, region_supervision)
         self.coarse_loss_weight = coarse_loss_weight
-        # Detectron2's own start, std sqrt(2 / K), is too large for soft regions: see ConvNormReLU.
+        # Detectron2 starts it with std sqrt(2 / K): logits so large that the spatial softmax of
+        # each region begins as a few random pixels (docs/camvid_study.md).
         self.predictor.reset_parameters()
         self.bottleneck = (
             nn.Identity()

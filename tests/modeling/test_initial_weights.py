@@ -13,37 +13,48 @@ from ocr_panoptic.layers import OCR, gather_regions
 from ocr_panoptic.modeling import OCRSemSegFPNHead
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 
-# As published, these start with their branch switched off.
-ZERO = {"context.output.weight"}
+# As published, this one starts with its branch switched off.
+ZERO = {"context.output"}
 
 
-def check_bounds(head: nn.Module, skip: tuple[str, ...] = ()) -> int:
-    """Every convolution is U(-b, b), b = 1 / sqrt(fan in): the largest weight tells b."""
-    checked = 0
+def assert_start(head: nn.Module, skip: tuple[str, ...] = ()) -> list[str]:
+    """
+    Weight and bias of every convolution and linear layer are U(-b, b), b = 1 / sqrt(fan in):
+    c2_msra_fill and normal_ differ in size, in shape (a uniform has std b / sqrt(3)), or in the
+    bias, which they leave at 0. Returns the names of the layers.
+    """
+    names = []
     for name, module in head.named_modules():
-        if not isinstance(module, nn.Conv2d) or name.startswith(skip):
+        if not isinstance(module, (nn.Conv2d, nn.Linear)) or name.startswith(skip):
             continue
+        names.append(name)
         weight = module.weight.detach()
-        if f"{name}.weight" in ZERO:
+        if name in ZERO:
             assert not weight.any()
             continue
         bound = 1 / math.sqrt(weight[0].numel())
         assert 0.8 * bound < weight.abs().max() <= bound, name
-        # c2_msra_fill and normal_ differ from it in shape, too: a uniform has std b / sqrt(3).
         assert weight.std() == pytest.approx(bound / math.sqrt(3), rel=0.25), name
-        checked += 1
-    return checked
+        if module.bias is not None:
+            assert 0 < module.bias.abs().max() <= bound, name
+    return names
 
 
-@pytest.mark.parametrize("scheme", sorted(CONTEXT_SCHEMES))
-def test_semantic_head(scheme):
+@pytest.mark.parametrize(
+    "scheme, supervision",
+    [(scheme, True) for scheme in CONTEXT_SCHEMES]
+    + [(scheme, False) for scheme in ("OCR", "DA-OCR", "ACF-OCR", "ASP-OCR")],
+)
+def test_semantic_head(scheme, supervision):
     torch.manual_seed(0)
-    head = build_model(make_cfg("MODEL.CONTEXT.NAME", scheme)).sem_seg_head
-    assert check_bounds(head) >= 3  # the coarse branch and the two classifiers at least
+    opts = ("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.REGION_SUPERVISION", supervision)
+    names = assert_start(build_model(make_cfg(*opts)).sem_seg_head)
+    assert {"coarse.0", "coarse_predictor", "predictor"} <= set(names)
+    assert ("regions.1" in names) == (not supervision)
 
 
-@pytest.mark.parametrize("region_supervision", [True, False])
-def test_panoptic_head(region_supervision):
+@pytest.mark.parametrize("supervision", [True, False])
+def test_panoptic_head(supervision):
     torch.manual_seed(0)
     shapes = {f"p{i}": ShapeSpec(channels=16, stride=2**i) for i in range(2, 6)}
     head = OCRSemSegFPNHead(
@@ -56,16 +67,18 @@ def test_panoptic_head(region_supervision):
         context=OCR(32, 16, 32, norm="BN"),
         ocr_channels=32,
         ocr_norm="BN",
-        region_supervision=region_supervision,
+        region_supervision=supervision,
     )
     fpn_branches = ("p2", "p3", "p4", "p5")  # start as Detectron2's do
-    assert check_bounds(head, skip=fpn_branches) >= 8 + (not region_supervision)
+    names = assert_start(head, skip=fpn_branches)
+    assert {"predictor", "bottleneck", "ocr.delta", "ocr_predictor"} <= set(names)
+    assert ("regions" in names) == (not supervision)
 
 
 def test_regions_start_as_means_over_the_image():
     """
-    With 11 classes and 128 features of unit size, Detectron2's start gives logits of std 3.8, and
-    all regions the representation of a few random pixels; this one gives nearly the image's mean.
+    With 11 classes and 128 features, Detectron2's start gives logits of std 3, and each region the
+    representation of a few random pixels; this one gives nearly the image's mean.
     """
     torch.manual_seed(0)
     head = build_model(

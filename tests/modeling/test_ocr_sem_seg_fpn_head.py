@@ -204,10 +204,12 @@ def test_panoptic_fpn_trains_and_infers_with_every_scheme(small_cfg, batch, sche
     parts = [n for n, _ in model.sem_seg_head.named_parameters()]
     assert all(model.sem_seg_head.get_parameter(n).grad is not None for n in parts)
     with torch.no_grad():
+        model.sem_seg_head.ocr_predictor.bias[0] -= 10  # class 0 is "things": ask for stuff
         output = model.eval()(records[:1])[0]
     # The refined prediction of this scheme is what the panoptic map's stuff comes from.
     semantic = output["sem_seg"].argmax(0)
     panoptic, segments = output["panoptic_seg"]
+    assert any(not s["isthing"] for s in segments)
     for s in segments:
         if not s["isthing"]:
             assert (semantic[panoptic == s["id"]] == s["category_id"]).all()
