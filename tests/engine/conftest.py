@@ -3,6 +3,9 @@
 from pathlib import Path
 
 import pytest
+import torch
+from fvcore.nn import weight_init
+from torch import nn
 
 from ocr_panoptic.data import RawSplit, SemanticSplit, prepare_panoptic, prepare_semantic
 from ocr_panoptic.data.scenes import generate_scenes
@@ -28,6 +31,28 @@ TINY_SEMANTIC = [
     *("INPUT.CROP.SIZE", "[48, 48]", "INPUT.MIN_SIZE_TRAIN", "(0,)", "INPUT.MIN_SIZE_TEST", "0"),
     *("DATASETS.TRAIN", "('tiny_sem_train',)", "DATASETS.TEST", "('tiny_sem_val',)"),
 ]
+
+
+def make_labels_vary(model: nn.Module, record: dict) -> None:
+    """An untrained head with large weights, and classifiers that prefer no class on this image:
+    its labels and its relation differ between pixels."""
+    head, means = model.sem_seg_head, {}
+    for module in head.modules():
+        if isinstance(module, nn.Conv2d):
+            weight_init.c2_msra_fill(module)
+    parts = [getattr(head, n, None) for n in ("coarse_predictor", "predictor", "ocr_predictor")]
+    hooks = [
+        part.register_forward_hook(
+            lambda module, _, output: means.update({module: output.mean(dim=(0, 2, 3))})
+        )
+        for part in parts
+        if part is not None
+    ]
+    with torch.no_grad():
+        model([record])
+        for hook, (part, mean) in zip(hooks, means.items(), strict=True):
+            hook.remove()
+            part.bias -= mean
 
 
 @pytest.fixture(scope="session")
