@@ -18,7 +18,7 @@ from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.visualization import VideoReader, video_output
 from ocr_panoptic.visualization.video import Window
 
-from .conftest import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
+from .conftest import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_images_and_one_that_cannot_be_read(opts, images, tmp_path):
 
 @pytest.mark.parametrize("scheme", ["OCR", "PPM"])
 def test_labels_of_a_semantic_model(tiny_data, make_args, images, tmp_path, scheme):
-    """The largest label's pixels have its colour over the image."""
+    """Each label's pixels have its colour over the image."""
     args = make_args(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)
     cfg = load_config(args.config_file, args.opts)
     complete_config(cfg)
@@ -81,6 +81,7 @@ def test_labels_of_a_semantic_model(tiny_data, make_args, images, tmp_path, sche
     record = {
         "image": torch.as_tensor(read_image(source, cfg.INPUT.FORMAT).transpose(2, 0, 1).copy())
     }
+    make_labels_vary(model, record)
     weights, out = tmp_path / "weights.pth", tmp_path / "one.png"
     torch.save({"model": model.state_dict()}, weights)
     opts = ["--config-file", str(SEMANTIC_CONFIG), "--opts", *args.opts]
@@ -88,17 +89,15 @@ def test_labels_of_a_semantic_model(tiny_data, make_args, images, tmp_path, sche
     assert demo.main(call(opts, "--input", source, "--output", out)) == 0
 
     labels = model([record])[0]["labels"]
-    label = labels.flatten().mode().values.item()
-    color = MetadataCatalog.get("tiny_sem_val").stuff_colors[label]
+    colors = np.asarray(MetadataCatalog.get("tiny_sem_val").stuff_colors)[labels.numpy()]
     drawn, before = np.asarray(Image.open(out).convert("RGB")).astype(float), image[:, :, ::-1]
-    mask = (labels == label).numpy()
-    assert mask.sum() > 1000
-    change = drawn[mask] - before[mask]
+    change, towards = drawn - before, colors - before.astype(float)
     # Opaque to the same share in all channels: drawn = before + share * (colour - before).
-    towards = np.asarray(color) - before[mask]
-    share = np.median((change * towards).sum(axis=1) / (towards * towards).sum(axis=1))
+    share = np.median((change * towards).sum(axis=2) / (towards * towards).sum(axis=2))
     assert 0.5 < share < 1
-    np.testing.assert_allclose(np.median(np.abs(change - share * towards), axis=0), 0, atol=6)
+    assert len(labels.unique()) > 1
+    right = (np.abs(change - share * towards) < 6).all(axis=2)
+    assert right.mean() > 0.7  # the rest are outlines and names
 
 
 def test_a_folder_without_faults(opts, images, tmp_path):

@@ -27,11 +27,13 @@ def worker(rank: int, folder: Path) -> None:
     leave_process_group()
     assert not gloo_threads()
     assert comm.get_world_size() == 1 and comm.get_local_rank() == 0
+    (folder / f"rank{rank}_left").touch()
 
 
 def test_no_gloo_thread_outlives_its_group(tmp_path):
     """Such a thread can abort the process while Python shuts down."""
     mp.start_processes(worker, (tmp_path,), nprocs=2, start_method="spawn")
+    assert {p.name for p in tmp_path.glob("*_left")} == {"rank0_left", "rank1_left"}
 
 
 @pytest.fixture
