@@ -1,0 +1,59 @@
+"""The soft object regions of a network before its first iteration, for two starts of the coarse
+classifier: PyTorch's, which the heads have, and Detectron2's c2_msra_fill.
+
+    python benchmarks/region_start.py [--config-file CONFIG] [KEY VALUE ...]
+
+Four images of DATASETS.TRAIN[0], three seeds. "pixels" is 1 / sum_i w_ki^2 of the spatial softmax
+w_k, the number of pixels that a region would have, were they weighted alike (median over regions).
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import torch
+from detectron2.data import DatasetCatalog
+from detectron2.modeling import build_model
+from fvcore.nn import weight_init
+from tabulate import tabulate
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.engine.inspection import model_input
+from ocr_panoptic.visualization import read_image
+
+CONFIG = Path(__file__).parents[1] / "configs/quick_schedules/semantic_ocr_R_18_camvid.yaml"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config-file", default=str(CONFIG))
+    parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
+    args = parser.parse_args()
+    cfg = load_config(args.config_file, args.opts)
+    complete_config(cfg)
+    records = DatasetCatalog.get(cfg.DATASETS.TRAIN[0])[:60:15]
+    order = slice(None, None, -1) if cfg.INPUT.FORMAT == "RGB" else slice(None)
+    images = [read_image(record["file_name"])[:, :, order] for record in records]
+    rows = []
+    for seed in range(3):
+        for start in ("PyTorch", "c2_msra_fill"):
+            torch.manual_seed(seed)
+            model = build_model(cfg).train()
+            if start == "c2_msra_fill":
+                weight_init.c2_msra_fill(model.sem_seg_head.coarse_predictor)
+            x = torch.stack([model_input(cfg, image)["image"] for image in images]).to(model.device)
+            with torch.no_grad():
+                x = (x - model.pixel_mean) / model.pixel_std
+                coarse, _ = model.sem_seg_head.layers(model.backbone(x))
+            logits = coarse.flatten(2)
+            pixels = (1 / logits.softmax(dim=2).square().sum(dim=2)).median().item()
+            shared = logits.mean(dim=1).std(dim=1).mean().item()
+            rows.append([start, seed, logits.std(dim=2).mean().item(), shared, pixels])
+    print(f"{logits.shape[2]} pixels, {logits.shape[1]} regions")
+    header = ["start", "seed", "std of the logits", "of their mean over classes", "pixels"]
+    print(tabulate(sorted(rows), headers=header, floatfmt=".1f", tablefmt="github"))
+
+
+if __name__ == "__main__":
+    main()
