@@ -9,7 +9,8 @@ ENV := $(VENV)/.complete
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env scenes demo demo-semantic test test-fast lint format
+.PHONY: help env scenes announce-demo announce-demo-semantic demo demo-semantic test test-fast test-gpu
+.PHONY: lint format
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,23 +25,30 @@ $(VENV)/.complete: requirements/base.txt requirements/dev.txt requirements/detec
 # all data sets).
 demo: CONFIG ?= configs/quick_schedules/panoptic_fpn_ocr_R_18_scenes.yaml
 demo: OUTPUT ?= output/demo
+demo: MINUTES := 3
 demo-semantic: CONFIG ?= configs/quick_schedules/semantic_ocr_R_18_scenes.yaml
 demo-semantic: OUTPUT ?= output/demo_semantic
+demo-semantic: MINUTES := 2
 SCHEME ?= OCR
 export DETECTRON2_DATASETS ?= datasets
+# Threads that wait for others sleep; where cores are shared they would hold them up.
+export OMP_WAIT_POLICY ?= PASSIVE
 SCENES := $(DETECTRON2_DATASETS)/scenes
 RAW := $(SCENES)/raw
 
 scenes: $(ENV)
 	$(PYTHON) datasets/generate_scenes.py --output $(SCENES)
 
-demo: scenes  ## sample data, training of Panoptic-FPN + OCR, evaluation, a page of pictures
+announce-demo announce-demo-semantic:
+	@echo "make $(@:announce-%=%) takes about $(MINUTES) minutes on 2 CPU cores, to $(OUTPUT)/index.html"
+
+demo: announce-demo scenes  ## sample data, training of Panoptic-FPN + OCR, evaluation, a page of pictures
 	$(PYTHON) datasets/prepare_panoptic.py --name scenes --output $(SCENES) \
 	    --train $(RAW)/train/images $(RAW)/train/panoptic.json $(RAW)/train/panoptic \
 	    --val $(RAW)/val/images $(RAW)/val/panoptic.json $(RAW)/val/panoptic
 	$(train-and-report)
 
-demo-semantic: scenes  ## the same for semantic segmentation with OCR
+demo-semantic: announce-demo-semantic scenes  ## the same for semantic segmentation with OCR
 	$(PYTHON) datasets/prepare_semantic.py --name scenes_sem --classes $(RAW)/classes.json \
 	    --train $(RAW)/train/images $(RAW)/train/semantic \
 	    --val $(RAW)/val/images $(RAW)/val/semantic
@@ -55,8 +63,11 @@ endef
 test: $(ENV)  ## run the tests
 	$(PYTHON) -m pytest
 
-test-fast: $(ENV)  ## run the tests that take seconds
+test-fast: $(ENV)  ## run the core of them, in a minute
 	$(PYTHON) -m pytest -m "not slow"
+
+test-gpu: $(ENV)  ## run the tests that need a GPU, or two
+	$(PYTHON) -m pytest -m gpu
 
 lint: $(ENV)  ## check style and format
 	$(PYTHON) -m ruff check .

@@ -2,18 +2,24 @@
 """
 Train or evaluate a model of this project, with Detectron2's usual flags:
 
-    python train_net.py --config-file CONFIG [--num-gpus N] [--resume] [KEY VALUE ...]
+    python train_net.py --config-file CONFIG [--num-gpus N] [--resume [auto]] [KEY VALUE ...]
     python train_net.py --config-file CONFIG --eval-only MODEL.WEIGHTS FILE
     torchrun --nproc-per-node N train_net.py --config-file CONFIG
 """
 
 import argparse
 
-from detectron2.engine import default_argument_parser
 from detectron2.evaluation import verify_results
 from detectron2.utils import comm
 
-from ocr_panoptic.engine import Trainer, build_trained_model, launch, run_program, setup
+from ocr_panoptic.engine import (
+    Trainer,
+    TrainingArguments,
+    build_trained_model,
+    launch,
+    run_program,
+    setup,
+)
 
 
 def main(args: argparse.Namespace) -> dict | None:
@@ -29,7 +35,7 @@ def main(args: argparse.Namespace) -> dict | None:
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    parser = default_argument_parser()
+    parser = TrainingArguments()
     parser.add_argument(
         "--deterministic",
         action="store_true",

@@ -4,12 +4,10 @@
 
 Both evaluate the same predictions for synthetic images of 480 x 640 pixels with COCO's 133
 classes and 60 instances each. A run is all that an evaluation costs besides the model: making
-the evaluators, processing the images one by one, and the final `evaluate()`. Detectron2's
+the evaluators, processing the images one by one, and the final ``evaluate()``. Detectron2's
 evaluators run as they are (panopticapi uses all cores, and Boundary IoU is part of its
 SemSegEvaluator), save for the loader of labels, which fails with NumPy 2.
 """
-
-from __future__ import annotations
 
 import argparse
 import contextlib
@@ -34,8 +32,11 @@ from detectron2.evaluation import SemSegEvaluator as Detectron2SemSegEvaluator
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_panoptic.coco_panoptic import write_panoptic_png
+from ocr_panoptic.data.panoptic.categories import parse_categories, semantic_label_of
+from ocr_panoptic.data.panoptic.segments import segment_statistics
+from ocr_panoptic.data.panoptic.semantic_png import write_semantic_png
 from ocr_panoptic.evaluation import PanopticEvaluator, SemSegEvaluator
-from ocr_panoptic.panoptic_png import write_panoptic_png
 
 NAME = "evaluation_benchmark"
 SIZE = HEIGHT, WIDTH = 480, 640
@@ -66,9 +67,8 @@ def draw_truth(rng: np.random.Generator) -> tuple[np.ndarray, list[dict]]:
         segments.append(
             {"id": id_, "category_id": category_id, "iscrowd": int(rng.random() < 0.05)}
         )
-    areas = dict(zip(*(a.tolist() for a in np.unique(ids, return_counts=True)), strict=True))
-    segments = [{**s, "area": areas[s["id"]]} for s in segments if s["id"] in areas]
-    return ids, segments
+    found = segment_statistics(ids)
+    return ids, [{**s, **found[s["id"]]._asdict()} for s in segments if s["id"] in found]
 
 
 def predict(rng: np.random.Generator, ids: np.ndarray, segments: list[dict], metadata) -> tuple:
@@ -92,8 +92,6 @@ def make_data(folder: Path, num_images: int) -> tuple[list[dict], list[dict]]:
     """Write and register the data set; inputs and outputs of an imagined model."""
     rng = np.random.default_rng(0)
     metadata = MetadataCatalog.get(NAME)
-    (folder / "panoptic").mkdir()
-    (folder / "sem_seg").mkdir()
     metadata.set(
         **_get_builtin_metadata("coco_panoptic_separated"),
         panoptic_root=str(folder / "panoptic"),
@@ -102,24 +100,17 @@ def make_data(folder: Path, num_images: int) -> tuple[list[dict], list[dict]]:
     )
     coarse = torch.from_numpy(rng.standard_normal((4, 54, 30, 40)).astype(np.float32))
     scores = torch.nn.functional.interpolate(coarse, SIZE, mode="bilinear", align_corners=False)
+    label_of = semantic_label_of(parse_categories(COCO_CATEGORIES, "COCO_CATEGORIES"))
     inputs, outputs, annotations = [], [], []
     for image_id in range(num_images):
         png = f"{image_id:012d}.png"
         ids, segments = draw_truth(rng)
         write_panoptic_png(folder / "panoptic" / png, ids)
         annotations.append({"image_id": image_id, "file_name": png, "segments_info": segments})
-        labels = np.full(SIZE, 255, dtype=np.uint8)
-        for segment in segments:
-            contiguous = metadata.stuff_dataset_id_to_contiguous_id.get(segment["category_id"], 0)
-            labels[ids == segment["id"]] = contiguous
-        Image.fromarray(labels).save(folder / "sem_seg" / png)
-        inputs.append(
-            {
-                "file_name": f"{image_id:012d}.jpg",
-                "image_id": image_id,
-                "sem_seg_file_name": str(folder / "sem_seg" / png),
-            }
-        )
+        sem_seg = folder / "sem_seg" / png
+        write_semantic_png(folder / "panoptic" / png, segments, label_of, sem_seg)
+        record = {"file_name": f"{image_id:012d}.jpg", "image_id": image_id}
+        inputs.append({**record, "sem_seg_file_name": str(sem_seg)})
         panoptic = predict(rng, ids, segments, metadata)
         outputs.append({"panoptic_seg": panoptic, "sem_seg": scores[image_id % len(scores)]})
     truth = {"categories": COCO_CATEGORIES, "annotations": annotations}
@@ -175,13 +166,13 @@ def compare(our_results: dict, their_results: dict) -> int:
     return compared
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--images", type=int, default=24)
     parser.add_argument("--repeats", type=int, default=5)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     print(
         f"{os.cpu_count()} CPU cores ({platform.machine()}), {torch.get_num_threads()} torch "
         f"threads; Python {platform.python_version()}, torch {torch.__version__}, "
@@ -193,16 +184,13 @@ def main() -> None:
         compared = compare(run(ours, inputs, outputs)[1], run(detectron2s, inputs, outputs)[1])
         print(f"{compared} metrics equal")
         pairs = [
-            (run(ours, inputs, outputs)[0], run(detectron2s, inputs, outputs)[0])
+            [run(make, inputs, outputs)[0] for make in (ours, detectron2s)]
             for _ in range(args.repeats)
         ]
-    our_times, their_times = zip(*pairs, strict=True)
+    for name, times in zip(("ours", "Detectron2"), zip(*pairs, strict=True), strict=True):
+        print(f"{name:10} {1000 * statistics.median(times):7.1f} ms per image")
     ratio = statistics.median(a / b for a, b in pairs)
-    print(f"ours       {1000 * statistics.median(our_times):7.1f} ms per image")
-    print(f"Detectron2 {1000 * statistics.median(their_times):7.1f} ms per image")
-    print(
-        f"ratio      {ratio:7.3f}      (target: at most {TARGET}; medians of {args.repeats} runs)"
-    )
+    print(f"ratio      {ratio:7.3f} (target: at most {TARGET}; medians of {args.repeats} runs)")
 
 
 if __name__ == "__main__":

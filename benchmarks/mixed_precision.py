@@ -8,6 +8,7 @@ faster on a CPU is a question of its instructions: see the first line printed.
 """
 
 import argparse
+import statistics
 import sys
 from pathlib import Path
 
@@ -17,14 +18,15 @@ from detectron2.utils.events import EventStorage
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.analysis.measurement import seconds
+from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
-from ocr_panoptic.engine.measurement import machine_name, seconds
+from ocr_panoptic.engine.run_info import machine_name
 
 CONFIG = Path(__file__).parents[1] / "configs/quick_schedules/semantic_ocr_R_18_camvid.yaml"
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--config-file", default=str(CONFIG))
@@ -33,7 +35,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=11)
     parser.add_argument("--iterations", type=int, default=15)
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     settings = ["MODEL.DEVICE", args.device, "MODEL.SEM_SEG_HEAD.NUM_CLASSES", str(args.classes)]
     cfg = load_config(args.config_file, [*settings, *args.opts])
     for part in (cfg.MODEL.OCR, cfg.MODEL.TIMM, cfg.MODEL.RESNETS):
@@ -48,28 +50,26 @@ def main() -> None:
         }
         for _ in range(args.batch)
     ]
-    trainers = {}
+    trainers = []
     for amp in (False, True):
         torch.manual_seed(0)
         model = build_model(cfg).train()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         loader = [batch] * (args.iterations + 3)
-        trainers[amp] = AccumulatingTrainer(model, loader, optimizer, steps=1, amp=amp)
-        trainers[amp].iter = 0
-    times: dict[bool, list[float]] = {False: [], True: []}
+        trainers.append(AccumulatingTrainer(model, loader, optimizer, steps=1, amp=amp))
+        trainers[-1].iter = 0
     with EventStorage():
-        for iteration in range(args.iterations + 3):  # three to warm up
-            for amp, trainer in trainers.items():
-                time = seconds(trainer.run_step, args.device)
-                if iteration >= 3:
-                    times[amp].append(time)
-    medians = {amp: sorted(values)[len(values) // 2] for amp, values in times.items()}
+        rounds = [
+            [seconds(trainer.run_step, args.device) for trainer in trainers]
+            for _ in range(args.iterations + 3)  # three to warm up
+        ]
+    plain, mixed = (statistics.median(times) for times in zip(*rounds[3:], strict=True))
     rows = [
-        [f"SOLVER.AMP.ENABLED {amp}", f"{1e3 * medians[amp]:.0f}", medians[amp] / medians[False]]
-        for amp in trainers
+        [f"SOLVER.AMP.ENABLED {amp}", f"{1e3 * median:.0f}", median / plain]
+        for amp, median in ((False, plain), (True, mixed))
     ]
     print(tabulate(rows, headers=["", "ms per iteration, median", "ratio"], floatfmt=".2f"))
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -10,6 +10,7 @@ import copy
 import statistics
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -19,7 +20,8 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.engine.measurement import machine_name, peak_memory, seconds
+from ocr_panoptic.analysis.measurement import peak_memory, seconds
+from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import OCR
 
 
@@ -98,62 +100,47 @@ def compare(ocr: nn.Module, plain: nn.Module, x: Tensor, m: Tensor) -> tuple[flo
     return output, gradient
 
 
-def measure(layers: tuple[nn.Module, nn.Module], make_step, device: str, repeats: int):
-    """Median seconds and peak bytes of each layer, timed in turn so that noise hits both."""
-    steps = [make_step(layer) for layer in layers]
+def measure(steps: list[Callable[[], None]], device: str, repeats: int):
+    """Median seconds and peak bytes of each step, timed in turn so that noise hits all."""
     for step in steps:
         step()
-    times = [[], []]
-    for _ in range(repeats):
-        for i, step in enumerate(steps):
-            times[i].append(seconds(step, device))
+    rounds = [[seconds(step, device) for step in steps] for _ in range(repeats)]
     memory = [peak_memory(step, device) for step in steps]
-    return [statistics.median(t) for t in times], memory
+    return [statistics.median(times) for times in zip(*rounds, strict=True)], memory
 
 
-def forward_step(layer: nn.Module, x: Tensor, m: Tensor) -> Callable[[], None]:
-    layer.eval()
-
-    def step() -> None:
-        with torch.no_grad():
-            layer(x, m)
-
-    return step
+@torch.no_grad()
+def infer(layer: nn.Module, x: Tensor, m: Tensor) -> None:
+    layer.eval()(x, m)
 
 
-def training_step(layer: nn.Module, x: Tensor, m: Tensor) -> Callable[[], None]:
-    layer.train()
-
-    def step() -> None:
-        layer.zero_grad()
-        x_leaf, m_leaf = x.detach().requires_grad_(), m.detach().requires_grad_()
-        layer(x_leaf, m_leaf).mean().backward()
-
-    return step
+def train(layer: nn.Module, x: Tensor, m: Tensor) -> None:
+    layer.train().zero_grad()
+    x_leaf, m_leaf = x.detach().requires_grad_(), m.detach().requires_grad_()
+    layer(x_leaf, m_leaf).mean().backward()
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--repeats", type=int, default=15)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
 
     print(f"{machine_name(args.device)}, torch {torch.__version__}, float32")
     cases = [
-        ("inference", forward_step, (1, 512, 128, 128), 19),
-        ("forward + backward", training_step, (2, 512, 96, 96), 54),
+        ("inference", infer, (1, 512, 128, 128), 19),
+        ("forward + backward", train, (2, 512, 96, 96), 54),
     ]
     rows = []
-    for title, make_step, shape, num_classes in cases:
+    for title, step, shape, num_classes in cases:
         layers = build_pair(shape[1], args.device)
         x = torch.randn(shape, device=args.device)
         m = torch.randn(shape[0], num_classes, *shape[2:], device=args.device)
         output, gradient = compare(*layers, x, m)
         if max(output, gradient) > 1e-4:
             raise SystemExit(f"the layers differ: output {output:.1e}, gradient {gradient:.1e}")
-        (ours, plain), (our_peak, plain_peak) = measure(
-            layers, lambda layer, s=make_step, x=x, m=m: s(layer, x, m), args.device, args.repeats
-        )
+        steps = [partial(step, layer, x, m) for layer in layers]
+        (ours, plain), (our_peak, plain_peak) = measure(steps, args.device, args.repeats)
         rows.append(
             [title, str(list(shape)), num_classes, f"{output:.0e} / {gradient:.0e}"]
             + [f"{1e3 * plain:.1f}", f"{1e3 * ours:.1f}", f"{ours / plain:.2f}"]

@@ -18,18 +18,18 @@ from fvcore.nn import weight_init
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.engine.inspection import model_input
+from ocr_panoptic.analysis.inspection import model_input
+from ocr_panoptic.engine import complete_config, load_config, run_program
 from ocr_panoptic.visualization import read_image
 
 CONFIG = Path(__file__).parents[1] / "configs/quick_schedules/semantic_ocr_R_18_camvid.yaml"
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config-file", default=str(CONFIG))
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     cfg = load_config(args.config_file, args.opts)
     complete_config(cfg)
     records = DatasetCatalog.get(cfg.DATASETS.TRAIN[0])[:60:15]
@@ -56,4 +56,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

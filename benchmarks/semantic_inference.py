@@ -19,6 +19,7 @@ the logits with what makes labels of them. One class at a time lowers it where K
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -29,8 +30,9 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_panoptic.analysis.measurement import peak_memory, seconds
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.engine.measurement import machine_name, peak_memory, seconds
+from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.modeling.inference import upsample_argmax
 
 CONFIG = (
@@ -61,25 +63,21 @@ def interpolated_labels(logits: Tensor, size: Size) -> Tensor:
     return scores[0].argmax(dim=0)
 
 
-def class_by_class_labels(logits: Tensor, size: Size) -> Tensor:
-    return upsample_argmax(logits, size)[0]
-
-
 WAYS: dict[str, Callable[[Tensor, Size], Tensor]] = {
     "Detectron2's": detectron2_labels,
     "all classes, argmax": interpolated_labels,
-    "one class at a time": class_by_class_labels,
+    "one class at a time": lambda logits, size: upsample_argmax(logits, size)[0],
 }
 
 
 @torch.inference_mode()
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--size", type=int, nargs=2, default=[1024, 2048])
     parser.add_argument("--classes", type=int, default=19)
     parser.add_argument("--repeats", type=int, default=5, help="of the upsampling")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     size = tuple(args.size)
     print(
         f"{machine_name(args.device)}, torch {torch.__version__}, image {size[0]}x{size[1]}, "
@@ -92,17 +90,15 @@ def main() -> None:
         return model.sem_seg_head.layers(model.backbone(image))[1]
 
     logits = network()  # also warms up
-    labels = {name: way(logits, size) for name, way in WAYS.items()}
-    agree = {name: (x != labels["all classes, argmax"]).sum().item() for name, x in labels.items()}
-    del labels
-    rows = []
     peak = peak_memory(network, args.device)
-    rows.append(["the network", None, 1e3 * seconds(network, args.device, 1), peak, peak])
+    rows = [["the network", None, 1e3 * seconds(network, args.device, 1), peak, peak]]
     for name, way in WAYS.items():
-        memory = peak_memory(lambda w=way: w(logits, size), args.device)
-        time_ms = 1e3 * seconds(lambda w=way: w(logits, size), args.device, args.repeats)
+        step = partial(way, logits, size)
+        differing = (step() != interpolated_labels(logits, size)).sum().item()
+        memory = peak_memory(step, args.device)
+        time_ms = 1e3 * seconds(step, args.device, args.repeats)
         whole = max(peak, logits.nbytes + memory)
-        rows.append([f"to labels: {name}", agree[name], time_ms, memory, whole])
+        rows.append([f"to labels: {name}", differing, time_ms, memory, whole])
     rows = [row[:3] + [memory / 2**20 for memory in row[3:]] for row in rows]
     headers = ["", "pixels that differ", "ms", "peak MiB", "peak MiB of the whole"]
     print(tabulate(rows, headers=headers, floatfmt=".0f"))

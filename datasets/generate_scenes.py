@@ -2,28 +2,26 @@
 """Generate the sample data: small scenes in COCO panoptic format (JPEG, PNG, JSON)."""
 
 import argparse
-import os
 from pathlib import Path
 
-from ocr_panoptic.data.scenes import generate_scenes
+from ocr_panoptic.data import datasets_root
+from ocr_panoptic.data.published.scenes import generate_scenes
+from ocr_panoptic.engine import run_program
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    default = Path(os.getenv("DETECTRON2_DATASETS", "datasets")) / "scenes"
+    default = datasets_root() / "scenes"
     parser.add_argument("--output", type=Path, default=default, help="folder to write raw/ into")
     parser.add_argument("--train", type=int, default=400, help="training images")
     parser.add_argument("--val", type=int, default=60, help="validation images")
     parser.add_argument("--size", type=int, default=160, help="side of the images in pixels")
     parser.add_argument("--seed", type=int, default=0, help="equal seeds give equal bytes")
-    args = parser.parse_args()
-    try:
-        generate_scenes(args.output, args.train, args.val, args.size, args.seed)
-    except ValueError as error:
-        parser.error(str(error))
+    args = parser.parse_args(argv)
+    generate_scenes(args.output, args.train, args.val, args.size, args.seed)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

@@ -6,13 +6,13 @@ It is then known as NAME_train and NAME_val. See datasets/README.md for the file
 
 import argparse
 import logging
-import sys
 from pathlib import Path
 
 from ocr_panoptic.data import SemanticSplit, datasets_root, prepare_semantic
+from ocr_panoptic.engine import run_program
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", required=True, help="name of the data set")
     parser.add_argument(
@@ -31,20 +31,15 @@ def main() -> int:
         "--output", type=Path, help="folder to write, by default $DETECTRON2_DATASETS/NAME"
     )
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
 
     raw = {split: getattr(args, split) for split in ("train", "val")}
     splits = {split: SemanticSplit(*paths) for split, paths in raw.items() if paths}
     output = args.output or datasets_root() / args.name
-    try:
-        manifest = prepare_semantic(args.name, args.classes, splits, output, args.workers)
-    except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    manifest = prepare_semantic(args.name, args.classes, splits, output, args.workers)
     print(f"Wrote {manifest}. Data sets: {', '.join(f'{args.name}_{split}' for split in splits)}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

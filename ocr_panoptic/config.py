@@ -1,4 +1,9 @@
-"""Every config key that this project adds to Detectron2's."""
+"""Every config key that this project adds to Detectron2's.
+
+Where a comment names no reader, both architectures read the key: ``PanopticFPN`` with
+``OCRSemSegFPNHead``, and ``OCRSemanticSegmentor`` with ``ContextSemSegHead``. A key that the chosen
+model does not read must keep its default, see :mod:`ocr_panoptic.engine.unread_keys`.
+"""
 
 from detectron2.config import CfgNode as CN
 
@@ -8,25 +13,22 @@ def add_ocr_config(cfg: CN) -> None:
     Add the project's keys to a Detectron2 config, and let MODEL.DEVICE follow the machine.
 
     ``NUM_CLASSES: 0`` of ROI_HEADS and SEM_SEG_HEAD means "as the training data have it", see
-    :func:`ocr_panoptic.engine.setup`.
+    :mod:`ocr_panoptic.engine.task`.
     """
     # "cuda" (Detectron2's default), "cpu", or "auto": a GPU where there is one. A run's config.yaml
     # then serves on every machine; engine/setup.py puts the device of this one in its place.
     cfg.MODEL.DEVICE = "auto"
-
-    # Resizing of features and logits in the semantic-only architecture: True maps corner pixels
-    # onto each other by their centres, as the authors' code does, False by their outer corners.
-    cfg.MODEL.ALIGN_CORNERS = False
-    # Pad its images to multiples of this. 0: of the stride of the logits, so that a logit lies in
-    # the middle of the pixels that it stands for. 1: not at all, as the published codes.
-    cfg.MODEL.PAD_TO_MULTIPLE = 0
+    # Allow MODEL.WEIGHTS to be a pickle that runs code when it is read. Only for files that you
+    # trust; plain tensors and arrays, Detectron2's model zoo among them, load without it.
+    cfg.MODEL.TRUST_PICKLE = False
 
     cfg.MODEL.OCR = CN()
-    # Channels of the pixel representations (behind the 3x3 convolution) and of the augmented ones.
+    # Channels of the pixel representations (after the 3x3 convolution) and of the augmented ones.
     cfg.MODEL.OCR.CHANNELS = 512
     # Channels of phi, psi and delta.
     cfg.MODEL.OCR.KEY_CHANNELS = 256
     # 1x1 conv-norm-ReLU in each of phi and psi: 1 in the paper's text, 2 in the published code.
+    # Of "OCR" and "ASP-OCR", as the next.
     cfg.MODEL.OCR.TRANSFORM_CONVS = 2
     # Scale the pixel-region relation by 1 / sqrt(KEY_CHANNELS), as the published code does; False
     # is the paper's equation.
@@ -35,18 +37,21 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.OCR.DROPOUT = 0.05
     # Norm of the OCR head. SyncBN becomes BN where nothing is to be synchronised.
     cfg.MODEL.OCR.NORM = "SyncBN"
-    # Slope of the ReLUs of OCR and of ContextSemSegHead for negative values: 0.01 for weights of
-    # openseg.pytorch that were trained with InPlaceABN.
+    # Slope of the ReLUs of the OCR head and of every scheme for negative values: 0.01 for weights
+    # of openseg.pytorch that were trained with InPlaceABN.
     cfg.MODEL.OCR.NEGATIVE_SLOPE = 0.0
     # The coarse prediction, which has a loss, is the soft object regions. False is the paper's
     # ablation: a second branch of the same form predicts them without a loss of its own.
     cfg.MODEL.OCR.REGION_SUPERVISION = True
+    # Compute the semantic head again in the backward pass instead of keeping what it computed: less
+    # memory for more time (docs/memory.md).
+    cfg.MODEL.OCR.RECOMPUTE = False
     # Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined one's.
     cfg.MODEL.OCR.COARSE_LOSS_WEIGHT = 0.25
 
-    # Context scheme of both heads: "OCR", "none" (the plain baseline), or one of those listed in
+    # Context scheme: "OCR", "none" (the plain baseline), or one of those listed in
     # docs/context_schemes.md. "GT-OCR" (regions and relations from the ground truth, the paper's
-    # upper bound) works in ContextSemSegHead alone.
+    # upper bound) works in OCRSemanticSegmentor alone.
     cfg.MODEL.CONTEXT = CN()
     cfg.MODEL.CONTEXT.NAME = "OCR"
     # Optional units of "Segmentation-Transformer": self-attention among the pixels, and among the
@@ -61,22 +66,33 @@ def add_ocr_config(cfg: CN) -> None:
     # Number of regions of "Double-Attention".
     cfg.MODEL.CONTEXT.NUM_REGIONS = 64
 
-    # Features of the coarse prediction; MODEL.SEM_SEG_HEAD.IN_FEATURES are those of the pixels.
-    cfg.MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES = ["res4"]
-    # Kernel and channels of the convolution in front of the coarse classifier: 3 and 512 for
-    # ResNet in the published code; 720 for HRNet-W48, with 3 in openseg.pytorch and 1 in HRNet-OCR
-    # and mmsegmentation. Kernel 0 is the paper's linear classifier.
-    cfg.MODEL.SEM_SEG_HEAD.COARSE_KERNEL = 3
-    cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 512
-    # Channel dropout behind it, in training: 0.05 for ResNet, 0 for HRNet in the published code.
-    cfg.MODEL.SEM_SEG_HEAD.COARSE_DROPOUT = 0.05
     # Weight of each class in both losses, as the published Cityscapes recipes have it; [] for none.
     cfg.MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS = []
-    # Loss of the final prediction: "cross_entropy", or "ohem" over the pixels whose probability of
-    # the true class is below OHEM_THRESHOLD, but at least OHEM_MIN_KEPT of the batch.
+    # Loss of the refined prediction: "cross_entropy", or "ohem" over the pixels whose probability
+    # of the true class is below OHEM_THRESHOLD, but at least OHEM_MIN_KEPT of them. The number is
+    # of the pixels that a process sees at once, those of SOLVER.IMS_PER_BATCH / (processes *
+    # SOLVER.ACCUMULATION_STEPS) images: on twice as many GPUs it is twice the share of the batch.
     cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE = "cross_entropy"
     cfg.MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD = 0.9
     cfg.MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT = 100000
+
+    # ContextSemSegHead alone, as the coarse prediction of OCRSemSegFPNHead is Detectron2's head.
+    # Features of the coarse prediction; MODEL.SEM_SEG_HEAD.IN_FEATURES are those of the pixels.
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES = ["res4"]
+    # Kernel and channels of the convolution before the coarse classifier: 3 and 512 for ResNet in
+    # the published code; 720 for HRNet-W48, with 3 in openseg.pytorch and 1 in HRNet-OCR and
+    # mmsegmentation. Kernel 0 is the paper's linear classifier.
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_KERNEL = 3
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 512
+    # Channel dropout after it, in training: 0.05 for ResNet, 0 for HRNet in the published code.
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_DROPOUT = 0.05
+
+    # OCRSemanticSegmentor alone. Resizing of features and logits: True maps corner pixels onto
+    # each other by their centres, as the authors' code does, False by their outer corners.
+    cfg.MODEL.ALIGN_CORNERS = False
+    # Pad its images to multiples of this. 0: of the stride of the logits, so that a logit lies in
+    # the middle of the pixels that it stands for. 1: not at all, as the published codes.
+    cfg.MODEL.PAD_TO_MULTIPLE = 0
 
     # Dilated ResNet ("build_dilated_resnet_backbone", which is Detectron2's DeepLab project's):
     # stride 8 with RES4_DILATION 2 and RES5_DILATION 4.
@@ -87,7 +103,7 @@ def add_ocr_config(cfg: CN) -> None:
     # Half the dilation in the first block of each dilated stage, as in openseg.pytorch and
     # mmsegmentation; Detectron2 has the same in all blocks.
     cfg.MODEL.RESNETS.CONTRACT_DILATION = False
-    # Round the size behind the stem's pooling up instead of down, as openseg.pytorch does.
+    # Round the size after the stem's pooling up instead of down, as openseg.pytorch does.
     cfg.MODEL.RESNETS.STEM_CEIL_MODE = False
 
     # Backbone of timm ("build_timm_backbone"): HRNet, or a ResNet that is dilated to OUTPUT_STRIDE.
@@ -96,8 +112,8 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
     cfg.MODEL.TIMM.NORM = "SyncBN"
 
-    # Images for semantic segmentation (data/semantic_augmentation.py): resized to MIN_SIZE_TRAIN or
-    # MIN_SIZE_TEST (0: not at all), or to this height and width where it is not [].
+    # OCRSemanticSegmentor alone. Images (data/semantic/augmentation.py): resized to MIN_SIZE_TRAIN
+    # or MIN_SIZE_TEST (0: not at all), or to this height and width where it is not [].
     cfg.INPUT.FIXED_SIZE = []
     # "bicubic", as openseg.pytorch trains, or "bilinear", as HRNet-OCR and mmsegmentation.
     cfg.INPUT.INTERPOLATION = "bicubic"
@@ -109,15 +125,23 @@ def add_ocr_config(cfg: CN) -> None:
     # Largest brightness shift, up or down, in steps of 1 of 255.
     cfg.INPUT.BRIGHTNESS_SHIFT = 0
 
-    # Allow MODEL.WEIGHTS to be a pickle that runs code when it is read. Only for files that you
-    # trust; plain tensors and arrays, Detectron2's model zoo among them, load without it.
-    cfg.MODEL.TRUST_PICKLE = False
-
     # Run each batch of SOLVER.IMS_PER_BATCH images in this many parts and step once, for the
     # published batch sizes on a small GPU. Iterations and schedule stay as they are.
     cfg.SOLVER.ACCUMULATION_STEPS = 1
-    # SOLVER.LR_SCHEDULER_NAME "WarmupPolyLR" (Detectron2's DeepLab project): the learning rate is
-    # BASE_LR * (1 - iteration / MAX_ITER) ** POLY_LR_POWER, but at least the share
+    # Learning rate of everything outside the backbone, of which the FPN is a part, as a multiple of
+    # SOLVER.BASE_LR: 10 on PASCAL-Context and COCO-Stuff in the published code.
+    cfg.SOLVER.HEAD_LR_FACTOR = 1.0
+    # Number of model_<iteration>.pth that are kept, the last ones; 0 for all. model_final.pth and
+    # model_best.pth always are.
+    cfg.SOLVER.CHECKPOINTS_TO_KEEP = 0
+    # Precision of SOLVER.AMP.ENABLED: "float16" (GPUs alone, with loss scaling), "bfloat16", or
+    # "auto": float16 on a GPU, bfloat16 on a CPU.
+    cfg.SOLVER.AMP.PRECISION = "auto"
+    # Losses are gathered from all processes, logged and checked to be finite every so many
+    # iterations; in the others the CPU does not wait for the GPU.
+    cfg.SOLVER.GATHER_METRIC_PERIOD = 1
+    # SOLVER.LR_SCHEDULER_NAME "WarmupPolyLR" (Detectron2's DeepLab project) alone: the learning
+    # rate is BASE_LR * (1 - iteration / MAX_ITER) ** POLY_LR_POWER, but at least the share
     # POLY_LR_CONSTANT_ENDING of BASE_LR.
     cfg.SOLVER.POLY_LR_POWER = 0.9
     cfg.SOLVER.POLY_LR_CONSTANT_ENDING = 0.0
@@ -127,8 +151,13 @@ def add_ocr_config(cfg: CN) -> None:
     # set's files, which is what the server of Cityscapes takes.
     cfg.TEST.SAVE_PREDICTIONS = False
 
-    # Semantic segmentation at test time (modeling/inference.py). Logits are averaged over these
-    # factors on the size of the image, and with those of the image mirrored left to right.
+    # Metric of the evaluations during training by which model_best.pth is kept, the highest value
+    # being the best: "panoptic_seg/PQ" or "sem_seg/mIoU", say, after the name of the data set where
+    # DATASETS.TEST has several. "" for none.
+    cfg.TEST.BEST_CHECKPOINT = ""
+
+    # OCRSemanticSegmentor alone, at test time (modeling/inference.py). Logits are averaged over
+    # these factors on the size of the image, and with those of the image mirrored left to right.
     cfg.TEST.SCALES = [1.0]
     cfg.TEST.FLIP = False
     # Height and width in pixels, at every scale, of the windows that the network sees, and the
@@ -139,8 +168,3 @@ def add_ocr_config(cfg: CN) -> None:
     # Device of the running sum of several scales or windows, all classes at full resolution.
     # "": that of the model; "cpu" where its memory is too small.
     cfg.TEST.ACCUMULATOR_DEVICE = ""
-
-
-def is_semantic(cfg: CN) -> bool:
-    """Whether the model is one of semantic segmentation alone."""
-    return cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor"

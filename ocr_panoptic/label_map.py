@@ -1,6 +1,4 @@
-"""From the labels of a data set's files to those of training. A leaf: every room may import it."""
-
-from __future__ import annotations
+"""From the labels of a data set's files to those of training."""
 
 import os
 from collections.abc import Mapping

@@ -1,12 +1,16 @@
-"""Label PNGs: one channel, a pixel's value is its label. A leaf: every room may import it."""
+"""Label PNGs: one channel, a pixel's value is its label.
 
-from __future__ import annotations
+Shape letters: H, W size of the image.
+"""
 
 import os
+from pathlib import Path
 
 import numpy as np
 from detectron2.utils.file_io import PathManager
 from PIL import Image
+
+from .files import replacing
 
 
 def read_label_png(path: str | os.PathLike) -> np.ndarray:
@@ -35,3 +39,21 @@ def read_label_png(path: str | os.PathLike) -> np.ndarray:
             "Is it a panoptic or a colour PNG?"
         )
     return labels.astype(np.uint8) if labels.dtype == bool else labels
+
+
+def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
+    """Write a label PNG, whole or not at all. Folders are made as needed.
+
+    Args:
+        labels: uint8 or uint16 [H, W].
+
+    Raises:
+        ValueError: for another shape or dtype.
+    """
+    if labels.ndim != 2 or labels.dtype not in (np.uint8, np.uint16):
+        raise ValueError(
+            f"{path}: expected labels uint8 or uint16 [H, W], found {labels.dtype} "
+            f"{list(labels.shape)}."
+        )
+    with replacing(Path(path)) as temporary:
+        Image.fromarray(labels).save(temporary, format="PNG")

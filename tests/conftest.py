@@ -1,16 +1,29 @@
-"""Fixtures shared by the rooms."""
+"""Fixtures of all tests."""
 
+import functools
 import logging
+import os
+import shutil
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
+import torch.multiprocessing as mp
 from detectron2.config import CfgNode
+from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.structures import BitMasks, Boxes, Instances
+from detectron2.utils.logger import setup_logger
+from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, TINY, TINY_OCR
 
+from ocr_panoptic.data import RawSplit, SemanticSplit, prepare_panoptic, prepare_semantic, register
+from ocr_panoptic.data.published.scenes import generate_scenes
 from ocr_panoptic.engine import load_config
+from train_net import argument_parser, main
 
-ROOT = Path(__file__).resolve().parents[1]
+# Tensors are small here: a second thread waits more than it works.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,11 +34,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def loggers_propagate(monkeypatch):
-    """Detectron2's setup_logger ends propagation for the rest of the process, and with it the
-    caplog of every test after a run of train_net.py."""
+def fresh_loggers(monkeypatch):
+    """
+    What Detectron2's ``setup_logger`` does to the loggers of the process ends with the test: the
+    end of propagation, on which caplog depends, and handlers, whose streams and files go.
+    """
     for name in ("ocr_panoptic", "detectron2", "fvcore"):
-        monkeypatch.setattr(logging.getLogger(name), "propagate", True)
+        logger = logging.getLogger(name)
+        monkeypatch.setattr(logger, "propagate", True)
+        monkeypatch.setattr(logger, "handlers", [])
+    setup_logger.cache_clear()  # else a second call of equal arguments would add no handler
+
+
+@pytest.fixture
+def clean_catalog(monkeypatch):
+    """Forget what a test registers, and what other tests have registered by this package."""
+    for catalog in (DatasetCatalog, MetadataCatalog):
+        kept = {k: v for k, v in catalog.data.items() if k not in register._registered}
+        monkeypatch.setattr(catalog, "data", kept)
+    monkeypatch.setattr(register, "_registered", {})
 
 
 @pytest.fixture
@@ -75,3 +102,74 @@ def batch():
         return records
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tiny_root(tmp_path_factory) -> Path:
+    """A folder for DETECTRON2_DATASETS that holds tiny_train (8 scenes) and tiny_val (4), and
+    their semantic labels as tiny_sem_train and tiny_sem_val."""
+    root = tmp_path_factory.mktemp("datasets")
+    generate_scenes(root / "tiny", num_train=8, num_val=4, size=64, seed=1)
+    splits = {}
+    for split in ("train", "val"):
+        raw = root / "tiny" / "raw" / split
+        splits[split] = RawSplit(raw / "images", raw / "panoptic.json", raw / "panoptic")
+    prepare_panoptic("tiny", splits, root / "tiny", workers=1)
+    raw = root / "tiny/raw"
+    labels = {s: SemanticSplit(raw / s / "images", raw / s / "semantic") for s in ("train", "val")}
+    prepare_semantic("tiny_sem", raw / "classes.json", labels, root / "tiny_sem", workers=1)
+    return root
+
+
+@pytest.fixture
+def tiny_data(tiny_root, monkeypatch) -> Path:
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tiny_root))
+    return tiny_root
+
+
+@pytest.fixture
+def make_args(tmp_path):
+    """Factory: the arguments of train_net.py for a tiny run."""
+
+    def make(*opts: object, config: Path = OCR_CONFIG, flags: tuple[str, ...] = ()) -> Namespace:
+        settings = ["OUTPUT_DIR", str(tmp_path / "run"), *TINY]
+        settings += TINY_OCR if config != PLAIN_CONFIG else []
+        settings += ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
+        return argument_parser().parse_args(
+            ["--config-file", str(config), *flags, *settings, *map(str, opts)]
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def finished_runs() -> dict:
+    return {}
+
+
+@pytest.fixture
+def trained(tiny_data, make_args, tmp_path, tmp_path_factory, finished_runs):
+    """Factory: ``make_args`` of a tiny run that has been trained and evaluated in its OUTPUT_DIR.
+    All tests share the training of equal settings; each gets a copy of its files."""
+
+    def make(*opts: object, config: Path = OCR_CONFIG) -> Namespace:
+        args = make_args(*opts, config=config)
+        if (config, opts) in finished_runs:
+            shutil.copytree(finished_runs[config, opts], tmp_path / "run")
+        else:
+            main(args)
+            finished_runs[config, opts] = tmp_path_factory.mktemp("finished") / "run"
+            shutil.copytree(tmp_path / "run", finished_runs[config, opts])
+        return args
+
+    return make
+
+
+@pytest.fixture
+def forks(monkeypatch):
+    """Processes that torch starts are copies of this one, which has imported what takes a new
+    one seconds; they see no GPU, which copies could not use."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    fork = functools.partial(mp.start_processes, start_method="fork")
+    monkeypatch.setattr(mp, "start_processes", fork)

@@ -1,121 +1,240 @@
-"""Every config builds its model and trains one iteration, and holds the recipe of its source."""
+"""Every config builds its model, and holds what its name says."""
 
+import contextlib
+import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
+import yaml
 from detectron2 import model_zoo
 from detectron2.config import CfgNode, get_cfg
-from detectron2.modeling import build_model
+from detectron2.layers import ShapeSpec
+from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
 from detectron2.solver import build_optimizer
 from detectron2.utils.events import EventStorage
+from loaded_configs import CONFIGS, NAMES, differences, load
+from torch import nn
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.engine import Trainer, load_config
+from ocr_panoptic.analysis.study import read_study
+from ocr_panoptic.engine import Trainer, complete_config, load_config
+from ocr_panoptic.modeling import ContextSemSegHead
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-ALL = sorted(p for p in CONFIGS.rglob("*.yaml") if not p.name.startswith("Base-"))
-COCO = CONFIGS / "COCO-PanopticSegmentation"
+COCO = "COCO-PanopticSegmentation"
+STUDIES = sorted((CONFIGS.parent / "studies").glob("*.yaml"))
+
+# Networks of the same kinds with fewer channels and layers.
+SMALL_FPN = (
+    *("MODEL.FPN.OUT_CHANNELS", "32", "MODEL.SEM_SEG_HEAD.CONVS_DIM", "32"),
+    *("MODEL.ROI_BOX_HEAD.FC_DIM", "32", "MODEL.ROI_MASK_HEAD.CONV_DIM", "32"),
+)
+SMALL_RESNET = (
+    *("MODEL.RESNETS.DEPTH", "50", "MODEL.RESNETS.WIDTH_PER_GROUP", "16"),
+    *("MODEL.RESNETS.RES2_OUT_CHANNELS", "64"),
+)
+SMALL_OCR = ("MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16")
+SMALL_COARSE = ("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "24")
+SMALL_HRNET = ("MODEL.TIMM.NAME", "hrnet_w18_small", *SMALL_COARSE)
+TRAINED = {
+    f"{COCO}/panoptic_fpn_R_50_1x": (*SMALL_RESNET, *SMALL_FPN),
+    f"{COCO}/panoptic_fpn_ocr_R_101_3x": (*SMALL_RESNET, *SMALL_FPN, *SMALL_OCR),
+    "quick_schedules/panoptic_fpn_ocr_R_18_coco_sample": SMALL_FPN,
+    "quick_schedules/semantic_ocr_R_18_scenes": (*SMALL_COARSE, *SMALL_OCR),
+    "ADE20K-SemanticSegmentation/plain_R_101_d8_150k_bs16": (*SMALL_RESNET, *SMALL_COARSE),
+    "Cityscapes-SemanticSegmentation/ocr_R_101_d8_trainval_100k_bs8": (
+        *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),
+    ),
+    "converted/openseg_R_101_cityscapes": (*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),
+    "Cityscapes-SemanticSegmentation/plain_HRNet_W48_s4_40k_bs8": SMALL_HRNET,
+    "ADE20K-SemanticSegmentation/ocr_HRNet_W48_s4_150k_bs16": (*SMALL_HRNET, *SMALL_OCR),
+}
 
 
-def load(path: Path) -> CfgNode:
-    return load_config(str(path), ["MODEL.DEVICE", "cpu"])
-
-
-def architectures() -> list[Path]:
-    """One config for each model: those that train the same model on other data are left out."""
-    found = {}
-    for path in ALL:
-        model = load(path).MODEL
-        model.WEIGHTS = ""
-        found.setdefault(model.dump(), path)
-    return list(found.values())
-
-
-def differences(a: CfgNode, b: CfgNode, prefix: str = "") -> dict[str, tuple]:
-    found = {}
-    for key in a.keys() | b.keys():
-        x, y = a.get(key), b.get(key)
-        if isinstance(x, CfgNode) and isinstance(y, CfgNode):
-            found.update(differences(x, y, f"{prefix}{key}."))
-        elif x != y:
-            found[prefix + key] = (x, y)
-    return found
-
-
-@pytest.mark.parametrize("path", architectures(), ids=lambda p: f"{p.parent.name}/{p.stem}")
-def test_config_builds_and_trains_one_iteration(path, batch):
-    cfg = load(path)
-    # What engine.complete_config fills in from data and machine.
+def complete(cfg: CfgNode, device: str) -> CfgNode:
+    """A copy as a run has it; 2 thing classes and 4 semantic ones where the data have to say."""
+    cfg = cfg.clone()
+    cfg.defrost()
+    cfg.MODEL.DEVICE = device
+    cfg.DATASETS.TRAIN = cfg.DATASETS.TEST = ()  # test_recipes.py
+    complete_config(cfg)
     cfg.MODEL.ROI_HEADS.NUM_CLASSES = cfg.MODEL.ROI_HEADS.NUM_CLASSES or 2
     cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES or 4
-    for node in (cfg.MODEL.OCR, cfg.MODEL.RESNETS, cfg.MODEL.TIMM):
-        node.NORM = node.NORM.replace("SyncBN", "BN")
+    return cfg
+
+
+def is_refined(cfg: CfgNode) -> bool:
+    return cfg.MODEL.SEM_SEG_HEAD.NAME != "SemSegFPNHead"
+
+
+def stride(cfg: CfgNode) -> int:
+    """Of the logits, by the paper."""
+    if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME or cfg.MODEL.TIMM.NAME.startswith("resnet"):
+        return 8
+    return 4
+
+
+class Shapes:
+    """The sizes of a model's logits, computed without memory for weights and features."""
+
+    def __init__(self):
+        self.models: set[str] = set()  # those that are done
+        self.backbones: dict[str, Backbone] = {}
+
+    def check(self, cfg: CfgNode) -> None:
+        """Coarse and refined logits are [2, K, h, w] for images of 128 x 192 pixels."""
+        cfg = complete(cfg, "meta")
+        cfg.MODEL.WEIGHTS = ""
+        if cfg.MODEL.dump() in self.models:
+            return
+        # torch.autocast knows no device "meta"; layers only ever switch it off.
+        no_autocast = mock.patch("torch.autocast", lambda **_: contextlib.nullcontext())
+        one_backbone = mock.patch.object(
+            BACKBONE_REGISTRY, "get", partial(self.builder, BACKBONE_REGISTRY.get)
+        )
+        with torch.device("meta"), torch.no_grad(), no_autocast, one_backbone:
+            model = build_model(cfg).train()
+            head = model.sem_seg_head
+            inputs = [
+                {
+                    name: torch.zeros(2, s.channels, 128 // s.stride, 192 // s.stride)
+                    for name, s in model.backbone.output_shape().items()
+                }
+            ]
+            if isinstance(head, ContextSemSegHead):
+                inputs.append(torch.zeros(2, 128, 192, dtype=torch.int64))  # GT-OCR's
+            logits = head.layers(*inputs)
+        logits = (logits,) if isinstance(logits, torch.Tensor) else logits
+        assert len(logits) == 1 + is_refined(cfg)
+        size = (128 // stride(cfg), 192 // stride(cfg))
+        for x in logits:
+            assert x.shape == (2, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES, *size)
+        self.models.add(cfg.MODEL.dump())
+
+    def builder(self, get: Callable, name: str) -> Callable:
+        """Builds each backbone once for all the models that have it."""
+
+        def build(cfg: CfgNode, input_shape: ShapeSpec) -> Backbone:
+            m = cfg.MODEL
+            key = str([m.BACKBONE, m.RESNETS, m.FPN, m.TIMM, m.ALIGN_CORNERS, input_shape])
+            if key not in self.backbones:
+                self.backbones[key] = get(name)(cfg, input_shape)
+            return self.backbones[key]
+
+        return build
+
+
+@pytest.fixture(scope="module")
+def shapes() -> Shapes:
+    return Shapes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_builds(name, shapes):
+    cfg = load(name)
+    Trainer.build_lr_scheduler(cfg, build_optimizer(cfg, nn.Linear(1, 1)))
+    shapes.check(cfg)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.stem)
+def test_systems_of_the_studies_build(study, shapes):
+    for config, opts in read_study(study).systems.values():
+        shapes.check(load_config(str(config), list(opts)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRAINED)
+def test_trains_one_iteration(name, batch):
+    """With fewer channels and layers: the losses are finite, and each part of the network moves."""
+    cfg = complete(load(name, *TRAINED[name]), "cpu")
     torch.manual_seed(0)
     model = build_model(cfg)
     optimizer = build_optimizer(cfg, model)
-    scheduler = Trainer.build_lr_scheduler(cfg, optimizer)
+    before = {key: p.detach().clone() for key, p in model.named_parameters()}
+    features = {}
+    model.backbone.register_forward_hook(lambda _, inputs, output: features.update(output))
     with EventStorage():
         losses = model.train()(batch(2))
-    total = sum(losses.values())
-    assert total.isfinite()
-    before = {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
-    total.backward()
+    for key, shape in model.backbone.output_shape().items():  # 64 x 96 pixels
+        assert features[key].shape[1] == shape.channels
+        for side, found in zip((64, 96), features[key].shape[2:]):
+            assert found - math.ceil(side / shape.stride) in (0, cfg.MODEL.RESNETS.STEM_CEIL_MODE)
+    assert all(loss.isfinite() for loss in losses.values())
+    assert "loss_sem_seg" in losses and ("loss_sem_seg_coarse" in losses) == is_refined(cfg)
+    sum(losses.values()).backward()
     optimizer.step()
-    scheduler.step()
-    moved = {k for k, p in model.named_parameters() if k in before and not p.equal(before[k])}
-    parts = ["backbone", "sem_seg_head.predictor"]
-    if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
-        parts += ["proposal_generator", "roi_heads"]
-    else:
-        parts.append("sem_seg_head.coarse_predictor")
-        head = {"none": ["bottleneck"], "OCR": ["bottleneck", "context.g"]}
-        parts += [f"sem_seg_head.{p}" for p in head.get(cfg.MODEL.CONTEXT.NAME, ["context"])]
-    for part in parts:
-        assert any(name.startswith(part) for name in moved), part
-    if cfg.MODEL.SEM_SEG_HEAD.NAME == "OCRSemSegFPNHead":
-        assert {"loss_sem_seg", "loss_sem_seg_coarse"} <= set(losses)
-        part = "sem_seg_head.ocr.g" if cfg.MODEL.CONTEXT.NAME == "OCR" else "sem_seg_head.ocr."
-        assert any(name.startswith(part) for name in moved)
+    for part in parts(model):
+        moved = {key: p for key, p in model.named_parameters() if key.startswith(f"{part}.")}
+        assert any(p.grad is not None and p.grad.any() for p in moved.values()), part
+        assert any(not p.equal(before[key]) for key, p in moved.items()), part
+
+
+def parts(model: nn.Module) -> list[str]:
+    """The parts that learn: of the model, and of its semantic head."""
+    names = [name for name, _ in model.named_children()]
+    names += [f"sem_seg_head.{name}" for name, _ in model.sem_seg_head.named_children()]
+    modules = dict(model.named_modules())
+    return [name for name in names if any(True for _ in modules[name].parameters())]
+
+
+def test_every_kind_of_config_is_trained():
+    def kind(name: str) -> tuple:
+        model = load(name).MODEL
+        timm = model.TIMM.NAME.partition("_")[0] if "timm" in model.BACKBONE.NAME else ""
+        return model.BACKBONE.NAME, timm, model.SEM_SEG_HEAD.NAME, model.CONTEXT.NAME
+
+    assert {kind(name) for name in NAMES} == {kind(name) for name in TRAINED}
 
 
 @pytest.mark.parametrize("name", ["R_50_1x", "R_50_3x", "R_101_3x"])
 def test_baselines_are_detectron2s(name):
     """Against the config of the same name in Detectron2's model zoo."""
-    ours = load_config(str(COCO / f"panoptic_fpn_{name}.yaml"), [])
-    theirs = model_zoo.get_config(f"COCO-PanopticSegmentation/panoptic_fpn_{name}.yaml")
+    theirs = model_zoo.get_config(f"{COCO}/panoptic_fpn_{name}.yaml")
     added = get_cfg()
     add_ocr_config(added)
     added = {k for k, (mine, theirs) in differences(added, get_cfg()).items() if theirs is None}
-    assert set(differences(ours, theirs)) - added <= {"MODEL.DEVICE", "OUTPUT_DIR"}
+    found = differences(load(f"{COCO}/panoptic_fpn_{name}"), theirs)
+    free = {"MODEL.DEVICE", "OUTPUT_DIR", "SOLVER.CHECKPOINT_PERIOD"}  # they change no result
+    assert set(found) - added <= free
 
 
-@pytest.mark.parametrize(
-    "plain, ocr",
-    [(p, p.with_name(p.name.replace("panoptic_fpn_R", "panoptic_fpn_ocr_R"))) for p in ALL
-     if "panoptic_fpn_R" in p.name],
-    ids=lambda p: p.stem,
-)  # fmt: skip
-def test_pairs_differ_in_the_head_alone(plain, ocr):
-    changed = differences(load_config(str(plain), []), load_config(str(ocr), []))
+@pytest.mark.parametrize("plain", [name for name in NAMES if "panoptic_fpn_R" in name])
+def test_pairs_differ_in_the_head_alone(plain):
+    ocr = load(plain.replace("panoptic_fpn_R", "panoptic_fpn_ocr_R"))
+    changed = differences(load(plain), ocr)
     changed = {k: v for k, v in changed.items() if not k.startswith("MODEL.OCR.")}
     changed.pop("OUTPUT_DIR", None)
     assert changed == {
         "MODEL.SEM_SEG_HEAD.NAME": ("SemSegFPNHead", "OCRSemSegFPNHead"),
         "MODEL.SEM_SEG_HEAD.LOSS_WEIGHT": (0.5, 0.25),
     }
-    assert load_config(str(ocr), []).MODEL.OCR.COARSE_LOSS_WEIGHT == 0.25
+    assert ocr.MODEL.OCR.COARSE_LOSS_WEIGHT == 0.25
 
 
 def test_3x_schedule():
     """270k iterations of 16 images, learning rate 0.02, steps at 210k and 250k."""
-    for name in ("panoptic_fpn_ocr_R_50_3x", "panoptic_fpn_ocr_R_101_3x"):
-        solver = load_config(str(COCO / f"{name}.yaml"), []).SOLVER
+    for name in ("R_50_3x", "R_101_3x"):
+        solver = load(f"{COCO}/panoptic_fpn_ocr_{name}").SOLVER
         assert (solver.MAX_ITER, solver.STEPS) == (270000, (210000, 250000))
         assert (solver.IMS_PER_BATCH, solver.BASE_LR) == (16, 0.02)
 
 
-def test_children_hold_differences_only():
-    for path in ALL:
-        assert len(path.read_text().splitlines()) <= 60, path
-        assert path.read_text().startswith(("_BASE_", "#")), path
+@pytest.mark.parametrize("name", NAMES)
+def test_children_hold_differences_only(name):
+    path = CONFIGS / f"{name}.yaml"
+    content = path.read_text()
+    assert len(content.splitlines()) <= (60 if "quick_schedules" in name else 25)
+    assert content.startswith(("_BASE_", "#"))
+    assert chain(path) <= 3
+
+
+def chain(path: Path) -> int:
+    """Files of the longest way from a config to a base without a base."""
+    bases = yaml.safe_load(path.read_text()).get("_BASE_", [])
+    bases = [bases] if isinstance(bases, str) else bases
+    return 1 + max((chain(path.parent / base) for base in bases), default=0)

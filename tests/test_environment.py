@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 def test_python_of_the_command_line_counts_and_that_of_the_shell_does_not():
     def commands(*args: str) -> str:
-        # What `make test PYTHON=...` hands on to the make commands below it is none of this.
+        # What ``make test PYTHON=...`` hands on to the make commands below it is none of this.
         environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
         environment["PYTHON"] = "/shell/python"
         done = subprocess.run(

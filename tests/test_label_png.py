@@ -1,10 +1,13 @@
-"""Label PNGs are read as they are: indices, not colours, and 16 bits."""
+"""Label PNGs hold indices, not colours, of 8 or 16 bits."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.label_png import read_label_png, write_label_png
 
 LABELS = np.array([[0, 1, 7], [255, 7, 7]], np.uint8)
 
@@ -44,3 +47,39 @@ def test_several_channels(tmp_path):
     Image.new("RGB", (4, 2)).save(tmp_path / "a.png")
     with pytest.raises(ValueError, match=r"expected one channel .* found \[2, 4, 3\]"):
         read_label_png(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("labels", [LABELS, np.array([[0, 300], [459, 65535]], np.uint16)])
+def test_what_is_written_is_read(tmp_path, labels):
+    path = tmp_path / "folder" / "a.png"
+    write_label_png(path, labels)
+    found = np.asarray(Image.open(path))
+    assert found.dtype == labels.dtype
+    assert np.array_equal(found, labels)
+    assert np.array_equal(read_label_png(path), labels)
+
+
+@pytest.mark.parametrize(
+    "read, write",
+    [(read_label_png, write_label_png), (read_panoptic_png, write_panoptic_png)],
+)
+def test_an_interrupted_write_leaves_the_former_file(tmp_path, monkeypatch, read, write):
+    path = tmp_path / "a.png"
+    write(path, LABELS)
+
+    def save(self, file, format):
+        Path(file).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Image.Image, "save", save)
+    with pytest.raises(KeyboardInterrupt):
+        write(path, LABELS + 1)
+    assert np.array_equal(read(path), LABELS)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
+
+
+@pytest.mark.parametrize("labels", [LABELS.astype(np.int64), LABELS[None]])
+def test_what_is_no_label_map_is_not_written(tmp_path, labels):
+    with pytest.raises(ValueError, match=r"a\.png: expected labels uint8 or uint16 .*, found"):
+        write_label_png(tmp_path / "a.png", labels)
+    assert not list(tmp_path.iterdir())

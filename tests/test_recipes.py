@@ -1,18 +1,18 @@
 """The configs of semantic segmentation hold the numbers of the paper (section 4.2)."""
 
-from pathlib import Path
-
 import pytest
+import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.modeling import build_model
+from loaded_configs import NAMES, load
 
-from ocr_panoptic.data.semantic_augmentation import RandomMirror
-from ocr_panoptic.data.semantic_datasets import NAMED_SPLITS
-from ocr_panoptic.data.semantic_mapper import SemanticDatasetMapper
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.data.published.splits import NAMED_SPLITS
+from ocr_panoptic.data.semantic.augmentation import RandomMirror
+from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
+from ocr_panoptic.engine import Trainer, complete_config
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-STAGES = CONFIGS / "Cityscapes-SemanticSegmentation/stages"
+CITYSCAPES = "Cityscapes-SemanticSegmentation"
 
 # learning rate, weight decay, side of the crop, images of a batch, iterations
 PAPER = {
@@ -24,16 +24,7 @@ PAPER = {
     "Mapillary": (0.01, 0.0005, 1024, 16, 500_000),
 }
 
-SEMANTIC = sorted(
-    path
-    for name in PAPER
-    for path in (CONFIGS / f"{name}-SemanticSegmentation").rglob("*.yaml")
-    if not path.name.startswith("Base-") and path.parent.name != "ablations"
-)
-
-
-def load(path: Path) -> CfgNode:
-    return load_config(str(path), ["MODEL.DEVICE", "cpu"])
+SEMANTIC = [name for name in NAMES if name.partition("-SemanticSegmentation")[0] in PAPER]
 
 
 def recipe(cfg: CfgNode) -> tuple:
@@ -44,63 +35,83 @@ def recipe(cfg: CfgNode) -> tuple:
     return solver.BASE_LR, solver.WEIGHT_DECAY, height, solver.IMS_PER_BATCH, solver.MAX_ITER
 
 
-@pytest.mark.parametrize("name", PAPER)
-def test_numbers_of_the_paper(name):
-    paths = sorted((CONFIGS / f"{name}-SemanticSegmentation").glob("[op]*.yaml"))
+@pytest.mark.parametrize("data", PAPER)
+def test_numbers_of_the_paper(data):
+    folder = f"{data}-SemanticSegmentation/"
+    names = [name for name in SEMANTIC if name.startswith(folder) and "stages" not in name]
     # Not the paper's: its test server's data, and COCO-Stuff of all images.
-    paths = [path for path in paths if not {"trainval", "164k"} & set(path.stem.split("_"))]
-    backbones = {("R_101" in p.name, p.name.split("_")[0]) for p in paths}
-    expected = {(False, "ocr"), (True, "ocr"), (False, "plain"), (True, "plain")}
-    if name == "Mapillary":
-        expected = {(False, "ocr")}
-    elif name not in ("Cityscapes", "ADE20K"):
-        expected -= {(False, "plain"), (True, "plain")}
-    assert backbones == expected
-    for path in paths:
-        assert recipe(load(path)) == PAPER[name], path
+    names = [name for name in names if not {"trainval", "164k"} & set(name.split("_"))]
+    networks = ["HRNet_W48_s4"] if data == "Mapillary" else ["HRNet_W48_s4", "R_101_d8"]
+    schemes = ["ocr", "plain"] if data in ("Cityscapes", "ADE20K") else ["ocr"]
+    kinds = [name.removeprefix(folder).rsplit("_", 2)[0].removesuffix("_10k") for name in names]
+    assert sorted(kinds) == [f"{s}_{n}" for s in schemes for n in networks]
+    for name in names:
+        assert recipe(load(name)) == PAPER[data], name
 
 
-@pytest.mark.parametrize("path", SEMANTIC, ids=lambda p: p.stem)
-def test_what_all_recipes_share(path):
-    cfg = load(path)
+@pytest.mark.parametrize("data", ["Cityscapes", "ADE20K", "LIP", "PASCAL-Context", "COCO-Stuff"])
+def test_learning_rates_of_the_published_code(data):
+    """Those of a built optimizer: tenfold outside the backbone on two of the data sets."""
+    tenfold = data in ("PASCAL-Context", "COCO-Stuff")
+    names = [n for n in SEMANTIC if n.startswith(data)]
+    assert {load(n).SOLVER.HEAD_LR_FACTOR for n in names} == {10.0 if tenfold else 1.0}
+    cfg = load(next(n for n in names if "ocr_R_101" in n)).clone()
+    cfg.defrost()
+    cfg.MODEL.DEVICE = "meta"
+    with torch.device("meta"):
+        model = build_model(cfg)
+    optimizer = Trainer.build_optimizer(cfg, model)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    base = PAPER[data][0]
+    for name, parameter in model.named_parameters():
+        head = not name.startswith("backbone.")
+        assert rates.pop(id(parameter)) == pytest.approx(10 * base if head and tenfold else base)
+    assert not rates
+
+
+@pytest.mark.parametrize("name", SEMANTIC)
+def test_what_all_recipes_share(name):
+    cfg = load(name)
     assert (cfg.SOLVER.LR_SCHEDULER_NAME, cfg.SOLVER.POLY_LR_POWER) == ("WarmupPolyLR", 0.9)
     assert (cfg.SOLVER.MOMENTUM, cfg.SOLVER.WARMUP_ITERS) == (0.9, 0)
     assert cfg.MODEL.SEM_SEG_HEAD.LOSS_WEIGHT == 1.0
     assert cfg.MODEL.OCR.COARSE_LOSS_WEIGHT == 0.4
+    assert 0 < cfg.MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD <= 1
     assert (cfg.INPUT.FORMAT, cfg.INPUT.RANDOM_ASPECT) == ("RGB", [0.9, 1.1])
     assert pytest.approx([255 * m for m in (0.485, 0.456, 0.406)]) == cfg.MODEL.PIXEL_MEAN
     assert pytest.approx([255 * s for s in (0.229, 0.224, 0.225)]) == cfg.MODEL.PIXEL_STD
-    is_lip = "LIP" in str(path)
-    scales = cfg.INPUT.RANDOM_SCALE
-    assert scales == ([0.5, 1.5] if is_lip else [0.5, 2.0])
+    is_lip = name.startswith("LIP")
+    assert ([0.5, 1.5] if is_lip else [0.5, 2.0]) == cfg.INPUT.RANDOM_SCALE
     assert (cfg.INPUT.BRIGHTNESS_SHIFT, cfg.INPUT.RANDOM_FLIP) == (10, "horizontal")
     assert cfg.TEST.FLIP is is_lip
     assert not cfg.DATALOADER.ASPECT_RATIO_GROUPING  # batches are drawn from all images
-    # The name tells the schedule, and the folder of the results is one of a kind.
+    assert cfg.CUDNN_BENCHMARK and cfg.INPUT.CROP.ENABLED and cfg.INPUT.CROP.TYPE == "absolute"
+    # The name tells the schedule, and the folder of the results has it.
     batch, thousands = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.MAX_ITER // 1000
-    assert path.stem.endswith(f"_{thousands}k_bs{batch}")
-    assert cfg.OUTPUT_DIR.endswith(path.stem)
+    assert name.endswith(f"_{thousands}k_bs{batch}")
+    assert cfg.OUTPUT_DIR.endswith(name.rpartition("/")[2])
 
 
-@pytest.mark.parametrize("path", SEMANTIC, ids=lambda p: p.stem)
-def test_data_and_their_augmentation_exist(path):
-    for name in set(NAMED_SPLITS) & set(DatasetCatalog.list()):  # of other tests
-        DatasetCatalog.remove(name)
-        MetadataCatalog.remove(name)
-    cfg = load(path)
+@pytest.mark.parametrize("name", [*SEMANTIC, *(n for n in NAMES if n.startswith("converted"))])
+def test_data_and_their_augmentation_exist(name):
+    for split in set(NAMED_SPLITS) & set(DatasetCatalog.list()):  # of other tests
+        DatasetCatalog.remove(split)
+        MetadataCatalog.remove(split)
+    cfg = load(name).clone()
+    cfg.defrost()
     complete_config(cfg, training=True)
-    for name in (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST):
-        assert len(NAMED_SPLITS[name].space.classes) == cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
+    for split in (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST):
+        assert len(NAMED_SPLITS[split].space.classes) == cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
     augmentations = SemanticDatasetMapper(cfg, True).augmentations.augs
     (mirror,) = (a for a in augmentations if isinstance(a, RandomMirror))
-    assert len(mirror.flip_pairs) == (3 if "LIP" in str(path) else 0)
+    assert len(mirror.flip_pairs) == (3 if "lip_train_sem" in cfg.DATASETS.TRAIN else 0)
 
 
 # Published code: class weights (first and last), hard examples of the final loss (threshold, least
 # number), short side in training and in tests, fixed size.
 PUBLISHED = {
-    "Cityscapes-SemanticSegmentation/ocr_R_101_d8_40k_bs8": ((0.8373, 1.0507), None, 0, []),
-    "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8": ((0.8373, 1.0507), None, 0, []),
+    f"{CITYSCAPES}/ocr_R_101_d8_40k_bs8": ((0.8373, 1.0507), None, 0, []),
+    f"{CITYSCAPES}/ocr_HRNet_W48_s4_40k_bs8": ((0.8373, 1.0507), None, 0, []),
     "ADE20K-SemanticSegmentation/ocr_R_101_d8_150k_bs16": ((), None, 520, []),
     "ADE20K-SemanticSegmentation/ocr_HRNet_W48_s4_150k_bs16": ((), (0.9, 100_000), 520, []),
     "LIP-SemanticSegmentation/ocr_HRNet_W48_s4_100k_bs32": ((), None, 0, [473, 473]),
@@ -116,7 +127,7 @@ PUBLISHED = {
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_what_the_paper_leaves_open_is_the_published_codes(name):
     weights, hard, side, fixed = PUBLISHED[name]
-    cfg = load(CONFIGS / f"{name}.yaml")
+    cfg = load(name)
     head = cfg.MODEL.SEM_SEG_HEAD
     ends = (head.CLASS_WEIGHTS[0], head.CLASS_WEIGHTS[-1]) if head.CLASS_WEIGHTS else ()
     assert ends == weights
@@ -129,54 +140,35 @@ def test_what_the_paper_leaves_open_is_the_published_codes(name):
 
 
 def test_dilated_resnet_has_stride_8():
-    resnets = load(
-        CONFIGS / "ADE20K-SemanticSegmentation/ocr_R_101_d8_150k_bs16.yaml"
-    ).MODEL.RESNETS
+    resnets = load("ADE20K-SemanticSegmentation/ocr_R_101_d8_150k_bs16").MODEL.RESNETS
     assert (resnets.DEPTH, resnets.RES4_DILATION, resnets.RES5_DILATION) == (101, 2, 4)
     assert (resnets.STEM_TYPE, resnets.STEM_OUT_CHANNELS) == ("deeplab", 128)
     assert not resnets.STRIDE_IN_1X1
 
 
 def test_folders_of_results_differ():
-    folders = [load(path).OUTPUT_DIR for path in SEMANTIC]
+    folders = [load(name).OUTPUT_DIR for name in NAMES if not name.startswith("Custom-Panoptic")]
     assert len(set(folders)) == len(folders)
 
 
-@pytest.mark.parametrize(
-    "stages, rates, iterations",
-    [
-        *(
-            (
-                [f"../{net}_trainval_100k_bs8", f"{net}_coarse_50k_bs8"]
-                + [f"{net}_coarse_trainval_20k_bs8"],
-                [0.01, 0.001, 0.001],
-                [100_000, 50_000, 20_000],
-            )
-            for net in ("ocr_R_101_d8", "ocr_HRNet_W48_s4")
-        ),
-        (
-            [
-                "../../Mapillary-SemanticSegmentation/ocr_HRNet_W48_s4_500k_bs16",
-                "ocr_HRNet_W48_s4_mapillary_trainval_100k_bs8",
-                "ocr_HRNet_W48_s4_mapillary_coarse_50k_bs8",
-                "ocr_HRNet_W48_s4_mapillary_coarse_trainval_20k_bs8",
-            ],
-            [0.01, 0.001, 0.001, 0.001],
-            [500_000, 100_000, 50_000, 20_000],
-        ),
-    ],
-    ids=["coarse, R-101", "coarse, HRNet", "Mapillary, coarse"],
-)
-def test_stage_sequences(stages, rates, iterations):
+@pytest.mark.parametrize("network", ["R_101_d8", "HRNet_W48_s4", "HRNet_W48_s4_mapillary"])
+def test_stage_sequences(network):
     """Each stage starts with the last weights of the one before, in the order of the paper."""
-    cfgs = [load(STAGES / f"{stage}.yaml") for stage in stages]
+    names = ["trainval_100k", "coarse_50k", "coarse_trainval_20k"]
+    names = [f"{CITYSCAPES}/stages/ocr_{network}_{name}_bs8" for name in names]
+    rates, iterations = [0.01, 0.001, 0.001], [100_000, 50_000, 20_000]
+    if network.endswith("mapillary"):
+        names.insert(0, "Mapillary-SemanticSegmentation/ocr_HRNet_W48_s4_500k_bs16")
+        rates, iterations = [0.01, 0.001, 0.001, 0.001], [500_000, *iterations]
+    else:
+        names[0] = names[0].replace("stages/", "")
+    cfgs = [load(name) for name in names]
     assert [cfg.SOLVER.BASE_LR for cfg in cfgs] == rates
     assert [cfg.SOLVER.MAX_ITER for cfg in cfgs] == iterations
-    for before, cfg in zip(cfgs, cfgs[1:]):
-        weights = cfg.MODEL.WEIGHTS
-        assert weights == f"{before.OUTPUT_DIR}/model_final.pth"
-    data = [cfg.DATASETS.TRAIN[0] for cfg in cfgs[-3:]]
-    assert data == [
+    for before, after in zip(cfgs, cfgs[1:]):
+        weights = f"{before.OUTPUT_DIR}/model_final.pth"
+        assert weights == after.MODEL.WEIGHTS
+    assert [cfg.DATASETS.TRAIN[0] for cfg in cfgs[-3:]] == [
         "cityscapes_fine_trainval_sem",
         "cityscapes_coarse_train_extra_sem",
         "cityscapes_fine_trainval_sem",

@@ -9,13 +9,14 @@ paper, in Markdown.
 
 import argparse
 import datetime
-import json
 from pathlib import Path
 
 import torch
 
-from ocr_panoptic.engine.complexity import PAPER, complexity_table, measure, structures_table
-from ocr_panoptic.engine.measurement import machine_name
+from ocr_panoptic.analysis.complexity import PAPER, complexity_table, measure, structures_table
+from ocr_panoptic.engine import run_program
+from ocr_panoptic.engine.run_info import machine_name
+from ocr_panoptic.files import write_json
 
 
 def parse_size(text: str) -> tuple[int, ...]:
@@ -64,8 +65,8 @@ def main(argv: list[str] | None = None) -> None:
     print("\nThe two structures of DANet and CC-Attention:\n")
     print(structures_table(args.size))
     if args.json:
-        args.json.write_text(json.dumps(rows, indent=2) + "\n")
+        write_json(args.json, rows, indent=2)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(main)

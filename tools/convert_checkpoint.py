@@ -9,14 +9,13 @@ docs/checkpoints.md lists the published files, and the config of each.
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 from ocr_panoptic.checkpoint import LAYOUTS, convert_file
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.engine import complete_config, load_config, run_program
 
 
-def parse_args(argv: list[str] | None) -> argparse.Namespace:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -38,31 +37,21 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--opts", nargs=argparse.REMAINDER, default=[], help="KEY VALUE ... of the config"
     )
-    return parser.parse_args(argv)
-
-
-def main(argv: list[str] | None = None) -> int:
-    """Returns: the exit status."""
-    args = parse_args(argv)
-    try:
-        cfg = load_config(args.config_file, ["MODEL.DEVICE", "cpu", *args.opts])
-        if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # else the data need not be there
-            complete_config(cfg)
-        conversion = convert_file(
-            args.source,
-            args.input,
-            args.output,
-            cfg,
-            inplace_abn={"auto": None, "yes": True, "no": False}[args.inplace_abn],
-            trust_pickle=args.trust_pickle,
-        )
-    except (OSError, ValueError) as error:
-        print(error, file=sys.stderr)
-        return 1
+    args = parser.parse_args(argv)
+    cfg = load_config(args.config_file, ["MODEL.DEVICE", "cpu", *args.opts])
+    if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # else the data need not be there
+        complete_config(cfg)
+    conversion = convert_file(
+        args.source,
+        args.input,
+        args.output,
+        cfg,
+        inplace_abn={"auto": None, "yes": True, "no": False}[args.inplace_abn],
+        trust_pickle=args.trust_pickle,
+    )
     print(conversion.report())
     print(f"Wrote {args.output}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

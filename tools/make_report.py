@@ -12,8 +12,9 @@ from pathlib import Path
 
 from detectron2.utils.logger import setup_logger
 
+from ocr_panoptic.analysis.run_report import build_report
 from ocr_panoptic.engine import complete_config, load_config, run_program
-from ocr_panoptic.engine.run_report import build_report
+from ocr_panoptic.files import write_text
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -31,8 +32,7 @@ def main(argv: list[str] | None = None) -> None:
     complete_config(cfg)
     page = build_report(cfg, args.config_file, args.num_images)
     output = args.output or Path(cfg.OUTPUT_DIR) / "index.html"
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(page, encoding="utf-8")
+    write_text(output, page)
     logger.info("The report is %s (%.1f MB)", output, output.stat().st_size / 1e6)
 
 

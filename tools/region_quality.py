@@ -10,16 +10,14 @@ OUTPUT_DIR/inference/<data set>/region_quality.json.
 """
 
 import argparse
-import math
-from pathlib import Path
 
 from tabulate import tabulate
 
+from ocr_panoptic.analysis.region_measurement import measure_regions
 from ocr_panoptic.engine import complete_config, load_config, run_program
-from ocr_panoptic.engine.region_quality import measure_regions
-from ocr_panoptic.engine.trainer import run_info
+from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.evaluation import RegionQuality
-from ocr_panoptic.files import write_json
+from ocr_panoptic.run_folder import evaluation_folder, write_region_quality
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -35,10 +33,8 @@ def main(argv: list[str] | None = None) -> None:
     table = [[name, *row.values()] for name, row in rows.items()]
     header = ["class", *RegionQuality.COLUMNS]
     print(tabulate(table, headers=header, floatfmt=".1f", tablefmt="github"))
-    file = Path(cfg.OUTPUT_DIR) / "inference" / cfg.DATASETS.TEST[0] / "region_quality.json"
-    known = {n: {c: None if math.isnan(v) else v for c, v in r.items()} for n, r in rows.items()}
-    write_json(file, {"run": run_info(cfg), "classes": known}, indent=1)
-    print(f"Wrote {file}")
+    folder = evaluation_folder(cfg.OUTPUT_DIR, cfg.DATASETS.TEST[0])
+    print(f"Wrote {write_region_quality(rows, folder, run_info(cfg))}")
 
 
 if __name__ == "__main__":

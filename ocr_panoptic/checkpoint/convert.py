@@ -43,7 +43,7 @@ class Conversion:
         lines = [
             f"{len(self.renamed)} tensors renamed",
             f"input channels of {HEAD}context.g.weight: [context, pixels] -> [pixels, context]",
-            f"{len(self.folded)} biases folded into the mean of the norm behind them",
+            f"{len(self.folded)} biases folded into the mean of the norm after them",
             *(f"  {name}" for name in self.folded),
         ]
         if self.inplace_abn:

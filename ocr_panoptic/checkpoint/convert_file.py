@@ -12,7 +12,8 @@ from detectron2.modeling import build_model
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..files import replacing
+from ocr_panoptic.files import replacing
+
 from .convert import Conversion, convert_weights
 from .reading import read_checkpoint
 from .settings import RECORD, differing_settings, value_of

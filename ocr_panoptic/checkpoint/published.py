@@ -155,7 +155,7 @@ LAYOUTS: dict[str, Layout] = {
             **_conv_norm(r"(?:dsn|aux)_head\.0", r"(?:dsn|aux)_head\.1", "coarse.0"),
             r"dsn_head\.3|aux_head\.2": "coarse_predictor",
             **_authors_ocr("(?:spatial_ocr_head|ocr_distri_head)"),
-            r"head|cls_head": "predictor",
+            r"head|cls_head": "refined_predictor",
         },
         biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0|context\..*)",
         settings={
@@ -186,7 +186,7 @@ LAYOUTS: dict[str, Layout] = {
             **_conv_norm(r"aux_head\.0", r"aux_head\.1", "coarse.0"),
             r"aux_head\.3": "coarse_predictor",
             **_authors_ocr("ocr_distri_head"),
-            "cls_head": "predictor",
+            "cls_head": "refined_predictor",
         },
         biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0)",
         dropped={r"loss\.criterion\.weight": "class weights of the loss, a key of the config here"},
@@ -212,7 +212,7 @@ LAYOUTS: dict[str, Layout] = {
             ),
             r"decode_head\.0\.conv_seg": "coarse_predictor",
             **_mmseg_ocr(),
-            r"decode_head\.1\.conv_seg": "predictor",
+            r"decode_head\.1\.conv_seg": "refined_predictor",
         },
         settings={
             "MODEL.ALIGN_CORNERS": False,

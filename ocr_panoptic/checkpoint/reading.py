@@ -87,7 +87,9 @@ def read_checkpoint(filename: str, *, trust_pickle: bool = False) -> dict[str, A
     else:
         checkpoint = dict(data) if "model" in data else {"model": data}
     if filename.endswith(".safetensors"):
-        checkpoint |= _record_of(filename)
+        with safe_open(filename, "pt") as file:
+            record = (file.metadata() or {}).get(RECORD)
+        checkpoint |= {RECORD: json.loads(record)} if record else {}
     weights = checkpoint["model"]
     if isinstance(weights, Mapping):
         weights = weights.get("state_dict", weights)
@@ -123,13 +125,6 @@ def _is_pickle(filename: str) -> bool:
     not read with ``weights_only``. Other files that it refuses are damaged ones."""
     with open(filename, "rb") as file:
         return zipfile.is_zipfile(filename) or file.read(2) in (b"\x80\x04", b"\x80\x05")
-
-
-def _record_of(filename: str) -> dict[str, Any]:
-    """What tools/convert_checkpoint.py has written beside the tensors."""
-    with safe_open(filename, "pt") as file:
-        record = (file.metadata() or {}).get(RECORD)
-    return {RECORD: json.loads(record)} if record else {}
 
 
 def _damaged(file: str, found: str) -> ValueError:

@@ -1,28 +1,34 @@
 """Data sets: check, preparation, registration with Detectron2, and loading."""
 
-from .camvid import prepare_camvid
-from .coco import prepare_coco_panoptic
 from .faults import DataFaults
 from .histogram import class_histogram, log_class_histogram
-from .mapper import PanopticDatasetMapper
-from .mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, prepare_mat_release
-from .prepare import RawSplit, datasets_root, prepare_panoptic
-from .register import class_counts, register_prepared, semantic_class_count
-from .semantic_augmentation import build_semantic_augmentation
-from .semantic_datasets import register_semantic_datasets
-from .semantic_manifest import SemanticSplit
-from .semantic_mapper import SemanticDatasetMapper
-from .semantic_prepare import prepare_semantic
+from .manifest import datasets_root
+from .panoptic.manifest import RawSplit
+from .panoptic.mapper import PanopticDatasetMapper
+from .panoptic.prepare import prepare_panoptic
+from .panoptic.records import class_counts
+from .prepared import register_prepared
+from .published.camvid import prepare_camvid
+from .published.coco import prepare_coco_panoptic
+from .published.mat_labels import MAT_RELEASES, prepare_mat_release
+from .published.splits import register_semantic_datasets
+from .semantic.augmentation import build_semantic_augmentation
+from .semantic.manifest import SemanticSplit
+from .semantic.mapper import SemanticDatasetMapper
+from .semantic.prepare import prepare_semantic
+from .semantic.records import semantic_class_count
+from .training_stream import TrainingStream, build_training_stream, run_seed
 
 __all__ = [
-    "COCO_STUFF_10K",
-    "PASCAL_CONTEXT",
+    "MAT_RELEASES",
     "DataFaults",
     "PanopticDatasetMapper",
     "RawSplit",
     "SemanticDatasetMapper",
     "SemanticSplit",
+    "TrainingStream",
     "build_semantic_augmentation",
+    "build_training_stream",
     "class_counts",
     "class_histogram",
     "datasets_root",
@@ -34,5 +40,6 @@ __all__ = [
     "prepare_semantic",
     "register_prepared",
     "register_semantic_datasets",
+    "run_seed",
     "semantic_class_count",
 ]

@@ -1,6 +1,7 @@
 """Faults of a data set, gathered so that all of them are reported at once."""
 
-from __future__ import annotations
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 
 class DataFaults(ValueError):
@@ -20,3 +21,17 @@ def raise_if_any(faults: list[str]) -> None:
     """Raise :class:`DataFaults` unless the list is empty."""
     if faults:
         raise DataFaults(faults)
+
+
+@contextmanager
+def gathering(faults: list[str]) -> Iterator[None]:
+    """Append the faults that are raised inside to the list, and go on after the block."""
+    try:
+        yield
+    except DataFaults as error:
+        faults += error.faults
+
+
+def first_few(names: Sequence[str]) -> str:
+    """At most five names, as messages list them."""
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -1,7 +1,5 @@
 """What a data set shows: the share of each class and of ignored pixels, from a sample."""
 
-from __future__ import annotations
-
 import logging
 from typing import NamedTuple
 
@@ -9,7 +7,7 @@ import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from tabulate import tabulate
 
-from ..label_map import read_labels
+from ocr_panoptic.label_map import read_labels
 
 logger = logging.getLogger(__name__)
 

@@ -1,7 +1,5 @@
 """A function over many items, with the machine's cores and a progress bar."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from typing import TypeVar

@@ -1,10 +1,11 @@
-"""The size of a picture as Detectron2 will see it."""
-
-from __future__ import annotations
+"""Pictures as Detectron2 sees them: their size and their pixels, with errors that name the file."""
 
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from detectron2.data.detection_utils import read_image
+from detectron2.utils.file_io import PathManager
 from PIL import Image
 
 EXIF_ORIENTATION = 274
@@ -23,9 +24,19 @@ def read_size(path: Path) -> PictureSize:
     Raises:
         ValueError: it is broken or truncated, or no picture; the reason only, without the name.
     """
+    return _size(path, decode=True)
+
+
+def header_size(path: str | Path) -> PictureSize:
+    """:func:`read_size` from the header alone, which is quick and finds no damage after it."""
+    return _size(path, decode=False)
+
+
+def _size(path: str | Path, decode: bool) -> PictureSize:
     try:
         with Image.open(path) as picture:
-            picture.load()
+            if decode:
+                picture.load()
             width, height = picture.size
             orientation = picture.getexif().get(EXIF_ORIENTATION)
     except (OSError, SyntaxError, ValueError) as error:
@@ -34,3 +45,17 @@ def read_size(path: Path) -> PictureSize:
         note = f" once turned as its EXIF orientation {orientation} says"
         return PictureSize(height, width, note)
     return PictureSize(width, height, "")
+
+
+def read_file(path: str, mode: str, kind: str, error: Exception | None) -> np.ndarray:
+    """``read_image(path, mode)``, with an error that names the file."""
+    if not PathManager.isfile(path):
+        raise FileNotFoundError(
+            f"{path}: {kind} not found. Was it moved since the data set was prepared?"
+        ) from error
+    try:
+        return read_image(path, mode)
+    except (OSError, SyntaxError) as reason:
+        raise ValueError(
+            f"{path}: {kind} is broken or truncated ({reason}). Copy or download it again."
+        ) from error

@@ -1,3 +1,4 @@
+from .arguments import TrainingArguments
 from .launch import launch
 from .program import run_program
 from .setup import complete_config, load_config, setup
@@ -6,6 +7,7 @@ from .trainer import Trainer
 
 __all__ = [
     "Trainer",
+    "TrainingArguments",
     "build_trained_model",
     "complete_config",
     "launch",

@@ -8,34 +8,70 @@ import torch
 from detectron2.engine import SimpleTrainer
 from torch import nn
 
+from .loss_log import LossLog
+
+
+def autocast_dtype(precision: str, device: str) -> torch.dtype:
+    """
+    Args:
+        precision: SOLVER.AMP.PRECISION: "float16", "bfloat16", or "auto" for float16 on a GPU
+            and bfloat16 on a CPU.
+        device: "cuda" or "cpu".
+
+    Raises:
+        ValueError: for another precision, or float16 on a CPU.
+    """
+    names = ("auto", "bfloat16") if device == "cpu" else ("auto", "float16", "bfloat16")
+    if precision not in names:
+        raise ValueError(
+            f"SOLVER.AMP.PRECISION is {precision}; with MODEL.DEVICE {device} it is "
+            f"{' or '.join(names)}"
+        )
+    if precision == "auto":
+        precision = names[1]
+    return getattr(torch, precision)
+
 
 class AccumulatingTrainer(SimpleTrainer):
     """
     Detectron2's ``SimpleTrainer`` (or, with ``amp``, ``AMPTrainer``) that runs a batch in several
     parts and steps once: the gradients are the mean of those of the parts. Iterations, schedule
-    and batch size keep their meaning.
+    and batch size keep their meaning. A loss that is not finite ends all processes before the step.
 
     It equals one step on the whole batch for losses that are means over images; batch norms, and
     losses that are means over pixels or boxes, see each part by itself.
 
     Args:
         steps: parts of a batch; it divides the number of images that this process loads.
-        amp: autocast to float16 and loss scaling on a GPU; to bfloat16, which has the range of
-            float32 and needs no scaling, on a CPU.
+        amp: autocast; with float16 the loss is scaled, bfloat16 has the range of float32.
+        precision: of autocast, see :func:`autocast_dtype`.
+        gather_period: see :class:`.LossLog`.
     """
 
-    def __init__(self, model: nn.Module, data_loader, optimizer, *, steps: int, amp: bool):
+    def __init__(
+        self,
+        model: nn.Module,
+        data_loader,
+        optimizer,
+        *,
+        steps: int,
+        amp: bool,
+        precision: str = "auto",
+        gather_period: int = 1,
+    ):
         super().__init__(model, data_loader, optimizer)
         self.steps = steps
+        self.loss_log = LossLog(gather_period)
         device = next(model.parameters()).device.type
-        dtype = torch.bfloat16 if device == "cpu" else torch.float16
+        dtype = autocast_dtype(precision if amp else "auto", device)
         self.autocast = functools.partial(torch.autocast, device, dtype, enabled=amp)
-        self.grad_scaler = torch.amp.GradScaler("cuda", enabled=amp and device == "cuda")
+        self.grad_scaler = torch.amp.GradScaler("cuda", enabled=amp and dtype == torch.float16)
 
     def run_step(self) -> None:
         start = time.perf_counter()
         data = next(self._data_loader_iter)
         data_time = time.perf_counter() - start
+        images = [d["file_name"] for d in data if isinstance(d, dict) and "file_name" in d]
         self.optimizer.zero_grad()
         totals: dict[str, torch.Tensor] = {}
         size = len(data) // self.steps
@@ -46,14 +82,20 @@ class AccumulatingTrainer(SimpleTrainer):
             wait = getattr(self.model, "no_sync", None)
             with contextlib.nullcontext() if last or wait is None else wait():
                 with self.autocast():
-                    losses = {k: v / self.steps for k, v in self.model(part).items()}
+                    losses = {k: v / self.steps for k, v in self._losses(part, images).items()}
                 self.grad_scaler.scale(sum(losses.values())).backward()
             for name, loss in losses.items():
                 totals[name] = totals.get(name, 0) + loss.detach()
         self.after_backward()
-        self._write_metrics(totals, data_time)
+        self.loss_log.add(self.iter, totals, data_time, images)
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
+
+    def _losses(self, part: list, images: list[str]) -> dict[str, torch.Tensor]:
+        try:
+            return self.model(part)
+        except FloatingPointError as e:  # Detectron2's proposals look before the losses do
+            raise FloatingPointError(f"{e} The images are {', '.join(images)}.") from e
 
     def state_dict(self) -> dict:
         return {**super().state_dict(), "grad_scaler": self.grad_scaler.state_dict()}

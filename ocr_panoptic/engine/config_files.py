@@ -38,6 +38,8 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
         if not os.path.isfile(config_file):
             raise FileNotFoundError(f"--config-file {config_file} does not exist")
         _check_file(config_file, ())
+    if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
+        raise ValueError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
     if len(opts) % 2:
         raise ValueError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
     source = config_file
@@ -88,12 +90,13 @@ def _check_sections(cfg: CfgNode, key: str) -> None:
             return
         node = node[part]
     if isinstance(node, CfgNode):
-        raise ValueError(f"{key} is a section; set one of its keys, such as {_keys(node, key)[0]}")
+        first = next(iter(values_by_key(node, f"{key}.")))
+        raise ValueError(f"{key} is a section; set one of its keys, such as {first}")
 
 
 def _explain(cfg: CfgNode, source: str, error: Exception) -> str:
     if unknown := _UNKNOWN.search(str(error)):
-        close = difflib.get_close_matches(unknown[1], _keys(cfg), n=1, cutoff=0.5)
+        close = difflib.get_close_matches(unknown[1], values_by_key(cfg), n=1, cutoff=0.5)
         hint = f" Did you mean {close[0]}?" if close else ""
         return f"Unknown config key {unknown[1]} in {source}.{hint}"
     message = f"Bad config value in {source}: {error}"
@@ -116,11 +119,19 @@ def _form(value: Any) -> str:
     return f"a {type(value).__name__}, such as {value!r}"
 
 
-def _keys(cfg: CfgNode, prefix: str = "") -> list[str]:
-    prefix = f"{prefix}." if prefix else ""
-    keys = []
+def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """
+    Args:
+        cfg: a config, or the content of a config's file.
+        prefix: of the names, such as "SOLVER." for that section.
+
+    Returns:
+        the values by the full names of their keys; tuples as lists, which YAML has instead
+    """
+    values = {}
     for key, value in cfg.items():
-        keys.append(prefix + key)
-        if isinstance(value, CfgNode):
-            keys += _keys(value, prefix + key)
-    return keys
+        if isinstance(value, dict):
+            values |= values_by_key(value, f"{prefix}{key}.")
+        else:
+            values[prefix + key] = list(value) if isinstance(value, tuple) else value
+    return values

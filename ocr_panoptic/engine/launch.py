@@ -2,11 +2,14 @@
 
 import argparse
 import contextlib
+import datetime
 import gc
 import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import urlparse
 
 import torch
 import torch.distributed as dist
@@ -16,6 +19,13 @@ from torch.multiprocessing import ProcessExitedException
 
 from .config_files import load_config
 from .program import run_program
+from .run_claim import release_all
+from .stopping import Stopped, passing_on_signals
+
+# How long a process waits for the others. The main process alone combines the parts of an
+# evaluation, writes checkpoints, and may download weights; ten minutes, torchrun's default, are
+# too short for a slow disk or a large data set. A machine that is lost is noticed no later.
+TIMEOUT = datetime.timedelta(hours=2)
 
 
 def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
@@ -30,11 +40,13 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
         what ``main`` returns, where it runs in this very process
 
     Raises:
-        ValueError: if more GPUs are asked for than there are.
+        ValueError: if more GPUs are asked for than there are, other processes than torchrun's, or
+            several machines with an address that only one of them has.
     """
     on_gpu = torch.cuda.is_available() and _device(args) != "cpu"
     if "TORCHELASTIC_RUN_ID" in os.environ:
         return _join_torchrun(main, args, on_gpu)
+    _check_machines(args)
     num_gpus = torch.cuda.device_count()
     if args.num_gpus < 1:
         raise ValueError(
@@ -56,7 +68,7 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
         return main(args)
     # Detectron2 takes NCCL where it sees GPUs, and NCCL has no operations on the CPU.
     try:
-        with contextlib.nullcontext() if on_gpu else _gpus_hidden():
+        with passing_on_signals(), contextlib.nullcontext() if on_gpu else _gpus_hidden():
             return detectron2_launch(
                 _run_and_leave,
                 args.num_gpus,
@@ -64,11 +76,12 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
                 args.machine_rank,
                 args.dist_url,
                 args=(main, args),
+                timeout=TIMEOUT,
             )
     except ProcessExitedException as e:
-        if e.exit_code != 1:
+        if e.exit_code != 1 and e.exit_code <= 128:
             raise
-        raise SystemExit(1) from e  # the process has said why, see run_program
+        raise SystemExit(e.exit_code) from e  # the process has said why, see run_program
 
 
 def leave_process_group() -> None:
@@ -89,8 +102,26 @@ def leave_process_group() -> None:
 
 
 def _run_and_leave(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
+    # Detectron2 gathers by Gloo, and where NCCL is the first group's that one has its own timeout.
+    set_timeout = getattr(
+        dist, "set_timeout", dist.distributed_c10d._set_pg_timeout
+    )  # its old name
+    set_timeout(TIMEOUT, comm._get_global_gloo_group())
     # Not in a "finally": where one process fails the others do not come to leave with it.
-    result = run_program(main, args)
+    try:
+        result = run_program(main, args)
+    except Stopped:
+        leave_process_group()
+        raise
+    except SystemExit as e:
+        if dist.get_world_size() == 1:
+            raise
+        # The reason is out, and Gloo's threads may abort a normal end.
+        release_all()
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(e.code if isinstance(e.code, int) else 1)
     leave_process_group()
     return result
 
@@ -98,6 +129,12 @@ def _run_and_leave(main: Callable[[argparse.Namespace], Any], args: argparse.Nam
 def _join_torchrun(
     main: Callable[[argparse.Namespace], Any], args: argparse.Namespace, on_gpu: bool
 ) -> Any:
+    given = {"--num-gpus": args.num_gpus, "--num-machines": args.num_machines}
+    if given := [f"{flag} {value}" for flag, value in given.items() if value != 1]:
+        raise ValueError(
+            f"torchrun has started the processes, so {' and '.join(given)} would have no effect. "
+            "Leave it out, and use torchrun's --nproc-per-node and --nnodes."
+        )
     processes, num_gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
     if on_gpu and processes > num_gpus:
         raise ValueError(
@@ -106,10 +143,27 @@ def _join_torchrun(
         )
     if on_gpu:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if on_gpu else "gloo")
+    dist.init_process_group("nccl" if on_gpu else "gloo", timeout=TIMEOUT)
     comm.create_local_process_group(processes)
     comm.synchronize()
     return _run_and_leave(main, args)
+
+
+def _check_machines(args: argparse.Namespace) -> None:
+    if not 0 <= args.machine_rank < args.num_machines:
+        raise ValueError(
+            f"--machine-rank is {args.machine_rank}, but the machines of --num-machines "
+            f"{args.num_machines} are counted from 0."
+        )
+    host = urlparse(args.dist_url).hostname
+    if args.num_machines > 1 and (
+        args.dist_url == "auto" or host in ("localhost", "::1") or (host or "").startswith("127.")
+    ):
+        raise ValueError(
+            f"--dist-url is {args.dist_url}, which each of the {args.num_machines} machines takes "
+            "for itself, so they would wait for each other. Give all of them the address of the "
+            "machine with --machine-rank 0 and a free port there: --dist-url tcp://ADDRESS:PORT."
+        )
 
 
 @contextlib.contextmanager

@@ -12,17 +12,31 @@ TRAINING_LOOP = "detectron2.engine.train_loop"
 
 def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
-    Run ``main(*args)``. A FileNotFoundError or ValueError that this package raised is its message
-    to the user: it is logged, and the program ends with status 1. Any other error, and whatever
-    happens in the training loop, keeps its traceback.
+    Run ``main(*args)``. An OSError, ValueError or ModuleNotFoundError that this package raised is
+    its message to the user, and so is the system's about a file (permissions, a full disk): it is
+    logged, and the program ends with status 1. Any other error, and whatever happens in the
+    training loop, keeps its traceback.
     """
     try:
         return main(*args)
-    except (FileNotFoundError, ValueError) as e:
-        modules = [
-            frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(e.__traceback__)
-        ]
-        if TRAINING_LOOP in modules or modules[-1].partition(".")[0] != PACKAGE:
+    except (OSError, ValueError, ModuleNotFoundError) as e:
+        if not _is_message(e):
             raise
         logging.getLogger(PACKAGE).error("%s", e)
         raise SystemExit(1) from e
+
+
+def reason(error: Exception) -> str:
+    """Why a program stopped: the message to the user, or the traceback where it is none."""
+    return str(error) if _is_message(error) else "".join(traceback.format_exception(error))
+
+
+def _is_message(error: Exception) -> bool:
+    if not isinstance(error, OSError | ValueError | ModuleNotFoundError):
+        return False
+    modules = [
+        frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    is_ours = modules[-1].partition(".")[0] == PACKAGE
+    names_a_file = isinstance(error, OSError) and error.filename is not None
+    return TRAINING_LOOP not in modules and (is_ours or names_a_file)

@@ -12,15 +12,14 @@ from detectron2.engine import default_setup
 from detectron2.utils import comm
 from detectron2.utils.logger import setup_logger
 
-from ocr_panoptic.config import is_semantic
-from ocr_panoptic.data import (
-    class_counts,
-    register_prepared,
-    register_semantic_datasets,
-    semantic_class_count,
-)
+from ocr_panoptic.data import register_prepared, register_semantic_datasets
+from ocr_panoptic.metrics import METRICS
 
-from .config_files import load_config
+from .agreement import agree, stop_together
+from .config_files import load_config, values_by_key
+from .run_claim import claim
+from .task import task_of
+from .unread_keys import check_unread_keys
 
 
 def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
@@ -34,6 +33,7 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     Raises:
         ValueError: naming key, found and expected value.
     """
+    check_unread_keys(cfg)
     _complete_from_data(cfg, training)
     _resolve_device(cfg)
     _resolve_norm(cfg)
@@ -50,8 +50,16 @@ def setup(args: argparse.Namespace) -> CfgNode:
 
     Raises:
         FileNotFoundError, ValueError: as those two; ValueError also where an evaluation, or a
-            training, has no data set, and for ``deterministic`` without a seed.
+            training, has no data set, where ``deterministic`` has no seed or too large tensors,
+            where several processes have other configs, and where another training has OUTPUT_DIR.
     """
+    with stop_together():
+        cfg = _setup(args)
+    agree(values_by_key(cfg))
+    return cfg
+
+
+def _setup(args: argparse.Namespace) -> CfgNode:
     written = load_config(args.config_file, args.opts or [])
     if getattr(args, "deterministic", False):
         _make_deterministic(written)
@@ -62,11 +70,16 @@ def setup(args: argparse.Namespace) -> CfgNode:
             f"DATASETS.{split} is empty, so there is nothing to {purpose}. "
             f"Name a data set: DATASETS.{split} \"('NAME',)\"."
         )
+    check_unread_keys(written)
     _complete_from_data(written, training=not args.eval_only)
     cfg = written.clone()
     _resolve_device(cfg)
     _resolve_norm(cfg)
+    if getattr(args, "deterministic", False):
+        _check_deterministic_pooling(cfg)
     written.freeze()
+    if not args.eval_only:
+        claim(written.OUTPUT_DIR)
     default_setup(written, args)
     cfg.freeze()
     setup_logger(cfg.OUTPUT_DIR, distributed_rank=comm.get_rank(), name="ocr_panoptic")
@@ -90,28 +103,64 @@ def _make_deterministic(cfg: CfgNode) -> None:
     cfg.CUDNN_BENCHMARK = False
 
 
-def check_solver(cfg: CfgNode) -> None:
+def _check_deterministic_pooling(cfg: CfgNode) -> None:
+    """torchvision's ROIAlign for a GPU with a deterministic gradient is written in Python. With
+    sampling ratio 0, by the size of the box, it takes as many points of each bin as the map has
+    pixels: for 512 boxes on 256 channels of 200 x 336 a tensor of 1608 GiB."""
+    if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN" or not cfg.MODEL.DEVICE.startswith("cuda"):
+        return
+    heads = ("ROI_BOX_HEAD", "ROI_MASK_HEAD") if cfg.MODEL.MASK_ON else ("ROI_BOX_HEAD",)
+    heads = [head for head in heads if cfg.MODEL[head].POOLER_SAMPLING_RATIO <= 0]
+    keys = [f"MODEL.{head}.POOLER_SAMPLING_RATIO" for head in heads]
+    if keys:
+        raise ValueError(
+            f"--deterministic on a GPU with {' and '.join(keys)} 0 needs more memory than a GPU "
+            "has: torchvision's deterministic ROIAlign takes a point of each bin for every pixel "
+            f"of the features. Set {' 2 '.join(keys)} 2, which trains another model than the "
+            "published one, or leave --deterministic out."
+        )
+
+
+def check_solver(cfg: CfgNode, processes: int) -> None:
     """
     Check what training alone needs.
 
     Args:
         cfg: scaled to the number of processes (SOLVER.REFERENCE_WORLD_SIZE), device resolved.
+        processes: of the run.
 
     Raises:
-        ValueError: if the batch cannot be dealt out evenly, or the device has no mixed precision.
+        ValueError: if the batch cannot be dealt out evenly, the device has no mixed precision, or
+            nothing gives the metric of TEST.BEST_CHECKPOINT.
     """
-    processes, steps = comm.get_world_size(), cfg.SOLVER.ACCUMULATION_STEPS
-    batch = cfg.SOLVER.IMS_PER_BATCH
+    batch, steps = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.ACCUMULATION_STEPS
     if steps < 1 or batch < 1 or batch % (processes * steps):
         raise ValueError(
             f"SOLVER.IMS_PER_BATCH is {batch}, which {processes} process(es) times "
             f"SOLVER.ACCUMULATION_STEPS {steps} do not divide. Each part of a batch needs the "
             "same number of images, at least 1."
         )
+    if cfg.TEST.BEST_CHECKPOINT:
+        _check_best_metric(cfg)
     if cfg.SOLVER.AMP.ENABLED and torch.device(cfg.MODEL.DEVICE).type not in ("cuda", "cpu"):
         raise ValueError(
             "SOLVER.AMP.ENABLED is True, but mixed precision needs a CUDA GPU (float16) or a CPU "
             f"(bfloat16) and MODEL.DEVICE is {cfg.MODEL.DEVICE}. Set SOLVER.AMP.ENABLED False."
+        )
+
+
+def _check_best_metric(cfg: CfgNode) -> None:
+    """The value may also be a metric that an evaluator adds; misspelt ones are refused."""
+    best, data = cfg.TEST.BEST_CHECKPOINT, cfg.DATASETS.TEST
+    *dataset, task, name = ["", *best.split("/")][-3 if len(data) > 1 else -2 :]
+    names = {metric.name for metric in METRICS if metric.task == task}
+    misspelt = name not in names and name.lower() in {known.lower() for known in names}
+    if not data or not names or misspelt or (dataset and dataset[0] not in data):
+        form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"
+        raise ValueError(
+            f"TEST.BEST_CHECKPOINT is {best}, which no evaluation on DATASETS.TEST {data} has. It "
+            f"is of the form {form}, or sem_seg/mIoU, bbox/AP, segm/AP"
+            + (f"; {task} has {', '.join(sorted(names))}." if names else ".")
         )
 
 
@@ -121,23 +170,14 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> None:
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
     for name in names:
         _check_registered(cfg, name, prepared)
-    panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
-    holds_masks = set(prepared) & set(cfg.DATASETS.TRAIN)
-    if training and panoptic and holds_masks and cfg.INPUT.MASK_FORMAT != "bitmask":
-        raise ValueError(
-            f"INPUT.MASK_FORMAT is {cfg.INPUT.MASK_FORMAT}, but prepared data hold masks, not "
-            "polygons. Set it to bitmask, as configs/Custom-PanopticSegmentation does."
-        )
-    if panoptic:
-        for name in names:
-            _match_classes(cfg, name)
-    if is_semantic(cfg):
-        for name in names:
-            _match_count(
-                cfg.MODEL.SEM_SEG_HEAD,
-                "MODEL.SEM_SEG_HEAD.NUM_CLASSES",
-                semantic_class_count(name),
-                f"{name} has %d classes",
+    task = task_of(cfg)
+    for name in names:
+        task.complete_classes(cfg, name)
+        kind = MetadataCatalog.get(name).get("mask_format", cfg.INPUT.MASK_FORMAT)
+        if name in cfg.DATASETS.TRAIN and training and kind != cfg.INPUT.MASK_FORMAT:
+            raise ValueError(
+                f"INPUT.MASK_FORMAT is {cfg.INPUT.MASK_FORMAT}, but {name} holds a {kind} for each "
+                f"mask. Set it to {kind}, as configs/Custom-PanopticSegmentation does."
             )
 
 
@@ -154,39 +194,6 @@ def _check_registered(cfg: CfgNode, name: str, prepared: list[str]) -> None:
         f"that DETECTRON2_DATASETS={os.environ.get('DETECTRON2_DATASETS', 'datasets')} "
         "is the folder that holds them."
     )
-
-
-def _match_classes(cfg: CfgNode, dataset: str) -> None:
-    """Take the class counts from a panoptic data set, or compare with it where they are set."""
-    metadata = MetadataCatalog.get(dataset)
-    if metadata.get("evaluator_type") != "coco_panoptic_seg" or not metadata.get("sem_seg_root"):
-        raise ValueError(
-            f"{dataset} is not a data set that Panoptic-FPN can be trained on: it needs instances "
-            "and a semantic segmentation with label 0 for things. COCO has it under the name "
-            "coco_2017_train_panoptic_separated; datasets/prepare_panoptic.py makes it from "
-            "your own data."
-        )
-    things, semantic = class_counts(dataset)
-    head = cfg.MODEL.SEM_SEG_HEAD
-    _match_count(
-        cfg.MODEL.ROI_HEADS,
-        "MODEL.ROI_HEADS.NUM_CLASSES",
-        things,
-        f"{dataset} has %d (thing classes)",
-    )
-    _match_count(
-        head, "MODEL.SEM_SEG_HEAD.NUM_CLASSES", semantic, f"{dataset} has %d (stuff classes + 1)"
-    )
-
-
-def _match_count(node: CfgNode, key: str, count: int, found: str) -> None:
-    if node.NUM_CLASSES == 0:
-        node.NUM_CLASSES = count
-    elif count != node.NUM_CLASSES:
-        raise ValueError(
-            f"{key} is {node.NUM_CLASSES}, but {found % count}. "
-            f"Set it to {count}, or to 0 to take it from the data."
-        )
 
 
 def _resolve_device(cfg: CfgNode) -> None:

@@ -4,14 +4,19 @@ from detectron2.config import CfgNode
 from detectron2.modeling import build_model
 from torch import nn
 
-from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
+from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights
+
+from .agreement import stop_together
+from .resume import Resume, find_checkpoint
 
 
-def build_trained_model(cfg: CfgNode, *, resume: bool = False) -> nn.Module:
+@stop_together()
+def build_trained_model(cfg: CfgNode, *, resume: Resume = False) -> nn.Module:
     """
     Args:
         cfg: a completed config (see :func:`ocr_panoptic.engine.setup`).
-        resume: take the last checkpoint of OUTPUT_DIR instead of MODEL.WEIGHTS.
+        resume: take the last checkpoint of OUTPUT_DIR instead of MODEL.WEIGHTS; "auto": where there
+            is one.
 
     Returns:
         the model in evaluation mode, on MODEL.DEVICE
@@ -25,9 +30,8 @@ def build_trained_model(cfg: CfgNode, *, resume: bool = False) -> nn.Module:
     checkpointer = SafeCheckpointer(
         model, cfg.OUTPUT_DIR, trust_pickle=cfg.MODEL.TRUST_PICKLE, strict=True
     )
-    if resume:
-        require_checkpoint(checkpointer)
-    weights = checkpointer.get_checkpoint_file() if resume else cfg.MODEL.WEIGHTS
+    weights = find_checkpoint(checkpointer, resume) or cfg.MODEL.WEIGHTS
+    fetch_weights(weights)
     if not weights:
         raise ValueError(
             "MODEL.WEIGHTS is empty, but inference needs trained weights. "
@@ -36,12 +40,3 @@ def build_trained_model(cfg: CfgNode, *, resume: bool = False) -> nn.Module:
     checkpointer.load(weights, checkpointables=[])
     check_settings(cfg, checkpointer.record, strict=True)
     return model.eval()
-
-
-def require_checkpoint(checkpointer: SafeCheckpointer) -> None:
-    """Raise FileNotFoundError where ``--resume`` has nothing to resume."""
-    if not checkpointer.has_checkpoint():
-        raise FileNotFoundError(
-            f"--resume found no checkpoint in OUTPUT_DIR={checkpointer.save_dir} (no file "
-            "last_checkpoint). Set OUTPUT_DIR to the run to be resumed, or leave --resume out."
-        )

@@ -1,45 +1,50 @@
 """Detectron2's trainer, plus what it lacks."""
 
-import hashlib
 import logging
-import platform
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import detectron2
-import numpy as np
 import torch
 import torch.distributed as dist
 from detectron2.config import CfgNode
-from detectron2.data import build_detection_test_loader, build_detection_train_loader
-from detectron2.engine import (
-    DefaultTrainer,
-    SimpleTrainer,
-    TrainerBase,
-    create_ddp_model,
-)
+from detectron2.data import build_detection_test_loader
+from detectron2.engine import DefaultTrainer, TrainerBase, create_ddp_model, hooks
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.projects.deeplab import build_lr_scheduler
 from detectron2.solver import LRScheduler
 from detectron2.utils import comm
-from detectron2.utils.events import get_event_storage, has_event_storage
+from fvcore.nn.precise_bn import get_bn_modules
 from torch import nn
 
-import ocr_panoptic
-from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, settings_of
-from ocr_panoptic.config import is_semantic
-from ocr_panoptic.data import (
-    PanopticDatasetMapper,
-    SemanticDatasetMapper,
-    log_class_histogram,
-)
-from ocr_panoptic.evaluation import build_evaluator, write_results
+from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights, settings_of
+from ocr_panoptic.data import TrainingStream, build_training_stream, run_seed
+from ocr_panoptic.evaluation import build_evaluator
+from ocr_panoptic.run_folder import drop_unfinished_line, evaluation_folder, write_evaluation
+from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import AccumulatingTrainer
-from .measurement import machine_name
+from .agreement import agree, stop_together
+from .hooks import BestModel, Checkpoints, Evaluation, PreciseBN, StopOnSignal
+from .optimizer import build_optimizer
+from .resume import (
+    Position,
+    Resume,
+    continued_optimizer,
+    difference_table,
+    find_checkpoint,
+    parameter_names,
+    position_after,
+    saved_state,
+    set_iteration,
+)
+from .run_claim import release
+from .run_info import run_info
 from .setup import check_solver
-from .trained_model import require_checkpoint
+from .stopping import Stopping
+from .task import task_of, training_records
+
+logger = logging.getLogger(__name__)
 
 
 class Trainer(DefaultTrainer):
@@ -47,30 +52,41 @@ class Trainer(DefaultTrainer):
     ``DefaultTrainer`` with
 
     - several CPU processes (Detectron2's asks DistributedDataParallel for GPUs),
-    - gradient accumulation, and the poly schedule,
-    - checkpoints that are read without running code from them,
-    - ``--resume`` that fails where there is nothing to resume, and says where it starts,
-    - data errors that name the file, the evaluators of this package, and their result files.
+    - gradient accumulation, a learning rate of the heads, and the poly schedule,
+    - checkpoints that are whole or absent, and read without running code from them,
+    - ``--resume`` that goes on exactly where the run ended, by the schedule of the config of now:
+      images, their augmentation and every random number follow from the seed and the iteration,
+    - an end by SIGTERM or SIGINT that loses nothing, and by a loss that is not finite,
+    - processes that stop together where one cannot start, with its reason,
+    - data errors that name the file, the evaluators of this package, and their result files,
+    - a line of progress, with the time left, at least 20 times in a run.
     """
 
     def __init__(self, cfg: CfgNode):
         # DefaultTrainer.__init__ with its parts exchanged where they differ, in its order.
         TrainerBase.__init__(self)
-        cfg = _scaled(cfg)
-        check_solver(cfg)
-        model = self.build_model(cfg)
-        optimizer = self.build_optimizer(cfg, model)
-        data_loader = self.build_train_loader(cfg)
+        cfg = scaled(cfg, comm.get_world_size())
+        check_solver(cfg, comm.get_world_size())
+        self.cfg = cfg
+        self.seed = run_seed(cfg)
+        with stop_together():
+            model = self.build_model(cfg)
+            optimizer = self.build_optimizer(cfg, model)
+        data_loader = self.build_train_loader(self._seeded_cfg())
         model = create_ddp_model(
             model,
             broadcast_buffers=False,
             device_ids=[comm.get_local_rank()] if cfg.MODEL.DEVICE.startswith("cuda") else None,
         )
-        steps, amp = cfg.SOLVER.ACCUMULATION_STEPS, cfg.SOLVER.AMP.ENABLED
-        if steps > 1 or amp:  # Detectron2's AMPTrainer resumes no run that was without AMP
-            self._trainer = AccumulatingTrainer(model, data_loader, optimizer, steps=steps, amp=amp)
-        else:
-            self._trainer = SimpleTrainer(model, data_loader, optimizer)
+        self._trainer = AccumulatingTrainer(
+            model,
+            data_loader,
+            optimizer,
+            steps=cfg.SOLVER.ACCUMULATION_STEPS,
+            amp=cfg.SOLVER.AMP.ENABLED,
+            precision=cfg.SOLVER.AMP.PRECISION,
+            gather_period=cfg.SOLVER.GATHER_METRIC_PERIOD,
+        )
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
         self.checkpointer = SafeCheckpointer(
             model,
@@ -78,28 +94,211 @@ class Trainer(DefaultTrainer):
             trust_pickle=cfg.MODEL.TRUST_PICKLE,
             trainer=weakref.proxy(self),
         )
-        self.start_iter = 0
+        self.start = Position(0, 0)
         self.max_iter = cfg.SOLVER.MAX_ITER
-        self.cfg = cfg
+        self.stopping = Stopping()
+        self.best = None
+        if cfg.TEST.BEST_CHECKPOINT:
+            self.best = BestModel(self.checkpointer, cfg.TEST.BEST_CHECKPOINT)
         self.register_hooks(self.build_hooks())
 
-    def resume_or_load(self, resume: bool = True) -> None:
+    def resume_or_load(self, resume: Resume = True) -> None:
         """
+        Load a checkpoint, and go on after its iteration, or the weights that the config names.
+
+        Args:
+            resume: from OUTPUT_DIR: True, False, or "auto": where there is a checkpoint.
+
         Raises:
-            FileNotFoundError: if ``resume`` is asked for and OUTPUT_DIR has no checkpoint.
+            FileNotFoundError: see :func:`.resume.find_checkpoint`.
+            ValueError: the checkpoint is of another model, or cannot be continued otherwise; or
+                the processes find different ones.
         """
-        if resume:
-            require_checkpoint(self.checkpointer)
-        super().resume_or_load(resume)
+        with stop_together():
+            file = find_checkpoint(self.checkpointer, resume)
+            fetch_weights(file or self.cfg.MODEL.WEIGHTS)
+        agree({"checkpoint": file})
+        if file:
+            seed = self.seed
+            self._resume(file)
+            agree({"first iteration": self.start_iter})
+            self._enter_data(seed)
+        else:
+            if former := self.checkpointer.get_checkpoint_file():
+                logger.warning(
+                    "OUTPUT_DIR has checkpoints of another training, %s the last. This one starts "
+                    "anew and writes over them; another OUTPUT_DIR keeps both.",
+                    former,
+                )
+                if comm.is_main_process():
+                    self.checkpointer.begin_anew()
+                    if self.best:
+                        self.best.begin_anew()
+            with stop_together():
+                self.checkpointer.load(self.cfg.MODEL.WEIGHTS, checkpointables=[])
         record = self.checkpointer.record
         check_settings(self.cfg, record, strict=False)
         self.checkpointer.record = record and settings_of(self.cfg, record)
-        logging.getLogger(__name__).info(
+        logger.info(
             "Training starts at iteration %d of %d (%s)",
             self.start_iter,
             self.max_iter,
-            self.checkpointer.get_checkpoint_file() if resume else self.cfg.MODEL.WEIGHTS or "new",
+            file or self.cfg.MODEL.WEIGHTS or "new",
         )
+
+    def _resume(self, file: str) -> None:
+        with stop_together():
+            state = saved_state(file)
+            self.start = position_after(self.cfg, state)
+        self.start_iter = self.start.iteration
+        table = difference_table(self.cfg, state)
+        if table:
+            logger.warning("The run goes on with other settings, those on the right:\n%s", table)
+        self.checkpointer.exact = True
+        try:
+            with stop_together():
+                self.checkpointer.load(file)
+        except ValueError as e:
+            raise ValueError(
+                f"{e}\nThe run cannot be resumed with this config. Undo what has changed in it, or "
+                f"start another run from its weights: MODEL.WEIGHTS {file} and another OUTPUT_DIR, "
+                "without --resume."
+            ) from e
+        finally:
+            self.checkpointer.exact = False
+        if self.best:
+            self.best.resume()
+
+    @property
+    def last_iteration(self) -> int:
+        """The one that the model is of."""
+        return min(self.storage.iter, self.max_iter - 1)  # MAX_ITER after the training
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that a resumed run needs besides the model's weights: the random numbers and the
+        images to come follow from seed and position."""
+        done = self.last_iteration + 1 - self.start_iter
+        return {
+            "iteration": self.last_iteration,
+            "images": self.start.images + done * self.cfg.SOLVER.IMS_PER_BATCH,
+            "seed": self.seed,
+            "processes": comm.get_world_size(),
+            "config": self.cfg.dump(),
+            "parameters": parameter_names(self.checkpointer.model, self.optimizer),
+            "_trainer": self._trainer.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """
+        Raises:
+            ValueError: see :func:`.resume.continued_optimizer`.
+        """
+        saved = dict(state_dict["_trainer"])
+        saved["optimizer"] = continued_optimizer(
+            saved["optimizer"],
+            state_dict.get("parameters"),
+            parameter_names(self.checkpointer.model, self.optimizer),
+            self.optimizer,
+        )
+        self._trainer.load_state_dict(saved)
+        set_iteration(self.scheduler, self.start.iteration)
+        if "seed" not in state_dict:
+            logger.warning("The checkpoint has no seed: the images come in an order of this run's")
+        self.seed = state_dict.get("seed", self.seed)
+
+    def build_hooks(self) -> list[hooks.HookBase]:
+        cfg, is_main = self.cfg, comm.is_main_process()
+        period = cfg.TEST.EVAL_PERIOD
+        checkpoints = Checkpoints(
+            self.checkpointer,
+            period=cfg.SOLVER.CHECKPOINT_PERIOD,
+            eval_period=period,
+            keep=cfg.SOLVER.CHECKPOINTS_TO_KEEP,
+        )
+        precise_bn = None
+        if cfg.TEST.PRECISE_BN.ENABLED and get_bn_modules(self.model):
+            alone = self._seeded_cfg()
+            alone.DATALOADER.NUM_WORKERS = 0
+            loader = self.build_train_loader(alone)
+            precise_bn = PreciseBN(period, self.model, loader, cfg.TEST.PRECISE_BN.NUM_ITER)
+        return [
+            hooks.IterationTimer(),
+            hooks.LRScheduler(),
+            precise_bn,  # before the checkpoints, as it changes the model
+            checkpoints,
+            StopOnSignal(self.stopping, checkpoints),
+            Evaluation(period, self._evaluate),
+            hooks.PeriodicWriter(self.build_writers(), log_period(self.max_iter))
+            if is_main
+            else None,
+        ]
+
+    def train(self) -> dict | None:
+        """Run the training; ends with status 128 + n by signal n, with all that was done saved."""
+        if comm.is_main_process():
+            drop_unfinished_line(self.cfg.OUTPUT_DIR)
+        try:
+            with self.stopping.listening():
+                return super().train()
+        finally:
+            release(self.cfg.OUTPUT_DIR)
+
+    def run_step(self) -> None:
+        """
+        Raises:
+            FloatingPointError: in all processes, a loss is infinite or NaN.
+        """
+        seed_generators(self.seed, comm.get_rank(), self.iter)
+        try:
+            super().run_step()
+        except FloatingPointError as e:
+            raise self._diverged(e) from e
+
+    def check_losses(self) -> None:
+        """
+        All processes call it in the same iteration.
+
+        Raises:
+            FloatingPointError: in all processes, a loss of an iteration since was not finite.
+        """
+        try:
+            self._trainer.loss_log.flush()
+        except FloatingPointError as e:
+            raise self._diverged(e) from e
+
+    def _diverged(self, error: FloatingPointError) -> FloatingPointError:
+        return FloatingPointError(
+            f"Iteration {self.iter}: {error}\n"
+            f"The last whole checkpoint is {self.checkpointer.get_checkpoint_file() or 'none'}. "
+            "Look at these images and their labels; else continue with --resume and a lower "
+            "SOLVER.BASE_LR, a longer SOLVER.WARMUP_ITERS, or SOLVER.CLIP_GRADIENTS.ENABLED True."
+        )
+
+    def _evaluate(self) -> dict:
+        with self.stopping.at_once():  # a checkpoint has been saved before
+            self._last_eval_results = self.test(self.cfg, self.model)
+        if self.best:
+            self.best.update(self._last_eval_results, self.last_iteration)
+        return self._last_eval_results
+
+    def _seeded_cfg(self) -> CfgNode:
+        cfg = self.cfg.clone()
+        cfg.defrost()
+        cfg.SEED = self.seed
+        return cfg
+
+    def _enter_data(self, seed: int) -> None:
+        """Where the saved run left its images; ``seed`` is the one that the loader has."""
+        if seed != self.seed:
+            self._trainer.reset_data_loader(lambda: self.build_train_loader(self._seeded_cfg()))
+        if isinstance(self.data_loader, TrainingStream):
+            self.data_loader.seen = self.start.images
+        else:
+            logger.warning("The data loader is no TrainingStream: its images start from the first")
+
+    @classmethod
+    def build_optimizer(cls, cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
+        return build_optimizer(cfg, model)
 
     @classmethod
     def build_lr_scheduler(cls, cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
@@ -107,35 +306,50 @@ class Trainer(DefaultTrainer):
 
     @classmethod
     def build_train_loader(cls, cfg: CfgNode) -> Iterable[list[dict]]:
-        # Not for panoptic data: the records of COCO take long to load, and they are checked before.
-        if comm.is_main_process() and _mapper(cfg) is SemanticDatasetMapper:
-            for name in cfg.DATASETS.TRAIN:
-                log_class_histogram(name)
-        return build_detection_train_loader(cfg, mapper=_mapper(cfg)(cfg, True))
+        task = task_of(cfg)
+        with stop_together():
+            if comm.is_main_process():
+                for name in cfg.DATASETS.TRAIN:
+                    task.describe_training_data(name)
+            records = training_records(cfg)
+        agree({"number of training images": len(records)})
+        return build_training_stream(cfg, task.mapper(cfg, True), records)
 
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:
-        return build_detection_test_loader(cfg, dataset_name, mapper=_mapper(cfg)(cfg, False))
+        return build_detection_test_loader(
+            cfg, dataset_name, mapper=task_of(cfg).mapper(cfg, False)
+        )
 
     @classmethod
     def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
-        return build_evaluator(cfg, dataset_name, _inference_dir(cfg, dataset_name))
+        return build_evaluator(cfg, dataset_name, evaluation_folder(cfg.OUTPUT_DIR, dataset_name))
 
     @classmethod
     def test(cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None) -> dict:
         """Detectron2's ``test`` of the model that the main process has and saves; also writes the
         result files of every data set."""
         _share_buffers(model)
-        results = super().test(cfg, model, evaluators)
+        # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
+        benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
+        try:
+            results = super().test(cfg, model, evaluators)
+        finally:
+            torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():
             names = cfg.DATASETS.TEST
             for name in names:
-                write_results(
+                write_evaluation(
                     results if len(names) == 1 else results[name],
-                    _inference_dir(cfg, name),
+                    evaluation_folder(cfg.OUTPUT_DIR, name),
                     run_info(cfg),
                 )
         return results
+
+
+def log_period(max_iter: int) -> int:
+    """Iterations between two lines of progress: Detectron2's 20, in short runs a twentieth."""
+    return max(1, min(20, max_iter // 20))
 
 
 def _share_buffers(model: nn.Module) -> None:
@@ -148,45 +362,12 @@ def _share_buffers(model: nn.Module) -> None:
             dist.broadcast(buffer, src=0)
 
 
-def _scaled(cfg: CfgNode) -> CfgNode:
-    """Batch and schedule for the number of processes, from SOLVER.REFERENCE_WORLD_SIZE."""
+def scaled(cfg: CfgNode, processes: int) -> CfgNode:
+    """Batch and schedule for a number of processes, from SOLVER.REFERENCE_WORLD_SIZE."""
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
         raise ValueError(
             f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the "
             f"{reference} processes of SOLVER.REFERENCE_WORLD_SIZE do not divide."
         )
-    return DefaultTrainer.auto_scale_workers(cfg, comm.get_world_size())
-
-
-def run_info(cfg: CfgNode) -> dict[str, Any]:
-    """What a reader of a result needs to repeat it. The iteration is None outside training."""
-    iteration = None
-    if has_event_storage():  # counted from 0, and already at MAX_ITER after training
-        iteration = min(get_event_storage().iter + 1, cfg.SOLVER.MAX_ITER)
-    anywhere = cfg.clone()
-    anywhere.defrost()
-    anywhere.OUTPUT_DIR = ""  # else no one else's run of this config had its hash
-    return {
-        "iteration": iteration,
-        "seed": cfg.SEED,
-        "config_sha256": hashlib.sha256(anywhere.dump().encode()).hexdigest(),
-        # In training MODEL.WEIGHTS is where the run started, not what was evaluated.
-        "weights" if iteration is None else "initial_weights": cfg.MODEL.WEIGHTS,
-        "output_dir": cfg.OUTPUT_DIR,
-        "device": machine_name(torch.device(cfg.MODEL.DEVICE).type),
-        "processes": comm.get_world_size(),
-        "ocr_panoptic": ocr_panoptic.__version__,
-        "detectron2": detectron2.__version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def _mapper(cfg: CfgNode) -> type:
-    return SemanticDatasetMapper if is_semantic(cfg) else PanopticDatasetMapper
-
-
-def _inference_dir(cfg: CfgNode, dataset_name: str) -> str:
-    return f"{cfg.OUTPUT_DIR}/inference/{dataset_name}"
+    return DefaultTrainer.auto_scale_workers(cfg, processes)

@@ -1,14 +1,15 @@
 from .build import build_evaluator
 from .confusion import category_metrics, confusion_matrix, semantic_metrics
 from .confusion_files import write_confusion
+from .instance_evaluator import InstanceEvaluator
 from .panoptic_evaluator import PanopticEvaluator
 from .panoptic_quality import PanopticQuality, match_segments
 from .region_quality import RegionQuality
-from .report import per_class_rows, write_results
 from .sem_seg_dump import SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
 
 __all__ = [
+    "InstanceEvaluator",
     "PanopticEvaluator",
     "PanopticQuality",
     "RegionQuality",
@@ -18,8 +19,6 @@ __all__ = [
     "category_metrics",
     "confusion_matrix",
     "match_segments",
-    "per_class_rows",
     "semantic_metrics",
     "write_confusion",
-    "write_results",
 ]

@@ -1,14 +1,13 @@
 """The evaluator that the metadata of a data set asks for."""
 
-from __future__ import annotations
-
 import logging
 import os
 
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
-from detectron2.evaluation import COCOEvaluator, DatasetEvaluator, DatasetEvaluators
+from detectron2.evaluation import DatasetEvaluator, DatasetEvaluators
 
+from .instance_evaluator import InstanceEvaluator
 from .panoptic_evaluator import PanopticEvaluator
 from .sem_seg_dump import SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
@@ -19,7 +18,7 @@ logger = logging.getLogger(__name__)
 def build_evaluator(
     cfg: CfgNode, dataset_name: str, output_dir: str | os.PathLike
 ) -> DatasetEvaluator:
-    """Evaluator for `evaluator_type` of the data set's metadata.
+    """Evaluator for ``evaluator_type`` of the data set's metadata.
 
     "coco_panoptic_seg": panoptic quality, semantic segmentation and AP of boxes and masks;
     "sem_seg": semantic segmentation; "coco": AP.
@@ -31,7 +30,7 @@ def build_evaluator(
         output_dir: folder of the predictions and of the semantic confusion matrix.
 
     Raises:
-        ValueError: another `evaluator_type`, or a data set without labels whose predictions are
+        ValueError: another ``evaluator_type``, or a data set without labels whose predictions are
             not to be saved.
     """
     evaluator_type = MetadataCatalog.get(dataset_name).get("evaluator_type")
@@ -74,8 +73,8 @@ def _semantic_evaluator(
     return DatasetEvaluators(evaluators)
 
 
-def _instance_evaluator(cfg: CfgNode, dataset_name: str, dump_dir: str | None) -> COCOEvaluator:
+def _instance_evaluator(cfg: CfgNode, dataset_name: str, dump_dir: str | None) -> InstanceEvaluator:
     # Tasks are named because Detectron2 would infer them from the predictions, and would leave
-    # out the masks where nothing is predicted. It uses its fast code where `_C` is compiled.
+    # out the masks where nothing is predicted.
     tasks = ("bbox", "segm") if cfg.MODEL.MASK_ON else ("bbox",)
-    return COCOEvaluator(dataset_name, tasks=tasks, output_dir=dump_dir)
+    return InstanceEvaluator(dataset_name, tasks, dump_dir)

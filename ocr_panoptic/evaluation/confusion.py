@@ -4,8 +4,6 @@ Shape letters: H, W size of the image; K classes. Rows of a confusion matrix are
 columns predicted ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,7 +15,7 @@ def confusion_matrix(
     """Count the pixels of every pair of true and predicted class.
 
     Args:
-        truth: unsigned integers [H, W], labels 0..K-1 or `ignore_label`.
+        truth: unsigned integers [H, W], labels 0..K-1 or ``ignore_label``.
         prediction: integers [H, W], labels 0..K-1.
         num_classes: K.
         ignore_label: label of the pixels to leave out, not negative.
@@ -80,28 +78,19 @@ def semantic_metrics(confusion: np.ndarray, class_names: Sequence[str]) -> dict[
     truth = confusion.sum(axis=1).astype(np.float64)
     union = truth + confusion.sum(axis=0) - tp
     total = truth.sum()
-    if total == 0:
-        iou = acc = np.full(len(tp), np.nan)
-        means = dict.fromkeys(("mIoU", "mIoU_truth_or_predicted", "fwIoU", "mACC", "pACC"), np.nan)
-    else:
-        occurs = truth > 0
-        iou = np.divide(tp, union, out=np.full(len(tp), np.nan), where=occurs)
-        acc = np.divide(tp, truth, out=np.full(len(tp), np.nan), where=occurs)
-        means = {
+    occurs = (truth > 0) | (total == 0)
+    with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+        iou, acc = np.where(occurs, tp / union, np.nan), tp / truth
+        metrics = {
             "mIoU": np.sum(iou[occurs]) / np.sum(occurs),
             "mIoU_truth_or_predicted": np.sum(iou[occurs]) / np.sum(union > 0),
             "fwIoU": np.sum(iou[occurs] * (truth / total)[occurs]),
             "mACC": np.sum(acc[occurs]) / np.sum(occurs),
             "pACC": np.sum(tp) / total,
         }
-    metrics = {name: float(100 * value) for name, value in means.items()}
-    metrics.update(
-        {f"IoU-{name}": float(100 * v) for name, v in zip(class_names, iou, strict=True)}
-    )
-    metrics.update(
-        {f"ACC-{name}": float(100 * v) for name, v in zip(class_names, acc, strict=True)}
-    )
-    return metrics
+    for name, values in (("IoU", iou), ("ACC", acc)):
+        metrics |= {f"{name}-{c}": value for c, value in zip(class_names, values, strict=True)}
+    return {name: float(100 * value) for name, value in metrics.items()}
 
 
 def category_metrics(confusion: np.ndarray, class_categories: Sequence[str]) -> dict[str, float]:

@@ -1,7 +1,5 @@
 """The confusion matrix on disk: all counts as CSV, and a picture."""
 
-from __future__ import annotations
-
 import csv
 import os
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ MAX_CLASSES_WITH_NUMBERS = 40
 def write_confusion(
     confusion: np.ndarray, class_names: Sequence[str], output_dir: str | os.PathLike
 ) -> None:
-    """Write `confusion_matrix.csv` and `confusion_matrix.png`.
+    """Write ``confusion_matrix.csv`` and ``confusion_matrix.png``.
 
     Args:
         confusion: int64 [K, K], numbers of pixels, rows = truth.

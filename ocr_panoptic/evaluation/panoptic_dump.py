@@ -1,7 +1,5 @@
 """Panoptic predictions on disk, in COCO's results format."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence
@@ -10,13 +8,14 @@ from pathlib import Path
 import numpy as np
 from detectron2.utils import comm
 
-from ocr_panoptic.panoptic_png import write_panoptic_png
+from ocr_panoptic.coco_panoptic import write_panoptic_png
+from ocr_panoptic.files import replacing
 
 NAME = "panoptic_predictions"
 
 
 class PanopticDump:
-    """Writes `panoptic_predictions/*.png` and `panoptic_predictions.json` into a folder.
+    """Writes ``panoptic_predictions/*.png`` and ``panoptic_predictions.json`` into a folder.
 
     panopticapi reads them:
 
@@ -48,9 +47,7 @@ class PanopticDump:
             segments: mappings with "id" and "category_id" (the data set's). Those that no pixel
                 shows are left out: panopticapi refuses them.
         """
-        png = self._folder / NAME / file_name
-        png.parent.mkdir(parents=True, exist_ok=True)
-        write_panoptic_png(png, ids)
+        write_panoptic_png(self._folder / NAME / file_name, ids)
         shown = set(np.unique(ids).tolist())
         annotation = {
             "image_id": image_id,
@@ -71,8 +68,7 @@ class PanopticDump:
                     f"{', '.join(missing)} not found: all processes must write their predictions "
                     "into one shared folder."
                 )
-            temporary = self._json.with_suffix(".json.tmp")
-            with open(temporary, "w") as merged:
+            with replacing(self._json) as temporary, open(temporary, "w") as merged:
                 merged.write('{"annotations": [')
                 separator = "\n"
                 for part in parts:
@@ -81,7 +77,6 @@ class PanopticDump:
                             merged.write(separator + line.rstrip("\n"))
                             separator = ",\n"
                 merged.write("\n]}\n")
-            os.replace(temporary, self._json)
             for part in parts:
                 part.unlink()
         comm.synchronize()

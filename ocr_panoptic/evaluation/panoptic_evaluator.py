@@ -1,20 +1,15 @@
 """Streaming evaluation of panoptic segmentation: counters per category, no predictions kept."""
 
-from __future__ import annotations
-
-import json
 import logging
 import os
 from collections import OrderedDict
 
-import numpy as np
 from detectron2.data import MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
-from detectron2.utils.file_io import PathManager
 from tabulate import tabulate
 
-from ocr_panoptic.panoptic_png import read_panoptic_png
+from ocr_panoptic.coco_panoptic import PanopticTruth
 
 from .panoptic_dump import PanopticDump
 from .panoptic_quality import PanopticQuality
@@ -27,13 +22,13 @@ class PanopticEvaluator(DatasetEvaluator):
 
     Equal to Detectron2's COCOPanopticEvaluator (which calls panopticapi), but for the areas of
     true segments, which are counted in the PNG; see :mod:`.panoptic_quality`. The truth comes
-    from `panoptic_json` and `panoptic_root` of the metadata, a PNG being read when its image is
+    from ``panoptic_json`` and ``panoptic_root`` of the metadata, a PNG being read when its image is
     processed. Only the images that are processed count.
 
     Args:
         dataset_name: a registered panoptic data set.
         save_predictions: folder for the predictions, written in COCO's format as
-            `panoptic_predictions/` and `panoptic_predictions.json` (see :class:`PanopticDump`);
+            ``panoptic_predictions/`` and ``panoptic_predictions.json`` (see :class:`PanopticDump`);
             nothing is written by default.
     """
 
@@ -44,15 +39,13 @@ class PanopticEvaluator(DatasetEvaluator):
             True: {v: k for k, v in metadata.thing_dataset_id_to_contiguous_id.items()},
             False: {v: k for k, v in metadata.stuff_dataset_id_to_contiguous_id.items()},
         }
-        self._truth_root = PathManager.get_local_path(metadata.panoptic_root)
-        json_file = PathManager.get_local_path(metadata.panoptic_json)
-        self._categories, self._truth = _read_truth(json_file)
-        self._class_names = _class_names(self._categories, metadata)
+        self._truth = PanopticTruth(metadata)
+        self._class_names = _class_names(self._truth.categories, metadata)
         self._dump = PanopticDump(save_predictions) if save_predictions is not None else None
         self.reset()
 
     def reset(self) -> None:
-        self.quality = PanopticQuality(self._categories)
+        self.quality = PanopticQuality(self._truth.categories)
         self._num_images = 0
         if self._dump is not None:
             self._dump.reset()
@@ -71,26 +64,23 @@ class PanopticEvaluator(DatasetEvaluator):
                 prediction are at odds; image and ids are named.
         """
         for input_, output in zip(inputs, outputs, strict=True):
-            image_id = input_["image_id"]
-            if image_id not in self._truth:
-                raise ValueError(
-                    f"{input_['file_name']}: image_id {image_id!r} is not in the panoptic JSON of "
-                    f"{self._dataset_name!r}; evaluate the data set that the loader reads."
-                )
-            truth_file, true_segments = self._truth[image_id]
+            file_name, image_id = input_["file_name"], input_["image_id"]
+            try:
+                truth = self._truth[image_id]
+            except ValueError as error:
+                raise ValueError(f"{file_name}: {error}") from error
             ids, segments_info = output["panoptic_seg"]
             ids = ids.cpu().numpy()
-            true_ids = read_panoptic_png(os.path.join(self._truth_root, truth_file))
             try:
                 segments = [self._with_dataset_category(segment) for segment in segments_info]
-                self.quality.add_image(true_ids, true_segments, ids, segments)
+                self.quality.add_image(truth.ids, truth.segments, ids, segments)
             except ValueError as error:
                 raise ValueError(
-                    f"{input_['file_name']} (image_id {image_id}, truth {truth_file}): {error}."
+                    f"{file_name} (image_id {image_id}, truth {truth.png}): {error}."
                 ) from error
             self._num_images += 1
             if self._dump is not None:
-                self._dump.add_image(image_id, truth_file, ids, segments)
+                self._dump.add_image(image_id, truth.png, ids, segments)
 
     def evaluate(self) -> OrderedDict | None:
         """{"panoptic_seg": metrics} in the main process, None in the others.
@@ -105,9 +95,10 @@ class PanopticEvaluator(DatasetEvaluator):
         gathered = comm.gather((self.quality.iou, self.quality.counts, self._num_images))
         if not comm.is_main_process():
             return None
-        total = PanopticQuality(self._categories)
+        total = PanopticQuality(self._truth.categories)
         for iou, counts, _ in gathered:
-            total.add_counters(iou, counts)
+            total.iou += iou
+            total.counts += counts
         num_images = sum(num for _, _, num in gathered)
         if num_images < len(self._truth):
             logger.warning(
@@ -146,39 +137,15 @@ class PanopticEvaluator(DatasetEvaluator):
         return {"id": int(segment["id"]), "category_id": int(category_id)}
 
 
-def _read_truth(json_file: str) -> tuple[list[dict], dict]:
-    """Categories, and per image id the name of its PNG and its segments."""
-    with open(json_file) as file:
-        truth = json.load(file)
-    if not all("segments_info" in annotation for annotation in truth["annotations"]):
-        raise ValueError(
-            f"{json_file}: expected a panoptic JSON, found annotations without segments_info. "
-            "Is it an instance JSON?"
-        )
-    images = {
-        annotation["image_id"]: (
-            annotation["file_name"],
-            [
-                {key: segment.get(key, 0) for key in ("id", "category_id", "iscrowd")}
-                for segment in annotation["segments_info"]
-            ],
-        )
-        for annotation in truth["annotations"]
-    }
-    return truth["categories"], images
-
-
 def _class_names(categories: list[dict], metadata) -> list[str]:
     """The metadata's names, as in the other metrics per class; where a thing and a stuff class
     share one, their kind is appended."""
     kinds = ["thing" if category["isthing"] == 1 else "stuff" for category in categories]
     names = []
     for category, kind in zip(categories, kinds, strict=True):
-        contiguous_id = metadata.get(f"{kind}_dataset_id_to_contiguous_id").get(category["id"])
-        if contiguous_id is None:
-            names.append(category["name"])
-        else:
-            names.append(metadata.get(f"{kind}_classes")[contiguous_id])
+        ids = metadata.get(f"{kind}_dataset_id_to_contiguous_id")
+        classes = dict(enumerate(metadata.get(f"{kind}_classes")))
+        names.append(classes.get(ids.get(category["id"]), category["name"]))
     return [
         name if names.count(name) == 1 else f"{name} ({kind})"
         for name, kind in zip(names, kinds, strict=True)
@@ -187,13 +154,10 @@ def _class_names(categories: list[dict], metadata) -> list[str]:
 
 def _table(averages: dict[str, float], quality: PanopticQuality) -> str:
     occurs = quality.counts.any(axis=1)
-    groups = (
-        ("all", "", occurs),
-        ("things", "_th", occurs & quality.isthing),
-        ("stuff", "_st", occurs & ~quality.isthing),
-    )
+    things = quality.isthing
+    groups = (("all", "", ...), ("things", "_th", things), ("stuff", "_st", ~things))
     rows = [
-        [label, *(averages[metric + suffix] for metric in ("PQ", "SQ", "RQ")), int(np.sum(group))]
+        [label, *(averages[metric + suffix] for metric in ("PQ", "SQ", "RQ")), occurs[group].sum()]
         for label, suffix, group in groups
     ]
     return tabulate(rows, headers=["", "PQ", "SQ", "RQ", "categories"], floatfmt=".3f")

@@ -16,14 +16,12 @@ PNG instead of being read from the JSON, so an IoU cannot exceed 1 and a match i
 Shape letters: H, W size of the image; G true segments; P predicted segments; C categories.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from ocr_panoptic.panoptic_png import MAX_ID
+from ocr_panoptic.coco_panoptic import MAX_ID
 
 VOID = 0
 
@@ -45,7 +43,7 @@ def match_segments(
     """Match the predicted segments of one image with the true ones.
 
     Args:
-        true_ids: integers [H, W], segment id per pixel; 0, and ids that `true_segments` does not
+        true_ids: integers [H, W], segment id per pixel; 0, and ids that ``true_segments`` does not
             name, belong to no segment. Only 0 is void.
         true_segments: G mappings with "id", "category_id" and optionally "iscrowd" (0 or 1).
         predicted_ids: integers [H, W], 0 where nothing is predicted.
@@ -54,7 +52,7 @@ def match_segments(
 
     Raises:
         ValueError: sizes differ, an id is 0, repeated or outside 0..2**24 - 1, or
-            `predicted_ids` holds an id that `predicted_segments` does not name.
+            ``predicted_ids`` holds an id that ``predicted_segments`` does not name.
     """
     if true_ids.shape != predicted_ids.shape:
         raise ValueError(
@@ -72,7 +70,8 @@ def match_segments(
     void = joint[1, 2:]  # [P], pixels of each predicted segment that are void in the truth
     intersection = joint[2:, 2:]  # [G, P]
 
-    iou = _iou(intersection, true_area, predicted_area - void)
+    union = true_area[:, None] + (predicted_area - void) - intersection
+    iou = np.divide(intersection, union, out=np.zeros(union.shape), where=union > 0)
     true_category = _integers(rows, "category_id")
     predicted_category = _integers(columns, "category_id")
     iscrowd = np.array([segment.get("iscrowd", 0) == 1 for segment in rows], dtype=bool)
@@ -149,16 +148,11 @@ class PanopticQuality:
         for category, iou in matches.true_positives:
             # One by one: a sum per image would round otherwise than panopticapi's.
             self.iou[self._row[category]] += iou
-            self.counts[self._row[category], 0] += 1
-        for category in matches.false_positives:
-            self.counts[self._row[category], 1] += 1
-        for category in matches.false_negatives:
-            self.counts[self._row[category], 2] += 1
-
-    def add_counters(self, iou: np.ndarray, counts: np.ndarray) -> None:
-        """Add the counters of another accumulator (of another process, say)."""
-        self.iou += iou
-        self.counts += counts
+        matched = [category for category, _ in matches.true_positives]
+        found = (matched, matches.false_positives, matches.false_negatives)
+        for column, categories in enumerate(found):
+            for category in categories:
+                self.counts[self._row[category], column] += 1
 
     def per_class(self) -> dict[str, np.ndarray]:
         """ "PQ", "SQ", "RQ" of every category: float64 [C] in 0..1.
@@ -168,12 +162,9 @@ class PanopticQuality:
         """
         tp, fp, fn = self.counts.T
         denominator = tp + 0.5 * fp + 0.5 * fn
-        occurs = denominator > 0
-        pq, sq, rq = (np.full(len(tp), np.nan) for _ in range(3))
-        np.divide(self.iou, denominator, out=pq, where=occurs)
-        np.divide(tp, denominator, out=rq, where=occurs)
-        sq[occurs] = 0.0
-        np.divide(self.iou, tp, out=sq, where=tp > 0)
+        with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
+            pq, sq, rq = self.iou / denominator, self.iou / tp, tp / denominator
+        sq[(tp == 0) & (denominator > 0)] = 0.0
         return {"PQ": pq, "SQ": sq, "RQ": rq}
 
     def averages(self) -> dict[str, float]:
@@ -197,8 +188,8 @@ def _joint_histogram(
 ) -> np.ndarray:
     """Numbers of pixels, int64 [G + 2, P + 2], of every pair of segments.
 
-    `rows` [G] and `columns` [P] are sorted segment ids. Row and column 0 count the pixels of ids
-    that are not among them, row and column 1 those of void, 2.. the segments.
+    ``rows`` [G] and ``columns`` [P] are sorted segment ids. Row and column 0 count the pixels of
+    ids that are not among them, row and column 1 those of void, 2.. the segments.
     """
     # Segments are connected, by and large: looking up the runs of equal pairs along the rows of
     # the image is several times faster than looking up its pixels.
@@ -225,7 +216,7 @@ def _joint_histogram(
 
 
 def _lookup(ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-    """0 for an id that is not among the sorted `segment_ids`, 1 for void, else 2 + position."""
+    """0 for an id that is not among the sorted ``segment_ids``, 1 for void, else 2 + position."""
     known = np.concatenate([[VOID], segment_ids])
     position = np.searchsorted(known, ids).clip(max=len(known) - 1)
     return np.where(known[position] == ids, position + 1, 0)
@@ -244,12 +235,6 @@ def _segment_ids(segments: Sequence[Mapping], kind: str) -> np.ndarray:
     if repeated.size:
         raise ValueError(f"segments_info of the {kind} segments repeats the ids {_some(repeated)}")
     return ids
-
-
-def _iou(intersection: np.ndarray, area_g: np.ndarray, area_p: np.ndarray) -> np.ndarray:
-    """float64 [G, P] of int64 [G, P], [G], [P]; 0 for two empty segments."""
-    union = area_g[:, None] + area_p - intersection
-    return np.divide(intersection, union, out=np.zeros(union.shape), where=union > 0)
 
 
 def _integers(segments: Sequence[Mapping], key: str) -> np.ndarray:

@@ -1,7 +1,5 @@
 """The label map in a model's output."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

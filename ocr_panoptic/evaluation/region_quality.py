@@ -3,8 +3,6 @@
 Shape letters: H, W size of the image; K classes; h, w size of the features.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Semantic predictions on disk, in the labels of the data set's own files."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -10,7 +8,8 @@ from pathlib import Path
 import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
-from PIL import Image
+
+from ocr_panoptic.label_png import write_label_png
 
 from .predicted_labels import labels_of_output
 
@@ -20,15 +19,15 @@ NAME = "sem_seg_predictions"
 
 
 class SemSegDump(DatasetEvaluator):
-    """Writes `sem_seg_predictions/<stem of the image's file>.png` for every image.
+    """Writes ``sem_seg_predictions/<stem of the image's file>.png`` for every image.
 
-    The PNGs hold the labels of the data set's files: `label_map` of the metadata is inverted. For
-    Cityscapes these are label ids under `<city>_<sequence>_<frame>_leftImg8bit.png`, which its
+    The PNGs hold the labels of the data set's files: ``label_map`` of the metadata is inverted. For
+    Cityscapes these are label ids under ``<city>_<sequence>_<frame>_leftImg8bit.png``, which its
     server and cityscapesscripts take. No truth is read, so a test split will do.
 
     Args:
         dataset_name: a registered data set.
-        folder: where `sem_seg_predictions` goes.
+        folder: where ``sem_seg_predictions`` goes.
 
     Raises:
         ValueError: two images have one stem, or a class has no label in the files.
@@ -48,15 +47,12 @@ class SemSegDump(DatasetEvaluator):
                     f"and {dataset_name!r} has {other} and {file_name}; rename one."
                 )
 
-    def reset(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """Write a batch; arguments as those of :class:`SemSegEvaluator`."""
         for input_, output in zip(inputs, outputs, strict=True):
             labels = labels_of_output(output, len(self._raw_labels), input_["file_name"])
             png = self._folder / f"{Path(input_['file_name']).stem}.png"
-            Image.fromarray(self._raw_labels[labels]).save(png)
+            write_label_png(png, self._raw_labels[labels])
 
     def evaluate(self) -> None:
         logger.info("Semantic predictions are in %s", self._folder)

@@ -1,7 +1,5 @@
 """Streaming evaluation of semantic segmentation: one confusion matrix, no predictions kept."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections import OrderedDict
@@ -23,15 +21,15 @@ logger = logging.getLogger(__name__)
 class SemSegEvaluator(DatasetEvaluator):
     """mIoU, fwIoU, mACC, pACC, and IoU and ACC per class; see :func:`semantic_metrics`.
 
-    The true labels of an image are those of `sem_seg_file_name` in its record; classes and ignored
-    label are `stuff_classes` and `ignore_label` of the metadata, as in Detectron2. Where the
-    metadata has `label_map`, the file's labels go through it first (:func:`apply_label_map`).
-    Where it has `class_categories`, the category of each class, :func:`category_metrics` join the
-    others, and the results are those of cityscapesscripts.
+    The true labels of an image are those of ``sem_seg_file_name`` in its record; classes and
+    ignored label are ``stuff_classes`` and ``ignore_label`` of the metadata, as in Detectron2.
+    Where the metadata has ``label_map``, the file's labels go through it first
+    (:func:`apply_label_map`). Where it has ``class_categories``, the category of each class,
+    :func:`category_metrics` join the others, and the results are those of cityscapesscripts.
 
     Args:
         dataset_name: a registered data set.
-        output_dir: folder for `confusion_matrix.csv` and `.png`; nothing is written by default.
+        output_dir: folder for ``confusion_matrix.csv`` and ``.png``; nothing is written by default.
 
     Attributes:
         confusion: int64 [K, K], rows = truth: pixels counted by this process.

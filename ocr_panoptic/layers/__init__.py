@@ -1,16 +1,18 @@
-from .acf_ocr import ACFOCR
 from .asp_ocr import ASPOCR
 from .aspp import ASPP
 from .context_scheme import ContextScheme
 from .conv import ConvNormReLU
 from .criss_cross import CrissCross, CrissCrossAttention
-from .da_ocr import DoubleAttentionOCR
 from .double_attention import DoubleAttention
 from .dual_attention import ChannelAttention, DualAttention, PositionAttention
 from .gt_ocr import GroundTruthOCR, one_hot_labels
 from .joint_transformer import JointTransformer
+from .no_context import NoContext
 from .ocr import OCR, RegionContext, gather_regions, pixel_region_relation
+from .pixel_losses import pixel_cross_entropy
 from .ppm import PPM
+from .recomputation import run_part
+from .relations import ACFOCR, DoubleAttentionOCR
 from .resize import resize
 from .segmentation_transformer import SegmentationTransformer
 from .self_attention import SelfAttention
@@ -31,12 +33,15 @@ __all__ = [
     "DualAttention",
     "GroundTruthOCR",
     "JointTransformer",
+    "NoContext",
     "PositionAttention",
     "RegionContext",
     "SegmentationTransformer",
     "SelfAttention",
     "gather_regions",
     "one_hot_labels",
+    "pixel_cross_entropy",
     "pixel_region_relation",
     "resize",
+    "run_part",
 ]

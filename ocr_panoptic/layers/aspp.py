@@ -6,13 +6,14 @@ Shape shorthand: N images, h w feature size, P = h * w pixels, I channels of the
 each branch, O channels of the output.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
-from .conv import ConvNormReLU, apply_norm, pixelwise
+from .conv import ConvNormReLU, pixelwise
 
 
 class ASPP(ContextScheme):
@@ -26,9 +27,7 @@ class ASPP(ContextScheme):
         channels: C. The published code uses 256.
         out_channels: O. The published code uses 256.
         dilations: of the dilated branches; (12, 24, 36) is for stride 8.
-        norm: any name that Detectron2's ``get_norm`` knows, "" for none.
-        dropout: probability with which a channel of the output is dropped in training. The
-            published code uses 0.1.
+        dropout, options: of :class:`.ContextScheme`. The published code drops with probability 0.1.
     """
 
     takes_features = True
@@ -40,36 +39,29 @@ class ASPP(ContextScheme):
         out_channels: int = 256,
         *,
         dilations: Sequence[int] = (12, 24, 36),
-        norm: str = "SyncBN",
         dropout: float = 0.1,
+        **options: Any,
     ):
-        super().__init__()
+        super().__init__(out_channels, dropout=dropout, **options)
         self.channels = channels
-        self.out_channels = out_channels
-        self.branches = nn.ModuleList(
-            [ConvNormReLU(in_channels, channels, norm=norm)]
-            + [
-                ConvNormReLU(in_channels, channels, kernel_size=3, dilation=d, norm=norm)
-                for d in dilations
-            ]
-        )
-        self.pooled = ConvNormReLU(in_channels, channels, norm=norm)
-        self.g = ConvNormReLU((len(self.branches) + 1) * channels, out_channels, norm=norm)
-        self.dropout = nn.Dropout2d(dropout)
+        self.branches = atrous_branches(self.conv_norm_relu, in_channels, channels, dilations)
+        self.pooled = self.conv_norm_relu(in_channels, channels)
+        self.g = self.conv_norm_relu((len(self.branches) + 1) * channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """
-        Args:
-            x: features of the backbone [N, I, h, w]
-            m: not used
-
-        Returns:
-            z: augmented representations [N, O, h, w]
-        """
-        weight, bias, norm = self.g.linear_part()
+        """From the features [N, I, h, w] alone; see :meth:`.ContextScheme.forward`."""
+        weight, bias = self.g.linear_part()
         *weights, weight_pooled = weight.flatten(1).split(self.channels, dim=1)
         pooled = self.pooled(F.adaptive_avg_pool2d(x, 1))
         z = pixelwise(weight_pooled, pooled.flatten(2), bias).repeat(1, 1, x[0, 0].numel())
         for weight, branch in zip(weights, self.branches):
             z = pixelwise(weight, branch(x).flatten(2), add_to=z)
-        return self.dropout(apply_norm(norm, z.unflatten(2, x.shape[2:])).relu_())
+        return self.dropout(self.g.finish(z.unflatten(2, x.shape[2:])))
+
+
+def atrous_branches(
+    conv: Callable[..., ConvNormReLU], in_channels: int, channels: int, dilations: Sequence[int]
+) -> nn.ModuleList:
+    """A 1x1 convolution and dilated 3x3 convolutions of I to C channels, all made by ``conv``."""
+    dilated = (conv(in_channels, channels, kernel_size=3, dilation=d) for d in dilations)
+    return nn.ModuleList([conv(in_channels, channels), *dilated])

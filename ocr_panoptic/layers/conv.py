@@ -1,4 +1,5 @@
-"""Convolution -> norm -> ReLU, with the norm folded into the convolution wherever it is affine.
+"""
+Convolution -> norm -> ReLU, with the norm folded into the convolution wherever it is affine.
 
 Shape shorthand: N images, I input channels, O output channels, h w feature size.
 """
@@ -15,21 +16,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
     """
-    The per-channel map ``scale * x + shift`` that a norm computes, if it computes one.
+    The per-channel map ``scale * x + shift`` that a norm computes, if it computes one: (scale [O],
+    shift [O]) in float32 or better, or None.
 
     Batch norms do once they use their running statistics (evaluation mode, or frozen). Norms
     that depend on their input (GN, LN, batch norms in training mode) do not.
-
-    Args:
-        norm: a norm layer of Detectron2, or None.
-
-    Returns:
-        (scale [O], shift [O]) in float32 or better, or None where the norm is no such map.
     """
-    frozen = isinstance(norm, FrozenBatchNorm2d)
-    if not frozen and not (isinstance(norm, _BatchNorm) and not norm.training):
-        return None
-    if norm.running_var is None:
+    if not _is_affine(norm):
         return None
     dtype = torch.promote_types(norm.running_var.dtype, torch.float32)
     scale = torch.rsqrt(norm.running_var.to(dtype) + norm.eps)
@@ -41,19 +34,18 @@ def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
     return scale, shift
 
 
+def _is_affine(norm: nn.Module | None) -> bool:
+    if isinstance(norm, FrozenBatchNorm2d):
+        return True
+    return isinstance(norm, _BatchNorm) and not norm.training and norm.running_var is not None
+
+
 def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
     """
-    Apply a norm. A batch norm in training mode that sees a single value per channel uses its
-    running statistics and leaves them unchanged: one value has no variance, and PyTorch raises
-    an error for it. This happens to the keys of OCR, N x O x K x 1, for one image and one class,
-    and to pooled images for one image. A SyncBatchNorm of several processes sees more values.
-
-    Args:
-        norm: a norm layer, or None.
-        x: [N, O, h, w]
-
-    Returns:
-        [N, O, h, w]
+    Apply a norm to [N, O, h, w]. A batch norm in training mode that sees a single value per channel
+    uses its running statistics and leaves them unchanged: one value has no variance, and PyTorch
+    raises an error for it. This happens to the keys of OCR, N x O x K x 1, for one image and one
+    class, and to pooled images for one image. SyncBatchNorm of several processes sees more values.
     """
     if norm is None:
         return x
@@ -66,27 +58,24 @@ def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
 
 
 def _is_synchronised(norm: nn.Module) -> bool:
-    if not isinstance(norm, nn.SyncBatchNorm) or not dist.is_initialized():
-        return False
-    return dist.get_world_size(norm.process_group) > 1
+    initialized = isinstance(norm, nn.SyncBatchNorm) and dist.is_initialized()
+    return initialized and dist.get_world_size(norm.process_group) > 1
 
 
 def pixelwise(
     weight: Tensor, x: Tensor, bias: Tensor | None = None, add_to: Tensor | None = None
 ) -> Tensor:
     """
-    A 1x1 convolution as one matrix product per image: on a CPU it takes two thirds of the time
-    of ``conv2d``.
+    A 1x1 convolution of x [N, I, P] with weight [O, I], or [N, O, I] for each image its own, and
+    bias [O], as one matrix product per image: on a CPU it takes two thirds of the time of
+    ``conv2d``. The result [N, O, P] is added in place to ``add_to``, if that is given.
 
-    Args:
-        weight: [O, I], or [N, O, I] with weights of its own for each image
-        x: [N, I, P]
-        bias: [O] or None
-        add_to: [N, O, P], to which the result is added in place, or None
-
-    Returns:
-        [N, O, P]
+    On a GPU it is a convolution where the images share the weights, so that it has the precision of
+    all others: by PyTorch's defaults cuDNN's convolutions use TF32, and matrix products do not.
     """
+    if x.is_cuda and weight.dim() == 2:
+        y = F.conv1d(x, weight[:, :, None], bias)
+        return y if add_to is None else add_to.add_(y)
     weight = weight.expand(x.shape[0], -1, -1)
     if add_to is None:
         y = torch.bmm(weight, x)
@@ -134,36 +123,47 @@ class ConvNormReLU(Conv2d):
         )
         self.negative_slope = negative_slope
 
-    def linear_part(self) -> tuple[Tensor, Tensor | None, nn.Module | None]:
+    def linear_part(self) -> tuple[Tensor, Tensor | None]:
         """
-        Returns:
-            (weight [O, I, k, k], bias [O] or None, norm that is still to be applied or None).
-            The norm is part of weight and bias where it folds (see :func:`affine_of_norm`).
+        The convolution, for schemes that apply it in another way than :meth:`forward` does, before
+        :meth:`finish`: (weight [O, I, k, k], bias [O] or None), with the norm in them where it
+        folds (see :func:`affine_of_norm`).
         """
         affine = affine_of_norm(self.norm)
         if affine is None:
-            return self.weight, self.bias, self.norm
+            return self.weight, self.bias
         scale, shift = affine
-        if self.bias is not None:
-            shift = shift + scale * self.bias.to(scale.dtype)
         weight = self.weight.to(scale.dtype) * scale[:, None, None, None]
-        return weight.to(self.weight.dtype), shift.to(self.weight.dtype), None
+        return weight.to(self.weight.dtype), shift.to(self.weight.dtype)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def finish(self, y: Tensor, dropout: nn.Dropout2d | None = None) -> Tensor:
+        """The norm, where it is not folded, and the ReLU, of y [N, O, h, w], the result of
+        :meth:`linear_part`, which may be overwritten. Dropout of the result is applied before the
+        ReLU, with which a factor of 0 or more can change places: one map less is kept for the
+        backward pass."""
+        if not _is_affine(self.norm):
+            y = apply_norm(self.norm, y)
+        if dropout is not None:
+            y = dropout(y)
+        return F.leaky_relu_(y, self.negative_slope) if self.negative_slope else y.relu_()
+
+    def forward(self, *maps: Tensor, dropout: nn.Dropout2d | None = None) -> Tensor:
         """
         Args:
-            x: [N, I, h, w]
+            maps: [N, I_j, h, w]; several are taken as if they were concatenated, and the I_j add
+                up to I. A 1x1 convolution of them is a sum of products.
+            dropout: of the result, see :meth:`finish`
 
         Returns:
             [N, O, h, w]
         """
-        weight, bias, norm = self.linear_part()
-        if self.kernel_size == (1, 1):
-            y = pixelwise(weight.flatten(1), x.flatten(2), bias).unflatten(2, x.shape[2:])
-        else:
+        weight, bias = self.linear_part()
+        if self.kernel_size != (1, 1):
+            x = torch.cat(maps, dim=1) if len(maps) > 1 else maps[0]
             y = F.conv2d(x, weight, bias, padding=self.padding, dilation=self.dilation)
-        return self.activate(apply_norm(norm, y))
-
-    def activate(self, x: Tensor) -> Tensor:
-        """The ReLU, in place."""
-        return F.leaky_relu_(x, self.negative_slope) if self.negative_slope else x.relu_()
+            return self.finish(y, dropout)
+        first, *others = weight.flatten(1).split([t.shape[1] for t in maps], dim=1)
+        y = pixelwise(first, maps[0].flatten(2), bias)
+        for weight, t in zip(others, maps[1:]):
+            y = pixelwise(weight, t.flatten(2), add_to=y)
+        return self.finish(y.unflatten(2, maps[0].shape[2:]), dropout)

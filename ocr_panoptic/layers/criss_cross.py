@@ -6,25 +6,21 @@ Shape shorthand: N images, h w feature size, I channels of the features, C of th
 the output, D of queries and keys.
 """
 
+from functools import partial
+from typing import Any
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .context_scheme import ContextScheme
-from .conv import ConvNormReLU
 from .dual_attention import PositionAttention
 
 
 def attend_criss_cross(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """
     Each pixel attends to the w + h - 1 pixels of its row and its column, with one softmax over
-    them: y_i = sum_j softmax_j(q_i^T k_j) v_j, not scaled.
-
-    Args:
-        queries, keys: [N, D, h, w]
-        values: [N, C, h, w]
-
-    Returns:
-        [N, C, h, w]
+    them: y_i = sum_j softmax_j(q_i^T k_j) v_j, not scaled, of queries and keys [N, D, h, w] and
+    values [N, C, h, w]; [N, C, h, w].
     """
     h, w = queries.shape[2:]
     # A row is a sequence of w pixels; a column, a row of the transposed maps.
@@ -51,12 +47,7 @@ def _rows(t: Tensor) -> Tensor:
 
 
 class CrissCrossAttention(PositionAttention):
-    """
-    x + gamma y, with y the values attended over rows and columns; gamma starts at zero.
-
-    Args:
-        channels: C, a multiple of 8; the queries and keys have an eighth of them.
-    """
+    """:class:`.PositionAttention`, over the pixels of the row and the column alone."""
 
     attend = staticmethod(attend_criss_cross)
 
@@ -71,9 +62,7 @@ class CrissCross(ContextScheme):
         in_channels: I.
         channels: C. The official head has a quarter of I.
         recurrences: passes of the attention. The official head has 2.
-        norm: any name that Detectron2's ``get_norm`` knows, "" for none.
-        dropout: probability with which a channel of the output is dropped in training. The
-            official head uses 0.1.
+        dropout, options: of :class:`.ContextScheme`. The official head drops with probability 0.1.
     """
 
     takes_features = True
@@ -84,28 +73,20 @@ class CrissCross(ContextScheme):
         channels: int = 512,
         *,
         recurrences: int = 2,
-        norm: str = "SyncBN",
         dropout: float = 0.1,
+        **options: Any,
     ):
-        super().__init__()
-        self.out_channels = channels
+        super().__init__(channels, dropout=dropout, **options)
         self.recurrences = recurrences
-        self.reduction = ConvNormReLU(in_channels, channels, kernel_size=3, norm=norm)
+        conv = partial(self.conv_norm_relu, kernel_size=3)
+        self.reduction = conv(in_channels, channels)
         self.attention = CrissCrossAttention(channels)
-        self.smoothing = ConvNormReLU(channels, channels, kernel_size=3, norm=norm)
-        self.g = ConvNormReLU(in_channels + channels, channels, kernel_size=3, norm=norm)
-        self.dropout = nn.Dropout2d(dropout)
+        self.smoothing = conv(channels, channels)
+        self.g = conv(in_channels + channels, channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """
-        Args:
-            x: features of the backbone [N, I, h, w]
-            m: not used
-
-        Returns:
-            z: augmented representations [N, C, h, w]
-        """
+        """From the features [N, I, h, w] alone; see :meth:`.ContextScheme.forward`."""
         y = self.reduction(x)
         for _ in range(self.recurrences):
             y = self.attention(y)
-        return self.dropout(self.g(torch.cat([x, self.smoothing(y)], dim=1)))
+        return self.dropout(self.g(x, self.smoothing(y)))

@@ -1,13 +1,14 @@
 """
 Double attention (A2-Net), one of the relational schemes that :paper:`OCR` compares with.
 
-Shape shorthand: N images, R regions, h w feature size, P = h * w pixels, C channels of the pixel
-representations, D key channels, O channels of the output.
+Shape shorthand: that of :mod:`.ocr`, with R regions.
 """
+
+from typing import Any
 
 from torch import Tensor, nn
 
-from .da_ocr import DoubleAttentionOCR
+from .relations import DoubleAttentionOCR
 
 
 class DoubleAttention(DoubleAttentionOCR):
@@ -23,11 +24,8 @@ class DoubleAttention(DoubleAttentionOCR):
 
     Args:
         num_regions: R. The paper uses 64.
-        in_channels: C. The paper uses 512.
+        in_channels, out_channels, options: of :class:`.RegionContext`.
         key_channels: D, of A. The paper's complexity fits 256.
-        out_channels: O, of rho and g. The paper uses 512.
-        norm: any name that Detectron2's ``get_norm`` knows, "" for none.
-        dropout: probability with which a channel of the output is dropped in training.
     """
 
     uses_regions = False
@@ -38,24 +36,13 @@ class DoubleAttention(DoubleAttentionOCR):
         in_channels: int = 512,
         key_channels: int = 256,
         out_channels: int = 512,
-        *,
-        norm: str = "SyncBN",
-        dropout: float = 0.05,
+        **options: Any,
     ):
-        super().__init__(
-            num_regions, in_channels, key_channels, out_channels, norm=norm, dropout=dropout
-        )
+        super().__init__(num_regions, in_channels, key_channels, out_channels, **options)
         # Without biases: the spatial softmax cancels the one, rho's norm has the other.
         self.region_predictor = nn.Conv2d(in_channels, num_regions, kernel_size=1, bias=False)
         self.delta = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """
-        Args:
-            x: pixel representations [N, C, h, w]
-            m: not used
-
-        Returns:
-            z: augmented representations [N, O, h, w]
-        """
+        """From x alone; see :meth:`.ContextScheme.forward`."""
         return super().forward(x, self.region_predictor(x))

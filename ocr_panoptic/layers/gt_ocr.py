@@ -1,8 +1,7 @@
 """
 GT-OCR, the paper's upper bound: object regions and relations from the ground truth.
 
-Shape shorthand: N images, K classes, h w feature size, P = h * w pixels, C channels of the pixel
-representations, O channels of the output.
+Shape shorthand: that of :mod:`.ocr`, with K classes.
 """
 
 import torch
@@ -25,19 +24,14 @@ class GroundTruthOCR(RegionContext):
     needs_truth = True
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """
-        Args:
-            x: pixel representations [N, C, h, w]
-            m: one-hot truth [N, K, h, w], all 0 where a pixel has no label
-
-        Returns:
-            z: augmented representations [N, O, h, w]
-        """
+        """With m the one-hot truth, all 0 where a pixel has no label, instead of logits; see
+        :meth:`.ContextScheme.forward`."""
         truth = torch.cat([m, 1 - m.sum(dim=1, keepdim=True)], dim=1)
         truth = truth.flatten(2).to(torch.promote_types(x.dtype, torch.float32))  # [N, K + 1, P]
         share = truth / truth.sum(dim=2, keepdim=True).clamp(min=1)
         f = weighted_sum(x, share)
-        return self.augment(x, self.context(truth.to(x.dtype), f, x.shape[2:]))
+        y = self.context(truth.to(x.dtype), f, x.shape[2:])
+        return self.dropout(self.g(x, y))
 
 
 def one_hot_labels(

@@ -19,14 +19,15 @@ class JointTransformer(ContextScheme):
     is a single self-attention, and is repeated. The pixels' tokens are the output.
 
     The coarse logits have no part in it. The paper leaves the block open; it is the Vision
-    Transformer's here (:class:`TransformerBlock`), with a layer norm behind the last one.
+    Transformer's here (:class:`TransformerBlock`), with a layer norm after the last one. It has
+    no ReLU, and so no slope of one: its feed-forward networks have GELU.
 
     Args:
         num_classes: K.
         channels: C, of input and output.
         key_channels: of queries, keys and values.
         num_blocks: number of blocks.
-        dropout: probability with which a channel of the output is dropped in training.
+        dropout: of :class:`.ContextScheme`.
 
     Raises:
         ValueError: if there is no block.
@@ -41,26 +42,16 @@ class JointTransformer(ContextScheme):
         num_blocks: int = 2,
         dropout: float = 0.05,
     ):
-        super().__init__()
         if num_blocks < 1:
             raise ValueError(f"num_blocks is {num_blocks}; the joint transformer needs at least 1")
-        self.out_channels = channels
+        super().__init__(channels, dropout=dropout)
         self.category_queries = nn.Parameter(torch.randn(num_classes, channels))
-        self.blocks = nn.Sequential(
-            *(TransformerBlock(channels, key_channels) for _ in range(num_blocks))
-        )
+        blocks = (TransformerBlock(channels, key_channels) for _ in range(num_blocks))
+        self.blocks = nn.Sequential(*blocks)
         self.norm = nn.LayerNorm(channels)
-        self.dropout = nn.Dropout2d(dropout)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """
-        Args:
-            x: pixel representations [N, C, h, w]
-            m: not used
-
-        Returns:
-            z: augmented representations [N, C, h, w]
-        """
+        """From x alone; see :meth:`.ContextScheme.forward`."""
         queries = self.category_queries.to(x.dtype).expand(x.shape[0], -1, -1)
         tokens = torch.cat([queries, pixel_tokens(x)], dim=1)  # [N, K + P, C]
         pixels = self.norm(self.blocks(tokens)[:, queries.shape[1] :])

@@ -1,14 +1,18 @@
-"""Object-contextual representations, Eq. 3 - 6 of :paper:`OCR`, free of configs.
+"""
+Object-contextual representations, Eq. 3 - 6 of :paper:`OCR`, free of configs.
 
 Shape shorthand: N images, K object regions (= classes), h w feature size, P = h * w pixels,
 C channels of the pixel representations x, D key channels, O channels of the output.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
-from .conv import ConvNormReLU, apply_norm, pixelwise
+from .conv import pixelwise
+from .recomputation import run_part
 
 
 def gather_regions(x: Tensor, m: Tensor) -> Tensor:
@@ -39,16 +43,8 @@ def gather_regions(x: Tensor, m: Tensor) -> Tensor:
 
 
 def weighted_sum(x: Tensor, weights: Tensor) -> Tensor:
-    """
-    f_k = sum_i weights_ki x_i in the precision of the weights, outside autocast.
-
-    Args:
-        x: pixel representations [N, C, h, w]
-        weights: float32 or better [N, K, P]
-
-    Returns:
-        [N, C, K, 1] in the dtype of x
-    """
+    """f_k = sum_i weights_ki x_i, of x [N, C, h, w] and weights [N, K, P] in float32 or better: in
+    their precision, outside autocast; [N, C, K, 1] in the dtype of x."""
     with torch.autocast(device_type=x.device.type, enabled=False):
         f = torch.matmul(x.flatten(2).to(weights.dtype), weights.transpose(1, 2))  # [N, C, K]
     return f.to(x.dtype).unsqueeze(3)
@@ -65,34 +61,40 @@ def pixel_region_relation(queries: Tensor, keys: Tensor, scale: float) -> Tensor
         scale: factor of the unnormalised relation
 
     Returns:
-        w: [N, K, P], normalised in float32 or better, in the dtype of the product
+        w: [N, K, P], normalised in float32 or better, in the dtype of the queries
     """
     # Scaling the K keys is cheaper than scaling K * P products, and keeps float16 in range.
     keys = (keys * scale).flatten(2).transpose(1, 2)  # [N, K, D]
-    relation = torch.matmul(keys, queries.flatten(2))  # [N, K, P]
-    dtype = torch.promote_types(relation.dtype, torch.float32)
-    return relation.softmax(dim=1, dtype=dtype).to(relation.dtype)
+    pixels = queries.flatten(2)
+    if scale < 1:
+        kappa = torch.matmul(keys, pixels)  # [N, K, P]
+    else:  # as it is, the product overflows float16
+        dtype = torch.promote_types(queries.dtype, torch.float32)
+        with torch.autocast(queries.device.type, enabled=False):
+            kappa = torch.matmul(keys.to(dtype), pixels.to(dtype))
+    return softmax_over_regions(kappa, queries.dtype)
+
+
+def softmax_over_regions(kappa: Tensor, dtype: torch.dtype) -> Tensor:
+    """The relation of its logits [N, K, P], normalised in float32 or better, as ``dtype``."""
+    return kappa.softmax(dim=1, dtype=torch.promote_types(kappa.dtype, torch.float32)).to(dtype)
 
 
 class RegionContext(ContextScheme):
     """
-    What any scheme does with region representations and a relation: delta, rho, g.
+    What any scheme does with region representations f and a relation w: the object contextual
+    representations y_i = rho(sum_k w_ik delta(f_k)) and the augmented ones z_i = g([x_i; y_i]).
 
-    Two identities make it cheap and leave its function, in training too, as it is:
-
-    1. The convolution of rho is linear and the relation of a pixel sums to 1, so it is applied to
-       the K values delta(f_k) instead of the P pixels, its bias included:
-       conv(sum_k w_ik v_k) = sum_k w_ik conv(v_k). The norm and ReLU of rho stay behind the sum.
-    2. g([x; y]) is the sum of two products, so x and y are never concatenated.
+    An identity makes it cheap and leaves its function, in training too, as it is: the convolution
+    of rho is linear and the relation of a pixel sums to 1, so it is applied to the K values
+    delta(f_k) instead of the P pixels, its bias included:
+    conv(sum_k w_ik v_k) = sum_k w_ik conv(v_k). The norm and ReLU of rho come after the sum.
 
     Args:
         in_channels: C. The paper uses 512.
         key_channels: D, of delta (and of phi and psi). The paper uses 256.
         out_channels: O, of rho and g. The paper uses 512.
-        norm: any name that Detectron2's ``get_norm`` knows, "" for none.
-        dropout: probability with which a channel of the output is dropped in training. The
-            published code uses 0.05.
-        negative_slope: of every ReLU, see :class:`.conv.ConvNormReLU`.
+        options: of :class:`.ContextScheme`. The published code drops with probability 0.05.
     """
 
     uses_regions = True
@@ -102,77 +104,31 @@ class RegionContext(ContextScheme):
         in_channels: int = 512,
         key_channels: int = 256,
         out_channels: int = 512,
-        *,
-        norm: str = "SyncBN",
-        dropout: float = 0.05,
-        negative_slope: float = 0.0,
+        **options: Any,
     ):
-        super().__init__()
-        self.out_channels = out_channels
-        kinds = {"norm": norm, "negative_slope": negative_slope}
-        self.delta = ConvNormReLU(in_channels, key_channels, **kinds)
-        self.rho = ConvNormReLU(key_channels, out_channels, **kinds)
-        self.g = ConvNormReLU(in_channels + out_channels, out_channels, **kinds)
-        self.dropout = nn.Dropout2d(dropout)
+        super().__init__(out_channels, **options)
+        self.delta = self.conv_norm_relu(in_channels, key_channels)
+        self.rho = self.conv_norm_relu(key_channels, out_channels)
+        self.g = self.conv_norm_relu(in_channels + out_channels, out_channels)
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
-        """
-        Args:
-            x: pixel representations [N, C, h, w]
-            m: soft object regions (logits of the coarse segmentation) [N, K, h, w]
-            f: object region representations [N, C, K, 1]
-
-        Returns:
-            w: pixel-region relation [N, K, P], which sums to 1 over K
-        """
+        """The pixel-region relation w [N, K, P], which sums to 1 over K, of x [N, C, h, w],
+        m [N, K, h, w] and f [N, C, K, 1]."""
         raise NotImplementedError(f"{type(self).__name__} has no relation")
 
     def context(self, w: Tensor, f: Tensor, size: torch.Size) -> Tensor:
-        """
-        Object contextual representations, y_i = rho(sum_k w_ik delta(f_k)).
-
-        Args:
-            w: pixel-region relation [N, K, P] that sums to 1 over K
-            f: object region representations [N, C, K, 1]
-            size: (h, w) with h * w = P
-
-        Returns:
-            y: [N, O, h, w]
-        """
-        weight, bias, norm = self.rho.linear_part()
+        """Object contextual representations y_i = rho(sum_k w_ik delta(f_k)) [N, O, h, w], of a
+        relation w [N, K, P] that sums to 1 over K and f [N, C, K, 1]; ``size`` is (h, w)."""
+        weight, bias = self.rho.linear_part()
         values = pixelwise(weight.flatten(1), self.delta(f).flatten(2), bias)  # [N, O, K]
-        y = pixelwise(values, w).unflatten(2, size)
-        return self.rho.activate(apply_norm(norm, y))
-
-    def augment(self, x: Tensor, y: Tensor) -> Tensor:
-        """
-        Augmented representations, z_i = g([x_i; y_i]).
-
-        Args:
-            x: pixel representations [N, C, h, w]
-            y: object contextual representations [N, O, h, w]
-
-        Returns:
-            z: [N, O, h, w]
-        """
-        weight, bias, norm = self.g.linear_part()
-        weight_x, weight_y = weight.flatten(1).split([x.shape[1], y.shape[1]], dim=1)
-        z = pixelwise(weight_y, y.flatten(2), add_to=pixelwise(weight_x, x.flatten(2), bias))
-        z = z.unflatten(2, x.shape[2:])
-        return self.dropout(self.g.activate(apply_norm(norm, z)))
+        return self.rho.finish(pixelwise(values, w).unflatten(2, size))
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """
-        Args:
-            x: pixel representations [N, C, h, w]
-            m: soft object regions (logits of the coarse segmentation) [N, K, h, w]
-
-        Returns:
-            z: augmented representations [N, O, h, w]
-        """
-        f = gather_regions(x, m)
-        w = self.relation(x, m, f)
-        return self.augment(x, self.context(w, f, x.shape[2:]))
+        """z_i = g([x_i; y_i]); see :meth:`.ContextScheme.forward`."""
+        f = run_part(self, gather_regions, x, m)
+        w = run_part(self, self.relation, x, m, f)
+        y = run_part(self, self.context, w, f, x.shape[2:])
+        return self.g(x, y, dropout=self.dropout)
 
 
 class OCR(RegionContext):
@@ -181,12 +137,14 @@ class OCR(RegionContext):
     representations out.
 
     Args:
-        in_channels, key_channels, out_channels, norm, dropout, negative_slope: of
-            :class:`RegionContext`.
+        in_channels, key_channels, out_channels, options: of :class:`RegionContext`.
         transform_convs: number of conv-norm-ReLU in each of phi and psi. The paper's text says
             1, the published code has 2.
         scale_relation: scale the relation by 1 / sqrt(D) as the published code does; False is
             the paper's equation.
+
+    Raises:
+        ValueError: if phi and psi are to have no convolution.
     """
 
     def __init__(
@@ -195,29 +153,22 @@ class OCR(RegionContext):
         key_channels: int = 256,
         out_channels: int = 512,
         *,
-        norm: str = "SyncBN",
         transform_convs: int = 2,
         scale_relation: bool = True,
-        dropout: float = 0.05,
-        negative_slope: float = 0.0,
+        **options: Any,
     ):
-        kinds = {"norm": norm, "negative_slope": negative_slope}
-        super().__init__(in_channels, key_channels, out_channels, dropout=dropout, **kinds)
+        super().__init__(in_channels, key_channels, out_channels, **options)
         if transform_convs < 1:
             raise ValueError(
                 f"transform_convs is {transform_convs}, but phi and psi need at least 1 "
                 "convolution (paper: 1, published code: 2)."
             )
-
-        def transform() -> nn.Sequential:
-            channels = [in_channels] + [key_channels] * transform_convs
-            return nn.Sequential(
-                *(ConvNormReLU(i, o, **kinds) for i, o in zip(channels, channels[1:]))
-            )
-
         self.scale = key_channels**-0.5 if scale_relation else 1.0
-        self.phi = transform()
-        self.psi = transform()
+        channels = [in_channels] + [key_channels] * transform_convs
+        self.phi, self.psi = (
+            nn.Sequential(*(self.conv_norm_relu(i, o) for i, o in zip(channels, channels[1:])))
+            for _ in range(2)
+        )
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
         """Eq. of the relation, from x and f; see :meth:`RegionContext.relation`."""

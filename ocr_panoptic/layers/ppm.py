@@ -7,13 +7,14 @@ each pooled branch and of the output, s cells of a pooled map along each side.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
-from .conv import ConvNormReLU, apply_norm, pixelwise
+from .conv import pixelwise
 
 
 class PPM(ContextScheme):
@@ -30,9 +31,7 @@ class PPM(ContextScheme):
         in_channels: I.
         out_channels: O. The published code has 512, for features of 2048 channels.
         sizes: s of each pooled map.
-        norm: any name that Detectron2's ``get_norm`` knows, "" for none.
-        dropout: probability with which a channel of the output is dropped in training. The
-            published code uses 0.1.
+        dropout, options: of :class:`.ContextScheme`. The published code drops with probability 0.1.
     """
 
     takes_features = True
@@ -43,43 +42,25 @@ class PPM(ContextScheme):
         out_channels: int = 512,
         *,
         sizes: Sequence[int] = (1, 2, 3, 6),
-        norm: str = "SyncBN",
         dropout: float = 0.1,
+        **options: Any,
     ):
-        super().__init__()
-        self.in_channels = in_channels
-        self.out_channels = out_channels
+        super().__init__(out_channels, dropout=dropout, **options)
         self.sizes = tuple(sizes)
         self.transforms = nn.ModuleList(
-            ConvNormReLU(in_channels, out_channels, norm=norm) for _ in self.sizes
+            self.conv_norm_relu(in_channels, out_channels) for _ in self.sizes
         )
-        self.g = ConvNormReLU(
-            in_channels + len(self.sizes) * out_channels, out_channels, kernel_size=3, norm=norm
-        )
-        self.dropout = nn.Dropout2d(dropout)
+        self.channels = [in_channels] + [out_channels] * len(self.sizes)  # that g sees
+        self.g = self.conv_norm_relu(sum(self.channels), out_channels, kernel_size=3)
 
     def pyramid(self, x: Tensor) -> list[Tensor]:
-        """
-        Args:
-            x: features of the backbone [N, I, h, w]
-
-        Returns:
-            transformed pooled maps, [N, O, s, s] for each size
-        """
+        """The transformed pooled maps of the features, [N, O, s, s] for each size."""
         return [t(F.adaptive_avg_pool2d(x, s)) for s, t in zip(self.sizes, self.transforms)]
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """
-        Args:
-            x: features of the backbone [N, I, h, w]
-            m: not used
-
-        Returns:
-            z: augmented representations [N, O, h, w]
-        """
-        weight, bias, norm = self.g.linear_part()
-        channels = [self.in_channels] + [self.out_channels] * len(self.sizes)
-        weight_x, *weights = weight.split(channels, dim=1)
+        """From the features [N, I, h, w] alone; see :meth:`.ContextScheme.forward`."""
+        weight, bias = self.g.linear_part()
+        weight_x, *weights = weight.split(self.channels, dim=1)
         responses = [
             torch.einsum("oikl,nip->nopkl", w, cells.flatten(2)).flatten(2)
             for w, cells in zip(weights, self.pyramid(x))
@@ -91,20 +72,14 @@ class PPM(ContextScheme):
             torch.cat(patterns).expand(x.shape[0], -1, -1),
             add_to=z.view(*z.shape[:2], -1),  # raises where it would be a copy
         )
-        return self.dropout(apply_norm(norm, z).relu_())
+        return self.dropout(self.g.finish(z))
 
 
 def upsampled_patterns(size: int, like: Tensor) -> Tensor:
     """
-    What each cell of a map contributes, after bilinear upsampling, to the 3x3 neighbourhood of
-    each pixel.
-
-    Args:
-        size: s
-        like: [N, I, h, w], for size, dtype and device
-
-    Returns:
-        [s * s * 9, P], the cells first, then the taps; zero where a tap is outside
+    What each cell of an s x s map contributes, after bilinear upsampling, to the 3x3 neighbourhood
+    of each pixel of ``like``: [s * s * 9, P], the cells first, then the taps; zero where a tap is
+    outside.
     """
     cells = torch.eye(size * size, dtype=like.dtype, device=like.device).view(1, -1, size, size)
     upsampled = F.interpolate(cells, size=like.shape[2:], mode="bilinear", align_corners=False)

@@ -2,15 +2,15 @@
 The segmentation transformer, OCR in the words of a Transformer (section "Segmentation Transformer:
 Rephrasing the OCR Method" of :paper:`OCR`).
 
-Shape shorthand: N images, K categories, h w feature size, P = h * w pixels, C channels of the
-pixel representations x, D key channels, O channels of the output.
+Shape shorthand: that of :mod:`.ocr`, with K categories.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
-from .conv import ConvNormReLU
 from .transformer import SelfAttentionUnit, attend, pixel_tokens
 
 DECODER_SELF_ATTENTION = ("none", "before", "after")
@@ -22,23 +22,18 @@ class SegmentationTransformer(ContextScheme):
 
     - encoder self-attention (optional): among the pixels;
     - decoder self-attention (optional): among the categories, before the cross-attention or
-      behind it;
+      after it;
     - decoder cross-attention: K learnt category queries attend to the pixels, whose
       representations are keys and values as they are. Its logits are the soft object regions,
       its spatial softmax normalises them, its output are the object region representations f;
     - encoder cross-attention with its feed-forward network: the pixels attend to f;
     - the fusion g([x; y]) in the place of a residual connection.
 
-    It computes what :class:`OCR` computes for m = A x + b, with a linear classifier A, if
-
-    - the category queries are sqrt(C) A: attention divides by sqrt(C), the gather of OCR does
-      not; b may be anything, since the spatial softmax does not see it;
-    - the projections of the encoder cross-attention are phi (query), psi (key) and delta (value),
-      with their norm and ReLU and with one convolution each (``transform_convs=1``);
-    - OCR's relation is scaled by 1 / sqrt(D) (``scale_relation=True``), as in any attention;
-    - the feed-forward network is rho, and the fusion is g;
-    - both optional self-attentions are absent, and the region representations carry no residual
-      connection from the category queries.
+    Without the optional parts it computes what :class:`OCR` computes for m = A x + b, with a linear
+    classifier A, if the category queries are sqrt(C) A (attention divides by sqrt(C), the gather of
+    OCR does not, and its softmax does not see b), ``query``, ``key``, ``value``, ``ffn`` and
+    ``fuse`` are phi, psi, delta, rho and g, phi and psi have one convolution each
+    (``transform_convs=1``), and OCR's relation is scaled (``scale_relation=True``).
 
     The coarse logits have no part in it: their loss is an auxiliary one, and the category queries
     learn from the final loss.
@@ -48,13 +43,11 @@ class SegmentationTransformer(ContextScheme):
         in_channels: C.
         key_channels: D, of all queries, keys and values but the decoder cross-attention's.
         out_channels: O.
-        norm: of projections, feed-forward network and fusion: any name that Detectron2's
-            ``get_norm`` knows, "" for none.
-        dropout: probability with which a channel of the output is dropped in training.
         encoder_self_attention: among the pixels; at float32 without a fused kernel it needs
             memory of P^2.
         decoder_self_attention: among the categories: "none", "before" the cross-attention, where
             it mixes the learnt queries, or "after" it, where it mixes the region representations.
+        options: of :class:`.ContextScheme`, for projections, feed-forward network and fusion.
 
     Raises:
         ValueError: for another ``decoder_self_attention``.
@@ -67,12 +60,11 @@ class SegmentationTransformer(ContextScheme):
         key_channels: int = 256,
         out_channels: int = 512,
         *,
-        norm: str = "SyncBN",
-        dropout: float = 0.05,
         encoder_self_attention: bool = False,
         decoder_self_attention: str = "none",
+        **options: Any,
     ):
-        super().__init__()
+        super().__init__(out_channels, **options)
         if decoder_self_attention not in DECODER_SELF_ATTENTION:
             raise ValueError(
                 f"decoder_self_attention is {decoder_self_attention}; it is one of "
@@ -82,30 +74,21 @@ class SegmentationTransformer(ContextScheme):
         def self_attention(wanted: bool) -> nn.Module:
             return SelfAttentionUnit(in_channels, key_channels) if wanted else nn.Identity()
 
-        self.out_channels = out_channels
         self.category_queries = nn.Parameter(torch.randn(num_classes, in_channels))
         self.encoder_self_attention = self_attention(encoder_self_attention)
         self.queries_self_attention = self_attention(decoder_self_attention == "before")
         self.regions_self_attention = self_attention(decoder_self_attention == "after")
-        self.query = ConvNormReLU(in_channels, key_channels, norm=norm)
-        self.key = ConvNormReLU(in_channels, key_channels, norm=norm)
-        self.value = ConvNormReLU(in_channels, key_channels, norm=norm)
-        self.ffn = ConvNormReLU(key_channels, out_channels, norm=norm)
-        self.fuse = ConvNormReLU(in_channels + out_channels, out_channels, norm=norm)
-        self.dropout = nn.Dropout2d(dropout)
+        self.query = self.conv_norm_relu(in_channels, key_channels)
+        self.key = self.conv_norm_relu(in_channels, key_channels)
+        self.value = self.conv_norm_relu(in_channels, key_channels)
+        self.ffn = self.conv_norm_relu(key_channels, out_channels)
+        self.fuse = self.conv_norm_relu(in_channels + out_channels, out_channels)
 
     def decode(self, x: Tensor) -> Tensor:
         """
-        The decoder, from pixels to object region representations.
-
-        The cross-attention is computed in float32 or better, outside autocast, as is OCR's
-        gather and for its reason.
-
-        Args:
-            x: pixel representations [N, C, h, w]
-
-        Returns:
-            f: [N, C, K, 1]
+        The decoder, from pixel representations [N, C, h, w] to those of object regions
+        [N, C, K, 1]. The cross-attention is computed in float32 or better, outside autocast, as
+        is OCR's gather and for its reason.
         """
         dtype = torch.promote_types(x.dtype, torch.float32)
         queries = self.queries_self_attention(self.category_queries[None])
@@ -116,20 +99,12 @@ class SegmentationTransformer(ContextScheme):
         return f.transpose(1, 2).unsqueeze(3)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """
-        Args:
-            x: pixel representations [N, C, h, w]
-            m: not used
-
-        Returns:
-            z: augmented representations [N, O, h, w]
-        """
+        """From x alone; see :meth:`.ContextScheme.forward`."""
         size = x.shape[2:]
         x = _maps(self.encoder_self_attention(pixel_tokens(x)), size)
         f = self.decode(x)
         y = attend(*(pixel_tokens(t) for t in (self.query(x), self.key(f), self.value(f))))
-        y = self.ffn(_maps(y, size))
-        return self.dropout(self.fuse(torch.cat([x, y], dim=1)))
+        return self.dropout(self.fuse(x, self.ffn(_maps(y, size))))
 
 
 def _maps(tokens: Tensor, size: torch.Size) -> Tensor:

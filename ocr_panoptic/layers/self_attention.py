@@ -2,15 +2,16 @@
 Self-attention among all pixels (the non-local block as OCNet uses it), one of the relational
 schemes that :paper:`OCR` compares with.
 
-Shape shorthand: N images, h w feature size, P = h * w pixels, C channels of the pixel
-representations, D key channels, O channels of the output.
+Shape shorthand: that of :mod:`.ocr`.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
-from .conv import ConvNormReLU, apply_norm, pixelwise
+from .conv import pixelwise
 from .transformer import attend, pixel_tokens
 
 
@@ -27,9 +28,7 @@ class SelfAttention(ContextScheme):
         in_channels: C. The paper uses 512.
         key_channels: D, of phi, psi and v. The paper uses 256.
         out_channels: O, of W and g. The paper uses 512.
-        norm: any name that Detectron2's ``get_norm`` knows, "" for none.
-        dropout: probability with which a channel of the output is dropped in training. The
-            published code uses 0.05.
+        options: of :class:`.ContextScheme`. The published code drops with probability 0.05.
     """
 
     def __init__(
@@ -37,33 +36,22 @@ class SelfAttention(ContextScheme):
         in_channels: int = 512,
         key_channels: int = 256,
         out_channels: int = 512,
-        *,
-        norm: str = "SyncBN",
-        dropout: float = 0.05,
+        **options: Any,
     ):
-        super().__init__()
-        self.out_channels = out_channels
-        self.phi = ConvNormReLU(in_channels, key_channels, norm=norm)
-        self.psi = ConvNormReLU(in_channels, key_channels, norm=norm)
+        super().__init__(out_channels, **options)
+        self.phi = self.conv_norm_relu(in_channels, key_channels)
+        self.psi = self.conv_norm_relu(in_channels, key_channels)
         self.value = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
         self.output = nn.Conv2d(key_channels, out_channels, kernel_size=1, bias=False)
         nn.init.zeros_(self.output.weight)
-        self.g = ConvNormReLU(in_channels + out_channels, out_channels, norm=norm)
-        self.dropout = nn.Dropout2d(dropout)
+        self.g = self.conv_norm_relu(in_channels + out_channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """
-        Args:
-            x: pixel representations [N, C, h, w]
-            m: not used
-
-        Returns:
-            z: augmented representations [N, O, h, w]
-        """
+        """From x alone; see :meth:`.ContextScheme.forward`."""
         attended = attend(*(pixel_tokens(t(x)) for t in (self.phi, self.psi, self.value)))
-        weight, bias, norm = self.g.linear_part()
+        weight, bias = self.g.linear_part()
         weight_x, weight_y = weight.flatten(1).split([x.shape[1], self.out_channels], dim=1)
         weight_y = torch.mm(weight_y, self.output.weight.flatten(1))
         z = pixelwise(weight_x, x.flatten(2), bias)
-        z = pixelwise(weight_y, attended.transpose(1, 2), add_to=z).unflatten(2, x.shape[2:])
-        return self.dropout(apply_norm(norm, z).relu_())
+        z = pixelwise(weight_y, attended.transpose(1, 2), add_to=z)
+        return self.dropout(self.g.finish(z.unflatten(2, x.shape[2:])))

@@ -9,13 +9,7 @@ from torch import Tensor, nn
 
 
 def pixel_tokens(x: Tensor) -> Tensor:
-    """
-    Args:
-        x: [N, C, h, w]
-
-    Returns:
-        [N, h * w, C], contiguous as the kernels of ``scaled_dot_product_attention`` ask for
-    """
+    """[N, C, h, w] -> [N, h * w, C], contiguous as ``scaled_dot_product_attention`` prefers."""
     return x.flatten(2).transpose(1, 2).contiguous()
 
 
@@ -24,15 +18,8 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     Scaled dot-product attention with one head, the Eq. "attention" of the section "Segmentation
     Transformer" of :paper:`OCR`: out_i = sum_j softmax_j(q_i^T k_j / sqrt(D)) v_j. PyTorch's
     kernel, whose memory does not grow with the product of the lengths where a backend allows it
-    (that of CPUs does where C = D).
-
-    Args:
-        queries: [N, L, D]
-        keys: [N, M, D]
-        values: [N, M, C]
-
-    Returns:
-        [N, L, C]
+    (that of CPUs does where C = D). Queries [N, L, D], keys [N, M, D] and values [N, M, C] give
+    [N, L, C].
     """
     # The fast kernels ask for a dimension of heads.
     heads = (t.unsqueeze(1) for t in (queries, keys, values))
@@ -58,13 +45,7 @@ class SelfAttentionUnit(nn.Module):
         self.output = nn.Linear(key_channels, channels, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """
-        Args:
-            tokens: [N, L, C]
-
-        Returns:
-            [N, L, C]
-        """
+        """[N, L, C] -> [N, L, C]"""
         n = self.norm(tokens)
         return tokens + self.output(attend(self.query(n), self.key(n), self.value(n)))
 
@@ -89,12 +70,6 @@ class TransformerBlock(nn.Module):
         )
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """
-        Args:
-            tokens: [N, L, C]
-
-        Returns:
-            [N, L, C]
-        """
+        """[N, L, C] -> [N, L, C]"""
         tokens = self.attention(tokens)
         return tokens + self.ffn(tokens)

@@ -1,15 +1,13 @@
 """
-The context schemes that a head can choose from, each behind the contract of
-:class:`ocr_panoptic.layers.ContextScheme`.
+The context schemes that a head can choose from.
 
-A scheme is added by one class and one line of CONTEXT_SCHEMES: its name in MODEL.CONTEXT.NAME and a
-function of (config, channels of the features of the backbone).
+A scheme is added by one class and one line of ``CONTEXT_SCHEMES``: its name in MODEL.CONTEXT.NAME,
+the class, and the config keys of the class's arguments.
 """
 
-from collections.abc import Callable
+from operator import attrgetter
 
 from detectron2.config import CfgNode
-from torch import Tensor, nn
 
 from ocr_panoptic.layers import (
     ACFOCR,
@@ -24,107 +22,91 @@ from ocr_panoptic.layers import (
     DualAttention,
     GroundTruthOCR,
     JointTransformer,
+    NoContext,
     SegmentationTransformer,
     SelfAttention,
 )
 
-
-class NoContext(ContextScheme):
-    """The plain baseline: pixel representations as they are, with dropout by channel."""
-
-    def __init__(self, channels: int, dropout: float = 0.1):
-        super().__init__()
-        self.out_channels = channels
-        self.dropout = nn.Dropout2d(dropout)
-
-    def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        return self.dropout(x)
-
-
-def _norm_and_dropout(cfg: CfgNode) -> dict:
-    return {"norm": cfg.MODEL.OCR.NORM, "dropout": cfg.MODEL.OCR.DROPOUT}
-
-
-def _ocr_arguments(cfg: CfgNode) -> dict:
-    return {
-        "in_channels": cfg.MODEL.OCR.CHANNELS,
-        "key_channels": cfg.MODEL.OCR.KEY_CHANNELS,
-        "out_channels": cfg.MODEL.OCR.CHANNELS,
-        **_norm_and_dropout(cfg),
-    }
-
-
-def _relation_arguments(cfg: CfgNode) -> dict:
-    return {
-        "transform_convs": cfg.MODEL.OCR.TRANSFORM_CONVS,
-        "scale_relation": cfg.MODEL.OCR.SCALE_RELATION,
-    }
-
-
-def _build_aspp(cfg: CfgNode, feature_channels: int) -> ASPP:
-    return ASPP(
-        feature_channels,
-        cfg.MODEL.OCR.KEY_CHANNELS,
-        cfg.MODEL.OCR.KEY_CHANNELS,
-        dilations=cfg.MODEL.CONTEXT.DILATIONS,
-        **_norm_and_dropout(cfg),
-    )
-
-
-def _build_asp_ocr(cfg: CfgNode, feature_channels: int) -> ASPOCR:
-    return ASPOCR(
-        feature_channels,
-        cfg.MODEL.OCR.KEY_CHANNELS,
-        cfg.MODEL.OCR.KEY_CHANNELS,
-        dilations=cfg.MODEL.CONTEXT.DILATIONS,
-        **_norm_and_dropout(cfg),
-        **_relation_arguments(cfg),
-    )
-
-
-def _build_segmentation_transformer(cfg: CfgNode, _: int) -> SegmentationTransformer:
-    return SegmentationTransformer(
-        cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
-        **_ocr_arguments(cfg),
-        encoder_self_attention=cfg.MODEL.CONTEXT.ENCODER_SELF_ATTENTION,
-        decoder_self_attention=cfg.MODEL.CONTEXT.DECODER_SELF_ATTENTION,
-    )
-
-
-def _build_joint_transformer(cfg: CfgNode, _: int) -> JointTransformer:
-    return JointTransformer(
-        cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
-        cfg.MODEL.OCR.CHANNELS,
-        cfg.MODEL.OCR.KEY_CHANNELS,
-        num_blocks=cfg.MODEL.CONTEXT.JOINT_BLOCKS,
-        dropout=cfg.MODEL.OCR.DROPOUT,
-    )
-
-
-CONTEXT_SCHEMES: dict[str, Callable[[CfgNode, int], ContextScheme]] = {
-    "none": lambda cfg, _: NoContext(cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.DROPOUT),
-    "OCR": lambda cfg, _: OCR(
-        **_ocr_arguments(cfg),
-        **_relation_arguments(cfg),
-        negative_slope=cfg.MODEL.OCR.NEGATIVE_SLOPE,
-    ),
-    "DA-OCR": lambda cfg, _: DoubleAttentionOCR(
-        cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES, **_ocr_arguments(cfg)
-    ),
-    "ACF-OCR": lambda cfg, _: ACFOCR(**_ocr_arguments(cfg)),
-    "GT-OCR": lambda cfg, _: GroundTruthOCR(**_ocr_arguments(cfg)),
-    "ASP-OCR": _build_asp_ocr,
-    "Segmentation-Transformer": _build_segmentation_transformer,
-    "Joint-Transformer": _build_joint_transformer,
-    "PPM": lambda cfg, c: PPM(c, cfg.MODEL.OCR.CHANNELS, **_norm_and_dropout(cfg)),
-    "ASPP": _build_aspp,
-    "Self-Attention": lambda cfg, _: SelfAttention(**_ocr_arguments(cfg)),
-    "Double-Attention": lambda cfg, _: DoubleAttention(
-        cfg.MODEL.CONTEXT.NUM_REGIONS, **_ocr_arguments(cfg)
-    ),
-    "DANet": lambda cfg, c: DualAttention(c, cfg.MODEL.OCR.CHANNELS, **_norm_and_dropout(cfg)),
-    "CC-Attention": lambda cfg, c: CrissCross(c, cfg.MODEL.OCR.CHANNELS, **_norm_and_dropout(cfg)),
+DROPOUT = {"dropout": "MODEL.OCR.DROPOUT"}
+COMMON = {"norm": "MODEL.OCR.NORM", "negative_slope": "MODEL.OCR.NEGATIVE_SLOPE", **DROPOUT}
+CHANNELS = {"channels": "MODEL.OCR.CHANNELS"}
+OF_PIXELS = {
+    "in_channels": "MODEL.OCR.CHANNELS",
+    "key_channels": "MODEL.OCR.KEY_CHANNELS",
+    "out_channels": "MODEL.OCR.CHANNELS",
+    **COMMON,
 }
+OF_BRANCHES = {
+    "channels": "MODEL.OCR.KEY_CHANNELS",
+    "out_channels": "MODEL.OCR.KEY_CHANNELS",
+    "dilations": "MODEL.CONTEXT.DILATIONS",
+    **COMMON,
+}
+RELATION = {
+    "transform_convs": "MODEL.OCR.TRANSFORM_CONVS",
+    "scale_relation": "MODEL.OCR.SCALE_RELATION",
+}
+CLASSES = {"num_classes": "MODEL.SEM_SEG_HEAD.NUM_CLASSES"}
+
+# Name -> (class, {argument: config key}). A class with ``takes_features`` has one more argument,
+# ``in_channels``, which is the number of the features' channels.
+CONTEXT_SCHEMES: dict[str, tuple[type[ContextScheme], dict[str, str]]] = {
+    "none": (NoContext, {**CHANNELS, **DROPOUT}),
+    "OCR": (OCR, {**OF_PIXELS, **RELATION}),
+    "DA-OCR": (DoubleAttentionOCR, {**OF_PIXELS, **CLASSES}),
+    "ACF-OCR": (ACFOCR, OF_PIXELS),
+    "GT-OCR": (GroundTruthOCR, OF_PIXELS),
+    "ASP-OCR": (ASPOCR, {**OF_BRANCHES, **RELATION}),
+    "Segmentation-Transformer": (
+        SegmentationTransformer,
+        {
+            **OF_PIXELS,
+            **CLASSES,
+            "encoder_self_attention": "MODEL.CONTEXT.ENCODER_SELF_ATTENTION",
+            "decoder_self_attention": "MODEL.CONTEXT.DECODER_SELF_ATTENTION",
+        },
+    ),
+    "Joint-Transformer": (
+        JointTransformer,
+        {
+            **CLASSES,
+            **CHANNELS,
+            "key_channels": "MODEL.OCR.KEY_CHANNELS",
+            "num_blocks": "MODEL.CONTEXT.JOINT_BLOCKS",
+            **DROPOUT,
+        },
+    ),
+    "PPM": (PPM, {"out_channels": "MODEL.OCR.CHANNELS", **COMMON}),
+    "ASPP": (ASPP, OF_BRANCHES),
+    "Self-Attention": (SelfAttention, OF_PIXELS),
+    "Double-Attention": (
+        DoubleAttention,
+        {**OF_PIXELS, "num_regions": "MODEL.CONTEXT.NUM_REGIONS"},
+    ),
+    "DANet": (DualAttention, {**CHANNELS, **COMMON}),
+    "CC-Attention": (CrissCross, {**CHANNELS, **COMMON}),
+}
+
+
+def schemes_reading(key: str) -> tuple[str, ...]:
+    """
+    Args:
+        key: of the config, such as "MODEL.CONTEXT.DILATIONS".
+
+    Returns:
+        names of the schemes that depend on it
+    """
+    return tuple(n for n, (_, arguments) in CONTEXT_SCHEMES.items() if key in arguments.values())
+
+
+def context_class(cfg: CfgNode) -> type[ContextScheme]:
+    """
+    The class of the scheme that MODEL.CONTEXT.NAME names.
+
+    Raises:
+        ValueError: for an unknown name.
+    """
+    return _entry(cfg)[0]
 
 
 def build_context(cfg: CfgNode, feature_channels: int) -> ContextScheme:
@@ -133,22 +115,25 @@ def build_context(cfg: CfgNode, feature_channels: int) -> ContextScheme:
 
     Args:
         cfg: the config.
-        feature_channels: of the backbone's features in front of the head's 3x3 convolution.
+        feature_channels: of the backbone's features, before the head's 3x3 convolution.
 
     Raises:
-        ValueError: for an unknown name, and for a leaky ReLU in another scheme than OCR.
+        ValueError: for an unknown name.
     """
+    cls, keys = _entry(cfg)
+    arguments = {argument: attrgetter(key)(cfg) for argument, key in keys.items()}
+    if cls.takes_features:
+        arguments["in_channels"] = feature_channels
+    return cls(**arguments)
+
+
+def _entry(cfg: CfgNode) -> tuple[type[ContextScheme], dict[str, str]]:
     name = cfg.MODEL.CONTEXT.NAME
     if name not in CONTEXT_SCHEMES:
         raise ValueError(
             f"MODEL.CONTEXT.NAME is {name}; the schemes are {', '.join(CONTEXT_SCHEMES)}"
         )
-    if cfg.MODEL.OCR.NEGATIVE_SLOPE and name != "OCR":
-        raise ValueError(
-            f"MODEL.OCR.NEGATIVE_SLOPE is {cfg.MODEL.OCR.NEGATIVE_SLOPE}, but MODEL.CONTEXT.NAME "
-            f"is {name}; only OCR, of which published weights need it, has a leaky ReLU."
-        )
-    return CONTEXT_SCHEMES[name](cfg, feature_channels)
+    return CONTEXT_SCHEMES[name]
 
 
 def check_region_supervision(context: ContextScheme, region_supervision: bool) -> None:

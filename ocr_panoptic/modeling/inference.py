@@ -8,8 +8,6 @@ All resizing is bilinear without antialiasing: of images with align_corners Fals
 network itself resizes them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
@@ -90,7 +88,7 @@ class SemanticInference:
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
         """TEST.SCALES, TEST.FLIP, TEST.SLIDING_WINDOW, TEST.ACCUMULATOR_DEVICE and
-        MODEL.ALIGN_CORNERS; the flip pairs are `flip_pairs` of the metadata of the first data set
+        MODEL.ALIGN_CORNERS; the flip pairs are ``flip_pairs`` of the metadata of the first data set
         of DATASETS.TEST, or else TRAIN."""
         names = (*cfg.DATASETS.TEST, *cfg.DATASETS.TRAIN)
         pairs = MetadataCatalog.get(names[0]).get("flip_pairs") if names else None
@@ -104,6 +102,11 @@ class SemanticInference:
             "align_corners": cfg.MODEL.ALIGN_CORNERS,
         }
 
+    @property
+    def sees_images_once(self) -> bool:
+        """Whether the network sees each image once, whole and at its own scale."""
+        return self.scales == (1.0,) and not self.flip and not self.window_size
+
     @torch.no_grad()
     def __call__(self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1) -> Tensor:
         """
@@ -112,7 +115,7 @@ class SemanticInference:
             image: normalised, [N,3,H,W].
             size: (Ho, Wo) of the labels.
             divisor: the network sees images padded with 0 at the bottom and on the right to
-                multiples of it (`size_divisibility` of the backbone); 0 or 1 for no padding.
+                multiples of it (``size_divisibility`` of the backbone); 0 or 1 for no padding.
 
         Returns:
             int64 [N,Ho,Wo], labels 0..K-1, on the device of the running sum or of the logits.
@@ -159,7 +162,7 @@ class SemanticInference:
 
 
 def pad_to_multiple(image: Tensor, divisor: int) -> Tensor:
-    """[N,3,H,W] with zeros at the bottom and on the right, sides being multiples of `divisor`."""
+    """[N,3,H,W] with zeros at the bottom and on the right, sides being multiples of ``divisor``."""
     if divisor <= 1:
         return image
     bottom, right = (-side % divisor for side in image.shape[-2:])
@@ -202,15 +205,15 @@ def sliding_window_scores(
     end at the image's border. Windows larger than the image are cut to it.
 
     Args:
-        logits_fn: sees a window at a time, [N,3,wh,ww] padded to multiples of `divisor`.
+        logits_fn: sees a window at a time, [N,3,wh,ww] padded to multiples of ``divisor``.
         image: [N,3,H,W].
         window_size: (wh, ww).
-        window_stride: steps (down, right), at most `window_size`.
+        window_stride: steps (down, right), at most ``window_size``.
         device: of the sum; None = that of the logits.
         align_corners: of upsampling the logits.
 
     Returns:
-        float32 [N,K,H,W] on `device`.
+        float32 [N,K,H,W] on ``device``.
     """
     height, width = image.shape[-2:]
     tops = _window_starts(height, window_size[0], window_stride[0])
@@ -266,14 +269,14 @@ def resized_classes(
     """Scores at full resolution, class by class.
 
     The logits are upsampled to what the network saw, cut to the image in it, and resized to the
-    size that is wanted, which are the steps of Detectron2's `sem_seg_postprocess`.
+    size that is wanted, which are the steps of Detectron2's ``sem_seg_postprocess``.
 
     Args:
         logits: [N,K,h,w].
         size: (Ho, Wo).
-        image_size: (H, W) of the image that the network saw; `size` by default.
+        image_size: (H, W) of the image that the network saw; ``size`` by default.
         padded_size: the same with padding at the bottom and on the right, which is what the
-            logits cover; `image_size` by default.
+            logits cover; ``image_size`` by default.
         align_corners: of both steps.
 
     Yields:

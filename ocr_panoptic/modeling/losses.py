@@ -1,34 +1,43 @@
-"""Losses of semantic predictions. Shape shorthand: N images, K classes, H W size."""
+"""
+Losses of semantic predictions.
+
+Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels.
+"""
 
 import math
+from collections.abc import Callable, Sequence
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from detectron2.config import CfgNode, configurable
+from torch import Tensor, nn
+
+from ocr_panoptic.layers import pixel_cross_entropy
 
 
 def cross_entropy(
-    logits: Tensor, targets: Tensor, ignore_value: int, class_weights: Tensor | None = None
+    logits: Tensor,
+    targets: Tensor,
+    ignore_value: int,
+    class_weights: Tensor | None = None,
+    align_corners: bool = False,
 ) -> Tensor:
     """
     Pixel-wise cross-entropy, averaged over the pixels that are not ignored. It is 0, and so are
     its gradients, where all are ignored (PyTorch's own mean is NaN there).
 
     Args:
-        logits: [N, K, H, W]
+        logits: [N, K, h, w], resized to the labels as :func:`.pixel_cross_entropy` does it
         targets: int64 labels [N, H, W]
         ignore_value: label of the pixels that do not count
         class_weights: [K], of the average over pixels; None for equal weights
+        align_corners: see :func:`.resize`
 
     Returns:
-        scalar
+        scalar, float32 or better
     """
-    total = F.cross_entropy(
-        logits, targets, class_weights, ignore_index=ignore_value, reduction="sum"
-    )
-    valid = targets != ignore_value
-    weight = valid.sum() if class_weights is None else class_weights[targets[valid]].sum()
-    return total / torch.where(weight > 0, weight, 1)
+    losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
+    weights = _pixel_weights(targets, ignore_value, class_weights)
+    return _weighted_mean(losses * weights, weights)
 
 
 def hard_cross_entropy(
@@ -38,19 +47,21 @@ def hard_cross_entropy(
     threshold: float,
     min_kept: int,
     class_weights: Tensor | None = None,
+    align_corners: bool = False,
 ) -> Tensor:
     """
     Online hard example mining: the cross-entropy of the pixels whose probability of the true class
-    is below max(threshold, the min_kept-th lowest one), as in the published code. As there, class
-    weights multiply the losses of the kept pixels, whose plain mean is taken.
+    is below max(threshold, the min_kept-th lowest one), as in the published code; all, where fewer
+    are valid. As there, class weights multiply the losses of the kept pixels, whose plain mean is
+    taken.
 
     Args:
-        logits, targets, ignore_value, class_weights: of :func:`cross_entropy`
+        logits, targets, ignore_value, class_weights, align_corners: of :func:`cross_entropy`
         threshold: probability under which a pixel is hard, in (0, 1]
-        min_kept: pixels of the batch that are kept at least, though never more than there are
+        min_kept: pixels of ``targets`` that are kept at least, though never more than there are
 
     Returns:
-        scalar; 0 where all pixels are ignored
+        scalar, float32 or better; 0 where all pixels are ignored
 
     Raises:
         ValueError: if threshold is no probability.
@@ -59,16 +70,126 @@ def hard_cross_entropy(
         raise ValueError(
             f"MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD is {threshold}; expected a probability in (0, 1]"
         )
+    losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
+    # The probability of the true class is exp(-loss): hard pixels are those of high loss. An
+    # ignored pixel is the easiest of all, and where fewer than min_kept others are, the limit is
+    # its -inf, above which these all are.
+    ranked = losses.detach().where(targets != ignore_value, -math.inf)
+    limit = -math.log(threshold) if min_kept < ranked.numel() else -math.inf
+    if 0 < min_kept < ranked.numel():
+        limit = ranked.flatten().topk(min_kept + 1).values[-1].clamp(max=limit)
+    kept = ranked > limit
+    weights = kept * _pixel_weights(targets, ignore_value, class_weights)
+    return _weighted_mean(losses * weights, kept)
+
+
+def _pixel_weights(targets: Tensor, ignore_value: int, class_weights: Tensor | None) -> Tensor:
+    """The weight of each pixel's class, 0 for ignored ones: [N, H, W]."""
     valid = targets != ignore_value
-    # Ignored pixels have loss 0 and drop out by the mask.
-    loss = F.cross_entropy(logits, targets, ignore_index=ignore_value, reduction="none")[valid]
-    # The probability of the true class is exp(-loss): hard pixels are those of high loss.
-    hard = -math.log(threshold)
-    if 0 < min_kept < loss.numel():
-        hard = min(hard, loss.detach().topk(min_kept + 1).values[-1].item())
-    elif min_kept >= loss.numel():
-        hard = -math.inf
-    kept = loss > hard
-    if class_weights is not None:
-        loss = loss * class_weights[targets[valid]]
-    return loss[kept].sum() / max(int(kept.sum()), 1)
+    return valid if class_weights is None else class_weights[targets * valid] * valid
+
+
+def _weighted_mean(weighted: Tensor, weights: Tensor) -> Tensor:
+    """``weighted.sum() / weights.sum()``, or 0 where the weights are; the GPU is not waited for."""
+    weight = weights.sum()
+    return weighted.sum() / torch.where(weight > 0, weight, 1)
+
+
+class SemSegCriterion(nn.Module):
+    """
+    The losses of a coarse and a refined prediction.
+
+    Args:
+        num_classes: K.
+        ignore_value: label that does not count.
+        loss_weight, coarse_loss_weight: of the two losses.
+        class_weights: weight of each class in both; () for none.
+        loss_type: of the refined prediction, a key of LOSSES. The coarse one has the cross-entropy,
+            as in the published code.
+        ohem_threshold, ohem_min_kept: see :func:`hard_cross_entropy`.
+
+    Raises:
+        ValueError: another loss type, or another number of class weights.
+    """
+
+    @configurable
+    def __init__(
+        self,
+        *,
+        num_classes: int,
+        ignore_value: int = 255,
+        loss_weight: float = 1.0,
+        coarse_loss_weight: float = 0.25,
+        class_weights: Sequence[float] = (),
+        loss_type: str = "cross_entropy",
+        ohem_threshold: float = 0.9,
+        ohem_min_kept: int = 100000,
+    ):
+        super().__init__()
+        if loss_type not in LOSSES:
+            raise ValueError(
+                f"MODEL.SEM_SEG_HEAD.LOSS_TYPE is {loss_type}; it is {' or '.join(LOSSES)}"
+            )
+        if len(class_weights) not in (0, num_classes):
+            raise ValueError(
+                f"MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS has {len(class_weights)} weights for "
+                f"{num_classes} classes; it needs one for each, or [] for none"
+            )
+        self.ignore_value = ignore_value
+        self.loss_weight = loss_weight
+        self.coarse_loss_weight = coarse_loss_weight
+        self.loss_type = loss_type
+        self.ohem_threshold = ohem_threshold
+        self.ohem_min_kept = ohem_min_kept
+        weights = torch.tensor(class_weights, dtype=torch.float32) if class_weights else None
+        self.register_buffer("class_weights", weights, persistent=False)
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode) -> dict:
+        head = cfg.MODEL.SEM_SEG_HEAD
+        return {
+            "num_classes": head.NUM_CLASSES,
+            "ignore_value": head.IGNORE_VALUE,
+            "loss_weight": head.LOSS_WEIGHT,
+            "coarse_loss_weight": cfg.MODEL.OCR.COARSE_LOSS_WEIGHT,
+            "class_weights": head.CLASS_WEIGHTS,
+            "loss_type": head.LOSS_TYPE,
+            "ohem_threshold": head.OHEM_THRESHOLD,
+            "ohem_min_kept": head.OHEM_MIN_KEPT,
+        }
+
+    def forward(
+        self, coarse: Tensor, refined: Tensor, targets: Tensor, align_corners: bool = False
+    ) -> dict[str, Tensor]:
+        """
+        Args:
+            coarse, refined: logits [N, K, h, w], each of its own size
+            targets: int64 labels [N, H, W]
+            align_corners: of the resizing to the size of the labels, see :func:`.resize`
+
+        Returns:
+            ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``, each with its weight applied
+        """
+        loss = LOSSES[self.loss_type](self, refined, targets, align_corners)
+        coarse_loss = self.cross_entropy(coarse, targets, align_corners)
+        return {
+            "loss_sem_seg": self.loss_weight * loss,
+            "loss_sem_seg_coarse": self.coarse_loss_weight * coarse_loss,
+        }
+
+    def cross_entropy(self, logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
+        """:func:`cross_entropy` with the settings of this criterion."""
+        options = self.class_weights, align_corners
+        return cross_entropy(logits, targets, self.ignore_value, *options)
+
+    def hard_cross_entropy(self, logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
+        """:func:`hard_cross_entropy` with the settings of this criterion."""
+        options = self.ohem_threshold, self.ohem_min_kept, self.class_weights, align_corners
+        return hard_cross_entropy(logits, targets, self.ignore_value, *options)
+
+
+# MODEL.SEM_SEG_HEAD.LOSS_TYPE -> loss of the refined prediction.
+LOSSES: dict[str, Callable[[SemSegCriterion, Tensor, Tensor, bool], Tensor]] = {
+    "cross_entropy": SemSegCriterion.cross_entropy,
+    "ohem": SemSegCriterion.hard_cross_entropy,
+}

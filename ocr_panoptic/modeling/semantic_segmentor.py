@@ -17,7 +17,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     """
     Detectron2's ``SemanticSegmentor``, and what it lacks for the paper's experiments: inference by
     scales, flips and windows that ends in labels instead of the full-resolution scores of all
-    classes, and the ground truth for schemes that see it (GT-OCR).
+    classes, and the ground truth for schemes that see it.
 
     Args:
         inference: from an image to labels.
@@ -34,12 +34,10 @@ class OCRSemanticSegmentor(SemanticSegmentor):
                 f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; "
                 "OCRSemanticSegmentor takes ContextSemSegHead"
             )
-        if self.sem_seg_head.context.needs_truth and (
-            inference.scales != (1.0,) or inference.flip or inference.window_size
-        ):
+        if self.sem_seg_head.context.needs_truth and not inference.sees_images_once:
             raise ValueError(
-                "GT-OCR sees the ground truth at the image's own scale: set TEST.SCALES [1.0], "
-                "TEST.FLIP False and TEST.SLIDING_WINDOW.SIZE []."
+                "The scheme of MODEL.CONTEXT.NAME sees the ground truth at the image's own scale: "
+                "set TEST.SCALES [1.0], TEST.FLIP False and TEST.SLIDING_WINDOW.SIZE []."
             )
         self.inference = inference
         if pad_to_multiple < 0:
@@ -63,9 +61,9 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[dict]:
         """
         Args:
-            batched_inputs: mappings with "image" [3, H, W] and, in training and for GT-OCR,
-                "sem_seg", int64 [H, W]; at inference optionally "height" and "width" of the
-                labels wanted, by default those of the image.
+            batched_inputs: mappings with "image" [3, H, W] and, in training and for schemes that
+                see the truth, "sem_seg", int64 [H, W]; at inference optionally "height" and
+                "width" of the labels wanted, by default those of the image.
 
         Returns:
             In training, a dict of losses.
@@ -104,17 +102,17 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
 
     def _padded_labels(self, labels: Tensor, size: torch.Size) -> Tensor:
-        padded = labels.new_full((1, *size), self.sem_seg_head.ignore_value)
+        padded = labels.new_full((1, *size), self.sem_seg_head.criterion.ignore_value)
         padded[0, : labels.shape[0], : labels.shape[1]] = labels
         return padded.to(self.device)
 
     def _batch(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor | None]:
-        """Images and labels, padded to one size: images with 0 behind the normalisation, labels
+        """Images and labels, padded to one size: images with 0 after the normalisation, labels
         with the ignored value."""
         images = [self._normalised(inputs["image"]) for inputs in batched_inputs]
         images = ImageList.from_tensors(images, self.divisor).tensor
         if "sem_seg" not in batched_inputs[0]:
             return images, None
         targets = [inputs["sem_seg"].to(self.device) for inputs in batched_inputs]
-        ignore = self.sem_seg_head.ignore_value
+        ignore = self.sem_seg_head.criterion.ignore_value
         return images, ImageList.from_tensors(targets, self.divisor, ignore).tensor

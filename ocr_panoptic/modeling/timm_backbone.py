@@ -1,4 +1,6 @@
-"""Backbones of timm behind Detectron2's interface: HRNet, and a dilated ResNet-18."""
+"""Backbones of timm with Detectron2's interface: HRNet, and a dilated ResNet-18."""
+
+from collections.abc import Iterable
 
 import timm
 from detectron2.config import CfgNode
@@ -122,16 +124,35 @@ class TimmBackbone(Backbone):
         """
         return dict(zip(self._shapes, self.body(x)))
 
+    def freeze_unread_branches(self, features: Iterable[str]) -> None:
+        """
+        Freeze what makes up the outputs of HRNet that are not among ``features``: the last exchange
+        between its branches. DistributedDataParallel waits for the gradient of every parameter that
+        is not frozen.
+
+        Args:
+            features: the names of those that are read.
+        """
+        exchanges = [m for m in self.body.modules() if isinstance(m, HighResolutionModule)]
+        if exchanges:
+            rows = exchanges[-1].fuse_layers
+            for name, row in zip(list(self._shapes)[-len(rows) :], rows, strict=True):
+                if name not in features:
+                    row.requires_grad_(False)
+
     def output_shape(self) -> dict[str, ShapeSpec]:
         return dict(self._shapes)
 
 
 @BACKBONE_REGISTRY.register()
 def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
-    """The network of MODEL.TIMM."""
-    return TimmBackbone(
+    """The network of MODEL.TIMM, for the features that MODEL.SEM_SEG_HEAD names."""
+    backbone = TimmBackbone(
         cfg.MODEL.TIMM.NAME,
         output_stride=cfg.MODEL.TIMM.OUTPUT_STRIDE,
         norm=cfg.MODEL.TIMM.NORM,
         align_corners=cfg.MODEL.ALIGN_CORNERS,
     )
+    head = cfg.MODEL.SEM_SEG_HEAD
+    backbone.freeze_unread_branches({*head.IN_FEATURES, *head.COARSE_IN_FEATURES})
+    return backbone

@@ -1,6 +1,6 @@
 """
-Line charts as inline SVG. Colours come from the page's style sheet (classes `series-0`, ...,
-`axis`, `grid`, `tick`), so that a chart follows the page's light or dark scheme.
+Line charts as inline SVG. Colours come from the page's style sheet (classes ``series-0``, ...,
+``axis``, ``grid``, ``tick``), so that a chart follows the page's light or dark scheme.
 """
 
 import math
@@ -22,7 +22,7 @@ class Series:
     A curve.
 
     Attributes:
-        points: (x, y), x rising and not negative, y positive and finite.
+        points: (x, y), at least one; x rising and not negative, y positive and finite.
     """
 
     label: str
@@ -39,17 +39,6 @@ class LineChart:
     title: str
     series: Sequence[Series]
     x_label: str
-
-    def __post_init__(self):
-        if not self.series or not all(s.points for s in self.series):
-            raise ValueError(f"chart {self.title!r}: every series needs at least one point")
-        for series in self.series:
-            for x, y in series.points:
-                if not (x >= 0 and 0 < y < math.inf):
-                    raise ValueError(
-                        f"chart {self.title!r}, series {series.label!r}: ({x}, {y}) cannot be "
-                        "drawn; x must not be negative, y must be positive and finite"
-                    )
 
     def svg(self) -> Markup:
         scale = _Scale([point for s in self.series for point in s.points])

@@ -9,15 +9,9 @@ import numpy as np
 from detectron2.data import Metadata
 from PIL import Image
 
-from ocr_panoptic.visualization.overlays import (
-    Color,
-    draw_segments,
-    heat_map,
-    resize,
-    segment_colors,
-)
-from ocr_panoptic.visualization.relation import RelationFigure, relation_figure
-from ocr_panoptic.visualization.scene import Inspection, Segments
+from .overlays import Color, draw_segments, heat_map, resize, segment_colors
+from .relation import RelationFigure, relation_figure
+from .scene import Inspection, Segments
 
 VOID = -1  # no semantic label has it
 MIN_SIDE, MAX_SIDE = 320, 640  # of a picture in the page, pixels
@@ -35,7 +29,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class ImageFigures:
-    """All pictures of one image; `legend` has the name and CSS colour of the classes in them."""
+    """All pictures of one image; ``legend`` has the name and CSS colour of the classes in them."""
 
     name: str
     views: list[Picture]

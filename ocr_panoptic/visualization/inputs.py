@@ -46,8 +46,8 @@ def find_images(entries: Sequence[str]) -> list[Path]:
 
 def output_paths(inputs: Sequence[Path], output: str) -> list[Path]:
     """
-    Where the picture of every input goes: into the folder `output` under the input's own name, or,
-    for one input, to the file `output` (a path with an image's suffix). Creates the folder.
+    Where the picture of every input goes: into the folder ``output`` under the input's own name,
+    or, for one input, to the file ``output`` (a path with an image's suffix). Creates the folder.
 
     Raises:
         ValueError: one file for several inputs, two inputs of one name, or an output that would

@@ -2,22 +2,22 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from detectron2.data import Metadata
 from detectron2.utils.video_visualizer import VideoVisualizer
-from detectron2.utils.visualizer import Visualizer
+from detectron2.utils.visualizer import VisImage, Visualizer
 from PIL import Image
 from tqdm import tqdm
 
-from ocr_panoptic.visualization.inputs import read_image
-from ocr_panoptic.visualization.video import VideoReader, VideoWriter, Window
+from .inputs import read_image
+from .video import VideoReader, VideoWriter, Window
 
 Predictor = Callable[[np.ndarray], dict[str, Any]]
 """From uint8 [H,W,3] BGR to a model's output for that image: "panoptic_seg", or else "labels"."""
-
 
 WINDOW = "Segmentation (q or Esc: stop)"
 
@@ -38,7 +38,7 @@ def draw_images(
         the images that could not be read; each is logged with the reason, the others are drawn.
 
     Raises:
-        RuntimeError: see :class:`Window`.
+        OSError: see :class:`Window`.
     """
     window = Window(WINDOW, wait_ms=0) if outputs is None else None
     unreadable = []
@@ -49,7 +49,8 @@ def draw_images(
             logging.getLogger(__name__).error("%s", error)
             unreadable.append(path)
             continue
-        picture = draw_prediction(image, predict(image), metadata)
+        visualizer = Visualizer(image[:, :, ::-1], metadata)
+        picture = _draw(predict(image), visualizer.draw_panoptic_seg, visualizer.draw_sem_seg)
         if window is None:
             Image.fromarray(picture[:, :, ::-1]).save(outputs[i])
         elif not window.write(picture):
@@ -71,48 +72,35 @@ def draw_video(
 
     Raises:
         ValueError: no frame can be read.
-        RuntimeError: see :class:`Window` and :class:`VideoWriter`.
+        OSError: see :class:`Window` and :class:`VideoWriter`.
     """
     visualizer = VideoVisualizer(metadata)
     count = 0
     with Window(WINDOW, wait_ms=1) if output is None else VideoWriter(output, reader.fps) as sink:
         for frame in tqdm(reader, total=reader.num_frames or None, unit="frame"):
             count += 1
-            if not sink.write(_draw_frame(visualizer, frame, predict(frame))):
+            rgb = frame[:, :, ::-1]
+            picture = _draw(
+                predict(frame),
+                partial(visualizer.draw_panoptic_seg_predictions, rgb),
+                partial(visualizer.draw_sem_seg, rgb),
+            )
+            if not sink.write(picture):
                 break
     if not count:
         raise ValueError(f"{reader.source}: no frame can be read")
     return count
 
 
-def draw_prediction(
-    image: np.ndarray, prediction: dict[str, Any], metadata: Metadata
+def _draw(
+    prediction: dict[str, Any],
+    draw_panoptic: Callable[..., VisImage],
+    draw_labels: Callable[..., VisImage],
 ) -> np.ndarray:
-    """
-    Args:
-        image: uint8 [H,W,3] BGR.
-        prediction: a model's output for this image.
-        metadata: class names and colours.
-
-    Returns:
-        uint8 [H,W,3] BGR.
-    """
-    visualizer = Visualizer(image[:, :, ::-1], metadata)
+    """uint8 [H,W,3] BGR."""
     if "panoptic_seg" in prediction:
         panoptic_seg, segments_info = prediction["panoptic_seg"]
-        drawn = visualizer.draw_panoptic_seg(panoptic_seg.cpu(), segments_info)
+        drawn = draw_panoptic(panoptic_seg.cpu(), segments_info)
     else:
-        drawn = visualizer.draw_sem_seg(prediction["labels"].cpu())
-    return drawn.get_image()[:, :, ::-1]
-
-
-def _draw_frame(
-    visualizer: VideoVisualizer, frame: np.ndarray, prediction: dict[str, Any]
-) -> np.ndarray:
-    rgb = frame[:, :, ::-1]
-    if "panoptic_seg" in prediction:
-        panoptic_seg, segments_info = prediction["panoptic_seg"]
-        drawn = visualizer.draw_panoptic_seg_predictions(rgb, panoptic_seg.cpu(), segments_info)
-    else:
-        drawn = visualizer.draw_sem_seg(rgb, prediction["labels"].cpu())
+        drawn = draw_labels(prediction["labels"].cpu())
     return drawn.get_image()[:, :, ::-1]

@@ -7,14 +7,12 @@ from typing import Any
 from detectron2.data import Metadata
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from ocr_panoptic.visualization.figures import ImageFigures
-from ocr_panoptic.visualization.overlays import HEAT_DECADES
-from ocr_panoptic.visualization.report_sections import (
-    class_table,
-    loss_charts,
-    metric_cards,
-)
-from ocr_panoptic.visualization.run_records import Evaluation
+from ocr_panoptic.metrics import per_class_rows
+from ocr_panoptic.run_folder import Evaluation
+
+from .figures import ImageFigures
+from .overlays import HEAT_DECADES
+from .report_sections import class_table, loss_charts, metric_cards
 
 _TEMPLATES = Environment(
     loader=FileSystemLoader(Path(__file__).parent),
@@ -43,9 +41,9 @@ def render_report(
         title: the headline.
         description: one or two sentences below it.
         dataset: name of the data set that was evaluated.
-        evaluation: of :func:`run_records.read_evaluation`.
-        training_log: of :func:`run_records.read_training_log`; the section on training is left out
-            where it is empty.
+        evaluation: of :func:`ocr_panoptic.run_folder.read_evaluation`.
+        training_log: of :func:`ocr_panoptic.run_folder.read_training_log`; the section on training
+            is left out where it is empty.
         images: of :func:`figures.image_figures`.
         metadata: of the data set.
         settings: what the page says about the run.
@@ -54,7 +52,8 @@ def render_report(
     Returns:
         an HTML document that loads nothing from elsewhere.
     """
-    columns, rows = class_table(evaluation.per_class, metadata)
+    per_class = per_class_rows(evaluation.tasks)
+    columns, rows = class_table(per_class, metadata)
     return _TEMPLATES.get_template("report.html").render(
         title=title,
         description=description,
@@ -68,7 +67,7 @@ def render_report(
         class_columns=columns,
         class_rows=rows,
         confusion=confusion,
-        absent_classes=len(evaluation.per_class) - len(rows),
+        absent_classes=len(per_class) - len(rows),
         charts=loss_charts(training_log),
         settings=settings,
     )

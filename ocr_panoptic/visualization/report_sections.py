@@ -2,63 +2,33 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from detectron2.data import Metadata
 
-from ocr_panoptic.visualization.charts import LineChart, Series
-from ocr_panoptic.visualization.figures import css_color
+from ocr_panoptic.metrics import Metric, Results, class_metrics, headline_metrics
 
-Metrics = Mapping[str, Mapping[str, float | None]]
+from .charts import LineChart, Series
+from .figures import css_color
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     label: str
     meaning: str
     value: float | None  # percent
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     text: str  # "" where undefined
     percent: float | None = None  # length of the bar behind the text
 
 
-@dataclass(frozen=True)
-class ClassRow:
+class ClassRow(NamedTuple):
     name: str
     kind: str  # "thing", "stuff", or "" for a class of the semantic head alone
     color: str  # CSS, "" where the metadata has none
     cells: list[Cell]
 
-
-_AP = "average precision, mean over the IoU thresholds 0.5 to 0.95"
-# group -> (task, metric, label, meaning)
-CARDS = {
-    "Panoptic segmentation": (
-        ("panoptic_seg", "PQ", "PQ", "panoptic quality, mean over the classes"),
-        ("panoptic_seg", "PQ_th", "PQ things", "panoptic quality of the countable classes"),
-        ("panoptic_seg", "PQ_st", "PQ stuff", "panoptic quality of the uncountable classes"),
-        ("panoptic_seg", "SQ", "SQ", "segmentation quality: mean IoU of the matched segments"),
-        ("panoptic_seg", "RQ", "RQ", "recognition quality: F1 score of the matching"),
-    ),
-    "Semantic segmentation": (
-        ("sem_seg", "mIoU", "mIoU", "intersection over union, mean over the classes in the truth"),
-        (
-            "sem_seg",
-            "mIoU_truth_or_predicted",
-            "mIoU, predicted too",
-            "intersection over union, mean over the classes in the truth or the prediction",
-        ),
-        ("sem_seg", "fwIoU", "fwIoU", "intersection over union, weighted by class frequency"),
-        ("sem_seg", "pACC", "pACC", "share of the pixels that are right"),
-    ),
-    "Instances": (
-        ("bbox", "AP", "Box AP", f"{_AP} of boxes"),
-        ("segm", "AP", "Mask AP", f"{_AP} of masks"),
-    ),
-}
 
 # chart -> (key of the training log, label)
 CHARTS = {
@@ -73,39 +43,26 @@ CHARTS = {
     ),
 }
 
-# column of per_class.csv -> heading; all are percentages but the counts
-CLASS_COLUMNS = {
-    "PQ": "PQ",
-    "SQ": "SQ",
-    "RQ": "RQ",
-    "TP": "TP",
-    "FP": "FP",
-    "FN": "FN",
-    "IoU": "IoU",
-    "ACC": "Accuracy",
-    "AP_box": "Box AP",
-    "AP_mask": "Mask AP",
-}
-COUNTS = ("TP", "FP", "FN")
 
-
-def metric_cards(tasks: Metrics) -> dict[str, list[Card]]:
+def metric_cards(tasks: Results) -> dict[str, list[Card]]:
     """The headline metrics by group; tasks that were not evaluated are left out."""
-    groups = {
-        title: [
-            Card(label, meaning, tasks[task].get(metric))
-            for task, metric, label, meaning in cards
-            if task in tasks
+    return {
+        group: [
+            Card(
+                metric.label,
+                metric.meaning + (", mean over the classes" if metric.column else ""),
+                tasks[metric.task].get(metric.name),
+            )
+            for metric in metrics
         ]
-        for title, cards in CARDS.items()
+        for group, metrics in headline_metrics(tasks).items()
     }
-    return {title: cards for title, cards in groups.items() if cards}
 
 
 def loss_charts(log: Sequence[Mapping[str, float]]) -> list[LineChart]:
     """
     Args:
-        log: of :func:`run_records.read_training_log`.
+        log: of :func:`ocr_panoptic.run_folder.read_training_log`.
 
     Returns:
         the charts with at least one curve, over the number of iterations done. Values that a
@@ -130,41 +87,38 @@ def _positive(log: Sequence[Mapping[str, float]], key: str) -> list[tuple[float,
 
 
 def class_table(
-    per_class: Sequence[Mapping[str, str]], metadata: Metadata
-) -> tuple[list[str], list[ClassRow]]:
+    per_class: Sequence[Mapping[str, Any]], metadata: Metadata
+) -> tuple[list[Metric], list[ClassRow]]:
     """
     Args:
-        per_class: the rows of per_class.csv.
+        per_class: of :func:`ocr_panoptic.metrics.per_class_rows`.
         metadata: with the classes' names and colours.
 
     Returns:
-        the headings of the columns with a value; things, then stuff, then what is neither. Classes
-        without any value, which neither occur nor are predicted, are left out.
+        the metrics that have a value for a class; things, then stuff, then what is neither.
+        Classes without any value, which neither occur nor are predicted, are left out.
     """
-    kinds = {"1": "thing", "0": "stuff", "": ""}
+    kinds = {1: "thing", 0: "stuff", None: ""}
     colors = dict(zip(metadata.stuff_classes, metadata.stuff_colors, strict=True))
     things = metadata.get("thing_classes", ()), metadata.get("thing_colors", ())
     colors.update(zip(*things, strict=True))
-    columns = [column for column in CLASS_COLUMNS if any(row[column] for row in per_class)]
+    columns = [m for m in class_metrics() if any(row[m.column] is not None for row in per_class)]
     rows = [
         ClassRow(
             name=row["class"],
             kind=kinds[row["isthing"]],
             color=css_color(colors[row["class"]]) if row["class"] in colors else "",
-            cells=[_cell(column, row[column], columns[0]) for column in columns],
+            cells=[_cell(metric, row[metric.column], metric is columns[0]) for metric in columns],
         )
         for row in sorted(per_class, key=lambda row: list(kinds).index(row["isthing"]))
     ]
     rows = [row for row in rows if any(cell.text not in ("", "0") for cell in row.cells)]
-    return [CLASS_COLUMNS[column] for column in columns], rows
+    return columns, rows
 
 
-def _cell(column: str, text: str, first: str) -> Cell:
-    if not text:
+def _cell(metric: Metric, value: float | None, with_bar: bool) -> Cell:
+    if value is None:
         return Cell("")
-    value = float(text)
-    if not math.isfinite(value):
-        return Cell("")
-    if column in COUNTS:
+    if metric.is_count:
         return Cell(f"{value:.0f}")
-    return Cell(f"{value:.1f}", percent=value if column == first else None)
+    return Cell(f"{value:.1f}", percent=value if with_bar else None)

@@ -14,8 +14,8 @@ class Segments:
     Attributes:
         ids: int [H,W]; 0 is void.
         info: a dict for each segment, as Detectron2's models give it: "id", "isthing" and the
-            contiguous "category_id" (of a thing its index among `thing_classes`, of stuff its
-            index among `stuff_classes`, where 0 stands for all things).
+            contiguous "category_id" (of a thing its index among ``thing_classes``, of stuff its
+            index among ``stuff_classes``, where 0 stands for all things).
     """
 
     ids: np.ndarray
@@ -25,7 +25,7 @@ class Segments:
         """
         Returns:
             int [H,W]: the semantic labels of Panoptic-FPN (0: things, then the stuff classes),
-            `void` where there is no segment.
+            ``void`` where there is no segment.
         """
         labels = np.full(self.ids.shape, void)
         for segment in self.info:

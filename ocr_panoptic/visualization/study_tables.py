@@ -11,33 +11,28 @@ from tabulate import tabulate
 def study_table(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> str:
     """
     Args:
-        rows: of :func:`ocr_panoptic.engine.study.summarise`.
+        rows: of :func:`ocr_panoptic.analysis.study.summarise`.
         metrics: its metrics, in the order of the columns.
 
     Returns:
         a Markdown table: mean ± standard deviation over the seeds
     """
-    columns = ["system", "runs"]
-    for number, metric in enumerate(metrics):
-        columns.append(metric)
-        if number == 0:
-            columns.append("difference to the baseline")
-    columns += ["parameters (M)", "s per iteration", "peak memory (MiB)"]
     table = []
     for row in rows:
-        cells = [row["system"], row["runs"]]
+        cells = {"system": row["system"], "runs": row["runs"]}
         for number, metric in enumerate(metrics):
-            cells.append(_plus_minus(row[metric], ""))
+            cells[metric] = _plus_minus(row[metric], "")
             if number == 0:
-                cells.append(_plus_minus(row[f"{metric} - baseline"], "+"))
-        for key, factor, digits in (
-            ("parameters", 1e-6, 2),
-            ("seconds_per_iteration", 1, 2),
-            ("peak_memory_bytes", 2**-20, 0),
+                difference = _plus_minus(row[f"{metric} - baseline"], "+")
+                cells["difference to the baseline"] = difference
+        for column, key, factor, digits in (
+            ("parameters (M)", "parameters", 1e-6, 2),
+            ("s per iteration", "seconds_per_iteration", 1, 2),
+            ("peak memory (MiB)", "peak_memory_bytes", 2**-20, 0),
         ):
-            cells.append("" if row[key] is None else f"{row[key] * factor:.{digits}f}")
+            cells[column] = "" if row[key] is None else f"{row[key] * factor:.{digits}f}"
         table.append(cells)
-    return tabulate(table, headers=columns, tablefmt="github", disable_numparse=True)
+    return tabulate(table, headers="keys", tablefmt="github", disable_numparse=True)
 
 
 def _plus_minus(value: tuple[float | None, float | None], sign: str) -> str:
@@ -53,7 +48,7 @@ def study_curves(records: Sequence[Mapping[str, Any]], metric: str) -> Figure:
     lowest to the highest.
 
     Args:
-        records: of :func:`ocr_panoptic.engine.study.read_records`.
+        records: of :func:`ocr_panoptic.analysis.study.read_records`.
     """
     figure = Figure(figsize=(10, 5), layout="constrained")
     axes = figure.add_subplot(xlabel="iteration", ylabel=metric)

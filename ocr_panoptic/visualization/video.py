@@ -54,7 +54,7 @@ class VideoReader:
 
 def video_output(source: Path, output: str) -> Path:
     """
-    Where the drawn video goes: to the file `output`, or into that folder under the source's name.
+    Where the drawn video goes: to the file ``output``, or into that folder under the source's name.
 
     Raises:
         ValueError: the file's ending is not one of CODECS, or it is the source itself.
@@ -89,7 +89,7 @@ class VideoWriter(AbstractContextManager):
             True.
 
         Raises:
-            RuntimeError: this OpenCV cannot write the format, or the folder is not writable.
+            OSError: this OpenCV cannot write the format, or the folder is not writable.
         """
         if self._writer is None:
             height, width = frame.shape[:2]
@@ -98,7 +98,7 @@ class VideoWriter(AbstractContextManager):
                 str(self._path), cv2.VideoWriter_fourcc(*codec), self._fps, (width, height)
             )
             if not self._writer.isOpened():
-                raise RuntimeError(
+                raise OSError(
                     f"OpenCV {cv2.__version__} cannot write {self._path} (codec {codec}); is the "
                     f"folder writable? Another format may do: {', '.join(CODECS)}"
                 )
@@ -119,12 +119,12 @@ class Window(AbstractContextManager):
             wait_ms: how long a frame stays; 0 until a key is pressed.
 
         Raises:
-            RuntimeError: this OpenCV build or this machine has no display.
+            OSError: this OpenCV build or this machine has no display.
         """
         try:
             cv2.namedWindow(title, cv2.WINDOW_NORMAL)
         except cv2.error as error:
-            raise RuntimeError(
+            raise OSError(
                 "this OpenCV cannot open a window (a headless build, or no screen): write to files "
                 "with --output, or install opencv-python in place of opencv-python-headless"
             ) from error

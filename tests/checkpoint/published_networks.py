@@ -77,10 +77,11 @@ def bottleneck(w: Weights, x, name, planes, *, stride=1, dilation=1):
     return F.relu(x + y)
 
 
-def dilated_resnet_101(w: Weights, x, stem, ceil_mode):
+def dilated_resnet(w: Weights, x, depth, stem, ceil_mode):
     """Stages 3 and 4 at stride 8: their first blocks have dilation 1 and 2, the others 2 and 4.
 
     Args:
+        depth: 50 or 101.
         stem: (conv, norm, channels) of each of the three convolutions.
     """
     for i, (conv, norm, channels) in enumerate(stem):
@@ -88,7 +89,7 @@ def dilated_resnet_101(w: Weights, x, stem, ceil_mode):
     x = F.max_pool2d(x, 3, 2, 1, ceil_mode=ceil_mode)
     stages = []
     for stage, (blocks, stride, dilation) in enumerate(
-        [(3, 1, 1), (4, 2, 1), (23, 1, 2), (3, 1, 4)], start=1
+        [(3, 1, 1), (4, 2, 1), ({50: 6, 101: 23}[depth], 1, 2), (3, 1, 4)], start=1
     ):
         for block in range(blocks):
             first = block == 0
@@ -222,10 +223,10 @@ def authors_head(w: Weights, x, m, name, *, bias, leaky):
     )
 
 
-def openseg_r101(w: Weights, x, classes=19):
+def openseg_resnet(w: Weights, x, depth=101, classes=19):
     stem = [(f"backbone.resinit.conv{i}", f"backbone.resinit.bn{i}", c)
             for i, c in ((1, 64), (2, 64), (3, 128))]  # fmt: skip
-    stage3, stage4 = dilated_resnet_101(w, x, stem, ceil_mode=True)
+    stage3, stage4 = dilated_resnet(w, x, depth, stem, ceil_mode=True)
     leaky, nested = w.inplace_abn, ".0" * w.nested
     m = w.conv_norm_relu(
         stage3, "dsn_head.0", "dsn_head.1" + nested, 512, 3, bias=True, leaky=leaky
@@ -293,10 +294,10 @@ def mmseg_hrnet(w: Weights, x, width=18, classes=19, *, small=False):
     return m, w.conv(mmseg_head(w, features, m), "decode_head.1.conv_seg", classes, bias=True)
 
 
-def mmseg_r101(w: Weights, x, classes=19):
+def mmseg_resnet(w: Weights, x, depth=101, classes=19):
     stem = [(f"backbone.stem.{i}", f"backbone.stem.{i + 1}", c)
             for i, c in ((0, 32), (3, 32), (6, 64))]  # fmt: skip
-    stage3, stage4 = dilated_resnet_101(w, x, stem, ceil_mode=False)
+    stage3, stage4 = dilated_resnet(w, x, depth, stem, ceil_mode=False)
     name = "decode_head.0.convs.0"
     m = w.conv_norm_relu(stage3, f"{name}.conv", f"{name}.bn", 256, 3)
     m = w.conv(m, "decode_head.0.conv_seg", classes, bias=True)

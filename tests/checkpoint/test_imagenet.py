@@ -117,7 +117,7 @@ def test_three_convolutions_of_a_stem(tmp_path):
     for name, tensor in randomised(torchvision.models.resnet50()).state_dict().items():
         if name.startswith("layer1"):
             weights[name] = tensor
-    for name in ("conv1", "downsample.0"):  # they see 128 channels behind this stem
+    for name in ("conv1", "downsample.0"):  # they see 128 channels after this stem
         channels = 64 if name == "conv1" else 256
         weights[f"layer1.0.{name}.weight"] = torch.randn(channels, 128, 1, 1)
     load(model, {"state_dict": {f"module.{k}": v for k, v in weights.items()}}, tmp_path / "w.pth")
@@ -136,6 +136,7 @@ def test_the_resnet_inside_an_fpn(tmp_path):
     assert torch.equal(bottom_up.res5[1].conv2.weight, source.layer4[1].conv2.weight)
 
 
+@pytest.mark.slow
 def test_another_network_is_refused(tmp_path):
     """ResNet-50's file has most names of ResNet-101's; some blocks would stay random."""
     weights = torchvision.models.resnet50(weights=None).state_dict()
@@ -186,6 +187,7 @@ def assert_same_backbone(model: Model, source: Model) -> None:
         torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [50, 101])
 def test_detectron2s_files_of_torchvision_weights(depth, tmp_path, caplog):
     """ImageNetPretrained/torchvision/R-*.pkl: Detectron2's names without a prefix, and fc."""
@@ -222,6 +224,7 @@ def caffe2_name(name: str) -> str:
     return name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [50, 101])
 def test_detectron2s_files_of_msra(depth, tmp_path, caplog):
     """ImageNetPretrained/MSRA/R-*.pkl: Caffe2's names; scale and shift alone as norms."""
@@ -258,7 +261,8 @@ def test_a_panoptic_fpn_of_the_model_zoo_starts_panoptic_fpn_with_ocr(small_cfg,
         assert torch.equal(state[name], torch.from_numpy(tensor)), name
     new = [name for name in state if name not in weights and "num_batches" not in name]
     head = "sem_seg_head."
-    assert all(name.startswith((head + "bottleneck", head + "ocr")) for name in new)
+    parts = ("bottleneck", "context", "refined_predictor")
+    assert all(name.startswith(tuple(head + part for part in parts)) for name in new)
     assert f"{len(new)} of the model's" in caplog.text and "are not in" in caplog.text
-    for part in ("bottleneck", "ocr.phi.0", "ocr.g", "ocr_predictor"):
+    for part in ("bottleneck", "context.phi.0", "context.g", "refined_predictor"):
         assert head + part in caplog.text

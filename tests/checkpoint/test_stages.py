@@ -28,7 +28,7 @@ def test_all_but_the_classifiers_are_taken_along(tmp_path, caplog):
         SafeCheckpointer(second).load(str(tmp_path / "model_final.pth"))
     classifiers = {
         f"sem_seg_head.{part}.{value}"
-        for part in ("predictor", "coarse_predictor")
+        for part in ("refined_predictor", "coarse_predictor")
         for value in ("weight", "bias")
     }
     for name, value in second.state_dict().items():

@@ -1,13 +1,13 @@
-"""Fixtures of the data room."""
+"""Fixtures of the tests of data."""
 
 import os
 from pathlib import Path
 
 import pytest
-from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.config import get_cfg
 from raw_pets import RawData
 
-from ocr_panoptic.data import register
+from ocr_panoptic import add_ocr_config
 
 
 @pytest.fixture
@@ -21,17 +21,13 @@ def raw_val(tmp_path) -> RawData:
 
 
 @pytest.fixture
-def clean_catalog(monkeypatch):
-    """Forget what a test registers, and what other tests have registered by this package."""
-    for name in set(DatasetCatalog.list()) & set(register._registered):
-        DatasetCatalog.remove(name)
-        MetadataCatalog.remove(name)
-    monkeypatch.setattr(register, "_registered", {})
-    before = set(DatasetCatalog.list())
-    yield
-    for name in set(DatasetCatalog.list()) - before:
-        DatasetCatalog.remove(name)
-        MetadataCatalog.remove(name)
+def semantic_cfg():
+    """A config that changes no image."""
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.MIN_SIZE_TEST = (0,), 0
+    cfg.INPUT.RANDOM_FLIP = "none"
+    return cfg
 
 
 def _real(folder: str, what: str) -> Path:

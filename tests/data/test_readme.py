@@ -8,10 +8,10 @@ import numpy as np
 import yaml
 from PIL import Image
 
+from ocr_panoptic.coco_panoptic import write_panoptic_png
 from ocr_panoptic.data import RawSplit, prepare_panoptic
-from ocr_panoptic.data.label_space import parse_label_space
-from ocr_panoptic.data.semantic_datasets import NAMED_SPLITS
-from ocr_panoptic.panoptic_png import write_panoptic_png
+from ocr_panoptic.data.published.splits import NAMED_SPLITS
+from ocr_panoptic.data.semantic.label_space import parse_label_space
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "datasets" / "README.md").read_text()

@@ -18,13 +18,13 @@ from detectron2.structures import BitMasks, BoxMode, Instances
 from detectron2.utils.events import EventStorage
 from raw_pets import CAT, DOG, FIRST, GRASS
 
+from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import (
     PanopticDatasetMapper,
     class_counts,
     prepare_panoptic,
     register_prepared,
 )
-from ocr_panoptic.panoptic_png import read_panoptic_png
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
@@ -38,6 +38,14 @@ def prepare(raw, root, name="pets"):
     return prepare_panoptic(name, {"train": raw.save().split}, root / name, workers=1)
 
 
+@pytest.fixture
+def registered(raw, root):
+    """The name of the data set."""
+    prepare(raw, root)
+    (name,) = register_prepared(root)
+    return name
+
+
 def panoptic_config(name):
     cfg = get_cfg()
     cfg.merge_from_list(["DATASETS.TRAIN", (name,), "DATASETS.TEST", (name,)])
@@ -49,12 +57,11 @@ def panoptic_config(name):
     return cfg
 
 
-def test_metadata(raw, root):
-    prepare(raw, root)
-    assert register_prepared(root) == ["pets_train"]
+def test_metadata(registered):
+    assert registered == "pets_train"
     metadata = MetadataCatalog.get("pets_train").as_dict()
     theirs = MetadataCatalog.get("coco_2017_val_panoptic_separated").as_dict()
-    assert set(metadata) == {*theirs, "label_divisor"}
+    assert set(metadata) == {*theirs, "label_divisor", "mask_format"}
     assert metadata["thing_classes"] == ["cat", "dog"]
     assert metadata["stuff_classes"] == ["things", "sky", "grass"]
     assert metadata["thing_dataset_id_to_contiguous_id"] == {4: 0, 9: 1}
@@ -64,9 +71,7 @@ def test_metadata(raw, root):
     assert class_counts("pets_train") == (2, 3)
 
 
-def test_records(raw, root):
-    prepare(raw, root)
-    register_prepared(root)
+def test_records(registered, raw, root):
     second, first = DatasetCatalog.get("pets_train")  # by ascending image id
     assert first["file_name"] == str(raw.image("first.jpg"))
     assert second["file_name"] == str(raw.image("more/second.bmp"))
@@ -98,9 +103,7 @@ def test_class_counts_of_coco():
     assert class_counts("coco_2017_val_panoptic_separated") == (80, 54)
 
 
-def test_class_counts_of_what_is_not_registered(raw, root):
-    prepare(raw, root)
-    register_prepared(root)
+def test_class_counts_of_what_is_not_registered(registered):
     with pytest.raises(ValueError, match=r"'pots_train' is not registered.*here: pets_train"):
         class_counts("pots_train")
 
@@ -111,19 +114,17 @@ def test_class_counts_of_another_layout(name):
         class_counts(name)
 
 
-def test_registering_again_takes_what_is_there_then(raw, root):
-    prepare(raw, root)
-    assert register_prepared(root) == register_prepared(root) == ["pets_train"]
+def test_registering_again_takes_what_is_there_then(registered, raw, root):
+    assert register_prepared(root) == [registered]
     raw.content["categories"][0]["name"] = "lion"
     prepare(raw, root)
     register_prepared(root)
     assert MetadataCatalog.get("pets_train").thing_classes == ["lion", "dog"]
 
 
-def test_root_is_detectron2s(raw, root, monkeypatch):
-    prepare(raw, root)
+def test_root_is_detectron2s(registered, root, monkeypatch):
     monkeypatch.setenv("DETECTRON2_DATASETS", str(root))
-    assert register_prepared() == ["pets_train"]
+    assert register_prepared() == [registered]
 
 
 def test_a_moved_folder_stays_whole(raw, root):
@@ -252,9 +253,7 @@ def test_detectron2s_evaluators_give_100_for_the_truth(raw, root, tmp_path):
     assert precision["bbox"]["AP-dog"] == precision["segm"]["AP-dog"] == pytest.approx(100)
 
 
-def test_loader_yields_the_masks_of_the_png(raw, root):
-    prepare(raw, root)
-    register_prepared(root)
+def test_loader_yields_the_masks_of_the_png(registered):
     cfg = panoptic_config("pets_train")
     mapper = PanopticDatasetMapper(
         is_train=True,

@@ -2,13 +2,15 @@
 
 import pytest
 import torch
+from detectron2.engine import DefaultTrainer
 from detectron2.utils.events import EventStorage
+from tiny_runs import OCR_CONFIG
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ocr_panoptic.engine import Trainer, load_config
-from ocr_panoptic.engine.accumulation import AccumulatingTrainer
-
-from .conftest import OCR_CONFIG
+from ocr_panoptic.engine.accumulation import AccumulatingTrainer, autocast_dtype
+from ocr_panoptic.engine.loss_log import LossLog
 
 
 class Regression(nn.Module):
@@ -68,6 +70,59 @@ def test_mixed_precision_on_a_cpu():
     torch.testing.assert_close(step, torch.full((2, 3), 3.5), rtol=2**-8, atol=0)
 
 
+@pytest.mark.parametrize(
+    "device, precision, dtype, scaled",
+    [
+        ("cpu", "auto", torch.bfloat16, False),
+        ("cpu", "bfloat16", torch.bfloat16, False),
+        ("cuda", "auto", torch.float16, True),
+        ("cuda", "float16", torch.float16, True),
+        ("cuda", "bfloat16", torch.bfloat16, False),
+    ],
+)
+def test_precision(monkeypatch, device, precision, dtype, scaled):
+    """SOLVER.AMP.PRECISION; the loss is scaled for float16 alone."""
+    scalers = []
+    monkeypatch.setattr(torch.amp, "GradScaler", lambda _, enabled: scalers.append(enabled))
+    with FakeTensorMode(), torch.device(device):
+        model = Regression()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        trainer = AccumulatingTrainer(model, [], optimizer, steps=1, amp=True, precision=precision)
+    assert (trainer.autocast.args, scalers) == ((device, dtype), [scaled])
+
+
+@pytest.mark.parametrize("precision", ["float16", "half"])
+def test_precision_that_a_cpu_does_not_have(precision):
+    message = f"PRECISION is {precision}; with MODEL.DEVICE cpu it is auto or bfloat16"
+    with pytest.raises(ValueError, match=message):
+        autocast_dtype(precision, "cpu")
+
+
+def test_losses_are_gathered_now_and_then(monkeypatch):
+    """In the other iterations the CPU asks for no value of them."""
+    gathered = []
+    monkeypatch.setattr(LossLog, "flush", lambda log: gathered.append(trainer.iter))
+    model = Regression()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    data = [list(torch.ones(6, 3))] * 4
+    trainer = AccumulatingTrainer(model, data, optimizer, steps=2, amp=False, gather_period=2)
+    for trainer.iter in range(4):
+        trainer.run_step()
+    assert gathered == [1, 3]
+
+
+@pytest.mark.parametrize("amp", [False, True])
+def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
+    cfg = small_cfg("ocr", "SOLVER.GATHER_METRIC_PERIOD", "7", "SOLVER.AMP.ENABLED", str(amp))
+    cfg.SOLVER.AMP.PRECISION = "bfloat16"
+    monkeypatch.setattr(Trainer, "build_train_loader", classmethod(lambda cls, cfg: []))
+    assert Trainer(cfg)._trainer.loss_log.period == 7
+    cfg.SOLVER.AMP.PRECISION = "float16"
+    if amp:
+        with pytest.raises(ValueError, match="SOLVER.AMP.PRECISION is float16"):
+            Trainer(cfg)
+
+
 def test_state_is_resumed():
     model = Regression()
     trainers = [
@@ -112,3 +167,19 @@ def test_poly_schedule(power, ending):
         assert optimizer.param_groups[0]["lr"] == pytest.approx(expected)
         optimizer.step()
         scheduler.step()
+
+
+@pytest.mark.parametrize("benchmark", [True, False])
+def test_an_evaluation_has_images_of_many_sizes(small_cfg, monkeypatch, benchmark):
+    """cuDNN does not search for the fastest algorithm of each; afterwards it does again."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", benchmark)
+    during = []
+    monkeypatch.setattr(
+        DefaultTrainer,
+        "test",
+        classmethod(lambda cls, *args: during.append(torch.backends.cudnn.benchmark) or {}),
+    )
+    cfg = small_cfg()
+    cfg.DATASETS.TEST = ()
+    Trainer.test(cfg, Regression())
+    assert (during, torch.backends.cudnn.benchmark) == ([False], benchmark)

@@ -1,17 +1,16 @@
 """A converted checkpoint in train_net.py and demo.py, under the config of its conversion."""
 
-import importlib.util
 import json
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from scripts import load_script
+from tiny_runs import CONFIGS, ROOT, TINY_SEMANTIC
 
 import demo
 from train_net import main
-
-from .conftest import CONFIGS, ROOT, TINY_SEMANTIC
 
 sys.path.insert(0, str(ROOT / "tests/checkpoint"))
 from published_networks import Weights, mmseg_hrnet  # noqa: E402
@@ -24,21 +23,17 @@ CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "9", "MODEL.SEM_SEG_HEAD.CLASS_WEIG
 def converted(tmp_path_factory) -> Path:
     """For the nine classes of the tiny data."""
     folder = tmp_path_factory.mktemp("converted")
-    specification = importlib.util.spec_from_file_location(
-        "convert_checkpoint", ROOT / "tools/convert_checkpoint.py"
-    )
-    tool = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(tool)
     weights = Weights()
     with torch.no_grad():
         mmseg_hrnet(weights, torch.randn(1, 3, 64, 96), 18, 9, small=True)
     torch.save({"meta": {}, "state_dict": weights.tensors}, folder / "published.pth")
     files = [str(folder / "published.pth"), str(folder / "converted.pth")]
     config = ["--config-file", str(CONFIG), "--opts", *CLASSES]
-    assert tool.main(["--from", "mmseg", *files, *config]) == 0
+    load_script("tools/convert_checkpoint.py").main(["--from", "mmseg", *files, *config])
     return folder / "converted.pth"
 
 
+@pytest.mark.slow
 def test_evaluation_and_training_go_on_from_it(converted, tiny_data, make_args, tmp_path):
     opts = [*TINY_SEMANTIC, *CLASSES, "MODEL.OCR.CHANNELS", 512, "MODEL.OCR.KEY_CHANNELS", 256]
     opts += ["MODEL.WEIGHTS", converted]

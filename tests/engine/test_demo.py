@@ -12,13 +12,12 @@ from detectron2.data import MetadataCatalog
 from detectron2.data.detection_utils import read_image
 from detectron2.modeling import build_model
 from PIL import Image
+from tiny_runs import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
 
 import demo
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.visualization import VideoReader, video_output
 from ocr_panoptic.visualization.video import Window
-
-from .conftest import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
 
 
 @pytest.fixture
@@ -42,6 +41,7 @@ def images(tiny_root) -> list[Path]:
     return sorted((tiny_root / "tiny/raw/val/images").glob("*.jpg"))[:2]
 
 
+@pytest.mark.slow
 def test_images_and_one_that_cannot_be_read(opts, images, tmp_path):
     broken = tmp_path / "broken.jpg"
     broken.write_bytes(images[0].read_bytes()[:400])
@@ -66,7 +66,7 @@ def test_images_and_one_that_cannot_be_read(opts, images, tmp_path):
         assert np.abs(after - before).mean() > 10
 
 
-@pytest.mark.parametrize("scheme", ["OCR", "PPM"])
+@pytest.mark.parametrize("scheme", ["OCR", pytest.param("PPM", marks=pytest.mark.slow)])
 def test_labels_of_a_semantic_model(tiny_data, make_args, images, tmp_path, scheme):
     """Each label's pixels have its colour over the image."""
     args = make_args(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)
@@ -194,5 +194,5 @@ def test_a_window_needs_a_display(monkeypatch):
         raise cv2.error("The function is not implemented")
 
     monkeypatch.setattr(cv2, "namedWindow", fail)
-    with pytest.raises(RuntimeError, match="--output"):
+    with pytest.raises(OSError, match="--output"):
         Window("title", wait_ms=1)

@@ -1,7 +1,9 @@
 """Processes that join, and leave cleanly."""
 
+import logging
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,8 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from detectron2.utils import comm
 
-from ocr_panoptic.engine import launch
-from ocr_panoptic.engine.launch import leave_process_group
+from ocr_panoptic.engine import launch, load_config
+from ocr_panoptic.engine.launch import TIMEOUT, leave_process_group
 
 
 def gloo_threads() -> list[str]:
@@ -30,10 +32,25 @@ def worker(rank: int, folder: Path) -> None:
     (folder / f"rank{rank}_left").touch()
 
 
-def test_no_gloo_thread_outlives_its_group(tmp_path):
+def test_no_gloo_thread_outlives_its_group(tmp_path, forks):
     """Such a thread can abort the process while Python shuts down."""
-    mp.start_processes(worker, (tmp_path,), nprocs=2, start_method="spawn")
+    mp.start_processes(worker, (tmp_path,), nprocs=2)
     assert {p.name for p in tmp_path.glob("*_left")} == {"rank0_left", "rank1_left"}
+
+
+def make_a_mistake(args) -> None:
+    logging.basicConfig(force=True)
+    load_config("nowhere.yaml", [])
+
+
+def test_a_users_mistake_ends_all_processes_without_a_traceback(make_args, forks, capfd):
+    args = make_args(flags=("--num-gpus", "2", "--dist-url", "auto"))
+    with pytest.raises(SystemExit) as end:
+        launch(make_a_mistake, args)
+    assert end.value.code == 1
+    printed = "".join(capfd.readouterr())
+    assert "--config-file nowhere.yaml does not exist" in printed
+    assert "Traceback" not in printed
 
 
 @pytest.fixture
@@ -82,9 +99,31 @@ def test_processes_of_torchrun_on_the_cpu_of_a_gpu_machine(
     class Joined(Exception):
         pass
 
-    def join(backend: str) -> None:
-        raise Joined(backend)
+    def join(backend: str, timeout: timedelta) -> None:
+        raise Joined(backend, timeout)
 
     monkeypatch.setattr(dist, "init_process_group", join)
-    with pytest.raises(Joined, match="gloo"):
+    with pytest.raises(Joined) as joined:
         launch(print, make_args("MODEL.DEVICE", "cpu"))
+    assert joined.value.args == ("gloo", TIMEOUT)
+
+
+@pytest.mark.parametrize(
+    "url", ["auto", "tcp://127.0.0.1:5000", "tcp://localhost:5000", "tcp://[::1]:5000"]
+)
+def test_machines_that_would_wait_for_themselves(make_args, url):
+    flags = ("--num-machines", "2", "--dist-url", url)
+    with pytest.raises(ValueError, match=r"--dist-url is .*each of the 2 machines .*tcp://ADDRESS"):
+        launch(print, make_args(flags=flags))
+
+
+def test_machine_that_is_not_one_of_them(make_args):
+    flags = ("--num-machines", "2", "--machine-rank", "2", "--dist-url", "tcp://10.0.0.1:5000")
+    with pytest.raises(ValueError, match="--machine-rank is 2, .* --num-machines 2 are counted"):
+        launch(print, make_args(flags=flags))
+
+
+@pytest.mark.parametrize("flag", ["--num-gpus", "--num-machines"])
+def test_flags_that_torchrun_would_not_heed(make_args, torchrun, flag):
+    with pytest.raises(ValueError, match=f"{flag} 2 would have no effect.*--nproc-per-node"):
+        launch(print, make_args(flags=(flag, "2")))

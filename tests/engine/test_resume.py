@@ -4,57 +4,241 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.testing import assert_close
+from detectron2.config import CfgNode
+from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
+from torch import nn
 
-from ocr_panoptic.engine import Trainer, load_config
+from ocr_panoptic.engine import Trainer, setup
+from ocr_panoptic.engine.resume import continued_optimizer, difference_table, position_after
 
-from .conftest import CONFIGS
+CONFIGS = {"panoptic": OCR_CONFIG, "semantic": SEMANTIC_CONFIG}
+# What makes a resumed run differ from the whole one if anything does.
+HARD = {
+    "panoptic": ["DATALOADER.NUM_WORKERS", 0, "DATALOADER.ASPECT_RATIO_GROUPING", True],
+    "semantic": [*TINY_SEMANTIC, "DATALOADER.NUM_WORKERS", 2, "SOLVER.ACCUMULATION_STEPS", 2],
+}
 
-CONFIG = CONFIGS / "quick_schedules/semantic_ocr_R_18_scenes.yaml"
+
+class Killed(BaseException):
+    """Ends a training as no handler of errors sees it."""
 
 
-def train(folder: Path, data: list[dict], stop: int, *opts: str, resume: bool = False) -> dict:
+class DyingTrainer(Trainer):
+    """Is killed at the start of an iteration."""
+
+    death = -1
+
+    def run_step(self):
+        if self.iter == self.death:
+            raise Killed
+        super().run_step()
+
+
+def train(make_args, kind: str, folder: Path, *opts: object, death: int = -1, resume=False):
     """
-    Train up to iteration ``stop`` of 6, on the same images in every iteration.
-
     Returns:
-        the content of the checkpoint, and the learning rate of the last step as "lr"
+        the trainer after it has ended
     """
-
-    class OneBatch(Trainer):
-        @classmethod
-        def build_train_loader(cls, cfg):
-            return [data] * 6
-
-    settings = [
-        *("OUTPUT_DIR", str(folder), "MODEL.DEVICE", "cpu", "DATASETS.TEST", "()"),
-        *("MODEL.SEM_SEG_HEAD.NUM_CLASSES", "4", "SOLVER.IMS_PER_BATCH", "2"),
-        *("MODEL.OCR.DROPOUT", "0.0", "MODEL.SEM_SEG_HEAD.COARSE_DROPOUT", "0.0"),
-        *("MODEL.OCR.NORM", "BN", "MODEL.TIMM.NORM", "BN", "MODEL.RESNETS.NORM", "BN"),
-        *("SOLVER.MAX_ITER", "6", "SOLVER.STEPS", "()", "SOLVER.WARMUP_ITERS", "4"),
-        *opts,
-    ]
-    torch.manual_seed(0)
-    trainer = OneBatch(load_config(str(CONFIG), settings))
+    opts = ["SOLVER.MAX_ITER", 5, "SOLVER.STEPS", "(4,)", "OUTPUT_DIR", folder, *opts]
+    opts += ["MODEL.OCR.DROPOUT", 0.5, "SOLVER.CHECKPOINT_PERIOD", 2, "TEST.EVAL_PERIOD", 0]
+    cfg = setup(make_args(*HARD[kind], "DATASETS.TEST", "()", *opts, config=CONFIGS[kind]))
+    trainer = DyingTrainer(cfg)
     trainer.resume_or_load(resume)
-    trainer.max_iter = stop
-    trainer.train()
-    state = torch.load(folder / "model_final.pth", weights_only=True)
-    return {**state, "lr": trainer.optimizer.param_groups[0]["lr"]}
+    trainer.death = death
+    try:
+        trainer.train()
+    except Killed:
+        assert death >= 0
+    return trainer
 
 
-@pytest.mark.parametrize("opts", [(), ("SOLVER.ACCUMULATION_STEPS", "2")])
-def test_resumed_run_equals_the_uninterrupted_one(tmp_path, batch, opts):
-    """Weights, statistics, momentum, learning rate, schedule and iteration."""
-    data = batch(2)
-    whole = train(tmp_path / "whole", data, 6, *opts)
-    half = train(tmp_path / "parts", data, 3, *opts)
-    resumed = train(tmp_path / "parts", data, 6, *opts, resume=True)
-    assert half["iteration"] == 2 and resumed["iteration"] == whole["iteration"] == 5
-    assert resumed["lr"] == whole["lr"] != half["lr"]
-    momentum = whole["trainer"]["_trainer"]["optimizer"]["state"]
-    assert any(buffer["momentum_buffer"].abs().max() > 0 for buffer in momentum.values())
-    assert resumed["trainer"]["hooks"] == whole["trainer"]["hooks"]  # the schedule's state
-    resumed_optimizer = resumed["trainer"]["_trainer"]["optimizer"]
-    assert_close(resumed_optimizer["state"], momentum, rtol=1e-5, atol=1e-7)
-    assert_close(resumed["model"], whole["model"], rtol=1e-5, atol=1e-7)
+def saved(folder: Path, name: str = "model_final") -> dict:
+    return torch.load(folder / f"{name}.pth", weights_only=True)
+
+
+def assert_same(a, b, path: str = "") -> None:
+    """To the last bit."""
+    assert type(a) is type(b), path
+    if isinstance(a, dict):
+        assert a.keys() == b.keys(), path
+        for key in a:
+            assert_same(a[key], b[key], f"{path}.{key}")
+    elif isinstance(a, torch.Tensor):
+        assert torch.equal(a, b), path
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b), path
+        for i, (x, y) in enumerate(zip(a, b)):
+            assert_same(x, y, f"{path}[{i}]")
+    elif not (path.endswith(".config")):
+        assert a == b, path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", CONFIGS)
+def test_a_resumed_run_equals_the_whole_one(tiny_data, make_args, tmp_path, kind):
+    """Killed in iteration 3, after a checkpoint of iteration 1. Images, crops, dropout, momentum,
+    schedule: everything in the checkpoint, and the losses. The seed is the saved one."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    uninterrupted = train(make_args, kind, whole, "SEED", 6)
+    train(make_args, kind, parts, "SEED", 6, death=3)
+    assert not (parts / "model_final.pth").exists()
+    resumed = train(make_args, kind, parts, "SEED", -1, resume="auto")
+    assert resumed.start == (2, 4)
+    assert_same(saved(parts), saved(whole))
+    losses = [t.storage.history("total_loss").latest() for t in (uninterrupted, resumed)]
+    assert losses[0] == losses[1]
+
+
+def resumable(iteration: int, **solver: object) -> dict:
+    cfg = {"IMS_PER_BATCH": 8, "REFERENCE_WORLD_SIZE": 0} | solver
+    return {"iteration": iteration - 1, "config": CfgNode({"SOLVER": cfg}).dump()}
+
+
+def position(now: dict, state: dict) -> tuple[int, int]:
+    solver = {"IMS_PER_BATCH": 8, "REFERENCE_WORLD_SIZE": 0, "MAX_ITER": 1000} | now
+    return tuple(position_after(CfgNode({"SOLVER": solver}), state))
+
+
+def test_where_a_run_goes_on():
+    """Iterations stay iterations, unless the schedule follows the number of processes: half of
+    them take the same images in twice the iterations."""
+    assert position({}, resumable(100)) == (100, 800)
+    assert position({"IMS_PER_BATCH": 4}, resumable(100)) == (100, 800)
+    eight = {"IMS_PER_BATCH": 16, "REFERENCE_WORLD_SIZE": 8}
+    four = {"IMS_PER_BATCH": 8, "REFERENCE_WORLD_SIZE": 4}
+    assert position(four, resumable(100, **eight)) == (200, 1600)
+    assert position(eight, resumable(200, **four)) == (100, 1600)
+    # 100 iterations of 8 images were followed by 50 of 4.
+    state = {**resumable(150, IMS_PER_BATCH=4), "images": 1000}
+    assert position({}, state) == (150, 1000)
+    assert position({"MAX_ITER": 100}, resumable(100)) == (100, 800)
+    with pytest.raises(ValueError, match="has 101 iterations, but SOLVER.MAX_ITER is 100. Set it"):
+        position({"MAX_ITER": 100}, resumable(101))
+
+
+def test_momentum_finds_its_parameter_in_other_groups():
+    """Groups are of parameters with equal settings, so other settings change their order."""
+
+    def make(*groups: list) -> torch.optim.SGD:
+        return torch.optim.SGD([{"params": group} for group in groups], lr=0.1, momentum=0.9)
+
+    a, b = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(2))
+    before = make([a], [b])
+    a.grad, b.grad = torch.ones(1), torch.full((2,), 3.0)
+    before.step()
+    after = make([b, a])
+    after.param_groups[0]["lr"] = 0.7
+    state = before.state_dict()
+    after.load_state_dict(continued_optimizer(state, ["a", "b"], ["b", "a"], after))
+    assert torch.equal(after.state[a]["momentum_buffer"], a.grad)
+    assert torch.equal(after.state[b]["momentum_buffer"], b.grad)
+    assert after.param_groups[0]["lr"] == 0.7
+    # One that has been frozen until then has none yet.
+    after = make([b], [a])
+    after.load_state_dict(continued_optimizer(state, ["a", "x"], ["b", "a"], after))
+    assert torch.equal(after.state[a]["momentum_buffer"], a.grad) and b not in after.state
+    # Files without names: in the same order, or not at all.
+    continued_optimizer(state, None, ["a", "b"], before)
+    with pytest.raises(
+        ValueError, match=r"groups of \[1, 1\] parameters, .* their names were not saved. Undo"
+    ):
+        continued_optimizer(state, None, ["a", "b", "c"], before)
+
+
+def new_lines(folder: Path, seen: list[int]) -> str:
+    """Of the log, since the last call with this list."""
+    text = (folder / "log.txt").read_text()
+    new, seen[:] = text[seen[0] :], [len(text)]
+    return new
+
+
+@pytest.fixture
+def half(tiny_data, make_args, tmp_path) -> Path:
+    """A run of 2 of 4 iterations."""
+    train(make_args, "semantic", tmp_path / "half", "SOLVER.MAX_ITER", 4, death=2)
+    return tmp_path / "half"
+
+
+@pytest.mark.slow
+def test_the_config_of_now_rules(half, make_args):
+    """The learning rates are hand-worked: base * (1 - 2 / max) ** power."""
+    seen = [0]
+    for opts, rate in (
+        ((), 0.02 * (1 - 2 / 4) ** 0.9),
+        (("SOLVER.MAX_ITER", 10), 0.02 * (1 - 2 / 10) ** 0.9),
+        (("SOLVER.MAX_ITER", 2), 0),
+        (("SOLVER.BASE_LR", 0.5), 0.5 * (1 - 2 / 4) ** 0.9),
+        (("SOLVER.WARMUP_ITERS", 4, "SOLVER.WARMUP_FACTOR", 0.0), 0.02 * 0.5 * 0.5**0.9),
+        (("SOLVER.LR_SCHEDULER_NAME", "WarmupMultiStepLR", "SOLVER.STEPS", "(1,)"), 0.02 * 0.1),
+    ):
+        new_lines(half, seen)
+        trainer = train(
+            make_args, "semantic", half, "SOLVER.MAX_ITER", 4, *opts, death=2, resume=True
+        )
+        assert trainer.start_iter == 2
+        for group in trainer.optimizer.param_groups:
+            assert group["lr"] == pytest.approx(rate), opts
+        log = new_lines(half, seen)
+        assert ("The run goes on with other settings" in log) == bool(opts)
+    row = next(line for line in log.splitlines() if line.startswith("SOLVER.LR_SCHEDULER_NAME"))
+    assert row.split() == ["SOLVER.LR_SCHEDULER_NAME", "WarmupPolyLR", "WarmupMultiStepLR"]
+
+
+@pytest.mark.slow
+def test_what_cannot_be_continued_is_refused(half, make_args):
+    seen = [0]
+    for opts, fault in (
+        (("MODEL.CONTEXT.NAME", "none"), "not in the model"),
+        (("MODEL.OCR.CHANNELS", 64), r"in the file, \("),
+        (("MODEL.TIMM.NAME", "resnet34"), "missing in the file"),
+    ):
+        new_lines(half, seen)
+        message = f"{fault}(.|\n)*cannot be resumed with this config. Undo .*MODEL.WEIGHTS {half}"
+        with pytest.raises(ValueError, match=message):
+            train(make_args, "semantic", half, "SOLVER.MAX_ITER", 4, *opts, resume=True)
+        assert f"\n{opts[0]} " in new_lines(half, seen)
+    with pytest.raises(ValueError, match="has 2 iterations, but SOLVER.MAX_ITER is 1"):
+        train(make_args, "semantic", half, "SOLVER.MAX_ITER", 1, resume=True)
+    weights = torch.load(half / "model_0000001.pth", weights_only=True)
+    torch.save({"model": weights["model"]}, half / "model_0000001.pth")
+    with pytest.raises(ValueError, match="has weights, but not the state of a training"):
+        train(make_args, "semantic", half, "SOLVER.MAX_ITER", 4, resume=True)
+
+
+def test_another_number_of_processes_is_named():
+    cfg = CfgNode({"OUTPUT_DIR": "here", "SOLVER": {"IMS_PER_BATCH": 8}})
+    state = {"config": "OUTPUT_DIR: there\nSOLVER:\n  IMS_PER_BATCH: 16\n", "processes": 8}
+    rows = [line.split() for line in difference_table(cfg, state).splitlines()[2:]]
+    assert rows == [["SOLVER.IMS_PER_BATCH", "16", "8"], ["processes", "8", "1"]]
+    assert not difference_table(cfg, {"config": cfg.dump(), "processes": 1})
+    assert not difference_table(cfg, {})  # a file of Detectron2's trainer
+
+
+@pytest.mark.slow
+def test_auto_starts_or_resumes(tiny_data, make_args, tmp_path):
+    for start in (0, 2):
+        trainer = train(make_args, "semantic", tmp_path, death=2, resume="auto")
+        assert trainer.start_iter == start
+    best = tmp_path / "model_best.pth"
+    torch.save({"best": {"sem_seg/mIoU": 99.0}}, best)
+    anew = ("TEST.BEST_CHECKPOINT", "sem_seg/mIoU", "DATASETS.TEST", "('tiny_sem_val',)")
+    train(make_args, "semantic", tmp_path, *anew, death=0)
+    assert "has checkpoints of another training" in (tmp_path / "log.txt").read_text()
+    # Killed before its first checkpoint, it is not that other training which goes on.
+    assert (tmp_path / "model_0000001.pth").is_file() and not best.exists()
+    with pytest.raises(FileNotFoundError, match="--resume found no checkpoint"):
+        train(make_args, "semantic", tmp_path, death=0, resume=True)
+    assert train(make_args, "semantic", tmp_path, death=0, resume="auto").start_iter == 0
+
+
+def test_flags(make_args):
+    def parse(*flags: str) -> tuple:
+        args = make_args("SOLVER.MAX_ITER", 7, config=PLAIN_CONFIG, flags=flags)
+        assert args.opts[-2:] == ["SOLVER.MAX_ITER", "7"]
+        return args.resume, args.num_gpus
+
+    assert parse() == (False, 1)
+    assert parse("--resume") == (True, 1)
+    assert parse("--resume", "auto") == ("auto", 1)
+    assert parse("--resume", "auto", "--num-gpus", "2") == ("auto", 2)
+    assert parse("--num-gpus", "2", "--resume") == (True, 2)

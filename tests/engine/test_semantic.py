@@ -1,18 +1,14 @@
 """train_net.py with the semantic-only architecture: another config is the only difference."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from PIL import Image
+from tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.engine import complete_config, load_config
 from train_net import main
-
-from .conftest import SEMANTIC_CONFIG, TINY_SEMANTIC
-from .test_train_net import environment, to_command
 
 
 def test_class_count_comes_from_the_data(tiny_data):
@@ -25,9 +21,9 @@ def test_class_count_comes_from_the_data(tiny_data):
         complete_config(load_config(str(SEMANTIC_CONFIG), wrong), training=True)
 
 
-@pytest.mark.parametrize("scheme", ["OCR", "none"])
-def test_trains_and_evaluates(tiny_data, make_args, tmp_path, scheme):
-    main(make_args(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG))
+@pytest.mark.parametrize("scheme", ["OCR", pytest.param("none", marks=pytest.mark.slow)])
+def test_trains_and_evaluates(trained, tmp_path, scheme):
+    trained(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)
     folder = tmp_path / "run"
     lines = (folder / "metrics.json").read_text().splitlines()
     log = {name for line in lines for name in json.loads(line)}
@@ -61,19 +57,3 @@ def test_a_published_data_set(tmp_path, monkeypatch, make_args):
     assert set(np.unique(np.asarray(Image.open(prediction)))) <= {
         *(7, 8, 11, 12, 13, 17, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 31, 32, 33)
     }
-
-
-@pytest.mark.slow
-def test_two_cpu_processes(tiny_data, make_args, tmp_path):
-    """They train together, and evaluate as one does."""
-    args = make_args(*TINY_SEMANTIC, config=SEMANTIC_CONFIG)
-    flags = ["--num-gpus", "2", "--dist-url", "auto"]
-    command = to_command(args, program=[sys.executable], flags=flags)
-    done = subprocess.run(command, env=environment(tiny_data), capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    two = json.loads((tmp_path / "run/inference/tiny_sem_val/metrics.json").read_text())
-    assert two["run"]["processes"] == 2
-    weights = ("MODEL.WEIGHTS", tmp_path / "run/model_final.pth", "OUTPUT_DIR", tmp_path / "one")
-    main(make_args(*TINY_SEMANTIC, *weights, config=SEMANTIC_CONFIG, flags=("--eval-only",)))
-    one = json.loads((tmp_path / "one/inference/tiny_sem_val/metrics.json").read_text())
-    assert one["run"]["processes"] == 1 and one["sem_seg"] == two["sem_seg"]

@@ -1,14 +1,16 @@
 """What a user can get wrong before training starts."""
 
+import re
+
 import pytest
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
+from tiny_runs import CONFIGS, OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG
 
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.setup import check_solver
-
-from .conftest import CONFIGS, OCR_CONFIG, SEMANTIC_CONFIG
+from ocr_panoptic.engine.unread_keys import READERS, check_unread_keys
 
 TINY_NAMES = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
 
@@ -198,11 +200,11 @@ def use_gpus(monkeypatch, count: int) -> None:
 
 def test_mixed_precision_is_for_gpus_and_cpus(tiny_data):
     cfg = complete("SOLVER.AMP.ENABLED", "True", "MODEL.DEVICE", "cpu")
-    check_solver(cfg)
+    check_solver(cfg, 1)
     cfg.defrost()
     cfg.MODEL.DEVICE = "mps"
     with pytest.raises(ValueError, match="SOLVER.AMP.ENABLED is True.* MODEL.DEVICE is mps"):
-        check_solver(cfg)
+        check_solver(cfg, 1)
 
 
 @pytest.mark.parametrize(
@@ -229,8 +231,38 @@ def test_batch_of_whole_parts(monkeypatch, reference, batch, steps, processes, f
         assert "SOLVER.ACCUMULATION_STEPS" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "best, data, fits",
+    [
+        ("panoptic_seg/PQ", ("a",), True),
+        ("sem_seg/IoU-car", ("a",), True),
+        ("b/sem_seg/mIoU", ("a", "b"), True),
+        ("sem_seg/miou", ("a",), False),
+        ("PQ", ("a",), False),
+        ("panoptic/PQ", ("a",), False),
+        ("sem_seg/mIoU", ("a", "b"), False),
+        ("c/sem_seg/mIoU", ("a", "b"), False),
+        ("sem_seg/mIoU", (), False),
+    ],
+)
+def test_the_metric_of_the_best_model_exists(best, data, fits):
+    cfg = load_config(str(OCR_CONFIG), ["TEST.BEST_CHECKPOINT", best, "MODEL.DEVICE", "cpu"])
+    cfg.DATASETS.TEST = data
+    if fits:
+        check_solver(cfg, 1)
+    else:
+        with pytest.raises(ValueError, match=f"TEST.BEST_CHECKPOINT is {best}, which no evaluat"):
+            check_solver(cfg, 1)
+
+
+def test_flags_after_keys():
+    with pytest.raises(ValueError, match="--resume: flags stand before the first KEY"):
+        load_config(str(OCR_CONFIG), ["SOLVER.BASE_LR", "1", "--resume"])
+
+
 def test_batch_that_the_reference_does_not_divide():
-    cfg = load_config(str(OCR_CONFIG), ["SOLVER.REFERENCE_WORLD_SIZE", "3", "MODEL.DEVICE", "cpu"])
+    opts = ["SOLVER.REFERENCE_WORLD_SIZE", "3", "SOLVER.IMS_PER_BATCH", "8", "MODEL.DEVICE", "cpu"]
+    cfg = load_config(str(OCR_CONFIG), opts)
     with pytest.raises(ValueError, match="IMS_PER_BATCH is 8, which the 3 processes of SOLVER.REF"):
         Trainer(cfg)
 
@@ -243,3 +275,68 @@ def test_sync_bn_only_where_there_is_something_to_synchronise(tiny_data, monkeyp
     monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: 2)
     assert complete("MODEL.DEVICE", "cuda").MODEL.OCR.NORM == "SyncBN"
     assert complete("MODEL.DEVICE", "cpu").MODEL.OCR.NORM == "BN"
+
+
+@pytest.mark.parametrize(
+    "config, opts, messages",
+    [
+        (OCR_CONFIG, ("TEST.FLIP", "True"), ["TEST.FLIP is True (default False)"]),
+        (
+            OCR_CONFIG,
+            ("TEST.SLIDING_WINDOW.SIZE", "[9, 9]", "MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "1"),
+            ["TEST.SLIDING_WINDOW.SIZE is [9, 9]", "COARSE_KERNEL is 1 (default 3)"],
+        ),
+        (OCR_CONFIG, ("MODEL.TIMM.NAME", "resnet18"), ["BACKBONE.NAME build_timm_backbone alone"]),
+        (PLAIN_CONFIG, ("MODEL.CONTEXT.NAME", "PPM"), ["CONTEXT.NAME is 'PPM' (default 'OCR')"]),
+        (SEMANTIC_CONFIG, ("MODEL.RESNETS.STEM_TYPE", "basic"), ["build_dilated_resnet_backbone"]),
+        (
+            SEMANTIC_CONFIG,
+            ("MODEL.CONTEXT.DILATIONS", "[1, 2, 3]"),
+            ["read with MODEL.CONTEXT.NAME ASP-OCR or ASPP alone"],
+        ),
+        (SEMANTIC_CONFIG, ("MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT", "5"), ["LOSS_TYPE ohem alone"]),
+        (OCR_CONFIG, ("SOLVER.POLY_LR_POWER", "2.0"), ["LR_SCHEDULER_NAME WarmupPolyLR alone"]),
+        (OCR_CONFIG, ("TEST.AUG.ENABLED", "True"), ["TEST.AUG.ENABLED is True"]),
+        (SEMANTIC_CONFIG, ("TEST.AUG.ENABLED", "True"), ["has TEST.SCALES and TEST.FLIP"]),
+    ],
+)
+def test_keys_that_nothing_reads(config, opts, messages):
+    with pytest.raises(ValueError, match="keys that nothing reads") as error:
+        complete_config(load_config(str(config), list(opts)))
+    assert all(message in str(error.value) for message in messages)
+
+
+def test_the_head_alone_makes_the_plain_baseline(tiny_data, caplog):
+    opts = ["MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "MODEL.OCR.CHANNELS", "64"]
+    complete(*opts)
+    assert "MODEL.OCR.CHANNELS, MODEL.OCR.KEY_CHANNELS: set, but SemSegFPNHead" in caplog.text
+
+
+def test_every_reader_is_asked(tiny_data):
+    """Each key of each reader is refused where it is not chosen, and taken where it is."""
+    default = load_config("", [])
+    for reader in READERS:
+        for key in reader.keys:
+            cfg = load_config("", [])
+            node, name = cfg, key.split(".")
+            for part in name[:-1]:
+                node = node[part]
+            if not reader.is_chosen(default):
+                node[name[-1]] = changed(node[name[-1]])
+                with pytest.raises(ValueError, match=re.escape(key)):
+                    check_unread_keys(cfg)
+
+
+def changed(value):
+    """Another value; of a section with one."""
+    if isinstance(value, CfgNode):
+        value = value.clone()
+        key = next(iter(value))
+        value[key] = changed(value[key])
+        return value
+    return [*value, 1] if isinstance(value, (list, tuple)) else f"{value}1"
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("[!B]*.yaml")), ids=lambda p: p.stem)
+def test_no_config_sets_keys_that_nothing_reads(path):
+    check_unread_keys(load_config(str(path), []))

@@ -1,7 +1,5 @@
 """Random panoptic data sets for the tests of evaluation, on disk and registered."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +10,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 from pycocotools import mask as mask_util
 
-from ocr_panoptic.panoptic_png import write_panoptic_png
+from ocr_panoptic.coco_panoptic import write_panoptic_png
 
 
 @dataclass
@@ -32,27 +30,21 @@ class Sample:
 
 def make_categories(num_things: int, num_stuff: int) -> list[dict]:
     """Ids have gaps, and things and stuff alternate as far as they go."""
-    kinds = [1, 0] * max(num_things, num_stuff)
-    things, stuff = num_things, num_stuff
-    categories = []
-    for isthing in kinds:
-        if (things if isthing else stuff) > 0:
-            id_ = 3 * len(categories) + 2
-            name = f"{'thing' if isthing else 'stuff'}{id_}"
-            categories.append({"id": id_, "name": name, "isthing": isthing})
-            things, stuff = things - isthing, stuff - (1 - isthing)
-    return categories
+    shared = min(num_things, num_stuff)
+    kinds = [1, 0] * shared + [1] * (num_things - shared) + [0] * (num_stuff - shared)
+    return [
+        {"id": id_, "name": f"{('stuff', 'thing')[isthing]}{id_}", "isthing": isthing}
+        for id_, isthing in zip(range(2, 3 * len(kinds) + 2, 3), kinds, strict=True)
+    ]
 
 
 def random_samples(rng, num_images: int, categories: list[dict], size=(24, 32)) -> list[Sample]:
-    return [random_sample(rng, 10 + i, categories, size) for i in range(num_images)]
-
-
-def random_sample(rng, image_id: int, categories: list[dict], size) -> Sample:
     """Rectangles, some of them crowds, over void; the prediction is a faulty copy."""
-    ids, segments = random_panoptic(rng, categories, size, num_segments=int(rng.integers(1, 12)))
-    predicted_ids, predicted_segments = faulty_copy(rng, ids, segments, categories)
-    return Sample(image_id, ids, segments, predicted_ids, predicted_segments)
+    samples = []
+    for image_id in range(10, 10 + num_images):
+        truth = random_panoptic(rng, categories, size, num_segments=int(rng.integers(1, 12)))
+        samples.append(Sample(image_id, *truth, *faulty_copy(rng, *truth, categories)))
+    return samples
 
 
 def random_panoptic(rng, categories, size, num_segments) -> tuple[np.ndarray, list[dict]]:
@@ -100,39 +92,29 @@ def faulty_copy(rng, ids, segments, categories) -> tuple[np.ndarray, list[dict]]
     return predicted_ids, [segment for segment in predicted_segments if segment["id"] in shown]
 
 
-def write_panoptic(folder: Path, categories, images: list[tuple]) -> tuple[str, str]:
-    """Panoptic JSON and folder of PNGs of (image_id, png name, ids, segments)."""
-    folder.mkdir(parents=True)
+def write_panoptic(
+    folder: Path, categories, samples: list[Sample], predicted: bool = False
+) -> tuple[str, str]:
+    """Panoptic JSON and folder of PNGs, of the truth or of the prediction."""
     annotations = []
-    for image_id, png, ids, segments in images:
-        write_panoptic_png(folder / png, ids)
-        annotations.append({"image_id": image_id, "file_name": png, "segments_info": segments})
+    for s in samples:
+        ids, segments = (s.ids, s.segments)
+        if predicted:
+            ids, segments = (s.predicted_ids, s.predicted_segments)
+        write_panoptic_png(folder / s.png, ids)
+        annotations.append({"image_id": s.image_id, "file_name": s.png, "segments_info": segments})
     json_file = folder.with_suffix(".json")
     json_file.write_text(json.dumps({"categories": categories, "annotations": annotations}))
     return str(json_file), str(folder)
 
 
-def write_truth(folder: Path, categories, samples: list[Sample]) -> tuple[str, str]:
-    return write_panoptic(
-        folder, categories, [(s.image_id, s.png, s.ids, s.segments) for s in samples]
-    )
-
-
-def write_predictions(folder: Path, categories, samples: list[Sample]) -> tuple[str, str]:
-    return write_panoptic(
-        folder,
-        categories,
-        [(s.image_id, s.png, s.predicted_ids, s.predicted_segments) for s in samples],
-    )
-
-
 def register(name: str, folder: Path, categories, samples: list[Sample]) -> None:
-    """Register as Detectron2's "separated" panoptic data sets are; call :func:`unregister`."""
+    """Register as Detectron2's "separated" panoptic data sets are."""
     things = [c for c in categories if c["isthing"]]
     stuff = [c for c in categories if not c["isthing"]]
     thing_ids = {c["id"]: i for i, c in enumerate(things)}
     stuff_ids = {0: 0, **{c["id"]: i + 1 for i, c in enumerate(stuff)}}
-    panoptic_json, panoptic_root = write_truth(folder / "panoptic", categories, samples)
+    panoptic_json, panoptic_root = write_panoptic(folder / "panoptic", categories, samples)
     (folder / "sem_seg").mkdir()
     records, annotations = [], []
     for sample in samples:
@@ -168,11 +150,6 @@ def register(name: str, folder: Path, categories, samples: list[Sample]) -> None
         panoptic_root=panoptic_root,
         json_file=str(folder / "instances.json"),
     )
-
-
-def unregister(name: str) -> None:
-    DatasetCatalog.remove(name)
-    MetadataCatalog.remove(name)
 
 
 def inputs_and_outputs(name: str, categories, samples: list[Sample], rng) -> tuple[list, list]:

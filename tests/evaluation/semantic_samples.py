@@ -1,7 +1,5 @@
 """Semantic data sets for the tests of evaluation, on disk and registered."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -37,11 +35,6 @@ def register(
         stuff_classes=list(class_names), ignore_label=255, evaluator_type="sem_seg", **metadata
     )
     return records
-
-
-def unregister(name: str) -> None:
-    DatasetCatalog.remove(name)
-    MetadataCatalog.remove(name)
 
 
 def outputs_of(predictions: Sequence[np.ndarray]) -> list[dict]:

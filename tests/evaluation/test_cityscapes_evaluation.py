@@ -8,6 +8,8 @@ from cityscapesscripts.helpers.labels import labels as LABELS
 
 from ocr_panoptic.evaluation import SemSegDump, SemSegEvaluator
 
+pytestmark = pytest.mark.usefixtures("clean_catalog")
+
 NAME = "tiny_cityscapes"
 CLASSES = sorted((label for label in LABELS if 0 <= label.trainId < 255), key=lambda x: x.trainId)
 LABEL_MAP = {label.id: 255 if label.ignoreInEval else label.trainId for label in LABELS[:-1]}
@@ -42,8 +44,7 @@ def cityscapes(tmp_path, monkeypatch):
         "quiet": True,
     }.items():
         monkeypatch.setattr(theirs.args, key, value)
-    yield register
-    samples_of.unregister(NAME)
+    return register
 
 
 def random_truth_and_prediction(rng, ids, size=(40, 64)):

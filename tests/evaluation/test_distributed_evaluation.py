@@ -15,6 +15,8 @@ from panopticapi.evaluation import pq_compute
 from ocr_panoptic.engine.launch import leave_process_group
 from ocr_panoptic.evaluation import PanopticEvaluator, SemSegEvaluator
 
+pytestmark = pytest.mark.usefixtures("clean_catalog")
+
 NAME = "distributed_panoptic"
 CATEGORIES = samples_of.make_categories(3, 3)
 WORLD_SIZE = 2
@@ -47,31 +49,28 @@ def worker(rank: int, folder, samples) -> None:
     leave_process_group()
 
 
-def test_two_processes_equal_one(tmp_path, monkeypatch):
+def test_two_processes_equal_one(tmp_path, forks, monkeypatch):
     samples = samples_of.random_samples(np.random.default_rng(0), 12, CATEGORIES)
-    mp.start_processes(worker, (tmp_path, samples), nprocs=WORLD_SIZE, start_method="spawn")
+    mp.start_processes(worker, (tmp_path, samples), nprocs=WORLD_SIZE)
     results = json.loads((tmp_path / "results.json").read_text())
 
     samples_of.register(NAME, tmp_path / "one", CATEGORIES, samples)
-    try:
-        metadata = MetadataCatalog.get(NAME)
-        inputs, outputs = samples_of.inputs_and_outputs(
-            NAME, CATEGORIES, samples, np.random.default_rng(1)
-        )
-        one = evaluate([PanopticEvaluator(NAME), SemSegEvaluator(NAME)], inputs, outputs)
-        assert results["sem_seg"] == one["sem_seg"]
-        # Two partial sums of IoUs round otherwise than one sum does ...
-        assert results["panoptic_seg"] == pytest.approx(one["panoptic_seg"], rel=1e-13)
-        # ... but as panopticapi's do when it has two processes.
-        monkeypatch.setattr(multiprocessing, "cpu_count", lambda: WORLD_SIZE)
-        theirs = evaluate([COCOPanopticEvaluator(NAME)], inputs, outputs)["panoptic_seg"]
-        assert {metric: results["panoptic_seg"][metric] for metric in theirs} == theirs
-        # The parts that the processes saved are one whole.
-        saved = pq_compute(
-            metadata.panoptic_json,
-            str(tmp_path / "out" / "panoptic_predictions.json"),
-            gt_folder=metadata.panoptic_root,
-        )
-        assert 100 * saved["All"]["pq"] == results["panoptic_seg"]["PQ"]
-    finally:
-        samples_of.unregister(NAME)
+    metadata = MetadataCatalog.get(NAME)
+    inputs, outputs = samples_of.inputs_and_outputs(
+        NAME, CATEGORIES, samples, np.random.default_rng(1)
+    )
+    one = evaluate([PanopticEvaluator(NAME), SemSegEvaluator(NAME)], inputs, outputs)
+    assert results["sem_seg"] == one["sem_seg"]
+    # Two partial sums of IoUs round otherwise than one sum does ...
+    assert results["panoptic_seg"] == pytest.approx(one["panoptic_seg"], rel=1e-13)
+    # ... but as panopticapi's do when it has two processes.
+    monkeypatch.setattr(multiprocessing, "cpu_count", lambda: WORLD_SIZE)
+    theirs = evaluate([COCOPanopticEvaluator(NAME)], inputs, outputs)["panoptic_seg"]
+    assert {metric: results["panoptic_seg"][metric] for metric in theirs} == theirs
+    # The parts that the processes saved are one whole.
+    saved = pq_compute(
+        metadata.panoptic_json,
+        str(tmp_path / "out" / "panoptic_predictions.json"),
+        gt_folder=metadata.panoptic_root,
+    )
+    assert 100 * saved["All"]["pq"] == results["panoptic_seg"]["PQ"]

@@ -26,6 +26,8 @@ from ocr_panoptic.evaluation import (
 )
 from ocr_panoptic.evaluation.predicted_labels import predicted_labels
 
+pytestmark = pytest.mark.usefixtures("clean_catalog")
+
 NAME = "random_panoptic"
 CATEGORIES = samples_of.make_categories(4, 6)
 
@@ -41,8 +43,7 @@ def data(tmp_path):
     rng = np.random.default_rng(0)
     samples = samples_of.random_samples(rng, 12, CATEGORIES)
     samples_of.register(NAME, tmp_path, CATEGORIES, samples)
-    yield samples_of.inputs_and_outputs(NAME, CATEGORIES, samples, rng)
-    samples_of.unregister(NAME)
+    return samples_of.inputs_and_outputs(NAME, CATEGORIES, samples, rng)
 
 
 def run(evaluator, inputs, outputs, batch=5):
@@ -255,11 +256,8 @@ class TestSemSegEvaluator:
     def test_data_set_without_labels(self):
         DatasetCatalog.register("unlabelled", lambda: [{"file_name": "a.jpg"}])
         MetadataCatalog.get("unlabelled").set(stuff_classes=["a", "b"], ignore_label=255)
-        try:
-            with pytest.raises(ValueError, match="'unlabelled' has records without 'sem_seg_file"):
-                SemSegEvaluator("unlabelled")
-        finally:
-            samples_of.unregister("unlabelled")
+        with pytest.raises(ValueError, match="'unlabelled' has records without 'sem_seg_file"):
+            SemSegEvaluator("unlabelled")
 
 
 def with_instances(outputs, per_image=2):
@@ -285,29 +283,20 @@ class TestBuildEvaluator:
         cfg.TEST.SAVE_PREDICTIONS = False
         return cfg
 
-    def test_panoptic(self, data, cfg, tmp_path):
+    @pytest.mark.parametrize("save", [False, True])
+    def test_panoptic(self, data, cfg, tmp_path, save):
         inputs, outputs = data
+        cfg.TEST.SAVE_PREDICTIONS = save
         results = run(build_evaluator(cfg, NAME, tmp_path / "out"), inputs, with_instances(outputs))
         assert list(results) == ["panoptic_seg", "sem_seg", "bbox", "segm"]
         names = MetadataCatalog.get(NAME).thing_classes
         for task in ("bbox", "segm"):
             assert {f"AP-{name}" for name in names} < results[task].keys()
-        written = {path.name for path in (tmp_path / "out").iterdir()}
-        assert written == {"confusion_matrix.csv", "confusion_matrix.png"}
-
-    def test_saves_predictions(self, data, cfg, tmp_path):
-        inputs, outputs = data
-        cfg.TEST.SAVE_PREDICTIONS = True
-        run(build_evaluator(cfg, NAME, tmp_path / "out"), inputs, with_instances(outputs))
-        saved = {path.name for path in (tmp_path / "out").iterdir()}
-        assert saved == {
-            "confusion_matrix.csv",
-            "confusion_matrix.png",
-            "panoptic_predictions",
-            "panoptic_predictions.json",
-            "coco_instances_results.json",
-            "instances_predictions.pth",
-        }
+        files = {"confusion_matrix.csv", "confusion_matrix.png"}
+        if save:
+            files |= {"panoptic_predictions", "panoptic_predictions.json"}
+            files |= {"coco_instances_results.json", "instances_predictions.pth"}
+        assert {path.name for path in (tmp_path / "out").iterdir()} == files
 
     @pytest.mark.parametrize("per_image", [0, 2])
     def test_truth_without_instances(self, data, cfg, tmp_path, per_image, caplog):
@@ -328,11 +317,8 @@ class TestBuildEvaluator:
         categories = samples_of.make_categories(0, 3)
         samples = samples_of.random_samples(rng, 3, categories)
         samples_of.register("stuff_only", tmp_path, categories, samples)
-        try:
-            data = samples_of.inputs_and_outputs("stuff_only", categories, samples, rng)
-            results = run(build_evaluator(cfg, "stuff_only", tmp_path), *data)
-        finally:
-            samples_of.unregister("stuff_only")
+        data = samples_of.inputs_and_outputs("stuff_only", categories, samples, rng)
+        results = run(build_evaluator(cfg, "stuff_only", tmp_path), *data)
         assert list(results) == ["panoptic_seg", "sem_seg"]
         assert np.isnan(results["panoptic_seg"]["PQ_th"])
         assert results["panoptic_seg"]["PQ"] == results["panoptic_seg"]["PQ_st"]
@@ -346,16 +332,10 @@ class TestBuildEvaluator:
             values = {k: v for k, v in metadata.as_dict().items() if k != "name"}
             MetadataCatalog.get(other).set(**{**values, "evaluator_type": evaluator_type})
             DatasetCatalog.register(other, lambda: DatasetCatalog.get(NAME))
-            try:
-                evaluator = build_evaluator(cfg, other, tmp_path)
-                assert list(run(evaluator, inputs, with_instances(outputs))) == tasks
-            finally:
-                samples_of.unregister(other)
+            evaluator = build_evaluator(cfg, other, tmp_path)
+            assert list(run(evaluator, inputs, with_instances(outputs))) == tasks
 
     def test_unknown_type(self, cfg, tmp_path):
         MetadataCatalog.get("odd_one").set(evaluator_type="lvis")
-        try:
-            with pytest.raises(ValueError, match="'odd_one' has evaluator_type 'lvis'; expected"):
-                build_evaluator(cfg, "odd_one", tmp_path)
-        finally:
-            MetadataCatalog.remove("odd_one")
+        with pytest.raises(ValueError, match="'odd_one' has evaluator_type 'lvis'; expected"):
+            build_evaluator(cfg, "odd_one", tmp_path)

@@ -7,18 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from panoptic_samples import (
-    Sample,
-    faulty_copy,
-    make_categories,
-    random_samples,
-    write_predictions,
-    write_truth,
-)
+from panoptic_samples import Sample, faulty_copy, make_categories, random_samples, write_panoptic
 from panopticapi.evaluation import pq_compute
 
+from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.evaluation import PanopticQuality, match_segments
-from ocr_panoptic.panoptic_png import read_panoptic_png
 
 REPOSITORY = Path(__file__).parents[2]
 COCO_SAMPLE = (
@@ -34,8 +27,8 @@ def one_core(monkeypatch):
 
 
 def panopticapi_result(folder, categories, samples) -> dict:
-    true_json, true_folder = write_truth(folder / "truth", categories, samples)
-    predicted_json, predicted_folder = write_predictions(folder / "pred", categories, samples)
+    true_json, true_folder = write_panoptic(folder / "truth", categories, samples)
+    predicted_json, predicted_folder = write_panoptic(folder / "pred", categories, samples, True)
     return pq_compute(true_json, predicted_json, true_folder, predicted_folder)
 
 

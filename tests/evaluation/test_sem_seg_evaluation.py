@@ -18,10 +18,12 @@ from ocr_panoptic.evaluation import (
     build_evaluator,
     category_metrics,
     write_confusion,
-    write_results,
 )
 from ocr_panoptic.evaluation.confusion_files import confusion_figure
 from ocr_panoptic.evaluation.sem_seg_dump import raw_labels
+from ocr_panoptic.run_folder import write_evaluation
+
+pytestmark = pytest.mark.usefixtures("clean_catalog")
 
 NAME = "tiny_semantic"
 CLASSES = ["road", "car", "sky"]
@@ -39,8 +41,7 @@ CONFUSION = [[2, 1, 0], [1, 1, 0], [0, 1, 2]]
 
 @pytest.fixture
 def inputs(tmp_path):
-    yield samples_of.register(NAME, tmp_path, RAW, CLASSES, label_map=LABEL_MAP)
-    samples_of.unregister(NAME)
+    return samples_of.register(NAME, tmp_path, RAW, CLASSES, label_map=LABEL_MAP)
 
 
 @pytest.fixture
@@ -116,7 +117,7 @@ class TestCategories:
         results = run(SemSegEvaluator(NAME), inputs, samples_of.outputs_of(PREDICTED))
         # Categories of one class each, and every class occurs.
         assert results["sem_seg"]["mIoU_categories"] == pytest.approx(results["sem_seg"]["mIoU"])
-        write_results(results, tmp_path, {})
+        write_evaluation(results, tmp_path, {})
         with open(tmp_path / "per_class.csv", newline="") as file:
             rows = list(csv.DictReader(file))
         assert [row["class"] for row in rows] == CLASSES
@@ -146,7 +147,7 @@ class TestConfusionFiles:
         assert numbers == {(0, 0, "75"), (1, 0, "25"), (2, 2, "100")}  # (column, row, percent)
         assert [label.get_text() for label in axes.get_yticklabels()] == list("abc")
 
-    @pytest.mark.parametrize("num_classes", [1, 3, 171])
+    @pytest.mark.parametrize("num_classes", [1, 3, pytest.param(171, marks=pytest.mark.slow)])
     def test_png(self, tmp_path, num_classes):
         """Right cells are dark blue in the file, wrong ones white; no class is too many."""
         names = [f"class {k}" for k in range(num_classes)]
@@ -183,11 +184,8 @@ class TestDump:
     def test_two_images_of_one_stem(self, tmp_path):
         truths = {"x/0.jpg": RAW["a.jpg"], "y/0.jpg": RAW["a.jpg"]}
         samples_of.register("one_stem", tmp_path, truths, CLASSES, label_map=LABEL_MAP)
-        try:
-            with pytest.raises(ValueError, match=r"images/x/0\.jpg and images/y/0\.jpg; rename"):
-                SemSegDump("one_stem", tmp_path)
-        finally:
-            samples_of.unregister("one_stem")
+        with pytest.raises(ValueError, match=r"images/x/0\.jpg and images/y/0\.jpg; rename"):
+            SemSegDump("one_stem", tmp_path)
 
 
 class TestBuildEvaluator:
@@ -196,7 +194,7 @@ class TestBuildEvaluator:
         cfg.TEST.SAVE_PREDICTIONS = save
         evaluator = build_evaluator(cfg, NAME, tmp_path / "out")
         results = run(evaluator, inputs, samples_of.outputs_of(PREDICTED))
-        write_results(results, tmp_path / "out", {})
+        write_evaluation(results, tmp_path / "out", {})
         written = {path.name for path in (tmp_path / "out").iterdir()}
         files = {"confusion_matrix.csv", "confusion_matrix.png", "metrics.json", "per_class.csv"}
         assert written == files | ({"sem_seg_predictions"} if save else set())
@@ -208,13 +206,10 @@ class TestBuildEvaluator:
 
     def test_no_labels(self, cfg, tmp_path):
         inputs = samples_of.register("unseen", tmp_path, {"a.jpg": None}, CLASSES)
-        try:
-            with pytest.raises(ValueError, match=r"'unseen' has no labels.*SAVE_PREDICTIONS"):
-                build_evaluator(cfg, "unseen", tmp_path)
-            cfg.TEST.SAVE_PREDICTIONS = True
-            evaluator = build_evaluator(cfg, "unseen", tmp_path)
-            assert run(evaluator, inputs, samples_of.outputs_of(PREDICTED[:1])) == {}
-        finally:
-            samples_of.unregister("unseen")
+        with pytest.raises(ValueError, match=r"'unseen' has no labels.*SAVE_PREDICTIONS"):
+            build_evaluator(cfg, "unseen", tmp_path)
+        cfg.TEST.SAVE_PREDICTIONS = True
+        evaluator = build_evaluator(cfg, "unseen", tmp_path)
+        assert run(evaluator, inputs, samples_of.outputs_of(PREDICTED[:1])) == {}
         png = Image.open(tmp_path / "sem_seg_predictions/a.png")
         assert np.array_equal(np.asarray(png), PREDICTED[0])

@@ -4,15 +4,18 @@ fused. They take the modules under test for their parameters alone, and autograd
 reference of the gradients.
 """
 
+import math
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ocr_panoptic.layers import ConvNormReLU
+
 
 def randomise(layer: nn.Module) -> nn.Module:
-    """Norms and their statistics as after training, not 0 and 1; in float64."""
+    """Norms, their statistics and what starts at zero as after training; in float64."""
     for module in layer.modules():
         if isinstance(module, (nn.BatchNorm2d, nn.LayerNorm)):
             nn.init.uniform_(module.weight, 0.5, 1.5)
@@ -20,10 +23,13 @@ def randomise(layer: nn.Module) -> nn.Module:
         if isinstance(module, nn.BatchNorm2d):
             nn.init.uniform_(module.running_mean, -0.5, 0.5)
             nn.init.uniform_(module.running_var, 0.5, 2.0)
+    for parameter in layer.parameters():
+        if not parameter.any():
+            nn.init.uniform_(parameter, -1, 1)
     return layer.double()
 
 
-def inputs(n=2, k=5, h=3, w=5, c=6) -> tuple[Tensor, Tensor]:
+def inputs(n=2, k=5, h=3, w=5, c=8) -> tuple[Tensor, Tensor]:
     """x [n, c, h, w] and m [n, k, h, w]"""
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(n, c, h, w, generator=generator, dtype=torch.float64)
@@ -46,12 +52,20 @@ def conv_norm_relu(module: nn.Module, t: Tensor) -> Tensor:
         var = ((y - mean[:, None, None]) ** 2).mean(dim=(0, 2, 3))
     scale = norm.weight / (var + norm.eps).sqrt()
     y = (y - mean[:, None, None]) * scale[:, None, None] + norm.bias[:, None, None]
-    return y.clamp(min=0)
+    return torch.where(y > 0, y, module.negative_slope * y)
 
 
 def gather(x: Tensor, m: Tensor) -> Tensor:
     """f [N, C, K, 1], Eq. of the object region representations"""
     return torch.einsum("nkp,ncp->nck", softmax(m.flatten(2), 2), x.flatten(2))[..., None]
+
+
+def relation(layer: nn.Module, x: Tensor, f: Tensor, scaled: bool = True) -> Tensor:
+    """w [N, K, P] of OCR, Eq. of the relation, or with the scale 1 / sqrt(D)"""
+    for phi, psi in zip(layer.phi, layer.psi):
+        x, f = conv_norm_relu(phi, x), conv_norm_relu(psi, f)
+    kappa = torch.einsum("ndp,ndk->nkp", x.flatten(2), f[..., 0])
+    return softmax(kappa / math.sqrt(f.shape[1]) if scaled else kappa, 1)
 
 
 def context(layer: nn.Module, w: Tensor, f: Tensor, size: torch.Size) -> Tensor:
@@ -74,27 +88,29 @@ def linear(module: nn.Conv2d, t: Tensor) -> Tensor:
 
 def assert_equal_with_gradients(
     layer: nn.Module,
-    reference: Callable[[Tensor, Tensor], Tensor],
-    x: Tensor,
-    m: Tensor,
-    *,
+    reference: Callable[..., Tensor],
+    *inputs: Tensor,
     without_gradient: tuple[str, ...] = (),
 ) -> None:
-    """The layer's output and the gradients of x, m and every parameter are the reference's; the
-    gradients are 0 for the parameters that are named, as the result does not depend on them."""
-    results = []
-    for function in (layer, reference):
-        layer.zero_grad()
-        tensors = [t.detach().clone().requires_grad_() for t in (x, m)]
-        z = function(*tensors)
-        weights = torch.linspace(-1, 1, z.numel(), dtype=z.dtype).view_as(z).sin()
-        (z.cos() * weights).sum().backward()
-        gradients = {name: p.grad for name, p in layer.named_parameters()}
-        results.append((z, gradients, [t.grad for t in tensors]))
-    (z, gradients, inputs_), (expected, expected_gradients, expected_inputs) = results
-    torch.testing.assert_close(z, expected, rtol=0, atol=1e-11)
-    assert expected.std() > 0.1  # not a comparison of zeros
-    torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=1e-10)
-    torch.testing.assert_close(inputs_, expected_inputs, rtol=0, atol=1e-10)
-    for name, gradient in gradients.items():
-        assert (gradient.abs().sum() > 1e-6) == (name not in without_gradient), name
+    """The layer's output and the gradients of the inputs and every parameter are the reference's,
+    with plain and with leaky ReLUs; the gradients are 0 for the parameters that are named, as the
+    result does not depend on them."""
+    for slope in (0.0, 0.3):
+        results = []
+        for module in layer.modules():
+            if isinstance(module, ConvNormReLU):
+                module.negative_slope = slope
+        for function in (layer, reference):
+            layer.zero_grad()
+            tensors = [t.detach().clone().requires_grad_() for t in inputs]
+            z = function(*tensors)
+            weights = torch.linspace(-1, 1, z.numel(), dtype=z.dtype).view_as(z).sin()
+            (z.cos() * weights).sum().backward()
+            gradients = {name: p.grad for name, p in layer.named_parameters()}
+            results.append((z, [gradients, [t.grad for t in tensors]]))
+        (z, gradients), (expected, expected_gradients) = results
+        torch.testing.assert_close(z, expected, rtol=0, atol=1e-11)
+        assert expected.std() > 0.1  # not a comparison of zeros
+        torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=1e-10)
+        for name, gradient in gradients[0].items():
+            assert (gradient.abs().sum() > 1e-6) == (name not in without_gradient), name

@@ -6,6 +6,8 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from detectron2.layers import Conv2d, get_norm
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ocr_panoptic.layers import ConvNormReLU
 from ocr_panoptic.layers.conv import affine_of_norm, apply_norm, pixelwise
@@ -74,6 +76,23 @@ def test_training_equals_detectron2_conv_with_gradients_and_statistics(norm):
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("norm", ["", "BN", "GN"])
+@pytest.mark.parametrize("training", [False, True])
+def test_parts_are_as_good_as_their_concatenation(norm, training):
+    torch.manual_seed(0)
+    conv = ConvNormReLU(8, 64, norm=norm, negative_slope=0.3).double().train(training)
+    randomise(conv)
+    x = torch.randn(2, 8, 3, 5, dtype=torch.float64)
+    results = []
+    for forward in (conv, lambda x: conv(*x.split([3, 1, 4], dim=1))):
+        conv.zero_grad()
+        x = x.detach().requires_grad_()
+        y = forward(x)
+        y.square().sum().backward()
+        results.append((y, x.grad, [p.grad for p in conv.parameters()]))
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     "norm, foldable", zip(NORMS, [False, True, True, True, False, False, True])
 )
@@ -114,6 +133,46 @@ def test_one_value_in_each_of_several_processes_is_synchronised(
     x = torch.tensor([1.0, -2.0, 0.5]).view(1, 3, 1, 1)
     expected = x + 100 if synchronised else x / (1 + norm.eps) ** 0.5
     torch.testing.assert_close(apply_norm(norm, x), expected)
+
+
+@pytest.mark.parametrize("device, operation", [("cpu", "bmm"), ("cuda", "convolution")])
+def test_a_gpu_has_one_precision_for_convolutions_of_all_sizes(device, operation):
+    """TF32 is allowed for convolutions and for matrix products by different settings."""
+    operations = []
+
+    class Record(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            operations.append(function.overloadpacket.__name__)
+            return function(*args, **(kwargs or {}))
+
+    with FakeTensorMode(), torch.device(device):
+        conv = ConvNormReLU(8, 16, norm="BN")
+        x, y = torch.empty(2, 3, 5, 7), torch.empty(2, 5, 5, 7)
+        with Record():
+            z = conv.forward(x, y)
+    products = {"bmm", "baddbmm_", "mm", "addmm", "convolution"} & set(operations)
+    assert products == {operation} | ({"baddbmm_"} if device == "cpu" else set())
+    assert z.shape == (2, 16, 5, 7) and z.device.type == device
+
+
+@pytest.mark.parametrize("negative_slope", [0.0, 0.2])
+def test_dropout_before_the_relu_is_dropout_after_it(negative_slope):
+    torch.manual_seed(0)
+    conv = ConvNormReLU(8, 64, norm="BN", negative_slope=negative_slope).double()
+    randomise(conv)
+    dropout = nn.Dropout2d(0.4)
+    results = []
+    for run in (
+        lambda x: conv.forward(x, dropout=dropout),
+        lambda x: dropout(conv.forward(x)),
+    ):
+        torch.manual_seed(1)
+        x = torch.linspace(-1, 1, 2 * 8 * 15, dtype=torch.float64).view(2, 8, 3, 5).sin()
+        y = run(x.requires_grad_())
+        results.append((y, *torch.autograd.grad(y.square().sum(), [x, *conv.parameters()])))
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+    dropped = (results[0][0] == 0).flatten(2).all(2)
+    assert 20 < dropped.sum() < 128
 
 
 def test_pixelwise_is_a_convolution():

@@ -3,6 +3,7 @@
 import equations
 import pytest
 import torch
+from battery import SchemeBattery
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import CrissCross, CrissCrossAttention
@@ -67,33 +68,24 @@ def test_one_pass_sees_row_and_column_and_two_see_everything(passes):
     assert torch.equal(seen, expected | (passes == 2))
 
 
-@pytest.mark.parametrize("training", [False, True])
-@pytest.mark.parametrize("recurrences", [1, 2])
-def test_equals_the_definition(training, recurrences):
-    torch.manual_seed(1)
-    layer = CrissCross(6, 16, recurrences=recurrences, norm="BN", dropout=0.0).train(training)
-    for name, parameter in layer.attention.named_parameters():
-        if name.endswith(("gamma", "bias")):
-            nn.init.uniform_(parameter, 0.5, 1.0)
-    equations.randomise(layer)
-    attention = layer.attention
-    convolutions = attention.query, attention.key, attention.value
+class TestCrissCross(SchemeBattery):
+    scheme = CrissCross
+    arguments = dict(in_channels=8, channels=16, norm="BN")
+    variants = ({}, {"recurrences": 1})
+    # The key's bias adds the same to all energies of a pixel.
+    without_gradient = ("attention.key.bias",)
+    # 3x3 2048 -> 512, 512 -> 512 and 2560 -> 512; queries and keys 64, values 512, shared; norms.
+    published = (
+        {"in_channels": 2048},
+        9 * 512 * (2048 + 512 + 2560) + 2 * (512 * 64 + 64) + 512 * 512 + 512 + 1 + 3 * 2 * 512,
+        0.1,
+    )
 
-    def definition(x, m):
+    def reference(self, layer, x, m, recurrences=2):
+        attention = layer.attention
+        convolutions = attention.query, attention.key, attention.value
         y = equations.conv_norm_relu(layer.reduction, x)
         for _ in range(recurrences):
             y = y + attention.gamma * loop(*(equations.linear(conv, y) for conv in convolutions))
         y = equations.conv_norm_relu(layer.smoothing, y)
         return equations.conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
-
-    # The key's bias adds the same to all energies of a pixel.
-    equations.assert_equal_with_gradients(
-        layer, definition, *equations.inputs(), without_gradient=("attention.key.bias",)
-    )
-
-
-def test_parameters_of_the_official_head():
-    """3x3 2048 -> 512, 512 -> 512 and 2560 -> 512; queries and keys 64, values 512, shared."""
-    count = sum(p.numel() for p in CrissCross(2048).parameters())
-    attention = 2 * (512 * 64 + 64) + 512 * 512 + 512 + 1
-    assert count == 9 * 512 * (2048 + 512 + 2560) + attention + 3 * 2 * 512

@@ -5,17 +5,10 @@ import math
 import equations
 import pytest
 import torch
+from battery import SchemeBattery
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import ChannelAttention, DualAttention, PositionAttention
-
-
-def randomise(layer: nn.Module) -> nn.Module:
-    """With gamma and biases as after training."""
-    for name, parameter in layer.named_parameters():
-        if name.endswith(("gamma", "bias")):
-            nn.init.uniform_(parameter, 0.5, 1.0)
-    return equations.randomise(layer)
 
 
 def position_equation(module: PositionAttention, x: Tensor) -> Tensor:
@@ -33,12 +26,19 @@ def channel_equation(module: ChannelAttention, x: Tensor) -> Tensor:
     return x + module.gamma * torch.einsum("ncd,ndp->ncp", weights, x.flatten(2)).view_as(x)
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_equals_the_equations(training):
-    torch.manual_seed(1)
-    layer = randomise(DualAttention(6, 16, norm="BN", dropout=0.0)).train(training)
+class TestDualAttention(SchemeBattery):
+    scheme = DualAttention
+    arguments = dict(in_channels=8, channels=16, norm="BN")
+    # The key's bias adds the same to all energies of a pixel.
+    without_gradient = ("position.1.key.bias",)
+    # Two branches of 3x3 2048 -> 512 and 3x3 512 -> 512; queries, keys 64 and values 512; norms.
+    published = (
+        {"in_channels": 2048},
+        2 * 9 * (2048 + 512) * 512 + 2 * (512 * 64 + 64) + 512 * 512 + 512 + 2 + 4 * 2 * 512,
+        0.1,
+    )
 
-    def definition(x, m):
+    def reference(self, layer, x, m):
         branches = []
         for branch, equation in (
             (layer.position, position_equation),
@@ -48,11 +48,6 @@ def test_equals_the_equations(training):
             y = equation(attention, equations.conv_norm_relu(reduction, x))
             branches.append(equations.conv_norm_relu(smoothing, y))
         return branches[0] + branches[1]
-
-    # The key's bias adds the same to all energies of a pixel.
-    equations.assert_equal_with_gradients(
-        layer, definition, *equations.inputs(), without_gradient=("position.1.key.bias",)
-    )
 
 
 def test_channel_attention_hand_worked():
@@ -91,13 +86,6 @@ def test_position_attention_mixes_pixels_and_channel_attention_channels():
         assert channel(x)[:, :, 1, 2].eq(0).all()
         y = position(x) - x
     assert y[:, 3].eq(0).all() and y[:, :, 1, 2].abs().max() > 1e-3
-
-
-def test_parameters_of_the_official_head():
-    """Two branches of 3x3 2048 -> 512 and 3x3 512 -> 512; queries, keys 64 and values 512."""
-    count = sum(p.numel() for p in DualAttention(2048).parameters())
-    attention = 2 * (512 * 64 + 64) + 512 * 512 + 512
-    assert count == 2 * 9 * (2048 * 512 + 512 * 512) + attention + 2 + 4 * 2 * 512
 
 
 @pytest.mark.parametrize("channels", [4, 20])

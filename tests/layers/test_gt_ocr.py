@@ -1,75 +1,53 @@
 """GT-OCR: each pixel gets the mean of its own class."""
 
+import equations
 import numpy as np
 import torch
 import torch.nn.functional as F
+from battery import SchemeBattery
+from test_relations import OF_REGIONS
 
 from ocr_panoptic.layers import GroundTruthOCR, one_hot_labels
 
 
-def make_layer(norm: str = "BN") -> GroundTruthOCR:
-    torch.manual_seed(0)
-    layer = GroundTruthOCR(6, 4, 8, norm=norm, dropout=0.0).double()
-    for module in layer.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):
-            torch.nn.init.uniform_(module.bias, -0.2, 0.5)
-            torch.nn.init.uniform_(module.running_mean, -0.5, 0.5)
-    return layer
+def labels_of(n: int, k: int, h: int, w: int) -> torch.Tensor:
+    """[n, h, w]: the last class is absent in the first image; 255, which is ignored, is there."""
+    labels = torch.arange(n * h * w).mul(7).remainder(k).view(n, h, w)
+    labels[0][labels[0] == k - 1] = 0
+    labels[:, 0, :2] = 255
+    return labels
 
 
-def sample() -> tuple[torch.Tensor, torch.Tensor]:
-    """Pixels and labels of two images: class 1 is absent in the first, 255 is ignored."""
-    torch.manual_seed(1)
-    x = torch.randn(2, 6, 3, 4, dtype=torch.float64)
-    labels = torch.tensor(
-        [
-            [[0, 0, 2, 2], [0, 0, 2, 255], [255, 2, 2, 2]],
-            [[1, 1, 1, 1], [0, 0, 0, 0], [2, 2, 2, 2]],
-        ]
-    )
-    return x, labels
+class TestGroundTruthOCR(SchemeBattery):
+    scheme = GroundTruthOCR
+    arguments = dict(in_channels=8, key_channels=8, out_channels=16, norm="BN")
+    published = ({}, OF_REGIONS, 0.05)
 
+    def inputs(self, n=2, k=5, h=3, w=5):
+        x, _ = equations.inputs(n=n, h=h, w=w)
+        return x, one_hot_labels(labels_of(n, k, h, w), k, 255, (h, w)).double()
 
-def test_each_pixel_is_described_by_the_mean_of_its_class():
-    """Against loops over pixels: mean of the class, delta, rho, g with the layer's own modules."""
-    layer = make_layer().eval()
-    x, labels = sample()
-    z = layer(x, one_hot_labels(labels, 3, 255, (3, 4)).double())
-    means = torch.zeros_like(x)
-    for n in range(2):
-        for i in range(3):
-            for j in range(4):
-                same = labels[n] == labels[n, i, j]
-                means[n, :, i, j] = x[n][:, same].mean(dim=1)
-    expected = layer.g(torch.cat([x, layer.rho(layer.delta(means))], dim=1))
-    torch.testing.assert_close(z, expected, rtol=0, atol=1e-12)
+    def reference(self, layer, x, m):
+        """Loops over pixels; the gradients of m, which has none in a head, are those of the mean
+        of soft labels."""
+        truth = torch.cat([m, 1 - m.sum(dim=1, keepdim=True)], dim=1)
+        means, w = [], truth.flatten(2)
+        for n in range(len(x)):
+            regions = []
+            for degrees in truth[n]:
+                total = degrees.sum() if degrees.any() else 1
+                regions.append((x[n] * degrees).sum(dim=(1, 2)) / total)
+            means.append(torch.stack(regions, dim=1))
+        return equations.augment(layer, x, w, torch.stack(means)[..., None])
 
-
-def test_no_label_is_a_region_of_its_own():
-    """Pixels without a label see the mean of their like, in training as in evaluation."""
-    layer = make_layer("")
-    x, labels = sample()
-    m = one_hot_labels(labels, 3, 255, (3, 4)).double()
-    ignored = labels[0] == 255
-    changed = x.clone()
-    changed[0][:, ~ignored] += 1.0  # other regions do not matter to them
-    for training in (True, False):
-        layer.train(training)
-        before, after = layer(x, m)[0][:, ignored], layer(changed, m)[0][:, ignored]
-        torch.testing.assert_close(before, after, rtol=0, atol=1e-12)
-
-
-def test_no_soft_transforms():
-    assert not any(k.startswith(("phi", "psi")) for k in make_layer().state_dict())
-
-
-def test_gradients_reach_pixels_and_parameters():
-    layer = make_layer().train()
-    x, labels = sample()
-    x.requires_grad_()
-    layer(x, one_hot_labels(labels, 3, 255, (3, 4)).double()).square().sum().backward()
-    assert x.grad.abs().sum() > 0
-    assert all(p.grad.abs().sum() > 0 for p in layer.parameters())
+    def test_each_pixel_is_described_by_the_mean_of_its_label(self):
+        """The pixels without a label see the mean of their like. With the layer's own modules."""
+        layer, (x, m) = self.make().eval(), self.inputs()
+        labels, means = labels_of(2, 5, 3, 5), torch.zeros_like(x)
+        for n, i, j in np.ndindex(2, 3, 5):
+            means[n, :, i, j] = x[n][:, labels[n] == labels[n, i, j]].mean(dim=1)
+        expected = layer.g(torch.cat([x, layer.rho(layer.delta(means))], dim=1))
+        torch.testing.assert_close(layer(x, m), expected, rtol=0, atol=1e-12)
 
 
 def test_one_hot_labels_are_the_nearest():

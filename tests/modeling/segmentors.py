@@ -1,9 +1,12 @@
 """Small semantic segmentors and their input, for the tests beside this file."""
 
+import inspect
+
 import torch
 from detectron2.config import CfgNode, get_cfg
 
 from ocr_panoptic import add_ocr_config
+from ocr_panoptic.modeling.losses import SemSegCriterion
 
 
 def make_cfg(*opts: object, backbone: str = "resnet18") -> CfgNode:
@@ -52,3 +55,10 @@ def make_resnet_cfg(depth: int) -> CfgNode:
         ["res4"],
     )
     return cfg
+
+
+def take_criterion(arguments: dict, num_classes: int = 5) -> SemSegCriterion:
+    """The criterion with its share of the arguments, which are taken out."""
+    parameters = inspect.signature(SemSegCriterion.__init__).parameters
+    own = {name: arguments.pop(name) for name in parameters if name in arguments}
+    return SemSegCriterion(**{"num_classes": num_classes, **own})

@@ -12,7 +12,8 @@ from segmentors import make_batch, make_cfg
 
 from ocr_panoptic import layers
 from ocr_panoptic.layers import ContextScheme
-from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, NoContext, build_context
+from ocr_panoptic.modeling import context as registry
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context, schemes_reading
 
 DOC = (Path(__file__).resolve().parents[2] / "docs/context_schemes.md").read_text()
 ROWS = {name: (cls, takes, keys) for name, cls, takes, keys in re.findall(
@@ -29,10 +30,10 @@ def example(monkeypatch) -> type[ContextScheme]:
     module.__package__ = name.rpartition(".")[0]
     exec(compile(file, name, "exec"), module.__dict__)
     monkeypatch.setitem(sys.modules, name, module)
-    namespace = {}
+    namespace = dict(vars(registry))
     exec(statement, namespace)
-    ((key, builder),) = eval("{" + line + "}", namespace).items()
-    monkeypatch.setitem(CONTEXT_SCHEMES, key, builder)
+    ((key, entry),) = eval("{" + line + "}", namespace).items()
+    monkeypatch.setitem(CONTEXT_SCHEMES, key, entry)
     assert key == "Global"
     return module.GlobalContext
 
@@ -49,7 +50,7 @@ def test_the_example_runs_in_both_heads(example, small_cfg, batch):
         mean = x.mean(dim=(2, 3))[:, :, None, None].repeat(1, 1, 3, 5)
         torch.testing.assert_close(context(x, None), context.g(torch.cat([x, mean], dim=1)))
     panoptic = build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", "Global"))
-    assert type(panoptic.sem_seg_head.ocr) is example
+    assert type(panoptic.sem_seg_head.context) is example
     with torch.no_grad():
         assert panoptic.eval()(batch(1))[0]["sem_seg"].shape == (4, 64, 96)
 
@@ -61,13 +62,18 @@ def test_the_table_describes_the_scheme(name):
     torch.manual_seed(0)
     scheme = build_context(cfg, 48).eval()
     cls, takes, keys = ROWS[name]
-    assert type(scheme) is (NoContext if name == "none" else getattr(layers, cls))
+    assert type(scheme) is getattr(layers, cls)
     source = "features" if scheme.takes_features else "x"
     regions = "labels" if scheme.needs_truth else "m"
     takes = takes.partition(";")[0].split(", ")
     assert takes == [source, regions] if scheme.uses_regions else takes == [source]
-    for key in re.findall(r"`(?:MODEL\.CONTEXT\.)?([A-Z_]+)`", keys):
-        assert key in cfg.MODEL.CONTEXT
+    own = [
+        "OCR.TRANSFORM_CONVS",
+        "OCR.SCALE_RELATION",
+        *(f"CONTEXT.{k}" for k in cfg.MODEL.CONTEXT),
+    ]
+    read = {key.split(".")[1] for key in own if name in schemes_reading(f"MODEL.{key}")}
+    assert set(re.findall(r"([A-Z_]+)`", keys)) == read
     x = torch.randn(2, 48 if scheme.takes_features else 32, 6, 7)
     labels = torch.randint(0, 5, (2, 6, 7))
     m = torch.nn.functional.one_hot(labels, 5).permute(0, 3, 1, 2).float()

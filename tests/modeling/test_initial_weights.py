@@ -6,7 +6,7 @@ import pytest
 import torch
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_model
-from segmentors import make_cfg
+from segmentors import make_cfg, take_criterion
 from torch import nn
 
 from ocr_panoptic.layers import OCR, gather_regions
@@ -49,7 +49,7 @@ def test_semantic_head(scheme, supervision):
     torch.manual_seed(0)
     opts = ("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.REGION_SUPERVISION", supervision)
     names = assert_start(build_model(make_cfg(*opts)).sem_seg_head)
-    assert {"coarse.0", "coarse_predictor", "predictor"} <= set(names)
+    assert {"coarse.0", "coarse_predictor", "refined_predictor"} <= set(names)
     assert ("regions.1" in names) == (not supervision)
 
 
@@ -64,6 +64,7 @@ def test_panoptic_head(supervision):
         common_stride=4,
         norm="GN",
         ignore_value=255,
+        criterion=take_criterion({}, 54),
         context=OCR(32, 16, 32, norm="BN"),
         ocr_channels=32,
         ocr_norm="BN",
@@ -71,7 +72,7 @@ def test_panoptic_head(supervision):
     )
     fpn_branches = ("p2", "p3", "p4", "p5")  # start as Detectron2's do
     names = assert_start(head, skip=fpn_branches)
-    assert {"predictor", "bottleneck", "ocr.delta", "ocr_predictor"} <= set(names)
+    assert {"predictor", "bottleneck", "context.delta", "refined_predictor"} <= set(names)
     assert ("regions" in names) == (not supervision)
 
 

@@ -1,9 +1,12 @@
-"""What `import ocr_panoptic` alone, in a process of its own, registers with Detectron2."""
+"""What ``import ocr_panoptic`` alone, in a process of its own, registers with Detectron2."""
 
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.slow
 def test_importing_the_package_registers_all_that_configs_name():
     program = """
 import ocr_panoptic

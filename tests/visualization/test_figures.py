@@ -2,15 +2,14 @@
 
 import base64
 import io
-import json
 
 import numpy as np
 import pytest
 from detectron2.data import Metadata
 from PIL import Image
 
-from ocr_panoptic.panoptic_png import write_panoptic_png
-from ocr_panoptic.visualization import Inspection, PanopticTruth, Segments, image_figures
+from ocr_panoptic.coco_panoptic import TrueSegments
+from ocr_panoptic.visualization import Inspection, Segments, image_figures, panoptic_truth
 
 METADATA = Metadata(
     name="figures",
@@ -133,21 +132,8 @@ def test_size_in_the_page(inspection, size, expected):
     assert figures.views[-1].caption == "no true label in this image"
 
 
-def test_truth_of_a_data_set(tmp_path, truth):
-    write_panoptic_png(tmp_path / "a.png", truth.ids)
+def test_truth_of_a_data_set(truth):
     segments = [{"id": 12, "category_id": 5}, {"id": 300, "category_id": 31}]
-    annotation = {"image_id": 7, "file_name": "a.png", "segments_info": segments}
-    (tmp_path / "p.json").write_text(json.dumps({"annotations": [annotation]}))
-    metadata = Metadata(
-        **{**METADATA.as_dict(), "name": "truth"},
-        panoptic_json=str(tmp_path / "p.json"),
-        panoptic_root=str(tmp_path),
-    )
-    found = PanopticTruth(metadata)[7]
+    found = panoptic_truth(TrueSegments("a.png", truth.ids, segments), METADATA)
     np.testing.assert_array_equal(found.ids, truth.ids)
     assert found.info == truth.info
-    with pytest.raises(ValueError, match="no annotation has the image_id 8"):
-        PanopticTruth(metadata)[8]
-    metadata = Metadata(**{**metadata.as_dict(), "panoptic_json": "missing.json"})
-    with pytest.raises(FileNotFoundError, match="missing.json: .*data set truth"):
-        PanopticTruth(metadata)

@@ -7,10 +7,11 @@ from html.parser import HTMLParser
 import pytest
 from detectron2.data import Metadata
 
-from ocr_panoptic.visualization import Evaluation, ImageFigures, render_report
+from ocr_panoptic.run_folder import Evaluation
+from ocr_panoptic.visualization import ImageFigures, render_report
 from ocr_panoptic.visualization.figures import Picture
 from ocr_panoptic.visualization.relation import RelationFigure
-from ocr_panoptic.visualization.report_sections import CLASS_COLUMNS, loss_charts, metric_cards
+from ocr_panoptic.visualization.report_sections import loss_charts, metric_cards
 
 EVIL = """<script>alert("1")</script>&'x'"""
 VOID_TAGS = {"meta", "img", "br", "line"}
@@ -54,10 +55,6 @@ class Parsed(HTMLParser):
         self.text.append(data.strip())
 
 
-def row(name: str, isthing: str, **values: str) -> dict[str, str]:
-    return {"class": name, "isthing": isthing, **dict.fromkeys(CLASS_COLUMNS, ""), **values}
-
-
 def log(*keys: str) -> list[dict[str, float]]:
     return [{"iteration": i, **{k: 2.0 / (i + 1) for k in keys}} for i in (19, 39, 59)]
 
@@ -72,18 +69,20 @@ def render():
             stuff_classes=["things", "sky"],
             stuff_colors=[[80, 0, 120], [0, 120, 240]],
         )
-        rows = [
-            row("sky", "0", PQ="95.67", IoU="93.2", TP="12.0"),
-            row(evil, "1", PQ="47.11", AP_box="51.12", FN="3"),
-            row("things", "", IoU="55.5", ACC="nan"),
-            row("absent", "1", TP="0", FP="0", FN="0"),
-        ]
+        classes = {
+            "panoptic_seg": {"PQ-sky": 95.67, "TP-sky": 12, "isthing-sky": 0}
+            | {f"PQ-{evil}": 47.11, f"FN-{evil}": 3, f"isthing-{evil}": 1}
+            | {"TP-absent": 0, "FP-absent": 0, "FN-absent": 0, "isthing-absent": 1},
+            "sem_seg": {"IoU-sky": 93.2, "IoU-things": 55.5, "ACC-things": None},
+            "bbox": {f"AP-{evil}": 51.12},
+        }
+        tasks = {task: values | classes.get(task, {}) for task, values in TASKS.items()}
         picture = Picture(evil, f"caption {evil}", f"alt {evil}", PIXEL, "rgb(1,2,3)")
         arguments = dict(
             title=f"Title {evil}",
             description=f"Description {evil}",
             dataset=f"dataset {evil}",
-            evaluation=Evaluation(TASKS, {}, rows),
+            evaluation=Evaluation(tasks, {}),
             training_log=log("total_loss", "loss_sem_seg", "loss_sem_seg_coarse", "loss_mask"),
             images=[ImageFigures(f"{evil}.jpg", [picture], [picture], [(evil, "rgb(1,2,3)")])],
             metadata=metadata,
@@ -176,6 +175,7 @@ def test_curves_of_the_losses():
     both[1]["loss_sem_seg"] = float("nan")
     both[2]["loss_sem_seg_coarse"] = 0.0
     both.append({"iteration": 60, "panoptic_seg/PQ": 50.0})
+    both.append({"iteration": 79, "loss_sem_seg": float("inf"), "loss_mask": -1.0})
     total, semantic = loss_charts(both)
     assert [s.label for s in semantic.series] == ["refined", "coarse"]
     assert total.series[0].points == [(20, 2 / 20), (40, 2 / 40), (60, 2 / 60)]

@@ -1,0 +1,189 @@
+"""What a training step of the panoptic head keeps and takes, against Detectron2's plain head.
+
+    python benchmarks/training_memory.py [--size 800 1344] [--timed-size 320 512] [--repeats 5] \
+        [--cards]
+
+Bytes are counted on tensors that have shapes only. Times are measured on a CPU at the smaller size,
+gradients are compared in float64 at 64 x 96. --cards adds the table of images that a GPU holds.
+"""
+
+import argparse
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+import torch
+import torch.nn.functional as F
+from detectron2.config import CfgNode
+from detectron2.layers import ShapeSpec
+from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
+from tabulate import tabulate
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_panoptic.analysis.measurement import seconds
+from ocr_panoptic.analysis.training_memory import count_head_step, count_training_memory
+from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine.run_info import machine_name
+from ocr_panoptic.layers import resize
+from ocr_panoptic.modeling import OCRSemSegFPNHead, losses
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+CLASSES = 54
+SHAPES = {f"p{i}": ShapeSpec(channels=256, stride=2**i) for i in range(2, 6)}
+SHARE = 0.85  # of a card that tensors may take; the rest is CUDA's, cuDNN's, NCCL's and gaps
+
+
+def full_size_losses(
+    logits: Tensor, targets: Tensor, ignore_value: int, align_corners: bool
+) -> Tensor:
+    """What ``pixel_cross_entropy`` computes, by way of logits at full size."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    logits = resize(logits, targets.shape[1:], align_corners)
+    return F.cross_entropy(logits, targets, ignore_index=ignore_value, reduction="none")
+
+
+@contextmanager
+def loss_at_full_size() -> Iterator[None]:
+    with patch.object(losses, "pixel_cross_entropy", full_size_losses):
+        yield
+
+
+@contextmanager
+def as_it_is() -> Iterator[None]:
+    yield
+
+
+# Name -> head, RECOMPUTE, how its loss is computed.
+VARIANTS = {
+    "Detectron2's plain head": (SemSegFPNHead, False, as_it_is),
+    "OCR, losses at full size": (OCRSemSegFPNHead, False, loss_at_full_size),
+    "OCR": (OCRSemSegFPNHead, False, as_it_is),
+    "OCR, RECOMPUTE": (OCRSemSegFPNHead, True, as_it_is),
+}
+
+
+def load(name: str, *opts: object) -> CfgNode:
+    cfg = load_config(str(CONFIGS / f"{name}.yaml"), ["MODEL.DEVICE", "cpu", *map(str, opts)])
+    for part in (cfg.MODEL.OCR, cfg.MODEL.TIMM, cfg.MODEL.RESNETS):
+        part.NORM = part.NORM.replace("SyncBN", "BN")
+    return cfg
+
+
+def build(variant: str) -> nn.Module:
+    head, recompute, _ = VARIANTS[variant]
+    cfg = load(
+        "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x",
+        *("MODEL.SEM_SEG_HEAD.NUM_CLASSES", CLASSES, "MODEL.OCR.RECOMPUTE", recompute),
+    )
+    torch.manual_seed(0)
+    return head(cfg, SHAPES).train()
+
+
+def make_input(height: int, width: int) -> tuple[dict[str, Tensor], Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    features = {
+        name: torch.randn(2, s.channels, height // s.stride, width // s.stride, generator=generator)
+        for name, s in SHAPES.items()
+    }
+    return features, torch.randint(CLASSES, (2, height, width), generator=generator)
+
+
+def make_step(
+    variant: str, height: int, width: int, dtype: torch.dtype = torch.float32
+) -> Callable[[], list[Tensor]]:
+    """A training step, which returns the gradients of parameters and features."""
+    head = build(variant).to(dtype)
+    features, targets = make_input(height, width)
+    features = {name: feature.to(dtype).requires_grad_() for name, feature in features.items()}
+
+    def step() -> list[Tensor]:
+        torch.manual_seed(1)  # of dropout
+        leaves = [*head.parameters(), *features.values()]
+        with VARIANTS[variant][2]():
+            loss = sum(head(features, targets)[1].values())
+        return list(torch.autograd.grad(loss, leaves))
+
+    return step
+
+
+def heads(args: argparse.Namespace) -> None:
+    steps = {name: make_step(name, *args.timed_size) for name in VARIANTS}
+    for step in steps.values():
+        step()
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(args.repeats):  # in turn, so that what else runs hits all of them
+        for name, step in steps.items():
+            times[name].append(seconds(step, "cpu"))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    reference = "OCR, losses at full size"
+    rows = []
+    for name in VARIANTS:
+        with VARIANTS[name][2]():
+            saved, peak = count_head_step(lambda name=name: build(name), 256, 2, *args.size)
+        row = [name, f"{saved / 2**20:.0f}", f"{peak / 2**20:.0f}"]
+        rows.append([*row, f"{medians[name] / medians[reference]:.2f}"])
+    # In float64: in float32 a ReLU near zero may open in one and not in the other.
+    gradients = [make_step(name, 64, 96, torch.float64)() for name in list(VARIANTS)[1:]]
+    for row, found in zip(rows[1:], gradients):
+        pairs = zip(found, gradients[0])
+        difference = max(((a - b).abs().max() / b.abs().max()).item() for a, b in pairs)
+        row.append(f"{difference:.0e}")
+    height, width = args.size
+    headers = [f"2 images of {height} x {width}, float32", "kept for the backward pass (MiB)"]
+    headers += ["highest point (MiB)", "time", "gradients differ by"]
+    print(tabulate(rows, headers, "github", disable_numparse=True))
+
+
+def cards() -> None:
+    coco = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", CLASSES, "MODEL.ROI_HEADS.NUM_CLASSES", 80)
+    again = ("MODEL.OCR.RECOMPUTE", True)
+    city = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 19)
+    panoptic, semantic = "COCO-PanopticSegmentation/panoptic_fpn", "Cityscapes-SemanticSegmentation"
+    networks = [
+        ("Panoptic-FPN R-50", f"{panoptic}_R_50_3x", coco, (800, 1344)),
+        ("the same with OCR", f"{panoptic}_ocr_R_50_3x", coco, (800, 1344)),
+        ("the same, RECOMPUTE", f"{panoptic}_ocr_R_50_3x", coco + again, (800, 1344)),
+        ("Panoptic-FPN R-101", f"{panoptic}_R_101_3x", coco, (800, 1344)),
+        ("the same with OCR", f"{panoptic}_ocr_R_101_3x", coco, (800, 1344)),
+        ("the same, RECOMPUTE", f"{panoptic}_ocr_R_101_3x", coco + again, (800, 1344)),
+        ("Cityscapes, R-101 + OCR", f"{semantic}/ocr_R_101_d8_40k_bs8", city, (776, 776)),
+        ("the same, RECOMPUTE", f"{semantic}/ocr_R_101_d8_40k_bs8", city + again, (776, 776)),
+        ("Cityscapes, HRNet-W48 + OCR", f"{semantic}/ocr_HRNet_W48_s4_40k_bs8", city, (772, 772)),
+        ("the same, RECOMPUTE", f"{semantic}/ocr_HRNet_W48_s4_40k_bs8", city + again, (772, 772)),
+    ]
+    rows = []
+    for title, name, opts, size in networks:
+        cfg = load(name, *opts)
+        for amp in (False, True):
+            two, three = (count_training_memory(cfg, n, *size, amp) for n in (2, 3))
+            image = three.step - two.step
+            fixed = two.total - 2 * image
+            rows.append(
+                [title, "mixed" if amp else "float32", f"{two.total / 2**20:.0f}"]
+                + [f"{image / 2**20:.0f}"]
+                + [max(0, int((SHARE * gib * 2**30 - fixed) / image)) for gib in (11, 24, 80)]
+            )
+    headers = ["network", "precision", "2 images (MiB)", "each more (MiB)"]
+    print(tabulate(rows, [*headers, "11 GiB", "24 GiB", "80 GiB"], "github", disable_numparse=True))
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=int, nargs=2, default=[800, 1344])
+    parser.add_argument("--timed-size", type=int, nargs=2, default=[320, 512])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--cards", action="store_true", help="also count whole networks")
+    args = parser.parse_args(argv)
+    print(f"{machine_name('cpu')}, torch {torch.__version__}\n")
+    heads(args)
+    if args.cards:
+        print()
+        cards()
+
+
+if __name__ == "__main__":
+    main()

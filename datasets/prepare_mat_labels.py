@@ -1,0 +1,23 @@
+#!/usr/bin/env python
+"""Write the label PNGs of PASCAL-Context or COCO-Stuff 10k from its MATLAB files.
+
+Reads $DETECTRON2_DATASETS, laid out as datasets/README.md shows. Needs SciPy.
+"""
+
+import argparse
+
+from ocr_panoptic.data import MAT_RELEASES, datasets_root, prepare_mat_release
+from ocr_panoptic.engine import run_program
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("release", choices=MAT_RELEASES)
+    parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
+    args = parser.parse_args(argv)
+    folders = prepare_mat_release(MAT_RELEASES[args.release], datasets_root(), args.workers)
+    print("Wrote " + ", ".join(map(str, folders)))
+
+
+if __name__ == "__main__":
+    run_program(main)

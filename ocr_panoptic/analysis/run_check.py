@@ -1,0 +1,276 @@
+"""
+What a training will do, without training: data, learning rates, parameters, memory of a GPU,
+checkpoints, and what ``--resume`` finds.
+"""
+
+import copy
+import math
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from detectron2.config import CfgNode
+from detectron2.data import DatasetCatalog
+from detectron2.modeling import META_ARCH_REGISTRY
+from tabulate import tabulate
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+
+from ocr_panoptic.checkpoint import SafeCheckpointer, fetch_weights
+from ocr_panoptic.checkpoint.former_names import rename_former
+from ocr_panoptic.checkpoint.reading import read_checkpoint
+from ocr_panoptic.engine.resume import Resume, find_checkpoint, position_after, saved_state
+from ocr_panoptic.engine.task import task_of, training_records
+from ocr_panoptic.engine.trainer import Trainer
+
+ERRORS = (
+    OSError,
+    ValueError,
+    KeyError,
+    AssertionError,
+)  # of data and checkpoints, Detectron2's too
+
+
+@dataclass
+class RunCheck:
+    """
+    Attributes:
+        tables: title -> rows of cells, the first of them the headers.
+        faults: what would stop the run.
+    """
+
+    tables: dict[str, list[list]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{title}\n{tabulate(rows, headers='firstrow', disable_numparse=True)}"
+            for title, rows in self.tables.items()
+        ]
+        if self.faults:
+            parts.append("The run would fail:\n  " + "\n  ".join(self.faults))
+        return "\n\n".join(parts)
+
+
+def check_run(cfg: CfgNode, gpus: int, *, resume: Resume = False) -> RunCheck:
+    """
+    Args:
+        cfg: a completed config for ``gpus`` processes, with batch and schedule scaled to them.
+        gpus: processes of the run, on all machines.
+        resume: the run is to be started with ``--resume``.
+    """
+    check = RunCheck()
+    check.tables["Data"] = _data(cfg, check.faults)
+    with FakeTensorMode(), torch.device("cuda"):
+        model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg).train()
+        optimizer = Trainer.build_optimizer(cfg, model)
+        check.tables["Learning rates"] = _learning_rates(cfg, model, optimizer)
+        check.tables["Memory of one GPU"] = _memory(cfg, model, gpus)
+    check.tables["Checkpoints"] = _checkpoints(cfg, model, resume, check.faults)
+    return check
+
+
+def _data(cfg: CfgNode, faults: list[str]) -> list[list]:
+    rows = [["", "data", "images", ""]]
+    task, batch = task_of(cfg), cfg.SOLVER.IMS_PER_BATCH
+
+    def read(names: tuple[str, ...], load: Callable[[], list[dict]], is_train: bool) -> int:
+        try:
+            records = load()
+            task.mapper(cfg, is_train)(copy.deepcopy(records[0]))
+            return len(records)
+        except ERRORS as e:
+            faults.append(f"{', '.join(names)}: {e}")
+            return 0
+
+    count = read(cfg.DATASETS.TRAIN, lambda: training_records(cfg), True)
+    schedule = f"{cfg.SOLVER.MAX_ITER} iterations of {batch} images"
+    if count:
+        epochs = cfg.SOLVER.MAX_ITER * batch / count
+        schedule += f": {epochs:.1f} epochs of {count / batch:.1f} iterations"
+    rows.append(["training", ", ".join(cfg.DATASETS.TRAIN), count or "not found", schedule])
+    for name in cfg.DATASETS.TEST:
+        count = read((name,), lambda name=name: DatasetCatalog.get(name), False)
+        period = cfg.TEST.EVAL_PERIOD
+        when = f"every {period} iterations, and at the end" if period else "at the end"
+        rows.append(["evaluation", name, count or "not found", when])
+    return rows
+
+
+def _learning_rates(cfg: CfgNode, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[list]:
+    names = {id(p): name for name, p in model.named_parameters()}
+    scheduler = Trainer.build_lr_scheduler(cfg, optimizer)
+    first = scheduler.get_last_lr()
+    scheduler.last_epoch = cfg.SOLVER.MAX_ITER - 1
+    last = scheduler.get_lr()
+    counts: Counter[tuple] = Counter()
+    for i, group in enumerate(optimizer.param_groups):
+        rates = [f"{rate:.3g}" for rate in (first[i], scheduler.base_lrs[i], last[i])]
+        for p in group["params"]:
+            part = names[id(p)].partition(".")[0]
+            counts[(part, *rates, group["weight_decay"])] += p.numel()
+    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    return [
+        ["of", "parameters", "first rate", "base rate", "last rate", "weight decay"],
+        *([part, f"{count:,}", *values] for (part, *values), count in counts.items()),
+        ["frozen", f"{frozen:,}", "", "", "", ""],
+        ["all", f"{frozen + counts.total():,}", "", "", "", ""],
+    ]
+
+
+def _memory(cfg: CfgNode, model: nn.Module, gpus: int) -> list[list]:
+    """Of tensors that have shapes only, at the end of the forward pass. The heads of the boxes work
+    on as many as are sampled, which the data decide, and are counted at their most."""
+    images = cfg.SOLVER.IMS_PER_BATCH // (gpus * cfg.SOLVER.ACCUMULATION_STEPS)
+    weights = sum(_bytes(t) for t in (*model.parameters(), *model.buffers()))
+    trained = sum(_bytes(p) for p in model.parameters() if p.requires_grad)
+    held = {
+        "parameters and buffers": weights,
+        "gradients": trained,
+        "momentum": trained if cfg.SOLVER.MOMENTUM else 0,
+        "gradients as the processes exchange them": trained if gpus > 1 else 0,
+    }
+    size = _image_size(cfg, model)
+    if size:
+        held |= _saved(cfg, model, images, size)
+        source = f"{images} image(s) of {size[0]} x {size[1]}"
+    else:
+        source = "activations not counted, as the data alone have the size of the images"
+    held[f"at least ({source}); operators and CUDA need more"] = sum(held.values())
+    return [["of", "MiB"], *([name, f"{size / 2**20:,.0f}"] for name, size in held.items())]
+
+
+def _saved(cfg: CfgNode, model: nn.Module, images: int, size: tuple[int, int]) -> dict[str, int]:
+    """Part of the model -> bytes of the tensors that autograd holds for its backward pass."""
+    saved: dict[int, Tensor] = {}
+    parts: dict[str, int] = {}
+
+    def hold(tensor: Tensor) -> Tensor:
+        if not isinstance(tensor, nn.Parameter):
+            saved[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    def add(part: str) -> None:
+        total = sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+        parts[f"saved by {part}"] = total - sum(parts.values())
+
+    torch.set_autocast_dtype("cuda", torch.float16)
+    # Not torch.autocast, which asks for a GPU that is there.
+    torch.set_autocast_enabled("cuda", cfg.SOLVER.AMP.ENABLED)
+    try:
+        with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
+            features = model.backbone(torch.empty(images, 3, *size))
+            add("the backbone")
+            targets = torch.zeros(images, *size, dtype=torch.int64)
+            try:
+                model.sem_seg_head(features, targets)
+                add("the semantic head and its losses")
+            except (DataDependentOutputException, DynamicOutputShapeException):
+                add("the semantic head (of the losses only what comes before the data decide)")
+            if hasattr(model, "roi_heads"):
+                _box_heads(model, features, images)
+                add("RPN, box and mask heads, for as many boxes as are sampled at most")
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+    return parts
+
+
+def _box_heads(model: nn.Module, features: dict[str, Tensor], images: int) -> None:
+    """The layers of RPN and ROI heads, without the boxes that only real data have."""
+    heads = model.roi_heads
+    rpn = model.proposal_generator
+    rpn.rpn_head([features[name] for name in rpn.in_features])
+    boxes = images * heads.batch_size_per_image
+
+    def pooled(pooler: nn.Module, count: int, names: list[str]) -> Tensor:
+        return torch.empty(count, features[names[0]].shape[1], *pooler.output_size)
+
+    x = pooled(heads.box_pooler, boxes, heads.box_in_features).requires_grad_()
+    heads.box_predictor(heads.box_head(x))
+    if heads.mask_on:
+        foreground = math.ceil(boxes * heads.positive_fraction)
+        x = pooled(heads.mask_pooler, foreground, heads.mask_in_features).requires_grad_()
+        heads.mask_head.layers(x)
+
+
+def _image_size(cfg: CfgNode, model: nn.Module) -> tuple[int, int] | None:
+    """Height and width of the largest batch, as it is padded."""
+    source = cfg.INPUT
+    if source.CROP.ENABLED and source.CROP.TYPE == "absolute":
+        size = tuple(source.CROP.SIZE)
+    elif source.FIXED_SIZE:
+        size = tuple(source.FIXED_SIZE)
+    elif max(source.MIN_SIZE_TRAIN) == 0:
+        return None
+    else:
+        size = (max(source.MIN_SIZE_TRAIN), source.MAX_SIZE_TRAIN)
+    divisor = getattr(model, "divisor", model.backbone.size_divisibility) or 1
+    return tuple(math.ceil(side / divisor) * divisor for side in size)
+
+
+def _checkpoints(cfg: CfgNode, model: nn.Module, resume: Resume, faults: list[str]) -> list[list]:
+    folder, period = Path(cfg.OUTPUT_DIR), cfg.SOLVER.CHECKPOINT_PERIOD
+    trained = sum(_bytes(p) for p in model.parameters() if p.requires_grad)
+    size = sum(_bytes(t) for t in model.state_dict().values()) + trained
+    periods = [p for p in (period, cfg.TEST.EVAL_PERIOD) if p > 0]  # one before each evaluation
+    written = len({i for p in periods for i in range(p, cfg.SOLVER.MAX_ITER, p)})
+    kept = min(written, cfg.SOLVER.CHECKPOINTS_TO_KEEP or written)
+    # model_final.pth, perhaps model_best.pth, and one that is being written.
+    count = kept + 2 + bool(cfg.TEST.BEST_CHECKPOINT)
+    exists = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    free = shutil.disk_usage(exists).free
+    if count * size > free:
+        faults.append(
+            f"{count} checkpoints of {size / 2**20:,.0f} MiB need {count * size / 2**30:,.1f} GiB, "
+            f"but {exists} has {free / 2**30:,.1f} GiB left: choose another OUTPUT_DIR, or a "
+            "larger SOLVER.CHECKPOINT_PERIOD"
+        )
+    rows = [
+        ["", ""],
+        ["written", f"{written} in the training, of which {kept} are kept, and one at the end"],
+        ["size", f"{size / 2**20:,.0f} MiB each, {count * size / 2**30:,.1f} GiB in all"],
+        ["free", f"{free / 2**30:,.1f} GiB in {exists}"],
+    ]
+    checkpointer = SafeCheckpointer(nn.Module(), cfg.OUTPUT_DIR)
+    last = checkpointer.get_checkpoint_file()
+    found = "nothing: there is no checkpoint"
+    try:
+        if last:
+            checkpoint = read_checkpoint(last, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+            done = checkpoint.get("iteration", -1)
+            found = f"{last}, at iteration {done + 1} of {cfg.SOLVER.MAX_ITER}"
+        if resume and find_checkpoint(checkpointer, resume):
+            position_after(cfg, saved_state(last))
+            _check_fit(checkpoint["model"], model, last)
+        elif "://" not in cfg.MODEL.WEIGHTS:
+            fetch_weights(cfg.MODEL.WEIGHTS)
+    except ERRORS as e:
+        faults.append(str(e))
+        found = "nothing: it cannot be read" if last else found
+    start = cfg.MODEL.WEIGHTS or "random weights"
+    rows.append(["starts from", last if resume and last else start])
+    rows.append(["--resume finds", found])
+    return rows
+
+
+def _check_fit(weights: Mapping[str, Tensor], model: nn.Module, file: str) -> None:
+    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    saved = {name: tuple(tensor.shape) for name, tensor in rename_former(weights).items()}
+    names = [n for n in (shapes | saved) if shapes.get(n) != saved.get(n)]
+    if names:
+        raise ValueError(
+            f"{file} is of another model: {len(names)} tensors differ, such as {names[0]}, "
+            f"{saved.get(names[0], 'missing')} in the file and "
+            f"{shapes.get(names[0], 'missing')} in the model. It cannot be resumed with this config"
+        )
+
+
+def _bytes(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

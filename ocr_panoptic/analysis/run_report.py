@@ -1,0 +1,141 @@
+"""The report of a run: its files, its model and its data set put together."""
+
+import logging
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from detectron2.config import CfgNode
+from detectron2.data import DatasetCatalog, Metadata
+from tqdm import tqdm
+
+from ocr_panoptic.coco_panoptic import PanopticTruth
+from ocr_panoptic.engine.task import task_of
+from ocr_panoptic.engine.trained_model import build_trained_model
+from ocr_panoptic.run_folder import (
+    Evaluation,
+    evaluation_folder,
+    read_evaluation,
+    read_training_log,
+)
+from ocr_panoptic.visualization import (
+    ImageFigures,
+    image_figures,
+    panoptic_truth,
+    png_source,
+    render_report,
+    semantic_truth,
+)
+
+from .inspection import Inspector, class_metadata
+
+
+def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
+    """
+    Args:
+        cfg: of a run that was evaluated on DATASETS.TEST[0]; MODEL.WEIGHTS are the trained ones.
+        config_file: what the page says about the config's origin.
+        num_images: how many images of the data set are shown, evenly spread over it.
+
+    Returns:
+        the page, see :func:`ocr_panoptic.visualization.render_report`.
+
+    Raises:
+        FileNotFoundError: OUTPUT_DIR has no evaluation, or weights or annotations are missing.
+        ValueError: num_images is not positive, the model is none that the page can show, or the
+            weights do not fit.
+    """
+    if num_images < 1:
+        raise ValueError(f"--num-images is {num_images}; at least 1 image is shown")
+    metadata = class_metadata(cfg)
+    dataset = metadata.name
+    results = evaluation_folder(cfg.OUTPUT_DIR, dataset)
+    evaluation = read_evaluation(results)
+    log = read_training_log(cfg.OUTPUT_DIR)
+    if not log:
+        logging.getLogger(__name__).warning(
+            "There is no training log in %s; the report has no loss curves", cfg.OUTPUT_DIR
+        )
+    records = DatasetCatalog.get(dataset)
+    panoptic = "panoptic_seg" in evaluation.tasks
+    return render_report(
+        title=_title(cfg),
+        description=_description(cfg, _iterations(log), len(records)),
+        dataset=dataset,
+        evaluation=evaluation,
+        training_log=log,
+        images=_images(cfg, records, num_images, metadata, panoptic),
+        metadata=metadata,
+        settings=_settings(cfg, config_file, evaluation, log),
+        confusion="" if panoptic else png_source(results / "confusion_matrix.png"),
+    )
+
+
+def _images(
+    cfg: CfgNode,
+    records: list[dict[str, Any]],
+    num_images: int,
+    metadata: Metadata,
+    panoptic: bool,
+) -> list[ImageFigures]:
+    shown = np.linspace(0, len(records) - 1, min(num_images, len(records))).round().astype(int)
+    truth = PanopticTruth(metadata) if panoptic else None
+    inspector = Inspector(cfg, build_trained_model(cfg))
+    images = []
+    for record in tqdm([records[i] for i in shown], desc="Pictures", unit="image"):
+        if truth is None:
+            true = semantic_truth(record, metadata)
+        else:
+            true = panoptic_truth(truth[record["image_id"]], metadata)
+        inspection = inspector(record)
+        images.append(image_figures(Path(record["file_name"]).name, inspection, true, metadata))
+    return images
+
+
+def _scheme(cfg: CfgNode) -> str:
+    """The context scheme, "none" for Detectron2's own head."""
+    ours = ("OCRSemSegFPNHead", "ContextSemSegHead")
+    return cfg.MODEL.CONTEXT.NAME if cfg.MODEL.SEM_SEG_HEAD.NAME in ours else "none"
+
+
+def _title(cfg: CfgNode) -> str:
+    name, scheme = task_of(cfg).title, _scheme(cfg)
+    return name if scheme == "none" else f"{name} + {scheme}"
+
+
+def _description(cfg: CfgNode, iterations: int, num_images: int) -> str:
+    scheme = _scheme(cfg)
+    head = (
+        f"{cfg.MODEL.META_ARCHITECTURE} with "
+        + ("no context scheme" if scheme == "none" else f"the context scheme {scheme}")
+        + f" ({cfg.MODEL.SEM_SEG_HEAD.NAME})."
+    )
+    trained = f"Trained on {', '.join(cfg.DATASETS.TRAIN)}"
+    trained += f" for {iterations} iterations" if iterations else ""
+    return f"{head} {trained}, evaluated on the {num_images} images of {cfg.DATASETS.TEST[0]}."
+
+
+def _settings(
+    cfg: CfgNode, config_file: str, evaluation: Evaluation, log: list[dict[str, float]]
+) -> dict[str, Any]:
+    settings = {
+        "config": config_file or "defaults",
+        "semantic head": cfg.MODEL.SEM_SEG_HEAD.NAME,
+        "context scheme": _scheme(cfg),
+        "weights": cfg.MODEL.WEIGHTS,
+        "images per iteration": cfg.SOLVER.IMS_PER_BATCH,
+        "base learning rate": cfg.SOLVER.BASE_LR,
+    }
+    if _iterations(log):
+        settings["iterations"] = _iterations(log)
+    times = [row["time"] for row in log if "time" in row]
+    if times:
+        settings["time per iteration"] = f"{median(times):.3g} s (median)"
+    rest = {k.replace("_", " "): v for k, v in evaluation.run.items() if v not in (None, "")}
+    return rest | settings
+
+
+def _iterations(log: list[dict[str, float]]) -> int:
+    """Those of the training; the evaluation after it logs under a number of its own."""
+    return int(max((row["iteration"] for row in log if "total_loss" in row), default=-1)) + 1

@@ -1,0 +1,216 @@
+"""
+Memory of a training step, counted on tensors that have shapes only: no GPU and no RAM is needed.
+
+What is counted are the tensors that PyTorch allocates. A GPU holds more: CUDA itself, work space of
+cuDNN, NCCL's buffers, gaps between tensors.
+"""
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import torch
+from detectron2.config import CfgNode
+from detectron2.modeling import META_ARCH_REGISTRY
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
+
+from ocr_panoptic.layers import pixel_losses
+
+
+class AllocatedBytes(TorchDispatchMode):
+    """
+    Counts the storages that are made inside of it, and no longer those that are freed.
+
+    Attributes:
+        current, peak: bytes.
+        largest: bytes of the largest single storage.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.current = self.peak = self.largest = 0
+        self._known = WeakIdKeyDictionary()
+
+    def __torch_dispatch__(
+        self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        for tensor in _tensors((args, kwargs)):
+            self._known[tensor.untyped_storage()] = True  # made outside, or counted already
+        result = function(*args, **(kwargs or {}))
+        for tensor in _tensors(result):
+            storage = tensor.untyped_storage()
+            if storage not in self._known:
+                self._known[storage] = True
+                self._add(storage.nbytes())
+                weakref.finalize(storage, self._add, -storage.nbytes())
+        return result
+
+    def reset(self) -> int:
+        """Start the peak again from what there is, which is returned."""
+        self.peak = self.current
+        return self.current
+
+    def _add(self, size: int) -> None:
+        self.current += size
+        self.peak = max(self.peak, self.current)
+        self.largest = max(self.largest, size)
+
+
+def saved_bytes(forward: Callable[[], Any], without: nn.Module | None = None) -> tuple[Any, int]:
+    """
+    Args:
+        forward: what is called, with gradients.
+        without: a module whose parameters and buffers do not count.
+
+    Returns:
+        (its result, bytes of the storages that are kept for the backward pass, each counted once)
+    """
+    own = [*without.parameters(), *without.buffers()] if without is not None else []
+    known = WeakIdKeyDictionary({tensor.untyped_storage(): True for tensor in own})
+    sizes = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage not in known:
+            known[storage] = True
+            sizes.append(storage.nbytes())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = forward()
+    return result, sum(sizes)
+
+
+@contextlib.contextmanager
+def counting() -> Iterator[AllocatedBytes]:
+    """Tensors without values, allocated as on a GPU."""
+    with (
+        FakeTensorMode(),
+        patch.dict(pixel_losses.BAND_BYTES, cpu=pixel_losses.BAND_BYTES["cuda"]),
+        AllocatedBytes() as allocated,
+    ):
+        yield allocated
+
+
+class StepMemory(NamedTuple):
+    """
+    Bytes.
+
+    Attributes:
+        saved: kept for the backward pass, parameters and buffers left out.
+        peak: at the highest point, above parameters and features; with all gradients.
+    """
+
+    saved: int
+    peak: int
+
+
+def count_head_step(
+    build: Callable[[], nn.Module], channels: int, images: int, height: int, width: int
+) -> StepMemory:
+    """
+    A step of a semantic head on the features of an FPN, float32.
+
+    Args:
+        build: makes the head.
+        channels: of the features p2 ... p5.
+        images, height, width: of the input, padded.
+    """
+    with counting() as allocated:
+        head = build().train()
+        features = {
+            f"p{i}": torch.empty(images, channels, height // 2**i, width // 2**i).requires_grad_()
+            for i in range(2, 6)
+        }
+        targets = torch.empty(images, height, width, dtype=torch.long)
+        before = allocated.reset()
+        (_, losses), saved = saved_bytes(lambda: head(features, targets), without=head)
+        loss = sum(losses.values())
+        del losses
+        loss.backward()
+    return StepMemory(saved, allocated.peak - before)
+
+
+class TrainingMemory(NamedTuple):
+    """
+    Bytes.
+
+    Attributes:
+        states: parameters, buffers and the optimizer's momentum.
+        step: the rest at the highest point of a step, gradients of the parameters included.
+    """
+
+    states: int
+    step: int
+
+    @property
+    def total(self) -> int:
+        return self.states + self.step
+
+
+def count_training_memory(
+    cfg: CfgNode, images: int, height: int, width: int, amp: bool = False
+) -> TrainingMemory:
+    """
+    One step of SGD with momentum. Of a detector, proposals and regions of interest are as many as
+    the config asks for and pooled from the finest features; matching with the ground truth is left
+    out.
+
+    Args:
+        cfg: of a model, with numbers of classes and without SyncBN.
+        images: of a process.
+        height, width: of the images, padded.
+        amp: mixed precision, by the rules of a CPU in bfloat16: on a GPU, group norms are in
+            float32.
+    """
+    with counting() as allocated:
+        model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg).train()
+        parameters = list(model.parameters())
+        states = [*parameters, *model.buffers(), *(p for p in parameters if p.requires_grad)]
+        before = allocated.reset()
+        with torch.autocast("cpu", torch.bfloat16, enabled=amp):
+            loss = _loss(model, cfg, images, height, width)
+        loss.backward()
+        sizes = [state.untyped_storage().nbytes() for state in states]
+    return TrainingMemory(sum(sizes), allocated.peak - before)
+
+
+def _loss(model: nn.Module, cfg: CfgNode, images: int, height: int, width: int) -> Tensor:
+    batch = torch.empty(images, 3, height, width)
+    targets = torch.empty(images, height, width, dtype=torch.long)
+    features = model.backbone(batch)
+    _, losses = model.sem_seg_head(features, targets)
+    terms = list(losses.values())
+    if hasattr(model, "roi_heads"):
+        terms += _detection_terms(model, cfg, features, images)
+    return sum(terms)
+
+
+def _detection_terms(
+    model: nn.Module, cfg: CfgNode, features: dict[str, Tensor], images: int
+) -> list[Tensor]:
+    """A term of every output of the detector's parts, in the order of a training step."""
+    proposals, heads = model.proposal_generator, model.roi_heads
+    logits, deltas = proposals.rpn_head([features[name] for name in proposals.in_features])
+    sampled = images * cfg.MODEL.ROI_HEADS.BATCH_SIZE_PER_IMAGE
+    positive = int(sampled * cfg.MODEL.ROI_HEADS.POSITIVE_FRACTION)
+    finest = features[heads.box_in_features[0]].float()
+
+    def pooled(count: int, size: int) -> Tensor:
+        boxes = torch.empty(count, 5)
+        return torch.ops.torchvision.roi_align(finest, boxes, 0.25, size, size, 0, True)
+
+    box_features = heads.box_head(pooled(sampled, cfg.MODEL.ROI_BOX_HEAD.POOLER_RESOLUTION))
+    masks = heads.mask_head.layers(pooled(positive, cfg.MODEL.ROI_MASK_HEAD.POOLER_RESOLUTION))
+    outputs = [*logits, *deltas, *heads.box_predictor(box_features), masks]
+    return [output.float().sum() for output in outputs]
+
+
+def _tensors(tree: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

@@ -1,0 +1,202 @@
+"""Files in COCO panoptic format [1]: a PNG for each image, and a JSON for all.
+
+A PNG stores the segment id of each pixel in the three bytes of its colour,
+``id = R + 256 * G + 256**2 * B``; id 0 (black) is void. The JSON has the lists ``images``,
+``annotations`` (the name of an image's PNG and its ``segments_info``) and ``categories``. What
+others made is checked by :mod:`ocr_panoptic.data.panoptic.check`; it is trusted here.
+
+[1] https://cocodataset.org/#format-data, "Panoptic Segmentation"
+
+Shape letters: H, W size of the image.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from detectron2.data import Metadata
+from detectron2.utils.file_io import PathManager
+from PIL import Image
+
+from .files import replacing, write_json
+
+MAX_ID = 256**3 - 1
+
+
+def rgb2id(rgb: np.ndarray) -> np.ndarray:
+    """Segment ids of a panoptic PNG's colours.
+
+    Args:
+        rgb: uint8 [H, W, 3].
+
+    Returns:
+        int32 [H, W].
+
+    Raises:
+        ValueError: for another shape or dtype.
+    """
+    if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8:
+        raise ValueError(f"Expected uint8 colours [H, W, 3], found {rgb.dtype} {list(rgb.shape)}.")
+    ids = rgb[..., 2].astype(np.int32)
+    ids <<= 8
+    ids |= rgb[..., 1]
+    ids <<= 8
+    ids |= rgb[..., 0]
+    return ids
+
+
+def id2rgb(ids: np.ndarray) -> np.ndarray:
+    """Colours that store segment ids; the inverse of :func:`rgb2id`.
+
+    Args:
+        ids: integers [H, W] in 0..2**24 - 1.
+
+    Returns:
+        uint8 [H, W, 3].
+
+    Raises:
+        ValueError: for ids outside that range, or that are not integers [H, W].
+    """
+    if ids.ndim != 2 or not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"Expected integer ids [H, W], found {ids.dtype} {list(ids.shape)}.")
+    if ids.size and (ids.min() < 0 or ids.max() > MAX_ID):
+        raise ValueError(
+            f"Segment ids must lie in 0..{MAX_ID} to fit a panoptic PNG, "
+            f"found {ids.min()}..{ids.max()}."
+        )
+    return np.stack([ids & 255, (ids >> 8) & 255, (ids >> 16) & 255], axis=-1).astype(np.uint8)
+
+
+def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
+    """Segment ids of a panoptic PNG.
+
+    Returns:
+        int32 [H, W]; 0 is void.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is broken or truncated, or is not an RGB image.
+    """
+    try:
+        with Image.open(path) as image:
+            if image.mode != "RGB":
+                raise ValueError(
+                    f"{os.fspath(path)}: expected an RGB image that stores segment ids "
+                    f"(R + 256 G + 256^2 B), found mode {image.mode!r}. "
+                    "Is it a label map or a palette image? Write it as a COCO panoptic PNG."
+                )
+            rgb = np.asarray(image)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{os.fspath(path)}: panoptic PNG not found.") from None
+    except (OSError, SyntaxError) as error:  # Pillow raises SyntaxError for broken PNG chunks
+        raise ValueError(
+            f"{os.fspath(path)}: cannot be read as an image ({error}). "
+            "The file is broken or truncated; copy or download it again."
+        ) from error
+    return rgb2id(rgb)
+
+
+def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:
+    """Write a panoptic PNG, whole or not at all. Folders are made as needed.
+
+    Args:
+        ids: integers [H, W] in 0..2**24 - 1.
+    """
+    rgb = id2rgb(ids)
+    with replacing(Path(path)) as temporary:
+        Image.fromarray(rgb).save(temporary, format="PNG")
+
+
+def write_panoptic_json(
+    path: Path, entries: Iterable[tuple[dict, dict]], categories: list[dict]
+) -> None:
+    """Write a panoptic JSON, whole or not at all.
+
+    Args:
+        entries: of each image, those of "images" and of "annotations".
+    """
+    entries = list(entries)
+    content = {
+        "images": [image for image, _ in entries],
+        "annotations": [annotation for _, annotation in entries],
+        "categories": categories,
+    }
+    write_json(path, content)
+
+
+class TrueSegments(NamedTuple):
+    """
+    Attributes:
+        png: name of the PNG, relative to the folder of all.
+        ids: int32 [H, W]; 0 is void.
+        segments: "id", "category_id" (the data set's) and "iscrowd" of each.
+    """
+
+    png: str
+    ids: np.ndarray
+    segments: list[dict]
+
+
+class PanopticTruth:
+    """The true segments of a registered data set's images, by ``image_id``; a PNG is read when its
+    image is asked for.
+
+    Attributes:
+        categories: as in the JSON.
+    """
+
+    def __init__(self, metadata: Metadata):
+        """
+        Args:
+            metadata: with name, panoptic_json and panoptic_root, as Detectron2's
+                ``coco_2017_val_panoptic_separated`` has them.
+
+        Raises:
+            FileNotFoundError: there is no such JSON file.
+            ValueError: it is no panoptic JSON.
+        """
+        self._name = metadata.name
+        self._json = Path(PathManager.get_local_path(metadata.panoptic_json))
+        self._folder = Path(PathManager.get_local_path(metadata.panoptic_root))
+        if not self._json.is_file():
+            raise FileNotFoundError(
+                f"{self._json}: the panoptic annotations of data set {self._name} are not there; "
+                "is $DETECTRON2_DATASETS set to the folder that holds them?"
+            )
+        content = json.loads(self._json.read_bytes())
+        if not all("segments_info" in annotation for annotation in content["annotations"]):
+            raise ValueError(
+                f"{self._json}: expected a panoptic JSON, found annotations without segments_info. "
+                "Is it an instance JSON?"
+            )
+        self.categories: list[dict] = content["categories"]
+        self._images = {
+            annotation["image_id"]: (
+                annotation["file_name"],
+                [
+                    {key: segment.get(key, 0) for key in ("id", "category_id", "iscrowd")}
+                    for segment in annotation["segments_info"]
+                ],
+            )
+            for annotation in content["annotations"]
+        }
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, image_id: int | str) -> TrueSegments:
+        """
+        Raises:
+            ValueError: the JSON has no annotation of that image, or the PNG is broken.
+            FileNotFoundError: the PNG is missing.
+        """
+        if image_id not in self._images:
+            raise ValueError(
+                f"image_id {image_id!r} is not in the panoptic JSON {self._json}; is it the file "
+                f"that {self._name!r} was made from?"
+            )
+        png, segments = self._images[image_id]
+        return TrueSegments(png, read_panoptic_png(self._folder / png), segments)

@@ -1,0 +1,173 @@
+"""Reading of a panoptic JSON: its structure, with every fault reported.
+
+The format is COCO's (https://cocodataset.org/#format-data): ``images``, one annotation per image
+with the name of its PNG and its ``segments_info``, and ``categories``.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from ocr_panoptic.data.classes import is_id
+from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any
+
+from .categories import Category, parse_categories
+
+
+@dataclass(frozen=True)
+class AnnotatedImage:
+    """An image with its annotation."""
+
+    id: int | str
+    file_name: str  # relative to the folder of images
+    png_name: str  # relative to the folder of panoptic PNGs
+    height: int
+    width: int
+    segments: list[dict]  # segments_info: id, category_id; iscrowd, area, bbox where given
+
+    @property
+    def semantic_name(self) -> str:
+        """Name of the semantic PNG, relative to its folder."""
+        return str(PurePosixPath(self.png_name).with_suffix(".png"))
+
+
+@dataclass(frozen=True)
+class PanopticJson:
+    path: Path
+    categories: list[Category]
+    images: list[AnnotatedImage]
+
+
+def read_panoptic_json(path: Path) -> PanopticJson:
+    """Read a panoptic JSON and check everything that needs no image.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataFaults: it is not a panoptic JSON, has no image, or its entries contradict one another.
+    """
+    content = _load(path)
+    faults_of_categories: list[str] = []
+    categories: list[Category] = []
+    with gathering(faults_of_categories):
+        categories = parse_categories(content["categories"], str(path))
+    faults = [] if content["images"] else ['the data set is empty, "images" holds no image.']
+    images = _by_id(content["images"], "id", "image", faults)
+    annotations = _by_id(content["annotations"], "image_id", "annotation of image", faults)
+    if len({type(number) for number in images}) > 1:
+        faults.append("image ids must be all integers or all texts, found both.")
+    for number in annotations.keys() - images.keys():
+        faults.append(f'annotation of image {number!r}: no such image in "images".')
+    for number in images.keys() - annotations.keys():
+        faults.append(f"image {number!r} has no annotation.")
+    known = {category.id for category in categories}
+    joined = []
+    for number in (number for number in images if number in annotations):
+        image, annotation = images[number], annotations[number]
+        wrong = [f"image {number!r}: {fault}" for fault in _image_faults(image)]
+        for fault in _annotation_faults(annotation, known):
+            wrong.append(f"annotation of image {number!r}: {fault}")
+        faults += wrong
+        if not wrong:
+            joined.append(
+                AnnotatedImage(
+                    id=number,
+                    file_name=image["file_name"],
+                    png_name=annotation["file_name"],
+                    height=image["height"],
+                    width=image["width"],
+                    segments=annotation["segments_info"],
+                )
+            )
+    for kind, key in (("image file", "file_name"), ("PNG file", "semantic_name")):
+        for name, times in Counter(getattr(image, key) for image in joined).items():
+            if times > 1:
+                faults.append(
+                    f"{kind} {name} belongs to {times} images, each needs its own. "
+                    "(Names that differ only in their ending count as equal for PNGs.)"
+                )
+    raise_if_any(faults_of_categories + [f"{path}: {fault}" for fault in faults])
+    return PanopticJson(path, categories, joined)
+
+
+def _load(path: Path) -> dict:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: panoptic JSON not found.")
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise DataFaults([f"{path}: is not JSON ({error})."]) from error
+    keys = ("images", "annotations", "categories")
+    lists = content if isinstance(content, dict) else {}
+    absent = [key for key in keys if not isinstance(lists.get(key), list)]
+    if absent:
+        fault = (
+            f"{path}: is not a panoptic JSON: it must be an object with the lists "
+            f"{', '.join(keys)}; missing or no list: {', '.join(absent)}."
+        )
+        raise DataFaults([fault])
+    first = content["annotations"][0] if content["annotations"] else {}
+    if isinstance(first, dict) and "segments_info" not in first and "bbox" in first:
+        fault = (
+            f"{path}: holds COCO instance annotations (bbox, no segments_info). Give the "
+            "panoptic JSON, whose annotations have file_name and segments_info."
+        )
+        raise DataFaults([fault])
+    return content
+
+
+def _by_id(entries: list, key: str, kind: str, faults: list[str]) -> dict[int | str, dict]:
+    """Entries by their id; faults for ids that are none or come twice."""
+    result: dict[int | str, dict] = {}
+    for place, entry in enumerate(entries):
+        number = entry.get(key) if isinstance(entry, dict) else None
+        if not is_id(number) and not (isinstance(number, str) and number):
+            faults.append(
+                f"{kind} at place {place}: {key} must be an integer of at least 0 or a text, "
+                f"found {number!r}."
+            )
+        elif number in result:
+            faults.append(f"{kind} {number!r}: comes twice.")
+        else:
+            result[number] = entry
+    return result
+
+
+def _image_faults(image: dict) -> Iterator[str]:
+    yield from _file_name_faults(image.get("file_name"))
+    for key in ("height", "width"):
+        if not is_id(image.get(key)) or image[key] == 0:
+            yield f"{key} must be a number of pixels, found {image.get(key)!r}."
+
+
+def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
+    yield from _file_name_faults(annotation.get("file_name"))
+    segments = annotation.get("segments_info")
+    if not isinstance(segments, list):
+        yield f"segments_info must be a list, found {segments!r}."
+        return
+    numbers: Counter[int] = Counter()
+    for segment in segments:
+        number = segment.get("id") if isinstance(segment, dict) else None
+        if not is_id(number):
+            yield f"a segment needs an integer id, found {segment!r}."
+            continue
+        numbers[number] += 1
+        category, iscrowd = segment.get("category_id"), segment.get("iscrowd", 0)
+        if number == 0:
+            yield "segment id 0 is reserved for void."
+        if not is_id(category) or category not in known:
+            yield f'segment {number}: category {category!r} is not among "categories".'
+        if iscrowd not in (0, 1):
+            yield f"segment {number}: iscrowd must be 0 or 1, found {iscrowd!r}."
+    for number, times in numbers.items():
+        if times > 1:
+            yield f"segment id {number} is used {times} times."
+
+
+def _file_name_faults(name: object) -> Iterator[str]:
+    if not isinstance(name, str) or not name:
+        yield f"file_name must be a text, found {name!r}."
+    elif name.startswith("/") or not (parts := PurePosixPath(name).parts) or ".." in parts:
+        yield f"file_name must lie inside the given folder, found {name!r}."

@@ -1,0 +1,155 @@
+"""CamVid as a semantic and as a panoptic data set.
+
+CamVid has no instances. Those of the panoptic data set are approximated: each connected component
+of a thing class is one. Things that touch or occlude each other thus are one instance, and a thing
+that a pole divides is two. A number from these data measures that approximation, too.
+
+Shape letters: H, W size of the image.
+"""
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from ocr_panoptic.coco_panoptic import write_panoptic_json, write_panoptic_png
+from ocr_panoptic.data.classes import derived_color
+from ocr_panoptic.data.panoptic.categories import Category
+from ocr_panoptic.data.panoptic.manifest import RawSplit
+from ocr_panoptic.data.panoptic.prepare import prepare_panoptic
+from ocr_panoptic.data.panoptic.segments import segment_statistics
+from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.pictures import read_size
+from ocr_panoptic.data.semantic.manifest import SemanticSplit
+from ocr_panoptic.data.semantic.prepare import prepare_semantic
+from ocr_panoptic.data.semantic.records import LabelledFolder
+from ocr_panoptic.files import write_json
+from ocr_panoptic.label_png import read_label_png
+
+# In the order of the labels; 11 is void.
+CLASSES = (
+    *("sky", "building", "pole", "road", "pavement", "tree", "sign", "fence"),
+    *("car", "pedestrian", "bicyclist"),
+)
+VOID = 11
+THINGS = ("car", "pedestrian", "bicyclist")
+# Smaller components are distant things, or slivers behind poles: one crowd for each class.
+SMALLEST_INSTANCE = 100 / (360 * 480)  # of the image's area
+
+
+def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list[Path]:
+    """Write the data sets ``camvid_<split>`` and ``camvid_panoptic_<split>``.
+
+    Args:
+        source: folder with ``train``, ``val`` and perhaps ``test``, each with ``images`` and
+            ``labels``; or, as the public copy has it, with ``train`` and ``trainannot``, ...
+        root: ``$DETECTRON2_DATASETS``.
+        workers: processes, see :func:`map_with_progress`.
+
+    Returns:
+        the manifests of the semantic and the panoptic data set.
+
+    Raises:
+        FileNotFoundError, DataFaults: a folder or a file is missing or broken, or there are other
+            labels than 0..11. Then no manifest has been written.
+    """
+    splits = find_splits(source)
+    class_file = root / "camvid/classes.json"
+    write_json(class_file, {"classes": list(CLASSES), "ignore": VOID}, indent=1)
+    semantic = prepare_semantic("camvid", class_file, splits, class_file.parent, workers)
+    output = root / "camvid_panoptic"
+    raw = {
+        name: write_panoptic_split(split, output / "raw" / name, workers)
+        for name, split in splits.items()
+    }
+    return [semantic, prepare_panoptic("camvid_panoptic", raw, output, workers)]
+
+
+def find_splits(source: Path) -> dict[str, SemanticSplit]:
+    """The folders of each split, whichever of the two layouts they have.
+
+    Raises:
+        FileNotFoundError: neither is there for train or val.
+    """
+    splits = {}
+    for name in ("train", "val", "test"):
+        layouts = (
+            SemanticSplit(source / name / "images", source / name / "labels"),
+            SemanticSplit(source / name, source / f"{name}annot"),
+        )
+        split = next((s for s in layouts if s.images.is_dir() and s.labels.is_dir()), None)
+        if split is not None:
+            splits[name] = split
+        elif name != "test":
+            raise FileNotFoundError(
+                f"{source}: has neither {name}/images and {name}/labels nor {name} and "
+                f"{name}annot. Give the folder that holds CamVid's {name}."
+            )
+    return splits
+
+
+def write_panoptic_split(split: SemanticSplit, output: Path, workers: int | None) -> RawSplit:
+    """Write ``output/panoptic/*.png`` and ``output/panoptic.json`` in COCO panoptic format."""
+    pairs = LabelledFolder(split.images, split.labels).pairs()
+    write = partial(_write_image, images=split.images, folder=output / "panoptic")
+    numbered = list(enumerate(pairs, 1))
+    entries = map_with_progress(write, numbered, f"panoptic {output.name}", workers)
+    categories = [
+        Category(label + 1, name, name in THINGS, derived_color(label)).as_json()
+        for label, name in enumerate(CLASSES)
+    ]
+    write_panoptic_json(output / "panoptic.json", entries, categories)
+    return RawSplit(split.images, output / "panoptic.json", output / "panoptic")
+
+
+def _write_image(
+    numbered: tuple[int, tuple[Path, Path]], images: Path, folder: Path
+) -> tuple[dict, dict]:
+    number, (path, label_png) = numbered
+    ids, segments = instances_from_labels(read_label_png(label_png))
+    image = path.relative_to(images)
+    name = f"{image.with_suffix('').as_posix().replace('/', '_')}.png"
+    write_panoptic_png(folder / name, ids)
+    width, height = read_size(path)[:2]
+    return (
+        {"id": number, "file_name": image.as_posix(), "height": height, "width": width},
+        {"image_id": number, "file_name": name, "segments_info": segments},
+    )
+
+
+def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
+    """Segments of CamVid's labels: one for each class of stuff, one for each 8-connected component
+    of a thing that has at least ``SMALLEST_INSTANCE`` of the area, and one crowd for the others.
+
+    Args:
+        labels: uint8 [H, W], 0..11.
+
+    Returns:
+        segment ids int32 [H, W] (0 is void), segments_info in COCO panoptic format; the category
+        ids are label + 1.
+    """
+    import cv2
+
+    ids = np.zeros(labels.shape, np.int32)
+    segments: list[dict] = []  # with the ids 1, 2, ...
+
+    def add(mask: np.ndarray, label: int, iscrowd: int = 0) -> None:
+        if mask.any():
+            number = len(segments) + 1
+            segments.append({"id": number, "category_id": label + 1, "iscrowd": iscrowd})
+            ids[mask] = number
+
+    for label, name in enumerate(CLASSES):
+        mask = labels == label
+        if name not in THINGS:
+            add(mask, label)
+            continue
+        _, parts, statistics, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8))
+        areas = statistics[:, cv2.CC_STAT_AREA]
+        small = np.flatnonzero(areas < SMALLEST_INSTANCE * labels.size)
+        for part in range(1, len(areas)):  # 0 is what the mask leaves out
+            if part not in small:
+                add(parts == part, label)
+        add(mask & np.isin(parts, small), label, iscrowd=1)
+    statistics = segment_statistics(ids)
+    return ids, [{**segment, **statistics[segment["id"]]._asdict()} for segment in segments]

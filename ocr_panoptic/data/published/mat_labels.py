@@ -1,0 +1,161 @@
+"""Label PNGs from the MATLAB files that PASCAL-Context and COCO-Stuff 10k publish.
+
+The PNGs keep the raw labels; the data set's label map is applied when they are read.
+
+Shape letters: H, W size of the image.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ocr_panoptic.data.faults import raise_if_any
+from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.semantic.label_space import LabelSpace
+from ocr_panoptic.label_map import apply_label_map
+from ocr_panoptic.label_png import write_label_png
+
+from . import tables as tables
+
+
+@dataclass(frozen=True)
+class MatRelease:
+    """
+    Attributes:
+        images, mats, labels: folders of ``<name>.jpg``, ``<name>.mat`` and, to be written,
+            ``<split>/<name>.png``; relative to Detectron2's folder of data sets.
+        splits: split -> text file with a name in each line.
+        key: the variable of the MATLAB files, labels [H, W].
+        space: whose map has every raw label.
+        hint: what to do where a folder is missing.
+    """
+
+    images: Path
+    mats: Path
+    labels: Path
+    splits: dict[str, Path]
+    key: str
+    space: LabelSpace
+    hint: str
+
+
+PASCAL_CONTEXT = MatRelease(
+    images=Path("VOC2010/JPEGImages"),
+    mats=Path("pascal_context/trainval"),
+    labels=Path("pascal_context/labels"),
+    splits={split: Path(f"VOC2010/ImageSets/Main/{split}.txt") for split in ("train", "val")},
+    key="LabelMap",
+    space=tables.pascal_context(with_background=True),
+    hint="Unpack VOCtrainval_03-May-2010.tar and PASCAL-Context's trainval.tar.gz as "
+    "datasets/README.md shows.",
+)
+COCO_STUFF_10K = MatRelease(
+    images=Path("coco_stuff_10k/images"),
+    mats=Path("coco_stuff_10k/annotations"),
+    labels=Path("coco_stuff_10k/labels"),
+    splits={split: Path(f"coco_stuff_10k/imageLists/{split}.txt") for split in ("train", "test")},
+    key="S",
+    space=tables.coco_stuff(offset=0, unlabelled=0),
+    hint="Unpack cocostuff-10k-v1.1.zip into coco_stuff_10k/. Version 1.0 has other labels.",
+)
+MAT_RELEASES = {"pascal_context": PASCAL_CONTEXT, "coco_stuff_10k": COCO_STUFF_10K}
+
+
+def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = None) -> list[Path]:
+    """Write ``labels/<split>/*.png``. Repeating is harmless.
+
+    Args:
+        root: Detectron2's folder of data sets.
+        workers: processes, see :func:`map_with_progress`.
+
+    Returns:
+        the folders written.
+
+    Raises:
+        FileNotFoundError: a folder or a list is missing.
+        DataFaults: missing or broken files, sizes that differ from the image's, labels that the
+            release does not have; all are named. Labels without fault have been written.
+        ModuleNotFoundError: SciPy, which reads MATLAB files, is not installed.
+    """
+    _require_scipy()
+    names = {split: _names(root / path, release.hint) for split, path in release.splits.items()}
+    for folder in (root / release.images, root / release.mats):
+        if not folder.is_dir():
+            raise FileNotFoundError(f"{folder}: folder not found. {release.hint}")
+    faults: list[str] = []
+    for split in names:
+        convert = partial(convert_mat, release=release, root=root, split=split)
+        found = map_with_progress(convert, names[split], f"{release.labels}/{split}", workers)
+        faults += [fault for fault in found if fault]
+    raise_if_any(faults)
+    return [root / release.labels / split for split in names]
+
+
+def convert_mat(name: str, release: MatRelease, root: Path, split: str) -> str | None:
+    """Write the label PNG of one image; what is wrong with its files, if anything is."""
+    image, mat = root / release.images / f"{name}.jpg", root / release.mats / f"{name}.mat"
+    try:
+        labels = read_mat_labels(mat, release.key)
+        with Image.open(image) as picture:
+            width, height = picture.size
+    except (OSError, ValueError) as error:
+        return str(error) if str(mat) in str(error) else f"{image}: not found or broken ({error})."
+    if labels.shape != (height, width):
+        return (
+            f"{mat}: the labels have {labels.shape[1]}x{labels.shape[0]} pixels, the image {image} "
+            f"{width}x{height} (width x height)."
+        )
+    try:
+        apply_label_map(labels, release.space.label_map)
+    except ValueError as error:
+        return f"{mat}: {error}"
+    write_label_png(root / release.labels / split / f"{name}.png", labels)
+    return None
+
+
+def read_mat_labels(path: Path, key: str) -> np.ndarray:
+    """Labels of a MATLAB file: uint8 [H, W], or uint16 where they do not fit.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is broken, has no such variable, or that holds no labels.
+    """
+    from scipy.io import loadmat
+
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: label file not found.")
+    try:
+        content = loadmat(path)
+    except Exception as error:  # SciPy raises what the broken bytes lead to
+        raise ValueError(f"{path}: is broken or no MATLAB file ({error}).") from error
+    labels = content.get(key)
+    if labels is None:
+        found = ", ".join(sorted(name for name in content if not name.startswith("__")))
+        raise ValueError(f"{path}: has no variable {key!r}; found {found or 'none'}.")
+    if labels.ndim != 2 or labels.dtype.kind not in "uif" or not labels.size:
+        raise ValueError(f"{path}: {key!r} is no matrix of labels, {labels.dtype} {labels.shape}.")
+    wide = labels.astype(np.uint16)
+    if not np.array_equal(wide, labels):
+        raise ValueError(f"{path}: {key!r} holds values that are no labels 0..65535.")
+    return wide.astype(np.uint8) if wide.max() < 256 else wide
+
+
+def _names(path: Path, hint: str) -> list[str]:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: list of images not found. {hint}")
+    names = path.read_text().split()
+    if not names:
+        raise ValueError(f"{path}: names no image.")
+    return names
+
+
+def _require_scipy() -> None:
+    try:
+        import scipy.io  # noqa: F401
+    except ImportError:
+        raise ModuleNotFoundError(
+            "Reading MATLAB files needs SciPy: pip install scipy. Only the preparation does."
+        ) from None

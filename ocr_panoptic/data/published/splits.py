@@ -1,0 +1,150 @@
+"""The published data sets of semantic segmentation, under their names for ``DATASETS``.
+
+datasets/README.md shows where each comes from and how it lies below ``$DETECTRON2_DATASETS``.
+"""
+
+import logging
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from ocr_panoptic.data.manifest import datasets_root
+from ocr_panoptic.data.register import register
+from ocr_panoptic.data.semantic.label_space import LabelSpace
+from ocr_panoptic.data.semantic.records import LabelledFolder, load_semantic
+
+from . import tables
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class NamedSplit:
+    """
+    Attributes:
+        folders: relative to ``$DETECTRON2_DATASETS``.
+        num_images: of the release. Another number is warned of.
+    """
+
+    space: LabelSpace
+    folders: tuple[LabelledFolder, ...]
+    num_images: int
+
+
+def _cityscapes(split: str, labels: str, archives: str) -> LabelledFolder:
+    return LabelledFolder(
+        images=Path("cityscapes/leftImg8bit", split),
+        labels=Path("cityscapes", labels, split),
+        image_suffixes=("_leftImg8bit.png",),
+        label_suffix=f"_{labels}_labelIds.png",
+        hint=f"Unpack {archives} of Cityscapes into cityscapes/.",
+    )
+
+
+def _plain(images: str, labels: str, hint: str, listed_by_labels: bool = False) -> LabelledFolder:
+    return LabelledFolder(
+        Path(images), Path(labels), (".jpg",), listed_by_labels=listed_by_labels, hint=hint
+    )
+
+
+def _named_splits() -> dict[str, NamedSplit]:
+    archives = "leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip"
+    train, val, test = (_cityscapes(s, "gtFine", archives) for s in ("train", "val", "test"))
+    test = replace(test, labels=None)  # the published ones are empty
+    archives = "leftImg8bit_trainextra.zip and gtCoarse.zip"
+    extra = _cityscapes("train_extra", "gtCoarse", archives)
+    cityscapes = tables.cityscapes()
+    splits = {
+        "cityscapes_fine_train_sem": NamedSplit(cityscapes, (train,), 2975),
+        "cityscapes_fine_val_sem": NamedSplit(cityscapes, (val,), 500),
+        "cityscapes_fine_trainval_sem": NamedSplit(cityscapes, (train, val), 3475),
+        "cityscapes_fine_test_sem": NamedSplit(cityscapes, (test,), 1525),
+        "cityscapes_coarse_train_extra_sem": NamedSplit(cityscapes, (extra,), 19998),
+    }
+    ade, vistas = tables.ade20k(), tables.mapillary_vistas()
+    for split, folder, ade_images, vistas_images in (
+        ("train", "training", 20210, 18000),
+        ("val", "validation", 2000, 2000),
+    ):
+        root, hint = "ADEChallengeData2016", "Unpack ADEChallengeData2016.zip."
+        pair = _plain(f"{root}/images/{folder}", f"{root}/annotations/{folder}", hint)
+        splits[f"ade20k_{split}_sem"] = NamedSplit(ade, (pair,), ade_images)
+        root, hint = f"mapillary_vistas/{folder}", "Unpack Mapillary Vistas, version 1.1."
+        pair = _plain(f"{root}/images", f"{root}/labels", hint)
+        splits[f"mapillary_vistas_{split}_sem"] = NamedSplit(vistas, (pair,), vistas_images)
+    lip = tables.lip()
+    for split, num_images in (("train", 30462), ("val", 10000)):
+        pair = _plain(
+            f"lip/TrainVal_images/{split}_images",
+            f"lip/TrainVal_parsing_annotations/{split}_segmentations",
+            "Unpack TrainVal_images.zip and TrainVal_parsing_annotations.zip of LIP.",
+        )
+        splits[f"lip_{split}_sem"] = NamedSplit(lip, (pair,), num_images)
+    for split, num_images in (("train", 4998), ("val", 5105)):
+        pair = _plain(
+            "VOC2010/JPEGImages",
+            f"pascal_context/labels/{split}",
+            "Run datasets/prepare_mat_labels.py pascal_context.",
+            listed_by_labels=True,
+        )
+        for count in (59, 60):
+            space = tables.pascal_context(with_background=count == 60)
+            splits[f"pascal_context_{count}_{split}_sem"] = NamedSplit(space, (pair,), num_images)
+    for split, num_images in (("train", 9000), ("test", 1000)):
+        pair = _plain(
+            "coco_stuff_10k/images",
+            f"coco_stuff_10k/labels/{split}",
+            "Run datasets/prepare_mat_labels.py coco_stuff_10k.",
+            listed_by_labels=True,
+        )
+        space = tables.coco_stuff(offset=0, unlabelled=0)
+        splits[f"coco_stuff_10k_{split}_sem"] = NamedSplit(space, (pair,), num_images)
+    for split, num_images in (("train", 118287), ("val", 5000)):
+        pair = _plain(
+            f"coco/{split}2017",
+            f"coco/stuffthingmaps/{split}2017",
+            "Unpack stuffthingmaps_trainval2017.zip into coco/stuffthingmaps.",
+        )
+        space = tables.coco_stuff(offset=-1, unlabelled=255)
+        splits[f"coco_stuff_164k_{split}_sem"] = NamedSplit(space, (pair,), num_images)
+    return splits
+
+
+NAMED_SPLITS = _named_splits()
+
+
+def register_semantic_datasets(root: Path | str | None = None) -> list[str]:
+    """Register all of ``NAMED_SPLITS``. Files are looked for when Detectron2 asks for the records.
+
+    It may be called again; the root then is the new one.
+
+    Args:
+        root: by default ``$DETECTRON2_DATASETS``, or ``datasets``.
+
+    Returns:
+        the names.
+    """
+    root = datasets_root() if root is None else Path(root)
+    for name, split in NAMED_SPLITS.items():
+        register(name, root, partial(load_named, name, root), split.space.metadata())
+    return list(NAMED_SPLITS)
+
+
+def load_named(name: str, root: Path) -> list[dict]:
+    """Records of a split, see :func:`load_semantic`.
+
+    Raises:
+        FileNotFoundError, DataFaults: as :meth:`LabelledFolder.pairs`.
+    """
+    split = NAMED_SPLITS[name]
+    folders = [
+        replace(folder, images=root / folder.images, labels=folder.labels and root / folder.labels)
+        for folder in split.folders
+    ]
+    records = load_semantic(name, folders)
+    if len(records) != split.num_images:
+        logger.warning(
+            f"{name}: {len(records)} images found, the release has {split.num_images}. "
+            "Is it unpacked wholly?"
+        )
+    return records

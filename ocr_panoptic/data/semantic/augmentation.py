@@ -1,0 +1,195 @@
+"""Augmentation for semantic segmentation: Detectron2's and fvcore's, and what they lack.
+
+Labels are resized by nearest neighbour. Images are reduced with antialiasing, which the published
+codes (OpenCV) do not have.
+
+Shape letters: H, W size of the image.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+from detectron2.config import CfgNode
+from detectron2.data import transforms as T
+from fvcore.transforms.transform import BlendTransform, HFlipTransform, Transform
+from PIL import Image
+
+INTERPOLATIONS = {"bicubic": Image.BICUBIC, "bilinear": Image.BILINEAR}
+
+
+def build_semantic_augmentation(
+    cfg: CfgNode, is_train: bool, flip_pairs: Sequence[tuple[int, int]] = ()
+) -> list[T.Augmentation]:
+    """The augmentations that ``cfg.INPUT`` describes.
+
+    In training: resize, random scale and aspect, crop (a smaller image is padded), flip,
+    brightness. Otherwise the image is resized, if at all, and stays whole.
+
+    Args:
+        flip_pairs: labels that change places in a mirrored image.
+
+    Raises:
+        ValueError: a value of ``cfg.INPUT`` that cannot be used.
+    """
+    inputs = cfg.INPUT
+    _check(inputs)
+    interpolation = INTERPOLATIONS[inputs.INTERPOLATION]
+    augmentations: list[T.Augmentation] = []
+    if inputs.FIXED_SIZE:
+        augmentations.append(T.Resize(tuple(inputs.FIXED_SIZE), interpolation))
+    else:  # 0 leaves the size alone
+        if is_train:
+            sizes = inputs.MIN_SIZE_TRAIN, inputs.MAX_SIZE_TRAIN, inputs.MIN_SIZE_TRAIN_SAMPLING
+        else:
+            sizes = inputs.MIN_SIZE_TEST, inputs.MAX_SIZE_TEST, "choice"
+        augmentations.append(T.ResizeShortestEdge(*sizes, interpolation))
+    if not is_train:
+        return augmentations
+
+    if list(inputs.RANDOM_SCALE) != [1, 1] or list(inputs.RANDOM_ASPECT) != [1, 1]:
+        augmentations.append(
+            RandomScaleAspect(inputs.RANDOM_SCALE, inputs.RANDOM_ASPECT, interpolation)
+        )
+    if inputs.CROP.ENABLED:
+        augmentations.append(
+            T.RandomCrop_CategoryAreaConstraint(
+                "absolute",
+                tuple(inputs.CROP.SIZE),
+                inputs.CROP.SINGLE_CATEGORY_MAX_AREA,
+                cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE,
+            )
+        )
+    if inputs.RANDOM_FLIP == "horizontal":
+        augmentations.append(RandomMirror(flip_pairs))
+    elif inputs.RANDOM_FLIP == "vertical":
+        augmentations.append(T.RandomFlip(horizontal=False, vertical=True))
+    if inputs.BRIGHTNESS_SHIFT:
+        augmentations.append(RandomBrightnessShift(inputs.BRIGHTNESS_SHIFT))
+    if inputs.CROP.ENABLED:
+        augmentations.append(
+            PadToSize(inputs.CROP.SIZE, cfg.MODEL.PIXEL_MEAN, cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE)
+        )
+    return augmentations
+
+
+def _check(inputs: CfgNode) -> None:
+    fixed, shift, crop = inputs.FIXED_SIZE, inputs.BRIGHTNESS_SHIFT, inputs.CROP
+    flips, limits = ("horizontal", "vertical", "none"), "[smallest, largest], above 0"
+    crop_type = 'one size in pixels: set "absolute", and INPUT.CROP.SIZE to [height, width]'
+    for key, is_usable, expected in (
+        ("FIXED_SIZE", not fixed or _is_size(fixed), "[height, width], or []"),
+        ("INTERPOLATION", inputs.INTERPOLATION in INTERPOLATIONS, " or ".join(INTERPOLATIONS)),
+        ("RANDOM_SCALE", _is_range(inputs.RANDOM_SCALE), limits),
+        ("RANDOM_ASPECT", _is_range(inputs.RANDOM_ASPECT), limits),
+        ("BRIGHTNESS_SHIFT", isinstance(shift, int) and 0 <= shift <= 255, "an integer 0..255"),
+        ("RANDOM_FLIP", inputs.RANDOM_FLIP in flips, " or ".join(flips)),
+        ("CROP.TYPE", not crop.ENABLED or crop.TYPE == "absolute", crop_type),
+        ("CROP.SIZE", not crop.ENABLED or _is_size(crop.SIZE), "[height, width] in pixels"),
+    ):
+        if not is_usable:
+            value = reduce(getattr, key.split("."), inputs)
+            raise ValueError(f"INPUT.{key} is {value!r}; expected {expected}.")
+
+
+def _is_size(value: Sequence) -> bool:
+    return len(value) == 2 and all(isinstance(side, int) and side > 0 for side in value)
+
+
+def _is_range(value: Sequence[float]) -> bool:
+    return len(value) == 2 and 0 < value[0] <= value[1]
+
+
+class RandomScaleAspect(T.Augmentation):
+    """Resize by s * sqrt(a) in width and s / sqrt(a) in height; s and a are uniform."""
+
+    def __init__(
+        self,
+        scale_range: Sequence[float],
+        aspect_range: Sequence[float],
+        interpolation: int = Image.BICUBIC,
+    ):
+        super().__init__()
+        self._init(locals())
+
+    def get_transform(self, image: np.ndarray) -> Transform:
+        height, width = image.shape[:2]
+        scale = self._rand_range(*self.scale_range)
+        stretch = math.sqrt(self._rand_range(*self.aspect_range))
+        new_height = max(1, round(height * scale / stretch))
+        new_width = max(1, round(width * scale * stretch))
+        return T.ResizeTransform(height, width, new_height, new_width, self.interpolation)
+
+
+class RandomMirror(T.RandomFlip):
+    """Detectron2's horizontal flip with probability 0.5, and the pairs of labels swapped."""
+
+    def __init__(self, flip_pairs: Sequence[tuple[int, int]] = ()):
+        super().__init__()
+        self._init(locals())
+
+    def get_transform(self, image: np.ndarray) -> Transform:
+        flip = super().get_transform(image)
+        if isinstance(flip, HFlipTransform):
+            return MirrorTransform(flip.width, self.flip_pairs)
+        return flip
+
+
+class MirrorTransform(HFlipTransform):
+    """Horizontal flip that swaps the labels of each pair."""
+
+    def __init__(self, width: int, flip_pairs: Sequence[tuple[int, int]]):
+        super().__init__(width)
+        self.flip_pairs = flip_pairs
+
+    def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
+        """Labels uint8 [H, W]."""
+        table = np.arange(256, dtype=np.uint8)
+        for a, b in self.flip_pairs:
+            table[[a, b]] = b, a
+        return table[self.apply_image(segmentation)]
+
+
+class RandomBrightnessShift(T.Augmentation):
+    """Add one integer, uniform in -shift..shift, to all pixels and channels, and clip to 0..255."""
+
+    def __init__(self, shift: int):
+        super().__init__()
+        self._init(locals())
+
+    def get_transform(self, image: np.ndarray) -> Transform:
+        shift = np.random.randint(-self.shift, self.shift + 1)  # noqa: NPY002, Detectron2 seeds it
+        return BlendTransform(src_image=float(shift), src_weight=1.0, dst_weight=1.0)
+
+
+class PadToSize(T.Augmentation):
+    """Pad smaller images at the bottom and on the right: the image with the pixel mean, which is 0
+    behind the normalisation, and the labels with the ignored one."""
+
+    def __init__(self, size: Sequence[int], pixel_mean: Sequence[float], ignore_value: int):
+        super().__init__()
+        self._init(locals())
+
+    def get_transform(self, image: np.ndarray) -> Transform:
+        bottom, right = (max(0, to - has) for to, has in zip(self.size, image.shape[:2]))
+        if not bottom and not right:
+            return T.NoOpTransform()
+        return MeanPadTransform(bottom, right, self.pixel_mean, self.ignore_value)
+
+
+class MeanPadTransform(T.PadTransform):
+    """Detectron2's padding with one value for each channel. The image becomes float32, as the mean
+    is no integer."""
+
+    def __init__(self, bottom: int, right: int, pixel_mean: Sequence[float], ignore_value: int):
+        super().__init__(0, 0, right, bottom, seg_pad_value=ignore_value)
+        self.pixel_mean = pixel_mean
+
+    def apply_image(self, img: np.ndarray) -> np.ndarray:
+        """[H, W, C] of any type -> float32 [H + bottom, W + right, C]."""
+        height, width, channels = img.shape
+        padded = np.empty((height + self.y1, width + self.x1, channels), np.float32)
+        padded[:] = self.pixel_mean
+        padded[:height, :width] = img
+        return padded

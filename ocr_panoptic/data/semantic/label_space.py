@@ -1,0 +1,174 @@
+"""The classes of a semantic data set, and what the labels in its files mean.
+
+Training labels are 0..K-1, one per class, and 255 for ignored pixels. Files may hold other labels,
+"raw" ones; a map leads from each raw label that may occur to a training label.
+
+Shape letters: K classes.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, is_color, is_id
+from ocr_panoptic.data.faults import DataFaults, raise_if_any
+
+MAX_RAW_LABEL = 65535  # of a 16-bit PNG
+
+
+@dataclass(frozen=True)
+class LabelSpace:
+    """
+    Attributes:
+        classes: K names, in the order of training labels.
+        label_map: raw label -> training label or 255. A raw label that it lacks is a fault.
+        colors: K colours, RGB 0..255.
+        flip_pairs: training labels that change places in a mirrored image (left and right arm).
+        class_categories: the coarser category of each class, where a benchmark scores those too.
+    """
+
+    classes: tuple[str, ...]
+    label_map: Mapping[int, int]
+    colors: tuple[Color, ...]
+    flip_pairs: tuple[tuple[int, int], ...] = ()
+    class_categories: tuple[str, ...] | None = None
+
+    def metadata(self) -> dict:
+        """As Detectron2 names them, and ``label_map`` and ``flip_pairs``."""
+        metadata = {
+            "evaluator_type": "sem_seg",
+            "ignore_label": VOID_LABEL,
+            "stuff_classes": list(self.classes),
+            "stuff_colors": [list(color) for color in self.colors],
+            "label_map": dict(self.label_map),
+            "flip_pairs": list(self.flip_pairs),
+        }
+        if self.class_categories:
+            metadata["class_categories"] = list(self.class_categories)
+        return metadata
+
+    def as_json(self) -> dict:
+        """What :func:`parse_label_space` takes. Categories are left out: no file has them."""
+        labels: dict[int, list[int]] = {}
+        for raw, label in self.label_map.items():
+            labels.setdefault(label, []).append(raw)
+        return {
+            "classes": [
+                {"name": name, "color": list(color), "labels": labels[label]}
+                for label, (name, color) in enumerate(zip(self.classes, self.colors, strict=True))
+            ],
+            "ignore": labels.get(VOID_LABEL, []),
+            "flip_pairs": [[self.classes[a], self.classes[b]] for a, b in self.flip_pairs],
+        }
+
+
+def read_class_file(path: Path) -> LabelSpace:
+    """Read a YAML or JSON file of classes; datasets/README.md shows the format.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DataFaults: it cannot be used; every reason is named.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: file of classes not found.")
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: neither YAML nor JSON ({error}).") from error
+    return parse_label_space(content, str(path))
+
+
+def parse_label_space(content: object, source: str) -> LabelSpace:
+    """
+    Args:
+        content: {"classes": [name or {"name", "color", "labels"}, ...], "ignore": ...,
+            "flip_pairs": [[name, name], ...]}. "labels" and "ignore" are a raw label or a list.
+            Without "labels" the raw labels are 0, 1, ... in the order of the list; without
+            "ignore" it is 255, unless a class has that.
+        source: the file's name, for messages.
+
+    Raises:
+        DataFaults: it cannot be used; every reason is named.
+    """
+    if not isinstance(content, dict) or not isinstance(content.get("classes"), list):
+        raise DataFaults([f'{source}: expected "classes:" with a list of class names.'])
+    entries = [e if isinstance(e, dict) else {"name": e} for e in content["classes"]]
+    names = tuple(str(entry.get("name")) for entry in entries)
+    flip_pairs = content.get("flip_pairs", [])
+    faults = [*_faults(content, entries, names), *_faults_of_pairs(flip_pairs, names)]
+    label_map = _label_map(entries, names, content.get("ignore"), faults)
+    raise_if_any([f"{source}: {fault}" for fault in faults])
+    colors = tuple(
+        tuple(entry.get("color", derived_color(place))) for place, entry in enumerate(entries)
+    )
+    pairs = tuple((names.index(a), names.index(b)) for a, b in flip_pairs)
+    return LabelSpace(names, label_map, colors, pairs)
+
+
+def _faults(content: dict, entries: list[dict], names: tuple[str, ...]) -> Iterator[str]:
+    for key in content.keys() - {"classes", "ignore", "flip_pairs"}:
+        yield f"unknown key {key!r}; there are classes, ignore and flip_pairs."
+    for entry in entries:
+        name, color = entry.get("name"), entry.get("color", [0, 0, 0])
+        if not isinstance(name, str) or not name:
+            # YAML reads a bare ``no``, ``on`` or ``12`` as a truth value or number.
+            yield f"a class's name must be a text (in quotes?), found {name!r}."
+        for key in entry.keys() - {"name", "color", "labels"}:
+            yield f"class {name!r}: unknown key {key!r}."
+        if not is_color(color):
+            yield f"class {name!r}: color must be three integers 0..255, found {color!r}."
+    if not 1 <= len(names) <= VOID_LABEL:
+        yield f"{len(names)} classes; there may be 1 to {VOID_LABEL}."
+    for name, times in Counter(names).items():
+        if times > 1:
+            yield f"class {name!r} comes {times} times."
+
+
+def _faults_of_pairs(pairs: object, names: tuple[str, ...]) -> Iterator[str]:
+    if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
+        yield f"flip_pairs must be a list of pairs of names, found {pairs!r}."
+        return
+    flat = [name for pair in pairs for name in pair]
+    for name in flat:
+        if name not in names:
+            yield f"flip_pairs names {name!r}, which is no class."
+        elif flat.count(name) > 1:
+            yield f"flip_pairs names {name!r} {flat.count(name)} times."
+
+
+def _label_map(
+    entries: list[dict], names: tuple[str, ...], ignore: object, faults: list[str]
+) -> dict[int, int]:
+    without = [name for name, entry in zip(names, entries) if "labels" not in entry]
+    if 0 < len(without) < len(entries):
+        faults.append(
+            f"some classes have labels, {', '.join(map(repr, without))} not; give them "
+            "to all classes or to none."
+        )
+        return {}
+    owners = [
+        (name, label, _as_list(entry.get("labels", label)))
+        for label, (name, entry) in enumerate(zip(names, entries))
+    ]
+    if ignore is None:
+        claimed = any(VOID_LABEL in raw_labels for _, _, raw_labels in owners)
+        ignore = [] if claimed else VOID_LABEL
+    label_map: dict[int, int] = {}
+    for owner, label, raw_labels in [*owners, ("ignore", VOID_LABEL, _as_list(ignore))]:
+        if not raw_labels and label != VOID_LABEL:
+            faults.append(f"class {owner!r} has no label.")
+        for raw in raw_labels:
+            if not is_id(raw) or raw > MAX_RAW_LABEL:
+                faults.append(f"{owner!r}: label {raw!r} is no integer 0..{MAX_RAW_LABEL}.")
+            elif raw in label_map:
+                faults.append(f"label {raw} is given twice, the last time to {owner!r}.")
+            else:
+                label_map[raw] = label
+    return label_map
+
+
+def _as_list(value: object) -> list:
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,131 @@
+"""From a record of a semantic data set to what the model takes."""
+
+import copy
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from detectron2.config import CfgNode, configurable
+from detectron2.data import Metadata, MetadataCatalog
+from detectron2.data import transforms as T
+from detectron2.data.detection_utils import check_image_size
+
+from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.data.pictures import read_file
+from ocr_panoptic.label_map import read_labels
+
+from .augmentation import build_semantic_augmentation
+
+
+class SemanticDatasetMapper:
+    """Image and training labels of a record, augmented in training.
+
+    Unlike Detectron2's mapper it takes the labels as the file has them (the indices of a palette,
+    16 bits) and applies the label map of the data set that ``dataset_name`` of the record names.
+    For a data set without a map they must be 0..num_classes-1 or the ignored one.
+    """
+
+    @configurable
+    def __init__(
+        self,
+        is_train: bool,
+        *,
+        augmentations: Sequence[T.Augmentation],
+        image_format: str,
+        num_classes: int,
+        label_maps: Mapping[str, Mapping[int, int]],
+        keep_labels: bool = False,
+    ):
+        """
+        Args:
+            augmentations: of images and labels.
+            image_format: "BGR" or "RGB".
+            num_classes: of the model.
+            label_maps: name of a data set -> raw label -> training label or 255.
+            keep_labels: give the labels outside training too, for schemes that see the truth.
+        """
+        self.is_train = is_train
+        self.augmentations = T.AugmentationList(augmentations)
+        self.image_format = image_format
+        self.label_maps = label_maps
+        self.identity = {label: label for label in (*range(num_classes), VOID_LABEL)}
+        self.with_labels = is_train or keep_labels
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode, is_train: bool = True) -> dict:
+        if cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE != VOID_LABEL:
+            raise ValueError(
+                f"MODEL.SEM_SEG_HEAD.IGNORE_VALUE is {cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE}; the "
+                f"label maps of semantic data sets lead to {VOID_LABEL} for ignored pixels."
+            )
+        names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
+        metadata = {name: MetadataCatalog.get(name) for name in names}
+        return {
+            "is_train": is_train,
+            "augmentations": build_semantic_augmentation(
+                cfg, is_train, _flip_pairs([metadata[name] for name in cfg.DATASETS.TRAIN])
+            ),
+            "image_format": cfg.INPUT.FORMAT,
+            "num_classes": cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
+            "label_maps": {
+                name: found.label_map for name, found in metadata.items() if found.get("label_map")
+            },
+        }
+
+    def __call__(self, dataset_dict: dict) -> dict:
+        """
+        Args:
+            dataset_dict: record with file_name, dataset_name and, where labels are wanted,
+                sem_seg_file_name.
+
+        Returns:
+            the record with "image", [3, H, W] uint8 (float32 where it was padded), "height" and
+            "width" of the file's image and, where labels are wanted, "sem_seg", int64 [H, W].
+
+        Raises:
+            FileNotFoundError: a file is missing.
+            ValueError: a file is broken, the sizes differ, or labels are outside the map.
+        """
+        record = copy.copy(dataset_dict)
+        image = read_file(record["file_name"], self.image_format, "image", None)
+        check_image_size(record, image)
+        labels = None
+        path = record.pop("sem_seg_file_name", None)
+        if self.with_labels:
+            if path is None:
+                purpose = "trained on" if self.is_train else "seen by a scheme that takes the truth"
+                raise ValueError(
+                    f"{record['file_name']}: the record has no sem_seg_file_name, so it cannot be "
+                    f"{purpose}. Is it a split without labels?"
+                )
+            labels = self._labels(path, record)
+        inputs = T.AugInput(image, sem_seg=labels)
+        self.augmentations(inputs)
+        record["image"] = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
+        if labels is not None:
+            record["sem_seg"] = torch.as_tensor(inputs.sem_seg.astype(np.int64))
+        return record
+
+    def _labels(self, path: str, record: dict) -> np.ndarray:
+        """Training labels, uint8 [H, W]."""
+        label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
+        labels = read_labels(path, label_map)
+        if labels.shape != (record["height"], record["width"]):
+            raise ValueError(
+                f"{path}: the label PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the image "
+                f"{record['file_name']} {record['width']}x{record['height']} (width x height)."
+            )
+        return labels
+
+
+def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:
+    """Those of the training data, which must have the same classes."""
+    for other in train[1:]:
+        for key in ("stuff_classes", "flip_pairs"):
+            values = [found.get(key) or [] for found in (train[0], other)]
+            if values[0] != values[1]:
+                raise ValueError(
+                    f"DATASETS.TRAIN names {train[0].name} and {other.name}, whose {key} differ: "
+                    f"{values[0]} and {values[1]}. Train on data with the same classes."
+                )
+    return train[0].get("flip_pairs") or [] if train else []

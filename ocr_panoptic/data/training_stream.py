@@ -1,0 +1,176 @@
+"""The sequence of training batches, which can be entered anywhere."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, count, islice
+from typing import Any
+
+import torch
+from detectron2.config import CfgNode
+from detectron2.data.build import _train_loader_from_config
+from detectron2.data.common import DatasetFromList
+from detectron2.utils import comm
+from torch.utils.data import DataLoader, Dataset
+
+from ocr_panoptic.seeding import seeded_generators
+
+from .pictures import header_size
+
+Key = tuple[int, int]  # position in the sequence of all processes, index of the record
+
+
+class TrainingStream:
+    """
+    An endless sequence of batches that follows from the data, the seed and the number of processes
+    alone. Unlike Detectron2's loader it depends neither on the number of workers nor on what they
+    have prefetched: the random generators are seeded for each image by its position in the
+    sequence. So it can be entered at any batch, without loading the images before it.
+
+    Without grouping by aspect ratio the images of each step, and their augmentation, are those of
+    any other number of processes, too.
+
+    Args:
+        records: of the data set, map-style.
+        sampler: endless indices of this process's images, the same whenever it is iterated.
+        mapper: from a record to the model's input.
+        batch_size: of all processes.
+        group: put images that are wider than high, and the others, into batches of their own.
+        workers: processes that load images; 0 for none.
+        seed: nonnegative.
+
+    Attributes:
+        seen: images of all processes at the start of the sequence that are left out; whole batches.
+    """
+
+    def __init__(
+        self,
+        records: Sequence[dict] | Dataset,
+        sampler: Iterable[int],
+        mapper: Callable[[dict], Any],
+        *,
+        batch_size: int,
+        group: bool,
+        workers: int,
+        seed: int,
+    ):
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.wide = [_is_wide(records[i]) for i in range(len(records))] if group else None
+        self.workers = workers
+        if isinstance(records, list):  # in one piece of memory, which the workers share
+            records = DatasetFromList(records, copy=False)
+        self.examples = _Examples(records, mapper, seed)
+        self.seen = 0
+
+    def __iter__(self) -> Iterator[list]:
+        size = self.batch_size // comm.get_world_size()
+        batches = islice(self._batches(size), self.seen // self.batch_size, None)
+        loader = iter(
+            DataLoader(
+                self.examples,
+                sampler=chain.from_iterable(batches),
+                batch_size=None,
+                num_workers=self.workers,
+                # At least two batches ahead.
+                prefetch_factor=max(2, -(-2 * size // self.workers)) if self.workers else None,
+                collate_fn=_identity,
+                worker_init_fn=_leave_signals_to_the_trainer,
+                generator=torch.Generator(),  # else its seeds are drawn from the training's
+            )
+        )
+        while True:
+            yield list(islice(loader, size))
+
+    def _batches(self, size: int) -> Iterator[list[Key]]:
+        keys = zip(count(comm.get_rank(), comm.get_world_size()), self.sampler)
+        groups: tuple[list[Key], list[Key]] = [], []
+        for key in keys:
+            group = groups[self.wide[key[1]] if self.wide else 0]
+            group.append(key)
+            if len(group) == size:
+                yield group[:]
+                group.clear()
+
+
+def build_training_stream(
+    cfg: CfgNode, mapper: Callable[[dict], Any], records: list[dict] | None = None
+) -> TrainingStream:
+    """
+    Args:
+        records: those of DATASETS.TRAIN, where they have been read already.
+        cfg: its DATASETS.TRAIN, DATALOADER and SOLVER.IMS_PER_BATCH, as Detectron2 reads them, and
+            the seed of order and augmentation, :func:`run_seed`.
+
+    Raises:
+        ValueError: the data set has no order of its own (an ``IterableDataset``).
+    """
+    seed = run_seed(cfg)
+    cfg = cfg.clone()
+    cfg.defrost()
+    cfg.SEED = seed
+    with seeded_generators(seed):  # from which Detectron2's samplers draw their seeds
+        parts = _train_loader_from_config(cfg, mapper=mapper, dataset=records)
+    if parts["sampler"] is None:
+        raise ValueError(
+            f"DATASETS.TRAIN {cfg.DATASETS.TRAIN} is an IterableDataset, which cannot be entered "
+            "where a training was left. Register a list of records, or a Dataset with __getitem__."
+        )
+    return TrainingStream(
+        parts["dataset"],
+        parts["sampler"],
+        mapper,
+        batch_size=parts["total_batch_size"],
+        group=parts["aspect_ratio_grouping"],
+        workers=parts["num_workers"],
+        seed=seed,
+    )
+
+
+def run_seed(cfg: CfgNode) -> int:
+    """cfg.SEED, or a random number that all processes share where it is negative."""
+    return cfg.SEED if cfg.SEED >= 0 else comm.shared_random_seed()
+
+
+class _Examples(Dataset):
+    """Mapped records, the random generators seeded by the position at which each is used."""
+
+    def __init__(self, records: Dataset, mapper: Callable[[dict], Any], seed: int):
+        self.records = records
+        self.mapper = mapper
+        self.seed = seed
+
+    def __getitem__(self, key: Key) -> Any:
+        position, index = key
+        with seeded_generators(self.seed, position):
+            return self.mapper(self.records[index])
+
+
+def _is_wide(record: dict) -> bool:
+    if "width" in record:
+        return record["width"] > record["height"]
+    try:
+        size = header_size(record["file_name"])
+    except ValueError as e:
+        raise ValueError(f"{record['file_name']}: the image {e}") from e
+    return size.width > size.height
+
+
+def _identity(example: Any) -> Any:
+    return example
+
+
+def _leave_signals_to_the_trainer(worker: int) -> None:
+    """Ctrl-C and a queue's SIGTERM reach every process, but an iteration that is to be finished
+    needs its images. The trainer ends its workers by SIGTERM, too, which they obey."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # not on macOS
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_obey, args=(os.getppid(),), daemon=True).start()
+
+
+def _obey(trainer: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != trainer:
+        pass
+    os._exit(0)

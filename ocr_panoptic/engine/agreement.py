@@ -1,0 +1,70 @@
+"""Processes that go on together, or stop together and say why."""
+
+import contextlib
+import platform
+from collections.abc import Iterator, Mapping
+
+import torch.distributed as dist
+from detectron2.utils import comm
+
+from .program import reason
+
+
+@contextlib.contextmanager
+def stop_together() -> Iterator[None]:
+    """
+    Wait at the end of the block until all processes are there. Where one of them failed, none goes
+    on: the others would wait for it until the timeout. The block must not exchange anything between
+    processes.
+
+    Raises:
+        ValueError: in the processes that did not fail, with the reasons of those that did, which
+            raise their own errors.
+    """
+    error = None
+    try:
+        yield
+    except Exception as e:
+        error = e
+    if dist.is_initialized():
+        faults = comm.all_gather(error and (_here(), reason(error)))
+        if error is None and any(faults):
+            # Mostly all fail alike, and one reason says it.
+            faults = {why: where for where, why in filter(None, reversed(faults))}
+            listed = "\n  ".join(f"{where}: {why}" for why, where in faults.items())
+            raise ValueError(
+                f"Another process stopped, and this one with it.\n  {listed}\n"
+                "What only some of them have not found has to be on storage that machines share."
+            )
+    if error is not None:
+        raise error
+
+
+def agree(values: Mapping[str, object]) -> None:
+    """
+    Make sure that all processes have the same values.
+
+    Args:
+        values: name -> value with equality, of one type and the same names everywhere.
+
+    Raises:
+        ValueError: in all processes, naming what differs, and where.
+    """
+    if not dist.is_initialized():
+        return
+    found = comm.all_gather((_here(), dict(values)))
+    faults = []
+    for name, value in found[0][1].items():
+        others = [(where, other[name]) for where, other in found if other[name] != value]
+        if others:
+            where, other = others[0]
+            faults.append(f"{name}: {value!r} in {found[0][0]}, {other!r} in {where}")
+    if faults:
+        raise ValueError(
+            "The processes do not agree.\n  " + "\n  ".join(faults) + "\nStart them with the same "
+            "arguments, and with data and OUTPUT_DIR on storage that all machines share."
+        )
+
+
+def _here() -> str:
+    return f"process {comm.get_rank()} ({platform.node()})"

@@ -1,0 +1,154 @@
+"""Detectron2's hooks, for a training that may end and go on at any moment."""
+
+import difflib
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from detectron2.engine import HookBase, hooks
+from detectron2.evaluation.testing import flatten_results_dict
+from detectron2.utils import comm
+
+from ocr_panoptic.checkpoint import SafeCheckpointer
+
+from .stopping import Stopped, Stopping
+
+logger = logging.getLogger(__name__)
+
+
+class Checkpoints(HookBase):
+    """
+    Saves ``model_<iteration>.pth`` periodically and before each evaluation, which takes long, and
+    ``model_final.pth`` after the last iteration.
+
+    Args:
+        period, eval_period: iterations; 0 for none.
+        keep: numbered files that are kept; 0 for all.
+    """
+
+    def __init__(self, checkpointer: SafeCheckpointer, period: int, eval_period: int, keep: int):
+        self.checkpointer = checkpointer
+        self.periods = [p for p in (period, eval_period) if p > 0]
+        self.keep = keep
+        self._saved = -1
+
+    def before_train(self) -> None:
+        if comm.is_main_process():
+            self.checkpointer.remove_unfinished()
+
+    def after_step(self) -> None:
+        done = self.trainer.iter + 1
+        if done == self.trainer.max_iter or any(done % period == 0 for period in self.periods):
+            self.save()
+
+    def save(self) -> None:
+        """Save the iteration that has ended, unless that was done. All processes call it."""
+        iteration = self.trainer.iter
+        if self._saved == iteration:
+            return
+        self.trainer.check_losses()  # no file with weights that are not finite
+        last = iteration + 1 == self.trainer.max_iter
+        self.checkpointer.save(
+            "model_final" if last else f"model_{iteration:07d}", iteration=iteration
+        )
+        if self.keep and comm.is_main_process():
+            self.checkpointer.prune(self.keep)
+        self._saved = iteration
+
+
+class StopOnSignal(HookBase):
+    """Saves and ends all processes after the iteration in which one was asked to stop."""
+
+    def __init__(self, stopping: Stopping, checkpoints: Checkpoints):
+        self.stopping = stopping
+        self.checkpoints = checkpoints
+
+    def after_step(self) -> None:
+        number = self.stopping.agreed()
+        if number:
+            self.checkpoints.save()
+            comm.synchronize()  # else the launcher ends the one that saves
+            logger.info("Stopped by signal %d; --resume goes on from here", number)
+            raise Stopped(128 + number)
+
+
+class Evaluation(hooks.EvalHook):
+    """Detectron2's, that is not made after a training that failed in its last iteration, and that
+    is made up for where a run ended between checkpoint and evaluation."""
+
+    def before_train(self) -> None:
+        start = self.trainer.start_iter
+        if self._period > 0 and start % self._period == 0 and 0 < start < self.trainer.max_iter:
+            self.trainer.storage.iter = start - 1  # the iteration that it is of
+            self._do_eval()
+            self.trainer.storage.iter = start
+
+    def after_train(self) -> None:
+        if self.trainer.iter >= self.trainer.max_iter:
+            super().after_train()
+
+
+class PreciseBN(hooks.PreciseBN):
+    """Detectron2's, on the same images each time: what they are does not depend on how often it was
+    made in this process."""
+
+    def update_stats(self) -> None:
+        self._data_iter = None
+        super().update_stats()
+
+
+class BestModel:
+    """
+    Keeps the model with the highest value of a metric as ``model_best.pth``, which has the value
+    itself, so that it is known whenever the training is resumed.
+
+    Args:
+        metric: task/metric, such as panoptic_seg/PQ; with several test sets, data set/task/metric.
+    """
+
+    FILE = "model_best"
+
+    def __init__(self, checkpointer: SafeCheckpointer, metric: str):
+        self.checkpointer = checkpointer
+        self.metric = metric
+        self.value = -math.inf
+
+    @property
+    def path(self) -> Path:
+        return Path(self.checkpointer.save_dir) / f"{self.FILE}.pth"
+
+    def begin_anew(self) -> None:
+        """Remove the file of another run, whose value is none to be compared with."""
+        self.path.unlink(missing_ok=True)
+
+    def resume(self) -> None:
+        """Take the value of the file, if there is one of this metric."""
+        if self.path.is_file():
+            saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
+            self.value = saved.get("best", {}).get(self.metric, -math.inf)
+
+    def update(self, results: Mapping[str, Mapping[str, float]], iteration: int) -> None:
+        """
+        Args:
+            results: of an evaluation; {} in all processes but the main one.
+            iteration: the one that it was made after.
+        """
+        if not comm.is_main_process() or not results:
+            return
+        metrics = flatten_results_dict(results)
+        if self.metric not in metrics:
+            close = difflib.get_close_matches(self.metric, metrics, n=5, cutoff=0.3)
+            logger.warning(
+                "TEST.BEST_CHECKPOINT is %s, which the evaluation does not have (similar: %s); no "
+                "best model is kept",
+                self.metric,
+                ", ".join(close) or "none",
+            )
+        elif metrics[self.metric] > self.value:
+            self.value = float(metrics[self.metric])
+            self.checkpointer.save(
+                self.FILE, tag=False, iteration=iteration, best={self.metric: self.value}
+            )
+            logger.info("%s is the best so far: %g", self.metric, self.value)

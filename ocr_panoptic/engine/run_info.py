@@ -1,0 +1,51 @@
+"""What a result says about the run that it is of."""
+
+import hashlib
+import platform
+from pathlib import Path
+from typing import Any
+
+import detectron2
+import numpy as np
+import torch
+from detectron2.config import CfgNode
+from detectron2.utils import comm
+from detectron2.utils.events import get_event_storage, has_event_storage
+
+import ocr_panoptic
+
+
+def run_info(cfg: CfgNode) -> dict[str, Any]:
+    """What a reader of a result needs to repeat it. The iteration is None outside training."""
+    iteration = None
+    if has_event_storage():  # counted from 0, and already at MAX_ITER after training
+        iteration = min(get_event_storage().iter + 1, cfg.SOLVER.MAX_ITER)
+    anywhere = cfg.clone()
+    anywhere.defrost()
+    anywhere.OUTPUT_DIR = ""  # else no one else's run of this config had its hash
+    return {
+        "iteration": iteration,
+        "seed": cfg.SEED,
+        "config_sha256": hashlib.sha256(anywhere.dump().encode()).hexdigest(),
+        # In training MODEL.WEIGHTS is where the run started, not what was evaluated.
+        "weights" if iteration is None else "initial_weights": cfg.MODEL.WEIGHTS,
+        "output_dir": cfg.OUTPUT_DIR,
+        "device": machine_name(torch.device(cfg.MODEL.DEVICE).type),
+        "processes": comm.get_world_size(),
+        "ocr_panoptic": ocr_panoptic.__version__,
+        "detectron2": detectron2.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def machine_name(device: str) -> str:
+    """The GPU, or the CPU with the number of threads that PyTorch uses."""
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    cpuinfo = Path("/proc/cpuinfo")  # where the name is, on Linux
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    name = names[0] if names else platform.processor() or platform.machine()
+    return f"{name}, {torch.get_num_threads()} threads"

@@ -1,0 +1,127 @@
+"""What the two architectures differ in, outside the model: one record for each."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from detectron2.config import CfgNode
+from detectron2.data import MetadataCatalog, get_detection_dataset_dicts
+from detectron2.data import transforms as T
+from torch import Tensor, nn
+
+from ocr_panoptic.data import (
+    PanopticDatasetMapper,
+    SemanticDatasetMapper,
+    build_semantic_augmentation,
+    class_counts,
+    log_class_histogram,
+    semantic_class_count,
+)
+from ocr_panoptic.modeling.context import context_class
+
+Mapper = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Task:
+    """
+    Attributes:
+        architecture: its name in MODEL.META_ARCHITECTURE.
+        title: its name for people.
+        mapper: (config, is it for training?) -> from a record to the model's input.
+        complete_classes: (config, data set): takes the class counts from a data set where the
+            config has 0, and raises ValueError where they differ or the data are of another kind.
+        test_augmentation: config -> how an image is resized for inference.
+        describe_training_data: data set -> what is logged of it when a training starts.
+        semantic_logits: (model, inputs) -> what the semantic head's ``layers`` returns for a batch,
+            by the semantic network alone, each image seen once.
+    """
+
+    architecture: str
+    title: str
+    mapper: Callable[[CfgNode, bool], Mapper]
+    complete_classes: Callable[[CfgNode, str], None]
+    test_augmentation: Callable[[CfgNode], T.Augmentation]
+    describe_training_data: Callable[[str], object]
+    semantic_logits: Callable[[nn.Module, list[dict]], Tensor | tuple[Tensor, Tensor]]
+
+
+def task_of(cfg: CfgNode) -> Task:
+    """
+    Raises:
+        ValueError: for another architecture.
+    """
+    for task in TASKS:
+        if task.architecture == cfg.MODEL.META_ARCHITECTURE:
+            return task
+    known = " or ".join(task.architecture for task in TASKS)
+    raise ValueError(f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; it is {known}")
+
+
+def training_records(cfg: CfgNode) -> list[dict[str, Any]]:
+    """The images of DATASETS.TRAIN, as a training draws them."""
+    return get_detection_dataset_dicts(
+        cfg.DATASETS.TRAIN, filter_empty=cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
+    )
+
+
+def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
+    metadata = MetadataCatalog.get(dataset)
+    if metadata.get("evaluator_type") != "coco_panoptic_seg" or not metadata.get("sem_seg_root"):
+        raise ValueError(
+            f"{dataset} is not a data set that Panoptic-FPN can be trained on: it needs instances "
+            "and a semantic segmentation with label 0 for things. COCO has it under the name "
+            "coco_2017_train_panoptic_separated; datasets/prepare_panoptic.py makes it from "
+            "your own data."
+        )
+    things, semantic = class_counts(dataset)
+    _complete_count(cfg, "ROI_HEADS", things, f"{dataset} has {things} (thing classes)")
+    found = f"{dataset} has {semantic} (stuff classes + 1)"
+    _complete_count(cfg, "SEM_SEG_HEAD", semantic, found)
+
+
+def _complete_semantic_classes(cfg: CfgNode, dataset: str) -> None:
+    count = semantic_class_count(dataset)
+    _complete_count(cfg, "SEM_SEG_HEAD", count, f"{dataset} has {count} classes")
+
+
+def _complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
+    node = cfg.MODEL[head]
+    if node.NUM_CLASSES == 0:
+        node.NUM_CLASSES = count
+    elif count != node.NUM_CLASSES:
+        raise ValueError(
+            f"MODEL.{head}.NUM_CLASSES is {node.NUM_CLASSES}, but {found}. "
+            f"Set it to {count}, or to 0 to take it from the data."
+        )
+
+
+TASKS = (
+    Task(
+        architecture="PanopticFPN",
+        title="Panoptic-FPN",
+        mapper=PanopticDatasetMapper,
+        complete_classes=_complete_panoptic_classes,
+        test_augmentation=lambda cfg: T.ResizeShortestEdge(
+            cfg.INPUT.MIN_SIZE_TEST, cfg.INPUT.MAX_SIZE_TEST
+        ),
+        # The records of COCO take long to load, and the classes were counted when it was prepared.
+        describe_training_data=lambda dataset: None,
+        semantic_logits=lambda model, inputs: model.sem_seg_head.layers(
+            model.backbone(model.preprocess_image(inputs).tensor)
+        ),
+    ),
+    Task(
+        architecture="OCRSemanticSegmentor",
+        title="Semantic segmentation",
+        mapper=lambda cfg, is_train: SemanticDatasetMapper(
+            cfg, is_train, keep_labels=context_class(cfg).needs_truth
+        ),
+        complete_classes=_complete_semantic_classes,
+        test_augmentation=lambda cfg: T.AugmentationList(
+            build_semantic_augmentation(cfg, is_train=False)
+        ),
+        describe_training_data=log_class_histogram,
+        semantic_logits=lambda model, inputs: model.layers(inputs),
+    ),
+)

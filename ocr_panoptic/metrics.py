@@ -1,0 +1,112 @@
+"""The metrics of evaluations, each declared once.
+
+An entry of ``METRICS`` brings a metric into ``per_class.csv``, the table in the log and the page of
+a run; ``metrics.json`` has whatever the evaluators return.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Results = Mapping[str, Mapping[str, float | None]]  # task -> metric -> value
+
+
+@dataclass(frozen=True)
+class Metric:
+    """
+    Attributes:
+        task: of the results that hold it.
+        name: its key there; that of a class is ``<name>-<class>``.
+        label: what people read.
+        meaning: what it is, in a few words.
+        group: heading above its value over all classes, in percent; "" where that is not shown.
+        column: of its values for each class; "" where there are none.
+        is_count: the values for each class are numbers, not percent.
+    """
+
+    task: str
+    name: str
+    label: str
+    meaning: str
+    group: str = ""
+    column: str = ""
+    is_count: bool = False
+
+
+_PANOPTIC, _SEMANTIC, _INSTANCES = "Panoptic segmentation", "Semantic segmentation", "Instances"
+_IOU = "intersection over union"
+_AP = "average precision (mean over the IoU thresholds 0.5 to 0.95) of"
+
+METRICS = (
+    Metric("panoptic_seg", "PQ", "PQ", "panoptic quality", _PANOPTIC, "PQ"),
+    Metric("panoptic_seg", "PQ_th", "PQ things", "PQ of the countable classes", _PANOPTIC),
+    Metric("panoptic_seg", "PQ_st", "PQ stuff", "PQ of the uncountable classes", _PANOPTIC),
+    Metric("panoptic_seg", "SQ", "SQ", "segmentation quality (IoU of matches)", _PANOPTIC, "SQ"),
+    Metric("panoptic_seg", "RQ", "RQ", "recognition quality (F1 of matching)", _PANOPTIC, "RQ"),
+    Metric("panoptic_seg", "TP", "TP", "matched segments", column="TP", is_count=True),
+    Metric("panoptic_seg", "FP", "FP", "spurious segments", column="FP", is_count=True),
+    Metric("panoptic_seg", "FN", "FN", "missed segments", column="FN", is_count=True),
+    Metric("sem_seg", "mIoU", "mIoU", f"{_IOU}, mean over the classes in the truth", _SEMANTIC),
+    Metric(
+        "sem_seg",
+        "mIoU_truth_or_predicted",
+        "mIoU, predicted too",
+        f"{_IOU}, mean over the classes in the truth or the prediction",
+        _SEMANTIC,
+    ),
+    Metric("sem_seg", "fwIoU", "fwIoU", f"{_IOU}, weighted by class frequency", _SEMANTIC),
+    Metric("sem_seg", "pACC", "pACC", "share of the pixels that are right", _SEMANTIC),
+    Metric("sem_seg", "IoU", "IoU", _IOU, column="IoU"),
+    Metric("sem_seg", "ACC", "Accuracy", "share of its pixels that are right", column="ACC"),
+    Metric("bbox", "AP", "Box AP", f"{_AP} boxes", _INSTANCES, "AP_box"),
+    Metric("segm", "AP", "Mask AP", f"{_AP} masks", _INSTANCES, "AP_mask"),
+)
+
+
+def headline_metrics(results: Results) -> dict[str, list[Metric]]:
+    """Those with a group, by group, of the tasks that were evaluated."""
+    groups: dict[str, list[Metric]] = {}
+    for metric in METRICS:
+        if metric.group and metric.task in results:
+            groups.setdefault(metric.group, []).append(metric)
+    return groups
+
+
+def class_metrics() -> list[Metric]:
+    """Those with values for each class, in the order of their columns."""
+    return [metric for metric in METRICS if metric.column]
+
+
+def per_class_rows(results: Results) -> list[dict[str, Any]]:
+    """One row per class, in the order of the tasks: "class", "isthing" (0, 1 or None) and the
+    columns of the metrics, None where there is no such value.
+
+    Metrics of different tasks meet in one row where their classes bear the same name.
+    """
+    names: dict[str, None] = {}  # an ordered set
+    for metric in class_metrics():
+        for key in results.get(metric.task, {}):
+            if key.startswith(metric.name + "-"):
+                names.setdefault(key[len(metric.name) + 1 :])
+    rows = [
+        {
+            "class": name,
+            "isthing": results.get("panoptic_seg", {}).get(f"isthing-{name}"),
+            **{
+                metric.column: _finite(results.get(metric.task, {}).get(f"{metric.name}-{name}"))
+                for metric in class_metrics()
+            },
+        }
+        for name in names
+    ]
+    things = [row for row in rows if row["isthing"] == 1]
+    if len(things) == 1:  # Detectron2 leaves out "AP-<class>" then, as it equals "AP"
+        for column, task in (("AP_box", "bbox"), ("AP_mask", "segm")):
+            values = results.get(task, {})
+            things[0][column] = _finite(values.get(f"AP-{things[0]['class']}", values.get("AP")))
+    return rows
+
+
+def _finite(value: float | None) -> float | None:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

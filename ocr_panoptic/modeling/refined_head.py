@@ -1,0 +1,179 @@
+"""
+What both heads do with their features: coarse prediction, context scheme, refined prediction.
+
+Shape shorthand: N images, K classes = object regions, H W padded input size, h w feature size at
+``common_stride``.
+"""
+
+from typing import Any
+
+from detectron2.config import CfgNode
+from detectron2.layers import Conv2d
+from torch import Tensor, nn
+
+from ocr_panoptic.layers import ContextScheme, ConvNormReLU, one_hot_labels, resize, run_part
+
+from .context import build_context, check_region_supervision
+from .losses import SemSegCriterion
+
+
+class RefinedHead(nn.Module):
+    """
+    Part of a semantic head: coarse logits serve as soft object regions for a context scheme, whose
+    augmented representations are classified again.
+
+    A head that derives from it has ``coarse`` (modules before the coarse classifier),
+    ``coarse_predictor`` and ``common_stride``, calls :meth:`add_refinement` in its constructor, and
+    says in :meth:`representations` where its features come from.
+
+    Attributes:
+        bottleneck: the 3x3 convolution to pixel representations; the identity for a scheme that
+            takes the features as they are.
+        context: the scheme.
+        refined_predictor: the classifier of the augmented representations.
+        regions: the branch that predicts the regions where the coarse prediction does not, or None.
+        criterion: the losses of both predictions.
+        align_corners: of all resizing, see :func:`.resize`.
+    """
+
+    align_corners = False
+
+    def add_refinement(
+        self,
+        in_channels: int,
+        regions: nn.Module | None,
+        *,
+        context: ContextScheme,
+        criterion: SemSegCriterion,
+        ocr_channels: int = 512,
+        ocr_norm: str = "SyncBN",
+        negative_slope: float = 0.0,
+        recompute: bool = False,
+    ) -> None:
+        """
+        Args:
+            in_channels: of the features.
+            regions: the paper's ablation: predicts the soft object regions without a loss of its
+                own, from the features of the coarse prediction. None: the coarse prediction, which
+                has a loss, is the regions.
+            context, criterion: as the attributes.
+            ocr_channels: of the pixel representations.
+            ocr_norm: of the 3x3 convolution.
+            negative_slope: of its ReLU, see :class:`.ConvNormReLU`.
+            recompute: whether the head is computed again in the backward pass, see
+                :func:`.run_part`.
+
+        Raises:
+            ValueError: for ``regions`` that the scheme does not use.
+        """
+        check_region_supervision(context, regions is None)
+        self.bottleneck = nn.Identity()
+        if not context.takes_features:
+            kinds = {"norm": ocr_norm, "negative_slope": negative_slope}
+            self.bottleneck = ConvNormReLU(in_channels, ocr_channels, kernel_size=3, **kinds)
+        self.context = context
+        self.refined_predictor = Conv2d(
+            context.out_channels, self.coarse_predictor.out_channels, kernel_size=1
+        )
+        self.regions = regions
+        self.criterion = criterion
+        self.recompute = context.recompute = recompute
+
+    def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """
+        Args:
+            features: of the backbone by name, [N, C, H / stride, W / stride]
+
+        Returns:
+            (features of the coarse prediction, features of the pixels), [N, C, h', w'] and
+            [N, C, h, w]
+        """
+        raise NotImplementedError(f"{type(self).__name__} says not where its features come from")
+
+    def forward(self, features: dict[str, Tensor], targets: Tensor | None = None):
+        """
+        Args:
+            features: of the backbone by name, [N, C, H / stride, W / stride]
+            targets: int64 labels [N, H, W], needed in training and for schemes that see the truth
+
+        Returns:
+            In training, (None, dict of losses).
+            In inference, (refined logits [N, K, H, W], {}), as any head of Detectron2. The coarse
+            logits stay at feature size and are not returned; :meth:`layers` gives both.
+        """
+        coarse, refined = self.layers(features, targets)
+        if self.training:
+            return None, self.losses((coarse, refined), targets)
+        size = [self.common_stride * n for n in refined.shape[2:]]
+        return resize(refined, size, self.align_corners), {}
+
+    def layers(
+        self, features: dict[str, Tensor], targets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """
+        Args:
+            features, targets: of :meth:`forward`
+
+        Returns:
+            (coarse logits [N, K, h', w'], refined logits [N, K, h, w])
+
+        Raises:
+            ValueError: if the scheme sees the truth and there is none.
+        """
+        truth = targets if self.context.needs_truth else None
+        coarse, x, regions = run_part(self, self._prepare, features, truth)
+        return coarse, run_part(self, self._refine, x, regions)
+
+    def _prepare(
+        self, features: dict[str, Tensor], truth: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Coarse logits [N, K, h', w'], and pixel representations [N, C, h, w] and regions
+        [N, K, h, w] for the scheme."""
+        stage, pixels = self.representations(features)
+        coarse = self.coarse_predictor(self.coarse(stage))
+        x = self.bottleneck(pixels)
+        size = x.shape[2:]
+        if not self.context.needs_truth:
+            regions = coarse if self.regions is None else self.regions(stage)
+            regions = resize(regions, size, self.align_corners)
+        elif truth is None:
+            raise ValueError(
+                f"The scheme of MODEL.CONTEXT.NAME ({type(self.context).__name__}) needs the "
+                "ground truth of every image, but the input has no sem_seg."
+            )
+        else:
+            classes, ignore_value = coarse.shape[1], self.criterion.ignore_value
+            regions = one_hot_labels(truth, classes, ignore_value, size).to(x)
+        return coarse, x, regions
+
+    def _refine(self, x: Tensor, regions: Tensor) -> Tensor:
+        return self.refined_predictor(self.context(x, regions))
+
+    def losses(self, predictions: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:
+        """
+        Args:
+            predictions: (coarse logits, refined logits) as :meth:`layers` returns them
+            targets: int64 labels [N, H, W]
+
+        Returns:
+            ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``, each with its weight applied
+        """
+        return self.criterion(*predictions, targets, self.align_corners)
+
+
+def refinement_arguments(cfg: CfgNode, feature_channels: int) -> dict[str, Any]:
+    """
+    The arguments that the constructors of both heads share, of a config.
+
+    Args:
+        feature_channels: of the features that the pixel representations are made from.
+    """
+    return {
+        "context": build_context(cfg, feature_channels),
+        "criterion": SemSegCriterion(cfg),
+        "ocr_channels": cfg.MODEL.OCR.CHANNELS,
+        "ocr_norm": cfg.MODEL.OCR.NORM,
+        "negative_slope": cfg.MODEL.OCR.NEGATIVE_SLOPE,
+        "region_supervision": cfg.MODEL.OCR.REGION_SUPERVISION,
+        "recompute": cfg.MODEL.OCR.RECOMPUTE,
+    }

@@ -1,0 +1,167 @@
+"""The files of a run, below its ``OUTPUT_DIR``.
+
+metrics.json                             Detectron2's log of the training, JSON lines
+inference/<data set>/metrics.json        an evaluation: task -> metric -> value, and "run"
+inference/<data set>/per_class.csv       the same for each class
+inference/<data set>/region_quality.json of tools/region_quality.py
+inference/<data set>/...                 predictions and confusion matrix, of the evaluators
+"""
+
+import csv
+import io
+import json
+import logging
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tabulate import tabulate
+
+from .files import write_text
+from .metrics import class_metrics, per_class_rows
+
+logger = logging.getLogger(__name__)
+
+
+def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
+    """Where the evaluation on a data set has its files."""
+    return Path(output_dir) / "inference" / dataset_name
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """
+    Attributes:
+        tasks: task ("panoptic_seg", "sem_seg", "bbox", "segm") -> metric -> value, None where it
+            is undefined.
+        run: what the run says about itself (seed, versions, ...).
+    """
+
+    tasks: dict[str, dict[str, float | None]]
+    run: dict[str, Any]
+
+
+def write_evaluation(
+    results: Mapping[str, Mapping[str, float]], folder: Path, run_info: Mapping[str, Any]
+) -> None:
+    """Write ``metrics.json`` and ``per_class.csv``, and log the metrics of the classes as a table.
+
+    Args:
+        results: task -> metric -> value, as the evaluators return it.
+        folder: made if it does not exist.
+        run_info: what the run was (weights, seed, versions ...), JSON-serialisable.
+    """
+    _write_json(folder / "metrics.json", {"run": run_info, **results})
+    rows = per_class_rows(results)
+    table = io.StringIO()
+    columns = [metric.column for metric in class_metrics()]
+    writer = csv.DictWriter(table, ["class", "isthing", *columns], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(folder / "per_class.csv", table.getvalue())
+    if rows:
+        logger.info("Per class (percent, numbers of segments):\n%s", _table(rows))
+    logger.info("Metrics are in %s", folder / "metrics.json")
+
+
+def read_evaluation(folder: Path) -> Evaluation:
+    """What :func:`write_evaluation` wrote.
+
+    Raises:
+        FileNotFoundError: there is no evaluation; the message names the command that makes it.
+    """
+    path = folder / "metrics.json"
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{path}: not there; evaluate the model first: "
+            "python train_net.py --config-file CONFIG --eval-only MODEL.WEIGHTS WEIGHTS "
+            f"OUTPUT_DIR {folder.parent.parent}"
+        )
+    tasks = json.loads(path.read_text())
+    run = tasks.pop("run", {})
+    return Evaluation(tasks, run)
+
+
+def write_region_quality(
+    classes: Mapping[str, Mapping[str, float]], folder: Path, run_info: Mapping[str, Any]
+) -> Path:
+    """Write ``region_quality.json``; returns its path.
+
+    Args:
+        classes: of :meth:`ocr_panoptic.evaluation.RegionQuality.results`.
+        folder, run_info: as those of :func:`write_evaluation`.
+    """
+    path = folder / "region_quality.json"
+    _write_json(path, {"run": run_info, "classes": classes})
+    return path
+
+
+def drop_unfinished_line(output_dir: str | os.PathLike) -> None:
+    """Of the training log, where a run was killed while it wrote: the next line would join it."""
+    path = Path(output_dir) / "metrics.json"
+    content = path.read_bytes() if path.is_file() else b""
+    if content and not content.endswith(b"\n"):
+        os.truncate(path, content.rfind(b"\n") + 1)
+
+
+def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
+    """
+    Read Detectron2's log. It is appended to by every run in the same folder; where the training
+    steps back (a resumed or a second run), the later lines replace the earlier ones from there on.
+    The lines of an evaluation come after those of later iterations.
+
+    Returns:
+        a dict for each iteration, which rises; empty where there is no log (a run that only
+        evaluates).
+
+    Raises:
+        ValueError: a line is not such a record; the message names file and line.
+    """
+    path = Path(output_dir) / "metrics.json"
+    if not path.is_file():
+        return []
+    rows: dict[int, dict[str, float]] = {}
+    last = -1  # iteration with losses; other lines need not be in order
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            iteration = row["iteration"]
+        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{path}, line {number}: expected a JSON object with an 'iteration', "
+                f"found {line[:60]!r}; remove that line"
+            ) from error
+        if "total_loss" in row:
+            if iteration <= last:
+                rows = {known: rows[known] for known in rows if known <= iteration}
+            last = iteration
+        rows[iteration] = {**rows.get(iteration, {}), **row}
+    return [rows[iteration] for iteration in sorted(rows)]
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    columns = [key for key in rows[0] if any(row[key] is not None for row in rows)]
+    kinds = {0: "stuff", 1: "thing", None: None}
+    rows = [{**row, "isthing": kinds[row["isthing"]]} for row in rows]
+    headers = ["kind" if c == "isthing" else c for c in columns]
+    return tabulate([[row[c] for c in columns] for row in rows], headers, floatfmt=".2f")
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """NumPy's numbers become Python's; NaN and infinity, which JSON lacks, become null."""
+    text = json.dumps(_serialisable(content), indent=2, allow_nan=False)
+    write_text(path, text + "\n")
+
+
+def _serialisable(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _serialisable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_serialisable(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

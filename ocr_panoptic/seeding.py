@@ -1,0 +1,35 @@
+"""Random generators whose state follows from where a training is, not from how it came there."""
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def seed_generators(*numbers: int) -> None:
+    """Seed the generators of Python, NumPy and PyTorch, on every device, by nonnegative numbers."""
+    torch.manual_seed(_seed_cpu(numbers))
+
+
+@contextmanager
+def seeded_generators(*numbers: int) -> Iterator[None]:
+    """The generators of the CPU are seeded by nonnegative numbers within the block; after it they
+    go on as if it had not been."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    torch.default_generator.manual_seed(_seed_cpu(numbers))
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        torch.set_rng_state(states[2])
+
+
+def _seed_cpu(numbers: tuple[int, ...]) -> int:
+    """Seed the generators of Python and NumPy; returns a seed for PyTorch's."""
+    words = np.random.SeedSequence(numbers).generate_state(4)
+    random.seed(words.tobytes())
+    np.random.seed(words)  # noqa: NPY002 - Detectron2's augmentations draw from this one
+    return int(words[:2].view(np.uint64)[0])

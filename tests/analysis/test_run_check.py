@@ -1,0 +1,173 @@
+"""What tools/check_run.py says is what a run then does."""
+
+import json
+import os
+from argparse import Namespace
+from collections import namedtuple
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from detectron2.data import DatasetCatalog
+from detectron2.modeling import build_model
+from scripts import load_script
+from tiny_runs import CONFIGS, SEMANTIC_CONFIG, TINY_SEMANTIC
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ocr_panoptic.analysis.run_check import RunCheck, _saved, check_run
+from ocr_panoptic.engine import complete_config, load_config
+from train_net import main as train
+
+pytestmark = pytest.mark.slow
+
+check_main = load_script("tools/check_run.py").main
+
+
+def check(args, *, gpus: int = 1, resume: bool = False) -> RunCheck:
+    cfg = load_config(args.config_file, args.opts)
+    complete_config(cfg, training=True)
+    return check_run(cfg, gpus, resume=resume)
+
+
+def cell(check: RunCheck, table: str, row: str, column: str = "") -> str:
+    headers, *rows = check.tables[table]
+    index = headers.index(column) if column else 1
+    (found,) = {cells[index] for cells in rows if cells[0] == row}
+    return found
+
+
+def megabytes(check: RunCheck, row: str) -> int:
+    return int(cell(check, "Memory of one GPU", row).replace(",", ""))
+
+
+@pytest.mark.parametrize("config", [None, SEMANTIC_CONFIG], ids=["panoptic", "semantic"])
+def test_a_run_keeps_what_the_check_says(tiny_data, make_args, tmp_path, config):
+    opts = ["SOLVER.HEAD_LR_FACTOR", 10.0, "SOLVER.CHECKPOINT_PERIOD", 2]
+    opts += TINY_SEMANTIC if config else []
+    args = make_args(*opts, **({"config": config} if config else {}))
+    before = check(args)
+    assert not before.faults
+    assert cell(before, "Checkpoints", "--resume finds") == "nothing: there is no checkpoint"
+    train(args)
+
+    headers, training, evaluation = before.tables["Data"]
+    assert training[2] == 8 and evaluation[2] == 4
+    assert "3 iterations of 2 images: 0.8 epochs of 4.0 iterations" in training
+
+    log = [json.loads(line) for line in (tmp_path / "run/metrics.json").read_text().splitlines()]
+    *_, rate = (row["lr"] for row in log if "total_loss" in row)  # of the last iteration
+    larger = "backbone" if config else "sem_seg_head"  # Detectron2 logs that of the larger group
+    assert f"{rate:.3g}" == cell(before, "Learning rates", larger, "last rate")
+    base = load_config(args.config_file, args.opts).SOLVER.BASE_LR
+    assert cell(before, "Learning rates", "backbone", "base rate") == f"{base:.3g}"
+    assert cell(before, "Learning rates", "sem_seg_head", "base rate") == f"{10 * base:.3g}"
+
+    cfg = load_config(args.config_file, args.opts)
+    complete_config(cfg, training=True)
+    model = build_model(cfg)
+    count = sum(p.numel() for p in model.parameters())
+    assert cell(before, "Learning rates", "all") == f"{count:,}"
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    assert megabytes(before, "gradients") == round(4 * trained / 2**20)
+
+    files = sorted(path.name for path in (tmp_path / "run").glob("*.pth"))
+    assert files == ["model_0000001.pth", "model_final.pth"]
+    said = "1 in the training, of which 1 are kept, and one at the end"
+    assert cell(before, "Checkpoints", "written") == said
+    size = (tmp_path / "run/model_final.pth").stat().st_size / 2**20
+    said = cell(before, "Checkpoints", "size").split()[0]
+    assert size == pytest.approx(float(said), rel=0.02)
+
+    for changed, fault in (
+        (["SOLVER.MAX_ITER", "2", "SOLVER.STEPS", "()"], "has 3 iterations, but SOLVER.MAX_ITER"),
+        (["MODEL.OCR.CHANNELS", "64"], "is of another model"),
+    ):
+        other = Namespace(**{**vars(args), "opts": args.opts + changed})
+        (found,) = check(other, resume="auto").faults
+        assert fault in found
+
+    after = check(args, resume=True)
+    assert not after.faults
+    found = cell(after, "Checkpoints", "--resume finds")
+    assert found == f"{tmp_path}/run/model_final.pth, at iteration 3 of 3"
+
+
+def test_held_for_the_backward_pass():
+    """Hand-worked: the convolutions hold their inputs, of 3 and 4 channels, ReLU its output, which
+    is the second of them; the loss is a sum and holds nothing."""
+    with FakeTensorMode(), torch.device("cuda"):
+        model = nn.Module()
+        model.backbone = nn.Sequential(nn.Conv2d(3, 4, 1), nn.ReLU())
+        model.classifier = nn.Conv2d(4, 2, 1)
+        model.sem_seg_head = lambda features, targets: model.classifier(features).sum()
+        off, on = (
+            SimpleNamespace(SOLVER=SimpleNamespace(AMP=SimpleNamespace(ENABLED=enabled)))
+            for enabled in (False, True)
+        )
+        pixels = 2 * 8 * 16
+        full = {
+            "saved by the backbone": 4 * (3 + 4) * pixels,
+            "saved by the semantic head and its losses": 0,
+        }
+        assert _saved(off, model, 2, (8, 16)) == full
+        # Of half the bytes, and with them the weights in float16, 3 x 4 and 4 x 2.
+        assert _saved(on, model, 2, (8, 16)) == {
+            "saved by the backbone": 2 * (3 + 4) * pixels + 2 * 12,
+            "saved by the semantic head and its losses": 2 * 8,
+        }
+    assert not torch.is_autocast_enabled("cuda")
+
+
+def test_what_would_stop_a_run(tiny_data, make_args, tmp_path, monkeypatch):
+    found = check(make_args("MODEL.WEIGHTS", "nowhere.pth"))
+    assert found.faults == [
+        "The weights nowhere.pth do not exist. Set MODEL.WEIGHTS to a checkpoint file, or to "
+        '"" for random weights.'
+    ]
+    (fault,) = check(make_args(), resume=True).faults
+    assert fault.startswith("--resume found no checkpoint in OUTPUT_DIR=")
+
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/model_0000001.pth").write_bytes(b"PK")
+    (tmp_path / "run/last_checkpoint").write_text("model_0000001.pth")
+    (fault,) = check(make_args(), resume=True).faults
+    assert fault.startswith("--resume found no checkpoint in OUTPUT_DIR=")
+
+    usage = namedtuple("usage", "total used free")(2**40, 2**40, 2**20)
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.disk_usage", lambda path: usage)
+        (fault,) = check(make_args("OUTPUT_DIR", tmp_path / "new")).faults
+    assert "2 checkpoints of" in fault and "0.0 GiB left: choose" in fault
+
+    image = Path(DatasetCatalog.get("tiny_train")[0]["file_name"])
+    os.rename(image, tmp_path / image.name)
+    try:
+        (fault,) = check(make_args("OUTPUT_DIR", tmp_path / "new")).faults
+    finally:
+        os.rename(tmp_path / image.name, image)
+    assert fault.startswith("tiny_train: ") and image.name in fault
+
+
+def test_share_of_a_gpu(tiny_data, make_args):
+    """Half the images hold half the activations, and the weights are those of all."""
+    args = make_args("SOLVER.IMS_PER_BATCH", 4)
+    one, two = check(args), check(args, gpus=2)
+    name = "saved by the backbone"
+    assert megabytes(one, name) == pytest.approx(2 * megabytes(two, name), abs=1)
+    assert megabytes(one, "momentum") == megabytes(two, "momentum")
+    with pytest.raises(ValueError, match="SOLVER.IMS_PER_BATCH is 4, which 3 process"):
+        check_main(["--config-file", args.config_file, "--num-gpus", "3", *args.opts])
+
+
+def test_the_long_run_without_data(capsys, monkeypatch):
+    monkeypatch.setenv("DETECTRON2_DATASETS", "nowhere")
+    config = CONFIGS / "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x.yaml"
+    with pytest.raises(SystemExit) as end:
+        check_main(["--config-file", str(config), "--num-gpus", "8"])
+    assert end.value.code == 1
+    said = capsys.readouterr().out
+    assert "coco_2017_train_panoptic_separated  not found  270000 iterations of 16 images" in said
+    assert "2 image(s) of 800 x 1344" in said
+    assert "The run would fail:\n  coco_2017_train_panoptic_separated: [Errno 2]" in said

@@ -1,0 +1,100 @@
+"""tools/make_report.py on a tiny run: trained, evaluated, shown."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from detectron2.modeling import build_model
+from scripts import load_script
+from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
+
+from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+
+
+@pytest.fixture
+def make_report():
+    return load_script("tools/make_report.py").main
+
+
+def arguments(args, run: Path, *flags: str) -> list[str]:
+    weights = ["MODEL.WEIGHTS", str(run / "model_final.pth")]
+    return ["--config-file", args.config_file, *flags, *args.opts, *weights]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(OCR_CONFIG, id="ocr"),
+        pytest.param(PLAIN_CONFIG, id="plain", marks=pytest.mark.slow),
+    ],
+)
+def test_the_report_of_a_run(trained, tmp_path, make_report, config):
+    args = trained(config=config)
+    run = tmp_path / "run"
+    make_report(arguments(args, run, "--num-images", "2"))
+    page = (run / "index.html").read_text()
+
+    metrics = json.loads((run / "inference/tiny_val/metrics.json").read_text())
+    for task, metric in (("panoptic_seg", "PQ"), ("sem_seg", "mIoU"), ("sem_seg", "pACC")):
+        assert f"<dd>{metrics[task][metric]:.1f}" in page
+    log = [json.loads(line) for line in (run / "metrics.json").read_text().splitlines()]
+    losses = [row["total_loss"] for row in log if "total_loss" in row]
+    assert f"total <b>{losses[-1]:.3g}</b>" in page
+    assert "Trained on tiny_train for 3 iterations, evaluated on the 4 images of tiny_val." in page
+
+    names = re.findall(r"<h3>(val_\d+\.jpg)</h3>", page)
+    assert names == ["val_00000.jpg", "val_00003.jpg"]  # spread over the data set
+    assert page.count("Panoptic prediction</b>") == 2
+    is_ocr = config == OCR_CONFIG
+    assert page.count("<b>Coarse semantics</b>") == (2 if is_ocr else 0)
+    assert ("Soft object region of sky" in page) == is_ocr
+    assert ("Panoptic-FPN + OCR" in page) == is_ocr
+    assert f"<dd>{metrics['run']['torch']}</dd>" in page
+
+
+SCHEMES = [s if s == "OCR" else pytest.param(s, marks=pytest.mark.slow) for s in CONTEXT_SCHEMES]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_report_of_a_semantic_run(trained, make_args, tmp_path, make_report, scheme):
+    args = make_args(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)
+    run = tmp_path / "run"
+    if scheme in ("OCR", "none", "GT-OCR"):
+        trained(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)
+    else:  # random weights among the files of another run
+        trained(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", "OCR", config=SEMANTIC_CONFIG)
+        cfg = load_config(args.config_file, args.opts)
+        complete_config(cfg)
+        torch.save({"model": build_model(cfg).state_dict()}, run / "model_final.pth")
+    make_report(arguments(args, run, "--num-images", "2"))
+    page = (run / "index.html").read_text()
+
+    metrics = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["sem_seg"]
+    for metric in ("mIoU", "mIoU_truth_or_predicted", "fwIoU"):
+        assert f"<dd>{metrics[metric]:.1f}" in page
+    assert f">{metrics['IoU-sky']:.1f}</td>" in page
+    title = "Semantic segmentation" + ("" if scheme == "none" else f" + {scheme}")
+    assert f"<h1>{title}</h1>" in page
+    assert page.count("<b>Truth</b>") == page.count("<b>Coarse semantics</b>") == 2
+    assert page.count("<b>Refined semantics</b>") == 2
+    has_regions = scheme in ("OCR", "DA-OCR", "ACF-OCR", "ASP-OCR")
+    assert page.count("Soft object region of sky") == (2 if has_regions else 0)
+    assert page.count('<div class="relation"') == (2 if has_regions else 0)
+    assert "Panoptic" not in page
+    assert "data:image/png;base64," in page  # the confusion matrix
+
+
+def test_a_run_that_was_not_evaluated(tiny_data, make_args, tmp_path, make_report):
+    with pytest.raises(FileNotFoundError, match="train_net.py --config-file CONFIG --eval-only"):
+        make_report(arguments(make_args(), tmp_path / "run"))
+
+
+def test_requests_that_cannot_be_met(tiny_data, make_args, tmp_path, make_report):
+    with pytest.raises(ValueError, match="--num-images is 0"):
+        make_report(arguments(make_args(), tmp_path, "--num-images", "0"))
+    args = make_args("MODEL.META_ARCHITECTURE", "SemanticSegmentor")
+    with pytest.raises(ValueError, match="META_ARCHITECTURE is SemanticSegmentor"):
+        make_report(arguments(args, tmp_path))

@@ -1,0 +1,100 @@
+"""Categories against Detectron2's own metadata of COCO, and what is refused."""
+
+import copy
+
+import pytest
+from detectron2.data import MetadataCatalog
+from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
+
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.panoptic.categories import (
+    panoptic_metadata,
+    parse_categories,
+    semantic_label_of,
+)
+
+THING = {"id": 1, "name": "cat", "isthing": 1, "color": [1, 2, 3]}
+STUFF = {"id": 2, "name": "sky", "isthing": 0, "color": [4, 5, 6]}
+
+
+def test_metadata_equal_detectron2_for_coco():
+    theirs = MetadataCatalog.get("coco_2017_val_panoptic_separated").as_dict()
+    ours = panoptic_metadata(parse_categories(list(reversed(COCO_CATEGORIES)), "coco"))
+    short = [name.replace("-other", "").replace("-merged", "") for name in ours["stuff_classes"]]
+    assert {**ours, "stuff_classes": short} == {key: theirs[key] for key in ours}
+
+
+def test_semantic_labels_follow_ascending_ids():
+    categories = parse_categories(
+        [
+            {"id": 30, "name": "c", "isthing": 0},
+            {"id": 4, "name": "a", "isthing": True},
+            {"id": 7, "name": "b", "isthing": False},
+        ],
+        "x.json",
+    )
+    assert semantic_label_of(categories) == {4: 0, 7: 1, 30: 2}
+    assert panoptic_metadata(categories)["stuff_classes"] == ["things", "b", "c"]
+
+
+@pytest.mark.parametrize("zero", [THING, STUFF])
+def test_category_id_zero_is_kept_apart_from_things(zero):
+    entries = [{**THING}, {**STUFF}]
+    entries[0 if zero is THING else 1]["id"] = 0
+    metadata = panoptic_metadata(parse_categories(entries, "x.json"))
+    stuff_ids = metadata["stuff_dataset_id_to_contiguous_id"]
+    if zero is THING:
+        assert metadata["thing_dataset_id_to_contiguous_id"] == {0: 0}
+        assert stuff_ids == {2: 1, -1: 0}
+    else:
+        assert metadata["thing_dataset_id_to_contiguous_id"] == {1: 0}
+        assert stuff_ids == {0: 1, -1: 0}
+
+
+def test_missing_colours_are_derived():
+    entries = [{"id": n, "name": str(n), "isthing": n % 2} for n in range(1, 41)]
+    entries[3]["color"] = [9, 9, 9]
+    categories = parse_categories(entries, "x.json")
+    assert categories[3].color == (9, 9, 9)
+    assert len({category.color for category in categories}) == 40
+    assert categories == parse_categories(copy.deepcopy(entries)[::-1], "other.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"id": -1}, r"x\.json: category -1: the id must be an integer of at least 0"),
+        ({"id": "1"}, r"category '1': the id must be an integer"),
+        ({"id": True}, r"category True: the id must be an integer"),
+        ({"id": 2}, r"category id 2 is used 2 times"),
+        ({"name": ""}, r"category 1: the name must be a text, found ''"),
+        ({"name": "sky"}, r"category name 'sky' is used 2 times"),
+        ({"isthing": None}, r"category 1: isthing must be 1 .* found None\. Is this a panoptic"),
+        ({"isthing": 2}, r"isthing must be 1 \(things\) or 0 \(stuff\), found 2"),
+        ({"isthing": 0}, r"no category has isthing 1\. Panoptic-FPN needs at least one thing"),
+        ({"color": [1, 2]}, r"category 1: color must be three integers 0\.\.255, found \[1, 2\]"),
+        ({"color": [1, 2, 256]}, r"color must be three integers"),
+    ],
+)
+def test_refused(change, message):
+    with pytest.raises(DataFaults, match=message):
+        parse_categories([{**THING, **change}, STUFF], "x.json")
+
+
+@pytest.mark.parametrize("entries", [None, [], {"id": 1}])
+def test_no_categories(entries):
+    with pytest.raises(DataFaults, match=r'x\.json: "categories" holds no category'):
+        parse_categories(entries, "x.json")
+
+
+def test_more_stuff_than_labels():
+    stuff = [{"id": n, "name": str(n), "isthing": 0} for n in range(2, 257)]
+    parse_categories([THING, *stuff[:254]], "x.json")
+    with pytest.raises(DataFaults, match=r"255 stuff categories, at most 254 fit"):
+        parse_categories([THING, *stuff], "x.json")
+
+
+def test_every_fault_is_reported():
+    with pytest.raises(DataFaults) as error:
+        parse_categories([{**THING, "name": 3, "color": "red"}, {**STUFF, "isthing": 7}], "x")
+    assert len(error.value.faults) == 3

@@ -1,0 +1,293 @@
+"""The check passes good data, and names the file and id of every fault."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.data import DataFaults, RawSplit
+from ocr_panoptic.data.panoptic.check import check_split
+
+
+def check(raw, workers=1):
+    return check_split(raw.save().split, workers)
+
+
+def faults_of(raw) -> list[str]:
+    with pytest.raises(DataFaults) as error:
+        check(raw)
+    assert all(str(raw.folder) in fault for fault in error.value.faults)
+    return error.value.faults
+
+
+def image(raw):
+    return raw.content["images"][0]
+
+
+def annotation(raw):
+    return raw.content["annotations"][0]
+
+
+def segment(raw):
+    return annotation(raw)["segments_info"][0]
+
+
+def test_good_data(raw):
+    content = check(raw)
+    assert [(i.id, i.file_name, i.semantic_name) for i in content.images] == [
+        (21, "first.jpg", "first.png"),
+        (5, "more/second.bmp", "more/second.png"),
+    ]
+
+
+def test_keys_that_may_be_absent(raw):
+    for key in ("area", "bbox", "iscrowd"):
+        del segment(raw)[key]
+    assert [image.id for image in check(raw).images] == [21, 5]
+
+
+def test_two_images_of_one_stem_in_different_formats(raw):
+    raw.add(6, "first.tif", "first_tif.png", np.full((3, 3), 2), [{"id": 2, "category_id": 7}])
+    assert [image.file_name for image in check(raw).images][-1] == "first.tif"
+
+
+@pytest.mark.data
+def test_real_coco_images(real_data):
+    sample = real_data / "panoptic_examples"
+    split = RawSplit(real_data / "input_images", sample.with_suffix(".json"), sample)
+    assert [image.id for image in check_split(split, workers=1).images] == [142238, 439180]
+
+
+# Structure of the JSON.
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda r: r.content["images"].clear(), 'the data set is empty, "images" holds no image'),
+        (lambda r: r.content.pop("categories"), "not a panoptic JSON.*no list: categories"),
+        (lambda r: r.content.update(images={}), "not a panoptic JSON.*no list: images"),
+        (lambda r: r.content["categories"].pop(), "segment 500: category 9 is not among"),
+        (lambda r: r.content["annotations"].pop(), "image 5 has no annotation"),
+        (lambda r: r.content["images"].pop(), "annotation of image 5: no such image"),
+        (lambda r: image(r).update(id=5), "image 5: comes twice"),
+        (lambda r: image(r).update(id=-3), "image at place 0: id must be .* found -3"),
+        (lambda r: image(r).update(id="21"), "image ids must be all integers or all texts"),
+        (lambda r: image(r).pop("height"), "image 21: height must be .* found None"),
+        (lambda r: image(r).update(width=0), "image 21: width must be .* found 0"),
+        (lambda r: image(r).update(file_name=1), "image 21: file_name must be a text, found 1"),
+        (lambda r: image(r).update(file_name="../a.jpg"), "image 21: file_name must lie inside"),
+        (lambda r: image(r).update(file_name="more/second.bmp"), "more/second.bmp belongs to 2"),
+        (lambda r: annotation(r).update(image_id=5), "annotation of image 5: comes twice"),
+        (lambda r: annotation(r).update(file_name="/a.png"), "image 21: file_name must lie ins"),
+        (lambda r: annotation(r).update(file_name="."), "image 21: file_name must lie inside"),
+        (lambda r: annotation(r).update(file_name="more/second.PNG"), "PNG file more/second.png"),
+        (lambda r: annotation(r).update(segments_info=None), "image 21: segments_info must be a"),
+        (lambda r: segment(r).update(id=0), "segment id 0 is reserved for void"),
+        (lambda r: segment(r).update(id="7"), "image 21: a segment needs an integer id"),
+        (lambda r: segment(r).update(id=500), "image 21: segment id 500 is used 2 times"),
+        (lambda r: segment(r).update(category_id=99), "segment 70000: category 99 is not among"),
+        (lambda r: segment(r).update(category_id=[4]), r"category \[4\] is not among"),
+        (lambda r: segment(r).pop("category_id"), "segment 70000: category None is not among"),
+        (lambda r: segment(r).update(iscrowd="no"), "segment 70000: iscrowd must be 0 or 1, fo"),
+    ],
+)
+def test_fault_of_the_json(raw, spoil, message):
+    spoil(raw)
+    with pytest.raises(DataFaults, match=message) as error:
+        check(raw)
+    assert str(raw.split.panoptic_json) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not JSON"),
+        ('{"images": [', "is not JSON"),
+        ("[1, 2]", "is not a panoptic JSON.*missing or no list: images, annotations, categories"),
+        (
+            '{"images": [], "categories": [], "annotations": [{"id": 1, "bbox": [1, 1, 1, 1]}]}',
+            "holds COCO instance annotations",
+        ),
+    ],
+)
+def test_another_file_than_a_panoptic_json(raw, text, message):
+    raw.save()
+    raw.split.panoptic_json.write_text(text)
+    with pytest.raises(DataFaults, match=message):
+        check_split(raw.split, workers=1)
+
+
+def test_all_faults_of_the_json_are_reported(raw):
+    segment(raw).update(id=500, category_id=99)
+    image(raw).pop("height")
+    raw.content["categories"][0]["name"] = None
+    faults = faults_of(raw)
+    assert len(faults) >= 4
+    assert len(set(faults)) == len(faults)
+
+
+def places(value, path=()):
+    """Every place in a JSON, as a path of keys."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, child in inner:
+        yield (*path, key)
+        if isinstance(child, dict | list):
+            yield from places(child, (*path, key))
+
+
+@pytest.mark.parametrize("junk", [None, True, -1, 2.5, "x", "", [], {}, [1], {"id": 1}])
+def test_junk_anywhere_is_a_fault_or_harmless(raw, junk):
+    """Whatever stands anywhere in the JSON, the answer is faults, never a crash."""
+    good, refused = json.dumps(raw.content), 0
+    for *path, key in list(places(raw.content)):
+        raw.content = json.loads(good)
+        parent = raw.content
+        for step in path:
+            parent = parent[step]
+        parent[key] = junk
+        try:
+            check(raw)
+        except DataFaults as error:
+            assert error.faults and all(str(raw.folder) in fault for fault in error.faults)
+            refused += 1
+    assert refused  # not everything is harmless
+
+
+@pytest.mark.parametrize("missing", ["images", "panoptic", "panoptic.json"])
+def test_missing_folder_or_json(raw, missing):
+    (raw.folder / missing).rename(raw.folder / "elsewhere")
+    with pytest.raises(FileNotFoundError, match=f"{missing}: .*not found"):
+        check_split(raw.split, workers=1)
+
+
+# Files.
+
+
+def test_missing_image(raw):
+    path = raw.image("first.jpg")
+    path.rename(path.with_suffix(".jpeg"))
+    assert faults_of(raw) == [
+        f"{path}: image 21 not found. There is first.jpeg: correct file_name in the JSON."
+    ]
+
+
+def test_missing_png(raw):
+    raw.png("first.png").unlink()
+    assert faults_of(raw) == [f"{raw.png('first.png')}: panoptic PNG not found."]
+
+
+def test_truncated_jpeg(raw):
+    path = raw.image("first.jpg")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)).save(path)
+    path.write_bytes(path.read_bytes()[:20000])
+    (fault,) = faults_of(raw)
+    assert fault.startswith(f"{path}: image 21 is broken or truncated (")
+
+
+def test_image_that_is_none(raw):
+    raw.image("first.jpg").write_text("no image")
+    (fault,) = faults_of(raw)
+    assert "image 21 is broken or truncated" in fault
+
+
+def test_broken_png(raw):
+    raw.png("first.png").write_bytes(raw.png("first.png").read_bytes()[:50])
+    (fault,) = faults_of(raw)
+    assert fault.startswith(f"{raw.png('first.png')}: cannot be read as an image")
+
+
+def test_png_of_another_size(raw):
+    write_panoptic_png(raw.png("first.png"), np.zeros((5, 8), int))
+    assert faults_of(raw) == [
+        f"{raw.png('first.png')}: the PNG of image 21 has 8x5 pixels, "
+        "the image 8x6 (width x height)."
+    ]
+
+
+def test_image_of_another_size(raw):
+    Image.new("RGB", (6, 8)).save(raw.image("first.jpg"))
+    (fault,) = faults_of(raw)
+    assert fault.endswith("image 21 has 6x8 pixels, the JSON says 8x6 (width x height).")
+
+
+@pytest.mark.parametrize(("orientation", "stored"), [(3, (8, 6)), (6, (6, 8))])
+def test_exif_orientation_counts_as_detectron2_counts_it(raw, orientation, stored):
+    """Detectron2 turns the image, so the PNG must fit the turned image."""
+    exif = Image.Exif()
+    exif[274] = orientation
+    picture = io.BytesIO()
+    Image.new("RGB", stored).save(picture, format="JPEG", exif=exif)
+    raw.image("first.jpg").write_bytes(picture.getvalue())
+    check(raw)
+    Image.new("RGB", stored[::-1]).save(raw.image("first.jpg"), exif=exif)
+    assert len(faults_of(raw)) == 1
+
+
+# Pixels against JSON.
+
+
+def test_ids_of_json_and_png_differ(raw):
+    segment(raw)["id"] = 70001
+    path = raw.png("first.png")
+    assert faults_of(raw) == [
+        f"{path}: segment 70000 covers 16 pixels but is not in the JSON's segments_info.",
+        f"{path}: segment 70001 of the JSON has no pixel in the PNG.",
+    ]
+
+
+def test_id_that_no_png_can_hold(raw):
+    segment(raw)["id"] = 256**3
+    assert "segment 16777216: the ids of a PNG end at 16777215" in faults_of(raw)[1]
+
+
+def test_area_and_box(raw):
+    segment(raw).update(area=15, bbox=[0, 0, 7, 3])
+    path = raw.png("first.png")
+    assert faults_of(raw) == [
+        f"{path}: segment 70000: area is 15 in the JSON, 16 in the PNG.",
+        f"{path}: segment 70000: bbox is [0, 0, 7, 3] in the JSON, [0, 0, 8, 3] in the PNG.",
+    ]
+
+
+def test_one_changed_pixel_is_found(raw):
+    """Every single pixel counts, whichever it is."""
+    path = raw.png("more/second.png")
+    good = read_panoptic_png(path)
+    for row, column in np.ndindex(good.shape):
+        spoiled = good.copy()
+        spoiled[row, column] = 12 if good[row, column] != 12 else 9
+        write_panoptic_png(path, spoiled)
+        assert faults_of(raw)
+
+
+def test_faults_of_all_images_are_reported(raw):
+    raw.image("first.jpg").unlink()
+    raw.png("first.png").unlink()
+    raw.content["annotations"][1]["segments_info"][1]["area"] = 3
+    assert len(faults_of(raw)) == 3
+
+
+def test_void_alone_is_no_fault(raw):
+    raw.add(8, "void.png", "void.png", np.zeros((3, 3), int), [])
+    assert check(raw).images[-1].id == 8
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_workers(raw, workers):
+    with pytest.raises(ValueError, match=f"--workers is {workers}, it must be at least 1"):
+        check(raw, workers)
+
+
+def test_several_processes_find_the_same(raw):
+    for number in range(30, 60):
+        raw.add(number, f"{number}.png", f"{number}.png", np.full((3, 3), number), [])
+    single = faults_of(raw)
+    with pytest.raises(DataFaults) as error:
+        check(raw, workers=3)
+    assert error.value.faults == single
+    assert len(single) == 30
+    assert json.loads(raw.split.panoptic_json.read_text()) == raw.content

@@ -1,0 +1,96 @@
+"""CamVid's instances by hand, both layouts, and the way to registered data sets."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from detectron2.data import DatasetCatalog, MetadataCatalog
+from PIL import Image
+
+from ocr_panoptic.coco_panoptic import read_panoptic_png
+from ocr_panoptic.data import DataFaults, prepare_camvid, register_prepared
+from ocr_panoptic.data.published.camvid import instances_from_labels
+
+SKY, ROAD, CAR, PEDESTRIAN, VOID = 0, 3, 8, 9, 11
+
+
+def street() -> np.ndarray:
+    """60 x 96 pixels, of which an instance needs 3.3: two cars, one of them touched at a corner,
+    two specks of cars, a pedestrian of 4 pixels."""
+    labels = np.full((60, 96), ROAD, np.uint8)
+    labels[:20] = SKY
+    labels[58:] = VOID
+    labels[30:40, 10:20] = CAR
+    labels[40:45, 20:25] = CAR  # 8-connected with the one before
+    labels[30:40, 40:50] = CAR
+    labels[50, 60:63] = CAR
+    labels[55, 70] = CAR
+    labels[50, 80:84] = PEDESTRIAN
+    return labels
+
+
+def test_segments_by_hand():
+    ids, segments = instances_from_labels(street())
+    found = [(s["category_id"] - 1, s["iscrowd"], s["area"], s["bbox"]) for s in segments]
+    road = 38 * 96 - 125 - 100 - 4 - 4
+    assert found == [
+        (SKY, 0, 20 * 96, [0, 0, 96, 20]),
+        (ROAD, 0, road, [0, 20, 96, 38]),
+        (CAR, 0, 125, [10, 30, 15, 15]),
+        (CAR, 0, 100, [40, 30, 10, 10]),
+        (CAR, 1, 4, [60, 50, 11, 6]),
+        (PEDESTRIAN, 0, 4, [80, 50, 4, 1]),
+    ]
+    assert [s["id"] for s in segments] == [1, 2, 3, 4, 5, 6]
+    assert (ids[58:] == 0).all()
+    assert ids[50, 61] == ids[55, 70] == 5
+    assert ids.dtype == np.int32
+
+
+def test_stuff_is_one_segment_however_scattered():
+    labels = np.full((20, 30), SKY, np.uint8)
+    labels[:, 10:20] = ROAD
+    assert [s["area"] for s in instances_from_labels(labels)[1]] == [400, 200]
+
+
+def write(root: Path, layout: tuple[str, str], *splits: str) -> Path:
+    for split in splits:
+        for folder, content in zip(layout, (np.zeros((60, 96, 3), np.uint8), street())):
+            path = root / folder.format(split) / "0001TP_006690.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(content).save(path)
+    return root
+
+
+@pytest.mark.parametrize("layout", [("{}/images", "{}/labels"), ("{}", "{}annot")])
+def test_both_data_sets(tmp_path, clean_catalog, layout):
+    source = write(tmp_path / "source", layout, "train", "val", "test")
+    prepare_camvid(source, tmp_path / "data", workers=1)
+    prepare_camvid(source, tmp_path / "data", workers=1)  # harmless
+    names = set(register_prepared(tmp_path / "data"))
+    assert names == {f"camvid{p}_{s}" for p in ("", "_panoptic") for s in ("train", "val", "test")}
+
+    (record,) = DatasetCatalog.get("camvid_val")
+    assert record["sem_seg_file_name"] == str(
+        source / layout[1].format("val") / "0001TP_006690.png"
+    )
+    metadata = MetadataCatalog.get("camvid_val")
+    assert metadata.label_map == {**{label: label for label in range(11)}, VOID: 255}
+
+    (record,) = DatasetCatalog.get("camvid_panoptic_test")
+    metadata = MetadataCatalog.get("camvid_panoptic_test")
+    assert metadata.thing_classes == ["car", "pedestrian", "bicyclist"]
+    assert metadata.stuff_classes[:2] == ["things", "sky"]
+    assert [a["iscrowd"] for a in record["annotations"]] == [0, 0, 1, 0]
+    ids = read_panoptic_png(record["pan_seg_file_name"])
+    assert np.array_equal(ids, instances_from_labels(street())[0])
+
+
+def test_faults(tmp_path):
+    with pytest.raises(FileNotFoundError, match="neither train/images and train/labels nor"):
+        prepare_camvid(tmp_path, tmp_path / "data")
+    source = write(tmp_path / "source", ("{}/images", "{}/labels"), "train", "val")
+    Image.fromarray(np.full((60, 96), 12, np.uint8)).save(source / "val/labels/0001TP_006690.png")
+    with pytest.raises(DataFaults, match=r"12 \(5760 pixels\)"):
+        prepare_camvid(source, tmp_path / "data", workers=1)
+    assert not list((tmp_path / "data").rglob("dataset.json"))

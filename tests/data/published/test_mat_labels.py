@@ -1,0 +1,166 @@
+"""MATLAB files to label PNGs, on miniatures of the two releases."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from detectron2.data import DatasetCatalog
+from PIL import Image
+from scripts import load_script
+
+from ocr_panoptic.data import (
+    DataFaults,
+    prepare_mat_release,
+    register_semantic_datasets,
+)
+from ocr_panoptic.data.published.mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, convert_mat
+from ocr_panoptic.label_png import read_label_png
+
+RELEASES = {
+    "pascal_context": (PASCAL_CONTEXT, {"train": "2008_000002", "val": "2008_000003"}),
+    "coco_stuff_10k": (
+        COCO_STUFF_10K,
+        {"train": "COCO_train2014_000000000077", "test": "COCO_train2014_000000000194"},
+    ),
+}
+NAMED = {"pascal_context": "pascal_context_59_{}_sem", "coco_stuff_10k": "coco_stuff_10k_{}_sem"}
+
+
+@pytest.fixture
+def scipy_io():
+    return pytest.importorskip("scipy.io", reason="SciPy is only needed to read MATLAB files")
+
+
+def raw_labels(release) -> np.ndarray:
+    raw = np.array([sorted(release.space.label_map)])
+    return np.concatenate([raw, raw[:, ::-1]])
+
+
+@pytest.fixture(params=RELEASES)
+def miniature(request, tmp_path, scipy_io):
+    """(release, its splits, root): one image in each split, with every raw label."""
+    release, splits = RELEASES[request.param]
+    raw = raw_labels(release)
+    for split, name in splits.items():
+        write_mat(scipy_io, tmp_path, release, name, raw)
+        (tmp_path / release.images).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", raw.shape[::-1]).save(tmp_path / release.images / f"{name}.jpg")
+        path = tmp_path / release.splits[split]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{name}\n")
+    return release, splits, tmp_path
+
+
+def write_mat(scipy_io, root: Path, release, name: str, labels, key: str | None = None) -> Path:
+    path = root / release.mats / f"{name}.mat"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scipy_io.savemat(path, {key or release.key: labels, "names": "other"})
+    return path
+
+
+def faults_of(release, root) -> list[str]:
+    with pytest.raises(DataFaults) as error:
+        prepare_mat_release(release, root, workers=1)
+    return error.value.faults
+
+
+def test_every_raw_label_is_kept(miniature, clean_catalog, request):
+    release, splits, root = miniature
+    folders = prepare_mat_release(release, root, workers=1)
+    assert folders == [root / release.labels / split for split in splits]
+    for folder, name in zip(folders, splits.values()):
+        assert np.array_equal(read_label_png(folder / f"{name}.png"), raw_labels(release))
+    # Where the registered data sets look for them.
+    register_semantic_datasets(root)
+    named = NAMED[request.node.callspec.params["miniature"]]
+    for split, name in splits.items():
+        (record,) = DatasetCatalog.get(named.format(split))
+        assert Path(record["file_name"]).stem == Path(record["sem_seg_file_name"]).stem == name
+
+
+def test_repeating_changes_nothing(miniature):
+    release, _, root = miniature
+    files = [p for folder in prepare_mat_release(release, root, 1) for p in folder.iterdir()]
+    once = [path.read_bytes() for path in files]
+    prepare_mat_release(release, root, 2)
+    assert [path.read_bytes() for path in files] == once
+
+
+def test_labels_as_matlab_saves_them(miniature, scipy_io):
+    """Doubles are MATLAB's default."""
+    release, splits, root = miniature
+    raw = raw_labels(release)
+    write_mat(scipy_io, root, release, splits["train"], raw.astype(float))
+    folder = prepare_mat_release(release, root, workers=1)[0]
+    assert np.array_equal(read_label_png(folder / f"{splits['train']}.png"), raw)
+
+
+def test_faults(miniature, scipy_io):
+    release, splits, root = miniature
+    train, other = splits.values()
+    raw = raw_labels(release)
+    path = write_mat(scipy_io, root, release, train, raw, key="other")
+    (root / release.mats / f"{other}.mat").unlink()
+    assert faults_of(release, root) == [
+        f"{path}: has no variable {release.key!r}; found names, other.",
+        f"{root / release.mats / other}.mat: label file not found.",
+    ]
+    path.write_bytes(b"not a matrix")
+    write_mat(scipy_io, root, release, other, raw[:, :-1])
+    faults = faults_of(release, root)
+    assert f"{path}: is broken or no MATLAB file" in faults[0]
+    height, width = raw.shape
+    assert f"the labels have {width - 1}x{height} pixels" in faults[1]
+    assert f"{width}x{height} (width x height)" in faults[1]
+    raw[0, 0] = 500
+    write_mat(scipy_io, root, release, train, raw)
+    write_mat(scipy_io, root, release, other, raw - 0.5)
+    faults = faults_of(release, root)
+    assert "500 (1 pixels)" in faults[0]
+    assert "holds values that are no labels" in faults[1]
+
+
+def test_labels_that_the_release_does_not_use(scipy_io, tmp_path):
+    """12 is the COCO id of a street sign, which no image of COCO-Stuff has."""
+    Image.new("RGB", (2, 1)).save(tmp_path / "a.jpg")
+    release = replace(COCO_STUFF_10K, images=Path(), mats=Path(), labels=Path("labels"))
+    for labels, fault in (([[1, 11]], None), ([[12, 1]], "12 (1 pixels)")):
+        scipy_io.savemat(tmp_path / "a.mat", {"S": np.array(labels)})
+        found = convert_mat("a", release, tmp_path, "train")
+        assert (found is None) if fault is None else (fault in found)
+
+
+def test_missing_images_folders_and_lists(miniature):
+    release, splits, root = miniature
+    image = root / release.images / f"{splits['train']}.jpg"
+    image.unlink()
+    assert faults_of(release, root)[0].startswith(f"{image}: not found or broken")
+    (root / release.mats).rename(root / "elsewhere")
+    with pytest.raises(FileNotFoundError, match=f"{root / release.mats}: folder not found. Unpack"):
+        prepare_mat_release(release, root, workers=1)
+    path = root / release.splits["train"]
+    path.write_text("")
+    with pytest.raises(ValueError, match=f"{path}: names no image"):
+        prepare_mat_release(release, root, workers=1)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=f"{path}: list of images not found"):
+        prepare_mat_release(release, root, workers=1)
+
+
+def test_without_scipy(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "scipy", None)
+    monkeypatch.setitem(sys.modules, "scipy.io", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install scipy"):
+        prepare_mat_release(PASCAL_CONTEXT, tmp_path)
+
+
+def test_command(miniature, request, monkeypatch, capsys):
+    _, splits, root = miniature
+    name = request.node.callspec.params["miniature"]
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(root))
+    load_script("datasets/prepare_mat_labels.py").main([name, "--workers", "1"])
+    printed = capsys.readouterr().out
+    for split in splits:
+        assert str(root / name / "labels" / split) in printed

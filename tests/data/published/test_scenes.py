@@ -1,0 +1,109 @@
+"""The sample scenes: the same bytes for a seed, and whatever panoptic data may hold."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ocr_panoptic.coco_panoptic import read_panoptic_png
+from ocr_panoptic.data import RawSplit, SemanticSplit, prepare_panoptic, prepare_semantic
+from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene, generate_scenes
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    generate_scenes(folder, num_train=40, num_val=4, size=96, seed=0)
+    return folder / "raw"
+
+
+def files(folder: Path) -> dict:
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+@pytest.mark.slow
+def test_the_same_bytes_for_a_seed(scenes, tmp_path):
+    generate_scenes(tmp_path / "same", num_train=40, num_val=4, size=96, seed=0)
+    assert files(tmp_path / "same" / "raw") == files(scenes)
+    generate_scenes(tmp_path / "other", num_train=40, num_val=4, size=96, seed=1)
+    ours, other = files(scenes), files(tmp_path / "other" / "raw")
+    assert ours.keys() == other.keys()
+    assert all(ours[name] != other[name] for name in ours if name.name != "classes.json")
+
+
+def test_a_scene_depends_on_its_place_alone(scenes, tmp_path):
+    """A shorter data set is the beginning of a longer one, and no scene of it comes twice."""
+    generate_scenes(tmp_path, num_train=3, num_val=1, size=96, seed=0)
+    few = files(tmp_path / "raw")
+    assert all(few[name] == files(scenes)[name] for name in few if name.suffix != ".json")
+    pictures = [data for name, data in files(scenes).items() if name.suffix == ".jpg"]
+    assert len(set(pictures)) == len(pictures) == 44
+
+
+def test_scenes_pass_the_checks(scenes, tmp_path):
+    """The checks are tested apart; here they are the judges."""
+    raw, labels = {}, {}
+    for split in ("train", "val"):
+        folder = scenes / split
+        raw[split] = RawSplit(folder / "images", folder / "panoptic.json", folder / "panoptic")
+        labels[split] = SemanticSplit(folder / "images", folder / "semantic")
+    prepare_panoptic("scenes", raw, tmp_path / "scenes", workers=1)
+    prepare_semantic("sem", scenes / "classes.json", labels, tmp_path / "sem", workers=1)
+
+
+def test_scenes_hold_what_the_pipeline_must_stand(scenes):
+    content = json.loads((scenes / "train" / "panoptic.json").read_text())
+    segments = [s for annotation in content["annotations"] for s in annotation["segments_info"]]
+    assert {segment["category_id"] for segment in segments} == {c["id"] for c in CATEGORIES}
+    crowds = [segment for segment in segments if segment["iscrowd"]]
+    assert 0.05 * 40 <= len(crowds) <= 0.5 * 40
+    void = [
+        np.mean(read_panoptic_png(scenes / "train" / "panoptic" / annotation["file_name"]) == 0)
+        for annotation in content["annotations"]
+    ]
+    assert min(void) > 0
+    assert max(void) < 0.1
+    with Image.open(scenes / "train" / "images" / content["images"][0]["file_name"]) as image:
+        assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (96, 96))
+
+
+def test_objects_hide_one_another():
+    """Of a ball, a box's corner or a star's arm, some part is missing in many scenes."""
+    filled = []
+    for index in range(30):
+        _, _, segments = draw_scene(np.random.default_rng(index), 96)
+        balls = [s for s in segments if s["category_id"] == 1 and not s["iscrowd"]]
+        filled += [s["area"] / (s["bbox"][2] * s["bbox"][3]) for s in balls]
+    whole = np.pi / 4  # of its box
+    assert np.mean(np.abs(np.array(filled) - whole) < 0.06) > 0.4
+    assert np.mean(np.array(filled) < whole - 0.1) > 0.05
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1, 1, 63, 0), r"--size is 63 pixels, objects need at least 64"),
+        ((0, 1, 96, 0), r"--train 0 --val 1: each split needs an image"),
+        ((1, -1, 96, 0), r"each split needs an image"),
+        ((1, 1, 96, -2), r"--seed is -2, it must be at least 0"),
+    ],
+)
+def test_what_cannot_be_drawn(tmp_path, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        generate_scenes(tmp_path, *arguments)
+    assert not list(tmp_path.iterdir())
+
+
+def test_semantic_labels_are_the_categories_of_the_segments(scenes):
+    content = json.loads((scenes / "train" / "panoptic.json").read_text())
+    names = [c["name"] for c in json.loads((scenes / "classes.json").read_text())["classes"]]
+    name_of = {category["id"]: category["name"] for category in CATEGORIES}
+    for annotation in content["annotations"]:
+        ids = read_panoptic_png(scenes / "train" / "panoptic" / annotation["file_name"])
+        labels = np.asarray(Image.open(scenes / "train" / "semantic" / annotation["file_name"]))
+        assert np.array_equal(labels == 255, ids == 0)
+        for segment in annotation["segments_info"]:
+            (label,) = np.unique(labels[ids == segment["id"]])
+            assert names[label] == name_of[segment["category_id"]]

@@ -1,0 +1,109 @@
+"""The tables of raw labels against other tellings of them."""
+
+import pytest
+from cityscapesscripts.helpers.labels import labels as cityscapes_labels
+from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
+
+from ocr_panoptic.data.published import tables as tables
+
+SPACES = {
+    "cityscapes": (tables.cityscapes(), 19),
+    "ade20k": (tables.ade20k(), 150),
+    "lip": (tables.lip(), 20),
+    "pascal_context_59": (tables.pascal_context(with_background=False), 59),
+    "pascal_context_60": (tables.pascal_context(with_background=True), 60),
+    "coco_stuff_10k": (tables.coco_stuff(0, 0), 171),
+    "coco_stuff_164k": (tables.coco_stuff(-1, 255), 171),
+    "mapillary": (tables.mapillary_vistas(), 65),
+}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_class_has_a_name_a_colour_and_a_raw_label(name):
+    space, num_classes = SPACES[name]
+    assert len(space.classes) == len(space.colors) == num_classes
+    assert set(space.label_map.values()) == {*range(num_classes), 255} - (
+        {255} if name == "pascal_context_60" else set()
+    )
+    assert len(set(space.classes)) == num_classes
+    assert len(set(space.colors)) == num_classes
+
+
+def test_cityscapes_is_that_of_its_own_scripts():
+    space = tables.cityscapes()
+    with_id = [label for label in cityscapes_labels if label.id >= 0]
+    assert space.label_map == {label.id: label.trainId for label in with_id}
+    evaluated = sorted((x for x in with_id if x.trainId != 255), key=lambda x: x.trainId)
+    assert space.classes == tuple(label.name for label in evaluated)
+    assert space.colors == tuple(label.color for label in evaluated)
+    assert space.class_categories == tuple(label.category for label in evaluated)
+
+
+def test_ade20k():
+    space = tables.ade20k()
+    assert space.label_map[0] == 255
+    assert all(space.label_map[raw] == raw - 1 for raw in range(1, 151))
+    assert sorted(space.label_map) == list(range(151))
+    assert (space.classes[0], space.classes[8], space.classes[149]) == ("wall", "window", "flag")
+
+
+def test_lip_is_the_identity_and_pairs_left_with_right():
+    space = tables.lip()
+    assert space.label_map == {**{raw: raw for raw in range(20)}, 255: 255}
+    assert space.flip_pairs == ((14, 15), (16, 17), (18, 19))
+    for left, right in space.flip_pairs:
+        assert space.classes[left].replace("Left", "Right") == space.classes[right]
+    paired = {label for pair in space.flip_pairs for label in pair}
+    assert paired == {k for k, name in enumerate(space.classes) if name.startswith(("Left", "Rig"))}
+
+
+def test_pascal_context():
+    """The ids as the published code lists them, in another order. Names are alphabetical."""
+    published = [0, 2, 259, 260, 415, 324, 9, 258, 144, 18, 19, 22, 23, 397, 25, 284, 158, 159]
+    published += [416, 33, 162, 420, 454, 295, 296, 427, 44, 45, 46, 308, 59, 440, 445, 31, 232]
+    published += [65, 354, 424, 68, 326, 72, 458, 34, 207, 80, 355, 85, 347, 220, 349, 360, 98]
+    published += [187, 104, 105, 366, 189, 368, 113, 115]
+    sixty = tables.pascal_context(with_background=True)
+    fifty_nine = tables.pascal_context(with_background=False)
+    assert sorted(sixty.label_map) == list(range(460))
+    for label, raw in enumerate(sorted(published)):
+        assert sixty.label_map[raw] == label
+        assert fifty_nine.label_map[raw] == (label - 1 if label else 255)
+    for raw in set(range(460)) - set(published):
+        assert sixty.label_map[raw] == 0
+        assert fifty_nine.label_map[raw] == 255
+    assert sixty.classes == ("background", *fifty_nine.classes)
+    assert list(fifty_nine.classes) == sorted(fifty_nine.classes)
+
+
+@pytest.mark.parametrize(("offset", "unlabelled"), [(0, 0), (-1, 255)])
+def test_coco_stuff(offset, unlabelled):
+    space = tables.coco_stuff(offset, unlabelled)
+    used = [i for i in range(1, 183) if i not in tables.COCO_STUFF_UNUSED]
+    assert space.label_map == {
+        **{number + offset: label for label, number in enumerate(used)},
+        unlabelled: 255,
+    }
+    unused = {number + offset for number in tables.COCO_STUFF_UNUSED}
+    if offset:
+        assert unused == {11, 25, 28, 29, 44, 65, 67, 68, 70, 82, 90}
+    assert not unused & set(space.label_map)
+    assert space.classes[0] == "person"
+    assert (space.classes[79], space.classes[80], space.classes[170]) == (
+        "toothbrush",
+        "banner",
+        "wood",
+    )
+    assert sorted(tables.COCO_STUFF_CLASSES) == list(tables.COCO_STUFF_CLASSES)
+    # Of COCO's 53 merged stuff classes, those that were not merged have their COCO-Stuff ids.
+    for category in COCO_CATEGORIES:
+        if not category["isthing"] and not category["name"].endswith("-merged"):
+            assert tables.coco_stuff_ids()[category["id"]] == category["name"]
+
+
+def test_mapillary():
+    space = tables.mapillary_vistas()
+    assert space.label_map == {**{raw: raw for raw in range(65)}, 65: 255}
+    # Places that papers and other code refer to.
+    names = {0: "Bird", 13: "Road", 27: "Sky", 55: "Car", 64: "Ego Vehicle"}
+    assert {label: space.classes[label] for label in names} == names

@@ -1,0 +1,99 @@
+"""The file of classes: what it may say, and what is wrong with it otherwise."""
+
+import json
+
+import pytest
+
+from ocr_panoptic.data import DataFaults
+from ocr_panoptic.data.semantic.label_space import parse_label_space, read_class_file
+
+FULL = """
+classes:
+  - {name: road, color: [128, 64, 128], labels: [7, 8]}
+  - {name: left arm, labels: 300}
+  - {name: right arm, labels: [1]}
+ignore: [0, 255]
+flip_pairs: [[left arm, right arm]]
+"""
+
+
+def test_everything(tmp_path):
+    path = tmp_path / "classes.yaml"
+    path.write_text(FULL)
+    space = read_class_file(path)
+    assert parse_label_space(json.loads(json.dumps(space.as_json())), "c") == space
+    assert space.classes == ("road", "left arm", "right arm")
+    assert space.label_map == {7: 0, 8: 0, 300: 1, 1: 2, 0: 255, 255: 255}
+    assert space.colors[0] == (128, 64, 128)
+    assert len(set(space.colors)) == 3
+    assert space.flip_pairs == ((1, 2),)
+    metadata = space.metadata()
+    assert metadata["evaluator_type"] == "sem_seg"
+    assert metadata["ignore_label"] == 255
+    assert metadata["stuff_classes"] == ["road", "left arm", "right arm"]
+    assert metadata["stuff_colors"][0] == [128, 64, 128]
+    assert metadata["label_map"] == space.label_map
+    assert metadata["flip_pairs"] == [(1, 2)]
+    assert "class_categories" not in metadata
+
+
+def test_names_alone():
+    space = parse_label_space({"classes": ["sky", "road"]}, "c")
+    assert space.label_map == {0: 0, 1: 1, 255: 255}
+    assert space.flip_pairs == ()
+    assert parse_label_space({"classes": ["a", "b"], "ignore": 2}, "c").label_map == {
+        0: 0,
+        1: 1,
+        2: 255,
+    }
+
+
+def test_binary_masks():
+    """0 and 255, and nothing is ignored."""
+    classes = [{"name": "ground", "labels": 0}, {"name": "object", "labels": 255}]
+    assert parse_label_space({"classes": classes}, "c").label_map == {0: 0, 255: 1}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], 'expected "classes:" with a list'),
+        ({"names": ["a"]}, 'expected "classes:" with a list'),
+        ({"classes": []}, "0 classes; there may be 1 to 255"),
+        ({"classes": [str(i) for i in range(256)]}, "256 classes"),
+        ({"classes": ["a", "b", "a"]}, "class 'a' comes 2 times"),
+        ({"classes": ["a", True]}, r"must be a text \(in quotes\?\), found True"),
+        ({"classes": [{"name": "a", "id": 3}]}, "class 'a': unknown key 'id'"),
+        ({"classes": ["a"], "void": 0}, "unknown key 'void'"),
+        ({"classes": [{"name": "a", "color": [0, 0, 256]}]}, "color must be three integers"),
+        ({"classes": ["a", {"name": "b", "labels": 3}]}, "some classes have labels, 'a' not"),
+        ({"classes": [{"name": "a", "labels": []}]}, "class 'a' has no label"),
+        ({"classes": ["a"], "ignore": 65536}, "'ignore': label 65536 is no integer"),
+        ({"classes": [{"name": "a", "labels": [-1]}]}, "label -1 is no integer 0..65535"),
+        ({"classes": ["a", "b"], "ignore": 1}, "label 1 is given twice, the last time to 'ignore'"),
+        ({"classes": ["a"], "flip_pairs": ["a"]}, "must be a list of pairs of names"),
+        ({"classes": ["a"], "flip_pairs": [["a", "b"]]}, "names 'b', which is no class"),
+        (
+            {"classes": ["a", "b", "c"], "flip_pairs": [["a", "b"], ["a", "c"]]},
+            "flip_pairs names 'a' 2 times",
+        ),
+    ],
+)
+def test_faults(content, message):
+    with pytest.raises(DataFaults, match=f"c.yaml: .*{message}"):
+        parse_label_space(content, "c.yaml")
+
+
+def test_all_faults_at_once():
+    with pytest.raises(DataFaults) as error:
+        parse_label_space({"classes": ["a", "a", 3], "ignore": "b", "extra": 0}, "c")
+    assert len(error.value.faults) == 4
+
+
+def test_broken_and_missing_file(tmp_path):
+    path = tmp_path / "classes.yaml"
+    with pytest.raises(FileNotFoundError, match="file of classes not found"):
+        read_class_file(path)
+    path.write_text("classes: [a, ")
+    with pytest.raises(ValueError, match="neither YAML nor JSON"):
+        read_class_file(path)

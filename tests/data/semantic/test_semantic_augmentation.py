@@ -1,0 +1,251 @@
+"""Every augmentation by hand, and every config key's effect."""
+
+import numpy as np
+import pytest
+from detectron2.data import transforms as T
+
+from ocr_panoptic.data import build_semantic_augmentation
+from ocr_panoptic.data.semantic.augmentation import (
+    MeanPadTransform,
+    MirrorTransform,
+    PadToSize,
+    RandomBrightnessShift,
+    RandomMirror,
+    RandomScaleAspect,
+)
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    np.random.seed(0)  # noqa: NPY002, Detectron2's augmentations draw from it
+
+
+@pytest.fixture
+def cfg(semantic_cfg):
+    """Nothing is changed by this one."""
+    semantic_cfg.INPUT.CROP.TYPE = "absolute"
+    semantic_cfg.INPUT.CROP.SIZE = [20, 30]
+    return semantic_cfg
+
+
+@pytest.fixture
+def image():
+    return np.random.default_rng(0).integers(0, 256, (40, 60, 3), np.uint8)
+
+
+@pytest.fixture
+def labels():
+    return np.random.default_rng(1).choice([0, 1, 2, 255], (40, 60)).astype(np.uint8)
+
+
+def augmented(cfg, image, labels, is_train=True, flip_pairs=()):
+    inputs = T.AugInput(image, sem_seg=labels)
+    T.AugmentationList(build_semantic_augmentation(cfg, is_train, flip_pairs))(inputs)
+    assert inputs.image.shape[:2] == inputs.sem_seg.shape
+    return inputs.image, inputs.sem_seg
+
+
+@pytest.mark.parametrize("is_train", [True, False])
+def test_nothing(cfg, image, labels, is_train):
+    same_image, same_labels = augmented(cfg, image, labels, is_train)
+    assert np.array_equal(same_image, image)
+    assert np.array_equal(same_labels, labels)
+
+
+def test_nothing_random_outside_training(cfg, image, labels):
+    cfg.INPUT.RANDOM_SCALE, cfg.INPUT.RANDOM_ASPECT = [2.0, 3.0], [0.5, 0.6]
+    cfg.INPUT.CROP.ENABLED, cfg.INPUT.RANDOM_FLIP = True, "horizontal"
+    cfg.INPUT.BRIGHTNESS_SHIFT = 10
+    for _ in range(5):
+        same_image, same_labels = augmented(cfg, image, labels, is_train=False)
+        assert np.array_equal(same_image, image)
+        assert np.array_equal(same_labels, labels)
+
+
+@pytest.mark.parametrize("is_train", [True, False])
+def test_short_side(cfg, image, labels, is_train):
+    cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.MIN_SIZE_TEST = (20,), 80
+    assert (
+        augmented(cfg, image, labels, is_train)[0].shape[:2] == ((20, 30), (80, 120))[not is_train]
+    )
+
+
+@pytest.mark.parametrize("is_train", [True, False])
+def test_fixed_size_comes_before_the_short_side(cfg, image, labels, is_train):
+    cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.MIN_SIZE_TEST = (20,), 80
+    cfg.INPUT.FIXED_SIZE = [33, 17]
+    assert augmented(cfg, image, labels, is_train)[0].shape[:2] == (33, 17)
+
+
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear"])
+@pytest.mark.parametrize("way", ["FIXED_SIZE", "MIN_SIZE_TRAIN", "RANDOM_SCALE"])
+def test_interpolation_of_images_and_labels(cfg, interpolation, way):
+    """A cubic filter overshoots at an edge; a linear one does not. No label is made up."""
+    values = {"FIXED_SIZE": [12, 12], "MIN_SIZE_TRAIN": (12,), "RANDOM_SCALE": [2.0, 2.0]}
+    cfg.INPUT.MIN_SIZE_TRAIN = (0,)
+    cfg.INPUT[way] = values[way]
+    cfg.INPUT.INTERPOLATION = interpolation
+    half = np.repeat(np.array([50, 200], np.uint8), 3)[None].repeat(6, 0)
+    image, labels = augmented(cfg, np.stack([half] * 3, 2), half)
+    assert (image.min() < 50) == (image.max() > 200) == (interpolation == "bicubic")
+    assert np.array_equal(labels, half.repeat(2, 0).repeat(2, 1))
+
+
+def test_random_scale_and_aspect(cfg, image, labels):
+    cfg.INPUT.RANDOM_SCALE = [0.5, 2.0]
+    cfg.INPUT.RANDOM_ASPECT = [0.8, 1.25]
+    sizes = np.array([augmented(cfg, image, labels)[1].shape for _ in range(300)])
+    scales = np.sqrt(sizes.prod(1) / (40 * 60))
+    aspects = sizes[:, 1] / sizes[:, 0] / 1.5
+    for values, low, high in ((scales, 0.5, 2.0), (aspects, 0.8, 1.25)):
+        assert low - 0.03 < values.min() < low + 0.1
+        assert high - 0.1 < values.max() < high + 0.03
+        assert abs(values.mean() - (low + high) / 2) < 0.1  # uniform
+    assert abs(np.corrcoef(scales, aspects)[0, 1]) < 0.2
+
+
+def test_scale_and_aspect_by_hand(monkeypatch, image):
+    """1.5 times, and 1.21 times as wide for its height: sqrt(1.21) = 1.1 wider, 1.1 lower."""
+    augmentation = RandomScaleAspect([0.5, 2.0], [0.9, 1.3])
+    draws = {(0.5, 2.0): 1.5, (0.9, 1.3): 1.21}
+    monkeypatch.setattr(augmentation, "_rand_range", lambda *limits: draws[limits])
+    transform = augmentation.get_transform(image)
+    assert (transform.new_h, transform.new_w) == (round(60 / 1.1), 99)
+
+
+def test_scale_alone_keeps_the_aspect(cfg, image, labels):
+    cfg.INPUT.RANDOM_SCALE = [2.0, 2.0]
+    assert augmented(cfg, image, labels)[1].shape == (80, 120)
+
+
+def test_crop_is_a_part_of_both(cfg, image, labels):
+    cfg.INPUT.CROP.ENABLED = True
+    places = set()
+    for _ in range(50):
+        crop, crop_labels = augmented(cfg, image, labels)
+        assert crop.shape == (20, 30, 3)
+        windows = np.lib.stride_tricks.sliding_window_view(image[..., 0], (20, 30))
+        ((y, x),) = np.argwhere((windows == crop[..., 0]).all((2, 3)))
+        assert np.array_equal(crop, image[y : y + 20, x : x + 30])
+        assert np.array_equal(crop_labels, labels[y : y + 20, x : x + 30])
+        places.add((y, x))
+    assert len(places) > 30
+
+
+@pytest.mark.parametrize("share", [1.0, 0.75])
+def test_cap_on_one_class(cfg, share):
+    """Left of column 50 there is one class alone; ignored pixels do not count."""
+    cfg.INPUT.CROP.ENABLED = True
+    cfg.INPUT.CROP.SIZE = [10, 20]
+    cfg.INPUT.CROP.SINGLE_CATEGORY_MAX_AREA = share
+    labels = np.zeros((40, 120), np.uint8)
+    labels[:, 50:] = np.arange(70) % 2 + 1
+    labels[:, 100:] = 255
+    image = np.zeros((40, 120, 3), np.uint8)
+    alone = 0
+    for _ in range(100):
+        counts = np.bincount(augmented(cfg, image, labels)[1].ravel(), minlength=256)[:255]
+        alone += counts.max() >= 0.75 * counts.sum()
+    assert alone > 20 if share == 1.0 else alone < 5
+
+
+def test_an_image_smaller_than_the_crop_is_padded(cfg, image, labels):
+    """Behind the normalisation the padding is 0, exactly, though the mean is no integer."""
+    cfg.INPUT.CROP.ENABLED = True
+    cfg.INPUT.CROP.SIZE = [50, 30]
+    cfg.INPUT.BRIGHTNESS_SHIFT = 10  # does not touch the padding
+    crop, crop_labels = augmented(cfg, image, labels)
+    assert crop.shape == (50, 30, 3)
+    mean = np.array(cfg.MODEL.PIXEL_MEAN, np.float32)
+    assert np.all(crop[40:] - mean == 0)
+    assert np.all(crop_labels[40:] == 255)
+    assert not np.all(crop_labels[:40] == 255)
+    windows = np.lib.stride_tricks.sliding_window_view(labels, (40, 30))[0]
+    assert any(np.array_equal(window, crop_labels[:40]) for window in windows)
+
+
+def test_padding_by_hand():
+    image = np.full((1, 2, 3), 9, np.uint8)
+    transform = PadToSize([2, 3], [0.5, 1.5, 2.5], 255).get_transform(image)
+    assert isinstance(transform, MeanPadTransform)
+    mean = [0.5, 1.5, 2.5]
+    expected = [[[9, 9, 9], [9, 9, 9], mean], [mean, mean, mean]]
+    assert transform.apply_image(image).tolist() == expected
+    labels = transform.apply_segmentation(np.array([[1, 2]], np.uint8))
+    assert labels.tolist() == [[1, 2, 255], [255, 255, 255]]
+    assert labels.dtype == np.uint8
+    assert isinstance(PadToSize([1, 2], mean, 255).get_transform(image), T.NoOpTransform)
+
+
+def test_flip_swaps_the_pairs_of_labels(cfg, image, labels):
+    cfg.INPUT.RANDOM_FLIP = "horizontal"
+    swapped = np.array([0, 2, 1] + [255] * 253, np.uint8)[labels[:, ::-1]]
+    flipped = 0
+    for _ in range(100):
+        new_image, new_labels = augmented(cfg, image, labels, flip_pairs=[(1, 2)])
+        if np.array_equal(new_image, image):
+            assert np.array_equal(new_labels, labels)
+        else:
+            flipped += 1
+            assert np.array_equal(new_image, image[:, ::-1])
+            assert np.array_equal(new_labels, swapped)
+    assert 30 < flipped < 70
+
+
+def test_mirror_by_hand():
+    labels = np.array([[14, 15, 0, 255, 19]], np.uint8)
+    mirrored = MirrorTransform(5, [(14, 15), (18, 19)]).apply_segmentation(labels)
+    assert mirrored.tolist() == [[18, 255, 0, 14, 15]]
+    assert MirrorTransform(5, ()).apply_segmentation(labels).tolist() == [[19, 255, 0, 15, 14]]
+
+
+def test_vertical_flip_swaps_nothing(cfg, image, labels):
+    cfg.INPUT.RANDOM_FLIP = "vertical"
+    results = [augmented(cfg, image, labels, flip_pairs=[(1, 2)])[1] for _ in range(20)]
+    assert {tuple(r[0]) for r in results} == {tuple(labels[0]), tuple(labels[-1])}
+
+
+def test_brightness_is_an_integer_shift_with_clipping(cfg, image, labels):
+    cfg.INPUT.BRIGHTNESS_SHIFT = 10
+    found = set()
+    for _ in range(300):
+        new_image, new_labels = augmented(cfg, image, labels)
+        shift = int(np.median(new_image.astype(int) - image))
+        assert np.array_equal(new_image, np.clip(image.astype(int) + shift, 0, 255))
+        assert new_image.dtype == np.uint8
+        assert np.array_equal(new_labels, labels)
+        found.add(shift)
+    assert found == set(range(-10, 11))
+
+
+def test_augmentations_print_what_they_do():
+    assert repr(RandomMirror([(1, 2)])) == "RandomMirror(flip_pairs=[(1, 2)])"
+    assert repr(RandomBrightnessShift(10)) == "RandomBrightnessShift(shift=10)"
+    assert "scale_range=[0.5, 2]" in repr(RandomScaleAspect([0.5, 2], [1, 1]))
+    assert "size=[2, 3]" in repr(PadToSize([2, 3], [0.0] * 3, 255))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("FIXED_SIZE", [473], r"FIXED_SIZE is \[473\]; expected \[height, width\]"),
+        ("RANDOM_SCALE", [2.0, 0.5], r"RANDOM_SCALE is \[2.0, 0.5\]; expected \[smallest"),
+        ("RANDOM_SCALE", [0.0, 1.0], "RANDOM_SCALE"),
+        ("RANDOM_ASPECT", [1.0], "RANDOM_ASPECT"),
+        ("BRIGHTNESS_SHIFT", -1, "BRIGHTNESS_SHIFT is -1; expected an integer 0..255"),
+        ("BRIGHTNESS_SHIFT", 0.1, "BRIGHTNESS_SHIFT is 0.1"),
+        ("CROP.TYPE", "relative_range", "TYPE is 'relative_range'; .* set \"absolute\""),
+        ("CROP.SIZE", [0.9, 0.9], r"CROP.SIZE is \[0.9, 0.9\]; expected .* in pixels"),
+        ("INTERPOLATION", "nearest", "INTERPOLATION is 'nearest'; expected bicubic or bilinear"),
+        ("RANDOM_FLIP", "both", "RANDOM_FLIP is 'both'; expected"),
+    ],
+)
+def test_values_that_cannot_be_used(cfg, key, value, message):
+    cfg.INPUT.CROP.ENABLED = True
+    *path, last = key.split(".")
+    node = cfg.INPUT
+    for name in path:
+        node = node[name]
+    node[last] = value
+    with pytest.raises(ValueError, match=f"INPUT.*{message}"):
+        build_semantic_augmentation(cfg, is_train=True)

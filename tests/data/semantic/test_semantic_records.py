@@ -1,0 +1,99 @@
+"""Images and label PNGs are paired by their names."""
+
+import logging
+
+import pytest
+
+from ocr_panoptic.data import DataFaults
+from ocr_panoptic.data.semantic.records import LabelledFolder, load_semantic
+
+
+@pytest.fixture
+def touch(tmp_path):
+    def make(*names: str) -> None:
+        for name in names:
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+
+    return make
+
+
+def test_pairs_in_sub_folders(touch, tmp_path):
+    touch("i/b/2.JPG", "i/1.tiff", "l/b/2.png", "l/1.png", "i/.hidden.jpg", "i/Thumbs.db")
+    pairs = LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()
+    assert pairs == [
+        (tmp_path / "i/1.tiff", tmp_path / "l/1.png"),
+        (tmp_path / "i/b/2.JPG", tmp_path / "l/b/2.png"),
+    ]
+
+
+def test_records_of_several_folders(touch, tmp_path):
+    touch("i/1.jpg", "l/1.png", "j/0.jpg", "m/0.png")
+    folders = [
+        LabelledFolder(tmp_path / "i", tmp_path / "l"),
+        LabelledFolder(tmp_path / "j", tmp_path / "m"),
+    ]
+    assert load_semantic("both", folders) == [
+        {
+            "file_name": str(tmp_path / image),
+            "sem_seg_file_name": str(tmp_path / label),
+            "dataset_name": "both",
+        }
+        for image, label in (("i/1.jpg", "l/1.png"), ("j/0.jpg", "m/0.png"))
+    ]
+
+
+def test_linked_folders(touch, tmp_path):
+    touch("disk/city/1.jpg", "l/city/1.png")
+    (tmp_path / "i").mkdir()
+    (tmp_path / "i/city").symlink_to(tmp_path / "disk/city")
+    assert len(LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()) == 1
+
+
+def test_missing_label(touch, tmp_path):
+    touch("i/a/1.jpg", "i/2.jpg", "i/3.jpg", "l/2.png")
+    with pytest.raises(DataFaults) as error:
+        LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()
+    assert error.value.faults == [
+        f"{tmp_path / 'i/3.jpg'}: no label PNG {tmp_path / 'l/3.png'}.",
+        f"{tmp_path / 'i/a/1.jpg'}: no label PNG {tmp_path / 'l/a/1.png'}.",
+    ]
+
+
+def test_surplus_labels_are_left_out(touch, tmp_path, caplog):
+    touch("i/1.jpg", "l/1.png", "l/2.png")
+    with caplog.at_level(logging.WARNING):
+        pairs = LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()
+    assert len(pairs) == 1
+    assert "1 label PNGs have no image: 2" in caplog.text
+
+
+def test_labels_say_which_images(touch, tmp_path, caplog):
+    touch("i/1.jpg", "i/2.jpg", "l/2.png")
+    folder = LabelledFolder(tmp_path / "i", tmp_path / "l", (".jpg",), listed_by_labels=True)
+    assert folder.pairs() == [(tmp_path / "i/2.jpg", tmp_path / "l/2.png")]
+    assert not caplog.text
+    touch("l/3.png")
+    with pytest.raises(DataFaults, match=rf"l/3\.png: no image {tmp_path}/i/3\.jpg"):
+        folder.pairs()
+
+
+def test_two_images_of_one_name(touch, tmp_path):
+    touch("i/1.jpg", "i/1.png", "l/1.png")
+    with pytest.raises(DataFaults, match="has the name of .*, but for its end"):
+        LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()
+
+
+def test_no_folder_and_no_image(tmp_path):
+    images, labels = tmp_path / "i", tmp_path / "l"
+    folder = LabelledFolder(images, labels, hint="Unpack it.")
+    with pytest.raises(FileNotFoundError, match=f"{images}: folder of images not found. Unpack"):
+        folder.pairs()
+    images.mkdir()
+    with pytest.raises(FileNotFoundError, match=f"{labels}: folder of label PNGs not found"):
+        folder.pairs()
+    labels.mkdir()
+    with pytest.raises(DataFaults, match=r"i: no file that ends in \.jpg.*Unpack it"):
+        folder.pairs()
+    with pytest.raises(DataFaults, match=r"l: no file that ends in \.png"):
+        LabelledFolder(images, labels, listed_by_labels=True).pairs()

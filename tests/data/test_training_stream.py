@@ -1,0 +1,139 @@
+"""The sequence of training batches: Detectron2's order, entered anywhere."""
+
+import random
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from detectron2.data.common import AspectRatioGroupedDataset
+from detectron2.data.samplers import TrainingSampler
+from detectron2.utils import comm
+from PIL import Image
+from tiny_runs import OCR_CONFIG
+
+from ocr_panoptic.data import TrainingStream, build_training_stream, register_prepared
+from ocr_panoptic.engine import load_config
+
+# Every third image is higher than wide, and one is square.
+RECORDS = [
+    {"id": i, "width": 50 if i % 3 else 30, "height": 50 if i == 1 else 40} for i in range(11)
+]
+
+
+def draw(record: dict) -> tuple:
+    """A mapper: the image, and a number of each generator that an augmentation may ask."""
+    return record["id"], random.random(), np.random.rand(), torch.rand(()).item()  # noqa: NPY002
+
+
+def stream(**changes) -> TrainingStream:
+    options = {"batch_size": 4, "group": False, "workers": 0, "seed": 3, "mapper": draw} | changes
+    sampler = TrainingSampler(len(RECORDS), seed=options["seed"])
+    return TrainingStream(RECORDS, sampler, **options)
+
+
+def batches(loader: TrainingStream, number: int, seen: int = 0) -> list:
+    loader.seen = seen
+    return list(islice(loader, number))
+
+
+@pytest.mark.parametrize("group", [False, True])
+def test_order_is_detectron2s(group):
+    indices = iter(TrainingSampler(len(RECORDS), seed=3))
+    if group:
+        expected = iter(AspectRatioGroupedDataset((RECORDS[i] for i in indices), 4))
+        expected = [[record["id"] for record in next(expected)] for _ in range(9)]
+    else:
+        expected = [list(islice(indices, 4)) for _ in range(9)]
+    found = batches(stream(group=group), 9)
+    assert [[example[0] for example in batch] for batch in found] == expected
+
+
+@pytest.mark.parametrize("group", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_entered_anywhere_it_goes_on_as_it_would_have(group, workers):
+    """Images, and the random numbers of their augmentation, whoever loads them."""
+    whole = batches(stream(group=group), 9)
+    drawn = [example[1:] for batch in whole for example in batch]
+    assert len(set(drawn)) == len(drawn)  # an image that comes again is augmented otherwise
+    for done in (0, 1, 5):
+        assert batches(stream(group=group, workers=workers), 9 - done, 4 * done) == whole[done:]
+    assert batches(stream(group=group, seed=4), 9) != whole
+
+
+def test_generators_of_the_training_are_left_alone():
+    def numbers() -> tuple:
+        return draw({"id": 0})
+
+    def seeded(number: int) -> tuple:
+        random.seed(7), np.random.seed(7), torch.manual_seed(7)  # noqa: NPY002
+        batches(stream(), number)
+        return numbers()
+
+    assert seeded(0) == seeded(2)
+
+
+def test_other_numbers_of_processes_see_the_same_images(monkeypatch):
+    """Step by step the same images with the same augmentation, shared out among processes."""
+    alone = batches(stream(), 6)
+    monkeypatch.setattr(comm, "get_world_size", lambda: 2)
+    parts = []
+    for rank in range(2):
+        monkeypatch.setattr(comm, "get_rank", lambda rank=rank: rank)
+        parts.append(batches(stream(), 6))
+    for step, images in enumerate(alone):
+        assert sorted(parts[0][step] + parts[1][step]) == sorted(images)
+    # The other number takes over after 3 steps.
+    monkeypatch.undo()
+    assert batches(stream(), 3, seen=12) == alone[3:]
+
+
+def test_groups_by_the_files_where_the_records_have_no_size(tmp_path):
+    """As the EXIF data say that a picture is to be turned."""
+    records = []
+    for i, (size, orientation) in enumerate([((8, 4), 1), ((4, 8), 1), ((8, 4), 6), ((8, 4), 1)]):
+        exif = Image.Exif()
+        exif[274] = orientation
+        Image.new("RGB", size).save(tmp_path / f"{i}.jpg", exif=exif)
+        records.append({"id": i, "file_name": str(tmp_path / f"{i}.jpg")})
+    sampler = TrainingSampler(4, seed=0)
+    loader = TrainingStream(records, sampler, draw, batch_size=2, group=True, workers=0, seed=0)
+    groups = [{example[0] for example in batch} for batch in islice(loader, 4)]
+    assert sorted(map(sorted, groups)) == [[0, 3], [0, 3], [1, 2], [1, 2]]
+    records[0]["file_name"] = str(tmp_path / "none.jpg")
+    with pytest.raises(ValueError, match="none.jpg: the image is broken"):
+        TrainingStream(records, sampler, draw, batch_size=2, group=True, workers=0, seed=0)
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        *("TrainingSampler", "RepeatFactorTrainingSampler", "RandomSubsetTrainingSampler"),
+        *("WeightedTrainingSampler", "WeightedCategoryTrainingSampler"),
+    ],
+)
+def test_every_sampler_of_detectron2(tiny_data, sampler):
+    def make(seed: int) -> TrainingStream:
+        opts = ["DATASETS.TRAIN", "('tiny_train',)", "DATALOADER.SAMPLER_TRAIN", sampler]
+        opts += ["SOLVER.IMS_PER_BATCH", "2", "DATALOADER.NUM_WORKERS", "0", "SEED", str(seed)]
+        opts += ["DATALOADER.REPEAT_THRESHOLD", "0.9"]
+        cfg = load_config(str(OCR_CONFIG), opts)
+        # Detectron2 reads them, but not every release of it has defaults.
+        cfg.DATALOADER.RANDOM_SUBSET_RATIO = 0.7
+        cfg.DATASETS.TRAIN_REPEAT_FACTOR = [("tiny_train", 1.5)]
+        return build_training_stream(cfg, lambda record: record["image_id"])
+
+    register_prepared()
+    whole = batches(make(1), 12)
+    np.random.seed(5)  # noqa: NPY002 - the seed alone counts
+    assert batches(make(1), 8, seen=8) == whole[4:]
+    assert batches(make(2), 12) != whole
+    images = {image for batch in whole for image in batch}
+    assert len(images) == (5 if "Subset" in sampler else 8)
+
+
+def test_a_random_seed_is_another_each_time(tiny_data):
+    cfg = load_config(str(OCR_CONFIG), ["DATASETS.TRAIN", "('tiny_train',)", "SEED", "-1"])
+    register_prepared()
+    seeds = {build_training_stream(cfg, draw).examples.seed for _ in range(2)}
+    assert len(seeds) == 2 and min(seeds) >= 0

@@ -1,0 +1,371 @@
+"""Checkpoints are whole or absent, the best and the last are kept, and what ends a run."""
+
+import json
+import math
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from detectron2.engine import HookBase
+from detectron2.utils import comm
+from detectron2.utils.events import EventStorage
+from tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
+from torch import nn
+
+from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.engine import Trainer, run_claim, setup
+from ocr_panoptic.engine.hooks import BestModel, StopOnSignal
+from ocr_panoptic.engine.loss_log import LossLog
+from ocr_panoptic.engine.stopping import Stopping
+from ocr_panoptic.engine.trained_model import build_trained_model
+from train_net import main
+
+TINY_RUN = [*TINY_SEMANTIC, "SOLVER.MAX_ITER", 4, "SOLVER.CHECKPOINT_PERIOD", 1]
+
+
+@pytest.fixture
+def checkpointer(tmp_path) -> SafeCheckpointer:
+    return SafeCheckpointer(nn.Linear(30, 30), str(tmp_path))
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_save_that_fails_leaves_what_there_was(checkpointer, tmp_path, monkeypatch):
+    checkpointer.save("model_0000001")
+
+    def half(data, path):
+        Path(path).write_bytes(b"PK half")
+        raise RuntimeError("unexpected pos 320 vs 214")  # PyTorch's words for a full disk
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", half)
+        with pytest.raises(OSError, match=r"could not be written.*model_0000001.pth.*--resume"):
+            checkpointer.save("model_final")
+    assert names(tmp_path) == {"model_0000001.pth", "last_checkpoint"}
+    assert checkpointer.get_checkpoint_file() == str(tmp_path / "model_0000001.pth")
+
+
+def test_a_full_disk(checkpointer, tmp_path):
+    """A limit of the size of files is its like that needs no disk."""
+    checkpointer.save("model_0000001")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    former = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+        with pytest.raises(OSError, match="model_0000002.pth could not be written"):
+            checkpointer.save("model_0000002")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, former)
+    assert names(tmp_path) == {"model_0000001.pth", "last_checkpoint"}
+
+
+@pytest.mark.parametrize("damage", ["empty", "half", "missing", "untagged", "tag of nothing"])
+def test_the_newest_whole_one_is_resumed_from(checkpointer, tmp_path, caplog, damage):
+    for number in (1, 2, 3):
+        checkpointer.save(f"model_000000{number}")
+        os.utime(tmp_path / f"model_000000{number}.pth", (number, number))
+    checkpointer.save("model_best", tag=False)
+    last = tmp_path / "model_0000003.pth"
+    if damage == "missing":
+        last.unlink()
+    elif damage == "untagged":
+        (tmp_path / "last_checkpoint").unlink()
+    elif damage == "tag of nothing":
+        (tmp_path / "last_checkpoint").write_text("")
+    else:
+        content = last.read_bytes()
+        last.write_bytes(content[: len(content) // 2] if damage == "half" else b"")
+    expected = 3 if damage in ("untagged", "tag of nothing") else 2
+    found = checkpointer.get_checkpoint_file()
+    assert found == str(tmp_path / f"model_000000{expected}.pth")
+    assert "newest whole checkpoint is" in caplog.text
+    for path in tmp_path.glob("*.pth"):
+        path.write_bytes(b"")
+    assert not checkpointer.has_checkpoint()
+
+
+def test_what_killed_writers_left_is_removed(checkpointer, tmp_path):
+    checkpointer.save("model_0000001")
+    (tmp_path / ".model_0000002.pth.123.tmp").write_bytes(b"half")
+    (tmp_path / ".other.tmp").write_bytes(b"of somebody else")
+    checkpointer.remove_unfinished()
+    assert names(tmp_path) == {"model_0000001.pth", "last_checkpoint", ".other.tmp"}
+
+
+@pytest.mark.slow
+def test_old_ones_are_pruned(tiny_data, make_args, tmp_path):
+    """SOLVER.CHECKPOINTS_TO_KEEP; those that a run before it has left count, too."""
+    opts = [*TINY_RUN, "SOLVER.CHECKPOINTS_TO_KEEP", 2, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU"]
+
+    def numbered() -> set[str]:
+        return {path.name for path in (tmp_path / "run").glob("model_*.pth")}
+
+    main(make_args(*opts, config=SEMANTIC_CONFIG))
+    assert numbered() == {
+        *("model_0000001.pth", "model_0000002.pth", "model_final.pth", "model_best.pth")
+    }
+    # The evaluation after the last iteration is the only one.
+    best = torch.load(tmp_path / "run/model_best.pth", weights_only=True)
+    result = json.loads((tmp_path / "run/inference/tiny_sem_val/metrics.json").read_text())
+    assert best["iteration"] == best["trainer"]["iteration"] == 3
+    assert best["best"] == {"sem_seg/mIoU": result["sem_seg"]["mIoU"]}
+    assert (tmp_path / "run/last_checkpoint").read_text() == "model_final.pth"
+    main(make_args(*opts, "SOLVER.MAX_ITER", 6, config=SEMANTIC_CONFIG, flags=("--resume",)))
+    assert numbered() == {
+        *("model_0000002.pth", "model_0000004.pth", "model_final.pth", "model_best.pth")
+    }
+
+
+def test_the_best_model(checkpointer, tmp_path, caplog):
+    """By TEST.BEST_CHECKPOINT; a resumed run knows how good the best was."""
+    best = BestModel(checkpointer, "panoptic_seg/PQ")
+
+    def kept(*values: float) -> int:
+        for iteration, value in enumerate(values):
+            with torch.no_grad():
+                checkpointer.model.weight.fill_(value)
+            best.update({"panoptic_seg": {"PQ": value, "SQ": 99.0}}, iteration)
+        return torch.load(tmp_path / "model_best.pth", weights_only=True)["iteration"]
+
+    assert kept(3.0, 5.0, 4.0, math.nan, 5.0) == 1
+    assert torch.load(tmp_path / "model_best.pth")["model"]["weight"][0, 0] == 5
+    assert not (tmp_path / "last_checkpoint").exists()
+    best = BestModel(checkpointer, "panoptic_seg/PQ")
+    best.resume()
+    assert kept(4.5) == 1
+    assert kept(1.0, 2.0, 6.0) == 2
+    best.update({}, 7)  # in the other processes
+    other = BestModel(checkpointer, "panoptic/PQ")
+    other.resume()
+    other.update({"panoptic_seg": {"PQ": 9.0}}, 8)
+    assert "panoptic/PQ, which the evaluation does not have (similar: panoptic_seg/PQ)" in (
+        caplog.text
+    )
+
+
+class Breaks(HookBase):
+    """Ends the run within the evaluation after iteration 2."""
+
+    def after_step(self):
+        if self.trainer.iter == 1:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_an_evaluation_that_was_missed_is_made_up_for(tiny_data, make_args, tmp_path, monkeypatch):
+    evaluated = []
+    monkeypatch.setattr(
+        Trainer, "test", classmethod(lambda cls, cfg, model: evaluated.append(1) or {})
+    )
+    opts = [*TINY_RUN, "SOLVER.CHECKPOINT_PERIOD", 100, "TEST.EVAL_PERIOD", 2]
+    trainer = Trainer(setup(make_args(*opts, config=SEMANTIC_CONFIG)))
+    trainer._hooks.insert(-2, Breaks())  # before the evaluation
+    trainer._hooks[-3].trainer = trainer
+    trainer.resume_or_load(False)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert (tmp_path / "run/model_0000001.pth").is_file() and not evaluated
+    main(make_args(*opts, config=SEMANTIC_CONFIG, flags=("--resume",)))
+    assert len(evaluated) == 2  # after iterations 2 and 4
+
+
+def command(make_args, *opts: object, flags: tuple[str, ...] = ()) -> list[str]:
+    args = make_args(*opts, config=SEMANTIC_CONFIG)
+    program = [sys.executable, str(ROOT / "train_net.py"), "--config-file", args.config_file]
+    return [*program, *flags, *args.opts]
+
+
+@pytest.mark.slow
+def test_a_signal_saves_and_ends_with_its_status(tiny_data, make_args, tmp_path):
+    """Sent to all processes of the run, the loader's among them, as a terminal does. Meanwhile a
+    second run into the same folder stops. tests/kill_and_resume.py sends SIGTERM."""
+    opts = [*TINY_RUN, "SOLVER.MAX_ITER", 100000, "SOLVER.CHECKPOINT_PERIOD", 100000]
+    words = command(make_args, *opts, "DATALOADER.NUM_WORKERS", 1)
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        words,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    log = tmp_path / "run/metrics.json"
+    while not (log.is_file() and log.stat().st_size) and process.poll() is None:
+        time.sleep(0.1)
+    with pytest.raises(ValueError, match=f"is that of another training: process {process.pid} on"):
+        setup(make_args(*TINY_RUN, "SEED", 99, config=SEMANTIC_CONFIG))
+    assert "SEED: 99" not in (tmp_path / "run/config.yaml").read_text()
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output[-2000:]
+    (checkpoint,) = (tmp_path / "run").glob("model_*.pth")
+    done = torch.load(checkpoint, weights_only=True)["iteration"] + 1
+    assert done >= 20 and "Stopped by signal 2" in output
+    assert "Traceback" not in output
+    # The folder is free again.
+    setup(make_args(*TINY_RUN, config=SEMANTIC_CONFIG))
+    run_claim.release(tmp_path / "run")
+
+
+def test_a_signal_during_an_evaluation_ends_it():
+    """The checkpoint was saved before it."""
+    stopping, before = Stopping(), signal.getsignal(signal.SIGINT)
+    with stopping.listening():
+        with pytest.raises(SystemExit) as end, stopping.at_once():
+            signal.raise_signal(signal.SIGTERM)
+        assert end.value.code == 143 and stopping.agreed() == 0
+        signal.raise_signal(signal.SIGINT)
+        assert stopping.agreed() == signal.SIGINT
+        with pytest.raises(SystemExit) as end, stopping.at_once():
+            pytest.fail("the evaluation has begun")
+        assert end.value.code == 130
+        signal.raise_signal(signal.SIGINT)  # the same, sent to the group and passed on
+        stopping._time -= 3
+        with pytest.raises(SystemExit):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_all_processes_stop_by_the_signal_of_one(monkeypatch):
+    class Checkpoints:
+        saved = False
+
+        def save(self):
+            self.saved = True
+
+    checkpoints, stopping = Checkpoints(), Stopping()
+    hook = StopOnSignal(stopping, checkpoints)
+    hook.after_step()
+    assert not checkpoints.saved
+    monkeypatch.setattr(stopping, "agreed", lambda: signal.SIGTERM)
+    with pytest.raises(SystemExit) as end:
+        hook.after_step()
+    assert checkpoints.saved and end.value.code == 143
+
+
+@pytest.mark.slow
+def test_a_claim_ends_with_its_process(tmp_path):
+    """However it ends: what it wrote into the file does not matter then."""
+    program = "import sys, os; from ocr_panoptic.engine.run_claim import claim; claim(sys.argv[1])"
+    words = [sys.executable, "-c", f"{program}; os._exit(1)", str(tmp_path)]
+    subprocess.run(words, cwd=ROOT, check=False)
+    assert json.loads((tmp_path / run_claim.FILE).read_text())["host"] == socket.gethostname()
+    run_claim.claim(tmp_path)
+    run_claim.claim(tmp_path)  # which is this process's own
+    assert json.loads((tmp_path / run_claim.FILE).read_text())["pid"] == os.getpid()
+    run_claim.release(tmp_path)
+    assert (tmp_path / run_claim.FILE).read_text() == ""
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_a_claim_of_another_machine(tmp_path, monkeypatch, lives):
+    """It is watched for signs of life."""
+    path = tmp_path / run_claim.FILE
+    path.write_text(json.dumps({"host": "elsewhere", "pid": 7, "begun": "today"}))
+
+    def sleep(seconds: float) -> None:
+        assert seconds > 4 * run_claim.BEAT
+        if lives:
+            os.utime(path, (1, 1))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_claim.time, "sleep", sleep)
+        if lives:
+            with pytest.raises(ValueError, match=f"process 7 on elsewhere.*remove {path}"):
+                run_claim.claim(tmp_path)
+            return
+        patch.setattr(run_claim, "_keep_touching", lambda *_: None)
+        run_claim.claim(tmp_path)
+    assert json.loads(path.read_text())["pid"] == os.getpid()
+    run_claim.release(tmp_path)
+
+
+def test_a_claim_shows_life(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_claim, "BEAT", 0.01)
+    path = tmp_path / run_claim.FILE
+    run_claim.claim(tmp_path)
+    os.utime(path, (1, 1))
+    deadline = time.monotonic() + 10
+    while path.stat().st_mtime == 1 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert path.stat().st_mtime > 1
+    run_claim.release(tmp_path)
+
+
+class Diverging(HookBase):
+    """Spoils the weights after an iteration."""
+
+    def __init__(self, iteration: int):
+        self.iteration = iteration
+
+    def before_step(self):
+        if self.trainer.iter == self.iteration:
+            head = self.trainer.checkpointer.model.sem_seg_head
+            head.refined_predictor.bias.data.fill_(math.nan)
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_nan_ends_the_run(tiny_data, make_args, tmp_path, monkeypatch):
+    """Before its weights are saved, also where losses are looked at now and then."""
+    for period in (1, 100):
+        folder = tmp_path / f"run{period}"
+        opts = [*TINY_RUN, "OUTPUT_DIR", folder, "TEST.EVAL_PERIOD", 0]
+        trainer = Trainer(setup(make_args(*opts, config=SEMANTIC_CONFIG)))
+        trainer._trainer.loss_log = LossLog(period)
+        trainer.resume_or_load(False)
+        trainer.register_hooks([Diverging(3)])
+        monkeypatch.setattr(trainer, "test", lambda *_: pytest.fail("it is evaluated"))
+        with pytest.raises(FloatingPointError) as error:
+            trainer.train()
+        message = str(error.value)
+        assert "not finite in iteration 3" in message and "loss_sem_seg nan" in message
+        assert message.count("/images/") == 2 and "tiny/raw/train" in message
+        assert f"The last whole checkpoint is {folder / 'model_0000002.pth'}" in message
+        assert not (folder / "model_final.pth").exists()
+
+
+def test_losses_of_all_processes(monkeypatch):
+    """Both raise where one has a loss that is not finite; the means are logged at once."""
+
+    def exchange(rows: list) -> list:
+        second = [row._replace(losses={"a": row.losses["a"] + shift}) for row in rows]
+        return [rows, [row._replace(images=["x.jpg"]) for row in second]]
+
+    monkeypatch.setattr(comm, "all_gather", exchange)
+    shift, log = 2.0, LossLog(period=3)
+    with EventStorage() as storage:
+        for iteration in range(6):
+            log.add(iteration, {"a": torch.tensor(float(iteration))}, 0.5, ["y.jpg"])
+            assert len(storage.histories()["total_loss"].values() if iteration > 1 else []) == (
+                3 * ((iteration + 1) // 3)
+            )
+        assert [value for value, _ in storage.history("total_loss").values()] == [1, 2, 3, 4, 5, 6]
+        shift = math.inf
+        with pytest.raises(FloatingPointError) as error:
+            for iteration in range(6, 9):
+                log.add(iteration, {"a": torch.tensor(1.0)}, 0.5, ["y.jpg"])
+    expected = ["process 0: a 1", "process 1: a inf", "of the images x.jpg"]
+    assert [line.strip() for line in str(error.value).splitlines()[1:]] == expected
+    assert "iteration 6" in str(error.value)
+
+
+@pytest.mark.slow
+def test_evaluation_of_the_last_checkpoint(tiny_data, make_args, tmp_path):
+    """--eval-only --resume."""
+    main(make_args(*TINY_RUN, "TEST.EVAL_PERIOD", 0, config=SEMANTIC_CONFIG))
+    (tmp_path / "run/model_final.pth").write_bytes(b"")
+    cfg = setup(make_args(*TINY_RUN, config=SEMANTIC_CONFIG, flags=("--eval-only",)))
+    model = build_trained_model(cfg, resume="auto")
+    saved = torch.load(tmp_path / "run/model_0000002.pth", weights_only=True)["model"]
+    assert all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())

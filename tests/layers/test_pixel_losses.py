@@ -1,0 +1,80 @@
+"""Cross-entropy by bands of rows against the full-size logits."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ocr_panoptic.analysis.training_memory import AllocatedBytes, saved_bytes
+from ocr_panoptic.layers import pixel_cross_entropy, pixel_losses, resize
+
+
+def at_full_size(logits, targets, ignore_value, align_corners=False):
+    logits = resize(logits, targets.shape[1:], align_corners)
+    return F.cross_entropy(logits, targets, ignore_index=ignore_value, reduction="none")
+
+
+def make_input(size=(8, 11), full=(61, 83), classes=5, dtype=torch.float64):
+    """Three images, one of them ignored."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(3, classes, *size, generator=generator, dtype=dtype)
+    targets = torch.randint(classes, (3, *full), generator=generator)
+    targets[0, :7], targets[1] = 255, 255
+    return logits.requires_grad_(), targets, torch.randn(3, *full, generator=generator).to(dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize(
+    "size, full",
+    [
+        ((8, 11), (61, 83)),
+        ((16, 24), (64, 96)),
+        ((97, 97), (776, 776)),
+        ((9, 7), (9, 7)),
+        ((30, 40), (13, 17)),
+        ((1, 3), (5, 9)),
+        ((3, 1), (1, 4)),
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 7, 10**6])
+def test_losses_and_gradients_of_any_size(monkeypatch, size, full, align_corners, rows):
+    if full == (776, 776) and rows == 1:
+        rows = 50
+    logits, targets, weights = make_input(size, full)
+    monkeypatch.setitem(pixel_losses.BAND_BYTES, "cpu", rows * 3 * 5 * full[1] * 8)
+    found = pixel_cross_entropy(logits, targets, 255, align_corners)
+    expected = at_full_size(logits, targets, 255, align_corners)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
+    gradients = [torch.autograd.grad((y * weights).sum(), logits)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-11)
+    assert gradients[0][1].eq(0).all() and gradients[0][2].ne(0).any()
+
+
+def test_gradient_by_central_differences(monkeypatch):
+    logits, targets, _ = make_input((3, 4), (7, 6), classes=3)
+    monkeypatch.setitem(pixel_losses.BAND_BYTES, "cpu", 2 * 3 * 3 * 6 * 8)
+    assert torch.autograd.gradcheck(lambda x: pixel_cross_entropy(x, targets, 255, False), logits)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_float32_in_autocast(dtype):
+    logits, targets, weights = make_input(dtype=dtype)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = pixel_cross_entropy(logits, targets, 255, False)
+    expected = at_full_size(logits.float(), targets, 255)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-5)
+    gradients = [torch.autograd.grad((y * weights).sum(), logits)[0] for y in (found, expected)]
+    assert gradients[0].dtype == dtype
+    torch.testing.assert_close(*gradients, rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
+
+
+def test_full_size_logits_are_never_there():
+    """Of 4.9 MiB; the logits have 0.3, and a band 1."""
+    logits, targets, _ = make_input((40, 60), (160, 240), classes=11, dtype=torch.float32)
+    with AllocatedBytes() as allocated:
+        losses, saved = saved_bytes(lambda: pixel_cross_entropy(logits, targets, 255))
+        losses.sum().backward()
+    full = targets.numel() * 11 * 4
+    assert allocated.largest <= pixel_losses.BAND_BYTES["cpu"] < full / 4
+    assert saved == logits.nbytes + targets.nbytes

@@ -1,0 +1,80 @@
+"""Parts that are computed again in the backward pass."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from ocr_panoptic.analysis.training_memory import saved_bytes
+from ocr_panoptic.layers import OCR, run_part
+
+
+class TwoParts(nn.Module):
+    """A part within a part, with dropout and norms that have seen a batch before."""
+
+    def __init__(self, recompute: bool):
+        super().__init__()
+        torch.manual_seed(0)
+        self.recompute = recompute
+        self.calls = 0
+        self.first = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Dropout2d(0.5))
+        self.second = nn.Sequential(nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.Tanh())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return run_part(self, self._outer, x)
+
+    def _outer(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return run_part(self, self.second, self.first(x)).square()
+
+
+def results(module: nn.Module, *inputs: torch.Tensor) -> tuple[list, int]:
+    """Two steps with the same random numbers: output, gradients, buffers; and saved bytes."""
+    torch.manual_seed(1)
+    tensors = []
+    for _ in range(2):
+        leaves = [x.clone().requires_grad_() for x in inputs]
+        y, saved = saved_bytes(lambda leaves=leaves: module(*leaves), without=module)
+        tensors += [y, *torch.autograd.grad(y.square().sum(), [*leaves, *module.parameters()])]
+    return [*tensors, *(b.clone() for b in module.buffers()), torch.rand(2)], saved
+
+
+def test_as_if_it_were_computed_once():
+    x = torch.randn(2, 3, 12, 12)
+    plain, again = TwoParts(False), TwoParts(True)
+    (expected, saved), (found, kept) = results(plain, x), results(again, x)
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert (plain.calls, again.calls) == (2, 4)
+    assert kept == x.nbytes < saved / 4
+    norms = [m for m in again.modules() if isinstance(m, nn.BatchNorm2d)]
+    assert [(norm.momentum, norm.num_batches_tracked.item()) for norm in norms] == [(0.1, 2)] * 2
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_inference_computes_once(training):
+    module = TwoParts(True).train(training)
+    with torch.no_grad():
+        y = module(torch.randn(1, 3, 8, 8))
+    assert module.calls == 1 and y.shape == (1, 8, 4, 4)
+
+
+def test_an_error_leaves_the_norms_as_they_are():
+    module = TwoParts(True)
+    y = module(torch.randn(2, 3, 8, 8))
+    module.second = None  # the second computation fails
+    with pytest.raises(TypeError):
+        y.sum().backward()
+    assert module.first[1].momentum == 0.1 and module.first[1].num_batches_tracked == 1
+
+
+@pytest.mark.parametrize("norm", ["BN", "GN", "FrozenBN"])
+def test_ocr_keeps_less(norm):
+    torch.manual_seed(0)
+    plain = OCR(32, 32, 32, norm=norm, dropout=0.5)
+    again = copy.deepcopy(plain)
+    again.recompute = True
+    x, m = torch.randn(2, 32, 9, 11), torch.randn(2, 5, 9, 11)
+    (expected, saved), (found, kept) = results(plain, x, m), results(again, x, m)
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert kept < 0.75 * saved

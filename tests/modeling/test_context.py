@@ -1,0 +1,84 @@
+"""The registry of context schemes: what each reads of the config, and what is known unbuilt."""
+
+import pytest
+import torch
+from segmentors import make_cfg
+
+from ocr_panoptic.layers import ContextScheme, ConvNormReLU
+from ocr_panoptic.modeling.context import (
+    CONTEXT_SCHEMES,
+    build_context,
+    context_class,
+    schemes_reading,
+)
+
+# Another value for every key that a scheme reads.
+CHANGES = {
+    "MODEL.OCR.CHANNELS": 64,
+    "MODEL.OCR.KEY_CHANNELS": 24,
+    "MODEL.OCR.TRANSFORM_CONVS": 1,
+    "MODEL.OCR.SCALE_RELATION": False,
+    "MODEL.OCR.DROPOUT": 0.9,
+    "MODEL.OCR.NORM": "FrozenBN",
+    "MODEL.OCR.NEGATIVE_SLOPE": 0.5,
+    "MODEL.SEM_SEG_HEAD.NUM_CLASSES": 7,
+    "MODEL.CONTEXT.ENCODER_SELF_ATTENTION": True,
+    "MODEL.CONTEXT.DECODER_SELF_ATTENTION": "before",
+    "MODEL.CONTEXT.JOINT_BLOCKS": 3,
+    "MODEL.CONTEXT.DILATIONS": [1, 2, 3],
+    "MODEL.CONTEXT.NUM_REGIONS": 8,
+}
+
+
+def build(*opts: object) -> ContextScheme:
+    torch.manual_seed(0)
+    return build_context(make_cfg(*opts), 48).train()
+
+
+def are_equal(one: ContextScheme, other: ContextScheme) -> bool:
+    """Whether two schemes that were built with one seed have the same sizes and the same output."""
+    sizes = [(s.out_channels, *(p.shape for p in s.parameters())) for s in (one, other)]
+    if sizes[0] != sizes[1]:
+        return False
+    x = torch.linspace(-1, 1, 2 * 48 * 6 * 7).mul(99).sin().view(2, 48, 6, 7)
+    m = torch.eye(5)[torch.arange(84).remainder(5)].view(2, 6, 7, 5).permute(0, 3, 1, 2)
+    outputs = []
+    for scheme in (one, other):
+        torch.manual_seed(0)
+        outputs.append(scheme(x if scheme.takes_features else x[:, :32], m))
+    return torch.equal(*outputs)
+
+
+@pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
+def test_a_scheme_changes_with_the_keys_that_it_reads_and_no_others(name):
+    base = ("MODEL.CONTEXT.NAME", name)
+    assert are_equal(build(*base), build(*base))
+    for key, value in CHANGES.items():
+        is_read = name in schemes_reading(key)
+        assert are_equal(build(*base), build(*base, key, value)) != is_read, key
+
+
+def test_every_key_of_the_registry_and_of_the_config_is_tested():
+    assert {key for _, keys in CONTEXT_SCHEMES.values() for key in keys.values()} == set(CHANGES)
+    of_context = {f"MODEL.CONTEXT.{key}" for key in make_cfg().MODEL.CONTEXT}
+    assert of_context - set(CHANGES) == {"MODEL.CONTEXT.NAME"}
+    assert schemes_reading("MODEL.CONTEXT.NAME") == ()
+
+
+@pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
+def test_every_relu_of_a_scheme_has_the_slope(name):
+    leaky = build("MODEL.CONTEXT.NAME", name, "MODEL.OCR.NEGATIVE_SLOPE", 0.5)
+    slopes = [m.negative_slope for m in leaky.modules() if isinstance(m, ConvNormReLU)]
+    assert set(slopes) == (set() if name in ("none", "Joint-Transformer") else {0.5})
+
+
+@pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
+def test_the_class_is_known_without_the_module(name):
+    cfg = make_cfg("MODEL.CONTEXT.NAME", name)
+    assert context_class(cfg) is type(build_context(cfg, 48))
+
+
+def test_an_unknown_scheme():
+    cfg = make_cfg("MODEL.CONTEXT.NAME", "ORC")
+    with pytest.raises(ValueError, match="NAME is ORC; the schemes are none, OCR, DA-OCR"):
+        context_class(cfg)

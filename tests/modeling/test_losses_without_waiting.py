@@ -1,0 +1,61 @@
+"""
+The CPU does not wait for a GPU between the forward pass and the end of the backward pass: tensors
+that have shapes only raise an error where a value is asked for. Their backward pass needs a GPU if
+they say that they are on one, so it is shown on a CPU.
+"""
+
+import pytest
+import torch
+from segmentors import take_criterion
+from test_ocr_sem_seg_fpn_head import SHAPES, make_head
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+pytestmark = pytest.mark.slow
+
+CASES = {
+    "cross_entropy": {},
+    "weights": {"class_weights": (1, 1, 1, 1, 3)},
+    "ohem": {"loss_type": "ohem", "ohem_min_kept": 50},
+    "ohem of all": {"loss_type": "ohem", "ohem_min_kept": 10**9},
+    "ohem by threshold": {"loss_type": "ohem", "ohem_min_kept": 0},
+    "ohem and weights": {"loss_type": "ohem", "class_weights": (1, 1, 1, 1, 3)},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_losses(case, device):
+    with FakeTensorMode():
+        with torch.device(device):
+            criterion = take_criterion(dict(CASES[case]))
+            coarse, refined = (torch.randn(2, 5, 200, 300, requires_grad=True) for _ in range(2))
+            targets = torch.zeros(2, 800, 1200, dtype=torch.long)
+        losses = criterion(coarse, refined, targets)
+        assert all(loss.device.type == device for loss in losses.values())
+        if device == "cpu":
+            sum(losses.values()).backward()
+            assert refined.grad.shape == refined.shape
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_head(device, recompute):
+    with FakeTensorMode():
+        with torch.device(device):
+            head = make_head(recompute=recompute, **CASES["ohem"]).train()
+            features = {
+                name: torch.empty(2, 16, 64 // s.stride, 96 // s.stride)
+                for name, s in SHAPES.items()
+            }
+            targets = torch.zeros(2, 64, 96, dtype=torch.long)
+        _, losses = head(features, targets)
+        if device == "cpu":
+            sum(losses.values()).backward()
+
+
+def test_what_the_tests_above_rely_on():
+    with FakeTensorMode(), torch.device("cuda"):
+        x = torch.randn(4)
+        for wait in (x.sum().item, lambda: x[x > 0], lambda: x.nonzero(), lambda: int(x[0])):
+            with pytest.raises(RuntimeError):
+                wait()

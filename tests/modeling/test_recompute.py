@@ -1,0 +1,150 @@
+"""MODEL.OCR.RECOMPUTE: the same training in less memory, and no more of it than without OCR."""
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from detectron2.layers import ShapeSpec
+from detectron2.modeling import build_model
+from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
+from detectron2.utils.events import EventStorage
+from segmentors import make_batch, make_cfg
+from tiny_runs import CONFIGS
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from ocr_panoptic.analysis.training_memory import (
+    StepMemory,
+    count_head_step,
+    count_training_memory,
+    saved_bytes,
+)
+from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine.accumulation import AccumulatingTrainer
+from ocr_panoptic.engine.launch import leave_process_group
+from ocr_panoptic.modeling import OCRSemSegFPNHead
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+
+pytestmark = pytest.mark.slow
+
+COCO = CONFIGS / "COCO-PanopticSegmentation"
+CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54", "MODEL.ROI_HEADS.NUM_CLASSES", "80"]
+
+
+def make_pair(*opts: object) -> list[nn.Module]:
+    models = []
+    for recompute in (False, True):
+        torch.manual_seed(0)
+        models.append(build_model(make_cfg(*opts, "MODEL.OCR.RECOMPUTE", recompute)).train())
+    return models
+
+
+def state(model: nn.Module) -> list[torch.Tensor]:
+    """Gradients and buffers."""
+    return [*(p.grad for p in model.parameters()), *model.buffers()]
+
+
+@pytest.mark.parametrize("scheme", list(CONTEXT_SCHEMES))
+def test_every_scheme_trains_as_without(scheme):
+    """With dropout; to the last digit."""
+    kept, states = [], []
+    for model in make_pair("MODEL.CONTEXT.NAME", scheme):
+        torch.manual_seed(1)
+        for _ in range(2):
+            losses, saved = saved_bytes(lambda model=model: model(make_batch()), without=model)
+            sum(losses.values()).backward()
+        kept.append(saved)
+        states.append([*losses.values(), *state(model)])
+    assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
+    assert kept[1] < kept[0]
+
+
+def test_accumulation_and_mixed_precision():
+    models = make_pair()
+    batch = make_batch() + make_batch()
+    for model in models:
+        torch.manual_seed(1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        trainer = AccumulatingTrainer(model, [batch] * 2, optimizer, steps=2, amp=True)
+        with EventStorage():
+            for trainer.iter in range(2):
+                trainer.run_step()
+    states = [list(model.state_dict().values()) for model in models]
+    assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
+
+
+def train_process(rank: int, folder) -> None:
+    """Detectron2's synchronised norm on a CPU; PyTorch's needs GPUs."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", f"file://{folder}/init", world_size=2, rank=rank)
+    states = []
+    for model in make_pair("MODEL.OCR.NORM", "naiveSyncBN"):
+        model = DistributedDataParallel(model, broadcast_buffers=False)
+        torch.manual_seed(rank)
+        for _ in range(2):
+            sum(model(make_batch()[rank:][:1]).values()).backward()
+        states.append(state(model))
+    assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
+    gathered = [torch.empty_like(states[0][0]) for _ in range(2)]
+    dist.all_gather(gathered, states[0][0])
+    assert torch.equal(*gathered)
+    leave_process_group()
+
+
+@pytest.mark.slow
+def test_two_processes_with_synchronised_norms(tmp_path):
+    mp.start_processes(train_process, (tmp_path,), nprocs=2, start_method="spawn")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus_with_pytorchs_synchronised_norm(tmp_path):
+    mp.start_processes(train_on_gpu, (tmp_path,), nprocs=2, start_method="spawn")
+
+
+def train_on_gpu(rank: int, folder) -> None:
+    torch.cuda.set_device(rank)
+    dist.init_process_group("nccl", f"file://{folder}/init", world_size=2, rank=rank)
+    states = []
+    for model in make_pair("MODEL.OCR.NORM", "SyncBN", "MODEL.DEVICE", "cuda"):
+        model = DistributedDataParallel(model, device_ids=[rank], broadcast_buffers=False)
+        torch.manual_seed(rank)
+        with torch.autocast("cuda", torch.float16):
+            loss = sum(model(make_batch()[rank:][:1]).values())
+        loss.backward()
+        states.append(state(model))
+    for a, b in zip(*states, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+    leave_process_group()
+
+
+def count_head(head: type[nn.Module], *opts: str) -> StepMemory:
+    """With 2 images of COCO, padded to 800 x 1344."""
+    opts = ["MODEL.DEVICE", "cpu", *CLASSES, "MODEL.OCR.NORM", "BN", *opts]
+    cfg = load_config(str(COCO / "panoptic_fpn_ocr_R_50_3x.yaml"), opts)
+    shapes = {f"p{i}": ShapeSpec(channels=256, stride=2**i) for i in range(2, 6)}
+    return count_head_step(lambda: head(cfg, shapes), 256, 2, 800, 1344)
+
+
+def test_the_head_needs_no_more_than_detectron2s():
+    """By hand: Detectron2's loss keeps 54 classes of 2 x 800 x 1344 float32 and the labels; the
+    part of its head before that is the same in both."""
+    saved, peak = count_head(SemSegFPNHead)
+    pixels = 2 * 800 * 1344
+    assert saved > pixels * (54 * 4 + 8)
+    ours, our_peak = count_head(OCRSemSegFPNHead, "MODEL.OCR.RECOMPUTE", "True")
+    assert ours < 0.6 * saved and our_peak < peak
+
+
+@pytest.mark.parametrize("amp", [False, True])
+def test_panoptic_fpn_with_ocr_trains_in_no_more_memory_than_without(amp):
+    totals = []
+    for name, opts in (
+        ("panoptic_fpn_R_50_3x", ()),
+        ("panoptic_fpn_ocr_R_50_3x", ("MODEL.OCR.RECOMPUTE", "True")),
+    ):
+        opts = ["MODEL.DEVICE", "cpu", *CLASSES, "MODEL.OCR.NORM", "BN", *opts]
+        cfg = load_config(str(COCO / f"{name}.yaml"), opts)
+        totals.append(count_training_memory(cfg, 2, 800, 1344, amp).total)
+    plain, ocr = totals
+    assert ocr <= plain

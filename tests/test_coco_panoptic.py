@@ -1,0 +1,115 @@
+"""Panoptic PNGs against hand-worked ids and panopticapi's functions; the truth of a data set."""
+
+import numpy as np
+import pytest
+from detectron2.data import Metadata
+from PIL import Image
+
+from ocr_panoptic.coco_panoptic import (
+    PanopticTruth,
+    id2rgb,
+    read_panoptic_png,
+    rgb2id,
+    write_panoptic_json,
+    write_panoptic_png,
+)
+
+
+def test_hand_worked_ids():
+    rgb = np.array([[[1, 0, 0], [0, 1, 0], [0, 0, 1], [255, 255, 255], [7, 2, 3]]], np.uint8)
+    ids = rgb2id(rgb)
+    assert ids.dtype == np.int32
+    assert ids.tolist() == [[1, 256, 65536, 16777215, 7 + 2 * 256 + 3 * 65536]]
+    assert np.array_equal(id2rgb(ids), rgb)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int32, np.int64])
+def test_equals_panopticapi(dtype):
+    utils = pytest.importorskip("panopticapi.utils")
+    high = min(256**3, np.iinfo(dtype).max + 1)
+    ids = np.random.default_rng(0).integers(0, high, (17, 9)).astype(dtype)
+    assert np.array_equal(id2rgb(ids), utils.id2rgb(ids.astype(np.int64)))
+    rgb = np.random.default_rng(1).integers(0, 256, (17, 9, 3)).astype(np.uint8)
+    assert np.array_equal(rgb2id(rgb), utils.rgb2id(rgb))
+
+
+def test_file_keeps_every_id(tmp_path):
+    ids = np.random.default_rng(0).integers(0, 256**3, (31, 45))
+    write_panoptic_png(tmp_path / "a.png", ids)
+    assert np.array_equal(read_panoptic_png(tmp_path / "a.png"), ids)
+
+
+@pytest.mark.parametrize("bad", [[[-1]], [[256**3]], [[0.5]], [1]])
+def test_ids_that_do_not_fit(bad):
+    with pytest.raises(ValueError, match=r"ids"):
+        id2rgb(np.array(bad))
+
+
+@pytest.mark.parametrize(
+    "bad", [np.zeros((2, 2), np.uint8), np.zeros((2, 2, 4), np.uint8), np.zeros((2, 2, 3))]
+)
+def test_colours_of_another_kind(bad):
+    with pytest.raises(ValueError, match=r"uint8 colours \[H, W, 3\]"):
+        rgb2id(bad)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.png: panoptic PNG not found"):
+        read_panoptic_png(tmp_path / "none.png")
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "I;16"])
+def test_png_that_is_not_rgb(tmp_path, mode):
+    Image.new(mode, (4, 4)).save(tmp_path / "a.png")
+    with pytest.raises(ValueError, match=r"a\.png: expected an RGB image .* found mode"):
+        read_panoptic_png(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("keep", [0, 20, 60, 0.5, 0.9])
+def test_truncated_png(tmp_path, keep):
+    path = tmp_path / "a.png"
+    write_panoptic_png(path, np.random.default_rng(0).integers(0, 256**3, (64, 64)))
+    data = path.read_bytes()
+    path.write_bytes(data[: int(keep * len(data)) if keep < 1 else keep])
+    with pytest.raises(ValueError, match=r"a\.png: cannot be read as an image"):
+        read_panoptic_png(path)
+
+
+def test_the_truth_of_a_data_set(tmp_path):
+    ids = np.array([[0, 70000], [5, 5]])
+    segments = [
+        {"id": 70000, "category_id": 3, "iscrowd": 1, "area": 1},
+        {"id": 5, "category_id": 9},
+    ]
+    images = [{"id": name, "file_name": f"{name}.jpg", "height": 2, "width": 2} for name in "ab"]
+    annotations = [
+        {"image_id": name, "file_name": f"more/{name}.png", "segments_info": segments}
+        for name in "ab"
+    ]
+    categories = [{"id": 3, "name": "cat", "isthing": 1}, {"id": 9, "name": "sky", "isthing": 0}]
+    write_panoptic_json(tmp_path / "p.json", zip(images, annotations), categories)
+    write_panoptic_png(tmp_path / "pngs" / "more" / "a.png", ids)
+    metadata = Metadata(
+        name="truth",
+        panoptic_json=str(tmp_path / "p.json"),
+        panoptic_root=str(tmp_path / "pngs"),
+    )
+    truth = PanopticTruth(metadata)
+    assert len(truth) == 2
+    assert truth.categories == categories
+    png, found, listed = truth["a"]
+    assert png == "more/a.png"
+    assert np.array_equal(found, ids)
+    assert listed == [
+        {"id": 70000, "category_id": 3, "iscrowd": 1},
+        {"id": 5, "category_id": 9, "iscrowd": 0},
+    ]
+    with pytest.raises(FileNotFoundError, match="more/b.png: panoptic PNG not found"):
+        truth["b"]
+    with pytest.raises(
+        ValueError, match="image_id 'c' is not in the panoptic JSON .*p.json; .*truth"
+    ):
+        truth["c"]
+    missing = Metadata(name="truth", panoptic_json="missing.json", panoptic_root="")
+    with pytest.raises(FileNotFoundError, match="missing.json: .*data set truth"):
+        PanopticTruth(missing)
