@@ -6,14 +6,13 @@ Shape shorthand: H W size of the image that the network gets, Ho Wo size of the 
 K classes, h w feature size, M instances, s side of a mask.
 """
 
-from functools import partial
-
 import torch
 import torch.nn.functional as F
 from detectron2.modeling import PanopticFPN, SemanticSegmentor
 from torch import Tensor, nn
 
-from .instances import check_instances, clipped, find_instances
+from .instances import check_instances, find_instances
+from .operators import confident_labels
 
 CHANNEL_ORDERS = ("RGB", "BGR")
 
@@ -80,7 +79,7 @@ class SemanticGraph(nn.Module):
         """
         x = self.prepared(image)
         logits = self.logits(self.model.backbone(x))
-        return self.labels(logits, x, image, _two(size)) + (logits[0],)
+        return self.labels(logits, x, image, size)
 
     def prepared(self, image: Tensor) -> Tensor:
         """[1, 3, padded H, padded W], normalised, then padded with 0 below and on the right."""
@@ -99,19 +98,10 @@ class SemanticGraph(nn.Module):
         predicted = self.model.sem_seg_head.layers(features)
         return predicted[1] if isinstance(predicted, tuple) else predicted  # coarse, refined
 
-    def labels(
-        self, logits: Tensor, padded: Tensor, image: Tensor, size: tuple[int, int]
-    ) -> tuple[Tensor, Tensor]:
-        """Labels and confidences, by the steps of Detectron2's ``sem_seg_postprocess``."""
+    def labels(self, logits: Tensor, x: Tensor, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
+        """Labels, confidences and logits as :meth:`forward` returns them."""
         align_corners = getattr(self.model.sem_seg_head, "align_corners", False)
-        height, width = image.shape[:2]
-        # Not layers.resize: whether sizes are equal is not known in a graph.
-        resize = partial(F.interpolate, mode="bilinear", align_corners=align_corners)
-        scores = resize(logits, tuple(padded.shape[2:]))[..., :height, :width]
-        scores = resize(scores, size)
-        highest, labels = scores.max(dim=1)
-        confidences = (highest - scores.logsumexp(dim=1)).exp()
-        return labels[0].to(torch.int32), confidences[0]
+        return *confident_labels(logits, x, image, size, align_corners), logits[0]
 
 
 class PanopticGraph(SemanticGraph):
@@ -143,13 +133,13 @@ class PanopticGraph(SemanticGraph):
         """
         x = self.prepared(image)
         features = self.model.backbone(x)
-        logits = self.logits(features)
-        wanted, (height, width) = _two(size), image.shape[:2]
+        labels = self.labels(self.logits(features), x, image, size)
+        height, width = image.shape[:2]
         boxes, *others = find_instances(self.model, features, (height, width))
-        down, right = wanted[0] / height, wanted[1] / width
-        boxes = torch.stack([boxes[:, i] * (down if i % 2 else right) for i in range(4)], dim=1)
-        boxes = clipped(boxes, wanted)
-        return self.labels(logits, x, image, wanted) + (logits[0], boxes, *others)
+        down, right = (wanted.to(boxes.dtype) for wanted in size.unbind())
+        scale = torch.stack([right / width, down / height] * 2)
+        limits = torch.stack([right, down] * 2)
+        return *labels, (boxes * scale).clamp(min=0).minimum(limits), *others
 
 
 def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
@@ -167,10 +157,3 @@ def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
         f"MODEL.META_ARCHITECTURE is {type(model).__name__}; PanopticFPN and OCRSemanticSegmentor "
         "can be exported"
     )
-
-
-def _two(size: Tensor) -> tuple[int, int]:
-    height, width = size.tolist()
-    for side in (height, width):  # numbers that only the input knows
-        torch._check(side > 1)
-    return height, width

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from ocr_panoptic.files import replacing
 
 from .graphs import SemanticGraph, build_graph
-from .operators import translations
 from .parity import check_parity, is_equal
 from .run_onnx import METADATA_KEY, Model
 
@@ -69,7 +68,7 @@ def write_onnx(graph: SemanticGraph, description: dict[str, Any], path: Path) ->
         ValueError: the network has a part that PyTorch cannot export.
     """
     try:
-        import onnxscript  # noqa: F401, torch.onnx needs it
+        from .translations import TRANSLATIONS
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"{error.name} is not installed, which an export needs: pip install onnx onnxruntime "
@@ -98,7 +97,7 @@ def write_onnx(graph: SemanticGraph, description: dict[str, Any], path: Path) ->
                 input_names=INPUTS,
                 output_names=graph.outputs,
                 opset_version=OPSET,
-                custom_translation_table=translations(),
+                custom_translation_table=TRANSLATIONS,
                 verbose=False,
             )
         except Exception as error:

@@ -32,6 +32,7 @@ FORMAT = 1
 """Of the description in the metadata; a newer one cannot be read."""
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
+FORMATS = {".png": "PNG", ".jpg": "JPEG"}
 Prediction = dict[str, Any]
 
 
@@ -328,7 +329,7 @@ class Results:
 
     def _save(self, name: str, pixels: np.ndarray) -> None:
         with _replacing(self._folder / name) as temporary:
-            Image.fromarray(pixels).save(temporary, format="JPEG" if name[-1] == "g" else "PNG")
+            Image.fromarray(pixels).save(temporary, format=FORMATS[Path(name).suffix])
 
 
 class _replacing:
