@@ -7,11 +7,12 @@ set, M boxes that are left; H W size of an image, Ho Wo size of the labels wante
 feature size.
 """
 
+from functools import partial
+
 import torch
+import torch.nn.functional as F
 import torchvision
 from torch import Tensor
-
-from ocr_panoptic.layers import resize
 
 
 @torch.library.custom_op("ocr_panoptic::nms", mutates_args=())
@@ -68,8 +69,9 @@ def confident_labels(
         int32 [Ho, Wo], the first class of equal scores; float32 [Ho, Wo]
     """
     height, width = image.shape[:2]
-    scores = resize(logits, tuple(padded.shape[-2:]), align_corners)[..., :height, :width]
-    scores = resize(scores, tuple(size.tolist()), align_corners)[0]
+    resize = partial(F.interpolate, mode="bilinear", align_corners=align_corners)
+    scores = resize(logits, tuple(padded.shape[-2:]))[..., :height, :width]
+    scores = resize(scores, tuple(size.tolist()))[0]
     confidences, labels = scores.softmax(dim=0).max(dim=0)
     return labels.to(torch.int32), confidences
 
