@@ -288,7 +288,8 @@ def test_names_of_others(raw, tmp_path, monkeypatch, clean_catalog):
 def test_a_folder_that_commands_do_not_look_into(raw, tmp_path, monkeypatch, capsys, caplog):
     """It is said at once, before the check finds a fault, and again at the end."""
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path / "root"))
-    arguments = ["--name", "pets", "--train", *raw.arguments, "--output", str(tmp_path / "my/pets")]
+    arguments = ["--name", "pets", "--workers", "1", "--train", *raw.arguments]
+    arguments += ["--output", str(tmp_path / "my/pets")]
     message = f"set DETECTRON2_DATASETS={tmp_path / 'my'} for the commands"
     main = load_script("datasets/prepare_panoptic.py").main
     main(arguments)
