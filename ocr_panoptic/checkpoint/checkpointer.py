@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from .settings import RECORD
 
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
 NO_CHECKPOINT = "none of the run that has begun here"  # in last_checkpoint, until there is one
+TIMEOUT = 30  # seconds without an answer to a download
 RESUMABLE = re.compile(r"model_(\d{7,}|final)\.pth")
 
 
@@ -40,6 +42,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     Attributes:
         exact: besides, the file may hold nothing that the model lacks. For resuming.
+        matched: number of the model's tensors that the file loaded last has, and of all; or None.
         record: what tools/convert_checkpoint.py has written into the file that was loaded last, or
             None; see :func:`.settings.check_settings`. Written into files that are saved.
     """
@@ -57,6 +60,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.trust_pickle = trust_pickle
         self.strict = strict
         self.exact = False
+        self.matched: tuple[int, int] | None = None
         self.record: dict[str, Any] | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -191,6 +195,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         if self.exact:
             others = (k for k in incompatible.unexpected_keys if not k.endswith(optional))
             faults |= {k: "not in the model" for k in others}
+        self.matched = len(names) - len(faults), len(names)
         misfit = self.strict or self.exact
         if len(faults) == len(names) or (misfit and faults):
             shown = [f"{k}: {v}" for k, v in sorted(faults.items())]
@@ -218,15 +223,36 @@ def fetch_weights(path: str) -> None:
         path: file or address, perhaps with a query; "" for none.
 
     Raises:
-        FileNotFoundError: if a local file does not exist.
+        FileNotFoundError: if a local file does not exist, or an address cannot be downloaded.
     """
     path = path.partition("?")[0]
     if "://" in path:
-        PathManager.get_local_path(path)
+        _download(path)
     elif path and not os.path.isfile(path):
         raise FileNotFoundError(
             f"The weights {path} do not exist. Set MODEL.WEIGHTS to a checkpoint file, or to "
             '"" for random weights.'
+        )
+
+
+def _download(address: str) -> None:
+    """Where it has not been downloaded already."""
+    fix = "Download it by other means, and set MODEL.WEIGHTS to the file."
+    waiting = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
+    try:
+        file = PathManager.get_local_path(address)
+    except OSError as e:  # no network, no such file, or it ends before its end
+        why = getattr(e, "reason", None) or e
+        raise FileNotFoundError(
+            f"The weights {address} could not be downloaded ({why}). {fix}"
+        ) from e
+    finally:
+        socket.setdefaulttimeout(waiting)
+    if not os.path.isfile(file):
+        raise FileNotFoundError(
+            f"The weights {address} are of a kind that Detectron2 does not download; it knows "
+            f"http://, https:// and detectron2://. {fix}"
         )
 
 
