@@ -28,6 +28,7 @@ def bomb(first: str, line: str) -> str:
         ("A: [", "line 1"),
         ("# " + "x" * MAX_BYTES, "more than 1 MiB"),
     ],
+    ids=lambda text: text[:20].encode("unicode_escape").decode(),
 )
 def test_one_line(tmp_path, text, fault):
     (tmp_path / "x.yaml").write_text(text)

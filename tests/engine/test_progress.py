@@ -1,9 +1,14 @@
 """How far a training is, on a terminal and in a file."""
 
+import fcntl
 import os
 import pty
 import re
+import struct
 import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from detectron2.engine import TrainerBase
@@ -38,38 +43,36 @@ def test_the_first_line_comes_with_the_first_iteration(tmp_path, start, end, per
     assert list(map(int, found)) == lines
 
 
-@pytest.fixture
-def terminal(monkeypatch, capsys):
-    """A pseudo-terminal as stderr (capsys has its own before); what was shown so far."""
+@contextmanager
+def terminal(shown: list[str]) -> Iterator[None]:
+    """A pseudo-terminal of 150 columns as stderr; what it shows is added to the list."""
     parent, child = pty.openpty()
-    os.set_blocking(parent, False)
-    monkeypatch.setenv("COLUMNS", "150")
-    with open(child, "w") as stream:
-        monkeypatch.setattr(sys, "stderr", stream)
-
-        def shown() -> str:
-            stream.flush()
-            return os.read(parent, 2**16).decode()
-
-        yield shown
+    with open(child, "w") as stream, pytest.MonkeyPatch.context() as patch:
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("4H", 40, 150, 0, 0))
+        patch.setattr(sys, "stderr", stream)
+        yield
+        stream.flush()
+        os.set_blocking(parent, False)
+        shown.append(os.read(parent, 2**16).decode())
     os.close(parent)
 
 
-def test_a_bar_on_a_terminal(terminal, capsys):
+def test_a_bar_on_a_terminal(capsys):
     show_messages()
-    run(2, 6, 20)
-    shown = terminal()
-    last = shown.split("\r")[-2]
-    assert last.startswith("train: 100%") and "6/6, 00:00 left" in last
+    with terminal(shown := []):
+        run(2, 6, 20)
+    last = shown[0].split("\r")[-2]
+    assert last.startswith("train 100% |████████████████████| 6/6, 00:00 left, ")
     # The medians of 2 ... 5.
     assert last.rstrip().endswith("total 3.5, sem_seg 1.75")
-    assert "iter:" not in shown + capsys.readouterr().out  # the lines are in the file alone
+    assert "iter:" not in shown[0] + capsys.readouterr().out  # the lines are in the file alone
 
 
-def test_an_evaluation_on_a_terminal(terminal):
+def test_an_evaluation_on_a_terminal():
     loader = WatchedLoader([10, 20], "evaluate x")
-    assert list(loader) == [10, 20] and len(loader) == 2 and loader.count(10) == 1
-    assert "evaluate x" in terminal()
+    with terminal(shown := []):
+        assert list(loader) == [10, 20] and len(loader) == 2 and loader.count(10) == 1
+    assert "evaluate x:   0%|" in shown[0]
 
 
 def test_no_bar_in_a_file(capsys):
@@ -77,7 +80,4 @@ def test_no_bar_in_a_file(capsys):
     run(0, 2, 20)
     list(WatchedLoader([10, 20], "evaluate x"))
     out, err = capsys.readouterr()
-    assert err == "" and [line.split()[1] for line in out.splitlines() if "iter" in line] == [
-        "0",
-        "1",
-    ]
+    assert err == "" and re.findall(r"iter: (\d+)", out) == ["0", "1"]

@@ -158,6 +158,7 @@ def test_file_that_includes_itself(tmp_path):
         ('OUTPUT_DIR: "a\\0b"\n', r"OUTPUT_DIR is 'a\\x00b', with characters that cannot"),
         ('DATASETS: {TRAIN: ["\\e[31mX"]}\n', r"DATASETS.TRAIN is \['\\x1b\[31mX'\], with char"),
     ],
+    ids=lambda text: text[:20].encode("unicode_escape").decode(),
 )
 def test_what_a_file_cannot_say(tmp_path, content, fault):
     (tmp_path / "c.yaml").write_text(content)
@@ -171,7 +172,7 @@ def test_a_config_is_a_file_of_this_machine():
         load_config("http://127.0.0.1/c.yaml", [])
 
 
-@pytest.mark.parametrize("value", ["(" * 100000, "\x1b[31m"])
+@pytest.mark.parametrize("value", ["(" * 100000, "\x1b[31m"], ids=["deep", "escape"])
 def test_values_of_the_command_line_that_are_none(value):
     with pytest.raises(ValueError, match=r"SOLVER.STEPS|OUTPUT_DIR is '\\x1b"):
         load_config(str(OCR_CONFIG), ["OUTPUT_DIR" if "m" in value else "SOLVER.STEPS", value])
