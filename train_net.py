@@ -25,7 +25,7 @@ from ocr_panoptic.engine import (
 def main(args: argparse.Namespace) -> dict | None:
     cfg = setup(args)
     if args.eval_only:
-        results = Trainer.test(cfg, build_trained_model(cfg, resume=args.resume))
+        results = Trainer.test(cfg, build_trained_model(cfg))
         if comm.is_main_process():
             verify_results(cfg, results)
         return results

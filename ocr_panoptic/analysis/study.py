@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import statistics
 import subprocess
@@ -19,6 +20,9 @@ from ocr_panoptic.files import write_json
 from ocr_panoptic.run_folder import evaluation_folder, read_evaluation, read_training_log
 
 RECORD = "study_run.json"
+STUDY_BYTES = 2**20
+# Of a system, whose runs are in a folder of this name.
+FOLDER = re.compile(r"[\w,+()=-][\w .,+()=-]{0,99}")
 KEYS = {"config", "opts", "seeds", "baseline", "metrics", "systems"}
 
 
@@ -57,26 +61,66 @@ def read_study(path: Path) -> Study:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such study")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not valid YAML ({error})") from error
-    if not isinstance(content, dict) or set(content) - KEYS or KEYS - {"opts"} - set(content):
-        found = sorted(content) if isinstance(content, dict) else content
-        raise ValueError(f"{path}: expected the keys {', '.join(sorted(KEYS))}; found {found}")
+    content = _read_yaml(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a {type(content).__name__}; it needs lines KEY: VALUE")
+    if set(content) - KEYS or KEYS - {"opts"} - set(content):
+        raise ValueError(
+            f"{path}: expected the keys {', '.join(sorted(KEYS))}; found "
+            + ", ".join(f"{key!s:.60}" for key in content)
+        )
+    if not isinstance(content["systems"], dict):
+        raise ValueError(f"{path}: systems is no list of NAME: {{config: FILE, opts: [...]}}")
     systems = {}
     for name, system in content["systems"].items():
-        system = system or {}
-        if set(system) - {"config", "opts"}:
-            raise ValueError(f"{path}: {name} has {sorted(system)}; it may have config and opts")
-        config = (path.parent / system.get("config", content["config"])).resolve()
+        if not isinstance(name, str) or not FOLDER.fullmatch(name):
+            raise ValueError(
+                f"{path}: the system {name!a:.60} gets a folder of its name: use up to 100 letters, "
+                "digits, spaces and _ . , + - ( ) =, not a . first"
+            )
+        system = {} if system is None else system
+        if not isinstance(system, dict) or set(system) - {"config", "opts"}:
+            raise ValueError(f"{path}: {name} has {system!a:.60}; it may have config and opts")
+        config = system.get("config", content["config"])
+        if not isinstance(config, str):
+            raise ValueError(f"{path}: {name} has the config {config!a:.60}, which is no file name")
+        config = (path.parent / config).resolve()
         if not config.is_file():
             raise FileNotFoundError(f"{path}: {name} names the config {config}, which is not there")
-        opts = (*content.get("opts", ()), *system.get("opts", ()))
+        opts = [*_list(path, content, "opts"), *_list(path, system, "opts")]
         systems[name] = config, tuple(map(str, opts))
-    if content["baseline"] not in systems:
+        try:
+            load_config(str(config), [*systems[name][1]])
+        except ValueError as error:
+            raise ValueError(f"{path}: {name}: {error}") from error
+    if content["baseline"] not in list(systems):
         raise ValueError(f"{path}: the baseline {content['baseline']} is none of {list(systems)}")
-    return Study(systems, tuple(content["seeds"]), content["baseline"], tuple(content["metrics"]))
+    seeds, metrics = _list(path, content, "seeds"), _list(path, content, "metrics")
+    if not seeds or not all(type(s) is int and s >= 0 for s in seeds) or len({*seeds}) < len(seeds):
+        raise ValueError(f"{path}: seeds is {seeds!a:.60}; expected different integers from 0 on")
+    if not metrics or not all(isinstance(m, str) and "/" in m for m in metrics):
+        raise ValueError(f"{path}: metrics is {metrics!a:.60}; expected names such as sem_seg/mIoU")
+    return Study(systems, tuple(seeds), content["baseline"], tuple(metrics))
+
+
+def _read_yaml(path: Path) -> Any:
+    try:
+        if path.stat().st_size > STUDY_BYTES:
+            raise ValueError(f"{path} has {path.stat().st_size} bytes: it is no study")
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        reason = " ".join(str(error).split())  # YAML's has several lines
+        raise ValueError(f"{path}: not valid YAML ({reason:.300})") from error
+
+
+def _list(path: Path, content: dict[str, Any], key: str) -> list:
+    """A list of the file; no entry is an empty one."""
+    found = content.get(key, [])
+    if not isinstance(found, list):
+        raise ValueError(
+            f"{path}: {key} is {found!a:.60}; expected a list, such as [{found!a:.60}]"
+        )
+    return found
 
 
 def run_study(study: Study, train_net: Path, python: str, output: Path) -> None:
@@ -136,7 +180,7 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
         "config": config.name,
         "opts": opts[:-2],
         # The folder is the study's, wherever its results are read.
-        "run": {k: v for k, v in evaluation.run.items() if k != "output_dir"},
+        "run": {k: v for k, v in evaluation.run.items() if k not in ("output_dir", "weights")},
         "metrics": metrics,
         "curves": {
             # Detectron2 counts from 0, and an evaluation after the last iteration one further.
@@ -177,20 +221,22 @@ def add_records(study: Study, output: Path, file: Path) -> int:
         raise FileNotFoundError(f"{file}: no such results")
     new = {}
     try:
-        records = json.loads(file.read_text())
+        records = json.loads(file.read_text(encoding="utf-8"))
         places = [(record["system"], record["seed"]) for record in records]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{file}: no results of tools/study.py ({error!r})") from error
-    for record, (name, seed) in zip(records, places, strict=True):
-        if name not in study.systems or seed not in study.seeds:
+        known = [{*record["metrics"], *record["curves"]} for record in records]
+        settings = [(record["config"], [*map(str, record["opts"])]) for record in records]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{file}: no results of tools/study.py ({error!r:.200})") from error
+    for record, (name, seed), metrics, found in zip(records, places, known, settings, strict=True):
+        if name not in list(study.systems) or seed not in study.seeds:
             continue
         config, opts = study.systems[name]
-        if (record["config"], record["opts"]) != (config.name, [*opts, "SEED", str(seed)]):
+        if found != (config.name, [*opts, "SEED", str(seed)]):
             raise ValueError(
-                f"{file}: {name}, seed {seed} was trained with {record['config']} "
-                f"{shlex.join(record['opts'])}; the study has {config.name} {shlex.join(opts)}"
+                f"{file}: {name}, seed {seed} was trained with {found[0]} {shlex.join(found[1])}; "
+                f"the study has {config.name} {shlex.join(opts)}"
             )
-        absent = [m for m in study.metrics if m not in record["metrics"] | record["curves"]]
+        absent = [m for m in study.metrics if m not in metrics]
         if absent:
             raise ValueError(f"{file}: {name}, seed {seed} has no {', '.join(absent)}")
         target = output / name / f"seed{seed}" / RECORD

@@ -8,15 +8,18 @@ import os
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
-from detectron2.engine import default_setup
 from detectron2.utils import comm
+from detectron2.utils.collect_env import collect_env_info
+from detectron2.utils.env import seed_all_rng
 from detectron2.utils.logger import setup_logger
 
 from ocr_panoptic.data import register_prepared, register_semantic_datasets
 from ocr_panoptic.metrics import METRICS
+from ocr_panoptic.run_folder import write_config
 
 from .agreement import agree, stop_together
 from .config_files import load_config, values_by_key
+from .resume import check_start
 from .run_claim import claim
 from .task import task_of
 from .unread_keys import check_unread_keys
@@ -41,15 +44,16 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
 
 def setup(args: argparse.Namespace) -> CfgNode:
     """
-    The config of a run: :func:`load_config`, :func:`complete_config`, and Detectron2's
-    ``default_setup`` (logging, seed, a copy of the config in OUTPUT_DIR). The copy names no
-    device and norm of this machine unless they were asked for, so that it serves on another.
+    The config of a run: :func:`load_config`, :func:`complete_config`, :func:`.resume.check_start`,
+    logging, seed, and for a training a copy of the config in OUTPUT_DIR. The copy names no device
+    and norm of this machine unless they were asked for, so that it serves on another. In an
+    evaluation with ``--resume`` MODEL.WEIGHTS is the last checkpoint.
 
     Args:
-        args: of Detectron2's ``default_argument_parser``, and perhaps ``deterministic``
+        args: of :class:`.TrainingArguments`, and perhaps ``deterministic``
 
     Raises:
-        FileNotFoundError, ValueError: as those two; ValueError also where an evaluation, or a
+        OSError, ValueError: as those three; ValueError also where an evaluation, or a
             training, has no data set, where ``deterministic`` has no seed or too large tensors,
             where several processes have other configs, and where another training has OUTPUT_DIR.
     """
@@ -80,9 +84,13 @@ def _setup(args: argparse.Namespace) -> CfgNode:
     written.freeze()
     if not args.eval_only:
         claim(written.OUTPUT_DIR)
-    default_setup(written, args)
+    _start_logs(written, args)
+    checkpoint = check_start(cfg, args.resume, training=not args.eval_only)
+    if args.eval_only:
+        cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
+    elif comm.is_main_process():
+        write_config(written.OUTPUT_DIR, written.dump(), resumes=bool(checkpoint))
     cfg.freeze()
-    setup_logger(cfg.OUTPUT_DIR, distributed_rank=comm.get_rank(), name="ocr_panoptic")
     logging.getLogger(__name__).info(
         "MODEL.DEVICE is %s (torch sees %d GPU(s)); norm of the backbone %s, of the OCR head %s",
         cfg.MODEL.DEVICE,
@@ -91,6 +99,22 @@ def _setup(args: argparse.Namespace) -> CfgNode:
         cfg.MODEL.OCR.NORM or "none",
     )
     return cfg
+
+
+def _start_logs(cfg: CfgNode, args: argparse.Namespace) -> None:
+    """Detectron2's ``default_setup`` without its ``config.yaml``: that of a training belongs to it,
+    and that of an evaluation to the evaluation."""
+    os.makedirs(cfg.OUTPUT_DIR, exist_ok=True)
+    rank = comm.get_rank()
+    for name in ("fvcore", "detectron2", "ocr_panoptic"):
+        setup_logger(cfg.OUTPUT_DIR, distributed_rank=rank, name=name)
+    logger = logging.getLogger(__name__)
+    logger.info("Environment:\n%s", collect_env_info())
+    logger.info("Command line arguments: %s", args)
+    logger.info("Config:\n%s", cfg.dump())
+    seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + rank)
+    if not args.eval_only:
+        torch.backends.cudnn.benchmark = cfg.CUDNN_BENCHMARK
 
 
 def _make_deterministic(cfg: CfgNode) -> None:
