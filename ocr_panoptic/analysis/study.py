@@ -2,125 +2,23 @@
 
 import json
 import os
-import re
 import shlex
 import statistics
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from detectron2.modeling import build_model
 
 from ocr_panoptic.engine.setup import complete_config, load_config
 from ocr_panoptic.files import write_json
 from ocr_panoptic.run_folder import evaluation_folder, read_evaluation, read_training_log
 
+from .study_file import Study
+
 RECORD = "study_run.json"
-STUDY_BYTES = 2**20
-# Of a system, whose runs are in a folder of this name.
-FOLDER = re.compile(r"[\w,+()=-][\w .,+()=-]{0,99}")
-KEYS = {"config", "opts", "seeds", "baseline", "metrics", "systems"}
-
-
-@dataclass(frozen=True)
-class Study:
-    """
-    Attributes:
-        systems: name -> (config file, KEY VALUE overrides).
-        seeds: each system is trained once with each.
-        baseline: the system that the others are compared with.
-        metrics: "task/metric" as in an evaluation's metrics.json; the first one is plotted.
-    """
-
-    systems: dict[str, tuple[Path, tuple[str, ...]]]
-    seeds: tuple[int, ...]
-    baseline: str
-    metrics: tuple[str, ...]
-
-
-def read_study(path: Path) -> Study:
-    """
-    Read a study's YAML file:
-
-        config: of all systems, relative to the file
-        opts: [KEY, VALUE, ...]          # of all systems
-        seeds: [0, 1, 2]
-        baseline: none
-        metrics: [sem_seg/mIoU]
-        systems:
-          none: {opts: [MODEL.CONTEXT.NAME, none]}
-          other: {config: another.yaml}
-
-    Raises:
-        FileNotFoundError: no such file, or a config that it names.
-        ValueError: what is wrong with it.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such study")
-    content = _read_yaml(path)
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds a {type(content).__name__}; it needs lines KEY: VALUE")
-    if set(content) - KEYS or KEYS - {"opts"} - set(content):
-        raise ValueError(
-            f"{path}: expected the keys {', '.join(sorted(KEYS))}; found "
-            + ", ".join(f"{key!s:.60}" for key in content)
-        )
-    if not isinstance(content["systems"], dict):
-        raise ValueError(f"{path}: systems is no list of NAME: {{config: FILE, opts: [...]}}")
-    systems = {}
-    for name, system in content["systems"].items():
-        if not isinstance(name, str) or not FOLDER.fullmatch(name):
-            raise ValueError(
-                f"{path}: the system {name!a:.60} gets a folder of its name: use up to 100 letters, "
-                "digits, spaces and _ . , + - ( ) =, not a . first"
-            )
-        system = {} if system is None else system
-        if not isinstance(system, dict) or set(system) - {"config", "opts"}:
-            raise ValueError(f"{path}: {name} has {system!a:.60}; it may have config and opts")
-        config = system.get("config", content["config"])
-        if not isinstance(config, str):
-            raise ValueError(f"{path}: {name} has the config {config!a:.60}, which is no file name")
-        config = (path.parent / config).resolve()
-        if not config.is_file():
-            raise FileNotFoundError(f"{path}: {name} names the config {config}, which is not there")
-        opts = [*_list(path, content, "opts"), *_list(path, system, "opts")]
-        systems[name] = config, tuple(map(str, opts))
-        try:
-            load_config(str(config), [*systems[name][1]])
-        except ValueError as error:
-            raise ValueError(f"{path}: {name}: {error}") from error
-    if content["baseline"] not in list(systems):
-        raise ValueError(f"{path}: the baseline {content['baseline']} is none of {list(systems)}")
-    seeds, metrics = _list(path, content, "seeds"), _list(path, content, "metrics")
-    if not seeds or not all(type(s) is int and s >= 0 for s in seeds) or len({*seeds}) < len(seeds):
-        raise ValueError(f"{path}: seeds is {seeds!a:.60}; expected different integers from 0 on")
-    if not metrics or not all(isinstance(m, str) and "/" in m for m in metrics):
-        raise ValueError(f"{path}: metrics is {metrics!a:.60}; expected names such as sem_seg/mIoU")
-    return Study(systems, tuple(seeds), content["baseline"], tuple(metrics))
-
-
-def _read_yaml(path: Path) -> Any:
-    try:
-        if path.stat().st_size > STUDY_BYTES:
-            raise ValueError(f"{path} has {path.stat().st_size} bytes: it is no study")
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        reason = " ".join(str(error).split())  # YAML's has several lines
-        raise ValueError(f"{path}: not valid YAML ({reason:.300})") from error
-
-
-def _list(path: Path, content: dict[str, Any], key: str) -> list:
-    """A list of the file; no entry is an empty one."""
-    found = content.get(key, [])
-    if not isinstance(found, list):
-        raise ValueError(
-            f"{path}: {key} is {found!a:.60}; expected a list, such as [{found!a:.60}]"
-        )
-    return found
 
 
 def run_study(study: Study, train_net: Path, python: str, output: Path) -> None:

@@ -1,8 +1,10 @@
 """Detectron2's checkpointer, for files of any origin."""
 
+import logging
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from .imagenet import imagenet_to_backbone
 from .last import NO_CHECKPOINT, last_checkpoint
 from .reading import read_checkpoint
 from .settings import RECORD
+
+logger = logging.getLogger(__name__)
 
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
 
@@ -189,7 +193,8 @@ class SafeCheckpointer(DetectionCheckpointer):
         return incompatible
 
     def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
-        """Not a line for each: :attr:`fit` has them."""
+        """In the log alone: :meth:`summary` is for users."""
+        logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 
     def summary(self) -> str:
         """What was loaded last, as a table where it does not fill the model."""

@@ -172,7 +172,7 @@ def test_device_and_norms_are_logged(tiny_data, make_args, tmp_path, config):
 
 def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_path, monkeypatch):
     """Written where there is no GPU, read where there are two, and the reverse."""
-    monkeypatch.setattr("detectron2.engine.defaults.collect_env_info", lambda: "")  # asks the GPU
+    monkeypatch.setattr("ocr_panoptic.engine.setup.collect_env_info", lambda: "")  # asks the GPU
     saved = str(tmp_path / "run/config.yaml")
     for here, there in ((0, 2), (2, 0)):
         use_gpus(monkeypatch, here)
