@@ -15,7 +15,7 @@ from ocr_panoptic.engine import Trainer, TrainingArguments, launch, run_program,
 def main(args: argparse.Namespace) -> dict | None:
     cfg = setup(args)
     if args.eval_only:
-        return Trainer.evaluate(cfg, args.resume)
+        return Trainer.evaluate(cfg)
     trainer = Trainer(cfg)
     trainer.resume_or_load(resume=args.resume)
     return trainer.train()

@@ -5,7 +5,6 @@ import difflib
 import logging
 import os
 import tempfile
-from pathlib import Path
 
 import torch
 from detectron2.config import CfgNode
@@ -15,13 +14,14 @@ from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 
 from ocr_panoptic.data import register_prepared, register_semantic_datasets
-from ocr_panoptic.files import write_text
 from ocr_panoptic.metrics import METRICS
+from ocr_panoptic.run_folder import write_config
 
 from .agreement import agree, stop_together
 from .allowed_values import check_values
 from .config_files import load_config, values_by_key
 from .console import show_messages, write_log
+from .resume import check_start
 from .run_claim import claim
 from .task import task_of
 from .unread_keys import check_unread_keys
@@ -49,16 +49,16 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
 
 def setup(args: argparse.Namespace) -> CfgNode:
     """
-    The config of a run: :func:`load_config`, :func:`complete_config`, and what Detectron2's
-    ``default_setup`` does (log, seed, a copy of the config in OUTPUT_DIR), which shows all of it
-    on the terminal. The copy names no device and norm of this machine unless they were asked for,
-    so that it serves on another.
+    The config of a run: :func:`load_config`, :func:`complete_config`, :func:`.resume.check_start`,
+    logging, seed, and for a training a copy of the config in OUTPUT_DIR. The copy names no device
+    and norm of this machine unless they were asked for, so that it serves on another. In an
+    evaluation with ``--resume`` MODEL.WEIGHTS is the last checkpoint.
 
     Args:
-        args: of Detectron2's ``default_argument_parser``, and perhaps ``deterministic``
+        args: of :class:`.TrainingArguments`, and perhaps ``deterministic``
 
     Raises:
-        FileNotFoundError, ValueError: as those two; ValueError also where an evaluation, or a
+        OSError, ValueError: as those three; ValueError also where an evaluation, or a
             training, has no data set, where ``deterministic`` has no seed or too large tensors,
             where several processes have other configs, and where OUTPUT_DIR cannot be written or
             another training has it.
@@ -93,6 +93,11 @@ def _setup(args: argparse.Namespace) -> CfgNode:
     if not args.eval_only:
         claim(written.OUTPUT_DIR)
     _begin(written, args)
+    checkpoint = check_start(cfg, args.resume, training=not args.eval_only)
+    if args.eval_only:
+        cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
+    elif comm.is_main_process():
+        write_config(written.OUTPUT_DIR, written.dump(), resumes=bool(checkpoint))
     cfg.freeze()
     logger.debug(
         "MODEL.DEVICE is %s (torch sees %d GPU(s)); norm of the backbone %s, of the OCR head %s",
@@ -123,15 +128,14 @@ def _check_output_dir(folder: str) -> None:
 
 
 def _begin(cfg: CfgNode, args: argparse.Namespace) -> None:
-    """Log, copy of the config, and seed of a run, as Detectron2's ``default_setup``."""
+    """Log and seed of a run, as Detectron2's ``default_setup``, which shows all of it on the
+    terminal, and writes the config of an evaluation over that of the training."""
     rank, training = comm.get_rank(), not args.eval_only
     show_messages(rank)
     write_log(cfg.OUTPUT_DIR, rank)
     logger.debug("Process %d of %d; arguments: %s", rank, comm.get_world_size(), args)
     logger.debug("Environment:\n%s", collect_env_info())
-    if comm.is_main_process():
-        logger.debug("Config:\n%s", cfg.dump())
-        write_text(Path(cfg.OUTPUT_DIR) / "config.yaml", cfg.dump())
+    logger.debug("Config:\n%s", cfg.dump())
     seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + rank)
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
 

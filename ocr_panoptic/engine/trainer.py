@@ -25,7 +25,13 @@ from ocr_panoptic.data import (
     run_seed,
 )
 from ocr_panoptic.evaluation import build_evaluator
-from ocr_panoptic.run_folder import drop_unfinished_line, evaluation_folder, write_evaluation
+from ocr_panoptic.files import write_text
+from ocr_panoptic.run_folder import (
+    CONFIG,
+    drop_unfinished_line,
+    evaluation_folder,
+    write_evaluation,
+)
 from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import AccumulatingTrainer
@@ -37,15 +43,16 @@ from .resume import (
     Position,
     Resume,
     continued_optimizer,
+    continued_state,
     difference_table,
     find_checkpoint,
     parameter_names,
     position_after,
-    saved_state,
     set_iteration,
 )
 from .run_claim import release
-from .run_info import run_info
+from .run_info import portable, run_info
+from .scaling import scaled
 from .setup import check_solver
 from .stopping import Stopping
 from .summary import start_summary
@@ -100,6 +107,7 @@ class Trainer(DefaultTrainer):
             model,
             cfg.OUTPUT_DIR,
             trust_pickle=cfg.MODEL.TRUST_PICKLE,
+            min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
             trainer=weakref.proxy(self),
         )
         self.start = Position(0, 0)
@@ -123,7 +131,7 @@ class Trainer(DefaultTrainer):
                 the processes find different ones.
         """
         with stop_together():
-            file = find_checkpoint(self.checkpointer, resume)
+            file = find_checkpoint(self.cfg.OUTPUT_DIR, resume)
             fetch_weights(file or self.cfg.MODEL.WEIGHTS)
         agree({"checkpoint": file})
         if file:
@@ -132,6 +140,8 @@ class Trainer(DefaultTrainer):
             agree({"first iteration": self.start_iter})
             self._enter_data(seed)
         else:
+            with stop_together():
+                self.checkpointer.load(self.cfg.MODEL.WEIGHTS, checkpointables=[])
             if former := self.checkpointer.get_checkpoint_file():
                 logger.warning(
                     "OUTPUT_DIR has checkpoints of another training, %s the last. This one starts "
@@ -142,36 +152,21 @@ class Trainer(DefaultTrainer):
                     self.checkpointer.begin_anew()
                     if self.best:
                         self.best.begin_anew()
-            with stop_together():
-                self.checkpointer.load(self.cfg.MODEL.WEIGHTS, checkpointables=[])
         record = self.checkpointer.record
         check_settings(self.cfg, record, strict=False)
         self.checkpointer.record = record and settings_of(self.cfg, record)
-        summary = start_summary(
-            self.cfg, self.checkpointer, self.data_loader, self.start_iter, resumed=file
-        )
+        summary = start_summary(self.cfg, self.checkpointer, self.data_loader, self.start_iter)
         logger.info("%s", summary)
 
     def _resume(self, file: str) -> None:
         with stop_together():
-            state = saved_state(file)
+            state = continued_state(self.cfg, file, self.checkpointer.model)
             self.start = position_after(self.cfg, state)
         self.start_iter = self.start.iteration
-        table = difference_table(self.cfg, state)
-        if table:
+        if table := difference_table(self.cfg, state):
             logger.warning("The run goes on with other settings, those on the right:\n%s", table)
-        self.checkpointer.exact = True
-        try:
-            with stop_together():
-                self.checkpointer.load(file)
-        except ValueError as e:
-            raise ValueError(
-                f"{e}\nThe run cannot be resumed with this config. Undo what has changed in it, or "
-                f"start another run from its weights: MODEL.WEIGHTS {file} and another OUTPUT_DIR, "
-                "without --resume."
-            ) from e
-        finally:
-            self.checkpointer.exact = False
+        with stop_together():
+            self.checkpointer.load(file)
         if self.best:
             self.best.resume()
 
@@ -288,7 +283,8 @@ class Trainer(DefaultTrainer):
 
     def _evaluate(self) -> dict:
         with self.stopping.at_once():  # a checkpoint has been saved before
-            self._last_eval_results = self.test(self.cfg, self.model)
+            saved = self.checkpointer.get_checkpoint_file()
+            self._last_eval_results = self.test(self.cfg, self.model, weights=saved)
         if self.best:
             self.best.update(self._last_eval_results, self.last_iteration)
         return self._last_eval_results
@@ -309,10 +305,10 @@ class Trainer(DefaultTrainer):
             logger.warning("The data loader is no TrainingStream: its images start from the first")
 
     @classmethod
-    def evaluate(cls, cfg: CfgNode, resume: Resume = False) -> dict:
+    def evaluate(cls, cfg: CfgNode) -> dict:
         """:meth:`test` of the weights that the config names, see :func:`.build_trained_model`; ends
         the program where they do not give TEST.EXPECTED_RESULTS."""
-        results = cls.test(cfg, build_trained_model(cfg, resume=resume))
+        results = cls.test(cfg, build_trained_model(cfg))
         if comm.is_main_process():
             verify_results(cfg, results)
         return results
@@ -349,9 +345,16 @@ class Trainer(DefaultTrainer):
         return build_evaluator(cfg, dataset_name, evaluation_folder(cfg.OUTPUT_DIR, dataset_name))
 
     @classmethod
-    def test(cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None) -> dict:
-        """Detectron2's ``test`` of the model that the main process has and saves; also writes the
-        result files of every data set."""
+    def test(
+        cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None, weights: str | None = None
+    ) -> dict:
+        """
+        Detectron2's ``test`` of the model that the main process has and saves; also writes the
+        result files of every data set.
+
+        Args:
+            weights: the file of the model's weights; None where it is MODEL.WEIGHTS.
+        """
         _share_buffers(model)
         # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
@@ -360,13 +363,11 @@ class Trainer(DefaultTrainer):
         finally:
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():
-            names = cfg.DATASETS.TEST
+            names, run = cfg.DATASETS.TEST, run_info(cfg, model, weights)
             for name in names:
-                write_evaluation(
-                    results if len(names) == 1 else results[name],
-                    evaluation_folder(cfg.OUTPUT_DIR, name),
-                    run_info(cfg),
-                )
+                folder = evaluation_folder(cfg.OUTPUT_DIR, name)
+                write_evaluation(results if len(names) == 1 else results[name], folder, run)
+                write_text(folder / CONFIG, portable(cfg, run["weights"]).dump())
         return results
 
 
@@ -383,14 +384,3 @@ def _share_buffers(model: nn.Module) -> None:
     if comm.get_world_size() > 1:
         for buffer in model.buffers():
             dist.broadcast(buffer, src=0)
-
-
-def scaled(cfg: CfgNode, processes: int) -> CfgNode:
-    """Batch and schedule for a number of processes, from SOLVER.REFERENCE_WORLD_SIZE."""
-    reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
-    if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
-        raise ValueError(
-            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the "
-            f"{reference} processes of SOLVER.REFERENCE_WORLD_SIZE do not divide."
-        )
-    return DefaultTrainer.auto_scale_workers(cfg, processes)
