@@ -21,6 +21,8 @@ DEFECT = (
 
 logger = logging.getLogger(PACKAGE)
 
+_said_by_main: list[Exception] = []
+
 
 def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
@@ -43,13 +45,20 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
         raise SystemExit(130) from e
     except Exception as e:
         console.repeat_warnings()
-        logger.error("%s", reason(e))
+        logger.log(logging.DEBUG if e in _said_by_main else logging.ERROR, "%s", reason(e))
         raise SystemExit(1) from e
     except SystemExit:
         console.repeat_warnings()
         raise
     console.repeat_warnings()
     return result
+
+
+def leave_to_main(error: Exception) -> None:
+    """In all but the main process the error is not shown: the main process has, or says, the same
+    reason."""
+    if comm.get_rank() > 0:
+        _said_by_main.append(error)
 
 
 def reason(error: Exception) -> str:
