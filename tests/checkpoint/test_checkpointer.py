@@ -196,7 +196,7 @@ def test_a_damaged_file_is_to_be_downloaded_again(tmp_path, suffix, damage):
         )
     found = {"empty": "empty", "page": "a web page", "no tensors": "without named tensors"}
     if suffix == "pth":
-        found |= {"half": "its end is missing", "text": "begins with b'version https:/'"}
+        found |= {"half": "its end is missing", "text": "begins with b'version https://'"}
     with pytest.raises(ValueError) as error:
         SafeCheckpointer(make_model()).load(str(path))
     message = str(error.value)
