@@ -69,7 +69,7 @@ def write_evaluation(
     writer.writerows(rows)
     write_text(folder / "per_class.csv", table.getvalue())
     if rows:
-        logger.info("Per class (percent, numbers of segments):\n%s", _table(rows))
+        logger.debug("Per class (percent, numbers of segments):\n%s", _table(rows))
     logger.info("Metrics are in %s", folder / "metrics.json")
 
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from detectron2.config import CfgNode
 from detectron2.data import build_detection_test_loader
 from detectron2.engine import DefaultTrainer, TrainerBase, create_ddp_model, hooks
-from detectron2.evaluation import DatasetEvaluator
+from detectron2.evaluation import DatasetEvaluator, verify_results
 from detectron2.projects.deeplab import build_lr_scheduler
 from detectron2.solver import LRScheduler
 from detectron2.utils import comm
@@ -18,7 +18,12 @@ from fvcore.nn.precise_bn import get_bn_modules
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights, settings_of
-from ocr_panoptic.data import TrainingStream, build_training_stream, run_seed
+from ocr_panoptic.data import (
+    TrainingStream,
+    build_training_stream,
+    leave_signals_to_the_trainer,
+    run_seed,
+)
 from ocr_panoptic.evaluation import build_evaluator
 from ocr_panoptic.files import write_text
 from ocr_panoptic.run_folder import (
@@ -33,6 +38,7 @@ from .accumulation import AccumulatingTrainer
 from .agreement import agree, stop_together
 from .hooks import BestModel, Checkpoints, Evaluation, PreciseBN, StopOnSignal
 from .optimizer import build_optimizer
+from .progress import ProgressBar, ProgressLines, WatchedLoader
 from .resume import (
     Position,
     Resume,
@@ -49,7 +55,9 @@ from .run_info import portable, run_info
 from .scaling import scaled
 from .setup import check_solver
 from .stopping import Stopping
+from .summary import start_summary
 from .task import task_of, training_records
+from .trained_model import build_trained_model
 
 logger = logging.getLogger(__name__)
 
@@ -147,8 +155,8 @@ class Trainer(DefaultTrainer):
         record = self.checkpointer.record
         check_settings(self.cfg, record, strict=False)
         self.checkpointer.record = record and settings_of(self.cfg, record)
-        logger.info("%s", self.checkpointer.summary())
-        logger.info("Training starts at iteration %d of %d", self.start_iter, self.max_iter)
+        summary = start_summary(self.cfg, self.checkpointer, self.data_loader, self.start_iter)
+        logger.info("%s", summary)
 
     def _resume(self, file: str) -> None:
         with stop_together():
@@ -221,9 +229,8 @@ class Trainer(DefaultTrainer):
             checkpoints,
             StopOnSignal(self.stopping, checkpoints),
             Evaluation(period, self._evaluate),
-            hooks.PeriodicWriter(self.build_writers(), log_period(self.max_iter))
-            if is_main
-            else None,
+            ProgressLines(self.build_writers(), log_period(self.max_iter)) if is_main else None,
+            ProgressBar() if is_main else None,
         ]
 
     def train(self) -> dict | None:
@@ -260,11 +267,18 @@ class Trainer(DefaultTrainer):
             raise self._diverged(e) from e
 
     def _diverged(self, error: FloatingPointError) -> FloatingPointError:
+        solver, last = self.cfg.SOLVER, self.checkpointer.get_checkpoint_file()
+        advice = [f"SOLVER.BASE_LR below {solver.BASE_LR:g}"]
+        advice.append(f"SOLVER.WARMUP_ITERS above {solver.WARMUP_ITERS}")
+        if not solver.CLIP_GRADIENTS.ENABLED:
+            advice.append("SOLVER.CLIP_GRADIENTS.ENABLED True")
+        if self._trainer.grad_scaler.is_enabled():
+            advice.append("SOLVER.AMP.PRECISION bfloat16")
         return FloatingPointError(
             f"Iteration {self.iter}: {error}\n"
-            f"The last whole checkpoint is {self.checkpointer.get_checkpoint_file() or 'none'}. "
-            "Look at these images and their labels; else continue with --resume and a lower "
-            "SOLVER.BASE_LR, a longer SOLVER.WARMUP_ITERS, or SOLVER.CLIP_GRADIENTS.ENABLED True."
+            f"The last whole checkpoint is {last or 'none'}. Look at these images and their "
+            f"labels; else {'continue with --resume' if last else 'begin again'} and try "
+            f"{', '.join(advice[:-1])} or {advice[-1]}."
         )
 
     def _evaluate(self) -> dict:
@@ -291,6 +305,15 @@ class Trainer(DefaultTrainer):
             logger.warning("The data loader is no TrainingStream: its images start from the first")
 
     @classmethod
+    def evaluate(cls, cfg: CfgNode) -> dict:
+        """:meth:`test` of the weights that the config names, see :func:`.build_trained_model`; ends
+        the program where they do not give TEST.EXPECTED_RESULTS."""
+        results = cls.test(cfg, build_trained_model(cfg))
+        if comm.is_main_process():
+            verify_results(cfg, results)
+        return results
+
+    @classmethod
     def build_optimizer(cls, cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         return build_optimizer(cfg, model)
 
@@ -311,9 +334,11 @@ class Trainer(DefaultTrainer):
 
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:
-        return build_detection_test_loader(
+        loader = build_detection_test_loader(
             cfg, dataset_name, mapper=task_of(cfg).mapper(cfg, False)
         )
+        loader.worker_init_fn = leave_signals_to_the_trainer
+        return WatchedLoader(loader, f"evaluate {dataset_name}")
 
     @classmethod
     def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
