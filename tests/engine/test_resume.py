@@ -231,8 +231,7 @@ def test_a_checkpoint_that_holds_no_training_is_refused(interrupted, make_args):
     file = interrupted / "model_0000001.pth"
     whole = file.read_bytes()
     for state in (None, 3, {"iteration": 1}):
-        weights = torch.load(file, weights_only=True)["model"]
-        torch.save({"model": weights, "trainer": state}, file)
+        torch.save({"model": {"a": torch.zeros(1)}, "trainer": state}, file)
         with pytest.raises(ValueError, match="has weights, but not the state of a training"):
             resume(make_args)
     file.write_bytes(whole[:3000] + b"\xff" * 200 + whole[3200:])
@@ -254,7 +253,10 @@ def test_the_config_of_a_run_is_that_of_its_checkpoints(interrupted, make_args):
     assert "BASE_LR: 0.25" in config.read_text() and "BASE_LR: 0.5" in former.read_text()
 
 
-def test_missing_weights_are_found_before_the_data_are_read(tiny_data, make_args):
+def test_unusable_weights_are_found_before_the_data_are_read(tiny_data, make_args, tmp_path):
+    (tmp_path / "page.pth").write_text("<html>")
+    with pytest.raises(ValueError, match="page.pth is not a checkpoint .*a web page"):
+        setup(make_args("MODEL.WEIGHTS", tmp_path / "page.pth"))
     for flags in ((), ("--eval-only",)):
         with pytest.raises(FileNotFoundError, match="The weights nowhere.pth do not exist"):
             setup(make_args("MODEL.WEIGHTS", "nowhere.pth", flags=flags))
