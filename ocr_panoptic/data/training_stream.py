@@ -14,6 +14,7 @@ from detectron2.data.common import DatasetFromList
 from detectron2.utils import comm
 from torch.utils.data import DataLoader, Dataset
 
+from ocr_panoptic.mistakes import Telling, checked
 from ocr_panoptic.seeding import seeded_generators
 
 from .pictures import header_size
@@ -61,7 +62,7 @@ class TrainingStream:
         self.workers = workers
         if isinstance(records, list):  # in one piece of memory, which the workers share
             records = DatasetFromList(records, copy=False)
-        self.examples = _Examples(records, mapper, seed)
+        self.examples = _Examples(records, Telling(mapper), seed)
         self.seen = 0
 
     def __iter__(self) -> Iterator[list]:
@@ -81,7 +82,7 @@ class TrainingStream:
             )
         )
         while True:
-            yield list(islice(loader, size))
+            yield [checked(example) for example in islice(loader, size)]
 
     def _batches(self, size: int) -> Iterator[list[Key]]:
         keys = zip(count(comm.get_rank(), comm.get_world_size()), self.sampler)
