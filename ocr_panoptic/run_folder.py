@@ -105,17 +105,17 @@ def write_region_quality(
     return path
 
 
-def write_config(output_dir: str | os.PathLike, text: str, *, resumes: bool) -> None:
+def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool) -> None:
     """
     Write the config of a training.
 
     Args:
         text: YAML.
-        resumes: the training is that of the config which is there. Otherwise that one is kept as
-            the next free ``config.<number>.yaml``.
+        keep_former: the config that is there is of another training, and stays as the next free
+            ``config.<number>.yaml``.
     """
     path = Path(output_dir) / CONFIG
-    if path.is_file() and not resumes and path.read_text(encoding="utf-8") != text:
+    if keep_former and path.is_file() and path.read_text(encoding="utf-8") != text:
         free = (path.with_name(f"config.{number}.yaml") for number in itertools.count(1))
         former = next(other for other in free if not other.exists())
         path.rename(former)

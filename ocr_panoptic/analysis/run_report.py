@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import yaml
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, Metadata
 from torch import nn
@@ -99,14 +100,18 @@ def _check_evaluated(cfg: CfgNode, evaluation: Evaluation, model: nn.Module) -> 
 def _other_settings(cfg: CfgNode) -> list[str]:
     """Keys of model and input that are set otherwise than in the evaluation."""
     file = evaluation_folder(cfg.OUTPUT_DIR, cfg.DATASETS.TEST[0]) / CONFIG
-    evaluated = values_by_key(load_config(str(file), [])) if file.is_file() else {}
+    evaluated = _values(load_config(str(file), [])) if file.is_file() else {}
     return [
         f"{key} {value} (evaluated with {evaluated[key]})"
-        for key, value in values_by_key(cfg).items()
+        for key, value in _values(cfg).items()
         if key.startswith(("MODEL.", "INPUT.", "TEST."))
         and key not in ("MODEL.WEIGHTS", "MODEL.DEVICE", "MODEL.TRUST_PICKLE")
         and evaluated.get(key, value) != value
     ]
+
+
+def _values(cfg: CfgNode) -> dict[str, Any]:
+    return values_by_key(yaml.safe_load(cfg.dump()))  # lists for tuples at every depth
 
 
 def _images(

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.engine.config_files import load_config
 
 KEYS = {"config", "opts", "seeds", "baseline", "metrics", "systems"}
-MAX_BYTES, MAX_DEPTH = 2**20, 20
 # Of a system, whose runs are in a folder of this name.
 FOLDER = re.compile(r"[\w,+()=-][\w .,+()=-]{0,99}")
 
@@ -52,27 +50,11 @@ def read_study(path: Path) -> Study:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such study")
+    content = read_yaml(path)
     try:
-        return _study(_read_yaml(path), path.parent)
+        return _study(content, path.parent)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def _read_yaml(path: Path) -> Any:
-    if path.stat().st_size > MAX_BYTES:
-        raise ValueError(f"{path.stat().st_size} bytes are too many for a study")
-    try:
-        text = path.read_text(encoding="utf-8")
-        depth = 0
-        for event in yaml.parse(text, yaml.SafeLoader):  # before anything is built
-            depth += isinstance(event, yaml.CollectionStartEvent)
-            depth -= isinstance(event, yaml.CollectionEndEvent)
-            if isinstance(event, yaml.AliasEvent) or depth > MAX_DEPTH:
-                raise ValueError("no study has aliases (*name) or so many brackets")
-        return yaml.safe_load(text)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())  # YAML's has several lines
-        raise ValueError(f"not valid YAML ({reason:.300})") from error
 
 
 def _study(content: Any, folder: Path) -> Study:

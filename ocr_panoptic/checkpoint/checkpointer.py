@@ -4,6 +4,7 @@ import logging
 import os
 import re
 import shutil
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from .settings import RECORD
 
 logger = logging.getLogger(__name__)
 
+TIMEOUT = 30  # seconds without an answer to a download
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
 
 
@@ -208,38 +210,45 @@ class SafeCheckpointer(DetectionCheckpointer):
         return f"{text}\n{fit.table()}" if fit.faults else text
 
 
-def fetch_weights(path: str) -> None:
+def fetch_weights(path: str) -> str:
     """
     Make sure that weights are there: download those that have an address.
 
     Args:
         path: file or address, perhaps with a query; "" for none.
 
+    Returns:
+        the file; "" for none
+
     Raises:
         FileNotFoundError: if there is no such file.
         OSError: if an address cannot be read.
     """
     path = path.partition("?")[0]
-    if not path:
-        return
-    file = path
-    if "://" in path:
-        try:
-            file = PathManager.get_local_path(path)
-        except Exception as e:  # of urllib, http.client, iopath ...
-            raise OSError(
-                f"The weights {path} could not be downloaded ({e}). Check the address and the "
-                "network, or set MODEL.WEIGHTS to a file that was downloaded elsewhere."
-            ) from e
-    if not os.path.isfile(file):
-        what = (
-            "are at an address of a kind that cannot be read (https:// and detectron2:// can)"
-            if "://" in path
-            else "are no file"
-            if os.path.exists(path)
-            else "do not exist"
-        )
+    has_address = "://" in path
+    file = _download(path) if has_address else path
+    if path and not os.path.isfile(file):
+        if has_address:
+            what = "are at no address that can be read, such as https:// and detectron2://"
+        else:
+            what = "are no file" if os.path.exists(path) else "do not exist"
         raise FileNotFoundError(
             f"The weights {path} {what}. Set MODEL.WEIGHTS to a checkpoint file, or to "
             '"" for random weights.'
         )
+    return file
+
+
+def _download(address: str) -> str:
+    """Where it has not been downloaded already."""
+    waiting = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
+    try:
+        return PathManager.get_local_path(address)
+    except Exception as e:  # of urllib, http.client, iopath ...
+        raise OSError(
+            f"The weights {address} could not be downloaded ({e}). Check the address and the "
+            "network, or set MODEL.WEIGHTS to a file that was downloaded elsewhere."
+        ) from e
+    finally:
+        socket.setdefaulttimeout(waiting)

@@ -148,6 +148,10 @@ def _damaged(file: str, found: str) -> ValueError:
         found = "empty"
     elif start[:1] == b"<":
         found = "a web page, not weights"
+    elif start[:2] == b"PK" and not zipfile.is_zipfile(file):
+        found = "its end is missing"
+    elif start[:1] not in (b"P", b"\x80") and not file.endswith((".pkl", ".safetensors")):
+        found = f"begins with {start[:16]!r}, as no file of torch.save does"
     elif "weights only load failed" in found.lower():
         found = "no tensors of torch.save"
     return ValueError(_DAMAGED.format(file=file, size=size, found=_printable(found)) + AGAIN)

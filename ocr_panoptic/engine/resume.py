@@ -50,8 +50,9 @@ def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> str:
     Raises:
         FileNotFoundError: there is no such file, or no checkpoint.
         OSError: the weights cannot be downloaded.
-        ValueError: there is nothing to evaluate, or a training cannot go on from the checkpoint,
-            see :func:`continued_state` and :func:`position_after`.
+        ValueError: there is nothing to evaluate, the weights are no checkpoint, or a training
+            cannot go on from the checkpoint, see :func:`continued_state` and
+            :func:`position_after`.
     """
     file = find_checkpoint(cfg.OUTPUT_DIR, resume)
     if not training:
@@ -61,8 +62,8 @@ def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> str:
         with torch.device("meta"):  # shapes without values
             model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg)
         position_after(cfg, continued_state(cfg, file, model))
-    else:
-        fetch_weights(cfg.MODEL.WEIGHTS)
+    elif (weights := fetch_weights(cfg.MODEL.WEIGHTS)) and not cfg.MODEL.TRUST_PICKLE:
+        read_checkpoint(weights, mmap=True)  # damaged, or hostile
     return file
 
 

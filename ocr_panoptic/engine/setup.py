@@ -13,6 +13,7 @@ from detectron2.utils import comm
 from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 
+from ocr_panoptic.checkpoint import newest_whole
 from ocr_panoptic.data import register_prepared, register_semantic_datasets
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.run_folder import write_config
@@ -97,7 +98,8 @@ def _setup(args: argparse.Namespace) -> CfgNode:
     if args.eval_only:
         cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
     elif comm.is_main_process():
-        write_config(written.OUTPUT_DIR, written.dump(), resumes=bool(checkpoint))
+        is_used = not checkpoint and bool(newest_whole(written.OUTPUT_DIR))
+        write_config(written.OUTPUT_DIR, written.dump(), keep_former=is_used)
     cfg.freeze()
     logger.debug(
         "MODEL.DEVICE is %s (torch sees %d GPU(s)); norm of the backbone %s, of the OCR head %s",

@@ -190,21 +190,21 @@ def test_a_system_stays_in_its_folder(study_file, name):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("config: [", "not valid YAML"),
+        ("config: [", "is not valid YAML"),
         ("config:\t- a", "not valid YAML"),
         ("? [a]\n: b", "not valid YAML"),
-        pytest.param("[" * 9999, "so many brackets", id="deep"),
+        pytest.param("[" * 9999, "nested too deeply", id="deep"),
         ("!!python/object/apply:os.abort []", "not valid YAML"),
         ("", "found None"),
-        pytest.param("a: " + "x" * 2**20, "bytes are too many for a study", id="large"),
+        pytest.param("a: " + "x" * 2**20, "has more than 1 MiB", id="large"),
         ("- a", r"found \['a'\]"),
         ("1: 2", r"found \[1\]"),
-        ("a: &a [x, x]\nb: [*a, *a]", "aliases"),
+        ("a: &a [*a]", "refers to itself"),
     ],
 )
 def test_a_file_that_is_no_study(study_file, text, message):
     study_file.write_text(text)
-    with pytest.raises(ValueError, match=f"study.yaml: .*{message}") as error:
+    with pytest.raises(ValueError, match=f"study.yaml.*{message}") as error:
         read_study(study_file)
     assert "\n" not in str(error.value) and len(str(error.value)) < 600
 
