@@ -31,7 +31,9 @@ def labels(path):
 
 
 def contents(folder):
-    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    """Files but for the journal, which holds their times."""
+    files = [p for p in folder.rglob("*") if p.is_file() and ".preparation" not in p.parts]
+    return {p.relative_to(folder): p.read_bytes() for p in files}
 
 
 def test_files(raw, raw_val, tmp_path):
@@ -123,7 +125,7 @@ def test_nothing_is_written_when_there_is_a_fault(raw, raw_val, tmp_path):
     with pytest.raises(DataFaults) as error:
         prepare(raw, tmp_path / "pets", val=raw_val)
     assert len(error.value.faults) == 2, "the faults of both splits"
-    assert not (tmp_path / "pets").exists()
+    assert not contents(tmp_path / "pets")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_an_interrupted_run_is_repeated(raw, raw_val, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("ocr_panoptic.data.panoptic.prepare.write_panoptic_json", interrupt)
+        patch.setattr("ocr_panoptic.data.panoptic.prepare._write_lists", interrupt)
         prepare(raw, tmp_path / "pets", val=raw_val)
     prepare(raw, tmp_path / "pets", val=raw_val)
     prepare(raw, tmp_path / "whole", val=raw_val)
@@ -218,6 +220,25 @@ def test_ids_zero_and_texts(raw, tmp_path):
     assert coco.getImgIds() == ["image 21", "image 5"]
 
 
+@pytest.mark.parametrize("workers", [0, -1])
+def test_workers(raw, tmp_path, workers):
+    with pytest.raises(ValueError, match=f"--workers is {workers}, it must be at least 1"):
+        prepare_panoptic("pets", {"train": raw.split}, tmp_path / "pets", workers)
+
+
+def test_several_processes_find_the_same_faults(raw, tmp_path):
+    for number in range(30, 60):
+        raw.add(number, f"{number}.png", f"{number}.png", np.full((3, 3), number), [])
+    found = []
+    for workers in (1, 3):
+        with pytest.raises(DataFaults) as error:
+            prepare_panoptic("pets", {"train": raw.split}, tmp_path / f"{workers}", workers)
+        found.append(error.value.faults)
+    assert found[0] == found[1]
+    assert len(found[0]) == 30
+    assert json.loads(raw.split.panoptic_json.read_text()) == raw.content
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "../pets", ".hidden", "my pets"])
 def test_names_that_are_no_folder(raw, tmp_path, name):
     with pytest.raises(ValueError, match=r"use letters, digits"):
@@ -246,7 +267,7 @@ def test_command_reports_faults_and_fails(raw, tmp_path):
     assert "1 fault in the data:" in done.stderr
     assert f"{raw.image('first.jpg')}: image 21 not found." in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "root").exists()
+    assert not contents(tmp_path / "root")
 
 
 @pytest.mark.data
