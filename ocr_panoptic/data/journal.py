@@ -8,12 +8,10 @@ A folder holds for each journal
 """
 
 import glob
-import hashlib
 import json
 import logging
 import os
 import shutil
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,41 +20,17 @@ from typing import NamedTuple, TypeVar
 from ocr_panoptic.files import replacing
 
 from .faults import raise_if_any
+from .fingerprint import State, file_digest, file_state
 from .parallel import map_with_progress
 
 logger = logging.getLogger(__name__)
 
 FOLDER = ".preparation"
 VERSION = 1
-CHUNK = 1 << 20
 
 Item = TypeVar("Item")
 # (item, file to write or None) -> faults, and where there is none the result
 Function = Callable[[Item, Path | None], tuple[list[str], str]]
-State = tuple[int, int]  # size in bytes, time of the last change in ns
-
-
-def digest(*parts: object) -> str:
-    """A hash of values that JSON can hold."""
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=16).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """A hash of a file's content."""
-    found = hashlib.blake2b(digest_size=16)
-    with open(path, "rb") as file:
-        while chunk := file.read(CHUNK):
-            found.update(chunk)
-    return found.hexdigest()
-
-
-def file_state(path: Path) -> State | None:
-    """What a file of another content differs in, almost always; None where there is no file."""
-    try:
-        found = os.stat(path)
-    except (OSError, ValueError):  # ValueError for a NUL in the name
-        return None
-    return (found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
 
 
 class Work(NamedTuple):

@@ -20,7 +20,8 @@ from itertools import chain
 from pathlib import Path
 
 from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
-from ocr_panoptic.data.journal import Journal, Work, digest
+from ocr_panoptic.data.fingerprint import digest
+from ocr_panoptic.data.journal import Journal, Work
 from ocr_panoptic.data.manifest import Manifest, check_name
 from ocr_panoptic.files import replacing
 from ocr_panoptic.label_png import write_label_png
