@@ -63,10 +63,11 @@ class Journal:
     """
     Args:
         folder: of what is made of the results; the journal is in a folder of its own in it.
-        name: of the journal.
+        name: of the journal; a file name.
     """
 
     def __init__(self, folder: Path, name: str):
+        self.name = name
         folder = folder / FOLDER
         self.path = folder / f"{name}.jsonl"
         self.made = folder / name
@@ -131,7 +132,7 @@ class Journal:
                 work.output.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(self.made / work.key, work.output)
 
-    def is_finished(self, recipe: str, written: Sequence[Path]) -> bool:
+    def is_finished(self, recipe: str = "", written: Sequence[Path] = ()) -> bool:
         """Whether :meth:`finish` has been called after all this, and the files are as then."""
         return (
             not self._anew
@@ -140,12 +141,14 @@ class Journal:
             and self._header == _header(recipe, written)
         )
 
-    def finish(self, recipe: str, written: Sequence[Path]) -> None:
-        """Keep the lines for the next time.
+    def finish(self, recipe: str = "", written: Sequence[Path] = ()) -> None:
+        """Keep the lines for the next time, unless they are there.
 
         Args:
             recipe, written: files made of all results, and what they follow from besides them.
         """
+        if self.is_finished(recipe, written):
+            return
         with replacing(self.path) as temporary, open(temporary, "w") as file:
             for line in (_header(recipe, written), *self._lines):
                 file.write(json.dumps(line) + "\n")
@@ -212,6 +215,8 @@ def _read(path: Path) -> tuple[dict | None, dict[str, Line]]:
             continue
         try:
             line = Line(*content)
+            if not isinstance(line.result, str):
+                raise TypeError
             inputs = [tuple(state) for state in line.inputs]
             output = line.output and tuple(line.output)
             lines[line.key] = line._replace(inputs=inputs, output=output)
