@@ -114,8 +114,8 @@ def packed_records(names: Sequence[str], usable: bool) -> PackedRecords | None:
     Raises:
         FileNotFoundError, ValueError: of the data set's loader.
     """
-    sources = [DatasetCatalog[name] for name in names]
-    if not sources or not all(isinstance(source, RecordSource) for source in sources):
+    sources = [record_source(name) for name in names]
+    if not sources or None in sources:
         return None
     packs = [_pack_of(name, source) for name, source in zip(names, sources, strict=True)]
     if not all(packs):
@@ -139,6 +139,25 @@ def packed_records(names: Sequence[str], usable: bool) -> PackedRecords | None:
         MetadataCatalog.get(names[0]).thing_classes,
     )
     return records
+
+
+def record_source(name: str) -> RecordSource | None:
+    """That of a data set; None where its records follow from more than files."""
+    if name not in DatasetCatalog:
+        return None
+    load = DatasetCatalog[name]
+    if isinstance(load, RecordSource):
+        return load
+    metadata = MetadataCatalog.get(name)
+    of_detectron2 = getattr(load, "__module__", "") == "detectron2.data.datasets.coco_panoptic"
+    if not of_detectron2 or not name.endswith("_panoptic_separated"):
+        return None
+    folders = metadata.image_root, metadata.sem_seg_root
+    if not all(map(os.path.exists, (metadata.json_file, *folders))):
+        return None  # the loader says what is missing
+    # It lists the folders, whose times change with their lists.
+    recipe = [[folder, os.stat(folder).st_mtime_ns] for folder in folders]
+    return RecordSource(load, recipe, (Path(metadata.json_file),))
 
 
 def pack_file(name: str, source: RecordSource) -> Path:
