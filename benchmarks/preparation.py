@@ -35,6 +35,7 @@ CATEGORIES = [
 ]
 IMPORTS = """
 import sys
+sys.path.remove("")  # the folder of now may hold other code than PYTHONPATH names
 from ocr_panoptic.data import register_prepared
 from ocr_panoptic.engine import Trainer, complete_config, load_config
 """

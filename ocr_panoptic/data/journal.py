@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 
 from ocr_panoptic.files import replacing
 
+from .collection import collection_paused
 from .faults import raise_if_any
 from .fingerprint import State, file_digest, file_state
 from .parallel import map_with_progress
@@ -205,6 +206,7 @@ def _header(recipe: str, written: Sequence[Path]) -> dict:
     }
 
 
+@collection_paused()
 def _read(path: Path) -> tuple[dict | None, dict[str, Line]]:
     """Header and lines of a journal's file; a line that cannot be used is left out: it is done
     again."""

@@ -31,6 +31,7 @@ from torch.utils.data import Dataset
 
 from ocr_panoptic.files import replacing
 
+from .collection import collection_paused
 from .fingerprint import file_digest, file_state
 
 logger = logging.getLogger(__name__)
@@ -179,6 +180,7 @@ def _pack_of(name: str, source: RecordSource) -> Pack | None:
     return pack
 
 
+@collection_paused()
 def _write(path: Path, source: RecordSource) -> None:
     states = [file_state(file) for file in source.files]
     ends, wide, usable, instances = [], [], [], Counter()
