@@ -228,12 +228,11 @@ def _read(path: Path) -> tuple[dict | None, dict[str, Line]]:
 
 
 def _json_lines(path: Path) -> Iterator[object]:
-    try:
-        with open(path, encoding="utf-8") as file:
-            for line in file:
-                try:
-                    yield json.loads(line)
-                except ValueError:
-                    continue  # a process was killed while it wrote
-    except FileNotFoundError:
-        pass
+    if file_state(path) is None:
+        return
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                yield json.loads(line)
+            except ValueError:
+                continue  # a process was killed while it wrote

@@ -207,6 +207,8 @@ def _write(path: Path, source: RecordSource) -> None:
 
 def _read(path: Path, source: RecordSource) -> Pack | None:
     """The pack of a file; None where there is none, or none of the source as it is now."""
+    if file_state(path) is None:
+        return None
     try:
         with open(path, "rb") as file:
             file.seek(-PLACE_DIGITS, os.SEEK_END)

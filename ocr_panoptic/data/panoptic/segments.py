@@ -79,10 +79,12 @@ class SegmentRuns:
         """COCO's compressed RLE of a segment's mask, as JSON can hold it."""
         place = np.searchsorted(self.ids, number)
         mine = slice(self._first[place], self._first[place + 1])
-        borders = np.stack([self._starts[mine], self._ends[mine]], axis=1).ravel()
-        num_pixels = self.size[0] * self.size[1]
-        counts = np.diff(borders, prepend=0, append=num_pixels)
-        if borders[-1] == num_pixels:  # no zeros follow
+        starts, ends = self._starts[mine], self._ends[mine]
+        counts = np.empty(2 * len(starts) + 1, np.int64)  # of zeros, ones, zeros ...
+        counts[1::2] = ends - starts
+        counts[0], counts[2:-1:2] = starts[0], starts[1:] - ends[:-1]
+        counts[-1] = self.size[0] * self.size[1] - ends[-1]
+        if counts[-1] == 0:
             counts = counts[:-1]
         encoded = mask_util.frPyObjects({"size": self.size, "counts": counts.tolist()}, *self.size)
         return {"size": list(self.size), "counts": encoded["counts"].decode("ascii")}
