@@ -27,7 +27,6 @@ from .parallel import map_with_progress
 logger = logging.getLogger(__name__)
 
 FOLDER = ".preparation"
-VERSION = 1
 
 Item = TypeVar("Item")
 # (item, file to write or None) -> faults, and where there is none the result
@@ -199,11 +198,7 @@ def _do(
 
 def _header(recipe: str, written: Sequence[Path]) -> dict:
     states = [file_state(path) for path in written]
-    return {
-        "version": VERSION,
-        "recipe": recipe,
-        "written": [state and [*state] for state in states],
-    }
+    return {"recipe": recipe, "written": [state and list(state) for state in states]}
 
 
 @collection_paused()
