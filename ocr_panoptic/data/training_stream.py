@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from ocr_panoptic.mistakes import Telling, checked
 from ocr_panoptic.seeding import seeded_generators
 
+from .packed import PackedRecords
 from .pictures import header_size
 
 Key = tuple[int, int]  # position in the sequence of all processes, index of the record
@@ -58,7 +59,7 @@ class TrainingStream:
     ):
         self.sampler = sampler
         self.batch_size = batch_size
-        self.wide = [_is_wide(records[i]) for i in range(len(records))] if group else None
+        self.wide = _wide(records) if group else None
         self.workers = workers
         if isinstance(records, list):  # in one piece of memory, which the workers share
             records = DatasetFromList(records, copy=False)
@@ -96,7 +97,9 @@ class TrainingStream:
 
 
 def build_training_stream(
-    cfg: CfgNode, mapper: Callable[[dict], Any], records: list[dict] | None = None
+    cfg: CfgNode,
+    mapper: Callable[[dict], Any],
+    records: PackedRecords | list[dict] | None = None,
 ) -> TrainingStream:
     """
     Args:
@@ -146,6 +149,12 @@ class _Examples(Dataset):
         position, index = key
         with seeded_generators(self.seed, position):
             return self.mapper(self.records[index])
+
+
+def _wide(records: Sequence[dict] | Dataset) -> list[bool]:
+    if isinstance(records, PackedRecords):
+        return records.wide.tolist()
+    return [_is_wide(records[i]) for i in range(len(records))]
 
 
 def _is_wide(record: dict) -> bool:
