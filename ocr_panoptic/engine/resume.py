@@ -120,7 +120,7 @@ def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]
     try:
         checkpoint = read_checkpoint(file, trust_pickle=cfg.MODEL.TRUST_PICKLE, mmap=True)
     except ValueError as e:
-        reason = str(e).removesuffix(AGAIN)
+        reason = str(e).removesuffix(AGAIN).rstrip(".")
         raise ValueError(
             f"{reason}. Remove it, and --resume takes the checkpoint before it, if there is one."
         ) from e
