@@ -165,9 +165,9 @@ def _check_best_metric(cfg: CfgNode) -> None:
 
 
 def _complete_from_data(cfg: CfgNode, training: bool) -> None:
-    prepared = register_prepared()
-    register_semantic_datasets()
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
+    register_semantic_datasets()
+    prepared = register_prepared(wanted=names)
     for name in names:
         _check_registered(cfg, name, prepared)
     task = task_of(cfg)
@@ -186,7 +186,7 @@ def _check_registered(cfg: CfgNode, name: str, prepared: list[str]) -> None:
     if name in registered:
         return
     split = "TRAIN" if name in cfg.DATASETS.TRAIN else "TEST"
-    close = difflib.get_close_matches(name, registered, n=5)
+    close = difflib.get_close_matches(name, {*registered, *prepared}, n=5)
     there = f"similar names: {', '.join(close)}" if close else f"prepared: {prepared or 'none'}"
     raise ValueError(
         f"DATASETS.{split} names {name}, which is not registered ({there}). "

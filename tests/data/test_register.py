@@ -168,7 +168,7 @@ def test_broken_manifest(raw, root, spoil, message):
 def test_truncated_manifest(raw, root):
     path = prepare(raw, root)
     path.write_text(path.read_text()[:100])
-    with pytest.raises(ValueError, match=r"dataset\.json: not a usable manifest"):
+    with pytest.raises(ValueError, match=r"dataset\.json: is not JSON .* Mend it, or move it out"):
         register_prepared(root)
 
 

@@ -11,6 +11,7 @@ panoptic PNGs and written beside a manifest that :mod:`ocr_panoptic.data.prepare
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +20,9 @@ import pycocotools.mask as mask_util
 
 from ocr_panoptic.coco_panoptic import write_panoptic_json
 from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
-from ocr_panoptic.data.manifest import Manifest, check_name
+from ocr_panoptic.data.manifest import Manifest
 from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.register import check_new_name
 from ocr_panoptic.files import write_json
 
 from .annotations import AnnotatedImage, PanopticJson
@@ -51,10 +53,10 @@ def prepare_panoptic(
     Raises:
         FileNotFoundError, DataFaults: as :func:`check_split`, with the faults of all splits. Then
             nothing has been written.
-        ValueError: a name that is no file name, or files in ``output`` that would be written over
-            though they are somebody else's.
+        ValueError: a name that is no file name or taken, or files in ``output`` that would be
+            written over though they are somebody else's.
     """
-    check_name(name)
+    check_new_name(name, splits, output)
     prepared = {
         split: PreparedSplit(
             images=raw.images,
@@ -68,11 +70,13 @@ def prepare_panoptic(
     PANOPTIC_FORMAT.check_free(output, prepared)
     checked = _check(splits, workers)
     categories = next(iter(checked.values())).categories
-    # First of all the manifest: it marks the files as this command's, should it be interrupted.
-    manifest = PANOPTIC_FORMAT.write(output, Manifest(name, categories, prepared))
+    # First of all a manifest that says so: it marks the files as this command's, and as not to be
+    # used, should it be interrupted. Last of all the same one, complete.
+    manifest = Manifest(name, categories, prepared)
+    PANOPTIC_FORMAT.write(output, replace(manifest, complete=False))
     for split, content in checked.items():
         _write_split(split, prepared[split], content, categories, workers)
-    return manifest
+    return PANOPTIC_FORMAT.write(output, manifest)
 
 
 def _check(splits: dict[str, RawSplit], workers: int | None) -> dict[str, PanopticJson]:

@@ -95,5 +95,5 @@ def test_broken_and_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="file of classes not found"):
         read_class_file(path)
     path.write_text("classes: [a, ")
-    with pytest.raises(ValueError, match="neither YAML nor JSON"):
+    with pytest.raises(ValueError, match="not valid YAML"):
         read_class_file(path)
