@@ -23,7 +23,7 @@ from fuzz import breach, mutated_bytes, mutated_json, mutated_png, mutated_tree,
 from PIL import Image
 from safetensors.torch import save_file
 
-from ocr_panoptic.analysis.study import read_study
+from ocr_panoptic.analysis.study_file import read_study
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import (

@@ -7,7 +7,7 @@ import copy
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,10 +23,8 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 
-from ocr_panoptic.checkpoint import SafeCheckpointer, fetch_weights
-from ocr_panoptic.checkpoint.former_names import rename_former
-from ocr_panoptic.checkpoint.reading import read_checkpoint
-from ocr_panoptic.engine.resume import Resume, find_checkpoint, position_after, saved_state
+from ocr_panoptic.checkpoint import fetch_weights, last_checkpoint
+from ocr_panoptic.engine.resume import Resume, continued_state, find_checkpoint, position_after
 from ocr_panoptic.engine.task import task_of, training_records
 from ocr_panoptic.engine.trainer import Trainer
 
@@ -238,38 +236,24 @@ def _checkpoints(cfg: CfgNode, model: nn.Module, resume: Resume, faults: list[st
         ["size", f"{size / 2**20:,.0f} MiB each, {count * size / 2**30:,.1f} GiB in all"],
         ["free", f"{free / 2**30:,.1f} GiB in {exists}"],
     ]
-    checkpointer = SafeCheckpointer(nn.Module(), cfg.OUTPUT_DIR)
-    last = checkpointer.get_checkpoint_file()
-    found = "nothing: there is no checkpoint"
+    last, found = last_checkpoint(folder), "nothing: there is no checkpoint"
     try:
         if last:
-            checkpoint = read_checkpoint(last, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-            done = checkpoint.get("iteration", -1)
-            found = f"{last}, at iteration {done + 1} of {cfg.SOLVER.MAX_ITER}"
-        if resume and find_checkpoint(checkpointer, resume):
-            position_after(cfg, saved_state(last))
-            _check_fit(checkpoint["model"], model, last)
-        elif "://" not in cfg.MODEL.WEIGHTS:
+            found = f"{last}, which cannot be continued"
+            state = continued_state(cfg, last, model)
+            position_after(cfg, state)
+            found = f"{last}, at iteration {state['iteration'] + 1} of {cfg.SOLVER.MAX_ITER}"
+    except ValueError as e:
+        faults.extend([str(e)] if resume else [])
+    try:
+        if not find_checkpoint(cfg.OUTPUT_DIR, resume) and "://" not in cfg.MODEL.WEIGHTS:
             fetch_weights(cfg.MODEL.WEIGHTS)
-    except ERRORS as e:
+    except FileNotFoundError as e:
         faults.append(str(e))
-        found = "nothing: it cannot be read" if last else found
     start = cfg.MODEL.WEIGHTS or "random weights"
     rows.append(["starts from", last if resume and last else start])
     rows.append(["--resume finds", found])
     return rows
-
-
-def _check_fit(weights: Mapping[str, Tensor], model: nn.Module, file: str) -> None:
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    saved = {name: tuple(tensor.shape) for name, tensor in rename_former(weights).items()}
-    names = [n for n in (shapes | saved) if shapes.get(n) != saved.get(n)]
-    if names:
-        raise ValueError(
-            f"{file} is of another model: {len(names)} tensors differ, such as {names[0]}, "
-            f"{saved.get(names[0], 'missing')} in the file and "
-            f"{shapes.get(names[0], 'missing')} in the model. It cannot be resumed with this config"
-        )
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -17,7 +17,12 @@ from .semantic.manifest import SemanticSplit
 from .semantic.mapper import SemanticDatasetMapper
 from .semantic.prepare import prepare_semantic
 from .semantic.records import semantic_class_count
-from .training_stream import TrainingStream, build_training_stream, run_seed
+from .training_stream import (
+    TrainingStream,
+    build_training_stream,
+    leave_signals_to_the_trainer,
+    run_seed,
+)
 
 __all__ = [
     "MAT_RELEASES",
@@ -33,6 +38,7 @@ __all__ = [
     "class_histogram",
     "datasets_root",
     "faults_listed",
+    "leave_signals_to_the_trainer",
     "log_class_histogram",
     "prepare_camvid",
     "prepare_coco_panoptic",

@@ -75,7 +75,7 @@ class TrainingStream:
                 # At least two batches ahead.
                 prefetch_factor=max(2, -(-2 * size // self.workers)) if self.workers else None,
                 collate_fn=_identity,
-                worker_init_fn=_leave_signals_to_the_trainer,
+                worker_init_fn=leave_signals_to_the_trainer,
                 generator=torch.Generator(),  # else its seeds are drawn from the training's
             )
         )
@@ -160,7 +160,7 @@ def _identity(example: Any) -> Any:
     return example
 
 
-def _leave_signals_to_the_trainer(worker: int) -> None:
+def leave_signals_to_the_trainer(worker: int) -> None:
     """Ctrl-C and a queue's SIGTERM reach every process, but an iteration that is to be finished
     needs its images. The trainer ends its workers by SIGTERM, too, which they obey."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -82,7 +82,7 @@ def test_a_run_keeps_what_the_check_says(tiny_data, make_args, tmp_path, config)
 
     for changed, fault in (
         (["SOLVER.MAX_ITER", "2", "SOLVER.STEPS", "()"], "has 3 iterations, but SOLVER.MAX_ITER"),
-        (["MODEL.OCR.CHANNELS", "64"], "is of another model"),
+        (["MODEL.OCR.CHANNELS", "64"], "cannot be resumed with this config"),
     ):
         other = Namespace(**{**vars(args), "opts": args.opts + changed})
         (found,) = check(other, resume="auto").faults
