@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ocr_panoptic.files import read_json, write_json
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.files import printable, read_json, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +172,9 @@ class ManifestFormat:
             }
             classes = self.parse(content[self.key], str(path))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}: not a usable manifest ({error}). {self.hint}") from error
+            reason = "; ".join(error.faults[:3]) if isinstance(error, DataFaults) else error
+            reason = printable(reason)[:1000]
+            raise ValueError(f"{path}: not a usable manifest ({reason}). {self.hint}") from error
         # Earlier versions did not say it. It is known where the manifest is all that is written.
         complete = content.get("complete", not self.written) is True
         return Manifest(content["name"], classes, splits, complete)

@@ -130,17 +130,22 @@ def panoptic_metadata(categories: list[Category]) -> dict:
     """Metadata as Detectron2 has them for ``coco_2017_val_panoptic_separated``.
 
     The semantic class "things" belongs to no category. Detectron2 gives it the dataset id 0; where
-    a category has that id, it is -1.
+    a category has that id, it is -1. Metrics are told apart by the names of their classes: a
+    category of that name gets its kind appended.
     """
     things = [category for category in categories if category.isthing]
     stuff = [category for category in categories if not category.isthing]
+    thing_names, stuff_names = (
+        [f"{c.name} ({kind})" if c.name == "things" else c.name for c in group]
+        for group, kind in ((things, "thing"), (stuff, "stuff"))
+    )
     things_id = -1 if any(category.id == 0 for category in categories) else 0
     stuff_ids = {category.id: label for label, category in enumerate(stuff, THINGS_LABEL + 1)}
     return {
-        "thing_classes": [category.name for category in things],
+        "thing_classes": thing_names,
         "thing_colors": [list(category.color) for category in things],
         "thing_dataset_id_to_contiguous_id": {c.id: index for index, c in enumerate(things)},
-        "stuff_classes": ["things", *(category.name for category in stuff)],
+        "stuff_classes": ["things", *stuff_names],
         "stuff_colors": [THINGS_COLOR, *(list(category.color) for category in stuff)],
         "stuff_dataset_id_to_contiguous_id": {**stuff_ids, things_id: THINGS_LABEL},
     }

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ocr_panoptic.coco_panoptic import MAX_ID, read_panoptic_png
-from ocr_panoptic.data.pictures import read_size
+from ocr_panoptic.pictures import read_size
 
 from .annotations import AnnotatedImage, PanopticJson, read_panoptic_json
 from .manifest import RawSplit

@@ -16,10 +16,10 @@ from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
 from ocr_panoptic.data.fingerprint import digest
 from ocr_panoptic.data.journal import Journal, Work
 from ocr_panoptic.data.manifest import Manifest
-from ocr_panoptic.data.pictures import read_size
 from ocr_panoptic.data.register import check_new_name
 from ocr_panoptic.label_map import apply_label_map
 from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.pictures import read_size
 
 from .label_space import LabelSpace, read_class_file
 from .manifest import SEMANTIC_FORMAT, SemanticSplit

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 from detectron2.data import MetadataCatalog
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
@@ -12,6 +13,8 @@ from ocr_panoptic.data.panoptic.categories import (
     parse_categories,
     semantic_label_of,
 )
+from ocr_panoptic.evaluation import semantic_metrics
+from ocr_panoptic.metrics import per_class_rows
 
 THING = {"id": 1, "name": "cat", "isthing": 1, "color": [1, 2, 3]}
 STUFF = {"id": 2, "name": "sky", "isthing": 0, "color": [4, 5, 6]}
@@ -49,6 +52,20 @@ def test_category_id_zero_is_kept_apart_from_things(zero):
     else:
         assert metadata["thing_dataset_id_to_contiguous_id"] == {1: 0}
         assert stuff_ids == {0: 1, -1: 0}
+
+
+@pytest.mark.parametrize("isthing", [0, 1])
+def test_a_class_called_things_has_a_row_of_its_own(isthing):
+    entries = [THING, STUFF, {"id": 3, "name": "things", "isthing": isthing}]
+    metadata = panoptic_metadata(parse_categories(entries, "x.json"))
+    names, things = metadata["stuff_classes"], metadata["thing_classes"]
+    sem_seg = semantic_metrics(np.diag([10, 10, 5][: len(names)]), names)
+    boxes = {f"AP-{name}": 50.0 for name in things}
+    rows = {row["class"]: row for row in per_class_rows({"sem_seg": sem_seg, "bbox": boxes})}
+    own = "things (thing)" if isthing else "things (stuff)"
+    assert rows.keys() == {"things", "sky", "cat", own}
+    assert rows["things"]["AP_box"] is None and rows["things"]["IoU"] == 100
+    assert rows[own]["AP_box" if isthing else "IoU"] == (50 if isthing else 100)
 
 
 def test_missing_colours_are_derived():
