@@ -18,7 +18,12 @@ from .semantic.manifest import SemanticSplit
 from .semantic.mapper import SemanticDatasetMapper
 from .semantic.prepare import prepare_semantic
 from .semantic.records import semantic_class_count
-from .training_stream import TrainingStream, build_training_stream, run_seed
+from .training_stream import (
+    TrainingStream,
+    build_training_stream,
+    leave_signals_to_the_trainer,
+    run_seed,
+)
 
 __all__ = [
     "MAT_RELEASES",
@@ -34,6 +39,7 @@ __all__ = [
     "class_counts",
     "class_histogram",
     "datasets_root",
+    "leave_signals_to_the_trainer",
     "log_class_histogram",
     "packed_records",
     "prepare_camvid",

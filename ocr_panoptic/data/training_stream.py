@@ -14,6 +14,7 @@ from detectron2.data.common import DatasetFromList
 from detectron2.utils import comm
 from torch.utils.data import DataLoader, Dataset
 
+from ocr_panoptic.mistakes import Telling, checked
 from ocr_panoptic.seeding import seeded_generators
 
 from .packed import PackedRecords
@@ -62,7 +63,7 @@ class TrainingStream:
         self.workers = workers
         if isinstance(records, list):  # in one piece of memory, which the workers share
             records = DatasetFromList(records, copy=False)
-        self.examples = _Examples(records, mapper, seed)
+        self.examples = _Examples(records, Telling(mapper), seed)
         self.seen = 0
 
     def __iter__(self) -> Iterator[list]:
@@ -77,12 +78,12 @@ class TrainingStream:
                 # At least two batches ahead.
                 prefetch_factor=max(2, -(-2 * size // self.workers)) if self.workers else None,
                 collate_fn=_identity,
-                worker_init_fn=_leave_signals_to_the_trainer,
+                worker_init_fn=leave_signals_to_the_trainer,
                 generator=torch.Generator(),  # else its seeds are drawn from the training's
             )
         )
         while True:
-            yield list(islice(loader, size))
+            yield [checked(example) for example in islice(loader, size)]
 
     def _batches(self, size: int) -> Iterator[list[Key]]:
         keys = zip(count(comm.get_rank(), comm.get_world_size()), self.sampler)
@@ -170,7 +171,7 @@ def _identity(example: Any) -> Any:
     return example
 
 
-def _leave_signals_to_the_trainer(worker: int) -> None:
+def leave_signals_to_the_trainer(worker: int) -> None:
     """Ctrl-C and a queue's SIGTERM reach every process, but an iteration that is to be finished
     needs its images. The trainer ends its workers by SIGTERM, too, which they obey."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
