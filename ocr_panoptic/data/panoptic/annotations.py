@@ -97,7 +97,7 @@ def _load(path: Path) -> dict:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: panoptic JSON not found.")
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(path.read_text("utf-8"))
     except ValueError as error:
         raise DataFaults([f"{path}: is not JSON ({error})."]) from error
     keys = ("images", "annotations", "categories")
