@@ -2,7 +2,7 @@
 
     python benchmarks/onnx_inference.py [--models NAME ...] [--size 512 1024] [--threads 2]
 
-Weights are random, norms and biases fitted to a sample image, so that labels differ between pixels
+Weights are random, norms and biases fitted to a sample image so that labels differ between pixels
 and instances are found. Of equality the worst of three sizes is shown (``parity.SIZES``). Times are
 medians, taken in turn in one process; memory is what the process holds at its highest point above
 what it held when the model was built, each in a process of its own.
@@ -52,10 +52,9 @@ MODELS: dict[str, tuple[str, list]] = {
     "semantic R-50 + OCR": (CITYSCAPES, R_50),
     "semantic R-50 + OCR, K = 150": (ADE20K, R_50),
     "semantic HRNet-W18 + OCR": (HRNET, W18),
-    "semantic HRNet-W18 + OCR, align_corners, no padding": (
-        HRNET,
-        [*W18, "MODEL.ALIGN_CORNERS", True, "MODEL.PAD_TO_MULTIPLE", 1],
-    ),
+    "converted, mmsegmentation HRNet-W18-Small": ("converted/mmseg_HR18s_cityscapes.yaml", []),
+    "converted, openseg.pytorch R-101": ("converted/openseg_R_101_cityscapes.yaml", []),
+    "converted, HRNet-OCR, W18 for W48": ("converted/hrnet_HRNet_W48_cityscapes.yaml", W18),
     "Panoptic-FPN R-50 + OCR": (f"{COCO}/panoptic_fpn_ocr_R_50_1x.yaml", [*R_50, *FINDS]),
     "Panoptic-FPN R-50": (f"{COCO}/panoptic_fpn_R_50_1x.yaml", [*R_50, *FINDS]),
     **{
@@ -92,11 +91,12 @@ def build(name: str) -> tuple[CfgNode, nn.Module]:
         model.train()
         final(head.layers(model.backbone(x)))
         model.eval()
-        for norm in norms:  # a channel that is constant on one image would be noise on another
-            norm.running_var.clamp_(min=0.01)
-        logits = final(head.layers(model.backbone(x)))
+        for norm in norms:  # it enlarges nothing: what is small on one image is noise on another
+            norm.running_var.clamp_(min=1.0)
+        features = model.backbone(x)
         predictor = getattr(head, "refined_predictor", getattr(head, "predictor", None))
-        predictor.bias -= logits.mean(dim=(0, 2, 3))
+        predictor.weight *= 3 / final(head.layers(features)).std()
+        predictor.bias -= final(head.layers(features)).mean(dim=(0, 2, 3))
     return cfg, model
 
 
