@@ -4,12 +4,11 @@
 
 Weights are random, norms and biases fitted to a sample image so that labels differ between pixels
 and instances are found. Of equality the worst of three sizes is shown (``parity.SIZES``). Times are
-medians, taken in turn in one process; memory is what the process holds at its highest point above
-what it held when the model was built, each in a process of its own.
+medians, taken in turn in one process; memory is what a first run adds to a process that holds the
+model, at its highest point, each in a process of its own (Linux).
 """
 
 import argparse
-import resource
 import statistics
 import sys
 import tempfile
@@ -150,9 +149,16 @@ def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
 def peak(name: str, path: Path, size: tuple[int, int], threads: int, way: str) -> float:
     """MiB."""
     run = runs(name, path, size, threads)[way]
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the highest point is now
     run()
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return resident("VmHWM") - before
+
+
+def resident(what: str) -> float:
+    """MiB of this process, as Linux counts them."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(what))
 
 
 def costs(name: str, path: Path, size: tuple[int, int], threads: int, repeats: int) -> list:

@@ -45,9 +45,9 @@ def export(cfg: CfgNode, model: nn.Module, path: Path) -> str:
     Returns:
         the table of the comparison.
     """
-    task, run = task_of(cfg), run_info(cfg)
-    made = {key: run[key] for key in ("config_sha256", "ocr_panoptic", "detectron2", "torch")}
-    made["weights"] = Path(cfg.MODEL.WEIGHTS).name
+    task, run = task_of(cfg), run_info(cfg, model)
+    kept = "config_sha256", "weights_sha256", "ocr_panoptic", "detectron2", "torch"
+    made = {key: run[key] for key in kept}
 
     def logits(inputs: list[dict]) -> Tensor:
         predicted = task.semantic_logits(model, inputs)
