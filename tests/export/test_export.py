@@ -1,7 +1,9 @@
 """Small models from tools/export_onnx.py to the runner's files, every scheme, and what cannot be
 exported."""
 
+import importlib
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -222,3 +224,10 @@ def test_output_is_an_onnx_file(capsys):
             ["--config-file", "c", "--weights", "w", "--output", "folder"]
         )
     assert "--output folder: name a file that ends in .onnx" in capsys.readouterr().err
+
+
+def test_packages_of_the_extra_are_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    monkeypatch.delitem(sys.modules, "ocr_panoptic.export")
+    with pytest.raises(ModuleNotFoundError, match="onnxscript is not installed.*: pip install"):
+        importlib.import_module("ocr_panoptic.export")
