@@ -12,6 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from .array_pickle import ArrayUnpickler, Forbidden
 from .pickled import pickled_imports
 from .settings import RECORD
 
@@ -22,38 +23,6 @@ _UNTRUSTED = (
 )
 _DAMAGED = "{file} is not a checkpoint or is incomplete ({size} bytes, {found})"
 AGAIN = "; download it again."  # the advice at the end of the message
-
-# What pickled dictionaries of NumPy arrays consist of (NumPy 1 and 2 name the module differently).
-_NUMPY_PICKLE = {
-    "collections.OrderedDict",
-    "_codecs.encode",
-    "numpy.ndarray",
-    "numpy.dtype",
-    *(
-        f"numpy.{core}.{name}"
-        for core in ("core", "_core")
-        for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
-    ),
-}
-
-
-class _Forbidden(Exception):
-    """A pickle names something that is neither an array nor a container."""
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """Builds arrays and containers, and refuses everything else with :class:`_Forbidden`."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if f"{module}.{name}" not in _NUMPY_PICKLE:
-            raise _Forbidden(f"{module}.{name}")
-        try:
-            return super().find_class(module, name)
-        except (ImportError, AttributeError):  # written by another NumPy than the one here
-            renamed = module.replace("numpy._core", "numpy.core")
-            if renamed == module:
-                renamed = module.replace("numpy.core", "numpy._core")
-            return super().find_class(renamed, name)
 
 
 def read_checkpoint(
@@ -107,7 +76,7 @@ def read_checkpoint(
 def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
     """The content of a file, of whatever kind."""
     # latin1: the model zoo's files were pickled by Python 2.
-    unpickler = pickle.Unpickler if trust_pickle else _ArrayUnpickler
+    unpickler = pickle.Unpickler if trust_pickle else ArrayUnpickler
     try:
         if filename.endswith(".pkl"):
             with open(filename, "rb") as f:
@@ -116,7 +85,7 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
             return load_file(filename)
         mmap = mmap and zipfile.is_zipfile(filename)
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
-    except _Forbidden as e:
+    except Forbidden as e:
         raise ValueError(_UNTRUSTED.format(file=filename, what=_printable(e))) from e
     except Exception as e:  # damaged bytes make the readers raise nearly anything
         if wanted := _refused(filename, e):

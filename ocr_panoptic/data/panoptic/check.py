@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ocr_panoptic.coco_panoptic import MAX_ID, read_panoptic_png
-from ocr_panoptic.data.pictures import read_size
+from ocr_panoptic.pictures import read_size
 
 from .annotations import AnnotatedImage, PanopticJson, read_panoptic_json
 from .manifest import RawSplit
@@ -54,7 +54,10 @@ def check_image(image: AnnotatedImage, split: RawSplit) -> tuple[list[str], Segm
 
 
 def _picture_faults(image: AnnotatedImage, path: Path) -> Iterator[str]:
-    if not path.is_file():
+    if path.exists() and not path.is_file():
+        yield f"{path}: image {image.id!r} is no regular file."
+        return
+    if not path.exists():
         others = sorted(p.name for p in path.parent.glob("*") if p.stem == path.stem)
         hint = f" There is {', '.join(others)}: correct file_name in the JSON." if others else ""
         yield f"{path}: image {image.id!r} not found.{hint}"
