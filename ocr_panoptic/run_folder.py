@@ -1,7 +1,9 @@
 """The files of a run, below its ``OUTPUT_DIR``.
 
+config.yaml                              of the training; config.1.yaml ... of ones before it
 metrics.json                             Detectron2's log of the training, JSON lines
 inference/<data set>/metrics.json        an evaluation: task -> metric -> value, and "run"
+inference/<data set>/config.yaml         of the evaluation, with the weights that it is of
 inference/<data set>/per_class.csv       the same for each class
 inference/<data set>/region_quality.json of tools/region_quality.py
 inference/<data set>/...                 predictions and confusion matrix, of the evaluators
@@ -9,6 +11,7 @@ inference/<data set>/...                 predictions and confusion matrix, of th
 
 import csv
 import io
+import itertools
 import json
 import logging
 import math
@@ -21,10 +24,13 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from .files import write_text
+from .files import read_json, write_text
 from .metrics import class_metrics, per_class_rows
 
 logger = logging.getLogger(__name__)
+
+CONFIG = "config.yaml"
+MAX_BYTES = 2**26  # of an evaluation's metrics.json; thousands of classes have a hundredth
 
 
 def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
@@ -64,7 +70,7 @@ def write_evaluation(
     writer.writerows(rows)
     write_text(folder / "per_class.csv", table.getvalue())
     if rows:
-        logger.info("Per class (percent, numbers of segments):\n%s", _table(rows))
+        logger.debug("Per class (percent, numbers of segments):\n%s", _table(rows))
     logger.info("Metrics are in %s", folder / "metrics.json")
 
 
@@ -73,6 +79,7 @@ def read_evaluation(folder: Path) -> Evaluation:
 
     Raises:
         FileNotFoundError: there is no evaluation; the message names the command that makes it.
+        ValueError: the file is damaged.
     """
     path = folder / "metrics.json"
     if not path.is_file():
@@ -81,8 +88,10 @@ def read_evaluation(folder: Path) -> Evaluation:
             "python train_net.py --config-file CONFIG --eval-only MODEL.WEIGHTS WEIGHTS "
             f"OUTPUT_DIR {folder.parent.parent}"
         )
-    tasks = json.loads(path.read_text())
-    run = tasks.pop("run", {})
+    tasks = read_json(path, MAX_BYTES)
+    run = tasks.pop("run", {}) if isinstance(tasks, dict) else None
+    if not isinstance(run, dict) or not all(isinstance(task, dict) for task in tasks.values()):
+        raise ValueError(f"{path}: is not what an evaluation has written. Evaluate again.")
     return Evaluation(tasks, run)
 
 
@@ -98,6 +107,24 @@ def write_region_quality(
     path = folder / "region_quality.json"
     _write_json(path, {"run": run_info, "classes": classes})
     return path
+
+
+def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool) -> None:
+    """
+    Write the config of a training.
+
+    Args:
+        text: YAML.
+        keep_former: the config that is there is of another training, and stays as the next free
+            ``config.<number>.yaml``.
+    """
+    path = Path(output_dir) / CONFIG
+    if keep_former and path.is_file() and path.read_text(encoding="utf-8") != text:
+        free = (path.with_name(f"config.{number}.yaml") for number in itertools.count(1))
+        former = next(other for other in free if not other.exists())
+        path.rename(former)
+        logger.warning("%s is of a training before this one: it is now %s", path, former.name)
+    write_text(path, text)
 
 
 def drop_unfinished_line(output_dir: str | os.PathLike) -> None:
@@ -126,14 +153,16 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
         return []
     rows: dict[int, dict[str, float]] = {}
     last = -1  # iteration with losses; other lines need not be in order
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
             row = json.loads(line)
             iteration = row["iteration"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            if not isinstance(iteration, int):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{path}, line {number}: expected a JSON object with an 'iteration', "
-                f"found {line[:60]!r}; remove that line"
+                f"found {line[:60].decode(errors='backslashreplace')!r}; remove that line"
             ) from error
         if "total_loss" in row:
             if iteration <= last:
