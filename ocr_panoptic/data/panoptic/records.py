@@ -1,6 +1,5 @@
 """Prepared panoptic data as records of Detectron2's standard format."""
 
-import json
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -13,8 +12,9 @@ from ocr_panoptic.data.collection import collection_paused
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.packed import RecordSource
 from ocr_panoptic.data.register import registered_metadata
+from ocr_panoptic.files import read_json
 
-from .annotations import read_panoptic_json
+from .annotations import MAX_BYTES, read_panoptic_json
 from .categories import Category, panoptic_metadata
 from .manifest import PreparedSplit
 
@@ -112,7 +112,7 @@ def _annotations(path: Path) -> dict[int | str, list[tuple]]:
     found: dict[int | str, list[tuple]] = {}
     try:
         with collection_paused():
-            content = json.loads(path.read_text("utf-8"), object_hook=shorten)
+            content = read_json(path, MAX_BYTES, shorten)
             for number, annotation in content["annotations"]:
                 found.setdefault(number, []).append(annotation)
     except (ValueError, KeyError, TypeError) as error:
