@@ -3,7 +3,7 @@
     python benchmarks/preparation.py [--images 20000] [--size 120 160] [--multiply 1]
                                      [--repository .]
 
-The images are synthetic: 64 different ones of noise under 4 bands of stuff and 7 things, as many as
+The images are synthetic: 64 different ones of noise under 4 bands of stuff and 7 things, about as many as
 COCO's images have on average, and links to them under as many names as asked for. Each step is a
 process of its own, whose CPU time (user and system), wall time and largest resident memory (of
 Linux; without the preparation's other processes, if there are any) are those that the system
