@@ -36,5 +36,7 @@ def _say(text: str) -> None:
 
 
 def _is_main_process() -> bool:
-    """Neither started by another one, nor by torchrun as any but the first."""
-    return multiprocessing.parent_process() is None and os.environ.get("RANK", "0") == "0"
+    """Neither started by another one, nor by torchrun as any but the first. A process that
+    multiprocessing spawns imports the program before it knows its parent, but after its name."""
+    is_started = multiprocessing.current_process().name != "MainProcess"
+    return not is_started and os.environ.get("RANK", "0") == "0"

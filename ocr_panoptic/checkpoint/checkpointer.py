@@ -229,9 +229,7 @@ def fetch_weights(path: str) -> str:
     file = _download(path) if has_address else path
     if path and not os.path.isfile(file):
         if has_address:
-            what = (
-                "are at an address of a kind that cannot be read (https:// and detectron2:// can)"
-            )
+            what = "are at no address that can be read, such as https:// and detectron2://"
         else:
             what = "are no file" if os.path.exists(path) else "do not exist"
         raise FileNotFoundError(

@@ -3,6 +3,7 @@
 from .faults import DataFaults, faults_listed
 from .histogram import class_histogram, log_class_histogram
 from .manifest import datasets_root, warn_if_unseen
+from .packed import PackedRecords, packed_records
 from .panoptic.manifest import RawSplit
 from .panoptic.mapper import PanopticDatasetMapper
 from .panoptic.prepare import prepare_panoptic
@@ -27,6 +28,7 @@ from .training_stream import (
 __all__ = [
     "MAT_RELEASES",
     "DataFaults",
+    "PackedRecords",
     "PanopticDatasetMapper",
     "RawSplit",
     "SemanticDatasetMapper",
@@ -40,6 +42,7 @@ __all__ = [
     "faults_listed",
     "leave_signals_to_the_trainer",
     "log_class_histogram",
+    "packed_records",
     "prepare_camvid",
     "prepare_coco_panoptic",
     "prepare_mat_release",

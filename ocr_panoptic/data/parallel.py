@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
-from multiprocessing import Event, parent_process
-from multiprocessing.synchronize import Event as EventType
-from typing import TypeVar
+from multiprocessing import parent_process
+from multiprocessing.sharedctypes import RawValue
+from typing import Any, TypeVar
 
 from tqdm import tqdm
 
@@ -49,7 +49,7 @@ def map_with_progress(
     if workers <= 1:
         return [function(item) for item in tqdm(items, description, unit="image")]
     chunk = max(1, min(32, len(items) // (4 * workers)))
-    stopped = Event()
+    stopped = RawValue("b", False)
     with ProcessPoolExecutor(workers, initializer=_set_up_worker, initargs=(stopped,)) as pool:
         try:
             results = pool.map(partial(_unless_stopped, function), items, chunksize=chunk)
@@ -60,13 +60,10 @@ def map_with_progress(
                 f"memory. Try again with --workers {workers // 2}."
             ) from error
         finally:
-            stopped.set()
+            stopped.value = True
 
 
-_stopped: EventType  # of a worker
-
-
-def _set_up_worker(stopped: EventType) -> None:
+def _set_up_worker(stopped: Any) -> None:
     global _stopped
     _stopped = stopped
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -81,4 +78,4 @@ def _end_with_parent() -> None:
 
 def _unless_stopped(function: Callable[[Item], Result], item: Item) -> Result | None:
     """Nobody waits any more for the rest of the items that a worker has been given."""
-    return None if _stopped.is_set() else function(item)
+    return None if _stopped.value else function(item)

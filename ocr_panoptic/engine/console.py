@@ -12,12 +12,11 @@ from pathlib import Path
 from termcolor import colored
 from tqdm import tqdm
 
-PACKAGE = __package__.partition(".")[0]
+from ocr_panoptic.mistakes import PACKAGE, TRAINING_LOOP
+
 LOG_FILE = "log.txt"
 # Of Detectron2, where no progress bar shows the same.
 PROGRESS = ("detectron2.utils.events", "detectron2.evaluation.evaluator")
-# Says by a traceback what ends the program, which run_program says.
-TRAINING_LOOP = "detectron2.engine.train_loop"
 # So many lines after a warning it is out of sight, and repeated at the end.
 OUT_OF_SIGHT = 10
 
@@ -78,6 +77,7 @@ class Console(logging.Handler):
         if origin == PACKAGE:
             return True
         if record.levelno >= logging.ERROR:
+            # The loop logs the traceback of what ends the program, which run_program tells.
             return origin == "detectron2" and record.name != TRAINING_LOOP
         return record.name in PROGRESS and not has_terminal()
 

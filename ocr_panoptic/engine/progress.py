@@ -8,6 +8,8 @@ from detectron2.utils import comm
 from detectron2.utils.events import EventWriter, get_event_storage
 from tqdm import tqdm
 
+from ocr_panoptic.mistakes import checked
+
 from .console import has_terminal
 
 WINDOW = 20  # iterations that a loss is the median of, as in Detectron2's lines
@@ -63,7 +65,8 @@ def _losses() -> str:
 
 
 class WatchedLoader:
-    """A data loader that shows how much of it has been read, in the main process on a terminal."""
+    """A data loader of batches, whose mapper is a :class:`.Telling`; shows how much of it has been
+    read, in the main process on a terminal."""
 
     def __init__(self, loader: Iterable[Any], title: str):
         self._loader = loader
@@ -74,16 +77,16 @@ class WatchedLoader:
 
     def __iter__(self) -> Iterator[Any]:
         hidden = not (has_terminal() and comm.is_main_process())
-        return iter(
-            tqdm(
-                self._loader,
-                desc=self._title,
-                unit="batch",
-                dynamic_ncols=True,
-                leave=False,
-                disable=hidden,
-            )
+        bar = tqdm(
+            self._loader,
+            desc=self._title,
+            unit="batch",
+            dynamic_ncols=True,
+            leave=False,
+            disable=hidden,
         )
+        for batch in bar:
+            yield [checked(example) for example in batch]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

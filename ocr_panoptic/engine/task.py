@@ -10,11 +10,13 @@ from detectron2.data import transforms as T
 from torch import Tensor, nn
 
 from ocr_panoptic.data import (
+    PackedRecords,
     PanopticDatasetMapper,
     SemanticDatasetMapper,
     build_semantic_augmentation,
     class_counts,
     log_class_histogram,
+    packed_records,
     semantic_class_count,
 )
 from ocr_panoptic.modeling.context import context_class
@@ -60,11 +62,11 @@ def task_of(cfg: CfgNode) -> Task:
     raise ValueError(f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; it is {known}")
 
 
-def training_records(cfg: CfgNode) -> list[dict[str, Any]]:
+def training_records(cfg: CfgNode) -> PackedRecords | list[dict[str, Any]]:
     """The images of DATASETS.TRAIN, as a training draws them."""
-    return get_detection_dataset_dicts(
-        cfg.DATASETS.TRAIN, filter_empty=cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
-    )
+    names, usable = cfg.DATASETS.TRAIN, cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
+    packed = packed_records(names, usable)
+    return get_detection_dataset_dicts(names, usable) if packed is None else packed
 
 
 def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:

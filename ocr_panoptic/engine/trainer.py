@@ -26,6 +26,7 @@ from ocr_panoptic.data import (
 )
 from ocr_panoptic.evaluation import build_evaluator
 from ocr_panoptic.files import write_text
+from ocr_panoptic.mistakes import Telling
 from ocr_panoptic.run_folder import (
     CONFIG,
     drop_unfinished_line,
@@ -319,6 +320,16 @@ class Trainer(DefaultTrainer):
 
     @classmethod
     def build_lr_scheduler(cls, cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
+        steps = tuple(step for step in cfg.SOLVER.STEPS if step < cfg.SOLVER.MAX_ITER)
+        if cfg.SOLVER.LR_SCHEDULER_NAME == "WarmupMultiStepLR" and steps != tuple(cfg.SOLVER.STEPS):
+            logger.warning(
+                "SOLVER.STEPS is %s: those from SOLVER.MAX_ITER %d on have no effect",
+                tuple(cfg.SOLVER.STEPS),
+                cfg.SOLVER.MAX_ITER,
+            )
+            cfg = cfg.clone()
+            cfg.defrost()
+            cfg.SOLVER.STEPS = steps  # Detectron2 fails where one of them is MAX_ITER
         return build_lr_scheduler(cfg, optimizer)
 
     @classmethod
@@ -335,7 +346,7 @@ class Trainer(DefaultTrainer):
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:
         loader = build_detection_test_loader(
-            cfg, dataset_name, mapper=task_of(cfg).mapper(cfg, False)
+            cfg, dataset_name, mapper=Telling(task_of(cfg).mapper(cfg, False))
         )
         loader.worker_init_fn = leave_signals_to_the_trainer
         return WatchedLoader(loader, f"evaluate {dataset_name}")

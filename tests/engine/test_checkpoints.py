@@ -182,8 +182,8 @@ def test_an_evaluation_that_was_missed_is_made_up_for(tiny_data, make_args, tmp_
     )
     opts = [*TINY_RUN, "SOLVER.CHECKPOINT_PERIOD", 100, "TEST.EVAL_PERIOD", 2]
     trainer = Trainer(setup(make_args(*opts, config=SEMANTIC_CONFIG)))
-    trainer._hooks.insert(-2, Breaks())  # before the evaluation
-    trainer._hooks[-3].trainer = trainer
+    trainer._hooks.insert(-3, Breaks())  # before the evaluation
+    trainer._hooks[-4].trainer = trainer
     trainer.resume_or_load(False)
     with pytest.raises(KeyboardInterrupt):
         trainer.train()

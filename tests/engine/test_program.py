@@ -1,17 +1,22 @@
 """A user's mistake ends with its message; an error of the program with its traceback."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from detectron2.engine import TrainerBase
+from torch.utils.data import DataLoader
 
-from ocr_panoptic.data import MAT_RELEASES, prepare_mat_release
+from ocr_panoptic.data import MAT_RELEASES, TrainingStream, prepare_mat_release
 from ocr_panoptic.engine import load_config, run_program
+from ocr_panoptic.engine.progress import WatchedLoader
 from ocr_panoptic.engine.resume import position_after
 from ocr_panoptic.files import write_text
+from ocr_panoptic.label_map import read_labels
 from ocr_panoptic.layers.dual_attention import PositionAttention
+from ocr_panoptic.mistakes import Telling
 
 
 def test_a_mistake_is_a_message(caplog):
@@ -116,3 +121,42 @@ def test_ctrl_c_is_one_line(caplog):
 
 def test_the_result_comes_back():
     assert run_program(max, 2, 3) == 3
+
+
+def test_a_broken_image_in_a_process_that_loads_data(tmp_path, caplog):
+    """Told in a line, by the training and by an evaluation, and not as a DataLoader's traceback."""
+    (tmp_path / "x.png").write_bytes(b"no image")
+    loader = DataLoader(["x.png"], collate_fn=Reading(tmp_path), num_workers=1)
+    for consume in (
+        lambda: list(WatchedLoader(loader, "evaluate")),
+        lambda: next(stream(tmp_path)),
+    ):
+        caplog.clear()
+        with pytest.raises(SystemExit):
+            run_program(consume)
+        message = caplog.messages[-1]  # after warnings of PyTorch
+        assert str(tmp_path / "x.png") in message and "\n" not in message
+
+
+class Reading:
+    """A batch of one image."""
+
+    def __init__(self, folder: Path):
+        self.read = Telling(lambda name: read_labels(folder / name, None))
+
+    def __call__(self, names: list[str]) -> list:
+        return [self.read(name) for name in names]
+
+
+def stream(folder: Path) -> Iterator[list]:
+    return iter(
+        TrainingStream(
+            [{"file_name": folder / "x.png"}],
+            [0],
+            lambda record: read_labels(record["file_name"], None),
+            batch_size=1,
+            group=False,
+            workers=1,
+            seed=0,
+        )
+    )

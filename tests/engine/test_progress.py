@@ -69,15 +69,15 @@ def test_a_bar_on_a_terminal(capsys):
 
 
 def test_an_evaluation_on_a_terminal():
-    loader = WatchedLoader([10, 20], "evaluate x")
+    loader = WatchedLoader([[10], [20]], "evaluate x")
     with terminal(shown := []):
-        assert list(loader) == [10, 20] and len(loader) == 2 and loader.count(10) == 1
+        assert list(loader) == [[10], [20]] and len(loader) == 2 and loader.count([10]) == 1
     assert "evaluate x:   0%|" in shown[0]
 
 
 def test_no_bar_in_a_file(capsys):
     show_messages()
     run(0, 2, 20)
-    list(WatchedLoader([10, 20], "evaluate x"))
+    list(WatchedLoader([[10], [20]], "evaluate x"))
     out, err = capsys.readouterr()
     assert err == "" and re.findall(r"iter: (\d+)", out) == ["0", "1"]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 
 import numpy as np
 import pytest
@@ -9,11 +10,18 @@ from PIL import Image
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.data import DataFaults, RawSplit
-from ocr_panoptic.data.panoptic.check import check_split
+from ocr_panoptic.data.faults import raise_if_any
+from ocr_panoptic.data.panoptic.check import check_image, read_split
 
 
-def check(raw, workers=1):
-    return check_split(raw.save().split, workers)
+def check_split(split):
+    content = read_split(split)
+    raise_if_any([fault for image in content.images for fault in check_image(image, split)[0]])
+    return content
+
+
+def check(raw):
+    return check_split(raw.save().split)
 
 
 def faults_of(raw) -> list[str]:
@@ -58,7 +66,7 @@ def test_two_images_of_one_stem_in_different_formats(raw):
 def test_real_coco_images(real_data):
     sample = real_data / "panoptic_examples"
     split = RawSplit(real_data / "input_images", sample.with_suffix(".json"), sample)
-    assert [image.id for image in check_split(split, workers=1).images] == [142238, 439180]
+    assert [image.id for image in check_split(split).images] == [142238, 439180]
 
 
 # Structure of the JSON.
@@ -92,6 +100,12 @@ def test_real_coco_images(real_data):
         (lambda r: segment(r).update(category_id=99), "segment 70000: category 99 is not among"),
         (lambda r: segment(r).update(category_id=[4]), r"category \[4\] is not among"),
         (lambda r: segment(r).pop("category_id"), "segment 70000: category None is not among"),
+        (lambda r: image(r).update(file_name="a\0.jpg"), r"no control char.* found 'a\\x00.jpg'"),
+        (lambda r: image(r).update(file_name="\x1b[31m"), r"no control char.* found '\\x1b\[31m'"),
+        (lambda r: image(r).update(file_name="\ud800"), r"no control char.* found '\\ud800'"),
+        (lambda r: image(r).update(file_name="a" * 256), "longer than the 255 bytes of a file's"),
+        (lambda r: image(r).update(id=2**63), f"image at place 0: id must be .*found {2**63}"),
+        (lambda r: image(r).update(height=10**30), "height must be a number of pixels, found 1000"),
         (lambda r: segment(r).update(iscrowd="no"), "segment 70000: iscrowd must be 0 or 1, fo"),
     ],
 )
@@ -107,6 +121,8 @@ def test_fault_of_the_json(raw, spoil, message):
     [
         ("", "is not JSON"),
         ('{"images": [', "is not JSON"),
+        ("[" * 100_000, "is not JSON that can be read .nested too deeply"),
+        ("[" + "1" * 5000 + "]", r"is not JSON .Exceeds the limit .* has 5000 digits\)\.$"),
         ("[1, 2]", "is not a panoptic JSON.*missing or no list: images, annotations, categories"),
         (
             '{"images": [], "categories": [], "annotations": [{"id": 1, "bbox": [1, 1, 1, 1]}]}',
@@ -118,7 +134,7 @@ def test_another_file_than_a_panoptic_json(raw, text, message):
     raw.save()
     raw.split.panoptic_json.write_text(text)
     with pytest.raises(DataFaults, match=message):
-        check_split(raw.split, workers=1)
+        check_split(raw.split)
 
 
 def test_all_faults_of_the_json_are_reported(raw):
@@ -128,6 +144,28 @@ def test_all_faults_of_the_json_are_reported(raw):
     faults = faults_of(raw)
     assert len(faults) >= 4
     assert len(set(faults)) == len(faults)
+
+
+@pytest.mark.parametrize(
+    "fault", [{"color": "red"}, {"name": "\x1b[31m"}, {"isthing": 7}, {"name": ["a"] * 10}]
+)
+def test_a_faulty_category_is_one_fault(raw, fault):
+    """Its segments are not said to have none, and the things are not said to be missing."""
+    raw.content["categories"] = [c for c in raw.content["categories"] if c["name"] != "dog"]
+    for annotation in raw.content["annotations"]:
+        for segment in annotation["segments_info"]:
+            segment["category_id"] = {9: 4}.get(segment["category_id"], segment["category_id"])
+    raw.content["categories"][0].update(fault)  # the only thing
+    (found,) = faults_of(raw)
+    assert "category 4: " in found
+
+
+def test_an_annotation_file_that_is_none(raw):
+    raw.save()
+    raw.split.panoptic_json.unlink()
+    os.mkfifo(raw.split.panoptic_json)
+    with pytest.raises(DataFaults, match="is no regular file"):
+        read_split(raw.split)
 
 
 def places(value, path=()):
@@ -161,7 +199,7 @@ def test_junk_anywhere_is_a_fault_or_harmless(raw, junk):
 def test_missing_folder_or_json(raw, missing):
     (raw.folder / missing).rename(raw.folder / "elsewhere")
     with pytest.raises(FileNotFoundError, match=f"{missing}: .*not found"):
-        check_split(raw.split, workers=1)
+        check_split(raw.split)
 
 
 # Files.
@@ -274,20 +312,3 @@ def test_faults_of_all_images_are_reported(raw):
 def test_void_alone_is_no_fault(raw):
     raw.add(8, "void.png", "void.png", np.zeros((3, 3), int), [])
     assert check(raw).images[-1].id == 8
-
-
-@pytest.mark.parametrize("workers", [0, -1])
-def test_workers(raw, workers):
-    with pytest.raises(ValueError, match=f"--workers is {workers}, it must be at least 1"):
-        check(raw, workers)
-
-
-def test_several_processes_find_the_same(raw):
-    for number in range(30, 60):
-        raw.add(number, f"{number}.png", f"{number}.png", np.full((3, 3), number), [])
-    single = faults_of(raw)
-    with pytest.raises(DataFaults) as error:
-        check(raw, workers=3)
-    assert error.value.faults == single
-    assert len(single) == 30
-    assert json.loads(raw.split.panoptic_json.read_text()) == raw.content
