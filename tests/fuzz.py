@@ -190,11 +190,12 @@ def breach(call: Callable[[], object], watched: Path, names: tuple[str, ...]) ->
 
 
 def contents(folder: Path) -> set[tuple[str, int, int]]:
-    """Path, size and time of every file below a folder."""
+    """Path, size and time of every file below a folder, but what a preparation remembers for its
+    next call."""
     return {
         (str(path), path.lstat().st_size, path.lstat().st_mtime_ns)
         for path in folder.rglob("*")
-        if not path.is_dir()
+        if not path.is_dir() and ".preparation" not in path.parts
     }
 
 

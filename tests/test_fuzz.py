@@ -220,7 +220,7 @@ def test_prepared_data(tmp_path, raw_panoptic, raw_semantic, clean_catalog):
     classes, semantic = raw_semantic
     prepare_panoptic("x", {"train": raw_panoptic}, root / "x", workers=1)
     prepare_semantic("y", classes, {"train": semantic}, root / "y", workers=1)
-    files = [root / "x/dataset.json", root / "y/dataset.json"]
+    files = [root / "x/dataset.json", root / "y/dataset.json", root / "x/instances_train.json"]
 
     def read():
         for name in register_prepared(root):
@@ -229,7 +229,7 @@ def test_prepared_data(tmp_path, raw_panoptic, raw_semantic, clean_catalog):
     def trial(rng):
         restore = mutate_one(files, rng)
         # A changed path is another file's name.
-        result = breach(read, root, (str(tmp_path), "not found"))
+        result = breach(read, root, (str(tmp_path), "not found", "can't encode"))
         restore()
         return result
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def load_panoptic(paths: PreparedSplit, metadata: dict) -> Iterator[dict]:
     thing_ids = metadata["thing_dataset_id_to_contiguous_id"]
     stuff_ids = metadata["stuff_dataset_id_to_contiguous_id"]
     panoptic = {image.id: image for image in read_panoptic_json(paths.panoptic_json).images}
-    annotations = _annotations(paths.instances_json, panoptic.keys())
+    annotations = _annotations(paths.instances_json, panoptic.keys(), thing_ids)
     for number in sorted(panoptic):
         image = panoptic.pop(number)
         segments = []
@@ -73,7 +73,21 @@ def load_panoptic(paths: PreparedSplit, metadata: dict) -> Iterator[dict]:
             "height": image.height,
             "width": image.width,
             "image_id": number,
-            "annotations": [
+            "annotations": annotations.pop(number, []),
+            "sem_seg_file_name": str(paths.sem_seg_root / image.semantic_name),
+            "pan_seg_file_name": str(paths.panoptic_root / image.png_name),
+            "segments_info": segments,
+        }
+
+
+def _annotations(
+    path: Path, known: Container[int | str], thing_ids: Mapping[int, int]
+) -> dict[int | str, list[dict]]:
+    """Those of a prepared instance JSON, by image, as Detectron2 has them."""
+    found: dict[int | str, list[dict]] = {}
+    try:
+        for annotation in json.loads(path.read_bytes())["annotations"]:
+            found.setdefault(annotation["image_id"], []).append(
                 {
                     "iscrowd": annotation["iscrowd"],
                     "bbox": annotation["bbox"],
@@ -81,28 +95,15 @@ def load_panoptic(paths: PreparedSplit, metadata: dict) -> Iterator[dict]:
                     "segmentation": annotation["segmentation"],
                     "bbox_mode": BoxMode.XYWH_ABS,
                 }
-                for annotation in annotations.pop(number, ())
-            ],
-            "sem_seg_file_name": str(paths.sem_seg_root / image.semantic_name),
-            "pan_seg_file_name": str(paths.panoptic_root / image.png_name),
-            "segments_info": segments,
-        }
-
-
-def _annotations(path: Path, known: Container[int | str]) -> dict[int | str, list[dict]]:
-    """Those of a prepared instance JSON, by image."""
-    found: dict[int | str, list[dict]] = {}
-    try:
-        for annotation in json.loads(path.read_bytes())["annotations"]:
-            found.setdefault(annotation["image_id"], []).append(annotation)
-    except (ValueError, KeyError, TypeError) as error:
+            )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(
-            f"{path}: is no prepared instance JSON ({error!r}). Prepare the data again."
+            f"{path}: is no prepared instance JSON ({error!r:.300}). Prepare the data again."
         ) from error
     if foreign := [number for number in found if number not in known]:
         raise ValueError(
             f"{path}: has instances of images that its panoptic JSON lacks: "
-            f"{first_few([str(number) for number in foreign])}. Prepare the data again."
+            f"{first_few([f'{number!s:.100}' for number in foreign])}. Prepare the data again."
         )
     return found
 
