@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from ocr_panoptic.data.register import registered_metadata
 from .annotations import read_panoptic_json
 from .categories import Category, panoptic_metadata
 from .manifest import PreparedSplit
+
+ANNOTATION_KEYS = {"image_id", "category_id", "iscrowd", "bbox", "segmentation"}
 
 
 def panoptic_data_set(
@@ -73,21 +75,7 @@ def load_panoptic(paths: PreparedSplit, metadata: dict) -> Iterator[dict]:
             "height": image.height,
             "width": image.width,
             "image_id": number,
-            "annotations": annotations.pop(number, []),
-            "sem_seg_file_name": str(paths.sem_seg_root / image.semantic_name),
-            "pan_seg_file_name": str(paths.panoptic_root / image.png_name),
-            "segments_info": segments,
-        }
-
-
-def _annotations(
-    path: Path, known: Container[int | str], thing_ids: Mapping[int, int]
-) -> dict[int | str, list[dict]]:
-    """Those of a prepared instance JSON, by image, as Detectron2 has them."""
-    found: dict[int | str, list[dict]] = {}
-    try:
-        for annotation in json.loads(path.read_bytes())["annotations"]:
-            found.setdefault(annotation["image_id"], []).append(
+            "annotations": [
                 {
                     "iscrowd": annotation["iscrowd"],
                     "bbox": annotation["bbox"],
@@ -95,8 +83,28 @@ def _annotations(
                     "segmentation": annotation["segmentation"],
                     "bbox_mode": BoxMode.XYWH_ABS,
                 }
-            )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+                for annotation in annotations.pop(number, ())
+            ],
+            "sem_seg_file_name": str(paths.sem_seg_root / image.semantic_name),
+            "pan_seg_file_name": str(paths.panoptic_root / image.png_name),
+            "segments_info": segments,
+        }
+
+
+def _annotations(
+    path: Path, known: Container[int | str], thing_ids: Container[int]
+) -> dict[int | str, list[dict]]:
+    """Those of a prepared instance JSON, by image."""
+    found: dict[int | str, list[dict]] = {}
+    try:
+        # As a text: from bytes, two copies would lie beside the objects made of them.
+        for annotation in json.loads(path.read_text("utf-8"))["annotations"]:
+            if absent := ANNOTATION_KEYS - annotation.keys():
+                raise KeyError(absent.pop())
+            if annotation["category_id"] not in thing_ids:
+                raise ValueError(f"category_id {annotation['category_id']!r}")
+            found.setdefault(annotation["image_id"], []).append(annotation)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
             f"{path}: is no prepared instance JSON ({error!r:.300}). Prepare the data again."
         ) from error
