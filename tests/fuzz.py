@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -200,11 +201,19 @@ def contents(folder: Path) -> set[tuple[str, int, int]]:
 
 
 def run_trials(
-    trials: int, seed: int, trial: Callable[[random.Random], str | None], canary: Path
+    trials: int,
+    seed: int,
+    trial: Callable[[random.Random], str | None],
+    canary: Path,
+    seconds: float,
 ) -> dict[str, str]:
-    """Breaches: last line -> what happened in the first trial with it."""
+    """Breaches: last line -> what happened in the first trial with it. No trial begins after
+    ``seconds``."""
     found: dict[str, str] = {}
+    end = time.monotonic() + seconds
     for number in range(trials):
+        if time.monotonic() > end:
+            break
         result = trial(random.Random(f"{seed} {number}"))
         if canary.exists():
             result = "the file's code was run"
