@@ -1,7 +1,7 @@
 """Prepared panoptic data as records of Detectron2's standard format."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -60,12 +60,13 @@ def load_panoptic(paths: PreparedSplit, metadata: dict) -> Iterator[dict]:
         )
     thing_ids = metadata["thing_dataset_id_to_contiguous_id"]
     stuff_ids = metadata["stuff_dataset_id_to_contiguous_id"]
-    annotations = _annotations(paths.instances_json)
+    annotations = _annotations(paths.instances_json, thing_ids)
     panoptic = {image.id: image for image in read_panoptic_json(paths.panoptic_json).images}
-    if foreign := [str(number) for number in annotations if number not in panoptic]:
+    if foreign := [number for number in annotations if number not in panoptic]:
         raise ValueError(
             f"{paths.instances_json}: has instances of images that {paths.panoptic_json} lacks: "
-            f"{first_few(foreign)}. Run datasets/prepare_panoptic.py again."
+            f"{first_few([f'{number!s:.100}' for number in foreign])}. "
+            "Run datasets/prepare_panoptic.py again."
         )
     for number in sorted(panoptic):
         image = panoptic.pop(number)
@@ -95,7 +96,7 @@ def load_panoptic(paths: PreparedSplit, metadata: dict) -> Iterator[dict]:
         }
 
 
-def _annotations(path: Path) -> dict[int | str, list[tuple]]:
+def _annotations(path: Path, thing_ids: Container[int]) -> dict[int | str, list[tuple]]:
     """Those of a prepared instance JSON by image: iscrowd, bbox, category_id, counts of the RLE.
 
     As tuples, made while the JSON is parsed: as dicts they would take three times the memory.
@@ -105,6 +106,8 @@ def _annotations(path: Path) -> dict[int | str, list[tuple]]:
         if "counts" in entry:
             return entry["counts"]
         if "segmentation" in entry:
+            if entry["category_id"] not in thing_ids:
+                raise ValueError(f"category_id {entry['category_id']!r}")
             number, box, category = entry["image_id"], tuple(entry["bbox"]), entry["category_id"]
             return number, (entry["iscrowd"], box, category, entry["segmentation"])
         return entry
@@ -115,9 +118,9 @@ def _annotations(path: Path) -> dict[int | str, list[tuple]]:
             content = read_json(path, MAX_BYTES, shorten)
             for number, annotation in content["annotations"]:
                 found.setdefault(number, []).append(annotation)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
-            f"{path}: is no prepared instance JSON ({error!r}). "
+            f"{path}: is no prepared instance JSON ({error!r:.300}). "
             "Run datasets/prepare_panoptic.py again."
         ) from error
     return found
