@@ -3,14 +3,14 @@
     python benchmarks/preparation.py [--images 20000] [--size 120 160] [--multiply 1]
                                      [--repository .]
 
-The images are synthetic: 64 different ones of noise under 4 bands of stuff and 7 things, about as many as
-COCO's images have on average, and links to them under as many names as asked for. Each step is a
+The images are synthetic: 64 different ones of noise under 4 bands of stuff and 7 things, about as
+many as COCO's images have, and links to them under as many names as asked for. Each step is a
 process of its own, whose CPU time (user and system), wall time and largest resident memory (of
 Linux; without the preparation's other processes, if there are any) are those that the system
-reports. The start is what happens before the first image is read: the records
-of all images, the checks and tables of Detectron2, the training's stream. As it reads no image, it
-can be measured with the prepared JSONs of many times the images (--multiply). "Imports" is the same
-process without it. The digest is that of all files prepared, by which two versions of the code
+reports. The start is what happens before the first image is read: the records of all images, the
+checks and tables of Detectron2, the training's stream. As it reads no image, it can be measured
+with the prepared JSONs of many times the images (--multiply). "Imports" is the same process
+without it. The digest is that of all files prepared, by which two versions of the code
 (--repository) can be compared.
 """
 
