@@ -15,8 +15,8 @@ from pathlib import Path
 
 from detectron2.utils.logger import setup_logger
 
-from ocr_panoptic.analysis.inspection import class_metadata, predict
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config, run_program
+from ocr_panoptic.engine.single_image import class_metadata, predict
 from ocr_panoptic.visualization import (
     VideoReader,
     draw_images,

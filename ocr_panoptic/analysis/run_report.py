@@ -11,6 +11,7 @@ from detectron2.data import DatasetCatalog, Metadata
 from tqdm import tqdm
 
 from ocr_panoptic.coco_panoptic import PanopticTruth
+from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.run_folder import (
@@ -28,7 +29,7 @@ from ocr_panoptic.visualization import (
     semantic_truth,
 )
 
-from .inspection import Inspector, class_metadata
+from .inspection import Inspector
 
 
 def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:

@@ -125,7 +125,11 @@ class RegionContext(ContextScheme):
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """z_i = g([x_i; y_i]); see :meth:`.ContextScheme.forward`."""
-        f = run_part(self, gather_regions, x, m)
+        return self.augment(x, m, run_part(self, gather_regions, x, m))
+
+    def augment(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
+        """:meth:`forward` with given region representations f [N, C, K, 1], of more than these
+        pixels perhaps."""
         w = run_part(self, self.relation, x, m, f)
         y = run_part(self, self.context, w, f, x.shape[2:])
         return self.g(x, y, dropout=self.dropout)

@@ -125,6 +125,15 @@ class SemanticInference:
         return running_argmax(self.scores(logits_fn, image, size, divisor).unbind(1))
 
     @torch.no_grad()
+    def class_scores(
+        self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1
+    ) -> Iterator[Tensor]:
+        """What :meth:`__call__` takes the argmax of: float32 [N,Ho,Wo], K times."""
+        if len(self.scales) == 1:
+            return resized_classes(*self._view(logits_fn, image, size, self.scales[0], divisor))
+        return iter(self.scores(logits_fn, image, size, divisor).unbind(1))
+
+    @torch.no_grad()
     def scores(self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1) -> Tensor:
         """The mean of the logits over scales and flips: float32 [N,K,Ho,Wo]; arguments as above."""
         total = None

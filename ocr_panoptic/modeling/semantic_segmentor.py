@@ -8,8 +8,9 @@ from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
 from detectron2.structures import ImageList
 from torch import Tensor
 
+from .confidence import confident_argmax
 from .context_head import ContextSemSegHead
-from .inference import SemanticInference
+from .inference import LogitsFn, SemanticInference, Size
 
 
 @META_ARCH_REGISTRY.register()
@@ -86,7 +87,23 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         images, targets = self._batch(batched_inputs)
         return self.sem_seg_head.layers(self.backbone(images), targets)
 
+    def confident_labels(self, inputs: dict) -> tuple[Tensor, Tensor]:
+        """
+        Args:
+            inputs: one of :meth:`forward`
+
+        Returns:
+            labels as :meth:`forward` gives them, int64 [height, width], and the probability of each
+            pixel's label, float32 [height, width]
+        """
+        labels, confidence = confident_argmax(self.inference.class_scores(*self._view(inputs)))
+        return labels[0], confidence[0]
+
     def _labels(self, inputs: dict) -> Tensor:
+        return self.inference(*self._view(inputs))[0]
+
+    def _view(self, inputs: dict) -> tuple[LogitsFn, Tensor, Size, int]:
+        """The arguments of ``inference`` for an image."""
         image = self._normalised(inputs["image"])
         height, width = image.shape[1:]
         size = (inputs.get("height", height), inputs.get("width", width))
@@ -96,7 +113,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
             targets = None if truth is None else self._padded_labels(truth, image.shape[2:])
             return self.sem_seg_head.layers(self.backbone(image), targets)[1]
 
-        return self.inference(logits, image[None], size, self.divisor)[0]
+        return logits, image[None], size, self.divisor
 
     def _normalised(self, image: Tensor) -> Tensor:
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std

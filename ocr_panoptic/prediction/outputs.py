@@ -1,0 +1,158 @@
+"""The files of one predicted image, and its record, which becomes its entry in the JSON files.
+
+Shape letters: H, W size of the image.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from detectron2.evaluation.coco_evaluation import instances_to_coco_json
+from PIL import Image
+
+from ocr_panoptic.coco_panoptic import write_panoptic_png
+from ocr_panoptic.data.panoptic.segments import segment_statistics
+from ocr_panoptic.files import replacing
+from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.visualization.overlays import draw_segments, segment_colors
+
+from .classes import Classes
+from .inputs import Item
+from .predictor import Prediction
+
+Record = dict[str, Any]
+SUFFIXES = {"panoptic": ".png", "labels": ".png", "confidence": ".png", "overlays": ".jpg"}
+
+
+class Writer:
+    """
+    Writes the files of an image: in each of ``panoptic/``, ``labels/``, ``confidence/`` and
+    ``overlays/``, as far as there are such, ``<name of the item>`` with a suffix.
+
+    Args:
+        folder: of all results.
+        overlays: whether to draw the segments over the images.
+        image_format: channel order of the images, "BGR" or "RGB".
+    """
+
+    def __init__(self, folder: Path, classes: Classes, overlays: bool, image_format: str):
+        self._folder, self._classes, self._image_format = folder, classes, image_format
+        kinds = ["labels", "confidence"] + ["overlays"] * overlays
+        self.kinds = ["panoptic", *kinds] if classes.categories else kinds
+
+    def paths(self, item: Item) -> dict[str, Path]:
+        """Kind of result -> its file."""
+        return {kind: self._folder / kind / f"{item.name}{SUFFIXES[kind]}" for kind in self.kinds}
+
+    def is_written(self, item: Item) -> bool:
+        """Whether all files of the image are there."""
+        return all(path.is_file() for path in self.paths(item).values())
+
+    def write(self, item: Item, image: np.ndarray, prediction: Prediction) -> Record:
+        """
+        Write the files of an image, each whole or not at all.
+
+        Args:
+            image: uint8 [H,W,3].
+
+        Returns:
+            its record.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        paths = self.paths(item)
+        write_label_png(paths["labels"], self._classes.labels[prediction.labels])
+        write_label_png(paths["confidence"], eight_bits(prediction.confidence))
+        if prediction.ids is None:
+            ids = prediction.labels + 1
+            colors = dict(enumerate(self._classes.colors, start=1))
+            content = {"segments": self.label_segments(*label_totals(prediction, self._classes))}
+        else:
+            ids = prediction.ids
+            colors = segment_colors(
+                prediction.segments, self._classes.thing_colors, self._classes.colors
+            )
+            write_panoptic_png(paths["panoptic"], ids)
+            content = {
+                "segments": self._segments(prediction),
+                "instances": self._instances(prediction),
+            }
+        if "overlays" in paths:
+            rgb = image if self._image_format == "RGB" else image[:, :, ::-1]
+            _write_jpeg(paths["overlays"], draw_segments(rgb, ids, colors))
+        return self.record(item, *image.shape[:2], content)
+
+    def record(self, item: Item, height: int, width: int, content: dict[str, Any]) -> Record:
+        """
+        Args:
+            content: "segments" and, of a panoptic model, "instances".
+        """
+        known = {"name": item.name, "file_name": item.file_name, "stamp": list(item.stamp)}
+        return {**known, "height": height, "width": width, **content}
+
+    def label_segments(self, areas: np.ndarray, confidence: np.ndarray) -> list[dict[str, Any]]:
+        """What the JSON says of the classes in an image of a semantic model.
+
+        Args:
+            areas: pixels of each class, [K].
+            confidence: sums over them, [K].
+        """
+        return [
+            {
+                "label": int(self._classes.labels[k]),
+                "name": self._classes.names[k],
+                "area": int(areas[k]),
+                "confidence": round(float(confidence[k] / areas[k]), 4),
+            }
+            for k in np.flatnonzero(areas)
+        ]
+
+    def _segments(self, prediction: Prediction) -> list[dict[str, Any]]:
+        """``segments_info`` of COCO panoptic format, and "score" and "confidence"."""
+        statistics = segment_statistics(prediction.ids)
+        flat = prediction.ids.reshape(-1)
+        sums = np.bincount(flat, weights=prediction.confidence.reshape(-1))
+        segments = []
+        for segment in prediction.segments:
+            number, isthing = segment["id"], segment["isthing"]
+            if number not in statistics:  # hidden; panopticapi refuses those
+                continue
+            ids = self._classes.thing_ids if isthing else self._classes.stuff_ids
+            score = {"score": segment["score"]} if isthing else {}
+            segments.append(
+                {
+                    "id": number,
+                    "category_id": ids[segment["category_id"]],
+                    "iscrowd": 0,
+                    **statistics[number]._asdict(),
+                    **score,
+                    "confidence": round(sums[number] / statistics[number].area, 4),
+                }
+            )
+        return segments
+
+    def _instances(self, prediction: Prediction) -> list[dict[str, Any]]:
+        """COCO's results format without "image_id"."""
+        results = instances_to_coco_json(prediction.instances, 0)
+        for result in results:
+            del result["image_id"]
+            result["category_id"] = self._classes.thing_ids[result["category_id"]]
+        return results
+
+
+def label_totals(prediction: Prediction, classes: Classes) -> tuple[np.ndarray, np.ndarray]:
+    """Of each class the number of its pixels and the sum of their confidence: [K] each."""
+    flat, count = prediction.labels.reshape(-1), len(classes.names)
+    sums = np.bincount(flat, weights=prediction.confidence.reshape(-1), minlength=count)
+    return np.bincount(flat, minlength=count), sums
+
+
+def eight_bits(confidence: np.ndarray) -> np.ndarray:
+    """Probabilities as 0..255."""
+    return (255 * confidence).round().astype(np.uint8)
+
+
+def _write_jpeg(path: Path, rgb: np.ndarray) -> None:
+    with replacing(path) as temporary:
+        Image.fromarray(rgb).save(temporary, format="JPEG", quality=90)
