@@ -46,6 +46,11 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
         default=50_000_000,
         help="larger images are read and written in windows (default 50 million)",
     )
+    parser.add_argument(
+        "--eval",
+        type=Path,
+        help="compare with the truth: a panoptic JSON, or a folder of label PNGs",
+    )
     parser.add_argument("--num-gpus", type=int, default=1, help="processes on this machine")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="KEY VALUE ... of the config")
     # What else engine.launch takes; several machines are torchrun's.
@@ -62,7 +67,8 @@ def predict(args: argparse.Namespace) -> int:
         inputs = find_inputs(args.input, args.max_pixels)
         cfg = load_config(args.config_file, args.opts)
         complete_config(cfg)
-    missing = predict_all(cfg, inputs, args.output, Options(args.labels, args.overlays))
+    options = Options(args.labels, args.overlays, args.eval)
+    missing = predict_all(cfg, inputs, args.output, options)
     return 1 if missing else 0
 
 

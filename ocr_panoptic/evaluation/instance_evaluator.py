@@ -22,3 +22,9 @@ class InstanceEvaluator(COCOEvaluator):
     def __init__(self, dataset_name: str, tasks: tuple[str, ...], output_dir: str | None = None):
         super().__init__(dataset_name, tasks=tasks, output_dir=output_dir, use_fast_impl=True)
         self._coco_api = hotcoco.COCO(self._metadata.json_file)
+
+    def add_results(self, image_id: int | str, results: list[dict]) -> None:
+        """:meth:`process` for an image whose instances are in COCO's results format already, but
+        with the model's classes as "category_id"."""
+        results = [{**result, "image_id": image_id} for result in results]
+        self._predictions.append({"image_id": image_id, "instances": results})

@@ -36,13 +36,13 @@ class Writer:
     """
 
     def __init__(self, folder: Path, classes: Classes, overlays: bool, image_format: str):
-        self._folder, self._classes, self._image_format = folder, classes, image_format
+        self.folder, self._classes, self._image_format = folder, classes, image_format
         kinds = ["labels", "confidence"] + ["overlays"] * overlays
         self.kinds = ["panoptic", *kinds] if classes.categories else kinds
 
     def paths(self, item: Item) -> dict[str, Path]:
         """Kind of result -> its file."""
-        return {kind: self._folder / kind / f"{item.name}{SUFFIXES[kind]}" for kind in self.kinds}
+        return {kind: self.folder / kind / f"{item.name}{SUFFIXES[kind]}" for kind in self.kinds}
 
     def is_written(self, item: Item) -> bool:
         """Whether all files of the image are there."""

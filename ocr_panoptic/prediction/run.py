@@ -33,6 +33,7 @@ from .folder import (
 from .inputs import Inputs, Item
 from .outputs import Record, Writer
 from .predictor import Prediction, Predictor
+from .truth import evaluate, register_truth
 
 logger = logging.getLogger(__name__)
 
@@ -47,10 +48,12 @@ class Options:
     Attributes:
         labels: of the label PNGs, one of :data:`.classes.LABELS`.
         overlays: whether to draw the segments over the images.
+        truth: to compare the results with, see :func:`.truth.register_truth`.
     """
 
     labels: str = "train"
     overlays: bool = False
+    truth: Path | None = None
 
 
 def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) -> int:
@@ -69,7 +72,8 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
         ValueError: they do not fit, or the folder holds other files, or results of another model.
         OSError: a file cannot be written; what is there is whole, and a repetition goes on.
     """
-    classes = classes_of(class_metadata(cfg), options.labels)
+    metadata = class_metadata(cfg)
+    classes = classes_of(metadata, options.labels)
     writer = Writer(folder, classes, options.overlays, cfg.INPUT.FORMAT)
     with stop_together():
         if comm.is_main_process():
@@ -80,6 +84,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
     with stop_together():
         if comm.is_main_process():
             drop_unfinished_lines(folder)
+    truth = options.truth and register_truth(options.truth, inputs, folder, metadata)
     done = done_items(folder, inputs.items, writer)
     todo = [item for item in inputs.items if item.name not in done]
     if done and comm.is_main_process():
@@ -110,6 +115,8 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
             missing = [(item, reasons[item.name]) for item in inputs.items if item.name in reasons]
             write_missing(folder, missing)
             merge(folder, inputs.items, done, classes)
+    if truth:
+        evaluate(cfg, truth, inputs, done_items(folder, inputs.items, writer), writer, classes)
     if comm.is_main_process():
         logger.info("Results of %d images are in %s", len(inputs.items) - len(reasons), folder)
         for why in reasons.values():
