@@ -225,8 +225,8 @@ def sliding_window_scores(
         float32 [N,K,H,W] on ``device``.
     """
     height, width = image.shape[-2:]
-    tops = _window_starts(height, window_size[0], window_stride[0])
-    lefts = _window_starts(width, window_size[1], window_stride[1])
+    tops = window_starts(height, window_size[0], window_stride[0])
+    lefts = window_starts(width, window_size[1], window_stride[1])
     total = None
     for top in tops:
         for left in lefts:
@@ -245,7 +245,8 @@ def sliding_window_scores(
     return total.div_(count)
 
 
-def _window_starts(side: int, window: int, step: int) -> list[int]:
+def window_starts(side: int, window: int, step: int) -> list[int]:
+    """First rows, or columns, of the windows over a side; the last one ends at the border."""
     last = max(side - window, 0)
     return [*range(0, last, step), last]
 

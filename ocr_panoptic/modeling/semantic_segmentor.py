@@ -87,6 +87,15 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         images, targets = self._batch(batched_inputs)
         return self.sem_seg_head.layers(self.backbone(images), targets)
 
+    def logits(self, image: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Final logits [N, K, h, w] of a normalised and padded image [N, 3, H, W]; ``targets`` are
+        for schemes that see the truth."""
+        return self.sem_seg_head.layers(self.backbone(image), targets)[1]
+
+    def normalised(self, image: Tensor) -> Tensor:
+        """[3, H, W] on the model's device, by MODEL.PIXEL_MEAN and PIXEL_STD."""
+        return (image.to(self.device) - self.pixel_mean) / self.pixel_std
+
     def confident_labels(self, inputs: dict) -> tuple[Tensor, Tensor]:
         """
         Args:
@@ -104,19 +113,16 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def _view(self, inputs: dict) -> tuple[LogitsFn, Tensor, Size, int]:
         """The arguments of ``inference`` for an image."""
-        image = self._normalised(inputs["image"])
+        image = self.normalised(inputs["image"])
         height, width = image.shape[1:]
         size = (inputs.get("height", height), inputs.get("width", width))
         truth = inputs.get("sem_seg") if self.sem_seg_head.context.needs_truth else None
 
         def logits(image: Tensor) -> Tensor:
             targets = None if truth is None else self._padded_labels(truth, image.shape[2:])
-            return self.sem_seg_head.layers(self.backbone(image), targets)[1]
+            return self.logits(image, targets)
 
         return logits, image[None], size, self.divisor
-
-    def _normalised(self, image: Tensor) -> Tensor:
-        return (image.to(self.device) - self.pixel_mean) / self.pixel_std
 
     def _padded_labels(self, labels: Tensor, size: torch.Size) -> Tensor:
         padded = labels.new_full((1, *size), self.sem_seg_head.criterion.ignore_value)
@@ -126,7 +132,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     def _batch(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor | None]:
         """Images and labels, padded to one size: images with 0 after the normalisation, labels
         with the ignored value."""
-        images = [self._normalised(inputs["image"]) for inputs in batched_inputs]
+        images = [self.normalised(inputs["image"]) for inputs in batched_inputs]
         images = ImageList.from_tensors(images, self.divisor).tensor
         if "sem_seg" not in batched_inputs[0]:
             return images, None
