@@ -21,7 +21,8 @@ from detectron2.data import Metadata
 from detectron2.utils.file_io import PathManager
 from PIL import Image
 
-from .files import replacing, write_json
+from .files import printable, replacing, write_json
+from .pictures import load_picture
 
 MAX_ID = 256**3 - 1
 
@@ -80,23 +81,14 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
         FileNotFoundError: there is no such file.
         ValueError: the file is broken or truncated, or is not an RGB image.
     """
-    try:
-        with Image.open(path) as image:
-            if image.mode != "RGB":
-                raise ValueError(
-                    f"{os.fspath(path)}: expected an RGB image that stores segment ids "
-                    f"(R + 256 G + 256^2 B), found mode {image.mode!r}. "
-                    "Is it a label map or a palette image? Write it as a COCO panoptic PNG."
-                )
-            rgb = np.asarray(image)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{os.fspath(path)}: panoptic PNG not found.") from None
-    except (OSError, SyntaxError) as error:  # Pillow raises SyntaxError for broken PNG chunks
+    image = load_picture(path, "panoptic PNG")
+    if image.mode != "RGB":
         raise ValueError(
-            f"{os.fspath(path)}: cannot be read as an image ({error}). "
-            "The file is broken or truncated; copy or download it again."
-        ) from error
-    return rgb2id(rgb)
+            f"{printable(path)}: expected an RGB image that stores segment ids "
+            f"(R + 256 G + 256^2 B), found mode {image.mode!r}. "
+            "Is it a label map or a palette image? Write it as a COCO panoptic PNG."
+        )
+    return rgb2id(np.asarray(image))
 
 
 def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:

@@ -30,6 +30,12 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def printable(text: object) -> str:
+    """A name or message for a terminal: control characters, which could rewrite what it shows, and
+    bytes that are no text, as escapes."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -7,38 +7,42 @@ import os
 from pathlib import Path
 
 import numpy as np
-from detectron2.utils.file_io import PathManager
 from PIL import Image
 
-from .files import replacing
+from .files import printable, replacing
+from .pictures import load_picture
 
 
-def read_label_png(path: str | os.PathLike) -> np.ndarray:
+def read_label_png(path: str | os.PathLike, kind: str = "label PNG") -> np.ndarray:
     """Labels of a PNG of 1, 8 or 16 bits; where it has a palette, the indices, not the colours.
 
+    Args:
+        kind: what it is, for messages.
+
     Returns:
-        non-negative integers [H, W].
+        uint8 or uint16 [H, W].
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is broken, or has several channels.
+        ValueError: the file is broken, too large, or has several channels or other numbers.
     """
-    try:
-        with PathManager.open(os.fspath(path), "rb") as file, Image.open(file) as image:
-            labels = np.asarray(image)
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: label PNG not found.") from None
-    except (OSError, SyntaxError, ValueError) as error:  # SyntaxError for broken PNG chunks
-        raise ValueError(
-            f"{path}: cannot be read as an image ({error}). "
-            "The file is broken or truncated; copy or download it again."
-        ) from error
+    image = load_picture(path, kind)
+    labels = np.asarray(image)
     if labels.ndim != 2:
         raise ValueError(
-            f"{path}: expected one channel of labels [H, W], found {list(labels.shape)}. "
-            "Is it a panoptic or a colour PNG?"
+            f"{printable(path)}: expected one channel of labels [H, W], found "
+            f"{list(labels.shape)}. Is it a panoptic or a colour PNG?"
         )
-    return labels.astype(np.uint8) if labels.dtype == bool else labels
+    if labels.dtype == bool:
+        return labels.astype(np.uint8)
+    if image.mode == "I" and image.format == "PNG":  # older Pillow widens 16 bits
+        return labels.astype(np.uint16)
+    if labels.dtype.kind != "u":
+        raise ValueError(
+            f"{printable(path)}: expected labels of 1, 8 or 16 bits, found {labels.dtype} "
+            f"(Pillow's mode {image.mode!r}). Write them as a PNG of one channel."
+        )
+    return labels
 
 
 def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:

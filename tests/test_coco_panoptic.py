@@ -71,7 +71,7 @@ def test_truncated_png(tmp_path, keep):
     write_panoptic_png(path, np.random.default_rng(0).integers(0, 256**3, (64, 64)))
     data = path.read_bytes()
     path.write_bytes(data[: int(keep * len(data)) if keep < 1 else keep])
-    with pytest.raises(ValueError, match=r"a\.png: cannot be read as an image"):
+    with pytest.raises(ValueError, match=r"a\.png: panoptic PNG is broken or truncated"):
         read_panoptic_png(path)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from detectron2.config import CfgNode
-from detectron2.data.detection_utils import convert_image_to_rgb, read_image
+from detectron2.data.detection_utils import convert_image_to_rgb
 from torch import Tensor, nn
 
 from ocr_panoptic.engine.task import task_of
@@ -16,6 +16,7 @@ from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling import OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference import upsample_argmax
 from ocr_panoptic.modeling.refined_head import RefinedHead
+from ocr_panoptic.pictures import read_picture
 from ocr_panoptic.visualization import Inspection, Segments
 
 
@@ -69,7 +70,7 @@ class Inspector:
         return replace(self._view(record, inputs, seen), panoptic=Segments(ids.cpu().numpy(), info))
 
     def _view(self, record: dict[str, Any], inputs: dict[str, Any], seen: "_Seen") -> Inspection:
-        pixels = read_image(record["file_name"], format=self._image_format)
+        pixels = read_picture(record["file_name"], self._image_format)
         head = self._model.sem_seg_head
         align_corners = isinstance(head, RefinedHead) and head.align_corners
         size, features = tuple(inputs["image"].shape[1:]), seen.refined.shape[2:]

@@ -14,9 +14,8 @@ from detectron2.data.common import DatasetFromList
 from detectron2.utils import comm
 from torch.utils.data import DataLoader, Dataset
 
+from ocr_panoptic.pictures import header_size
 from ocr_panoptic.seeding import seeded_generators
-
-from .pictures import header_size
 
 Key = tuple[int, int]  # position in the sequence of all processes, index of the record
 

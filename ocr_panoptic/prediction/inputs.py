@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ocr_panoptic.data.pictures import read_file
+from ocr_panoptic.pictures import read_picture
 from ocr_panoptic.visualization import VideoReader
 from ocr_panoptic.visualization.inputs import IMAGE_SUFFIXES
 
@@ -122,7 +122,7 @@ class ImageFiles:
             try:
                 if pixel_count(item.source) > self._max_pixels:
                     return Read(item, None)
-                return Read(item, read_file(str(item.source), image_format, "image", None))
+                return Read(item, read_picture(item.source, image_format))
             except (OSError, ValueError) as error:
                 return Read(item, error)
 

@@ -1,6 +1,6 @@
 from .figures import ImageFigures, image_figures, png_source
 from .ground_truth import panoptic_truth, semantic_truth
-from .inputs import find_images, output_paths, read_image
+from .inputs import find_images, output_paths
 from .predictions import draw_images, draw_video
 from .report import render_report
 from .scene import Inspection, Segments
@@ -19,7 +19,6 @@ __all__ = [
     "output_paths",
     "panoptic_truth",
     "png_source",
-    "read_image",
     "render_report",
     "semantic_truth",
     "study_curves",

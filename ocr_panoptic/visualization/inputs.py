@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
 
-import numpy as np
-from detectron2.data.detection_utils import read_image as detectron2_read_image
-
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 
 
@@ -73,17 +70,3 @@ def output_paths(inputs: Sequence[Path], output: str) -> list[Path]:
             raise ValueError(f"--output {output} would overwrite the input {source}")
     outputs[0].parent.mkdir(parents=True, exist_ok=True)
     return outputs
-
-
-def read_image(path: Path) -> np.ndarray:
-    """
-    Returns:
-        uint8 [H,W,3] BGR, turned as the file's EXIF orientation says.
-
-    Raises:
-        ValueError: the file is no image or is damaged; the message names it.
-    """
-    try:
-        return detectron2_read_image(str(path), format="BGR")
-    except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises for damaged files
-        raise ValueError(f"{path} cannot be read as an image: {error}") from error

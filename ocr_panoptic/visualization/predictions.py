@@ -13,7 +13,8 @@ from detectron2.utils.visualizer import VisImage, Visualizer
 from PIL import Image
 from tqdm import tqdm
 
-from .inputs import read_image
+from ocr_panoptic.pictures import read_picture
+
 from .video import VideoReader, VideoWriter, Window
 
 Predictor = Callable[[np.ndarray], dict[str, Any]]
@@ -44,7 +45,7 @@ def draw_images(
     unreadable = []
     for i, path in enumerate(tqdm(paths, unit="image")):
         try:
-            image = read_image(path)
+            image = read_picture(path)
         except ValueError as error:
             logging.getLogger(__name__).error("%s", error)
             unreadable.append(path)

@@ -10,7 +10,7 @@ from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, 
 from ocr_panoptic.analysis.inspection import Inspector
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.single_image import class_metadata, model_input, predict
-from ocr_panoptic.visualization import read_image
+from ocr_panoptic.pictures import read_picture
 
 # 64-pixel scenes at 72 pixels, which the FPN pads to 96: logits of 24 x 24, 18 x 18 of them inside.
 SIZE, PADDED, INSIDE = 72, 96, 18
@@ -24,7 +24,7 @@ def build(make_args, config, *opts):
     model = build_model(cfg).eval()
     captured = {}
     head = model.sem_seg_head
-    image = read_image(DatasetCatalog.get(cfg.DATASETS.TEST[0])[1]["file_name"])
+    image = read_picture(DatasetCatalog.get(cfg.DATASETS.TEST[0])[1]["file_name"])
     if cfg.MODEL.CONTEXT.NAME != "GT-OCR":  # which needs the truth
         make_labels_vary(model, model_input(cfg, image))
     names = ("predictor", "refined_predictor", "regions")
@@ -82,7 +82,7 @@ def test_inspection_of_an_image(tiny_data, make_args, config):
     record = DatasetCatalog.get("tiny_val")[1]
     found = Inspector(cfg, model)(record)
 
-    bgr = read_image(record["file_name"])
+    bgr = read_picture(record["file_name"])
     np.testing.assert_array_equal(found.image, bgr[:, :, ::-1])
     ids, info = predict(cfg, model, bgr)["panoptic_seg"]
     np.testing.assert_array_equal(found.panoptic.ids, ids.numpy())
@@ -115,7 +115,7 @@ def test_inspection_of_a_semantic_model(tiny_data, make_args):
     found = Inspector(cfg, model)(record)
     assert found.panoptic is None
 
-    bgr = read_image(record["file_name"])
+    bgr = read_picture(record["file_name"])
     np.testing.assert_array_equal(found.image, bgr[:, :, ::-1])
     np.testing.assert_array_equal(found.refined, predict(cfg, model, bgr)["labels"].numpy())
     up = bilinear(8, 64)
@@ -180,7 +180,7 @@ def test_the_channels_follow_the_config(tiny_data, make_args):
         model.backbone.register_forward_pre_hook(lambda _, x, seen=seen: seen.append(x[0]))
         record = DatasetCatalog.get("tiny_val")[0]
         images[order] = Inspector(cfg, model)(record).image
-        predict(cfg, model, read_image(record["file_name"]))
+        predict(cfg, model, read_picture(record["file_name"]))
         assert all(torch.equal(seen[0], x) for x in seen)
     np.testing.assert_array_equal(images["RGB"], images["BGR"])
     assert torch.equal(inputs["RGB"][0], inputs["BGR"][0].flip(1))

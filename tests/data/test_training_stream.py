@@ -101,7 +101,7 @@ def test_groups_by_the_files_where_the_records_have_no_size(tmp_path):
     groups = [{example[0] for example in batch} for batch in islice(loader, 4)]
     assert sorted(map(sorted, groups)) == [[0, 3], [0, 3], [1, 2], [1, 2]]
     records[0]["file_name"] = str(tmp_path / "none.jpg")
-    with pytest.raises(ValueError, match="none.jpg: the image is broken"):
+    with pytest.raises(ValueError, match="none.jpg: the image was not found"):
         TrainingStream(records, sampler, draw, batch_size=2, group=True, workers=0, seed=0)
 
 

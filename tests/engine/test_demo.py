@@ -55,7 +55,7 @@ def test_images_and_one_that_cannot_be_read(opts, images, tmp_path):
     )
     log = process.stdout + process.stderr
     assert process.returncode == 1, log
-    assert f"{broken} cannot be read as an image" in log
+    assert f"{broken}: image is broken or truncated" in log
     assert "1 of 3 inputs could not be read" in log
     assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in images)
     for path in images:

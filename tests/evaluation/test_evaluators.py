@@ -246,7 +246,7 @@ class TestSemSegEvaluator:
         with pytest.raises(ValueError, match=r"000010\.png: expected one channel"):
             evaluator.process(inputs[:1], outputs[:1])
         png.write_bytes(png.read_bytes()[:50])
-        with pytest.raises(ValueError, match=r"000010\.png: cannot be read"):
+        with pytest.raises(ValueError, match=r"000010\.png: label PNG is broken or truncated"):
             evaluator.process(inputs[:1], outputs[:1])
         png.unlink()
         with pytest.raises(FileNotFoundError, match=r"000010\.png"):

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from ocr_panoptic.visualization import find_images, output_paths, read_image
+from ocr_panoptic.visualization import find_images, output_paths
 
 
 @pytest.fixture
@@ -66,22 +64,3 @@ def test_outputs_bear_the_names_of_the_inputs(folder):
 def test_outputs_that_would_overwrite_something(folder, inputs, output, message):
     with pytest.raises(ValueError, match=message):
         output_paths([Path(p) for p in inputs], output)
-
-
-def test_an_image_is_read_as_bgr(tmp_path):
-    Image.new("RGB", (5, 4), (200, 100, 50)).save(tmp_path / "p.png")
-    np.testing.assert_array_equal(
-        read_image(tmp_path / "p.png"), np.full((4, 5, 3), [50, 100, 200])
-    )
-
-
-@pytest.mark.parametrize("suffix", [".jpg", ".png"])
-def test_damaged_images_are_named(tmp_path, suffix):
-    noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
-    path = tmp_path / f"damaged{suffix}"
-    Image.fromarray(noise).save(path)
-    data = path.read_bytes()
-    for damage in (data[: len(data) // 2], b"no image", b""):
-        path.write_bytes(damage)
-        with pytest.raises(ValueError, match=f"damaged{suffix} cannot be read"):
-            read_image(path)

@@ -7,7 +7,7 @@ from pathlib import Path
 from ocr_panoptic.coco_panoptic import MAX_ID, read_panoptic_png
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.parallel import map_with_progress
-from ocr_panoptic.data.pictures import read_size
+from ocr_panoptic.pictures import read_size
 
 from .annotations import AnnotatedImage, PanopticJson, read_panoptic_json
 from .manifest import RawSplit

@@ -1,17 +1,21 @@
-"""Detectron2's mapper for panoptic data, with messages that name the file at fault."""
+"""Detectron2's mapper for panoptic data, with this project's reading of files."""
+
+import copy
 
 import numpy as np
+import torch
 from detectron2.config import configurable
 from detectron2.data import DatasetMapper
-from detectron2.data.detection_utils import read_image
+from detectron2.data import detection_utils as utils
+from detectron2.data import transforms as T
 
-from ocr_panoptic.data.pictures import read_file
+from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.pictures import read_picture
 
 
 class PanopticDatasetMapper(DatasetMapper):
-    """Detectron2's :class:`DatasetMapper`, whose results it returns unchanged.
-
-    It looks closer only where that fails, or where labels are no classes of the model:
+    """Detectron2's :class:`DatasetMapper`, whose results it returns for every file that Detectron2
+    reads well. Images of 16 bits are scaled, a semantic PNG's palette gives indices, not colours.
 
     Raises:
         FileNotFoundError: the image or the semantic PNG is missing.
@@ -42,23 +46,42 @@ class PanopticDatasetMapper(DatasetMapper):
         }
 
     def __call__(self, dataset_dict: dict) -> dict:
-        try:
-            sample = super().__call__(dataset_dict)
-        except Exception as error:
-            explain_files(dataset_dict, error)
-            raise
-        if "sem_seg" in sample:
-            if sample["sem_seg"].shape != sample["image"].shape[1:]:
-                explain_files(dataset_dict, None)
-            labels = sample["sem_seg"]
-            outside = (labels >= self.num_sem_seg_classes) & (labels != self.ignore_value)
-            if outside.any():
-                self._explain_labels(dataset_dict["sem_seg_file_name"])
-        return sample
+        record = copy.deepcopy(dataset_dict)
+        image = read_picture(record["file_name"], self.image_format)
+        utils.check_image_size(record, image)
+        path = record.pop("sem_seg_file_name", None)
+        labels = None if path is None else self._labels(path, record)
+        inputs = T.AugInput(image, sem_seg=labels)
+        transforms = self.augmentations(inputs)
+        size = inputs.image.shape[:2]
+        record["image"] = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
+        if labels is not None:
+            record["sem_seg"] = torch.as_tensor(inputs.sem_seg.astype(np.int64))
+            if self._outside(record["sem_seg"]).any():
+                self._explain_labels(path, labels)
+        if self.proposal_topk is not None:
+            utils.transform_proposals(record, size, transforms, proposal_topk=self.proposal_topk)
+        if not self.is_train:
+            record.pop("annotations", None)
+        elif "annotations" in record:
+            self._transform_annotations(record, transforms, size)
+        return record
 
-    def _explain_labels(self, path: str) -> None:
-        labels = read_image(path, "L")
-        outside = labels[(labels >= self.num_sem_seg_classes) & (labels != self.ignore_value)]
+    def _labels(self, path: str, record: dict) -> np.ndarray:
+        labels = read_label_png(path, "semantic PNG")
+        if labels.shape != (record["height"], record["width"]):
+            raise ValueError(
+                f"{path}: the semantic PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the "
+                f"image {record['file_name']} {record['width']}x{record['height']} "
+                "(width x height). Prepare the data set again."
+            )
+        return labels
+
+    def _outside(self, labels: np.ndarray | torch.Tensor) -> np.ndarray | torch.Tensor:
+        return (labels >= self.num_sem_seg_classes) & (labels != self.ignore_value)
+
+    def _explain_labels(self, path: str, labels: np.ndarray) -> None:
+        outside = labels[self._outside(labels)]
         counted = zip(*np.unique(outside, return_counts=True), strict=True)
         listed = ", ".join(f"{label} ({pixels} pixels)" for label, pixels in counted)
         raise ValueError(
@@ -66,17 +89,3 @@ class PanopticDatasetMapper(DatasetMapper):
             f"{listed}. MODEL.SEM_SEG_HEAD.NUM_CLASSES is {self.num_sem_seg_classes}; it must be "
             "the number of stuff classes plus one. If the data set has changed, prepare it again."
         )
-
-
-def explain_files(dataset_dict: dict, error: Exception | None) -> None:
-    """Raise an error that names the file at fault, if a file is."""
-    image = read_file(dataset_dict["file_name"], "BGR", "image", error)
-    if "sem_seg_file_name" in dataset_dict:
-        path = dataset_dict["sem_seg_file_name"]
-        labels = read_file(path, "L", "semantic PNG", error)
-        if labels.shape[:2] != image.shape[:2]:
-            raise ValueError(
-                f"{path}: the semantic PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the "
-                f"image {dataset_dict['file_name']} {image.shape[1]}x{image.shape[0]} "
-                "(width x height). Prepare the data set again."
-            ) from error

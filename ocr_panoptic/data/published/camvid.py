@@ -19,12 +19,12 @@ from ocr_panoptic.data.panoptic.manifest import RawSplit
 from ocr_panoptic.data.panoptic.prepare import prepare_panoptic
 from ocr_panoptic.data.panoptic.segments import segment_statistics
 from ocr_panoptic.data.parallel import map_with_progress
-from ocr_panoptic.data.pictures import read_size
 from ocr_panoptic.data.semantic.manifest import SemanticSplit
 from ocr_panoptic.data.semantic.prepare import prepare_semantic
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.files import write_json
 from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.pictures import read_size
 
 # In the order of the labels; 11 is void.
 CLASSES = (

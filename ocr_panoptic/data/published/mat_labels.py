@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.label_map import apply_label_map
 from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.pictures import header_size
 
 from . import tables as tables
 
@@ -99,10 +99,9 @@ def convert_mat(name: str, release: MatRelease, root: Path, split: str) -> str |
     image, mat = root / release.images / f"{name}.jpg", root / release.mats / f"{name}.mat"
     try:
         labels = read_mat_labels(mat, release.key)
-        with Image.open(image) as picture:
-            width, height = picture.size
+        width, height, _ = header_size(image)
     except (OSError, ValueError) as error:
-        return str(error) if str(mat) in str(error) else f"{image}: not found or broken ({error})."
+        return str(error) if str(mat) in str(error) else f"{image}: the image {error}."
     if labels.shape != (height, width):
         return (
             f"{mat}: the labels have {labels.shape[1]}x{labels.shape[0]} pixels, the image {image} "

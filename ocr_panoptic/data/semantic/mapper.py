@@ -11,8 +11,8 @@ from detectron2.data import transforms as T
 from detectron2.data.detection_utils import check_image_size
 
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.pictures import read_file
 from ocr_panoptic.label_map import read_labels
+from ocr_panoptic.pictures import read_picture
 
 from .augmentation import build_semantic_augmentation
 
@@ -87,7 +87,7 @@ class SemanticDatasetMapper:
             ValueError: a file is broken, the sizes differ, or labels are outside the map.
         """
         record = copy.copy(dataset_dict)
-        image = read_file(record["file_name"], self.image_format, "image", None)
+        image = read_picture(record["file_name"], self.image_format)
         check_image_size(record, image)
         labels = None
         path = record.pop("sem_seg_file_name", None)

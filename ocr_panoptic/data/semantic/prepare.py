@@ -14,9 +14,9 @@ from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.faults import gathering, raise_if_any
 from ocr_panoptic.data.manifest import Manifest, check_name
 from ocr_panoptic.data.parallel import map_with_progress
-from ocr_panoptic.data.pictures import read_size
 from ocr_panoptic.label_map import apply_label_map
 from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.pictures import read_size
 
 from .label_space import LabelSpace, read_class_file
 from .manifest import SEMANTIC_FORMAT, SemanticSplit

@@ -197,7 +197,7 @@ def test_image_that_is_none(raw):
 def test_broken_png(raw):
     raw.png("first.png").write_bytes(raw.png("first.png").read_bytes()[:50])
     (fault,) = faults_of(raw)
-    assert fault.startswith(f"{raw.png('first.png')}: cannot be read as an image")
+    assert fault.startswith(f"{raw.png('first.png')}: panoptic PNG is broken or truncated")
 
 
 def test_png_of_another_size(raw):

@@ -136,7 +136,7 @@ def test_missing_images_folders_and_lists(miniature):
     release, splits, root = miniature
     image = root / release.images / f"{splits['train']}.jpg"
     image.unlink()
-    assert faults_of(release, root)[0].startswith(f"{image}: not found or broken")
+    assert faults_of(release, root)[0].startswith(f"{image}: the image was not found")
     (root / release.mats).rename(root / "elsewhere")
     with pytest.raises(FileNotFoundError, match=f"{root / release.mats}: folder not found. Unpack"):
         prepare_mat_release(release, root, workers=1)

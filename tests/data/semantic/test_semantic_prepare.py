@@ -119,7 +119,7 @@ def test_all_faults_are_reported(raw, class_file, tmp_path):
     assert len(faults) == 3
     assert f"{raw.folder / 'images/a.jpg'}: the image is broken or truncated" in faults[0]
     assert "c.png: the label PNG has 3x1 pixels, the image" in faults[1]
-    assert f"{broken}: cannot be read as an image" in faults[2]
+    assert f"{broken}: label PNG is broken or truncated" in faults[2]
 
 
 def test_missing_label(raw, class_file, tmp_path):

@@ -1,0 +1,188 @@
+"""Image files: one reader for preparation, training, evaluation and drawing. Label and panoptic
+PNGs are opened here, too, so that all keep the same limits and name the file at fault.
+
+Shape letters: H, W size of the image.
+"""
+
+import functools
+import math
+import os
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from detectron2.data.detection_utils import convert_PIL_to_numpy
+from detectron2.utils.file_io import PathManager
+from PIL import ExifTags, Image, UnidentifiedImageError
+
+from .files import printable
+
+# Millions of pixels up to which a file is read: a few bytes can state a size that fills any memory.
+# An environment variable and no config key, as preparation, training, evaluation and demo must
+# agree on it, with their worker processes, and preparation has no config.
+MAX_MEGAPIXELS = "OCR_PANOPTIC_MAX_MEGAPIXELS"
+DEFAULT_MEGAPIXELS = 178.956970  # where Pillow refuses by itself
+
+# Pillow warns of half the size that it refuses; of images that are wanted it need not.
+warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
+
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+QUARTER_TURNS = (5, 6, 7, 8)  # the orientations that swap width and height
+
+
+class PictureSize(NamedTuple):
+    width: int
+    height: int
+    note: str  # how it was turned, for messages; "" mostly
+
+
+def read_picture(path: str | os.PathLike, format: str = "BGR") -> np.ndarray:
+    """The pixels of an image file, turned as its EXIF data say.
+
+    Files of 8 bits give what Detectron2's ``read_image`` gives. Of 16 bits the upper 8 are taken,
+    as Pillow does for colours; its conversion of grey ones cuts them off at 255.
+
+    Args:
+        format: "BGR", "RGB", "L", or another of Detectron2's.
+
+    Returns:
+        uint8 [H, W, 3], or [H, W, 1] for "L".
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no image, is broken or truncated, has more pixels than
+            OCR_PANOPTIC_MAX_MEGAPIXELS, or values without a known white (mode "F", say).
+    """
+    image = load_picture(path, "image")
+    try:
+        bits = _bits(image)
+    except ValueError as error:
+        raise ValueError(f"{printable(path)}: image {error}.") from error
+    if bits > 8:
+        image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype(np.uint8))
+    return convert_PIL_to_numpy(image, format)
+
+
+def load_picture(path: str | os.PathLike, kind: str) -> Image.Image:
+    """A file, decoded and turned as its EXIF data say, in Pillow's mode for it.
+
+    Args:
+        kind: what it should be, for messages.
+
+    Raises:
+        FileNotFoundError, ValueError: as :func:`read_picture`, but of any mode.
+    """
+    if not PathManager.exists(os.fspath(path)):
+        raise FileNotFoundError(f"{printable(path)}: {kind} not found.")
+    try:
+        image, orientation = _open(path, decode=True)
+    except ValueError as error:
+        raise ValueError(f"{printable(path)}: {kind} {error}.") from error
+    return image.transpose(TURNS[orientation]) if orientation in TURNS else image
+
+
+def read_size(path: str | os.PathLike) -> PictureSize:
+    """Decode an image wholly; its size, turned as its EXIF data say.
+
+    Raises:
+        ValueError: :func:`read_picture` would not read it; the reason only, without the name.
+    """
+    return _size(path, decode=True)
+
+
+def header_size(path: str | os.PathLike) -> PictureSize:
+    """:func:`read_size` from the header alone, which is quick and finds no damage after it."""
+    return _size(path, decode=False)
+
+
+def _size(path: str | os.PathLike, decode: bool) -> PictureSize:
+    image, orientation = _open(path, decode)
+    _bits(image)
+    width, height = image.size
+    if orientation in QUARTER_TURNS:
+        note = f" once turned as its EXIF orientation {orientation} says"
+        return PictureSize(height, width, note)
+    return PictureSize(width, height, "")
+
+
+def _open(path: str | os.PathLike, decode: bool) -> tuple[Image.Image, int | None]:
+    """The image, not yet turned, and its EXIF orientation."""
+    path = os.fspath(path)
+    if not PathManager.isfile(path):  # a pipe would be waited for
+        raise ValueError("is no regular file" if PathManager.exists(path) else "was not found")
+    limit = _max_megapixels()
+    if Image.MAX_IMAGE_PIXELS is not None:  # Pillow refuses more than twice as many
+        Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, int(limit * 1e6 / 2))
+    try:
+        with PathManager.open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
+            if image.width * image.height > limit * 1e6:
+                raise Image.DecompressionBombError
+            if decode:
+                image.load()
+            return image, _orientation(image)
+    except Image.DecompressionBombError as error:
+        raise ValueError(
+            f"has more than {limit:.6g} megapixels; where such images are wanted, set the "
+            f"environment variable {MAX_MEGAPIXELS} to a larger number"
+        ) from error
+    except MemoryError as error:
+        raise ValueError("needs more memory than there is") from error
+    except Exception as error:  # Pillow raises what the broken bytes lead to
+        unknown = isinstance(error, UnidentifiedImageError)
+        reason = "no known format" if unknown else printable(error) or type(error).__name__
+        raise ValueError(f"is broken or truncated ({reason}); copy or download it again") from error
+
+
+def _orientation(image: Image.Image) -> int | None:
+    if image.format == "TIFF":  # which Pillow turns itself
+        return None
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation)
+    except Exception:  # broken EXIF data of a whole image
+        return None
+
+
+def _bits(image: Image.Image) -> int:
+    """Bits of a channel of an image of any format, 8 or more.
+
+    Raises:
+        ValueError: its values may be anything; the reason only, without the name.
+    """
+    if image.mode.startswith("I;16"):
+        tags = getattr(image, "tag_v2", {})  # a TIFF file may have 12
+        return tags.get(ExifTags.Base.BitsPerSample, (16,))[0]
+    if image.mode == "I" and image.format in ("PNG", "PPM"):  # 16 bits that Pillow has widened
+        return 16
+    if image.mode in ("I", "F"):
+        kind = {"I": "32-bit integers", "F": "floating-point numbers"}[image.mode]
+        raise ValueError(f"holds {kind} and does not say which is white; convert it to 8 bits")
+    return 8
+
+
+def _max_megapixels() -> float:
+    text = os.environ.get(MAX_MEGAPIXELS, str(DEFAULT_MEGAPIXELS))
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = math.nan
+    if not 0 < limit < math.inf:
+        raise ValueError(
+            f"cannot be read, as the environment variable {MAX_MEGAPIXELS} is {text!r}; expected "
+            "millions of pixels, such as 400"
+        )
+    return limit
+
+
+@functools.cache
+def _formats() -> tuple[str, ...]:
+    """Those of Pillow, but PostScript: a program, which Pillow would have Ghostscript run."""
+    Image.init()
+    return tuple(name for name in Image.ID if name != "EPS")

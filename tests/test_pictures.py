@@ -1,0 +1,209 @@
+"""The one reader of image files: against Detectron2's, and against numbers where that is wrong."""
+
+import os
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from detectron2.data.detection_utils import read_image
+from PIL import ExifTags, Image
+
+from ocr_panoptic.coco_panoptic import read_panoptic_png
+from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.pictures import MAX_MEGAPIXELS, header_size, read_picture, read_size
+
+ORIENTATION = ExifTags.Base.Orientation
+
+
+def png_chunk(kind: bytes, content: bytes) -> bytes:
+    check = struct.pack(">I", zlib.crc32(kind + content))
+    return struct.pack(">I", len(content)) + kind + content + check
+
+
+def write_png(path, width, height, depth, colours, rows: bytes) -> None:
+    """A PNG by the format's own rules; rows begin with filter byte 0."""
+    header = struct.pack(">IIBBBBB", width, height, depth, colours, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*chunk) for chunk in chunks))
+
+
+@pytest.fixture
+def pixels():
+    return np.random.default_rng(0).integers(0, 256, (4, 7, 3), np.uint8)
+
+
+@pytest.mark.parametrize("format", ["BGR", "RGB", "L", "YUV-BT.601"])
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "CMYK"])
+def test_equals_detectron2s_for_8_bits(tmp_path, pixels, mode, format):
+    path = tmp_path / ("a.tif" if mode == "CMYK" else "a.png")
+    Image.fromarray(pixels).convert(mode).save(path)
+    np.testing.assert_array_equal(read_picture(path, format), read_image(str(path), format))
+
+
+def test_an_image_is_read_as_bgr(tmp_path):
+    Image.new("RGB", (5, 4), (200, 100, 50)).save(tmp_path / "p.png")
+    expected = np.full((4, 5, 3), [50, 100, 200])
+    np.testing.assert_array_equal(read_picture(tmp_path / "p.png"), expected)
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".png", ".tif"])
+@pytest.mark.parametrize("orientation", [None, *range(1, 9), 99])
+def test_every_orientation(tmp_path, suffix, orientation):
+    """As the EXIF standard words it: which side of the scene are the first row and column?"""
+    scene = np.zeros((16, 24), np.uint8)
+    scene[:8, :8] = 255  # its upper left corner
+    stored = {
+        2: scene[:, ::-1],
+        3: scene[::-1, ::-1],
+        4: scene[::-1],
+        5: scene.T,
+        6: scene.T[::-1],
+        7: scene.T[::-1, ::-1],
+        8: scene.T[:, ::-1],
+    }.get(orientation, scene)
+    exif = Image.Exif()
+    if orientation is not None:
+        exif[ORIENTATION] = orientation
+    path = tmp_path / f"a{suffix}"
+    Image.fromarray(np.ascontiguousarray(stored)).save(path, exif=exif)
+    assert np.abs(read_picture(path, "L")[..., 0].astype(int) - scene).max() < 9  # JPEG's losses
+    for size in (read_size(path), header_size(path)):
+        assert (size.width, size.height) == (24, 16)
+
+
+RAMP = np.arange(65536, dtype=np.uint16).reshape(256, 256)
+
+
+@pytest.mark.parametrize(
+    "name", ["I;16.png", "I;16.tif", "I;16B.tif", "I.pgm", "I;16.jp2", "12 bits.tif"]
+)
+def test_16_bits_are_scaled(tmp_path, name):
+    """Detectron2's reader has 99.6 % of a ramp over 16 bits at 255."""
+    path = tmp_path / name
+    if name == "I;16B.tif":
+        Image.frombytes("I;16B", (256, 256), RAMP.astype(">u2").tobytes()).save(path)
+    elif name == "12 bits.tif":  # rows of 256 * 12 bits, two pixels in three bytes
+        high, low = (RAMP[:, 0::2] >> 4).astype(int), (RAMP[:, 1::2] >> 4).astype(int)
+        packed = np.stack([high >> 4, (high & 15) << 4 | low >> 8, low & 255], axis=-1)
+        data = packed.astype(np.uint8).tobytes()
+        tags = [(256, 256), (257, 256), (258, 12), (259, 1), (262, 1), (273, 256), (277, 1)]
+        tags += [(278, 256), (279, len(data))]
+        entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags)
+        head = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + struct.pack("<I", 0)
+        path.write_bytes(head.ljust(256, b"\0") + data)
+    else:
+        Image.fromarray(RAMP).save(path)
+    with Image.open(path) as image:
+        assert image.mode.startswith("I")
+    found = read_picture(path)
+    assert found.shape == (256, 256, 3) and found.dtype == np.uint8
+    # The first column of a row is its number: 256 values, 256 pixels each.
+    np.testing.assert_array_equal(found, np.arange(256)[:, None, None].repeat(256, 1).repeat(3, 2))
+    read_size(path)
+
+
+def test_16_bits_of_grey_and_of_colours_are_one(tmp_path):
+    values = RAMP[:, ::16].astype(">u2")
+    for name, colours, data in (("grey", 0, values), ("rgb", 2, values[..., None].repeat(3, 2))):
+        rows = b"".join(b"\0" + row.tobytes() for row in data)
+        write_png(tmp_path / f"{name}.png", 16, 256, 16, colours, rows)
+    np.testing.assert_array_equal(
+        read_picture(tmp_path / "grey.png"), read_picture(tmp_path / "rgb.png")
+    )
+
+
+def test_16_bits_turned(tmp_path):
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    Image.fromarray(RAMP[:, :8]).save(tmp_path / "a.png", exif=exif)
+    assert read_picture(tmp_path / "a.png", "L").shape == (8, 256, 1)
+    assert read_picture(tmp_path / "a.png", "L")[0, :, 0].tolist() == [*range(255, -1, -1)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+@pytest.mark.parametrize("read", [read_picture, read_size, header_size])
+def test_numbers_without_a_white_are_refused(tmp_path, dtype, read):
+    path = tmp_path / "a.tif"
+    Image.fromarray(np.full((3, 4), 300, dtype)).save(path)
+    with pytest.raises(ValueError, match=r"holds .* does not say which is white; convert it") as e:
+        read(path)
+    assert str(e.value).startswith(f"{path}: image ") == (read is read_picture)
+
+
+def test_labels_of_other_numbers_are_refused(tmp_path):
+    for dtype in (np.float32, np.int32):
+        Image.fromarray(np.full((3, 4), 1, dtype)).save(tmp_path / "a.tif")
+        with pytest.raises(ValueError, match=rf"a\.tif: expected labels of .* {dtype.__name__}"):
+            read_label_png(tmp_path / "a.tif")
+
+
+READERS = [read_picture, read_label_png, read_panoptic_png]
+
+
+@pytest.mark.parametrize("read", READERS)
+class TestRefused:
+    def test_a_few_bytes_that_state_gigabytes(self, tmp_path, read):
+        path = tmp_path / "a.png"
+        write_png(path, 60000, 60000, 8, 2, b"")
+        with pytest.raises(ValueError, match=rf"{path}: .* more than 178.957 megapixels.*MAX_MEGA"):
+            read(path)
+
+    @pytest.mark.parametrize("value", ["", "many", "-3", "0", "nan", "inf"])
+    def test_limits_that_are_none(self, tmp_path, read, monkeypatch, value):
+        Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+        monkeypatch.setenv(MAX_MEGAPIXELS, value)
+        with pytest.raises(ValueError, match=f"MAX_MEGAPIXELS is '{value}'; expected millions"):
+            read(tmp_path / "a.png")
+
+    @pytest.mark.parametrize("suffix", [".jpg", ".png"])
+    def test_damaged_files(self, tmp_path, read, suffix):
+        noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+        path = tmp_path / f"damaged{suffix}"
+        Image.fromarray(noise).save(path)
+        data = path.read_bytes()
+        for damage in (data[: len(data) // 2], b"no image", b""):
+            path.write_bytes(damage)
+            with pytest.raises(ValueError, match=f"damaged{suffix}: .*is broken or truncated"):
+                read(path)
+
+    def test_no_regular_file(self, tmp_path, read):
+        """A pipe without a writer would be waited for."""
+        os.mkfifo(tmp_path / "pipe.png")
+        (tmp_path / "folder.png").mkdir()
+        for name in ("pipe.png", "folder.png"):
+            with pytest.raises(ValueError, match=rf"{name}: .* is no regular file"):
+                read(tmp_path / name)
+
+    def test_no_file(self, tmp_path, read):
+        for name in ("none.png", "a\0b.png"):
+            with pytest.raises(FileNotFoundError, match="not found"):
+                read(str(tmp_path / name))
+
+    def test_names_cannot_write_to_the_terminal(self, tmp_path, read):
+        path = tmp_path / "a\x1b[2J\n.png"
+        path.write_bytes(b"no image")
+        with pytest.raises(ValueError, match=r"a\\x1b\[2J\\n\.png: ") as error:
+            read(path)
+        assert str(error.value).isprintable()
+
+    def test_postscript(self, tmp_path, read):
+        """A program; Pillow has Ghostscript run it, whatever the file is called."""
+        path = tmp_path / "a.png"
+        path.write_bytes(
+            b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
+        )
+        with Image.open(path) as image:
+            assert image.format == "EPS"
+        with pytest.raises(ValueError, match=rf"{path}: .*no known format"):
+            read(path)
+
+
+def test_a_larger_limit(tmp_path, monkeypatch):
+    Image.new("L", (200, 100)).save(tmp_path / "a.png")
+    monkeypatch.setenv(MAX_MEGAPIXELS, "0.019")
+    for read in (read_size, read_picture, read_label_png):
+        with pytest.raises(ValueError, match="more than 0.019 megapixels"):
+            read(tmp_path / "a.png")
+    monkeypatch.setenv(MAX_MEGAPIXELS, "0.02")
+    assert read_picture(tmp_path / "a.png").shape == (100, 200, 3)
