@@ -20,6 +20,7 @@ from ocr_panoptic.engine import complete_config, launch, load_config, run_progra
 from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.prediction.classes import LABELS
 from ocr_panoptic.prediction.inputs import find_inputs
+from ocr_panoptic.prediction.predictor import largest_image
 from ocr_panoptic.prediction.run import Options, predict_all
 
 
@@ -43,13 +44,19 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--max-pixels",
         type=int,
-        default=50_000_000,
-        help="larger images are read and written in windows (default 50 million)",
+        help="larger images are read, seen and written in windows (default 50 million; of a "
+        "panoptic model refused, by the free memory)",
     )
     parser.add_argument(
         "--eval",
         type=Path,
         help="compare with the truth: a panoptic JSON, or a folder of label PNGs",
+    )
+    parser.add_argument(
+        "--whole-regions",
+        action="store_true",
+        help="of a semantic model with OCR: see images in tiles, in two passes, with the regions "
+        "of the whole image",
     )
     parser.add_argument("--num-gpus", type=int, default=1, help="processes on this machine")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="KEY VALUE ... of the config")
@@ -63,11 +70,12 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def predict(args: argparse.Namespace) -> int:
     """Returns: the exit status."""
     setup_logger(name="ocr_panoptic", distributed_rank=comm.get_rank())
+    options = Options(args.labels, args.overlays, args.whole_regions, args.eval)
     with stop_together():
-        inputs = find_inputs(args.input, args.max_pixels)
         cfg = load_config(args.config_file, args.opts)
         complete_config(cfg)
-    options = Options(args.labels, args.overlays, args.eval)
+        limit = largest_image(cfg) if args.max_pixels is None else args.max_pixels
+        inputs = find_inputs(args.input, 0 if args.whole_regions else limit)
     missing = predict_all(cfg, inputs, args.output, options)
     return 1 if missing else 0
 

@@ -105,7 +105,7 @@ class RecordFile:
         path = folder / RECORDS / f"{process}.jsonl"
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - open as long as the run
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise ValueError(
                 f"--output {folder}: another prediction is writing there. Wait for its end, or "

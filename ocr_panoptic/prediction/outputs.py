@@ -3,6 +3,8 @@
 Shape letters: H, W size of the image.
 """
 
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ from ocr_panoptic.coco_panoptic import write_panoptic_png
 from ocr_panoptic.data.panoptic.segments import segment_statistics
 from ocr_panoptic.files import replacing
 from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.modeling.inference import Size
+from ocr_panoptic.modeling.large_images import Band
 from ocr_panoptic.visualization.overlays import draw_segments, segment_colors
 
 from .classes import Classes
 from .inputs import Item
+from .large_images import PngRows
 from .predictor import Prediction
 
 Record = dict[str, Any]
@@ -36,7 +41,7 @@ class Writer:
     """
 
     def __init__(self, folder: Path, classes: Classes, overlays: bool, image_format: str):
-        self.folder, self._classes, self._image_format = folder, classes, image_format
+        self.folder, self._classes, self.image_format = folder, classes, image_format
         kinds = ["labels", "confidence"] + ["overlays"] * overlays
         self.kinds = ["panoptic", *kinds] if classes.categories else kinds
 
@@ -45,8 +50,9 @@ class Writer:
         return {kind: self.folder / kind / f"{item.name}{SUFFIXES[kind]}" for kind in self.kinds}
 
     def is_written(self, item: Item) -> bool:
-        """Whether all files of the image are there."""
-        return all(path.is_file() for path in self.paths(item).values())
+        """Whether all files of the image are there, overlays aside."""
+        paths = self.paths(item)
+        return all(path.is_file() for kind, path in paths.items() if kind != "overlays")
 
     def write(self, item: Item, image: np.ndarray, prediction: Prediction) -> Record:
         """
@@ -67,7 +73,9 @@ class Writer:
         if prediction.ids is None:
             ids = prediction.labels + 1
             colors = dict(enumerate(self._classes.colors, start=1))
-            content = {"segments": self.label_segments(*label_totals(prediction, self._classes))}
+            count = len(self._classes.names)
+            totals = label_totals(prediction.labels, prediction.confidence, count)
+            content = {"segments": self.label_segments(*totals)}
         else:
             ids = prediction.ids
             colors = segment_colors(
@@ -79,9 +87,33 @@ class Writer:
                 "instances": self._instances(prediction),
             }
         if "overlays" in paths:
-            rgb = image if self._image_format == "RGB" else image[:, :, ::-1]
+            rgb = image if self.image_format == "RGB" else image[:, :, ::-1]
             _write_jpeg(paths["overlays"], draw_segments(rgb, ids, colors))
         return self.record(item, *image.shape[:2], content)
+
+    def write_bands(self, item: Item, size: Size, bands: Iterable[Band]) -> Record:
+        """
+        :meth:`write` for an image of a semantic model that comes from top to bottom; without
+        overlay.
+
+        Args:
+            size: (H, W).
+        """
+        table, paths = self._classes.labels, self.paths(item)
+        totals = np.zeros((2, len(table)))
+        with ExitStack() as stack:
+            labels_png, confidence_png = (
+                stack.enter_context(
+                    PngRows(stack.enter_context(replacing(paths[kind])), *size, dtype)
+                )
+                for kind, dtype in (("labels", table.dtype), ("confidence", np.uint8))
+            )
+            for band in bands:
+                labels, confidence = (part.cpu().numpy() for part in band)
+                labels_png.write(table[labels])
+                confidence_png.write(eight_bits(confidence))
+                totals += label_totals(labels, confidence, len(table))
+        return self.record(item, *size, {"segments": self.label_segments(*totals)})
 
     def record(self, item: Item, height: int, width: int, content: dict[str, Any]) -> Record:
         """
@@ -141,11 +173,11 @@ class Writer:
         return results
 
 
-def label_totals(prediction: Prediction, classes: Classes) -> tuple[np.ndarray, np.ndarray]:
-    """Of each class the number of its pixels and the sum of their confidence: [K] each."""
-    flat, count = prediction.labels.reshape(-1), len(classes.names)
-    sums = np.bincount(flat, weights=prediction.confidence.reshape(-1), minlength=count)
-    return np.bincount(flat, minlength=count), sums
+def label_totals(labels: np.ndarray, confidence: np.ndarray, count: int) -> np.ndarray:
+    """Of each of ``count`` classes the number of pixels, and the sum of their confidence: [2,K]."""
+    flat = labels.reshape(-1)
+    sums = np.bincount(flat, weights=confidence.reshape(-1), minlength=count)
+    return np.stack([np.bincount(flat, minlength=count), sums])
 
 
 def eight_bits(confidence: np.ndarray) -> np.ndarray:

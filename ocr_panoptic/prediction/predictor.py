@@ -1,6 +1,10 @@
 """A model's output for an image as arrays. Shape letters: K classes, H, W size of the image."""
 
+import math
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +15,12 @@ from torch import nn
 
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.modeling.confidence import confident_argmax
+from ocr_panoptic.modeling.inference import Size
+from ocr_panoptic.modeling.large_images import Band, Rows, tile_bands, window_bands
+
+from .large_images import open_rows
+
+LARGEST = 50_000_000  # pixels
 
 
 @dataclass(frozen=True)
@@ -32,14 +42,31 @@ class Prediction:
     instances: Instances | None = None
 
 
+def largest_image(cfg: CfgNode) -> int:
+    """
+    Pixels of the largest image that is seen at once: for a semantic model LARGEST, for a panoptic
+    one as many as half of the free memory has room for, but not more.
+    """
+    if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
+        return LARGEST
+    if cfg.MODEL.DEVICE.startswith("cuda"):
+        free = torch.cuda.mem_get_info()[0]
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    # Scores of the semantic classes twice, masks of the instances, what is computed of them.
+    of_pixel = 8 * cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES + 2 * cfg.TEST.DETECTIONS_PER_IMAGE + 64
+    return min(LARGEST, int(free / 2 / of_pixel))
+
+
 class Predictor:
     """
     Args:
         model: in evaluation mode; a ``PanopticFPN`` or an ``OCRSemanticSegmentor``.
+        whole_regions: of images in bands, see :meth:`bands`.
     """
 
-    def __init__(self, cfg: CfgNode, model: nn.Module):
-        self._cfg, self._model = cfg, model
+    def __init__(self, cfg: CfgNode, model: nn.Module, whole_regions: bool = False):
+        self._cfg, self._model, self._whole_regions = cfg, model, whole_regions
         self._predict = (
             self._panoptic if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN" else self._semantic
         )
@@ -51,6 +78,43 @@ class Predictor:
             image: uint8 [H,W,3] in the channel order INPUT.FORMAT.
         """
         return self._predict(model_input(self._cfg, image))
+
+    def bands(self, path: Path) -> tuple[Size, Iterator[Band]]:
+        """
+        A semantic model on an image that is read and labelled from top to bottom, in the windows of
+        TEST.SLIDING_WINDOW; with ``whole_regions`` in tiles that see the regions of all of it.
+
+        Returns:
+            (H, W) and the bands.
+
+        Raises:
+            ValueError: the image is broken, or the config has no windows, or resizes images.
+        """
+        if self._cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
+            limit = largest_image(self._cfg)
+            side = math.isqrt(limit)
+            raise ValueError(
+                f"{path}: image is too large for a panoptic model, whose instances have masks of "
+                f"its whole size: here it takes {limit / 1e6:.1f} megapixels, {side}x{side} say "
+                "(--max-pixels overrules that); scale the image down"
+            )
+        resized = self._cfg.INPUT.MIN_SIZE_TEST, list(self._cfg.INPUT.FIXED_SIZE)
+        if resized != (0, []):
+            raise ValueError(
+                f"{path}: an image that is read in windows is seen at its own size, but "
+                f"INPUT.MIN_SIZE_TEST is {resized[0]} and INPUT.FIXED_SIZE {resized[1]}; set them "
+                "to 0 and [] if the model was trained at such a scale, or scale the image down"
+            )
+
+        def rows() -> tuple[Rows, int, int]:
+            return open_rows(path, self._cfg.INPUT.FORMAT)
+
+        read, *size = rows()
+        if self._whole_regions:
+            bands = tile_bands(self._model, lambda: rows()[0], size)
+        else:
+            bands = window_bands(self._model, read, size)
+        return size, bands
 
     def _semantic(self, inputs: dict[str, Any]) -> Prediction:
         labels, confidence = self._model.confident_labels(inputs)

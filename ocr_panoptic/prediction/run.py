@@ -3,8 +3,9 @@
 import hashlib
 import logging
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from .folder import (
 )
 from .inputs import Inputs, Item
 from .outputs import Record, Writer
-from .predictor import Prediction, Predictor
+from .predictor import Predictor
 from .truth import evaluate, register_truth
 
 logger = logging.getLogger(__name__)
@@ -48,11 +49,14 @@ class Options:
     Attributes:
         labels: of the label PNGs, one of :data:`.classes.LABELS`.
         overlays: whether to draw the segments over the images.
+        whole_regions: whether images are seen in tiles with the regions of all of the image, see
+            :func:`.tile_bands`.
         truth: to compare the results with, see :func:`.truth.register_truth`.
     """
 
     labels: str = "train"
     overlays: bool = False
+    whole_regions: bool = False
     truth: Path | None = None
 
 
@@ -94,10 +98,11 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
         write_missing(folder, [(item, "not done yet") for item in todo])
     mine = todo[comm.get_rank() :: comm.get_world_size()]
     unreadable: list[tuple[Item, str]] = []
+    predictor = Predictor(cfg, build_trained_model(cfg), options.whole_regions) if todo else None
     try:
         with stop_together():
             if mine:
-                _predict(cfg, inputs, mine, writer, records, unreadable)
+                _predict(predictor, inputs, mine, writer, records, unreadable)
     finally:
         records.close()
         if comm.is_main_process():
@@ -127,31 +132,35 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
 
 
 def _predict(
-    cfg: CfgNode,
+    predictor: Predictor,
     inputs: Inputs,
     items: list[Item],
     writer: Writer,
     records: RecordFile,
     unreadable: list[tuple[Item, str]],
 ) -> None:
-    predictor = Predictor(cfg, build_trained_model(cfg))
     bar = tqdm(total=len(items), unit="image", disable=not comm.is_main_process())
 
-    def predictions() -> Iterator[tuple[Item, np.ndarray, Prediction]]:
-        for item, image in inputs.read(items, cfg.INPUT.FORMAT):
+    def predictions() -> Iterator[Callable[[], Record]]:
+        """What writes the results of an image."""
+        for item, image in inputs.read(items, writer.image_format):
+            if image is None:
+                try:
+                    record = writer.write_bands(item, *predictor.bands(item.source))
+                except ValueError as error:
+                    image = error
+                else:
+                    yield lambda record=record: record
+            elif isinstance(image, np.ndarray):
+                yield partial(writer.write, item, image, predictor(image))
             if isinstance(image, Exception):
                 unreadable.append((item, str(image)))
                 bar.update()
-            else:
-                yield item, image, predictor(image)
-
-    def write(predicted: tuple[Item, np.ndarray, Prediction]) -> Record:
-        return writer.write(*predicted)
 
     written = 0
     with bar:
         try:
-            for record in ahead(write, predictions()):
+            for record in ahead(lambda write: write(), predictions()):
                 records.append(record)
                 written += 1
                 bar.update()
@@ -181,5 +190,6 @@ def _identity(cfg: CfgNode, options: Options) -> dict[str, Any]:
         "weights_sha256": digest.hexdigest(),
         "labels": options.labels,
         "overlays": options.overlays,
+        "whole_regions": options.whole_regions,
         **values,
     }
