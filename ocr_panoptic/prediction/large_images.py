@@ -89,15 +89,16 @@ def _open_vips(
         )
     order = [0, 1, 2] if picture.bands >= 3 else [0, 0, 0]  # without opacity
     order = order if image_format == "RGB" else order[::-1]
+    region = pyvips.Region.new(picture)
     width, held, first = picture.width, np.empty((0, picture.width, 3), np.uint8), 0
 
     def rows(top: int, bottom: int) -> torch.Tensor:
         nonlocal held, first
         known = first + len(held)
         if bottom > known:
-            strip = picture.crop(0, known, width, bottom - known)
-            new = np.frombuffer(reading(strip.write_to_memory), np.uint8)
-            new = new.reshape(bottom - known, width, picture.bands)[..., order]
+            new = reading(lambda: region.fetch(0, known, width, bottom - known))
+            shape = bottom - known, width, picture.bands
+            new = np.frombuffer(new, np.uint8).reshape(shape)[..., order]
             held = np.concatenate([held[max(top - first, 0) :], new])
             first = bottom - len(held)
         return _tensor(held[top - first : bottom - first])
