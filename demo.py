@@ -17,6 +17,7 @@ from detectron2.utils.logger import setup_logger
 
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config, run_program
 from ocr_panoptic.engine.single_image import class_metadata, predict
+from ocr_panoptic.files import printable
 from ocr_panoptic.visualization import (
     VideoReader,
     draw_images,
@@ -33,7 +34,9 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--config-file", required=True)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--input", nargs="+", help="image files, folders, or quoted patterns")
+    source.add_argument(
+        "--input", nargs="+", help="images, folders with all below, or quoted patterns"
+    )
     source.add_argument("--video-input", type=Path, help="a video file")
     source.add_argument("--webcam", action="store_true", help="show the first camera")
     parser.add_argument("--output", help="a file or folder; without it a window opens")
@@ -53,8 +56,8 @@ def main(argv: list[str] | None = None) -> int:
     logger = setup_logger(name="ocr_panoptic")
     # What the user got wrong shows before a model is built.
     if args.input:
-        paths = find_images(args.input)
-        outputs = output_paths(paths, args.output) if args.output else None
+        images = find_images(args.input, args.output)
+        outputs = output_paths(images, args.output) if args.output else None
     else:
         reader = VideoReader(0 if args.webcam else args.video_input)
         output = video_output(args.video_input, args.output) if args.output else None
@@ -74,16 +77,16 @@ def main(argv: list[str] | None = None) -> int:
         count = draw_video(reader, output, model, metadata)
         logger.info("%d frames drawn%s", count, f" to {output}" if output else "")
         return 0
-    unreadable = draw_images(paths, outputs, model, metadata)
+    unreadable = draw_images(list(images), outputs, model, metadata)
     if outputs:
-        done = len(paths) - len(unreadable)
-        logger.info("%d pictures drawn in %s", done, outputs[0].parent)
+        done = len(images) - len(unreadable)
+        logger.info("%d pictures drawn in %s", done, printable(args.output))
     if unreadable:
         logger.error(
             "%d of %d inputs could not be read: %s",
             len(unreadable),
-            len(paths),
-            ", ".join(map(str, unreadable)),
+            len(images),
+            ", ".join(map(printable, unreadable)),
         )
     return 1 if unreadable else 0
 

@@ -75,7 +75,7 @@ def predict(args: argparse.Namespace) -> int:
         cfg = load_config(args.config_file, args.opts)
         complete_config(cfg)
         limit = largest_image(cfg) if args.max_pixels is None else args.max_pixels
-        inputs = find_inputs(args.input, 0 if args.whole_regions else limit)
+        inputs = find_inputs(args.input, args.output, 0 if args.whole_regions else limit)
     missing = predict_all(cfg, inputs, args.output, options)
     return 1 if missing else 0
 

@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from ocr_panoptic.pictures import read_picture
 from ocr_panoptic.visualization import VideoReader
-from ocr_panoptic.visualization.inputs import IMAGE_SUFFIXES
+from ocr_panoptic.visualization.inputs import IMAGE_SUFFIXES, find_images
 
 from .ahead import ahead
 from .large_images import pixel_count
@@ -36,15 +37,22 @@ class Item:
     stamp: tuple[int, ...]
 
 
+class Absence(Enum):
+    LARGE = "to be read row by row"
+    ABSENT = "the video has fewer frames than it states"
+
+
+LARGE, ABSENT = Absence
+
+
 class Read(NamedTuple):
     """
     Attributes:
-        image: uint8 [H,W,3]; None where it is to be read in strips; the reason where it cannot be
-            read.
+        image: uint8 [H,W,3]; or why it is not there, an exception where it cannot be read.
     """
 
     item: Item
-    image: np.ndarray | Exception | None
+    image: np.ndarray | Absence | Exception
 
 
 class Inputs(Protocol):
@@ -65,11 +73,12 @@ class Inputs(Protocol):
         """
 
 
-def find_inputs(entry: str, max_pixels: int) -> Inputs:
+def find_inputs(entry: str, output: Path, max_pixels: int) -> Inputs:
     """
     Args:
         entry: a folder, whose images and those of all folders below are taken; a text file with a
             path on each line, relative to its own folder; an image; or a video.
+        output: folder of results, which is left out where it lies in a folder of images.
         max_pixels: larger images are left to be read in strips.
 
     Raises:
@@ -78,13 +87,7 @@ def find_inputs(entry: str, max_pixels: int) -> Inputs:
     """
     path = Path(entry).expanduser()
     if path.is_dir():
-        files = list(_images_below(path))
-        if not files:
-            raise FileNotFoundError(
-                f"--input {entry}: neither the folder nor any below it holds an image "
-                f"({', '.join(IMAGE_SUFFIXES)})"
-            )
-        return ImageFiles(path, files, max_pixels)
+        return ImageFiles(path, list(find_images([entry], str(output))), max_pixels)
     if not path.is_file():
         raise FileNotFoundError(f"--input {entry}: no such folder, list, image or video")
     suffix = path.suffix.lower()
@@ -111,7 +114,7 @@ class ImageFiles:
         names = [file.relative_to(folder).as_posix() for file in files]
         stems = [name.removesuffix(file.suffix) for name, file in zip(names, files, strict=True)]
         # "a.jpg" and "a.png" of one folder keep their suffixes: else one result replaced the other.
-        common = {stem.lower() for stem, n in Counter(s.lower() for s in stems).items() if n > 1}
+        common = {stem for stem, n in Counter(map(str.lower, stems)).items() if n > 1}
         self.items: Sequence[Item] = [
             Item(name if stem.lower() in common else stem, name, file, _stamp(file))
             for name, stem, file in zip(names, stems, files, strict=True)
@@ -121,7 +124,7 @@ class ImageFiles:
         def load(item: Item) -> Read:
             try:
                 if pixel_count(item.source) > self._max_pixels:
-                    return Read(item, None)
+                    return Read(item, LARGE)
                 return Read(item, read_picture(item.source, image_format))
             except (OSError, ValueError) as error:
                 return Read(item, error)
@@ -145,32 +148,21 @@ class VideoFrames:
 
     def read(self, items: Sequence[Item], image_format: str) -> Iterator[Read]:
         frames, position = iter(VideoReader(self._path)), -1
+        end: Absence | Exception = ABSENT
 
         def load(item: Item) -> Read:
-            nonlocal position
+            nonlocal position, end
             frame = None
-            while position < int(item.name):
-                frame, position = next(frames, None), position + 1
+            try:
+                while position < int(item.name):
+                    frame, position = next(frames, None), position + 1
+            except ValueError as error:  # it has lost frames, and the iterator is at its end
+                end = error
             if frame is None:
-                total = len(self.items)
-                return Read(
-                    item,
-                    ValueError(
-                        f"{self._path}: frame {int(item.name)} of {total} cannot be read. The file "
-                        "is broken or truncated there: copy it again, or repair it with ffmpeg."
-                    ),
-                )
+                return Read(item, end)
             return Read(item, frame if image_format == "BGR" else frame[:, :, ::-1])
 
         return ahead(load, items, threads=1)
-
-
-def _images_below(folder: Path) -> Iterator[Path]:
-    for root, folders, names in os.walk(folder, followlinks=True):
-        folders.sort()
-        for name in sorted(names):
-            if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith("."):
-                yield Path(root, name)
 
 
 def _listed(path: Path) -> list[Path]:

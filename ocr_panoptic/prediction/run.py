@@ -3,7 +3,7 @@
 import hashlib
 import logging
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,10 +20,13 @@ from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.engine.config_files import values_by_key
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
+from ocr_panoptic.files import printable
 
 from .ahead import ahead
 from .classes import classes_of
 from .folder import (
+    MISSING,
+    Place,
     RecordFile,
     begin,
     done_items,
@@ -31,7 +34,7 @@ from .folder import (
     merge,
     write_missing,
 )
-from .inputs import Inputs, Item
+from .inputs import ABSENT, LARGE, Inputs, Item
 from .outputs import Record, Writer
 from .predictor import Predictor
 from .truth import evaluate, register_truth
@@ -40,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 # Of the config, what a result depends on, but for the machine and the name of the weights' file.
 SECTIONS = ("MODEL", "INPUT", "TEST")
+SHOWN = 20  # reasons in the log
 MACHINE = ("MODEL.WEIGHTS", "MODEL.DEVICE", "MODEL.TRUST_PICKLE", "TEST.ACCUMULATOR_DEVICE")
 
 
@@ -97,38 +101,28 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
     if comm.is_main_process():
         write_missing(folder, [(item, "not done yet") for item in todo])
     mine = todo[comm.get_rank() :: comm.get_world_size()]
-    unreadable: list[tuple[Item, str]] = []
     predictor = Predictor(cfg, build_trained_model(cfg), options.whole_regions) if todo else None
+    reasons: dict[str, str | None] = {}  # of items without results; None: there is no such image
     try:
         with stop_together():
             if mine:
-                _predict(predictor, inputs, mine, writer, records, unreadable)
+                _predict(predictor, inputs, mine, writer, records, reasons)
     finally:
         records.close()
+        done = done_items(folder, inputs.items, writer)
         if comm.is_main_process():
-            done = done_items(folder, inputs.items, writer)
-            reasons = {item.name: why for item, why in unreadable}
-            missing = [
-                (item, reasons.get(item.name, "not done yet"))
-                for item in inputs.items
-                if item.name not in done
-            ]
-            write_missing(folder, missing)
-    reasons = {item.name: why for found in comm.all_gather(unreadable) for item, why in found}
+            write_missing(folder, _missing(inputs.items, done, reasons))
+    reasons = {name: why for part in comm.all_gather(reasons) for name, why in part.items()}
+    missing = _missing(inputs.items, done, reasons)
     with stop_together():
         if comm.is_main_process():
-            missing = [(item, reasons[item.name]) for item in inputs.items if item.name in reasons]
             write_missing(folder, missing)
             merge(folder, inputs.items, done, classes)
+            logger.info("Results of %d images are in %s", len(done), folder)
+            _log_missing(missing, folder)
     if truth:
-        evaluate(cfg, truth, inputs, done_items(folder, inputs.items, writer), writer, classes)
-    if comm.is_main_process():
-        logger.info("Results of %d images are in %s", len(inputs.items) - len(reasons), folder)
-        for why in reasons.values():
-            logger.error("%s", why)
-        if reasons:
-            logger.error("%d of %d images have no results", len(reasons), len(inputs.items))
-    return len(reasons)
+        evaluate(cfg, truth, inputs, done, writer, classes)
+    return len(missing)
 
 
 def _predict(
@@ -137,14 +131,14 @@ def _predict(
     items: list[Item],
     writer: Writer,
     records: RecordFile,
-    unreadable: list[tuple[Item, str]],
+    reasons: dict[str, str | None],
 ) -> None:
     bar = tqdm(total=len(items), unit="image", disable=not comm.is_main_process())
 
     def predictions() -> Iterator[Callable[[], Record]]:
         """What writes the results of an image."""
         for item, image in inputs.read(items, writer.image_format):
-            if image is None:
+            if image is LARGE:
                 try:
                     record = writer.write_bands(item, *predictor.bands(item.source))
                 except ValueError as error:
@@ -153,8 +147,8 @@ def _predict(
                     yield lambda record=record: record
             elif isinstance(image, np.ndarray):
                 yield partial(writer.write, item, image, predictor(image))
-            if isinstance(image, Exception):
-                unreadable.append((item, str(image)))
+            if isinstance(image, Exception) or image is ABSENT:
+                reasons[item.name] = None if image is ABSENT else printable(image)
                 bar.update()
 
     written = 0
@@ -171,6 +165,23 @@ def _predict(
                 f"free there. {written} images of this run are done, and their files whole; "
                 "missing.txt names the others. Make room, and repeat the command: it goes on."
             ) from error
+
+
+def _missing(
+    items: Sequence[Item], done: Mapping[str, Place], reasons: Mapping[str, str | None]
+) -> list[tuple[Item, str]]:
+    """The items without results, and why."""
+    whys = ((item, reasons.get(item.name, "not done yet")) for item in items)
+    return [(item, why) for item, why in whys if item.name not in done and why is not None]
+
+
+def _log_missing(missing: Sequence[tuple[Item, str]], folder: Path) -> None:
+    if missing:
+        whys = list(dict.fromkeys(why for _, why in missing))
+        shown = "\n  ".join(whys[:SHOWN] + ["..."] * (len(whys) > SHOWN))
+        logger.error(
+            "%d images have no results, see %s:\n  %s", len(missing), folder / MISSING, shown
+        )
 
 
 def _identity(cfg: CfgNode, options: Options) -> dict[str, Any]:

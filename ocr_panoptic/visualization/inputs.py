@@ -1,31 +1,35 @@
-"""Which image files a command line names, where their results go, and reading them."""
+"""Which image files a command line names, and where their results go."""
 
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from glob import glob
 from pathlib import Path
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 
 
-def find_images(entries: Sequence[str]) -> list[Path]:
+def find_images(entries: Sequence[str], output: str | None = None) -> dict[Path, Path]:
     """
     Args:
-        entries: image files, folders (their images, not those of folders below) or glob patterns.
+        entries: image files, folders (with those below) or glob patterns.
+        output: folder of results; where it lies in a folder of images, it is left out.
 
     Returns:
-        the files in the order of the entries, sorted within a folder or pattern, each once.
+        file -> its name in a folder of results, that is its path below the folder that was given,
+        or else its own name; in the order of the entries, sorted within one, each file once.
 
     Raises:
         FileNotFoundError: an entry gives no file.
     """
-    found: dict[Path, None] = {}
+    results = os.path.realpath(Path(output).expanduser()) if output else None
+    found: dict[Path, Path] = {}
     for entry in entries:
         path = Path(entry).expanduser()
         if path.is_file():  # before globbing: a file may be called "a[1].jpg"
             matches = [path]
         elif path.is_dir():
-            matches = sorted(p for p in path.iterdir() if p.suffix.lower() in IMAGE_SUFFIXES)
+            matches = sorted(_images_below(path, results))
             if not matches:
                 raise FileNotFoundError(
                     f"--input {entry}: the folder holds no image ({', '.join(IMAGE_SUFFIXES)})"
@@ -37,36 +41,65 @@ def find_images(entries: Sequence[str]) -> list[Path]:
                     f"--input {entry}: no such file, folder or match; "
                     "give images, a folder, or a quoted pattern such as 'images/*.jpg'"
                 )
-        found.update(dict.fromkeys(matches))
-    return list(found)
+        for match in matches:
+            name = match.relative_to(path) if path.is_dir() else Path(match.name)
+            found.setdefault(match, name)
+    return found
 
 
-def output_paths(inputs: Sequence[Path], output: str) -> list[Path]:
+def _images_below(folder: Path, results: str | None) -> Iterator[Path]:
+    """Links to folders are followed, hidden files and folders are not looked at."""
+    seen = {results}  # real paths: a link may lead back
+    for root, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(root)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            path = Path(root, name)
+            if path.suffix.lower() in IMAGE_SUFFIXES and name[0] != "." and path.is_file():
+                yield path
+
+
+def output_paths(images: Mapping[Path, Path], output: str) -> list[Path]:
     """
-    Where the picture of every input goes: into the folder ``output`` under the input's own name,
-    or, for one input, to the file ``output`` (a path with an image's suffix). Creates the folder.
+    Where the picture of every image goes: into the folder ``output`` under the image's name, or,
+    for one image, to the file ``output`` (a path with an image's suffix). Creates the folders.
+
+    Args:
+        images: of :func:`find_images`.
 
     Raises:
-        ValueError: one file for several inputs, two inputs of one name, or an output that would
-            overwrite an input.
+        ValueError: one file for several images, two images of one name, or an output that would
+            overwrite one of the images.
     """
     target = Path(output).expanduser()
     if target.suffix.lower() in IMAGE_SUFFIXES and not target.is_dir():
-        if len(inputs) > 1:
+        if len(images) > 1:
             raise ValueError(
-                f"--output {output} is one file for {len(inputs)} inputs; give a folder"
+                f"--output {output} is one file for {len(images)} inputs; give a folder"
             )
         outputs = [target]
     else:
-        repeated = [name for name, n in Counter(p.name for p in inputs).items() if n > 1]
+        outputs = [target / _drawn_name(name) for name in images.values()]
+        repeated = [path for path, n in Counter(outputs).items() if n > 1]
         if repeated:
+            same = [str(p) for p, path in zip(images, outputs) if path == repeated[0]]
             raise ValueError(
-                f"--output {output}: {repeated[0]} occurs more than once among the inputs, and one "
-                "picture would overwrite the other; run the folders one by one"
+                f"--output {output}: the pictures of {' and '.join(same[:2])} would both be "
+                f"{repeated[0]}; draw them one by one, or give the folder that holds both"
             )
-        outputs = [target / p.name for p in inputs]
-    for source, result in zip(inputs, outputs, strict=True):
-        if source.resolve() == result.resolve():
+    sources = {os.path.realpath(source): source for source in images}
+    for result in outputs:
+        if source := sources.get(os.path.realpath(result)):
             raise ValueError(f"--output {output} would overwrite the input {source}")
-    outputs[0].parent.mkdir(parents=True, exist_ok=True)
+    for folder in {path.parent for path in outputs}:
+        folder.mkdir(parents=True, exist_ok=True)
     return outputs
+
+
+def _drawn_name(name: Path) -> Path:
+    """A picture has its image's format where that is one of pictures."""
+    return name if name.suffix.lower() in IMAGE_SUFFIXES else name.with_name(f"{name.name}.png")

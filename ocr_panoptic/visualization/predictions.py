@@ -13,6 +13,7 @@ from detectron2.utils.visualizer import VisImage, Visualizer
 from PIL import Image
 from tqdm import tqdm
 
+from ocr_panoptic.files import replacing
 from ocr_panoptic.pictures import read_picture
 
 from .video import VideoReader, VideoWriter, Window
@@ -46,14 +47,16 @@ def draw_images(
     for i, path in enumerate(tqdm(paths, unit="image")):
         try:
             image = read_picture(path)
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             logging.getLogger(__name__).error("%s", error)
             unreadable.append(path)
             continue
         visualizer = Visualizer(image[:, :, ::-1], metadata)
         picture = _draw(predict(image), visualizer.draw_panoptic_seg, visualizer.draw_sem_seg)
         if window is None:
-            Image.fromarray(picture[:, :, ::-1]).save(outputs[i])
+            format = Image.registered_extensions()[outputs[i].suffix.lower()]
+            with replacing(outputs[i]) as temporary:
+                Image.fromarray(picture[:, :, ::-1]).save(temporary, format)
         elif not window.write(picture):
             break
     return unreadable
@@ -72,7 +75,8 @@ def draw_video(
         the number of frames, at least 1.
 
     Raises:
-        ValueError: no frame can be read.
+        ValueError: no frame can be read, or the video ends before it should; the frames before
+            that have been drawn.
         OSError: see :class:`Window` and :class:`VideoWriter`.
     """
     visualizer = VideoVisualizer(metadata)

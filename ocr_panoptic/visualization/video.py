@@ -1,5 +1,6 @@
 """Frames in and out through OpenCV: files, a camera, a window."""
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -7,14 +8,18 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from ocr_panoptic.files import printable
+
 # The codec that OpenCV's own wheels can write for each container.
 CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
+SHARE_LOST = 0.01  # some formats do not state the number of their frames, OpenCV estimates it
 FALLBACK_FPS = 25.0  # of streams that do not tell their frame rate
 
 
 class VideoReader:
     """
-    Iterate over the frames (uint8 [H,W,3] BGR) of a video file or a camera, once.
+    Iterate over the frames (uint8 [H,W,3] BGR) of a video file or a camera, once. At the end of a
+    file that has lost more than SHARE_LOST of its frames, ValueError is raised.
 
     Attributes:
         source: the file, or the number of the camera.
@@ -42,14 +47,21 @@ class VideoReader:
         self.num_frames = max(0, int(self._capture.get(cv2.CAP_PROP_FRAME_COUNT)))
 
     def __iter__(self) -> Iterator[np.ndarray]:
+        count = 0
         try:
             while True:
                 there, frame = self._capture.read()
                 if not there:
-                    return
+                    break
+                count += 1
                 yield frame
         finally:
             self._capture.release()
+        if count + 1 < (1 - SHARE_LOST) * self.num_frames:
+            raise ValueError(
+                f"{printable(self.source)}: ends after {count} of its {self.num_frames} frames, it "
+                "is cut off or broken; the frames before that are done"
+            )
 
 
 def video_output(source: Path, output: str) -> Path:
@@ -74,10 +86,12 @@ def video_output(source: Path, output: str) -> Path:
 
 
 class VideoWriter(AbstractContextManager):
-    """Writes frames of one size to a file, whose ending is one of CODECS."""
+    """Writes frames of one size to a file, whose ending is one of CODECS. Until all are written
+    it has another name: a video without its end cannot be played."""
 
     def __init__(self, path: Path, fps: float):
         self._path, self._fps = path, fps
+        self._unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
         self._writer: cv2.VideoWriter | None = None
 
     def write(self, frame: np.ndarray) -> bool:
@@ -95,7 +109,7 @@ class VideoWriter(AbstractContextManager):
             height, width = frame.shape[:2]
             codec = CODECS[self._path.suffix.lower()]
             self._writer = cv2.VideoWriter(
-                str(self._path), cv2.VideoWriter_fourcc(*codec), self._fps, (width, height)
+                str(self._unfinished), cv2.VideoWriter_fourcc(*codec), self._fps, (width, height)
             )
             if not self._writer.isOpened():
                 raise OSError(
@@ -108,6 +122,8 @@ class VideoWriter(AbstractContextManager):
     def __exit__(self, *error: object) -> None:
         if self._writer is not None:
             self._writer.release()
+            if self._unfinished.exists():
+                self._unfinished.replace(self._path)
 
 
 class Window(AbstractContextManager):

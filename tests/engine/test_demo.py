@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from detectron2.data import MetadataCatalog
+from detectron2.data import Metadata, MetadataCatalog
 from detectron2.data.detection_utils import read_image
 from detectron2.modeling import build_model
 from PIL import Image
@@ -16,7 +16,7 @@ from tiny_runs import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC, make_lab
 
 import demo
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.visualization import VideoReader, video_output
+from ocr_panoptic.visualization import VideoReader, draw_video, video_output
 from ocr_panoptic.visualization.video import Window
 
 
@@ -124,6 +124,28 @@ def test_a_video(opts, images, tmp_path, suffix):
     assert [frame.shape for frame in frames] == [(64, 64, 3)] * 3
     for before, after in zip(VideoReader(source), frames):
         assert np.abs(before.astype(int) - after).mean() > 10
+
+
+@pytest.mark.parametrize("codec", ["MJPG", "mp4v"])
+def test_a_video_cut_in_half(tmp_path, codec):
+    """What is left is drawn, and the program does not end as if that were all."""
+    source, drawn = tmp_path / "source.avi", tmp_path / "drawn.avi"
+    writer = cv2.VideoWriter(str(source), cv2.VideoWriter_fourcc(*codec), 10, (64, 64))
+    noise = np.random.default_rng(0).integers(0, 256, (40, 64, 64, 3), np.uint8)
+    for frame in noise:
+        writer.write(frame)
+    writer.release()
+    assert len(list(VideoReader(source))) == 40
+    source.write_bytes(source.read_bytes()[: source.stat().st_size // 2])
+
+    def predict(image):
+        return {"labels": torch.zeros(image.shape[:2], dtype=torch.long)}
+
+    metadata = Metadata(stuff_classes=["a"], stuff_colors=[[255, 0, 0]])
+    with pytest.raises(ValueError, match=r"source\.avi: ends after \d+ of its 40 frames"):
+        draw_video(VideoReader(source), drawn, predict, metadata)
+    assert 5 < len(list(VideoReader(drawn))) < 30
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["drawn.avi", "source.avi"]
 
 
 def test_the_threshold_reaches_the_model(opts, images, tmp_path, monkeypatch):

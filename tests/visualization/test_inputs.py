@@ -1,5 +1,6 @@
 """Which files the demo reads and writes."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,14 @@ from ocr_panoptic.visualization import find_images, output_paths
 @pytest.fixture
 def folder(tmp_path, monkeypatch) -> Path:
     """The working directory, with images in a/ and b/."""
-    for name in ("a/2.jpg", "a/1.PNG", "a/notes.txt", "a/deep/3.jpg", "b/1.PNG", "b/x[1].jpg"):
+    names = ["a/2.jpg", "a/1.PNG", "a/notes.txt", "a/deep/3.jpg", "a/deep/1.PNG", "b/1.PNG"]
+    for name in (*names, "b/x[1].jpg", "b/scan", "b/scan.png", "a/.cache/2.jpg", "a/.2.jpg"):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     (tmp_path / "empty").mkdir()
+    (tmp_path / "a/folder.png").mkdir()
+    os.mkfifo(tmp_path / "a/pipe.png")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -22,17 +26,32 @@ def folder(tmp_path, monkeypatch) -> Path:
 @pytest.mark.parametrize(
     ("entries", "expected"),
     [
-        (["a"], ["a/1.PNG", "a/2.jpg"]),
+        (["a"], ["a/1.PNG", "a/2.jpg", "a/deep/1.PNG", "a/deep/3.jpg"]),
         (["a/*.jpg", "b/1.PNG"], ["a/2.jpg", "b/1.PNG"]),
         (["a/**/*.jpg"], ["a/2.jpg", "a/deep/3.jpg"]),
         (["b/x[1].jpg"], ["b/x[1].jpg"]),
-        (["a/2.jpg", "a"], ["a/2.jpg", "a/1.PNG"]),
+        (["a/2.jpg", "a"], ["a/2.jpg", "a/1.PNG", "a/deep/1.PNG", "a/deep/3.jpg"]),
     ],
 )
 def test_inputs_are_files_folders_and_patterns(folder, entries, expected):
-    assert find_images(entries) == [Path(p) for p in expected]
+    assert list(find_images(entries)) == [Path(p) for p in expected]
     absolute = find_images([str(folder / entry) for entry in entries])
-    assert absolute == [folder / p for p in expected]
+    assert list(absolute) == [folder / p for p in expected]
+
+
+def test_links_are_followed_once(folder):
+    (folder / "b/more").symlink_to(folder / "a/deep")
+    (folder / "b/more/loop").symlink_to(folder / "b")
+    found = [str(path) for path in find_images(["b"])]
+    assert found == ["b/1.PNG", "b/more/1.PNG", "b/more/3.jpg", "b/scan.png", "b/x[1].jpg"]
+
+
+def test_results_among_the_images_are_no_images(folder):
+    outputs = output_paths(find_images(["a"], "a/drawn"), "a/drawn")
+    for path in outputs:
+        path.touch()
+    assert Path("a/drawn/deep/3.jpg") in outputs
+    assert output_paths(find_images(["a"], "a/drawn"), "a/drawn") == outputs
 
 
 @pytest.mark.parametrize("entry", ["missing.jpg", "a/*.gif", "empty"])
@@ -43,12 +62,12 @@ def test_an_input_without_images_is_named(folder, entry):
 
 
 def test_outputs_bear_the_names_of_the_inputs(folder):
-    assert output_paths([Path("a/2.jpg"), Path("b/1.PNG")], "out/new") == [
-        Path("out/new/2.jpg"),
-        Path("out/new/1.PNG"),
+    expected = ["2.jpg", "1.PNG", "deep/1.PNG", "deep/3.jpg", "scan.png"]
+    assert output_paths(find_images(["a/2.jpg", "a", "b/scan"]), "out/new") == [
+        Path("out/new", name) for name in expected
     ]
-    assert Path("out/new").is_dir()
-    assert output_paths([Path("a/2.jpg")], "pictures/p.png") == [Path("pictures/p.png")]
+    assert Path("out/new/deep").is_dir()
+    assert output_paths(find_images(["a/2.jpg"]), "pictures/p.png") == [Path("pictures/p.png")]
     assert Path("pictures").is_dir()
 
 
@@ -56,11 +75,14 @@ def test_outputs_bear_the_names_of_the_inputs(folder):
     ("inputs", "output", "message"),
     [
         (["a/2.jpg", "a/1.PNG"], "p.png", "one file for 2 inputs"),
-        (["a/1.PNG", "b/1.PNG"], "out", "1.PNG occurs more than once"),
+        (["a/1.PNG", "b/1.PNG"], "out", "a/1.PNG and b/1.PNG would both be out/1.PNG"),
+        (["b/scan", "b/scan.png"], "out", "b/scan and b/scan.png would both be out/scan.png"),
+        (["a", "b/1.PNG"], "b", "a/1.PNG and b/1.PNG would both be b/1.PNG"),
+        (["a", "b/scan.png"], "b", "overwrite the input b/scan.png"),
         (["a/1.PNG"], "a", "overwrite the input a/1.PNG"),
         (["a/1.PNG"], "a/1.PNG", "overwrite the input a/1.PNG"),
     ],
 )
 def test_outputs_that_would_overwrite_something(folder, inputs, output, message):
     with pytest.raises(ValueError, match=message):
-        output_paths([Path(p) for p in inputs], output)
+        output_paths(find_images(inputs), output)
