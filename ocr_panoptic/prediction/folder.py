@@ -59,7 +59,9 @@ def begin(folder: Path, identity: Mapping[str, Any]) -> None:
         raise ValueError(f"{path}: is damaged ({error}); give another --output") from error
     now = json.loads(json.dumps(identity))
     differing = sorted(key for key in former.keys() | now.keys() if former.get(key) != now.get(key))
-    if differing:
+    if differing and not any(p.stat().st_size for p in (folder / RECORDS).glob("*.jsonl")):
+        write_json(path, identity, indent=1)  # that one ended before its first result
+    elif differing:
         listed = "; ".join(f"{k} {former.get(k)!r}, now {now.get(k)!r}" for k in differing[:4])
         raise ValueError(
             f"--output {folder}: holds results of another model or of other options: {listed}"
@@ -67,13 +69,16 @@ def begin(folder: Path, identity: Mapping[str, Any]) -> None:
         )
 
 
-def drop_unfinished_lines(folder: Path) -> None:
-    """Of the records, where a process was killed while it wrote."""
+def drop_unfinished(folder: Path) -> None:
+    """What processes that were killed have left: lines of the records, and files half written."""
+    for path in folder.rglob(".*.tmp"):
+        path.unlink(missing_ok=True)
     for path in (folder / RECORDS).glob("*.jsonl"):
         with open(path, "rb+") as file:
-            content = file.read()
-            if not content.endswith(b"\n"):
-                file.truncate(content.rfind(b"\n") + 1)
+            whole = 0
+            for line in file:
+                whole += len(line) if line.endswith(b"\n") else 0
+            file.truncate(whole)
 
 
 def done_items(folder: Path, items: Sequence[Item], writer: Writer) -> dict[str, Place]:

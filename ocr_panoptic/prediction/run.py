@@ -30,7 +30,7 @@ from .folder import (
     RecordFile,
     begin,
     done_items,
-    drop_unfinished_lines,
+    drop_unfinished,
     merge,
     write_missing,
 )
@@ -91,7 +91,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
         records = RecordFile(folder, comm.get_rank())
     with stop_together():
         if comm.is_main_process():
-            drop_unfinished_lines(folder)
+            drop_unfinished(folder)
     truth = options.truth and register_truth(options.truth, inputs, folder, metadata)
     done = done_items(folder, inputs.items, writer)
     todo = [item for item in inputs.items if item.name not in done]

@@ -114,22 +114,26 @@ def evaluate(
     Raises:
         ValueError: no image has a truth.
     """
-    records = {record["file_name"]: record for record in DatasetCatalog.get(truth)}
-    items = [i for i in inputs.items if str(i.source) in records and i.name in places]
-    if not items:
+    by_source = {str(item.source): item for item in inputs.items if item.name in places}
+    # In the order of the data set and by its shares: sums of floats depend on them.
+    records = [r for r in DatasetCatalog.get(truth) if r["file_name"] in by_source]
+    if not records:
         raise ValueError(
             f"--eval: none of the {len(inputs.items)} images has a truth; are their names, "
             f"relative to {inputs.folder}, those of the truth?"
         )
     output = writer.folder / FOLDER
     evaluators = _Evaluators(cfg, truth, output, classes)
-    for item, record in read_records(items[comm.get_rank() :: comm.get_world_size()], places):
-        evaluators.add(records[str(item.source)], record, writer.paths(item))
+    share = np.array_split(np.arange(len(records)), comm.get_world_size())[comm.get_rank()]
+    mine = [records[i] for i in share]
+    items = [by_source[record["file_name"]] for record in mine]
+    for entry, (item, record) in zip(mine, read_records(items, places), strict=True):
+        evaluators.add(entry, record, writer.paths(item))
     results = evaluators.evaluate()
     if not comm.is_main_process():
         return None
     print_csv_format(results)
-    info = {**run_info(cfg), "images": len(items)}
+    info = {**run_info(cfg), "images": len(records)}
     write_evaluation(results, output, info)
     return results
 
