@@ -58,7 +58,7 @@ def begin(folder: Path, identity: Mapping[str, Any]) -> None:
     except ValueError as error:
         raise ValueError(f"{path}: is damaged ({error}); give another --output") from error
     now = json.loads(json.dumps(identity))
-    differing = sorted(key for key in former.keys() | now.keys() if former.get(key) != now.get(key))
+    differing = [key for key in {**now, **former} if former.get(key) != now.get(key)]
     if differing and not any(p.stat().st_size for p in (folder / RECORDS).glob("*.jsonl")):
         write_json(path, identity, indent=1)  # that one ended before its first result
     elif differing:
