@@ -144,7 +144,8 @@ def _watched(model: nn.Module) -> Iterator[_Seen]:
     def keep_relation(x: Tensor, m: Tensor, f: Tensor) -> Tensor:
         w = type(context).relation(context, x, m, f)
         if seen.regions is not None:  # else they are not those of the classes
-            seen.relation = w.unflatten(2, x.shape[2:])
+            rows = w.unflatten(2, x.shape[2:])  # all, or a band of them
+            seen.relation = rows if seen.relation is None else torch.cat([seen.relation, rows], 2)
         return w
 
     hooks = [model.backbone.register_forward_pre_hook(keep_size)]

@@ -5,6 +5,7 @@ from detectron2.modeling import build_model
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights
+from ocr_panoptic.modeling.prepared import check_inference_keys, prepared
 
 from .agreement import stop_together
 from .resume import Resume, find_checkpoint
@@ -19,13 +20,14 @@ def build_trained_model(cfg: CfgNode, *, resume: Resume = False) -> nn.Module:
             is one.
 
     Returns:
-        the model in evaluation mode, on MODEL.DEVICE
+        the model in evaluation mode, on MODEL.DEVICE, made for inference (:func:`.prepared`)
 
     Raises:
         FileNotFoundError: if the weights, or the checkpoint to resume from, do not exist.
         ValueError: if no weights are named, they do not fill the model, or they were converted for
             other settings.
     """
+    check_inference_keys(cfg)
     model = build_model(cfg)
     checkpointer = SafeCheckpointer(
         model, cfg.OUTPUT_DIR, trust_pickle=cfg.MODEL.TRUST_PICKLE, strict=True
@@ -39,4 +41,4 @@ def build_trained_model(cfg: CfgNode, *, resume: Resume = False) -> nn.Module:
         )
     checkpointer.load(weights, checkpointables=[])
     check_settings(cfg, checkpointer.record, strict=True)
-    return model.eval()
+    return prepared(cfg, model.eval())

@@ -16,10 +16,12 @@ from detectron2.solver import LRScheduler
 from detectron2.utils import comm
 from fvcore.nn.precise_bn import get_bn_modules
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights, settings_of
 from ocr_panoptic.data import TrainingStream, build_training_stream, run_seed
 from ocr_panoptic.evaluation import build_evaluator
+from ocr_panoptic.modeling.prepared import check_inference_keys, prepared
 from ocr_panoptic.run_folder import drop_unfinished_line, evaluation_folder, write_evaluation
 from ocr_panoptic.seeding import seed_generators
 
@@ -67,6 +69,7 @@ class Trainer(DefaultTrainer):
         TrainerBase.__init__(self)
         cfg = scaled(cfg, comm.get_world_size())
         check_solver(cfg, comm.get_world_size())
+        check_inference_keys(cfg)
         self.cfg = cfg
         self.seed = run_seed(cfg)
         with stop_together():
@@ -333,7 +336,8 @@ class Trainer(DefaultTrainer):
         # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
-            results = super().test(cfg, model, evaluators)
+            # Made anew from the weights of now in each evaluation of a training.
+            results = super().test(cfg, prepared(cfg, _without_ddp(model)), evaluators)
         finally:
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():
@@ -350,6 +354,10 @@ class Trainer(DefaultTrainer):
 def log_period(max_iter: int) -> int:
     """Iterations between two lines of progress: Detectron2's 20, in short runs a twentieth."""
     return max(1, min(20, max_iter // 20))
+
+
+def _without_ddp(model: nn.Module) -> nn.Module:
+    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 def _share_buffers(model: nn.Module) -> None:

@@ -5,6 +5,7 @@ from .conv import ConvNormReLU
 from .criss_cross import CrissCross, CrissCrossAttention
 from .double_attention import DoubleAttention
 from .dual_attention import ChannelAttention, DualAttention, PositionAttention
+from .folding import fold_into, fold_norms, to_channels_last
 from .gt_ocr import GroundTruthOCR, one_hot_labels
 from .joint_transformer import JointTransformer
 from .no_context import NoContext
@@ -38,10 +39,13 @@ __all__ = [
     "RegionContext",
     "SegmentationTransformer",
     "SelfAttention",
+    "fold_into",
+    "fold_norms",
     "gather_regions",
     "one_hot_labels",
     "pixel_cross_entropy",
     "pixel_region_relation",
     "resize",
     "run_part",
+    "to_channels_last",
 ]

@@ -17,6 +17,7 @@ from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.modeling.confidence import confident_argmax
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band, Rows, tile_bands, window_bands
+from ocr_panoptic.modeling.prepared import inference_precision
 
 from .large_images import open_rows
 
@@ -77,7 +78,8 @@ class Predictor:
         Args:
             image: uint8 [H,W,3] in the channel order INPUT.FORMAT.
         """
-        return self._predict(model_input(self._cfg, image))
+        with inference_precision(self._cfg):
+            return self._predict(model_input(self._cfg, image))
 
     def bands(self, path: Path) -> tuple[Size, Iterator[Band]]:
         """
@@ -114,7 +116,11 @@ class Predictor:
             bands = tile_bands(self._model, lambda: rows()[0], size)
         else:
             bands = window_bands(self._model, read, size)
-        return size, bands
+        return size, self._in_precision(bands)
+
+    def _in_precision(self, bands: Iterator[Band]) -> Iterator[Band]:
+        with torch.inference_mode(), inference_precision(self._cfg):
+            yield from bands
 
     def _semantic(self, inputs: dict[str, Any]) -> Prediction:
         labels, confidence = self._model.confident_labels(inputs)
