@@ -17,6 +17,7 @@ from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.modeling.confidence import confident_argmax
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band, Rows, tile_bands, window_bands
+from ocr_panoptic.modeling.panoptic_inference import Prediction as PreparedPrediction
 from ocr_panoptic.modeling.prepared import inference_precision
 
 from .large_images import open_rows
@@ -54,8 +55,9 @@ def largest_image(cfg: CfgNode) -> int:
         free = torch.cuda.mem_get_info()[0]
     else:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    # Scores of the semantic classes twice, masks of the instances, what is computed of them.
-    of_pixel = 8 * cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES + 2 * cfg.TEST.DETECTIONS_PER_IMAGE + 64
+    # Masks of the instances, twice, and some maps; unprepared, scores of all classes twice.
+    of_pixel = 2 * cfg.TEST.DETECTIONS_PER_IMAGE + 128
+    of_pixel += 0 if cfg.TEST.PREPARED else 8 * cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
     return min(LARGEST, int(free / 2 / of_pixel))
 
 
@@ -129,7 +131,9 @@ class Predictor:
     def _panoptic(self, inputs: dict[str, Any]) -> Prediction:
         output = self._model([inputs])[0]
         ids, segments = output["panoptic_seg"]
-        labels, confidence = confident_argmax(output["sem_seg"].unbind(0))
+        prepared = isinstance(output, PreparedPrediction)
+        scores = output.class_scores() if prepared else output["sem_seg"][:, None].unbind(0)
+        labels, confidence = (found[0] for found in confident_argmax(scores))
         scores = torch.full((len(segments) + 1,), -1.0, device=ids.device)  # of each segment's id
         scores[0] = 0
         for segment in segments:
