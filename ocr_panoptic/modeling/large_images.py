@@ -28,7 +28,7 @@ COARSEST_STRIDE = 32
 class Band(NamedTuple):
     """
     Attributes:
-        labels: int64 [n,W].
+        labels: integers of 8 or 16 bits [n,W].
         confidence: probability of each pixel's label, float32 [n,W].
     """
 
@@ -72,7 +72,7 @@ def window_bands(model: OCRSemanticSegmentor, rows: Rows, size: Size) -> Iterato
         bottom = min(top + window_height, height)
         final = bottom - rest  # rows above it are seen by no later window
         strip = rows(top, bottom)
-        parts: list[Band] = []
+        band: Band | None = None
         sums: Tensor | None = None  # of the windows of this row and above, [K, n, columns]
         start = entered = 0  # first column of the sums, and the end of those in it
         for left, right_rest in zip(lefts, _overlaps(lefts, window_width, width), strict=True):
@@ -92,9 +92,10 @@ def window_bands(model: OCRSemanticSegmentor, rows: Rows, size: Size) -> Iterato
             overlap[:, :rest, left:done] = sums[:, final - top :, : done - left]
             count = of_row[top:final, None] * of_column[None, left:done]
             mean = sums[:, : final - top, : done - left] / count.to(sums.device)
-            parts.append(_band(mean))
+            band = band or _empty_band(mean, width)
+            _label(mean, band, left)
         above = rest
-        yield Band(*(torch.cat(columns, dim=1) for columns in zip(*parts, strict=True)))
+        yield band
 
 
 @torch.no_grad()
@@ -131,15 +132,16 @@ def tile_bands(
             )
     f = gather.regions()
     for last, tiles in _tile_rows(model, open_rows(), size):
-        parts = []
+        band = None
         for tile in tiles:
             x, regions = model.sem_seg_head.pixels_and_regions(model.backbone(tile.image))
             logits = model.sem_seg_head.refine(x, regions, f)
             align_corners = model.inference.align_corners
             scores = resize(logits.float(), tuple(tile.image.shape[2:]), align_corners)[0]
-            parts.append(_band(scores[:, tile.rows, tile.columns]))
-        band = Band(*(torch.cat(columns, dim=1) for columns in zip(*parts, strict=True)))
-        yield Band(*(part[:last, : size[1]] for part in band))
+            scores = scores[:, tile.rows, tile.columns][:, :last, : size[1] - tile.start]
+            band = band or _empty_band(scores, size[1])
+            _label(scores, band, tile.start)
+        yield band
 
 
 class _Tile(NamedTuple):
@@ -148,6 +150,7 @@ class _Tile(NamedTuple):
         image: normalised, [1,3,tile height,tile width].
         rows, columns: of the pixels that count in it.
         feature_rows, feature_columns: of the features that do.
+        start: column of the image at which they begin.
     """
 
     image: Tensor
@@ -155,6 +158,7 @@ class _Tile(NamedTuple):
     columns: slice
     feature_rows: slice
     feature_columns: slice
+    start: int
 
 
 def _tile_rows(
@@ -180,7 +184,7 @@ def _tile_rows(
             missing = (0, right - left - inside.shape[2], 0, bottom - top - inside.shape[1])
             pixels = slice(first - top, last - top), slice(start - left, end - left)
             features = (slice(s.start // stride, s.stop // stride) for s in pixels)
-            yield _Tile(F.pad(inside, missing)[None], *pixels, *features)
+            yield _Tile(F.pad(inside, missing)[None], *pixels, *features, start)
 
     for top, bottom, first, last in spans(0):
         strip = rows(top, min(bottom, height))
@@ -198,9 +202,20 @@ def _window_scores(model: OCRSemanticSegmentor, window: Tensor) -> Tensor:
     return logits[0, :, : window.shape[1], : window.shape[2]]
 
 
-def _band(scores: Tensor) -> Band:
-    labels, confidence = confident_argmax(scores[:, None].unbind(0))
-    return Band(labels[0], confidence[0])
+def _empty_band(scores: Tensor, width: int) -> Band:
+    """For as many rows as the scores [K,n,columns] have."""
+    dtype = torch.uint8 if len(scores) <= 256 else torch.int16
+    shape = scores.shape[1], width
+    return Band(
+        *(torch.empty(shape, dtype=d, device=scores.device) for d in (dtype, torch.float32))
+    )
+
+
+def _label(scores: Tensor, band: Band, left: int) -> None:
+    """Write what scores [K,n,columns] give into the band."""
+    columns = slice(left, left + scores.shape[2])
+    for part, found in zip(band, confident_argmax(scores[:, None].unbind(0)), strict=True):
+        part[:, columns] = found[0]
 
 
 def _overlaps(starts: Sequence[int], window: int, side: int) -> list[int]:

@@ -62,7 +62,7 @@ def open_rows(path: Path, image_format: str) -> tuple[Callable[[int, int], torch
                 f"{error} Or install pyvips, which reads images row by row: "
                 "pip install 'pyvips[binary]'"
             ) from error
-        return (lambda top, bottom: _tensor(picture[top:bottom])), *picture.shape[:2]
+        return (lambda top, bottom: _tensor(np.array(picture[top:bottom]))), *picture.shape[:2]
     return _open_vips(pyvips, path, image_format)
 
 
@@ -107,7 +107,7 @@ def _open_vips(
 
 
 def _tensor(rows: np.ndarray) -> torch.Tensor:
-    return torch.as_tensor(np.ascontiguousarray(rows.transpose(2, 0, 1)))
+    return torch.from_numpy(rows).permute(2, 0, 1)
 
 
 class PngRows(AbstractContextManager):

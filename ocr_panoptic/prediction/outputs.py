@@ -26,6 +26,7 @@ from .large_images import PngRows
 from .predictor import Prediction
 
 Record = dict[str, Any]
+ROWS_AT_ONCE = 64  # of a large image
 SUFFIXES = {"panoptic": ".png", "labels": ".png", "confidence": ".png", "overlays": ".jpg"}
 
 
@@ -109,10 +110,12 @@ class Writer:
                 for kind, dtype in (("labels", table.dtype), ("confidence", np.uint8))
             )
             for band in bands:
-                labels, confidence = (part.cpu().numpy() for part in band)
-                labels_png.write(table[labels])
-                confidence_png.write(eight_bits(confidence))
-                totals += label_totals(labels, confidence, len(table))
+                band = [part.cpu().numpy() for part in band]
+                for top in range(0, len(band[0]), ROWS_AT_ONCE):
+                    labels, confidence = (part[top : top + ROWS_AT_ONCE] for part in band)
+                    labels_png.write(table[labels])
+                    confidence_png.write(eight_bits(confidence))
+                    totals += label_totals(labels, confidence, len(table))
         return self.record(item, *size, {"segments": self.label_segments(*totals)})
 
     def record(self, item: Item, height: int, width: int, content: dict[str, Any]) -> Record:
