@@ -9,11 +9,10 @@ Draw what a trained model predicts for images, a video, or a camera.
 """
 
 import argparse
+import logging
 import sys
 from functools import partial
 from pathlib import Path
-
-from detectron2.utils.logger import setup_logger
 
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config, run_program
 from ocr_panoptic.engine.single_image import class_metadata, predict
@@ -53,7 +52,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Returns: the exit status, 1 where an image could not be read."""
     args = parse_args(argv)
-    logger = setup_logger(name="ocr_panoptic")
+    logger = logging.getLogger("ocr_panoptic")
     # What the user got wrong shows before a model is built.
     if args.input:
         images = find_images(args.input, args.output)

@@ -9,26 +9,13 @@ Train or evaluate a model of this project, with Detectron2's usual flags:
 
 import argparse
 
-from detectron2.evaluation import verify_results
-from detectron2.utils import comm
-
-from ocr_panoptic.engine import (
-    Trainer,
-    TrainingArguments,
-    build_trained_model,
-    launch,
-    run_program,
-    setup,
-)
+from ocr_panoptic.engine import Trainer, TrainingArguments, launch, run_program, setup
 
 
 def main(args: argparse.Namespace) -> dict | None:
     cfg = setup(args)
     if args.eval_only:
-        results = Trainer.test(cfg, build_trained_model(cfg, resume=args.resume))
-        if comm.is_main_process():
-            verify_results(cfg, results)
-        return results
+        return Trainer.evaluate(cfg)
     trainer = Trainer(cfg)
     trainer.resume_or_load(resume=args.resume)
     return trainer.train()

@@ -5,7 +5,6 @@ It is then known as NAME_train and NAME_val. See datasets/README.md for the form
 """
 
 import argparse
-import logging
 from pathlib import Path
 
 from ocr_panoptic.data import RawSplit, datasets_root, prepare_panoptic
@@ -29,7 +28,6 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     args = parser.parse_args(argv)
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
 
     raw = {split: getattr(args, split) for split in ("train", "val")}
     splits = {split: RawSplit(*paths) for split, paths in raw.items() if paths}

@@ -5,7 +5,6 @@ It is then known as NAME_train and NAME_val. See datasets/README.md for the file
 """
 
 import argparse
-import logging
 from pathlib import Path
 
 from ocr_panoptic.data import SemanticSplit, datasets_root, prepare_semantic
@@ -32,7 +31,6 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     args = parser.parse_args(argv)
-    logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.INFO)
 
     raw = {split: getattr(args, split) for split in ("train", "val")}
     splits = {split: SemanticSplit(*paths) for split, paths in raw.items() if paths}

@@ -21,6 +21,10 @@ def add_ocr_config(cfg: CN) -> None:
     # Allow MODEL.WEIGHTS to be a pickle that runs code when it is read. Only for files that you
     # trust; plain tensors and arrays, Detectron2's model zoo among them, load without it.
     cfg.MODEL.TRUST_PICKLE = False
+    # Least share of the backbone's tensors (those of an FPN left out) that MODEL.WEIGHTS has to
+    # fill where a training starts from them: those of another network have a few names in common.
+    # Heads may always be others. 0 starts from any weights.
+    cfg.MODEL.WEIGHTS_MIN_SHARE = 0.9
 
     cfg.MODEL.OCR = CN()
     # Channels of the pixel representations (after the 3x3 convolution) and of the augmented ones.

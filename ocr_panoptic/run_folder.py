@@ -1,7 +1,9 @@
 """The files of a run, below its ``OUTPUT_DIR``.
 
+config.yaml                              of the training; config.1.yaml ... of ones before it
 metrics.json                             Detectron2's log of the training, JSON lines
 inference/<data set>/metrics.json        an evaluation: task -> metric -> value, and "run"
+inference/<data set>/config.yaml         of the evaluation, with the weights that it is of
 inference/<data set>/per_class.csv       the same for each class
 inference/<data set>/region_quality.json of tools/region_quality.py
 inference/<data set>/...                 predictions and confusion matrix, of the evaluators
@@ -9,6 +11,7 @@ inference/<data set>/...                 predictions and confusion matrix, of th
 
 import csv
 import io
+import itertools
 import json
 import logging
 import math
@@ -25,6 +28,8 @@ from .files import write_text
 from .metrics import class_metrics, per_class_rows
 
 logger = logging.getLogger(__name__)
+
+CONFIG = "config.yaml"
 
 
 def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
@@ -64,7 +69,7 @@ def write_evaluation(
     writer.writerows(rows)
     write_text(folder / "per_class.csv", table.getvalue())
     if rows:
-        logger.info("Per class (percent, numbers of segments):\n%s", _table(rows))
+        logger.debug("Per class (percent, numbers of segments):\n%s", _table(rows))
     logger.info("Metrics are in %s", folder / "metrics.json")
 
 
@@ -98,6 +103,24 @@ def write_region_quality(
     path = folder / "region_quality.json"
     _write_json(path, {"run": run_info, "classes": classes})
     return path
+
+
+def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool) -> None:
+    """
+    Write the config of a training.
+
+    Args:
+        text: YAML.
+        keep_former: the config that is there is of another training, and stays as the next free
+            ``config.<number>.yaml``.
+    """
+    path = Path(output_dir) / CONFIG
+    if keep_former and path.is_file() and path.read_text(encoding="utf-8") != text:
+        free = (path.with_name(f"config.{number}.yaml") for number in itertools.count(1))
+        former = next(other for other in free if not other.exists())
+        path.rename(former)
+        logger.warning("%s is of a training before this one: it is now %s", path, former.name)
+    write_text(path, text)
 
 
 def drop_unfinished_line(output_dir: str | os.PathLike) -> None:

@@ -13,7 +13,6 @@ import torch.multiprocessing as mp
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.structures import BitMasks, Boxes, Instances
-from detectron2.utils.logger import setup_logger
 from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, TINY, TINY_OCR
 
 from ocr_panoptic.data import RawSplit, SemanticSplit, prepare_panoptic, prepare_semantic, register
@@ -34,16 +33,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def fresh_loggers(monkeypatch):
-    """
-    What Detectron2's ``setup_logger`` does to the loggers of the process ends with the test: the
-    end of propagation, on which caplog depends, and handlers, whose streams and files go.
-    """
+def fresh_loggers():
+    """What a program does to the loggers of the process ends with the test: handlers, whose streams
+    and files go, and levels, on which caplog depends."""
+    root = logging.getLogger()
+    before = root.handlers[:]
+    yield
+    for handler in set(root.handlers) - set(before):
+        root.removeHandler(handler)
+        handler.close()
     for name in ("ocr_panoptic", "detectron2", "fvcore"):
-        logger = logging.getLogger(name)
-        monkeypatch.setattr(logger, "propagate", True)
-        monkeypatch.setattr(logger, "handlers", [])
-    setup_logger.cache_clear()  # else a second call of equal arguments would add no handler
+        logging.getLogger(name).setLevel(logging.NOTSET)
+    logging.captureWarnings(False)
 
 
 @pytest.fixture

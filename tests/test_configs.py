@@ -20,7 +20,7 @@ from loaded_configs import CONFIGS, NAMES, differences, load
 from torch import nn
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.analysis.study import read_study
+from ocr_panoptic.analysis.study_file import read_study
 from ocr_panoptic.engine import Trainer, complete_config, load_config
 from ocr_panoptic.modeling import ContextSemSegHead
 

@@ -88,7 +88,7 @@ def test_ap_of_the_only_thing_class(tmp_path):
 
 
 def test_table_is_logged(tmp_path, caplog):
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         write_evaluation(RESULTS, tmp_path, {})
     table = caplog.text.splitlines()
     disc = next(line for line in table if line.startswith("disc"))
@@ -114,7 +114,7 @@ def test_a_metric_is_declared_once(tmp_path, caplog, monkeypatch):
     monkeypatch.setattr(metrics, "METRICS", (*METRICS, new, count))
     values = {"BIoU": 41.25, "BIoU-sky": 42.5, "BIoU-things": np.nan, "holes-sky": 7}
     results = {**RESULTS, "sem_seg": {**RESULTS["sem_seg"], **values}}
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         write_evaluation(results, tmp_path, {})
 
     written = json.loads((tmp_path / "metrics.json").read_text())["sem_seg"]

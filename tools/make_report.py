@@ -10,8 +10,6 @@ a few images, classes, loss curves.
 import argparse
 from pathlib import Path
 
-from detectron2.utils.logger import setup_logger
-
 from ocr_panoptic.analysis.run_report import build_report
 from ocr_panoptic.engine import complete_config, load_config, run_program
 from ocr_panoptic.files import write_text
@@ -27,13 +25,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
     args = parser.parse_args(argv)
 
-    logger = setup_logger(name="ocr_panoptic")
     cfg = load_config(args.config_file, args.opts)
     complete_config(cfg)
     page = build_report(cfg, args.config_file, args.num_images)
     output = args.output or Path(cfg.OUTPUT_DIR) / "index.html"
     write_text(output, page)
-    logger.info("The report is %s (%.1f MB)", output, output.stat().st_size / 1e6)
+    print(f"The report is {output} ({output.stat().st_size / 1e6:.1f} MB)")
 
 
 if __name__ == "__main__":

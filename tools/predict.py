@@ -13,9 +13,6 @@ import argparse
 import sys
 from pathlib import Path
 
-from detectron2.utils import comm
-from detectron2.utils.logger import setup_logger
-
 from ocr_panoptic.engine import complete_config, launch, load_config, run_program
 from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.prediction.classes import LABELS
@@ -69,7 +66,6 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def predict(args: argparse.Namespace) -> int:
     """Returns: the exit status."""
-    setup_logger(name="ocr_panoptic", distributed_rank=comm.get_rank())
     options = Options(args.labels, args.overlays, args.whole_regions, args.eval)
     with stop_together():
         cfg = load_config(args.config_file, args.opts)

@@ -15,7 +15,6 @@ from tabulate import tabulate
 
 from ocr_panoptic.analysis.region_measurement import measure_regions
 from ocr_panoptic.engine import complete_config, load_config, run_program
-from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.evaluation import RegionQuality
 from ocr_panoptic.run_folder import evaluation_folder, write_region_quality
 
@@ -29,12 +28,12 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     cfg = load_config(args.config_file, args.opts)
     complete_config(cfg)
-    rows = measure_regions(cfg)
+    rows, run = measure_regions(cfg)
     table = [[name, *row.values()] for name, row in rows.items()]
     header = ["class", *RegionQuality.COLUMNS]
     print(tabulate(table, headers=header, floatfmt=".1f", tablefmt="github"))
     folder = evaluation_folder(cfg.OUTPUT_DIR, cfg.DATASETS.TEST[0])
-    print(f"Wrote {write_region_quality(rows, folder, run_info(cfg))}")
+    print(f"Wrote {write_region_quality(rows, folder, run)}")
 
 
 if __name__ == "__main__":

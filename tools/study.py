@@ -10,7 +10,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from ocr_panoptic.analysis.study import add_records, read_records, read_study, run_study, summarise
+from ocr_panoptic.analysis.study import add_records, read_records, run_study, summarise
+from ocr_panoptic.analysis.study_file import read_study
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.files import write_json, write_text
 from ocr_panoptic.visualization import study_curves, study_table

@@ -1,9 +1,12 @@
 """The soft object regions of a trained model, measured over a data set."""
 
+from typing import Any
+
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 from tqdm import tqdm
 
+from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.evaluation import RegionQuality
@@ -21,7 +24,7 @@ SCHEMES = [
 HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
 
 
-def measure_regions(cfg: CfgNode) -> dict[str, dict[str, float]]:
+def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     """
     Whole images at a single scale, whatever TEST says.
 
@@ -29,7 +32,8 @@ def measure_regions(cfg: CfgNode) -> dict[str, dict[str, float]]:
         cfg: completed; MODEL.WEIGHTS are the trained ones.
 
     Returns:
-        see :meth:`ocr_panoptic.evaluation.RegionQuality.results`, on DATASETS.TEST[0]
+        (see :meth:`ocr_panoptic.evaluation.RegionQuality.results`, on DATASETS.TEST[0]; see
+        :func:`ocr_panoptic.engine.run_info.run_info`)
 
     Raises:
         FileNotFoundError: weights or labels are missing.
@@ -46,9 +50,10 @@ def measure_regions(cfg: CfgNode) -> dict[str, dict[str, float]]:
         )
     metadata = class_metadata(cfg)
     quality = RegionQuality(metadata.stuff_classes, metadata.ignore_label)
-    inspector = Inspector(cfg, build_trained_model(cfg))
+    model = build_trained_model(cfg)
+    inspector = Inspector(cfg, model)
     for record in tqdm(DatasetCatalog.get(metadata.name), desc="Regions", unit="image"):
         truth = semantic_truth(record, metadata)
         seen = inspector.semantics(record)
         quality.process(truth, seen.coarse, seen.refined, seen.regions, seen.relation, seen.cells)
-    return quality.results()
+    return quality.results(), run_info(cfg, model)

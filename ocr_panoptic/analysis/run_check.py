@@ -7,7 +7,7 @@ import copy
 import math
 import shutil
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,18 +17,14 @@ from detectron2.data import DatasetCatalog
 from detectron2.modeling import META_ARCH_REGISTRY
 from tabulate import tabulate
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-)
+from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ocr_panoptic.checkpoint import SafeCheckpointer, fetch_weights
-from ocr_panoptic.checkpoint.former_names import rename_former
-from ocr_panoptic.checkpoint.reading import read_checkpoint
-from ocr_panoptic.engine.resume import Resume, find_checkpoint, position_after, saved_state
+from ocr_panoptic.checkpoint import fetch_weights, last_checkpoint
+from ocr_panoptic.engine.resume import Resume, continued_state, find_checkpoint, position_after
 from ocr_panoptic.engine.task import task_of, training_records
 from ocr_panoptic.engine.trainer import Trainer
+
+from .training_memory import count_training_memory
 
 ERRORS = (
     OSError,
@@ -72,7 +68,7 @@ def check_run(cfg: CfgNode, gpus: int, *, resume: Resume = False) -> RunCheck:
         model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg).train()
         optimizer = Trainer.build_optimizer(cfg, model)
         check.tables["Learning rates"] = _learning_rates(cfg, model, optimizer)
-        check.tables["Memory of one GPU"] = _memory(cfg, model, gpus)
+    check.tables["Memory of one GPU"] = _memory(cfg, model, gpus)
     check.tables["Checkpoints"] = _checkpoints(cfg, model, resume, check.faults)
     return check
 
@@ -126,78 +122,20 @@ def _learning_rates(cfg: CfgNode, model: nn.Module, optimizer: torch.optim.Optim
 
 
 def _memory(cfg: CfgNode, model: nn.Module, gpus: int) -> list[list]:
-    """Of tensors that have shapes only, at the end of the forward pass. The heads of the boxes work
-    on as many as are sampled, which the data decide, and are counted at their most."""
+    """See :func:`count_training_memory`."""
     images = cfg.SOLVER.IMS_PER_BATCH // (gpus * cfg.SOLVER.ACCUMULATION_STEPS)
-    weights = sum(_bytes(t) for t in (*model.parameters(), *model.buffers()))
+    size = _image_size(cfg, model)
+    if not size:
+        return [["", ""], ["not counted", "the data alone have the size of the images"]]
+    memory = count_training_memory(cfg, images, *size, cfg.SOLVER.AMP.ENABLED)
     trained = sum(_bytes(p) for p in model.parameters() if p.requires_grad)
     held = {
-        "parameters and buffers": weights,
-        "gradients": trained,
-        "momentum": trained if cfg.SOLVER.MOMENTUM else 0,
+        "parameters, buffers, momentum": memory.states,
+        f"a step with {images} image(s) of {size[0]} x {size[1]}": memory.step,
         "gradients as the processes exchange them": trained if gpus > 1 else 0,
     }
-    size = _image_size(cfg, model)
-    if size:
-        held |= _saved(cfg, model, images, size)
-        source = f"{images} image(s) of {size[0]} x {size[1]}"
-    else:
-        source = "activations not counted, as the data alone have the size of the images"
-    held[f"at least ({source}); operators and CUDA need more"] = sum(held.values())
+    held["all; operators and CUDA need more"] = sum(held.values())
     return [["of", "MiB"], *([name, f"{size / 2**20:,.0f}"] for name, size in held.items())]
-
-
-def _saved(cfg: CfgNode, model: nn.Module, images: int, size: tuple[int, int]) -> dict[str, int]:
-    """Part of the model -> bytes of the tensors that autograd holds for its backward pass."""
-    saved: dict[int, Tensor] = {}
-    parts: dict[str, int] = {}
-
-    def hold(tensor: Tensor) -> Tensor:
-        if not isinstance(tensor, nn.Parameter):
-            saved[tensor.untyped_storage()._cdata] = tensor
-        return tensor
-
-    def add(part: str) -> None:
-        total = sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
-        parts[f"saved by {part}"] = total - sum(parts.values())
-
-    torch.set_autocast_dtype("cuda", torch.float16)
-    # Not torch.autocast, which asks for a GPU that is there.
-    torch.set_autocast_enabled("cuda", cfg.SOLVER.AMP.ENABLED)
-    try:
-        with torch.autograd.graph.saved_tensors_hooks(hold, lambda tensor: tensor):
-            features = model.backbone(torch.empty(images, 3, *size))
-            add("the backbone")
-            targets = torch.zeros(images, *size, dtype=torch.int64)
-            try:
-                model.sem_seg_head(features, targets)
-                add("the semantic head and its losses")
-            except (DataDependentOutputException, DynamicOutputShapeException):
-                add("the semantic head (of the losses only what comes before the data decide)")
-            if hasattr(model, "roi_heads"):
-                _box_heads(model, features, images)
-                add("RPN, box and mask heads, for as many boxes as are sampled at most")
-    finally:
-        torch.set_autocast_enabled("cuda", False)
-    return parts
-
-
-def _box_heads(model: nn.Module, features: dict[str, Tensor], images: int) -> None:
-    """The layers of RPN and ROI heads, without the boxes that only real data have."""
-    heads = model.roi_heads
-    rpn = model.proposal_generator
-    rpn.rpn_head([features[name] for name in rpn.in_features])
-    boxes = images * heads.batch_size_per_image
-
-    def pooled(pooler: nn.Module, count: int, names: list[str]) -> Tensor:
-        return torch.empty(count, features[names[0]].shape[1], *pooler.output_size)
-
-    x = pooled(heads.box_pooler, boxes, heads.box_in_features).requires_grad_()
-    heads.box_predictor(heads.box_head(x))
-    if heads.mask_on:
-        foreground = math.ceil(boxes * heads.positive_fraction)
-        x = pooled(heads.mask_pooler, foreground, heads.mask_in_features).requires_grad_()
-        heads.mask_head.layers(x)
 
 
 def _image_size(cfg: CfgNode, model: nn.Module) -> tuple[int, int] | None:
@@ -238,38 +176,24 @@ def _checkpoints(cfg: CfgNode, model: nn.Module, resume: Resume, faults: list[st
         ["size", f"{size / 2**20:,.0f} MiB each, {count * size / 2**30:,.1f} GiB in all"],
         ["free", f"{free / 2**30:,.1f} GiB in {exists}"],
     ]
-    checkpointer = SafeCheckpointer(nn.Module(), cfg.OUTPUT_DIR)
-    last = checkpointer.get_checkpoint_file()
-    found = "nothing: there is no checkpoint"
+    last, found = last_checkpoint(folder), "nothing: there is no checkpoint"
     try:
         if last:
-            checkpoint = read_checkpoint(last, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-            done = checkpoint.get("iteration", -1)
-            found = f"{last}, at iteration {done + 1} of {cfg.SOLVER.MAX_ITER}"
-        if resume and find_checkpoint(checkpointer, resume):
-            position_after(cfg, saved_state(last))
-            _check_fit(checkpoint["model"], model, last)
-        elif "://" not in cfg.MODEL.WEIGHTS:
+            found = f"{last}, which cannot be continued"
+            state = continued_state(cfg, last, model)
+            position_after(cfg, state)
+            found = f"{last}, at iteration {state['iteration'] + 1} of {cfg.SOLVER.MAX_ITER}"
+    except ValueError as e:
+        faults.extend([str(e)] if resume else [])
+    try:
+        if not find_checkpoint(cfg.OUTPUT_DIR, resume) and "://" not in cfg.MODEL.WEIGHTS:
             fetch_weights(cfg.MODEL.WEIGHTS)
-    except ERRORS as e:
+    except FileNotFoundError as e:
         faults.append(str(e))
-        found = "nothing: it cannot be read" if last else found
     start = cfg.MODEL.WEIGHTS or "random weights"
     rows.append(["starts from", last if resume and last else start])
     rows.append(["--resume finds", found])
     return rows
-
-
-def _check_fit(weights: Mapping[str, Tensor], model: nn.Module, file: str) -> None:
-    shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-    saved = {name: tuple(tensor.shape) for name, tensor in rename_former(weights).items()}
-    names = [n for n in (shapes | saved) if shapes.get(n) != saved.get(n)]
-    if names:
-        raise ValueError(
-            f"{file} is of another model: {len(names)} tensors differ, such as {names[0]}, "
-            f"{saved.get(names[0], 'missing')} in the file and "
-            f"{shapes.get(names[0], 'missing')} in the model. It cannot be resumed with this config"
-        )
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -6,15 +6,20 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+import yaml
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, Metadata
+from torch import nn
 from tqdm import tqdm
 
 from ocr_panoptic.coco_panoptic import PanopticTruth
+from ocr_panoptic.engine.config_files import load_config, values_by_key
+from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.run_folder import (
+    CONFIG,
     Evaluation,
     evaluation_folder,
     read_evaluation,
@@ -31,6 +36,8 @@ from ocr_panoptic.visualization import (
 
 from .inspection import Inspector
 
+logger = logging.getLogger(__name__)
+
 
 def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
     """
@@ -45,7 +52,7 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
     Raises:
         FileNotFoundError: OUTPUT_DIR has no evaluation, or weights or annotations are missing.
         ValueError: num_images is not positive, the model is none that the page can show, or the
-            weights do not fit.
+            weights do not fit, or are others than those that were evaluated.
     """
     if num_images < 1:
         raise ValueError(f"--num-images is {num_images}; at least 1 image is shown")
@@ -55,9 +62,11 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
     evaluation = read_evaluation(results)
     log = read_training_log(cfg.OUTPUT_DIR)
     if not log:
-        logging.getLogger(__name__).warning(
+        logger.warning(
             "There is no training log in %s; the report has no loss curves", cfg.OUTPUT_DIR
         )
+    model = build_trained_model(cfg)
+    _check_evaluated(cfg, evaluation, model)
     records = DatasetCatalog.get(dataset)
     panoptic = "panoptic_seg" in evaluation.tasks
     return render_report(
@@ -66,15 +75,48 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
         dataset=dataset,
         evaluation=evaluation,
         training_log=log,
-        images=_images(cfg, records, num_images, metadata, panoptic),
+        images=_images(Inspector(cfg, model), records, num_images, metadata, panoptic),
         metadata=metadata,
         settings=_settings(cfg, config_file, evaluation, log),
         confusion="" if panoptic else png_source(results / "confusion_matrix.png"),
     )
 
 
+def _check_evaluated(cfg: CfgNode, evaluation: Evaluation, model: nn.Module) -> None:
+    """Metrics of one model beside the pictures of another would be taken for one."""
+    evaluated, found = evaluation.run.get("weights_sha256"), weights_sha256(model)
+    if evaluated == found:
+        return
+    folder = evaluation_folder(cfg.OUTPUT_DIR, cfg.DATASETS.TEST[0])
+    of = "does not say which weights it is of"
+    if evaluated:
+        of = f"is of {evaluation.run['weights']} (SHA-256 {evaluated[:12]}...)"
+    raise ValueError(
+        f"The evaluation in {folder} {of}, and MODEL.WEIGHTS is {cfg.MODEL.WEIGHTS} "
+        f"({found[:12]}...). Evaluate these weights first: python train_net.py --config-file "
+        f"CONFIG --eval-only MODEL.WEIGHTS {cfg.MODEL.WEIGHTS} OUTPUT_DIR {cfg.OUTPUT_DIR}"
+    )
+
+
+def _other_settings(cfg: CfgNode) -> list[str]:
+    """Keys of model and input that are set otherwise than in the evaluation."""
+    file = evaluation_folder(cfg.OUTPUT_DIR, cfg.DATASETS.TEST[0]) / CONFIG
+    evaluated = _values(load_config(str(file), [])) if file.is_file() else {}
+    return [
+        f"{key} {value} (evaluated with {evaluated[key]})"
+        for key, value in _values(cfg).items()
+        if key.startswith(("MODEL.", "INPUT.", "TEST."))
+        and key not in ("MODEL.WEIGHTS", "MODEL.DEVICE", "MODEL.TRUST_PICKLE")
+        and evaluated.get(key, value) != value
+    ]
+
+
+def _values(cfg: CfgNode) -> dict[str, Any]:
+    return values_by_key(yaml.safe_load(cfg.dump()))  # lists for tuples at every depth
+
+
 def _images(
-    cfg: CfgNode,
+    inspector: Inspector,
     records: list[dict[str, Any]],
     num_images: int,
     metadata: Metadata,
@@ -82,7 +124,6 @@ def _images(
 ) -> list[ImageFigures]:
     shown = np.linspace(0, len(records) - 1, min(num_images, len(records))).round().astype(int)
     truth = PanopticTruth(metadata) if panoptic else None
-    inspector = Inspector(cfg, build_trained_model(cfg))
     images = []
     for record in tqdm([records[i] for i in shown], desc="Pictures", unit="image"):
         if truth is None:
@@ -133,6 +174,9 @@ def _settings(
     times = [row["time"] for row in log if "time" in row]
     if times:
         settings["time per iteration"] = f"{median(times):.3g} s (median)"
+    if other := _other_settings(cfg):
+        settings["pictures with other settings"] = "; ".join(other)
+        logger.warning("The pictures are not made as the metrics were: %s", "; ".join(other))
     rest = {k.replace("_", " "): v for k, v in evaluation.run.items() if v not in (None, "")}
     return rest | settings
 

@@ -7,76 +7,18 @@ import statistics
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from detectron2.modeling import build_model
 
 from ocr_panoptic.engine.setup import complete_config, load_config
 from ocr_panoptic.files import write_json
 from ocr_panoptic.run_folder import evaluation_folder, read_evaluation, read_training_log
 
+from .study_file import Study
+
 RECORD = "study_run.json"
-KEYS = {"config", "opts", "seeds", "baseline", "metrics", "systems"}
-
-
-@dataclass(frozen=True)
-class Study:
-    """
-    Attributes:
-        systems: name -> (config file, KEY VALUE overrides).
-        seeds: each system is trained once with each.
-        baseline: the system that the others are compared with.
-        metrics: "task/metric" as in an evaluation's metrics.json; the first one is plotted.
-    """
-
-    systems: dict[str, tuple[Path, tuple[str, ...]]]
-    seeds: tuple[int, ...]
-    baseline: str
-    metrics: tuple[str, ...]
-
-
-def read_study(path: Path) -> Study:
-    """
-    Read a study's YAML file:
-
-        config: of all systems, relative to the file
-        opts: [KEY, VALUE, ...]          # of all systems
-        seeds: [0, 1, 2]
-        baseline: none
-        metrics: [sem_seg/mIoU]
-        systems:
-          none: {opts: [MODEL.CONTEXT.NAME, none]}
-          other: {config: another.yaml}
-
-    Raises:
-        FileNotFoundError: no such file, or a config that it names.
-        ValueError: what is wrong with it.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such study")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: not valid YAML ({error})") from error
-    if not isinstance(content, dict) or set(content) - KEYS or KEYS - {"opts"} - set(content):
-        found = sorted(content) if isinstance(content, dict) else content
-        raise ValueError(f"{path}: expected the keys {', '.join(sorted(KEYS))}; found {found}")
-    systems = {}
-    for name, system in content["systems"].items():
-        system = system or {}
-        if set(system) - {"config", "opts"}:
-            raise ValueError(f"{path}: {name} has {sorted(system)}; it may have config and opts")
-        config = (path.parent / system.get("config", content["config"])).resolve()
-        if not config.is_file():
-            raise FileNotFoundError(f"{path}: {name} names the config {config}, which is not there")
-        opts = (*content.get("opts", ()), *system.get("opts", ()))
-        systems[name] = config, tuple(map(str, opts))
-    if content["baseline"] not in systems:
-        raise ValueError(f"{path}: the baseline {content['baseline']} is none of {list(systems)}")
-    return Study(systems, tuple(content["seeds"]), content["baseline"], tuple(content["metrics"]))
 
 
 def run_study(study: Study, train_net: Path, python: str, output: Path) -> None:
@@ -136,7 +78,7 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
         "config": config.name,
         "opts": opts[:-2],
         # The folder is the study's, wherever its results are read.
-        "run": {k: v for k, v in evaluation.run.items() if k != "output_dir"},
+        "run": {k: v for k, v in evaluation.run.items() if k not in ("output_dir", "weights")},
         "metrics": metrics,
         "curves": {
             # Detectron2 counts from 0, and an evaluation after the last iteration one further.
@@ -177,20 +119,22 @@ def add_records(study: Study, output: Path, file: Path) -> int:
         raise FileNotFoundError(f"{file}: no such results")
     new = {}
     try:
-        records = json.loads(file.read_text())
+        records = json.loads(file.read_text(encoding="utf-8"))
         places = [(record["system"], record["seed"]) for record in records]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{file}: no results of tools/study.py ({error!r})") from error
-    for record, (name, seed) in zip(records, places, strict=True):
-        if name not in study.systems or seed not in study.seeds:
+        known = [{*record["metrics"], *record["curves"]} for record in records]
+        settings = [(record["config"], [*map(str, record["opts"])]) for record in records]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{file}: no results of tools/study.py ({error!r:.200})") from error
+    for record, (name, seed), metrics, found in zip(records, places, known, settings, strict=True):
+        if name not in list(study.systems) or seed not in study.seeds:
             continue
         config, opts = study.systems[name]
-        if (record["config"], record["opts"]) != (config.name, [*opts, "SEED", str(seed)]):
+        if found != (config.name, [*opts, "SEED", str(seed)]):
             raise ValueError(
-                f"{file}: {name}, seed {seed} was trained with {record['config']} "
-                f"{shlex.join(record['opts'])}; the study has {config.name} {shlex.join(opts)}"
+                f"{file}: {name}, seed {seed} was trained with {found[0]} {shlex.join(found[1])}; "
+                f"the study has {config.name} {shlex.join(opts)}"
             )
-        absent = [m for m in study.metrics if m not in record["metrics"] | record["curves"]]
+        absent = [m for m in study.metrics if m not in metrics]
         if absent:
             raise ValueError(f"{file}: {name}, seed {seed} has no {', '.join(absent)}")
         target = output / name / f"seed{seed}" / RECORD

@@ -207,8 +207,10 @@ def _detection_terms(
         return torch.ops.torchvision.roi_align(finest, boxes, 0.25, size, size, 0, True)
 
     box_features = heads.box_head(pooled(sampled, cfg.MODEL.ROI_BOX_HEAD.POOLER_RESOLUTION))
-    masks = heads.mask_head.layers(pooled(positive, cfg.MODEL.ROI_MASK_HEAD.POOLER_RESOLUTION))
-    outputs = [*logits, *deltas, *heads.box_predictor(box_features), masks]
+    outputs = [*logits, *deltas, *heads.box_predictor(box_features)]
+    if heads.mask_on:
+        size = cfg.MODEL.ROI_MASK_HEAD.POOLER_RESOLUTION
+        outputs.append(heads.mask_head.layers(pooled(positive, size)))
     return [output.float().sum() for output in outputs]
 
 

@@ -1,5 +1,6 @@
 from .checkpointer import SafeCheckpointer, fetch_weights
 from .convert_file import convert_file
+from .last import last_checkpoint, newest_whole
 from .published import LAYOUTS
 from .settings import check_settings, settings_of
 
@@ -9,5 +10,7 @@ __all__ = [
     "check_settings",
     "convert_file",
     "fetch_weights",
+    "last_checkpoint",
+    "newest_whole",
     "settings_of",
 ]

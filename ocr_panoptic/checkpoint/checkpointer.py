@@ -4,7 +4,8 @@ import logging
 import os
 import re
 import shutil
-import zipfile
+import socket
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,17 @@ from torch import nn
 
 from ocr_panoptic.files import replacing, write_text
 
+from .fit import Fit
 from .former_names import rename_former
 from .imagenet import imagenet_to_backbone
+from .last import NO_CHECKPOINT, last_checkpoint
 from .reading import read_checkpoint
 from .settings import RECORD
 
+logger = logging.getLogger(__name__)
+
+TIMEOUT = 30  # seconds without an answer to a download
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
-NO_CHECKPOINT = "none of the run that has begun here"  # in last_checkpoint, until there is one
-RESUMABLE = re.compile(r"model_(\d{7,}|final)\.pth")
 
 
 class SafeCheckpointer(DetectionCheckpointer):
@@ -37,9 +41,11 @@ class SafeCheckpointer(DetectionCheckpointer):
         trust_pickle: read pickles that need more than tensors and arrays.
         strict: raise instead of warn when parameters of the model are missing in the file or have
             another shape there. For evaluation: a partly random model has no meaningful result.
+        min_share: raise where less of the backbone is filled (:meth:`.Fit.backbone_share`): the
+            weights are of another model.
 
     Attributes:
-        exact: besides, the file may hold nothing that the model lacks. For resuming.
+        fit: of the file that was loaded last; None before.
         record: what tools/convert_checkpoint.py has written into the file that was loaded last, or
             None; see :func:`.settings.check_settings`. Written into files that are saved.
     """
@@ -51,12 +57,14 @@ class SafeCheckpointer(DetectionCheckpointer):
         *,
         trust_pickle: bool = False,
         strict: bool = False,
+        min_share: float = 0.0,
         **checkpointables: Any,
     ):
         super().__init__(model, save_dir, **checkpointables)
         self.trust_pickle = trust_pickle
         self.strict = strict
-        self.exact = False
+        self.min_share = min_share
+        self.fit: Fit | None = None
         self.record: dict[str, Any] | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -65,8 +73,9 @@ class SafeCheckpointer(DetectionCheckpointer):
 
         Raises:
             FileNotFoundError: if a local path does not exist.
+            OSError: if an address cannot be read.
             ValueError: if the file wants to run code, is no checkpoint, fits nowhere in the model,
-                or, with ``strict``, does not fit everywhere.
+                fills less than ``min_share`` or, with ``strict``, does not fit everywhere.
         """
         # Split here: Detectron2 looks for a file of the whole name where several processes train.
         path, _, query = (path or "").partition("?")
@@ -118,27 +127,8 @@ class SafeCheckpointer(DetectionCheckpointer):
         write_text(Path(self.save_dir) / "last_checkpoint", last_filename_basename, durable=True)
 
     def get_checkpoint_file(self) -> str:
-        """The checkpoint to be resumed from: the one that ``last_checkpoint`` names or, where that
-        is damaged or absent, the newest whole one, with a warning. "" where there is none, or none
-        since :meth:`begin_anew`."""
-        tag = Path(self.save_dir) / "last_checkpoint"
-        if tag.is_file() and tag.read_text() == NO_CHECKPOINT:
-            return ""
-        named = super().get_checkpoint_file()
-        if named and _is_whole(Path(named)):
-            return named
-        files = (p for p in Path(self.save_dir).glob("*.pth") if RESUMABLE.fullmatch(p.name))
-        newest_first = sorted(files, key=lambda p: (p.stat().st_mtime, p.name), reverse=True)
-        other = next((str(p) for p in newest_first if _is_whole(p)), "")
-        if named or other:
-            logging.getLogger(__name__).warning(
-                "%s; %s",
-                f"{named} of last_checkpoint is {'damaged' if os.path.exists(named) else 'missing'}"
-                if named
-                else f"{self.save_dir} has no file last_checkpoint",
-                f"the newest whole checkpoint is {other}" if other else "no other one is whole",
-            )
-        return other
+        """The one to be resumed from, see :func:`.last.last_checkpoint`."""
+        return last_checkpoint(self.save_dir)
 
     def begin_anew(self) -> None:
         """The checkpoints of the folder are those of another run, which is not to be resumed."""
@@ -182,54 +172,83 @@ class SafeCheckpointer(DetectionCheckpointer):
             shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
             checkpoint["model"] = imagenet_to_backbone(checkpoint["model"], shapes, self._path)
         incompatible = super()._load_model(checkpoint)
-        # Not every BatchNorm has the counter, and the pixel statistics come from the config.
-        optional = ("num_batches_tracked", "pixel_mean", "pixel_std")
-        names = {k for k in self.model.state_dict() if not k.endswith(optional)}
-        faults = {k: "missing in the file" for k in incompatible.missing_keys if k in names}
-        for name, found, expected in incompatible.incorrect_shapes:
-            faults[name] = f"{found} in the file, {expected} in the model"
-        if self.exact:
-            others = (k for k in incompatible.unexpected_keys if not k.endswith(optional))
-            faults |= {k: "not in the model" for k in others}
-        misfit = self.strict or self.exact
-        if len(faults) == len(names) or (misfit and faults):
-            shown = [f"{k}: {v}" for k, v in sorted(faults.items())]
-            shown = "\n  ".join(shown[:10] + ["..."] * (len(shown) > 10))
+        self.fit = fit = Fit.of(
+            self.model.state_dict(),
+            incompatible.missing_keys,
+            incompatible.incorrect_shapes,
+            incompatible.unexpected_keys,
+        )
+        if len(fit.faults) == len(fit.names) or (self.strict and fit.faults):
             raise ValueError(
-                f"The weights {self._path} do not fit the model: {len(faults)} of "
-                f"{len(names)} tensors.\n  {shown}\n"
+                f"The weights {self._path} do not fit the model: {len(fit.faults)} of "
+                f"{len(fit.names)} tensors.{fit.listing()}\n"
                 "Use the config that the weights were trained with, or train from them first."
             )
-        if faults:
-            logging.getLogger(__name__).warning(
-                "%d of the model's %d tensors are not in %s and keep their initialisation",
-                len(faults),
-                len(names),
-                self._path,
+        if fit.backbone_share() < self.min_share:
+            raise ValueError(
+                f"The weights {self._path} are of another model: they fill "
+                f"{fit.backbone_share():.0%} of the backbone, and MODEL.WEIGHTS_MIN_SHARE is "
+                f"{self.min_share:g}.\n{fit.table()}\nUse weights of this backbone "
+                "(MODEL.BACKBONE, MODEL.RESNETS, MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to "
+                "start from them all the same."
             )
         return incompatible
 
+    def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
+        """In the log alone: :meth:`summary` is for users."""
+        logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 
-def fetch_weights(path: str) -> None:
+    def summary(self) -> str:
+        """What was loaded last, as a table where it does not fill the model."""
+        if self.fit is None:
+            return "No weights are loaded: the model is random"
+        fit = self.fit
+        filled = len(fit.names) - len(fit.faults)
+        text = f"{self._path} fills {filled} of the model's {len(fit.names)} tensors"
+        if fit.unused:
+            text += f"; {len(fit.unused)} tensors of the file are not used"
+        return f"{text}\n{fit.table()}" if fit.faults else text
+
+
+def fetch_weights(path: str) -> str:
     """
     Make sure that weights are there: download those that have an address.
 
     Args:
         path: file or address, perhaps with a query; "" for none.
 
+    Returns:
+        the file; "" for none
+
     Raises:
-        FileNotFoundError: if a local file does not exist.
+        FileNotFoundError: if there is no such file.
+        OSError: if an address cannot be read.
     """
     path = path.partition("?")[0]
-    if "://" in path:
-        PathManager.get_local_path(path)
-    elif path and not os.path.isfile(path):
+    has_address = "://" in path
+    file = _download(path) if has_address else path
+    if path and not os.path.isfile(file):
+        if has_address:
+            what = "are at no address that can be read, such as https:// and detectron2://"
+        else:
+            what = "are no file" if os.path.exists(path) else "do not exist"
         raise FileNotFoundError(
-            f"The weights {path} do not exist. Set MODEL.WEIGHTS to a checkpoint file, or to "
+            f"The weights {path} {what}. Set MODEL.WEIGHTS to a checkpoint file, or to "
             '"" for random weights.'
         )
+    return file
 
 
-def _is_whole(path: Path) -> bool:
-    """Whether a file of ``torch.save`` has its end, where the table of its contents is."""
-    return path.is_file() and zipfile.is_zipfile(path)
+def _download(address: str) -> str:
+    """Where it has not been downloaded already."""
+    waiting = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
+    try:
+        return PathManager.get_local_path(address)
+    except Exception as e:  # of urllib, http.client, iopath ...
+        raise OSError(
+            f"The weights {address} could not be downloaded ({e}). Check the address and the "
+            "network, or set MODEL.WEIGHTS to a file that was downloaded elsewhere."
+        ) from e
+    finally:
+        socket.setdefaulttimeout(waiting)

@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import zipfile
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from .pickled import pickled_imports
 from .settings import RECORD
 
 _UNTRUSTED = (
@@ -18,7 +20,8 @@ _UNTRUSTED = (
     "If you trust its origin, load it with MODEL.TRUST_PICKLE True (--trust-pickle of "
     "tools/convert_checkpoint.py)."
 )
-_DAMAGED = "{file} is not a checkpoint or is incomplete ({size} bytes, {found}); download it again."
+_DAMAGED = "{file} is not a checkpoint or is incomplete ({size} bytes, {found})"
+AGAIN = "; download it again."  # the advice at the end of the message
 
 # What pickled dictionaries of NumPy arrays consist of (NumPy 1 and 2 name the module differently).
 _NUMPY_PICKLE = {
@@ -53,12 +56,15 @@ class _ArrayUnpickler(pickle.Unpickler):
             return super().find_class(renamed, name)
 
 
-def read_checkpoint(filename: str, *, trust_pickle: bool = False) -> dict[str, Any]:
+def read_checkpoint(
+    filename: str, *, trust_pickle: bool = False, mmap: bool = False
+) -> dict[str, Any]:
     """
     Args:
         filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, ``.pyth`` (pycls), or a file
             of ``torch.save``.
         trust_pickle: read pickles that need more than tensors and arrays.
+        mmap: the tensors of a file of ``torch.save`` stay in it until they are used.
 
     Returns:
         "model", the named tensors or a mapping with them as "state_dict", and what else the file
@@ -67,7 +73,7 @@ def read_checkpoint(filename: str, *, trust_pickle: bool = False) -> dict[str, A
     Raises:
         ValueError: the file wants to run code, or is no checkpoint.
     """
-    data = _read(filename, trust_pickle)
+    data = _read(filename, trust_pickle, mmap)
     if not isinstance(data, Mapping):
         raise _damaged(filename, f"it holds a {type(data).__name__}, not named tensors")
     if filename.endswith(".pkl") and not {"model", "__author__"} <= data.keys():
@@ -98,7 +104,7 @@ def read_checkpoint(filename: str, *, trust_pickle: bool = False) -> dict[str, A
     return checkpoint
 
 
-def _read(filename: str, trust_pickle: bool) -> Any:
+def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
     """The content of a file, of whatever kind."""
     # latin1: the model zoo's files were pickled by Python 2.
     unpickler = pickle.Unpickler if trust_pickle else _ArrayUnpickler
@@ -108,23 +114,30 @@ def _read(filename: str, trust_pickle: bool) -> Any:
                 return unpickler(f, encoding="latin1").load()
         if filename.endswith(".safetensors"):
             return load_file(filename)
-        return torch.load(filename, map_location="cpu", weights_only=not trust_pickle)
+        mmap = mmap and zipfile.is_zipfile(filename)
+        return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except _Forbidden as e:
-        raise ValueError(_UNTRUSTED.format(file=filename, what=e)) from e
+        raise ValueError(_UNTRUSTED.format(file=filename, what=_printable(e))) from e
     except Exception as e:  # damaged bytes make the readers raise nearly anything
-        # torch's refusals: of a global, or of a newer pickle protocol.
-        refused = "weights only load failed" in str(e).lower() and _is_pickle(filename)
-        if refused or "unsupported global" in str(e).lower():
-            reason = str(e).strip().splitlines()[0]
-            raise ValueError(_UNTRUSTED.format(file=filename, what=f"more ({reason})")) from e
+        if wanted := _refused(filename, e):
+            raise ValueError(_UNTRUSTED.format(file=filename, what=_printable(wanted))) from e
         raise _damaged(filename, f"{type(e).__name__}: {e}") from e
 
 
-def _is_pickle(filename: str) -> bool:
-    """Whether a file is a whole zip archive, or begins as a pickle of a protocol that torch does
-    not read with ``weights_only``. Other files that it refuses are damaged ones."""
-    with open(filename, "rb") as file:
-        return zipfile.is_zipfile(filename) or file.read(2) in (b"\x80\x04", b"\x80\x05")
+def _refused(filename: str, error: Exception) -> str:
+    """What the pickle in a file of ``torch.save`` would have run, which torch has refused; ""
+    where the error is another one. torch's words are not for users: they say how to switch its
+    protection off."""
+    if "weights only load failed" not in str(error).lower():
+        return ""
+    if named := re.search(r"GLOBAL (\S+) was not an allowed global", str(error)):
+        return named[1]
+    # A pickle of a protocol that torch does not read with weights_only. Of what it imports, that
+    # which every file of tensors imports is named only where there is nothing else.
+    names = list(dict.fromkeys(pickled_imports(filename)))
+    unusual = [n for n in names if not n.startswith(("torch.", "collections.", "numpy."))]
+    names = unusual or names
+    return ", ".join(names[:3] + ["..."] * (len(names) > 3))
 
 
 def _damaged(file: str, found: str) -> ValueError:
@@ -135,4 +148,16 @@ def _damaged(file: str, found: str) -> ValueError:
         found = "empty"
     elif start[:1] == b"<":
         found = "a web page, not weights"
-    return ValueError(_DAMAGED.format(file=file, size=size, found=found.splitlines()[0]))
+    elif start[:2] == b"PK" and not zipfile.is_zipfile(file):
+        found = "its end is missing"
+    elif start[:1] not in (b"P", b"\x80") and not file.endswith((".pkl", ".safetensors")):
+        found = f"begins with {start[:16]!r}, as no file of torch.save does"
+    elif "weights only load failed" in found.lower():
+        found = "no tensors of torch.save"
+    return ValueError(_DAMAGED.format(file=file, size=size, found=_printable(found)) + AGAIN)
+
+
+def _printable(text: object) -> str:
+    """The first line without characters that a terminal would obey, and not without end."""
+    line = next(iter(str(text).splitlines()), "")[:200]
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)

@@ -3,6 +3,7 @@
 from .faults import DataFaults
 from .histogram import class_histogram, log_class_histogram
 from .manifest import datasets_root
+from .packed import PackedRecords, packed_records
 from .panoptic.manifest import RawSplit
 from .panoptic.mapper import PanopticDatasetMapper
 from .panoptic.prepare import prepare_panoptic
@@ -17,11 +18,17 @@ from .semantic.manifest import SemanticSplit
 from .semantic.mapper import SemanticDatasetMapper
 from .semantic.prepare import prepare_semantic
 from .semantic.records import semantic_class_count
-from .training_stream import TrainingStream, build_training_stream, run_seed
+from .training_stream import (
+    TrainingStream,
+    build_training_stream,
+    leave_signals_to_the_trainer,
+    run_seed,
+)
 
 __all__ = [
     "MAT_RELEASES",
     "DataFaults",
+    "PackedRecords",
     "PanopticDatasetMapper",
     "RawSplit",
     "SemanticDatasetMapper",
@@ -32,7 +39,9 @@ __all__ = [
     "class_counts",
     "class_histogram",
     "datasets_root",
+    "leave_signals_to_the_trainer",
     "log_class_histogram",
+    "packed_records",
     "prepare_camvid",
     "prepare_coco_panoptic",
     "prepare_mat_release",

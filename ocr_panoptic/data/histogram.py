@@ -66,5 +66,5 @@ def log_class_histogram(dataset_name: str, num_images: int = 100) -> ClassHistog
     rows = [(names[k], 100 * found.pixels[k] / total, found.images[k]) for k in order]
     rows.append(("(ignored)", 100 * found.ignored / total, ""))
     table = tabulate(rows, headers=("class", "% of pixels", "images"), floatfmt=".2f")
-    logger.info(f"{dataset_name}, a sample of {found.num_images} images:\n{table}")
+    logger.debug(f"{dataset_name}, a sample of {found.num_images} images:\n{table}")
     return found

@@ -14,8 +14,11 @@ from detectron2.data.common import DatasetFromList
 from detectron2.utils import comm
 from torch.utils.data import DataLoader, Dataset
 
+from ocr_panoptic.mistakes import Telling, checked
 from ocr_panoptic.pictures import header_size
 from ocr_panoptic.seeding import seeded_generators
+
+from .packed import PackedRecords
 
 Key = tuple[int, int]  # position in the sequence of all processes, index of the record
 
@@ -56,11 +59,11 @@ class TrainingStream:
     ):
         self.sampler = sampler
         self.batch_size = batch_size
-        self.wide = [_is_wide(records[i]) for i in range(len(records))] if group else None
+        self.wide = _wide(records) if group else None
         self.workers = workers
         if isinstance(records, list):  # in one piece of memory, which the workers share
             records = DatasetFromList(records, copy=False)
-        self.examples = _Examples(records, mapper, seed)
+        self.examples = _Examples(records, Telling(mapper), seed)
         self.seen = 0
 
     def __iter__(self) -> Iterator[list]:
@@ -75,12 +78,12 @@ class TrainingStream:
                 # At least two batches ahead.
                 prefetch_factor=max(2, -(-2 * size // self.workers)) if self.workers else None,
                 collate_fn=_identity,
-                worker_init_fn=_leave_signals_to_the_trainer,
+                worker_init_fn=leave_signals_to_the_trainer,
                 generator=torch.Generator(),  # else its seeds are drawn from the training's
             )
         )
         while True:
-            yield list(islice(loader, size))
+            yield [checked(example) for example in islice(loader, size)]
 
     def _batches(self, size: int) -> Iterator[list[Key]]:
         keys = zip(count(comm.get_rank(), comm.get_world_size()), self.sampler)
@@ -94,7 +97,9 @@ class TrainingStream:
 
 
 def build_training_stream(
-    cfg: CfgNode, mapper: Callable[[dict], Any], records: list[dict] | None = None
+    cfg: CfgNode,
+    mapper: Callable[[dict], Any],
+    records: PackedRecords | list[dict] | None = None,
 ) -> TrainingStream:
     """
     Args:
@@ -146,6 +151,12 @@ class _Examples(Dataset):
             return self.mapper(self.records[index])
 
 
+def _wide(records: Sequence[dict] | Dataset) -> list[bool]:
+    if isinstance(records, PackedRecords):
+        return records.wide.tolist()
+    return [_is_wide(records[i]) for i in range(len(records))]
+
+
 def _is_wide(record: dict) -> bool:
     if "width" in record:
         return record["width"] > record["height"]
@@ -160,7 +171,7 @@ def _identity(example: Any) -> Any:
     return example
 
 
-def _leave_signals_to_the_trainer(worker: int) -> None:
+def leave_signals_to_the_trainer(worker: int) -> None:
     """Ctrl-C and a queue's SIGTERM reach every process, but an iteration that is to be finished
     needs its images. The trainer ends its workers by SIGTERM, too, which they obey."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import torch.distributed as dist
 from detectron2.utils import comm
 
-from .program import reason
+from .program import leave_to_main, reason
 
 
 @contextlib.contextmanager
@@ -27,15 +27,19 @@ def stop_together() -> Iterator[None]:
     except Exception as e:
         error = e
     if dist.is_initialized():
-        faults = comm.all_gather(error and (_here(), reason(error)))
+        why = error and reason(error)
+        faults = comm.all_gather(error and (_here(), why))
+        is_said = faults[0] is None or why in (None, faults[0][1])  # by the main process
         if error is None and any(faults):
             # Mostly all fail alike, and one reason says it.
             faults = {why: where for where, why in filter(None, reversed(faults))}
             listed = "\n  ".join(f"{where}: {why}" for why, where in faults.items())
-            raise ValueError(
+            error = ValueError(
                 f"Another process stopped, and this one with it.\n  {listed}\n"
                 "What only some of them have not found has to be on storage that machines share."
             )
+        if error is not None and is_said:
+            leave_to_main(error)
     if error is not None:
         raise error
 
@@ -60,10 +64,12 @@ def agree(values: Mapping[str, object]) -> None:
             where, other = others[0]
             faults.append(f"{name}: {value!r} in {found[0][0]}, {other!r} in {where}")
     if faults:
-        raise ValueError(
+        error = ValueError(
             "The processes do not agree.\n  " + "\n  ".join(faults) + "\nStart them with the same "
             "arguments, and with data and OUTPUT_DIR on storage that all machines share."
         )
+        leave_to_main(error)
+        raise error
 
 
 def _here() -> str:

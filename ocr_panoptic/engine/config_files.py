@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
 from detectron2.config import CfgNode, get_cfg
 
+from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.config import add_ocr_config
 
 # The messages of yacs that name a key; original and replacement are shown as str() has them.
@@ -29,12 +29,14 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
 
     Raises:
         FileNotFoundError: if there is no such file, or not the one that it names as its _BASE_.
-        ValueError: for a file that holds no keys, an unknown key, a value of the wrong type, or a
-            missing value.
+        ValueError: for a file that holds no keys, an unknown key, a value of the wrong type or with
+            characters that cannot be printed, or a missing value.
     """
     cfg = get_cfg()
     add_ocr_config(cfg)
-    if config_file and "://" not in config_file:
+    if config_file:
+        if "://" in config_file:
+            raise ValueError(f"--config-file {config_file} is an address; download the file first")
         if not os.path.isfile(config_file):
             raise FileNotFoundError(f"--config-file {config_file} does not exist")
         _check_file(config_file, ())
@@ -50,25 +52,37 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
         for key, value in zip(opts[::2], opts[1::2]):
             _check_sections(cfg, key)
             cfg.merge_from_list([key, value])
-    except (KeyError, AssertionError, ValueError) as e:  # all three from yacs
+    # The first three are from yacs, the others from Python's reading of a value in many brackets.
+    except (KeyError, AssertionError, ValueError, RecursionError, MemoryError) as e:
         raise ValueError(_explain(cfg, source, e)) from e
+    _check_characters(cfg)
     return cfg
+
+
+def _check_characters(cfg: CfgNode) -> None:
+    """Refuse what no name has, and what a system or a terminal takes for something else."""
+    for key, value in values_by_key(cfg).items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.isprintable():
+                raise ValueError(f"{key} is {value!r}, with characters that cannot be printed")
 
 
 def _check_file(file: str, included_by: tuple[str, ...]) -> None:
     """Refuse a file, or a file that it includes, that holds something other than keys."""
-    try:
-        with open(file, encoding="utf-8") as f:
-            content = yaml.safe_load(f)
-    except (yaml.YAMLError, UnicodeDecodeError) as e:
-        raise ValueError(f"{file} is not valid YAML: {e}") from e
+    content = read_yaml(file)
     if not isinstance(content, Mapping):
         found = "is empty" if content is None else f"holds a {type(content).__name__}"
         raise ValueError(f"The config file {file} {found}; it needs lines of the form KEY: VALUE.")
+    _check_keys(file, content)
     bases = content.get("_BASE_", [])
-    for base in [bases] if isinstance(bases, str) else bases:
+    bases = [bases] if isinstance(bases, str) else bases
+    if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
+        raise ValueError(
+            f"{file} has _BASE_: {bases!r}; it is the path of a file, or a list of them"
+        )
+    for base in bases:
         if "://" in base:
-            continue
+            raise ValueError(f"{file} has _BASE_: {base}, an address; download the file first")
         path = os.path.join(os.path.dirname(file), os.path.expanduser(base))
         if not os.path.isfile(path):
             raise FileNotFoundError(
@@ -77,6 +91,14 @@ def _check_file(file: str, included_by: tuple[str, ...]) -> None:
         if os.path.realpath(path) in (*included_by, os.path.realpath(file)):
             raise ValueError(f"{file} names _BASE_: {base}, which includes {file} itself")
         _check_file(path, (*included_by, os.path.realpath(file)))
+
+
+def _check_keys(file: str, content: Mapping[Any, Any]) -> None:
+    for key, value in content.items():
+        if not isinstance(key, str):
+            raise ValueError(f"{file} has the key {key!r}; the keys of a config are words")
+        if isinstance(value, Mapping):
+            _check_keys(file, value)
 
 
 def _check_sections(cfg: CfgNode, key: str) -> None:
@@ -99,7 +121,7 @@ def _explain(cfg: CfgNode, source: str, error: Exception) -> str:
         close = difflib.get_close_matches(unknown[1], values_by_key(cfg), n=1, cutoff=0.5)
         hint = f" Did you mean {close[0]}?" if close else ""
         return f"Unknown config key {unknown[1]} in {source}.{hint}"
-    message = f"Bad config value in {source}: {error}"
+    message = f"Bad config value in {source}: {str(error) or type(error).__name__}"
     if mismatch := _MISMATCH.search(str(error)):
         value: Any = cfg
         for part in mismatch[1].split("."):

@@ -1,42 +1,62 @@
-"""How a program ends when its user made a mistake."""
+"""How a program ends: with what it was asked for, its user's mistake, or a defect of its own."""
 
 import logging
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-PACKAGE = __package__.partition(".")[0]
-# Errors below it may be anything: the model's own checks are no advice to the user there.
-TRAINING_LOOP = "detectron2.engine.train_loop"
+from detectron2.utils import comm
+
+from ocr_panoptic.mistakes import PACKAGE, is_mistake
+
+from .console import show_messages
+
+DEFECT = (
+    "This program did not foresee that: it is a defect of {} unless the machine failed (its "
+    "memory, GPU or disk). Please report it with the lines above."
+)
+
+logger = logging.getLogger(PACKAGE)
+
+_said_by_main: list[Exception] = []
 
 
 def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
-    Run ``main(*args)``. An OSError, ValueError or ModuleNotFoundError that this package raised is
-    its message to the user, and so is the system's about a file (permissions, a full disk): it is
-    logged, and the program ends with status 1. Any other error, and whatever happens in the
-    training loop, keeps its traceback.
+    Run ``main(*args)`` and show what the package logs. An error ends the program with status 1:
+
+    - The user's mistake (:func:`.is_mistake`) is its message.
+    - Anything else has its traceback, and is called a defect.
+
+    Ctrl-C ends with status 130. Warnings that are out of sight are repeated before.
     """
+    console = show_messages(comm.get_rank())
     try:
-        return main(*args)
-    except (OSError, ValueError, ModuleNotFoundError) as e:
-        if not _is_message(e):
-            raise
-        logging.getLogger(PACKAGE).error("%s", e)
+        result = main(*args)
+    except KeyboardInterrupt as e:
+        console.repeat_warnings()
+        logger.error("Interrupted")
+        raise SystemExit(130) from e
+    except Exception as e:
+        console.repeat_warnings()
+        logger.log(logging.DEBUG if e in _said_by_main else logging.ERROR, "%s", reason(e))
         raise SystemExit(1) from e
+    except SystemExit:
+        console.repeat_warnings()
+        raise
+    console.repeat_warnings()
+    return result
+
+
+def leave_to_main(error: Exception) -> None:
+    """In all but the main process the error is not shown: the main process has, or says, the same
+    reason."""
+    if comm.get_rank() > 0:
+        _said_by_main.append(error)
 
 
 def reason(error: Exception) -> str:
-    """Why a program stopped: the message to the user, or the traceback where it is none."""
-    return str(error) if _is_message(error) else "".join(traceback.format_exception(error))
-
-
-def _is_message(error: Exception) -> bool:
-    if not isinstance(error, OSError | ValueError | ModuleNotFoundError):
-        return False
-    modules = [
-        frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)
-    ]
-    is_ours = modules[-1].partition(".")[0] == PACKAGE
-    names_a_file = isinstance(error, OSError) and error.filename is not None
-    return TRAINING_LOOP not in modules and (is_ours or names_a_file)
+    """Why a program stopped: the message to the user, or the traceback of a defect."""
+    if is_mistake(error):
+        return str(error)
+    return "".join(traceback.format_exception(error)) + DEFECT.format(PACKAGE)

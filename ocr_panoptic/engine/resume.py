@@ -1,22 +1,24 @@
 """Where a resumed training goes on, and what of the saved one it takes."""
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
 
 import torch
 import yaml
 from detectron2.config import CfgNode
+from detectron2.modeling import META_ARCH_REGISTRY
 from detectron2.solver import LRScheduler
 from detectron2.utils import comm
 from tabulate import tabulate
 from torch import nn
 
-from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.checkpoint import fetch_weights, last_checkpoint, newest_whole
+from ocr_panoptic.checkpoint.fit import fit_of
+from ocr_panoptic.checkpoint.former_names import rename_former
+from ocr_panoptic.checkpoint.reading import AGAIN, read_checkpoint
 
 from .config_files import values_by_key
-
-logger = logging.getLogger(__name__)
+from .scaling import scaled
 
 Resume = bool | Literal["auto"]
 # Keys that a resumed run does not read, and those that it takes from the saved one.
@@ -34,39 +36,115 @@ class Position(NamedTuple):
     images: int
 
 
-def find_checkpoint(checkpointer: SafeCheckpointer, resume: Resume) -> str:
+def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> str:
     """
+    Find what a run starts from, and check what can be known before any data are read.
+
     Args:
+        cfg: completed, not scaled to the number of processes.
         resume: True, False, or "auto": where there is a checkpoint.
 
     Returns:
-        the last whole checkpoint of OUTPUT_DIR, or "" for a new run
+        the checkpoint of OUTPUT_DIR to go on from, or to evaluate; "" for MODEL.WEIGHTS
+
+    Raises:
+        FileNotFoundError: there is no such file, or no checkpoint.
+        OSError: the weights cannot be downloaded.
+        ValueError: there is nothing to evaluate, the weights are no checkpoint, or a training
+            cannot go on from the checkpoint, see :func:`continued_state` and
+            :func:`position_after`.
+    """
+    file = find_checkpoint(cfg.OUTPUT_DIR, resume)
+    if not training:
+        check_trained_weights(file or cfg.MODEL.WEIGHTS)
+    elif file:
+        cfg = scaled(cfg, comm.get_world_size())
+        with torch.device("meta"):  # shapes without values
+            model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg)
+        position_after(cfg, continued_state(cfg, file, model))
+    elif (weights := fetch_weights(cfg.MODEL.WEIGHTS)) and not cfg.MODEL.TRUST_PICKLE:
+        read_checkpoint(weights, mmap=True)  # damaged, or hostile
+    return file
+
+
+def find_checkpoint(folder: str, resume: Resume) -> str:
+    """
+    Args:
+        folder: OUTPUT_DIR.
+        resume: True, False, or "auto": where there is a checkpoint.
+
+    Returns:
+        the last whole checkpoint of the folder, or "" for a new run
 
     Raises:
         FileNotFoundError: there is none, and ``resume`` is True.
     """
-    file = checkpointer.get_checkpoint_file() if resume else ""
+    file = last_checkpoint(folder) if resume else ""
     if resume is True and not file:
+        if former := newest_whole(folder):
+            raise FileNotFoundError(
+                f"--resume found no checkpoint of the last training in OUTPUT_DIR={folder}, which "
+                f"ended before its first one; {former} is of another training before it. Leave "
+                "--resume out to start again or, to go on with that other training, remove "
+                f"{folder}/last_checkpoint."
+            )
         raise FileNotFoundError(
-            f"--resume found no checkpoint in OUTPUT_DIR={checkpointer.save_dir} (no whole file "
+            f"--resume found no checkpoint in OUTPUT_DIR={folder} (no whole file "
             "model_*.pth). Set OUTPUT_DIR to the run to be resumed, leave --resume out, or have "
             "--resume auto, which starts where there is none."
         )
     return file
 
 
-def saved_state(file: str) -> dict[str, Any]:
+def check_trained_weights(weights: str) -> None:
+    """
+    Raises:
+        FileNotFoundError, OSError: see :func:`.fetch_weights`.
+        ValueError: there are none.
+    """
+    if not weights:
+        raise ValueError(
+            "MODEL.WEIGHTS is empty, but inference needs trained weights. "
+            "Set it to a checkpoint, such as OUTPUT_DIR/model_final.pth."
+        )
+    fetch_weights(weights)
+
+
+def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]:
     """
     What :meth:`.Trainer.state_dict` has saved; its tensors stay in the file until they are used.
 
+    Args:
+        file: the checkpoint.
+        model: of ``cfg``, which goes on; only its shapes matter.
+
     Raises:
-        ValueError: the file has weights alone.
+        ValueError: the file is damaged, has weights alone, or is of another model; then the keys
+            that are set otherwise than in the saved run are listed.
     """
-    state = torch.load(file, map_location="cpu", mmap=True, weights_only=True).get("trainer")
-    if state is None:
+    try:
+        checkpoint = read_checkpoint(file, trust_pickle=cfg.MODEL.TRUST_PICKLE, mmap=True)
+    except ValueError as e:
+        reason = str(e).removesuffix(AGAIN)
+        raise ValueError(
+            f"{reason}. Remove it, and --resume takes the checkpoint before it, if there is one."
+        ) from e
+    state = checkpoint.get("trainer")
+    if not isinstance(state, dict) or not {"iteration", "_trainer"} <= state.keys():
         raise ValueError(
             f"{file} has weights, but not the state of a training that --resume needs. Start from "
             f"the weights: MODEL.WEIGHTS {file} and another OUTPUT_DIR, without --resume."
+        )
+    found = {k: tuple(v.shape) for k, v in rename_former(checkpoint["model"]).items()}
+    fit = fit_of(found, {k: tuple(v.shape) for k, v in model.state_dict().items()})
+    if fit.faults or fit.unused:
+        table = difference_table(cfg, state)
+        raise ValueError(
+            f"The run cannot be resumed with this config, whose model is another one than that of "
+            f"{file}: {len(fit.faults) + len(fit.unused)} tensors differ.{fit.listing(3)}\n"
+            + (f"Set otherwise than in the saved run:\n{table}\n" if table else "")
+            + f"Undo what has changed, or start another run from its weights: MODEL.WEIGHTS {file} "
+            "and another OUTPUT_DIR, without --resume."
         )
     return state
 

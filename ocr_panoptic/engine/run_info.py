@@ -11,24 +11,38 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.utils import comm
 from detectron2.utils.events import get_event_storage, has_event_storage
+from torch import nn
 
 import ocr_panoptic
+from ocr_panoptic.checkpoint.fit import OPTIONAL
 
 
-def run_info(cfg: CfgNode) -> dict[str, Any]:
-    """What a reader of a result needs to repeat it. The iteration is None outside training."""
+def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict[str, Any]:
+    """
+    What a reader of a result needs to repeat it.
+
+    Args:
+        model: that the result is of.
+        weights: its file; None where that is MODEL.WEIGHTS. In training MODEL.WEIGHTS is where the
+            run started.
+
+    Returns:
+        JSON-serialisable; "iteration" is None outside training
+    """
     iteration = None
     if has_event_storage():  # counted from 0, and already at MAX_ITER after training
         iteration = min(get_event_storage().iter + 1, cfg.SOLVER.MAX_ITER)
     anywhere = cfg.clone()
     anywhere.defrost()
     anywhere.OUTPUT_DIR = ""  # else no one else's run of this config had its hash
+    started = {} if iteration is None else {"initial_weights": cfg.MODEL.WEIGHTS}
     return {
         "iteration": iteration,
         "seed": cfg.SEED,
         "config_sha256": hashlib.sha256(anywhere.dump().encode()).hexdigest(),
-        # In training MODEL.WEIGHTS is where the run started, not what was evaluated.
-        "weights" if iteration is None else "initial_weights": cfg.MODEL.WEIGHTS,
+        "weights": cfg.MODEL.WEIGHTS if weights is None else weights,
+        "weights_sha256": weights_sha256(model),
+        **started,
         "output_dir": cfg.OUTPUT_DIR,
         "device": machine_name(torch.device(cfg.MODEL.DEVICE).type),
         "processes": comm.get_world_size(),
@@ -38,6 +52,27 @@ def run_info(cfg: CfgNode) -> dict[str, Any]:
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
+
+
+def weights_sha256(model: nn.Module) -> str:
+    """The hash of names, types, shapes and values of a model's tensors, whatever file or process
+    they come from; without counters of batches and the pixel statistics of the config."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        name = name.removeprefix("module.")  # of DistributedDataParallel
+        if not name.endswith(OPTIONAL):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def portable(cfg: CfgNode, weights: str) -> CfgNode:
+    """The config of an evaluation, of certain weights, that serves on every machine."""
+    cfg = cfg.clone()
+    cfg.defrost()
+    cfg.MODEL.DEVICE = "auto"
+    cfg.MODEL.WEIGHTS = weights
+    return cfg
 
 
 def machine_name(device: str) -> str:

@@ -4,22 +4,30 @@ import argparse
 import difflib
 import logging
 import os
+import tempfile
 
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
-from detectron2.engine import default_setup
 from detectron2.utils import comm
-from detectron2.utils.logger import setup_logger
+from detectron2.utils.collect_env import collect_env_info
+from detectron2.utils.env import seed_all_rng
 
+from ocr_panoptic.checkpoint import newest_whole
 from ocr_panoptic.data import register_prepared, register_semantic_datasets
 from ocr_panoptic.metrics import METRICS
+from ocr_panoptic.run_folder import write_config
 
 from .agreement import agree, stop_together
+from .allowed_values import check_values
 from .config_files import load_config, values_by_key
+from .console import show_messages, write_log
+from .resume import check_start
 from .run_claim import claim
 from .task import task_of
 from .unread_keys import check_unread_keys
+
+logger = logging.getLogger(__name__)
 
 
 def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
@@ -33,6 +41,7 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     Raises:
         ValueError: naming key, found and expected value.
     """
+    check_values(cfg)
     check_unread_keys(cfg)
     _complete_from_data(cfg, training)
     _resolve_device(cfg)
@@ -41,17 +50,19 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
 
 def setup(args: argparse.Namespace) -> CfgNode:
     """
-    The config of a run: :func:`load_config`, :func:`complete_config`, and Detectron2's
-    ``default_setup`` (logging, seed, a copy of the config in OUTPUT_DIR). The copy names no
-    device and norm of this machine unless they were asked for, so that it serves on another.
+    The config of a run: :func:`load_config`, :func:`complete_config`, :func:`.resume.check_start`,
+    logging, seed, and for a training a copy of the config in OUTPUT_DIR. The copy names no device
+    and norm of this machine unless they were asked for, so that it serves on another. In an
+    evaluation with ``--resume`` MODEL.WEIGHTS is the last checkpoint.
 
     Args:
-        args: of Detectron2's ``default_argument_parser``, and perhaps ``deterministic``
+        args: of :class:`.TrainingArguments`, and perhaps ``deterministic``
 
     Raises:
-        FileNotFoundError, ValueError: as those two; ValueError also where an evaluation, or a
+        OSError, ValueError: as those three; ValueError also where an evaluation, or a
             training, has no data set, where ``deterministic`` has no seed or too large tensors,
-            where several processes have other configs, and where another training has OUTPUT_DIR.
+            where several processes have other configs, and where OUTPUT_DIR cannot be written or
+            another training has it.
     """
     with stop_together():
         cfg = _setup(args)
@@ -70,7 +81,9 @@ def _setup(args: argparse.Namespace) -> CfgNode:
             f"DATASETS.{split} is empty, so there is nothing to {purpose}. "
             f"Name a data set: DATASETS.{split} \"('NAME',)\"."
         )
+    check_values(written)
     check_unread_keys(written)
+    _check_output_dir(written.OUTPUT_DIR)
     _complete_from_data(written, training=not args.eval_only)
     cfg = written.clone()
     _resolve_device(cfg)
@@ -80,10 +93,15 @@ def _setup(args: argparse.Namespace) -> CfgNode:
     written.freeze()
     if not args.eval_only:
         claim(written.OUTPUT_DIR)
-    default_setup(written, args)
+    _begin(written, args)
+    checkpoint = check_start(cfg, args.resume, training=not args.eval_only)
+    if args.eval_only:
+        cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
+    elif comm.is_main_process():
+        is_used = not checkpoint and bool(newest_whole(written.OUTPUT_DIR))
+        write_config(written.OUTPUT_DIR, written.dump(), keep_former=is_used)
     cfg.freeze()
-    setup_logger(cfg.OUTPUT_DIR, distributed_rank=comm.get_rank(), name="ocr_panoptic")
-    logging.getLogger(__name__).info(
+    logger.debug(
         "MODEL.DEVICE is %s (torch sees %d GPU(s)); norm of the backbone %s, of the OCR head %s",
         cfg.MODEL.DEVICE,
         torch.cuda.device_count(),
@@ -91,6 +109,37 @@ def _setup(args: argparse.Namespace) -> CfgNode:
         cfg.MODEL.OCR.NORM or "none",
     )
     return cfg
+
+
+def _check_output_dir(folder: str) -> None:
+    """Make the folder of a run, and see that it can be written and listed."""
+    fix = "Set OUTPUT_DIR to a folder of this machine that you can write."
+    if not folder or "://" in folder:
+        raise ValueError(f"OUTPUT_DIR is {folder or 'empty'}. {fix}")
+    if "?" in folder:
+        raise ValueError(
+            f"OUTPUT_DIR is {folder}, but what follows a ? in the name of weights is an option to "
+            "Detectron2, so that it could not read its own checkpoints. Set another name."
+        )
+    try:
+        os.makedirs(folder, exist_ok=True)
+        os.listdir(folder)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as e:
+        raise ValueError(f"OUTPUT_DIR {folder} cannot be written ({e.strerror}). {fix}") from e
+
+
+def _begin(cfg: CfgNode, args: argparse.Namespace) -> None:
+    """Log and seed of a run, as Detectron2's ``default_setup``, which shows all of it on the
+    terminal, and writes the config of an evaluation over that of the training."""
+    rank, training = comm.get_rank(), not args.eval_only
+    show_messages(rank)
+    write_log(cfg.OUTPUT_DIR, rank)
+    logger.debug("Process %d of %d; arguments: %s", rank, comm.get_world_size(), args)
+    logger.debug("Environment:\n%s", collect_env_info())
+    logger.debug("Config:\n%s", cfg.dump())
+    seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + rank)
+    torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
 
 
 def _make_deterministic(cfg: CfgNode) -> None:

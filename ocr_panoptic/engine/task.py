@@ -10,11 +10,13 @@ from detectron2.data import transforms as T
 from torch import Tensor, nn
 
 from ocr_panoptic.data import (
+    PackedRecords,
     PanopticDatasetMapper,
     SemanticDatasetMapper,
     build_semantic_augmentation,
     class_counts,
     log_class_histogram,
+    packed_records,
     semantic_class_count,
 )
 from ocr_panoptic.modeling.context import context_class
@@ -31,6 +33,7 @@ class Task:
         mapper: (config, is it for training?) -> from a record to the model's input.
         complete_classes: (config, data set): takes the class counts from a data set where the
             config has 0, and raises ValueError where they differ or the data are of another kind.
+        classes: completed config -> their numbers, in words.
         test_augmentation: config -> how an image is resized for inference.
         describe_training_data: data set -> what is logged of it when a training starts.
         semantic_logits: (model, inputs) -> what the semantic head's ``layers`` returns for a batch,
@@ -41,6 +44,7 @@ class Task:
     title: str
     mapper: Callable[[CfgNode, bool], Mapper]
     complete_classes: Callable[[CfgNode, str], None]
+    classes: Callable[[CfgNode], str]
     test_augmentation: Callable[[CfgNode], T.Augmentation]
     describe_training_data: Callable[[str], object]
     semantic_logits: Callable[[nn.Module, list[dict]], Tensor | tuple[Tensor, Tensor]]
@@ -58,11 +62,11 @@ def task_of(cfg: CfgNode) -> Task:
     raise ValueError(f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; it is {known}")
 
 
-def training_records(cfg: CfgNode) -> list[dict[str, Any]]:
+def training_records(cfg: CfgNode) -> PackedRecords | list[dict[str, Any]]:
     """The images of DATASETS.TRAIN, as a training draws them."""
-    return get_detection_dataset_dicts(
-        cfg.DATASETS.TRAIN, filter_empty=cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
-    )
+    names, usable = cfg.DATASETS.TRAIN, cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
+    packed = packed_records(names, usable)
+    return get_detection_dataset_dicts(names, usable) if packed is None else packed
 
 
 def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
@@ -102,6 +106,10 @@ TASKS = (
         title="Panoptic-FPN",
         mapper=PanopticDatasetMapper,
         complete_classes=_complete_panoptic_classes,
+        classes=lambda cfg: (
+            f"{cfg.MODEL.ROI_HEADS.NUM_CLASSES} thing and "
+            f"{cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES - 1} stuff classes"
+        ),
         test_augmentation=lambda cfg: T.ResizeShortestEdge(
             cfg.INPUT.MIN_SIZE_TEST, cfg.INPUT.MAX_SIZE_TEST
         ),
@@ -118,6 +126,7 @@ TASKS = (
             cfg, is_train, keep_labels=context_class(cfg).needs_truth
         ),
         complete_classes=_complete_semantic_classes,
+        classes=lambda cfg: f"{cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES} classes",
         test_augmentation=lambda cfg: T.AugmentationList(
             build_semantic_augmentation(cfg, is_train=False)
         ),

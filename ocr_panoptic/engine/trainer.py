@@ -10,7 +10,7 @@ import torch.distributed as dist
 from detectron2.config import CfgNode
 from detectron2.data import build_detection_test_loader
 from detectron2.engine import DefaultTrainer, TrainerBase, create_ddp_model, hooks
-from detectron2.evaluation import DatasetEvaluator
+from detectron2.evaluation import DatasetEvaluator, verify_results
 from detectron2.projects.deeplab import build_lr_scheduler
 from detectron2.solver import LRScheduler
 from detectron2.utils import comm
@@ -19,32 +19,48 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights, settings_of
-from ocr_panoptic.data import TrainingStream, build_training_stream, run_seed
+from ocr_panoptic.data import (
+    TrainingStream,
+    build_training_stream,
+    leave_signals_to_the_trainer,
+    run_seed,
+)
 from ocr_panoptic.evaluation import build_evaluator
+from ocr_panoptic.files import write_text
+from ocr_panoptic.mistakes import Telling
 from ocr_panoptic.modeling.prepared import check_inference_keys, prepared
-from ocr_panoptic.run_folder import drop_unfinished_line, evaluation_folder, write_evaluation
+from ocr_panoptic.run_folder import (
+    CONFIG,
+    drop_unfinished_line,
+    evaluation_folder,
+    write_evaluation,
+)
 from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import AccumulatingTrainer
 from .agreement import agree, stop_together
 from .hooks import BestModel, Checkpoints, Evaluation, PreciseBN, StopOnSignal
 from .optimizer import build_optimizer
+from .progress import ProgressBar, ProgressLines, WatchedLoader
 from .resume import (
     Position,
     Resume,
     continued_optimizer,
+    continued_state,
     difference_table,
     find_checkpoint,
     parameter_names,
     position_after,
-    saved_state,
     set_iteration,
 )
 from .run_claim import release
-from .run_info import run_info
+from .run_info import portable, run_info
+from .scaling import scaled
 from .setup import check_solver
 from .stopping import Stopping
+from .summary import start_summary
 from .task import task_of, training_records
+from .trained_model import build_trained_model
 
 logger = logging.getLogger(__name__)
 
@@ -95,6 +111,7 @@ class Trainer(DefaultTrainer):
             model,
             cfg.OUTPUT_DIR,
             trust_pickle=cfg.MODEL.TRUST_PICKLE,
+            min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
             trainer=weakref.proxy(self),
         )
         self.start = Position(0, 0)
@@ -118,7 +135,7 @@ class Trainer(DefaultTrainer):
                 the processes find different ones.
         """
         with stop_together():
-            file = find_checkpoint(self.checkpointer, resume)
+            file = find_checkpoint(self.cfg.OUTPUT_DIR, resume)
             fetch_weights(file or self.cfg.MODEL.WEIGHTS)
         agree({"checkpoint": file})
         if file:
@@ -127,6 +144,8 @@ class Trainer(DefaultTrainer):
             agree({"first iteration": self.start_iter})
             self._enter_data(seed)
         else:
+            with stop_together():
+                self.checkpointer.load(self.cfg.MODEL.WEIGHTS, checkpointables=[])
             if former := self.checkpointer.get_checkpoint_file():
                 logger.warning(
                     "OUTPUT_DIR has checkpoints of another training, %s the last. This one starts "
@@ -137,38 +156,21 @@ class Trainer(DefaultTrainer):
                     self.checkpointer.begin_anew()
                     if self.best:
                         self.best.begin_anew()
-            with stop_together():
-                self.checkpointer.load(self.cfg.MODEL.WEIGHTS, checkpointables=[])
         record = self.checkpointer.record
         check_settings(self.cfg, record, strict=False)
         self.checkpointer.record = record and settings_of(self.cfg, record)
-        logger.info(
-            "Training starts at iteration %d of %d (%s)",
-            self.start_iter,
-            self.max_iter,
-            file or self.cfg.MODEL.WEIGHTS or "new",
-        )
+        summary = start_summary(self.cfg, self.checkpointer, self.data_loader, self.start_iter)
+        logger.info("%s", summary)
 
     def _resume(self, file: str) -> None:
         with stop_together():
-            state = saved_state(file)
+            state = continued_state(self.cfg, file, self.checkpointer.model)
             self.start = position_after(self.cfg, state)
         self.start_iter = self.start.iteration
-        table = difference_table(self.cfg, state)
-        if table:
+        if table := difference_table(self.cfg, state):
             logger.warning("The run goes on with other settings, those on the right:\n%s", table)
-        self.checkpointer.exact = True
-        try:
-            with stop_together():
-                self.checkpointer.load(file)
-        except ValueError as e:
-            raise ValueError(
-                f"{e}\nThe run cannot be resumed with this config. Undo what has changed in it, or "
-                f"start another run from its weights: MODEL.WEIGHTS {file} and another OUTPUT_DIR, "
-                "without --resume."
-            ) from e
-        finally:
-            self.checkpointer.exact = False
+        with stop_together():
+            self.checkpointer.load(file)
         if self.best:
             self.best.resume()
 
@@ -231,9 +233,8 @@ class Trainer(DefaultTrainer):
             checkpoints,
             StopOnSignal(self.stopping, checkpoints),
             Evaluation(period, self._evaluate),
-            hooks.PeriodicWriter(self.build_writers(), log_period(self.max_iter))
-            if is_main
-            else None,
+            ProgressLines(self.build_writers(), log_period(self.max_iter)) if is_main else None,
+            ProgressBar() if is_main else None,
         ]
 
     def train(self) -> dict | None:
@@ -270,16 +271,24 @@ class Trainer(DefaultTrainer):
             raise self._diverged(e) from e
 
     def _diverged(self, error: FloatingPointError) -> FloatingPointError:
+        solver, last = self.cfg.SOLVER, self.checkpointer.get_checkpoint_file()
+        advice = [f"SOLVER.BASE_LR below {solver.BASE_LR:g}"]
+        advice.append(f"SOLVER.WARMUP_ITERS above {solver.WARMUP_ITERS}")
+        if not solver.CLIP_GRADIENTS.ENABLED:
+            advice.append("SOLVER.CLIP_GRADIENTS.ENABLED True")
+        if self._trainer.grad_scaler.is_enabled():
+            advice.append("SOLVER.AMP.PRECISION bfloat16")
         return FloatingPointError(
             f"Iteration {self.iter}: {error}\n"
-            f"The last whole checkpoint is {self.checkpointer.get_checkpoint_file() or 'none'}. "
-            "Look at these images and their labels; else continue with --resume and a lower "
-            "SOLVER.BASE_LR, a longer SOLVER.WARMUP_ITERS, or SOLVER.CLIP_GRADIENTS.ENABLED True."
+            f"The last whole checkpoint is {last or 'none'}. Look at these images and their "
+            f"labels; else {'continue with --resume' if last else 'begin again'} and try "
+            f"{', '.join(advice[:-1])} or {advice[-1]}."
         )
 
     def _evaluate(self) -> dict:
         with self.stopping.at_once():  # a checkpoint has been saved before
-            self._last_eval_results = self.test(self.cfg, self.model)
+            saved = self.checkpointer.get_checkpoint_file()
+            self._last_eval_results = self.test(self.cfg, self.model, weights=saved)
         if self.best:
             self.best.update(self._last_eval_results, self.last_iteration)
         return self._last_eval_results
@@ -300,11 +309,30 @@ class Trainer(DefaultTrainer):
             logger.warning("The data loader is no TrainingStream: its images start from the first")
 
     @classmethod
+    def evaluate(cls, cfg: CfgNode) -> dict:
+        """:meth:`test` of the weights that the config names, see :func:`.build_trained_model`; ends
+        the program where they do not give TEST.EXPECTED_RESULTS."""
+        results = cls.test(cfg, build_trained_model(cfg))
+        if comm.is_main_process():
+            verify_results(cfg, results)
+        return results
+
+    @classmethod
     def build_optimizer(cls, cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         return build_optimizer(cfg, model)
 
     @classmethod
     def build_lr_scheduler(cls, cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
+        steps = tuple(step for step in cfg.SOLVER.STEPS if step < cfg.SOLVER.MAX_ITER)
+        if cfg.SOLVER.LR_SCHEDULER_NAME == "WarmupMultiStepLR" and steps != tuple(cfg.SOLVER.STEPS):
+            logger.warning(
+                "SOLVER.STEPS is %s: those from SOLVER.MAX_ITER %d on have no effect",
+                tuple(cfg.SOLVER.STEPS),
+                cfg.SOLVER.MAX_ITER,
+            )
+            cfg = cfg.clone()
+            cfg.defrost()
+            cfg.SOLVER.STEPS = steps  # Detectron2 fails where one of them is MAX_ITER
         return build_lr_scheduler(cfg, optimizer)
 
     @classmethod
@@ -320,18 +348,27 @@ class Trainer(DefaultTrainer):
 
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:
-        return build_detection_test_loader(
-            cfg, dataset_name, mapper=task_of(cfg).mapper(cfg, False)
+        loader = build_detection_test_loader(
+            cfg, dataset_name, mapper=Telling(task_of(cfg).mapper(cfg, False))
         )
+        loader.worker_init_fn = leave_signals_to_the_trainer
+        return WatchedLoader(loader, f"evaluate {dataset_name}")
 
     @classmethod
     def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
         return build_evaluator(cfg, dataset_name, evaluation_folder(cfg.OUTPUT_DIR, dataset_name))
 
     @classmethod
-    def test(cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None) -> dict:
-        """Detectron2's ``test`` of the model that the main process has and saves; also writes the
-        result files of every data set."""
+    def test(
+        cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None, weights: str | None = None
+    ) -> dict:
+        """
+        Detectron2's ``test`` of the model that the main process has and saves; also writes the
+        result files of every data set.
+
+        Args:
+            weights: the file of the model's weights; None where it is MODEL.WEIGHTS.
+        """
         _share_buffers(model)
         # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
@@ -341,13 +378,11 @@ class Trainer(DefaultTrainer):
         finally:
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():
-            names = cfg.DATASETS.TEST
+            names, run = cfg.DATASETS.TEST, run_info(cfg, model, weights)
             for name in names:
-                write_evaluation(
-                    results if len(names) == 1 else results[name],
-                    evaluation_folder(cfg.OUTPUT_DIR, name),
-                    run_info(cfg),
-                )
+                folder = evaluation_folder(cfg.OUTPUT_DIR, name)
+                write_evaluation(results if len(names) == 1 else results[name], folder, run)
+                write_text(folder / CONFIG, portable(cfg, run["weights"]).dump())
         return results
 
 
@@ -368,14 +403,3 @@ def _share_buffers(model: nn.Module) -> None:
     if comm.get_world_size() > 1:
         for buffer in model.buffers():
             dist.broadcast(buffer, src=0)
-
-
-def scaled(cfg: CfgNode, processes: int) -> CfgNode:
-    """Batch and schedule for a number of processes, from SOLVER.REFERENCE_WORLD_SIZE."""
-    reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
-    if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
-        raise ValueError(
-            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the "
-            f"{reference} processes of SOLVER.REFERENCE_WORLD_SIZE do not divide."
-        )
-    return DefaultTrainer.auto_scale_workers(cfg, processes)

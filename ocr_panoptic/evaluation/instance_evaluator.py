@@ -1,11 +1,18 @@
 """AP of boxes and masks, by a library that does not keep the other processes waiting."""
 
+import contextlib
+import io
+import logging
+
 import hotcoco
 from detectron2.evaluation import COCOEvaluator, coco_evaluation
 
 # What Detectron2 calls with use_fast_impl. Its own is compiled, and close to pycocotools; this one
 # comes as a wheel, and equals pycocotools to the last digit.
 coco_evaluation.COCOeval_opt = hotcoco.COCOeval
+
+
+logger = logging.getLogger(__name__)
 
 
 class InstanceEvaluator(COCOEvaluator):
@@ -28,3 +35,14 @@ class InstanceEvaluator(COCOEvaluator):
         with the model's classes as "category_id"."""
         results = [{**result, "image_id": image_id} for result in results]
         self._predictions.append({"image_id": image_id, "instances": results})
+
+    def evaluate(self, img_ids: list[int] | None = None) -> dict | None:
+        """As Detectron2's; what is printed on the way goes to the log."""
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            results = super().evaluate(img_ids)
+        if printed.getvalue():
+            logger.debug("AP on %s:\n%s", self._metadata.name, printed.getvalue())
+        if results:
+            found = ", ".join(f"{task} AP {results[task]['AP']:.3f}" for task in results)
+            logger.info("Instances on %s: %s", self._metadata.name, found)
+        return results

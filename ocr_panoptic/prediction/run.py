@@ -86,7 +86,8 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
     with stop_together():
         if comm.is_main_process():
             fetch_weights(cfg.MODEL.WEIGHTS)
-            begin(folder, _identity(cfg, options))
+            identity = _identity(cfg, options)
+            begin(folder, identity)
     with stop_together():
         records = RecordFile(folder, comm.get_rank())
     with stop_together():
@@ -121,7 +122,8 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
             logger.info("Results of %d images are in %s", len(done), folder)
             _log_missing(missing, folder)
     if truth:
-        evaluate(cfg, truth, inputs, done, writer, classes)
+        run = identity if comm.is_main_process() else {}
+        evaluate(cfg, truth, inputs, done, writer, classes, run)
     return len(missing)
 
 
@@ -198,7 +200,7 @@ def _identity(cfg: CfgNode, options: Options) -> dict[str, Any]:
             digest.update(block)
     return {
         "format": "ocr_panoptic.predictions",
-        "weights_sha256": digest.hexdigest(),
+        "weights_file_sha256": digest.hexdigest(),
         "labels": options.labels,
         "overlays": options.overlays,
         "whole_regions": options.whole_regions,

@@ -19,7 +19,6 @@ from ocr_panoptic.data.panoptic.records import panoptic_data_set
 from ocr_panoptic.data.register import register
 from ocr_panoptic.data.semantic.records import LabelledFolder, load_semantic
 from ocr_panoptic.engine.agreement import stop_together
-from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
@@ -98,6 +97,7 @@ def evaluate(
     places: Mapping[str, Place],
     writer: Writer,
     classes: Classes,
+    run: Mapping[str, Any],
 ) -> Mapping[str, Mapping[str, float]] | None:
     """
     Compare the results of the images that have a truth, as they were written. Every process calls
@@ -106,6 +106,7 @@ def evaluate(
     Args:
         truth: of :func:`register_truth`.
         places: of the records of the images that have results.
+        run: what is written of the predictions, beside the metrics.
 
     Returns:
         the metrics that ``train_net.py --eval-only`` gives, which are also written to
@@ -133,8 +134,7 @@ def evaluate(
     if not comm.is_main_process():
         return None
     print_csv_format(results)
-    info = {**run_info(cfg), "images": len(records)}
-    write_evaluation(results, output, info)
+    write_evaluation(results, output, {**run, "images": len(records)})
     return results
 
 

@@ -11,6 +11,7 @@ from scripts import load_script
 from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 
 
@@ -68,7 +69,12 @@ def test_the_report_of_a_semantic_run(trained, make_args, tmp_path, make_report,
         trained(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", "OCR", config=SEMANTIC_CONFIG)
         cfg = load_config(args.config_file, args.opts)
         complete_config(cfg)
-        torch.save({"model": build_model(cfg).state_dict()}, run / "model_final.pth")
+        model = build_model(cfg)
+        torch.save({"model": model.state_dict()}, run / "model_final.pth")
+        file = run / "inference/tiny_sem_val/metrics.json"
+        content = json.loads(file.read_text())
+        content["run"]["weights_sha256"] = weights_sha256(model)
+        file.write_text(json.dumps(content))
     make_report(arguments(args, run, "--num-images", "2"))
     page = (run / "index.html").read_text()
 
@@ -85,6 +91,26 @@ def test_the_report_of_a_semantic_run(trained, make_args, tmp_path, make_report,
     assert page.count('<div class="relation"') == (2 if has_regions else 0)
     assert "Panoptic" not in page
     assert "data:image/png;base64," in page  # the confusion matrix
+    record = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["run"]
+    assert f"<dd>{record['weights_sha256']}</dd>" in page and record["config_sha256"] in page
+    assert ("pictures with other settings" in page) == (scheme not in ("OCR", "none", "GT-OCR"))
+
+
+def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path, make_report):
+    args, run = trained(*TINY_SEMANTIC, config=SEMANTIC_CONFIG), tmp_path / "run"
+    record = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["run"]
+    make_report([*arguments(args, run, "--num-images", "1"), "INPUT.MIN_SIZE_TEST", "32"])
+    page = (run / "index.html").read_text()
+    assert "<dd>INPUT.MIN_SIZE_TEST 32 (evaluated with 0)</dd>" in page
+
+    (run / "index.html").unlink()
+    file = run / "model_final.pth"
+    saved = torch.load(file, weights_only=True)
+    saved["model"]["sem_seg_head.refined_predictor.bias"][0] += 1e-3
+    torch.save(saved, file)
+    with pytest.raises(ValueError, match=f"is of .*{record['weights_sha256'][:12]}.*and MODEL.WEI"):
+        make_report(arguments(args, run))
+    assert not (run / "index.html").exists()
 
 
 def test_a_run_that_was_not_evaluated(tiny_data, make_args, tmp_path, make_report):

@@ -9,14 +9,8 @@ import yaml
 from scripts import load_script
 from tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 
-from ocr_panoptic.analysis.study import (
-    Study,
-    add_records,
-    read_records,
-    read_study,
-    run_study,
-    summarise,
-)
+from ocr_panoptic.analysis.study import add_records, read_records, run_study, summarise
+from ocr_panoptic.analysis.study_file import Study, read_study
 from ocr_panoptic.visualization import study_curves, study_table
 
 TRAIN_NET = ROOT / "train_net.py"
@@ -159,9 +153,21 @@ def test_summary_by_hand():
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"seed": [1]}, "expected the keys .*; found .*'seed'"),
-        ({"baseline": "PPM"}, "the baseline PPM is none of"),
+        ({"seed": [1]}, "expected the keys .*; found .*"),
+        ({"baseline": "PPM"}, "the baseline 'PPM' is none of"),
+        ({"baseline": ["none"]}, r"the baseline \['none'\] is none of"),
         ({"systems": {"none": {"opt": []}}}, "none has .*'opt'.*; it may have config and opts"),
+        ({"systems": {"none": "a.yaml"}}, "none has 'a.yaml'; it may have"),
+        ({"systems": ["none"]}, r"systems is \['none'\]; expected lines NAME"),
+        ({"seeds": 3}, r"seeds is 3; expected a list, such as \[3\]"),
+        ({"seeds": [1, 1]}, r"seeds is \[1, 1\]; expected different integers"),
+        ({"seeds": [-1]}, "expected different integers from 0 on"),
+        ({"seeds": []}, "expected different integers"),
+        ({"metrics": "sem_seg/mIoU"}, "metrics is 'sem_seg/mIoU'; expected a list"),
+        ({"metrics": [3]}, r"metrics is \[3\]; expected names such as"),
+        ({"opts": {"SEED": 1}}, "opts is .*; expected a list"),
+        ({"opts": ["NO.KEY", 1], "systems": {"none": None}}, "none: Unknown config key NO.KEY"),
+        ({"config": ["a"]}, r"has the config \['a'\], which is no file name"),
     ],
 )
 def test_faults(study_file, change, message):
@@ -171,10 +177,45 @@ def test_faults(study_file, change, message):
         read_study(study_file)
 
 
-def test_a_file_that_is_no_yaml(study_file):
-    study_file.write_text("config: [")
-    with pytest.raises(ValueError, match="study.yaml: not valid YAML"):
+@pytest.mark.parametrize(
+    "name", ["../other", "/tmp/other", "..", ".", "", "a\nb", "a\0b", 1, "é" * 101]
+)
+def test_a_system_stays_in_its_folder(study_file, name):
+    content = yaml.safe_load(study_file.read_text())
+    study_file.write_text(yaml.safe_dump({**content, "systems": {name: None}, "baseline": name}))
+    with pytest.raises(ValueError, match="get a folder of its name: use up to 100 letters"):
         read_study(study_file)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("config: [", "is not valid YAML"),
+        ("config:\t- a", "not valid YAML"),
+        ("? [a]\n: b", "not valid YAML"),
+        pytest.param("[" * 9999, "nested too deeply", id="deep"),
+        ("!!python/object/apply:os.abort []", "not valid YAML"),
+        ("", "found None"),
+        pytest.param("a: " + "x" * 2**20, "has more than 1 MiB", id="large"),
+        ("- a", r"found \['a'\]"),
+        ("1: 2", r"found \[1\]"),
+        ("a: &a [*a]", "refers to itself"),
+    ],
+)
+def test_a_file_that_is_no_study(study_file, text, message):
+    study_file.write_text(text)
+    with pytest.raises(ValueError, match=f"study.yaml.*{message}") as error:
+        read_study(study_file)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 600
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[1]", '[{"system": "none", "seed": 3}]', '"a"', "[" * 9999], ids=range(5)
+)
+def test_records_of_something_else(study_file, tmp_path, text):
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(ValueError, match="results.json: no results of tools/study.py"):
+        add_records(read_study(study_file), tmp_path, tmp_path / "results.json")
 
 
 def test_the_command_without_any_finished_run(study_file, tmp_path):

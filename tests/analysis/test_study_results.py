@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ocr_panoptic.analysis.study import add_records, read_records, read_study, summarise
+from ocr_panoptic.analysis.study import add_records, read_records, summarise
+from ocr_panoptic.analysis.study_file import read_study
 from ocr_panoptic.visualization import study_table
 
 ROOT = Path(__file__).resolve().parents[2]

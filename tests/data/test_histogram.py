@@ -44,7 +44,7 @@ def test_the_sample_is_spread_over_the_data(add):
 
 
 def test_table(add, caplog):
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.DEBUG):
         log_class_histogram(add([[5, 5, 7], [8, 7, 0]], [[8, 8]]))
     lines = [line.split() for line in caplog.text.splitlines()]
     assert ["road", "62.50", "2"] in lines  # 5 of 8 pixels

@@ -17,7 +17,7 @@ import torch.multiprocessing as mp
 from detectron2.data import DatasetCatalog
 from detectron2.utils import comm
 
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.agreement import agree, stop_together
 from ocr_panoptic.engine.launch import TIMEOUT, _run_and_leave
 from train_net import main
@@ -116,3 +116,37 @@ def test_one_process_keeps_its_error():
     with pytest.raises(ZeroDivisionError), stop_together():
         raise ZeroDivisionError
     agree({"x": 1})
+
+
+@pytest.mark.parametrize(
+    "rank, faults, is_shown",
+    [
+        (0, ["a", "a"], True),
+        (1, ["a", "a"], False),  # the main process says the same
+        (1, ["b", "a"], True),
+        (1, [None, "a"], False),  # the main process says what the others have found
+        (0, [None, "a"], True),
+        (1, ["a", None], False),
+        (0, [None, None], None),
+    ],
+)
+def test_a_reason_is_shown_once(monkeypatch, caplog, rank, faults, is_shown):
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(comm, "get_rank", lambda: rank)
+    monkeypatch.setattr(comm, "all_gather", lambda _: [why and ("p", why) for why in faults])
+
+    names: dict = {"__name__": "ocr_panoptic.data.x"}
+    exec("def fail(why):\n    raise ValueError(why)", names)  # a mistake that the package tells of
+
+    @stop_together()
+    def start() -> None:
+        if faults[rank]:
+            names["fail"](faults[rank])
+
+    if is_shown is None:
+        run_program(start)
+        return
+    with pytest.raises(SystemExit):
+        run_program(start)
+    shown = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert len(shown) == is_shown

@@ -69,26 +69,39 @@ def test_a_full_disk(checkpointer, tmp_path):
     assert names(tmp_path) == {"model_0000001.pth", "last_checkpoint"}
 
 
-@pytest.mark.parametrize("damage", ["empty", "half", "missing", "untagged", "tag of nothing"])
+TAGS = {
+    "tag of nothing": b"",
+    "tag of bytes": b"\xff\xfe\x1b[2J" * 200,
+    "tag of another folder": b"../elsewhere/model_final.pth",
+}
+
+
+@pytest.mark.parametrize(
+    "damage", ["empty", "half", "missing", "untagged", "tag is a folder", *TAGS]
+)
 def test_the_newest_whole_one_is_resumed_from(checkpointer, tmp_path, caplog, damage):
     for number in (1, 2, 3):
         checkpointer.save(f"model_000000{number}")
         os.utime(tmp_path / f"model_000000{number}.pth", (number, number))
     checkpointer.save("model_best", tag=False)
     last = tmp_path / "model_0000003.pth"
+    tag = tmp_path / "last_checkpoint"
     if damage == "missing":
         last.unlink()
     elif damage == "untagged":
-        (tmp_path / "last_checkpoint").unlink()
-    elif damage == "tag of nothing":
-        (tmp_path / "last_checkpoint").write_text("")
+        tag.unlink()
+    elif damage == "tag is a folder":
+        tag.unlink()
+        tag.mkdir()
+    elif damage in TAGS:
+        tag.write_bytes(TAGS[damage])
     else:
         content = last.read_bytes()
         last.write_bytes(content[: len(content) // 2] if damage == "half" else b"")
-    expected = 3 if damage in ("untagged", "tag of nothing") else 2
+    expected = 2 if damage in ("empty", "half", "missing") else 3
     found = checkpointer.get_checkpoint_file()
     assert found == str(tmp_path / f"model_000000{expected}.pth")
-    assert "newest whole checkpoint is" in caplog.text
+    assert "the newest whole one is" in caplog.text and caplog.text.isascii()
     for path in tmp_path.glob("*.pth"):
         path.write_bytes(b"")
     assert not checkpointer.has_checkpoint()
@@ -165,12 +178,12 @@ class Breaks(HookBase):
 def test_an_evaluation_that_was_missed_is_made_up_for(tiny_data, make_args, tmp_path, monkeypatch):
     evaluated = []
     monkeypatch.setattr(
-        Trainer, "test", classmethod(lambda cls, cfg, model: evaluated.append(1) or {})
+        Trainer, "test", classmethod(lambda cls, cfg, model, **_: evaluated.append(1) or {})
     )
     opts = [*TINY_RUN, "SOLVER.CHECKPOINT_PERIOD", 100, "TEST.EVAL_PERIOD", 2]
     trainer = Trainer(setup(make_args(*opts, config=SEMANTIC_CONFIG)))
-    trainer._hooks.insert(-2, Breaks())  # before the evaluation
-    trainer._hooks[-3].trainer = trainer
+    trainer._hooks.insert(-3, Breaks())  # before the evaluation
+    trainer._hooks[-4].trainer = trainer
     trainer.resume_or_load(False)
     with pytest.raises(KeyboardInterrupt):
         trainer.train()
@@ -365,7 +378,9 @@ def test_evaluation_of_the_last_checkpoint(tiny_data, make_args, tmp_path):
     """--eval-only --resume."""
     main(make_args(*TINY_RUN, "TEST.EVAL_PERIOD", 0, config=SEMANTIC_CONFIG))
     (tmp_path / "run/model_final.pth").write_bytes(b"")
-    cfg = setup(make_args(*TINY_RUN, config=SEMANTIC_CONFIG, flags=("--eval-only",)))
-    model = build_trained_model(cfg, resume="auto")
+    flags = ("--eval-only", "--resume", "auto")
+    cfg = setup(make_args(*TINY_RUN, config=SEMANTIC_CONFIG, flags=flags))
+    assert str(tmp_path / "run/model_0000002.pth") == cfg.MODEL.WEIGHTS
+    model = build_trained_model(cfg)
     saved = torch.load(tmp_path / "run/model_0000002.pth", weights_only=True)["model"]
     assert all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())

@@ -56,3 +56,20 @@ def test_no_factor(cfg, factor):
     cfg.SOLVER.HEAD_LR_FACTOR = factor
     with pytest.raises(ValueError, match=f"SOLVER.HEAD_LR_FACTOR is {factor}; it is a number abov"):
         Trainer.build_optimizer(cfg, nn.Linear(1, 1))
+
+
+def test_steps_from_the_end_on_have_no_effect(caplog):
+    """Detectron2 leaves out those above MAX_ITER, and fails where one is MAX_ITER."""
+    cfg = load_config("", ["SOLVER.MAX_ITER", "9", "SOLVER.STEPS", "(3, 9, 20)"])
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=cfg.SOLVER.BASE_LR)
+    cfg.SOLVER.WARMUP_ITERS = 0
+    scheduler = Trainer.build_lr_scheduler(cfg, optimizer)
+    rates = [scheduler.get_last_lr()[0]]
+    for _ in range(8):
+        optimizer.step()
+        scheduler.step()
+        rates.append(scheduler.get_last_lr()[0])
+    assert rates == pytest.approx([1e-3] * 3 + [1e-4] * 6)
+    assert (
+        "SOLVER.STEPS is (3, 9, 20): those from SOLVER.MAX_ITER 9 on have no effect" in caplog.text
+    )

@@ -1,13 +1,22 @@
 """A user's mistake ends with its message; an error of the program with its traceback."""
 
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+import torch
 from detectron2.engine import TrainerBase
+from torch.utils.data import DataLoader
 
-from ocr_panoptic.data import MAT_RELEASES, prepare_mat_release
+from ocr_panoptic.data import MAT_RELEASES, TrainingStream, prepare_mat_release
 from ocr_panoptic.engine import load_config, run_program
+from ocr_panoptic.engine.progress import WatchedLoader
+from ocr_panoptic.engine.resume import position_after
 from ocr_panoptic.files import write_text
+from ocr_panoptic.label_map import read_labels
+from ocr_panoptic.layers.dual_attention import PositionAttention
+from ocr_panoptic.mistakes import Telling
 
 
 def test_a_mistake_is_a_message(caplog):
@@ -34,25 +43,120 @@ def test_what_is_not_installed_is_a_message(tmp_path, caplog, monkeypatch):
     assert "pip install scipy" in caplog.text
 
 
-def elsewhere(error: Exception) -> None:
-    raise error
+def from_elsewhere() -> None:
+    raise ValueError("x")
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), OSError("x"), ModuleNotFoundError("x")])
-def test_another_error_keeps_its_traceback(error):
-    with pytest.raises(type(error)):
-        run_program(elsewhere, error)
+def accidental_in_the_package() -> None:
+    load_config(None, 5)  # TypeError: 5 has no length
+
+
+def accidental_value_error_in_the_package() -> None:
+    position_after(load_config("", []), {"iteration": 1, "config": "text"})
+
+
+def error_of_pytorch() -> None:
+    torch.zeros(2).view(3)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        from_elsewhere,
+        accidental_in_the_package,
+        accidental_value_error_in_the_package,
+        error_of_pytorch,
+    ],
+)
+def test_a_defect_has_its_traceback_and_is_called_one(function, caplog):
+    with pytest.raises(SystemExit) as end:
+        run_program(function)
+    assert end.value.code == 1
+    (message,) = caplog.messages
+    first, *_, last = message.splitlines()
+    assert first.startswith("Traceback") and function.__name__ in message
+    assert "it is a defect of ocr_panoptic" in last
+
+
+def test_a_value_error_of_this_package_is_a_message_only_where_it_is_raised(caplog):
+    """The same function, once with a ``raise`` of its own, once with an int() that fails."""
+    code = "def check(text):\n    if not text:\n        raise ValueError('empty')\n    int(text)"
+    names: dict = {"__name__": "ocr_panoptic.data.somewhere"}
+    exec(code, names)
+    for text, message in (("", "empty"), ("x", "Traceback (most recent call last):")):
+        caplog.clear()
+        with pytest.raises(SystemExit):
+            run_program(names["check"], text)
+        assert caplog.messages[0].splitlines()[0] == message
 
 
 class Failing(TrainerBase):
+    def __init__(self, error: Callable[[], None]):
+        super().__init__()
+        self.error = error
+
     def run_step(self) -> None:
-        load_config("nowhere.yaml", [])
+        self.error()
 
 
-def test_the_training_loop_keeps_its_traceback():
-    with pytest.raises(FileNotFoundError):
-        run_program(Failing().train, 0, 1)
+def test_in_the_training_loop_the_models_own_checks_are_defects(caplog):
+    """Data, disk and divergence are the user's there, too."""
+    with pytest.raises(SystemExit):
+        run_program(Failing(lambda: load_config("nowhere.yaml", [])).train, 0, 1)
+    assert caplog.messages[-1] == "--config-file nowhere.yaml does not exist"
+    caplog.clear()
+    with pytest.raises(SystemExit):
+        run_program(Failing(lambda: PositionAttention(7)).train, 0, 1)
+    assert "it is a defect of" in caplog.messages[-1]
+
+
+def test_ctrl_c_is_one_line(caplog):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(SystemExit) as end:
+        run_program(interrupted)
+    assert end.value.code == 130 and caplog.messages == ["Interrupted"]
 
 
 def test_the_result_comes_back():
     assert run_program(max, 2, 3) == 3
+
+
+def test_a_broken_image_in_a_process_that_loads_data(tmp_path, caplog):
+    """Told in a line, by the training and by an evaluation, and not as a DataLoader's traceback."""
+    (tmp_path / "x.png").write_bytes(b"no image")
+    loader = DataLoader(["x.png"], collate_fn=Reading(tmp_path), num_workers=1)
+    for consume in (
+        lambda: list(WatchedLoader(loader, "evaluate")),
+        lambda: next(stream(tmp_path)),
+    ):
+        caplog.clear()
+        with pytest.raises(SystemExit):
+            run_program(consume)
+        message = caplog.messages[-1]  # after warnings of PyTorch
+        assert str(tmp_path / "x.png") in message and "\n" not in message
+
+
+class Reading:
+    """A batch of one image."""
+
+    def __init__(self, folder: Path):
+        self.read = Telling(lambda name: read_labels(folder / name, None))
+
+    def __call__(self, names: list[str]) -> list:
+        return [self.read(name) for name in names]
+
+
+def stream(folder: Path) -> Iterator[list]:
+    return iter(
+        TrainingStream(
+            [{"file_name": folder / "x.png"}],
+            [0],
+            lambda record: read_labels(record["file_name"], None),
+            batch_size=1,
+            group=False,
+            workers=1,
+            seed=0,
+        )
+    )

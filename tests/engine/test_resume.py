@@ -1,10 +1,12 @@
 """A run that is interrupted and resumed is the run that is not."""
 
+import re
 from pathlib import Path
 
 import pytest
 import torch
 from detectron2.config import CfgNode
+from detectron2.modeling import build_model
 from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 from torch import nn
 
@@ -184,25 +186,84 @@ def test_the_config_of_now_rules(half, make_args):
     assert row.split() == ["SOLVER.LR_SCHEDULER_NAME", "WarmupPolyLR", "WarmupMultiStepLR"]
 
 
-@pytest.mark.slow
-def test_what_cannot_be_continued_is_refused(half, make_args):
-    seen = [0]
-    for opts, fault in (
+@pytest.fixture
+def interrupted(tiny_data, make_args, tmp_path) -> Path:
+    """The folder of a run with a checkpoint of iteration 2, made without training."""
+    cfg = setup(make_args(*TINY_SEMANTIC, config=SEMANTIC_CONFIG))
+    run = tmp_path / "run"
+    state = {"iteration": 1, "config": cfg.dump(), "_trainer": {}}
+    model = build_model(cfg).state_dict()
+    torch.save({"model": model, "trainer": state, "iteration": 1}, run / "model_0000001.pth")
+    (run / "last_checkpoint").write_text("model_0000001.pth")
+    return run
+
+
+def resume(make_args, *opts: object) -> CfgNode:
+    return setup(make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG, flags=("--resume",)))
+
+
+@pytest.mark.parametrize(
+    "opts, fault",
+    [
         (("MODEL.CONTEXT.NAME", "none"), "not in the model"),
         (("MODEL.OCR.CHANNELS", 64), r"in the file, \("),
         (("MODEL.TIMM.NAME", "resnet34"), "missing in the file"),
-    ):
-        new_lines(half, seen)
-        message = f"{fault}(.|\n)*cannot be resumed with this config. Undo .*MODEL.WEIGHTS {half}"
-        with pytest.raises(ValueError, match=message):
-            train(make_args, "semantic", half, "SOLVER.MAX_ITER", 4, *opts, resume=True)
-        assert f"\n{opts[0]} " in new_lines(half, seen)
+    ],
+)
+def test_what_cannot_be_continued_is_refused_before_the_data_are_read(
+    interrupted, make_args, monkeypatch, opts, fault
+):
+    """The keys that differ are listed, harmless ones too, and the run's config is as it was."""
+    monkeypatch.setattr(Trainer, "build_train_loader", None)
+    config = (interrupted / "config.yaml").read_text()
+    with pytest.raises(ValueError, match="cannot be resumed with this config") as error:
+        resume(make_args, *opts, "SOLVER.BASE_LR", 0.5)
+    message = str(error.value)
+    assert re.search(fault, message) and f"MODEL.WEIGHTS {interrupted}/model_0000001" in message
+    rows = [line.split()[0] for line in message.splitlines() if line.startswith(("MODEL", "SOLV"))]
+    assert rows == [opts[0], "SOLVER.BASE_LR"]
+    assert (interrupted / "config.yaml").read_text() == config
+
+
+def test_a_checkpoint_that_holds_no_training_is_refused(interrupted, make_args):
     with pytest.raises(ValueError, match="has 2 iterations, but SOLVER.MAX_ITER is 1"):
-        train(make_args, "semantic", half, "SOLVER.MAX_ITER", 1, resume=True)
-    weights = torch.load(half / "model_0000001.pth", weights_only=True)
-    torch.save({"model": weights["model"]}, half / "model_0000001.pth")
-    with pytest.raises(ValueError, match="has weights, but not the state of a training"):
-        train(make_args, "semantic", half, "SOLVER.MAX_ITER", 4, resume=True)
+        resume(make_args, "SOLVER.MAX_ITER", 1, "SOLVER.STEPS", "()")
+    file = interrupted / "model_0000001.pth"
+    whole = file.read_bytes()
+    for state in (None, 3, {"iteration": 1}):
+        torch.save({"model": {"a": torch.zeros(1)}, "trainer": state}, file)
+        with pytest.raises(ValueError, match="has weights, but not the state of a training"):
+            resume(make_args)
+    file.write_bytes(whole[:3000] + b"\xff" * 200 + whole[3200:])
+    with pytest.raises(ValueError, match=r"is not a checkpoint or .*\). Remove it, and --resume"):
+        resume(make_args)
+
+
+def test_the_config_of_a_run_is_that_of_its_checkpoints(interrupted, make_args):
+    """A resumed run may change it; another training keeps it under another name, and an evaluation
+    leaves it alone."""
+    config, former = interrupted / "config.yaml", interrupted / "config.1.yaml"
+    first = config.read_text()
+    opts = (*TINY_SEMANTIC, "MODEL.WEIGHTS", interrupted / "model_0000001.pth")
+    setup(make_args(*opts, config=SEMANTIC_CONFIG, flags=("--eval-only",)))
+    assert config.read_text() == first
+    resume(make_args, "SOLVER.BASE_LR", 0.5)
+    assert "BASE_LR: 0.5" in config.read_text() and not former.exists()
+    setup(make_args(*TINY_SEMANTIC, "SOLVER.BASE_LR", 0.25, config=SEMANTIC_CONFIG))
+    assert "BASE_LR: 0.25" in config.read_text() and "BASE_LR: 0.5" in former.read_text()
+
+
+def test_unusable_weights_are_found_before_the_data_are_read(tiny_data, make_args, tmp_path):
+    (tmp_path / "page.pth").write_text("<html>")
+    with pytest.raises(ValueError, match="page.pth is not a checkpoint .*a web page"):
+        setup(make_args("MODEL.WEIGHTS", tmp_path / "page.pth"))
+    for flags in ((), ("--eval-only",)):
+        with pytest.raises(FileNotFoundError, match="The weights nowhere.pth do not exist"):
+            setup(make_args("MODEL.WEIGHTS", "nowhere.pth", flags=flags))
+    with pytest.raises(ValueError, match="MODEL.WEIGHTS is empty, but inference needs"):
+        setup(make_args(flags=("--eval-only",)))
+    with pytest.raises(FileNotFoundError, match="--resume found no checkpoint in OUTPUT_DIR="):
+        setup(make_args(flags=("--resume",)))
 
 
 def test_another_number_of_processes_is_named():
@@ -226,7 +287,7 @@ def test_auto_starts_or_resumes(tiny_data, make_args, tmp_path):
     assert "has checkpoints of another training" in (tmp_path / "log.txt").read_text()
     # Killed before its first checkpoint, it is not that other training which goes on.
     assert (tmp_path / "model_0000001.pth").is_file() and not best.exists()
-    with pytest.raises(FileNotFoundError, match="--resume found no checkpoint"):
+    with pytest.raises(FileNotFoundError, match="ended before its first one; .*_0000001.pth is of"):
         train(make_args, "semantic", tmp_path, death=0, resume=True)
     assert train(make_args, "semantic", tmp_path, death=0, resume="auto").start_iter == 0
 

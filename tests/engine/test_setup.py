@@ -1,6 +1,9 @@
 """What a user can get wrong before training starts."""
 
+import errno
+import math
 import re
+import sys
 
 import pytest
 import torch
@@ -141,6 +144,117 @@ def test_file_that_includes_itself(tmp_path):
         load_config(str(tmp_path / "a.yaml"), [])
 
 
+@pytest.mark.parametrize(
+    "content, fault",
+    [
+        ("_BASE_: 5\n", r"_BASE_: 5; it is the path of a file, or a list of them"),
+        ("_BASE_: [5]\n", r"_BASE_: \[5\]; it is the path"),
+        ("_BASE_: {a: 1}\n", r"_BASE_: {'a': 1}; it is the path"),
+        ("_BASE_: null\n", r"_BASE_: None; it is the path"),
+        ("_BASE_: http://127.0.0.1/a.yaml\n", "an address; download the file first"),
+        ("5: 6\n", "the key 5; the keys of a config are words"),
+        ("SOLVER:\n  5: 6\n", "the key 5; the keys"),
+        ("A: [" + "[" * 99 + "]" * 100 + "\n", "is not valid YAML: nested too deeply"),
+        ('OUTPUT_DIR: "a\\0b"\n', r"OUTPUT_DIR is 'a\\x00b', with characters that cannot"),
+        ('DATASETS: {TRAIN: ["\\e[31mX"]}\n', r"DATASETS.TRAIN is \['\\x1b\[31mX'\], with char"),
+    ],
+    ids=lambda text: text[:20].encode("unicode_escape").decode(),
+)
+def test_what_a_file_cannot_say(tmp_path, content, fault):
+    (tmp_path / "c.yaml").write_text(content)
+    with pytest.raises(ValueError, match=fault) as error:
+        load_config(str(tmp_path / "c.yaml"), [])
+    assert "\n" not in str(error.value) and str(error.value).isprintable()
+
+
+def test_a_config_is_a_file_of_this_machine():
+    with pytest.raises(ValueError, match="--config-file http://127.0.0.1/c.yaml is an address"):
+        load_config("http://127.0.0.1/c.yaml", [])
+
+
+@pytest.mark.parametrize("value", ["(" * 100000, "\x1b[31m"], ids=["deep", "escape"])
+def test_values_of_the_command_line_that_are_none(value):
+    with pytest.raises(ValueError, match=r"SOLVER.STEPS|OUTPUT_DIR is '\\x1b"):
+        load_config(str(OCR_CONFIG), ["OUTPUT_DIR" if "m" in value else "SOLVER.STEPS", value])
+
+
+@pytest.mark.parametrize(
+    "key, value, fault",
+    [
+        ("SOLVER.MAX_ITER", 0, "at least 1"),
+        ("SOLVER.MAX_ITER", -5, "at least 1"),
+        ("SOLVER.BASE_LR", -0.1, "at least 0"),
+        ("SOLVER.BASE_LR", math.nan, "at least 0"),
+        ("SOLVER.BASE_LR", math.inf, "at least 0"),
+        ("SOLVER.WEIGHT_DECAY", -1.0, "at least 0"),
+        ("SOLVER.WARMUP_ITERS", -1, "at least 0"),
+        ("SOLVER.CHECKPOINT_PERIOD", -1, "at least 0 (0 saves at the end alone)"),
+        ("SOLVER.GATHER_METRIC_PERIOD", 0, "at least 1"),
+        ("TEST.EVAL_PERIOD", -1, "at least 0 (0 evaluates at the end alone)"),
+        ("DATALOADER.NUM_WORKERS", -1, "at least 0 (0 loads images in the training's own process)"),
+        ("SOLVER.STEPS", (2, 1), "a tuple of rising iterations"),
+        ("SOLVER.LR_SCHEDULER_NAME", "Foo", "one of WarmupMultiStepLR, WarmupCosineLR"),
+        ("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", "foo", "one of value, norm"),
+        ("DATALOADER.SAMPLER_TRAIN", "Foo", "one of TrainingSampler"),
+        ("MODEL.BACKBONE.NAME", "foo", "one of build_"),
+        ("MODEL.SEM_SEG_HEAD.NAME", "foo", "one of "),
+        ("MODEL.RESNETS.DEPTH", 17, "one of 18, 34"),
+        ("MODEL.OCR.NORM", "foo", 'one of "", BN, SyncBN'),
+        ("MODEL.DEVICE", "foo", "auto, cpu, or cuda"),
+        ("MODEL.META_ARCHITECTURE", "Foo", "PanopticFPN or OCRSemanticSegmentor"),
+        ("SEED", 10**30, "at most 2147483647"),
+    ],
+)
+def test_values_that_nothing_can_be_done_with(tiny_data, key, value, fault):
+    cfg = load_config(str(OCR_CONFIG), TINY_NAMES)
+    node, *name = cfg, *key.split(".")
+    for part in name[:-1]:
+        node = node[part]
+    node[name[-1]] = value
+    with pytest.raises(ValueError) as error:
+        complete_config(cfg)
+    message = str(error.value)
+    assert message.startswith(f"{key} is {value}") and fault in message and "\n" not in message
+
+
+def test_the_defaults_and_a_run_without_checkpoints_are_allowed(tiny_data):
+    complete("SOLVER.CHECKPOINT_PERIOD", "0", "TEST.EVAL_PERIOD", "0", "SEED", "-1")
+
+
+@pytest.mark.parametrize(
+    "folder, fault",
+    [
+        ("", "OUTPUT_DIR is empty. Set"),
+        ("s3://bucket/run", "OUTPUT_DIR is s3://bucket/run. Set OUTPUT_DIR to a folder of this"),
+        ("what?", r"OUTPUT_DIR is what\?, but what follows"),
+        ("file", r"OUTPUT_DIR file cannot be written \(File exists\). Set"),
+        ("file/run", r"OUTPUT_DIR file/run cannot be written \(Not a directory\). Set"),
+        ("/proc/run", r"OUTPUT_DIR /proc/run cannot be written \(.*\). Set"),
+    ],
+)
+@pytest.mark.parametrize("flags", [(), ("--eval-only",)], ids=["train", "eval"])
+def test_a_folder_that_cannot_be_that_of_a_run(
+    make_args, tmp_path, monkeypatch, folder, fault, flags
+):
+    """Before anything is read: the data of these arguments do not exist."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=fault):
+        setup(make_args("OUTPUT_DIR", folder, flags=flags))
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_that_can_be_read_alone(make_args, tmp_path, monkeypatch):
+    """As it is on a disk that is mounted so; root may write anywhere else."""
+
+    def refuse(dir: str) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", dir)
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    with pytest.raises(ValueError, match=r"/run cannot be written \(Read-only file system\)"):
+        setup(make_args())
+
+
 def test_yaml_runs_no_code(tmp_path):
     marker = tmp_path / "marker"
     (tmp_path / "c.yaml").write_text(f"OUTPUT_DIR: !!python/object/apply:os.mkdir ['{marker}']\n")
@@ -172,7 +286,8 @@ def test_device_and_norms_are_logged(tiny_data, make_args, tmp_path, config):
 
 def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_path, monkeypatch):
     """Written where there is no GPU, read where there are two, and the reverse."""
-    monkeypatch.setattr("detectron2.engine.defaults.collect_env_info", lambda: "")  # asks the GPU
+    module = sys.modules["ocr_panoptic.engine.setup"]  # engine.setup is the function
+    monkeypatch.setattr(module, "collect_env_info", lambda: "")  # asks the GPU
     saved = str(tmp_path / "run/config.yaml")
     for here, there in ((0, 2), (2, 0)):
         use_gpus(monkeypatch, here)

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from scripts import run_script
 from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
+from torch import nn
 
 import ocr_panoptic
 from ocr_panoptic.data import RawSplit, prepare_panoptic
@@ -59,6 +60,7 @@ def test_a_run_and_what_it_leaves(run, make_args):
     assert "AP" in metrics["bbox"] and "AP" in metrics["segm"]
     assert metrics["run"]["seed"] == 0 and len(metrics["run"]["config_sha256"]) == 64
     assert metrics["run"]["iteration"] == 3
+    assert metrics["run"]["weights"].endswith("/run/model_final.pth")
     assert metrics["run"]["ocr_panoptic"] == ocr_panoptic.__version__
     with open(run / "inference/tiny_val/per_class.csv") as f:
         rows = {row["class"]: row for row in csv.DictReader(f)}
@@ -77,6 +79,10 @@ def test_a_run_and_what_it_leaves(run, make_args):
         )
     )
     same(evaluation(Path(other)), metrics)
+    again = evaluation(Path(other))["run"]
+    assert again["weights_sha256"] == metrics["run"]["weights_sha256"]
+    evaluated = load_config(str(run / "again/inference/tiny_val/config.yaml"), [])
+    assert weights == evaluated.MODEL.WEIGHTS and not (run / "again/config.yaml").exists()
     with pytest.raises(ValueError, match="do not fit the model"):
         main(
             make_args(
@@ -102,13 +108,20 @@ def test_a_run_and_what_it_leaves(run, make_args):
 def test_what_a_result_says_about_its_run():
     """The hash is that of the settings, wherever the run is written; the device has a name."""
 
+    model = nn.Linear(2, 1)
+
     def info(*opts: object) -> dict:
         opts = ["MODEL.DEVICE", "cpu", *map(str, opts)]
-        return run_info(load_config(str(OCR_CONFIG), opts))
+        return run_info(load_config(str(OCR_CONFIG), opts), model)
 
     here, there = info("OUTPUT_DIR", "here"), info("OUTPUT_DIR", "there")
     assert here["config_sha256"] == there["config_sha256"] and here["output_dir"] == "here"
     assert here["config_sha256"] != info("SOLVER.BASE_LR", 0.5)["config_sha256"]
+    assert here["weights"] == "" and "initial_weights" not in here
+    assert here["weights_sha256"] == there["weights_sha256"]
+    with torch.no_grad():
+        model.bias += 1
+    assert here["weights_sha256"] != info()["weights_sha256"]
     assert here["device"].endswith(f", {torch.get_num_threads()} threads")
 
 

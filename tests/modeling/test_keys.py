@@ -66,6 +66,7 @@ RESNET = [
 # Key -> the file that shows its effect.
 ELSEWHERE = {
     "MODEL.TRUST_PICKLE": "checkpoint/test_checkpointer.py",
+    "MODEL.WEIGHTS_MIN_SHARE": "checkpoint/test_fit.py",
     "MODEL.OCR.RECOMPUTE": "modeling/test_recompute.py",
     "SOLVER.ACCUMULATION_STEPS": "engine/test_train_net.py",
     "SOLVER.HEAD_LR_FACTOR": "engine/test_optimizer.py",

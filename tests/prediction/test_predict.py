@@ -281,7 +281,7 @@ class TestRefusals:
         assert call(model_of("semantic"), images) == 0
         with pytest.raises(ValueError, match="of another model or of other options.*TEST.FLIP"):
             call(model_of("semantic", "TEST.FLIP", True), images)
-        with pytest.raises(ValueError, match="weights_sha256"):
+        with pytest.raises(ValueError, match="weights_file_sha256"):
             call(model_of("panoptic"), images)
         with pytest.raises(ValueError, match="labels 'train', now 'dataset'"):
             call(model_of("semantic"), images, "--labels", "dataset")

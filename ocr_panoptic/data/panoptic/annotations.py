@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ocr_panoptic.data.classes import is_id
+from ocr_panoptic.data.collection import collection_paused
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any
 
 from .categories import Category, parse_categories
@@ -40,6 +41,7 @@ class PanopticJson:
     images: list[AnnotatedImage]
 
 
+@collection_paused()
 def read_panoptic_json(path: Path) -> PanopticJson:
     """Read a panoptic JSON and check everything that needs no image.
 

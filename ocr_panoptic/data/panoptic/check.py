@@ -1,49 +1,56 @@
 """The check of a panoptic data set: JSON, panoptic PNGs and images must agree, pixel by pixel."""
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from ocr_panoptic.coco_panoptic import MAX_ID, read_panoptic_png
-from ocr_panoptic.data.faults import raise_if_any
-from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.pictures import read_size
 
 from .annotations import AnnotatedImage, PanopticJson, read_panoptic_json
 from .manifest import RawSplit
-from .segments import segment_statistics
+from .segments import SegmentRuns, SegmentStatistics
 
 
-def check_split(split: RawSplit, workers: int | None = None) -> PanopticJson:
-    """Check one split of a data set in COCO panoptic format.
-
-    Args:
-        split: images of any format that Pillow reads, and their annotations.
-        workers: processes, see :func:`map_with_progress`.
-
-    Returns:
-        the JSON's content.
+def read_split(split: RawSplit) -> PanopticJson:
+    """The JSON of one split, checked by itself.
 
     Raises:
         FileNotFoundError: a folder or the JSON does not exist.
-        DataFaults: ids that are not unique, JSON ids that are not the PNG's ids, areas or boxes
-            that are not the PNG's, sizes that differ, unknown categories, missing, broken or
-            truncated files. All faults are reported, each with file and id.
+        DataFaults: as :func:`read_panoptic_json`.
     """
     for folder, what in ((split.images, "images"), (split.panoptic_root, "panoptic PNGs")):
         if not folder.is_dir():
             raise FileNotFoundError(f"{folder}: folder of {what} not found.")
-    content = read_panoptic_json(split.panoptic_json)
-    check = partial(check_image, split=split)
-    found = map_with_progress(check, content.images, f"check {split.panoptic_json}", workers)
-    raise_if_any([fault for faults in found for fault in faults])
-    return content
+    return read_panoptic_json(split.panoptic_json)
 
 
-def check_image(image: AnnotatedImage, split: RawSplit) -> list[str]:
-    """Faults of one image and its panoptic PNG."""
+def check_image(image: AnnotatedImage, split: RawSplit) -> tuple[list[str], SegmentRuns | None]:
+    """Check one image and its panoptic PNG against the JSON; both are decoded wholly.
+
+    Args:
+        split: where they lie. Images may be of any format that Pillow reads.
+
+    Returns:
+        faults: segment ids, areas or boxes of the JSON that are not the PNG's, sizes that differ,
+            missing, broken or truncated files; each with file and id.
+        the segments of the PNG; None where it has a fault.
+    """
     picture, png = split.images / image.file_name, split.panoptic_root / image.png_name
-    return [*_picture_faults(image, picture), *_segment_faults(image, png)]
+    faults = list(_picture_faults(image, picture))
+    try:
+        ids = read_panoptic_png(png)
+    except (FileNotFoundError, ValueError) as error:
+        return [*faults, str(error)], None
+    height, width = ids.shape
+    if (width, height) != (image.width, image.height):
+        faults.append(
+            f"{png}: the PNG of image {image.id!r} has {width}x{height} pixels, "
+            f"the image {image.width}x{image.height} (width x height)."
+        )
+        return faults, None
+    runs = SegmentRuns(ids)
+    wrong = list(_segment_faults(image, png, runs.statistics))
+    return faults + wrong, None if wrong else runs
 
 
 def _picture_faults(image: AnnotatedImage, path: Path) -> Iterator[str]:
@@ -64,20 +71,9 @@ def _picture_faults(image: AnnotatedImage, path: Path) -> Iterator[str]:
         )
 
 
-def _segment_faults(image: AnnotatedImage, path: Path) -> Iterator[str]:
-    try:
-        ids = read_panoptic_png(path)
-    except (FileNotFoundError, ValueError) as error:
-        yield str(error)
-        return
-    height, width = ids.shape
-    if (width, height) != (image.width, image.height):
-        yield (
-            f"{path}: the PNG of image {image.id!r} has {width}x{height} pixels, "
-            f"the image {image.width}x{image.height} (width x height)."
-        )
-        return
-    found = segment_statistics(ids)
+def _segment_faults(
+    image: AnnotatedImage, path: Path, found: dict[int, SegmentStatistics]
+) -> Iterator[str]:
     listed = {segment["id"]: segment for segment in image.segments}
     for number in sorted(found.keys() - listed.keys()):
         pixels = f"segment {number} covers {found[number].area} pixels"

@@ -7,38 +7,43 @@ panoptic PNGs and written beside a manifest that :mod:`ocr_panoptic.data.prepare
     panoptic_<split>.json         the panoptic annotations, areas and boxes from the PNGs
     instances_<split>.json        COCO instance annotations, RLE masks
     sem_seg_<split>/<name>.png    0 = things, 1..S = stuff by ascending category id, 255 = void
+    .preparation/                 what has been done, see :mod:`ocr_panoptic.data.journal`
+
+Each image is read once: its faults, and what is written of it, come from one look.
 """
 
+import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
-import numpy as np
-import pycocotools.mask as mask_util
-
-from ocr_panoptic.coco_panoptic import write_panoptic_json
 from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
+from ocr_panoptic.data.fingerprint import digest
+from ocr_panoptic.data.journal import Journal, Work
 from ocr_panoptic.data.manifest import Manifest, check_name
-from ocr_panoptic.data.parallel import map_with_progress
-from ocr_panoptic.files import write_json
+from ocr_panoptic.files import replacing
+from ocr_panoptic.label_png import write_label_png
 
 from .annotations import AnnotatedImage, PanopticJson
-from .categories import Category, semantic_label_of
-from .check import check_split
+from .categories import THINGS_LABEL, Category, semantic_label_of
+from .check import check_image, read_split
 from .manifest import PANOPTIC_FORMAT, PreparedSplit, RawSplit
-from .segments import segment_statistics
-from .semantic_png import write_semantic_png
+from .semantic_png import labels_of_runs
 
 logger = logging.getLogger(__name__)
+
+VERSION = 1  # of what is written of an image
 
 
 def prepare_panoptic(
     name: str, splits: dict[str, RawSplit], output: Path, workers: int | None = None
 ) -> Path:
-    """Check the splits, then write ``output`` (see the module's text). Repeating is harmless.
+    """Check the splits, then write ``output`` (see the module's text).
 
-    Images without any segment are left out, with one warning.
+    A repetition does only what is missing or has changed. Images without any segment are left out,
+    with one warning.
 
     Args:
         name: data sets are registered as ``<name>_<split>``.
@@ -49,8 +54,9 @@ def prepare_panoptic(
         the manifest's path.
 
     Raises:
-        FileNotFoundError, DataFaults: as :func:`check_split`, with the faults of all splits. Then
-            nothing has been written.
+        FileNotFoundError, DataFaults: as :func:`read_split` and :func:`check_image`, with the
+            faults of all splits. Then nothing has been written but ``.preparation``, from which
+            the next run goes on.
         ValueError: a name that is no file name, or files in ``output`` that would be written over
             though they are somebody else's.
     """
@@ -66,26 +72,25 @@ def prepare_panoptic(
         for split, raw in splits.items()
     }
     PANOPTIC_FORMAT.check_free(output, prepared)
-    checked = _check(splits, workers)
-    categories = next(iter(checked.values())).categories
-    # First of all the manifest: it marks the files as this command's, should it be interrupted.
-    manifest = PANOPTIC_FORMAT.write(output, Manifest(name, categories, prepared))
-    for split, content in checked.items():
-        _write_split(split, prepared[split], content, categories, workers)
-    return manifest
-
-
-def _check(splits: dict[str, RawSplit], workers: int | None) -> dict[str, PanopticJson]:
-    checked, faults = {}, []
+    contents, faults = {}, []
     for split, raw in splits.items():
         with gathering(faults):
-            checked[split] = check_split(raw, workers)
-    faults += _category_differences(list(checked.values()))
-    for content in checked.values():
+            contents[split] = read_split(raw)
+    faults += _category_differences(list(contents.values()))
+    journals = {}
+    for split, content in contents.items():
+        journals[split] = Journal(output, split)
+        with gathering(faults):
+            _prepare_images(journals[split], splits[split], prepared[split], content, workers)
         if not any(image.segments for image in content.images):
             faults.append(f"{content.path}: no image holds a segment, all pixels are void.")
     raise_if_any(faults)
-    return checked
+    categories = next(iter(contents.values())).categories
+    # First of all the manifest: it marks the files as this command's, should it be interrupted.
+    manifest = PANOPTIC_FORMAT.write(output, Manifest(name, categories, prepared))
+    for split, content in contents.items():
+        _write_split(prepared[split], content, categories, journals[split])
+    return manifest
 
 
 def _category_differences(contents: list[PanopticJson]) -> Iterator[str]:
@@ -105,83 +110,111 @@ def _category_differences(contents: list[PanopticJson]) -> Iterator[str]:
                 )
 
 
-def _write_split(
-    split: str,
+def _prepare_images(
+    journal: Journal,
+    raw: RawSplit,
     paths: PreparedSplit,
     content: PanopticJson,
-    categories: list[Category],
     workers: int | None,
 ) -> None:
-    images = [image for image in content.images if image.segments]
+    label_of = semantic_label_of(content.categories)
+    kinds = [(category.id, category.isthing) for category in content.categories]
+    works = [
+        Work(
+            key=image.semantic_name,
+            recipe=digest(VERSION, kinds, *vars(image).values()),
+            inputs=(raw.images / image.file_name, raw.panoptic_root / image.png_name),
+            output=paths.sem_seg_root / image.semantic_name if image.segments else None,
+        )
+        for image in content.images
+    ]
+    prepare = partial(prepare_image, split=raw, label_of=label_of)
+    journal.do(prepare, content.images, works, f"prepare {content.path}", workers)
+
+
+def prepare_image(
+    image: AnnotatedImage, sem_seg: Path | None, split: RawSplit, label_of: dict[int, int]
+) -> tuple[list[str], str]:
+    """Check one image and, unless it has a fault or no segment, write its semantic PNG.
+
+    Args:
+        sem_seg: the file to write; None for an image without segments.
+        label_of: category id -> label of the semantic PNG, 0 for things.
+
+    Returns:
+        its faults, and lines of JSON: segments_info with area and box from the PNG, then each
+        COCO instance annotation, without "id".
+    """
+    faults, runs = check_image(image, split)
+    if faults or not image.segments:
+        return faults, "[]"
+    write_label_png(sem_seg, labels_of_runs(runs, image.segments, label_of))
+    segments = [
+        {
+            "id": segment["id"],
+            "category_id": segment["category_id"],
+            "iscrowd": int(segment.get("iscrowd", 0)),
+            **runs.statistics[segment["id"]]._asdict(),
+        }
+        for segment in image.segments
+    ]
+    instances = [
+        {
+            "image_id": image.id,
+            **{key: segment[key] for key in ("category_id", "iscrowd", "area", "bbox")},
+            "segmentation": runs.run_lengths(segment["id"]),
+        }
+        for segment in segments
+        if label_of[segment["category_id"]] == THINGS_LABEL
+    ]
+    return [], "\n".join(map(json.dumps, (segments, *instances)))
+
+
+def _write_split(
+    paths: PreparedSplit, content: PanopticJson, categories: list[Category], journal: Journal
+) -> None:
     void = [image.file_name for image in content.images if not image.segments]
     if void:
         logger.warning(
             f"{content.path}: left out {len(void)} of {len(content.images)} images that hold "
             f"nothing but void: {first_few(void)}"
         )
-    convert = partial(
-        prepare_image,
-        panoptic_root=paths.panoptic_root,
-        sem_seg_root=paths.sem_seg_root,
-        categories=categories,
-    )
-    converted = map_with_progress(convert, images, f"prepare {split}", workers)
-    entries = [
-        {"id": i.id, "file_name": i.file_name, "height": i.height, "width": i.width} for i in images
-    ]
-    panoptic = [
-        {"image_id": image.id, "file_name": image.png_name, "segments_info": segments}
-        for image, (segments, _) in zip(images, converted, strict=True)
-    ]
-    instances = [instance for _, found in converted for instance in found]
-    for number, instance in enumerate(instances, 1):  # pycocotools takes id 0 for "no match"
-        instance["id"] = number
     listed = [category.as_json() for category in categories]
-    write_panoptic_json(paths.panoptic_json, zip(entries, panoptic, strict=True), listed)
+    recipe, written = digest(VERSION, listed), (paths.panoptic_json, paths.instances_json)
+    if journal.is_finished(recipe, written):
+        return
+    journal.publish()
+    images, results = [], []
+    for image, result in zip(content.images, journal.results, strict=True):
+        if image.segments:
+            images.append(image)
+            results.append(result.split("\n"))
+    entries = [
+        json.dumps({"id": i.id, "file_name": i.file_name, "height": i.height, "width": i.width})
+        for i in images
+    ]
+    panoptic = (
+        f'{{"image_id": {json.dumps(image.id)}, "file_name": {json.dumps(image.png_name)}, '
+        f'"segments_info": {result[0]}}}'
+        for image, result in zip(images, results, strict=True)
+    )
+    _write_lists(paths.panoptic_json, entries, panoptic, listed)
+    found = enumerate(chain.from_iterable(result[1:] for result in results), 1)
+    # pycocotools takes id 0 for "no match".
+    instances = (f'{instance[:-1]}, "id": {number}}}' for number, instance in found)
     things = [category for category in listed if category["isthing"]]
-    write_json(
-        paths.instances_json, {"images": entries, "annotations": instances, "categories": things}
-    )
+    _write_lists(paths.instances_json, entries, instances, things)
+    journal.finish(recipe, written)
 
 
-def prepare_image(
-    image: AnnotatedImage, panoptic_root: Path, sem_seg_root: Path, categories: list[Category]
-) -> tuple[list[dict], list[dict]]:
-    """Write the semantic PNG of one image.
-
-    Returns:
-        segments_info with area and box from the PNG; COCO instance annotations without "id".
-    """
-    ids = write_semantic_png(
-        panoptic_root / image.png_name,
-        image.segments,
-        semantic_label_of(categories),
-        sem_seg_root / image.semantic_name,
-    )
-    statistics = segment_statistics(ids)
-    segments = [
-        {
-            "id": segment["id"],
-            "category_id": segment["category_id"],
-            "iscrowd": int(segment.get("iscrowd", 0)),
-            **statistics[segment["id"]]._asdict(),
-        }
-        for segment in image.segments
-    ]
-    things = {category.id for category in categories if category.isthing}
-    instances = [
-        {
-            "image_id": image.id,
-            **{key: segment[key] for key in ("category_id", "iscrowd", "area", "bbox")},
-            "segmentation": _run_lengths(ids == segment["id"]),
-        }
-        for segment in segments
-        if segment["category_id"] in things
-    ]
-    return segments, instances
-
-
-def _run_lengths(mask: np.ndarray) -> dict:
-    """COCO's compressed RLE of a mask, bool [H, W], as JSON can hold it."""
-    run_lengths = mask_util.encode(np.asfortranarray(mask, np.uint8))
-    return {"size": list(run_lengths["size"]), "counts": run_lengths["counts"].decode("ascii")}
+def _write_lists(
+    path: Path, images: Iterable[str], annotations: Iterable[str], categories: list[dict]
+) -> None:
+    """Write a JSON of COCO's, whole or not at all, from the JSON of its parts: at once they would
+    take a multiple of the memory."""
+    with replacing(path) as temporary, open(temporary, "w") as file:
+        for start, entries in (('{"images": [', images), ('], "annotations": [', annotations)):
+            file.write(start)
+            for place, entry in enumerate(entries):
+                file.write(f", {entry}" if place else entry)
+        file.write(f'], "categories": {json.dumps(categories)}}}')

@@ -1,11 +1,18 @@
-"""Area and box of every segment of a panoptic map.
+"""The segments of a panoptic map: their areas, boxes, masks and labels, all from its runs.
 
-Shape letters: H, W size of the image.
+A run is a stretch of equal ids, column after column as COCO's RLE goes. A map of a photograph has
+some thousand runs in hundred thousands of pixels, so that whatever is sorted or counted by runs
+costs little beside the decoding of its PNG.
+
+Shape letters: H, W size of the image; R runs; S different ids.
 """
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+import pycocotools.mask as mask_util
 
 
 class SegmentStatistics(NamedTuple):
@@ -15,33 +22,74 @@ class SegmentStatistics(NamedTuple):
     bbox: list[int]  # [x, y, width, height] in pixels
 
 
-def segment_statistics(ids: np.ndarray) -> dict[int, SegmentStatistics]:
-    """Area and tight box of every segment, void (0) left out.
-
+class SegmentRuns:
+    """
     Args:
         ids: non-negative integers [H, W], as :func:`read_panoptic_png` returns them.
 
-    Returns:
-        segment id -> statistics, in ascending order of ids.
+    Attributes:
+        ids: int [S], the map's ids in ascending order, void (0) among them.
     """
-    values, labels, areas = np.unique(ids, return_inverse=True, return_counts=True)
-    labels = labels.reshape(ids.shape)
-    first_row, last_row = _extent(labels, len(values))
-    first_column, last_column = _extent(labels.T, len(values))
-    return {
-        int(value): SegmentStatistics(
-            int(area), [int(x0), int(y0), int(x1 - x0 + 1), int(y1 - y0 + 1)]
-        )
-        for value, area, x0, x1, y0, y1 in zip(
-            values, areas, first_column, last_column, first_row, last_row, strict=True
-        )
-        if value != 0
-    }
+
+    def __init__(self, ids: np.ndarray):
+        self.size = ids.shape
+        columns = ids.ravel(order="F")
+        changes = np.flatnonzero(columns[1:] != columns[:-1]) + 1
+        starts = np.concatenate(([0], changes)) if columns.size else changes
+        self.ids, place = np.unique(columns[starts], return_inverse=True)
+        self._place = place  # [R], place of a run's id
+        self._lengths = np.diff(starts, append=columns.size)
+        # The runs of each id, one id after the other, each in the order of the columns.
+        order = np.argsort(place, kind="stable")
+        self._starts, self._ends = starts[order], (starts + self._lengths)[order]
+        self._first = np.searchsorted(place[order], np.arange(len(self.ids) + 1))
+
+    @cached_property
+    def statistics(self) -> dict[int, SegmentStatistics]:
+        """Area and tight box of every segment, void (0) left out, in ascending order of ids."""
+        if not len(self.ids):
+            return {}
+        height, first = self.size[0], self._first[:-1]
+        last = self._ends - 1
+        top, bottom = self._starts % height, last % height
+        # A run that goes on in the next column ends one at the bottom and begins the next on top.
+        several = self._starts // height != last // height
+        top[several], bottom[several] = 0, height - 1
+        areas = np.add.reduceat(self._ends - self._starts, first)
+        left, right = self._starts[first] // height, last[self._first[1:] - 1] // height
+        top, bottom = np.minimum.reduceat(top, first), np.maximum.reduceat(bottom, first)
+        boxes = np.stack([left, top, right - left + 1, bottom - top + 1], axis=1)
+        found = zip(self.ids.tolist(), areas.tolist(), boxes.tolist(), strict=True)
+        return {number: SegmentStatistics(area, box) for number, area, box in found if number}
+
+    def labels(self, label_of: Mapping[int, int], other: int) -> np.ndarray:
+        """
+        Args:
+            label_of: segment id -> label, 0..255.
+            other: the label of ids that it lacks.
+
+        Returns:
+            uint8 [H, W].
+        """
+        table = np.array([label_of.get(number, other) for number in self.ids.tolist()], np.uint8)
+        columns = np.repeat(table[self._place], self._lengths)
+        return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
+
+    def run_lengths(self, number: int) -> dict:
+        """COCO's compressed RLE of a segment's mask, as JSON can hold it."""
+        place = np.searchsorted(self.ids, number)
+        mine = slice(self._first[place], self._first[place + 1])
+        starts, ends = self._starts[mine], self._ends[mine]
+        counts = np.empty(2 * len(starts) + 1, np.int64)  # of zeros, ones, zeros ...
+        counts[1::2] = ends - starts
+        counts[0], counts[2:-1:2] = starts[0], starts[1:] - ends[:-1]
+        counts[-1] = self.size[0] * self.size[1] - ends[-1]
+        if counts[-1] == 0:
+            counts = counts[:-1]
+        encoded = mask_util.frPyObjects({"size": self.size, "counts": counts.tolist()}, *self.size)
+        return {"size": list(self.size), "counts": encoded["counts"].decode("ascii")}
 
 
-def _extent(labels: np.ndarray, num_labels: int) -> tuple[np.ndarray, np.ndarray]:
-    """First and last row in which each label 0..num_labels-1 occurs; every label occurs."""
-    height = len(labels)
-    present = np.zeros((height, num_labels), bool)
-    present[np.arange(height)[:, None], labels] = True
-    return present.argmax(axis=0), height - 1 - present[::-1].argmax(axis=0)
+def segment_statistics(ids: np.ndarray) -> dict[int, SegmentStatistics]:
+    """:attr:`SegmentRuns.statistics` of a panoptic map, integers [H, W]."""
+    return SegmentRuns(ids).statistics

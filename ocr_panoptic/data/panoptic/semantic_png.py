@@ -15,6 +15,8 @@ from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.label_png import write_label_png
 
+from .segments import SegmentRuns
+
 
 def semantic_labels(
     ids: np.ndarray, segments: Iterable[Mapping], label_of: Mapping[int, int]
@@ -32,12 +34,16 @@ def semantic_labels(
     Raises:
         KeyError: a category that ``label_of`` lacks.
     """
+    return labels_of_runs(SegmentRuns(ids), segments, label_of)
+
+
+def labels_of_runs(
+    runs: SegmentRuns, segments: Iterable[Mapping], label_of: Mapping[int, int]
+) -> np.ndarray:
+    """:func:`semantic_labels` of a map whose runs are known."""
     label_of_segment = {segment["id"]: label_of[segment["category_id"]] for segment in segments}
     label_of_segment[0] = VOID_LABEL
-    known = np.array(sorted(label_of_segment))
-    labels = np.array([label_of_segment[number] for number in known], np.uint8)
-    place = np.searchsorted(known, ids).clip(max=len(known) - 1)
-    return np.where(known[place] == ids, labels[place], np.uint8(VOID_LABEL))
+    return runs.labels(label_of_segment, VOID_LABEL)
 
 
 def write_semantic_png(

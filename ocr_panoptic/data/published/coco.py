@@ -12,10 +12,13 @@ from pathlib import Path
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
 
 from ocr_panoptic.data.faults import raise_if_any
+from ocr_panoptic.data.fingerprint import digest
+from ocr_panoptic.data.journal import Journal, Work
 from ocr_panoptic.data.panoptic.annotations import AnnotatedImage, read_panoptic_json
 from ocr_panoptic.data.panoptic.categories import parse_categories, semantic_label_of
 from ocr_panoptic.data.panoptic.semantic_png import write_semantic_png
-from ocr_panoptic.data.parallel import map_with_progress
+
+VERSION = 1  # of what is written of an image
 
 # Split -> the folder of PNGs that holds its images. The last are 100 images of val2017.
 PNG_FOLDERS = {
@@ -28,7 +31,8 @@ PNG_FOLDERS = {
 def prepare_coco_panoptic(root: Path, workers: int | None = None) -> list[Path]:
     """Write ``root/coco/panoptic_stuff_<split>`` for each split whose JSON is there.
 
-    Repeating is harmless. For val2017_100 the link ``panoptic_val2017_100`` is made as well.
+    A repetition does only what is missing or has changed. For val2017_100 the link
+    ``panoptic_val2017_100`` is made as well.
 
     Args:
         root: Detectron2's folder of data sets.
@@ -81,9 +85,21 @@ def _prepare_split(coco: Path, split: str, panoptic_json: Path, workers: int | N
         if not (pngs / image.png_name).is_file()
     ]
     raise_if_any(faults)
-    convert = partial(_convert, pngs=pngs, output=output, label_of=semantic_label_of(categories))
-    results = map_with_progress(convert, content.images, output.name, workers)
-    raise_if_any([fault for fault in results if fault])
+    label_of = semantic_label_of(categories)
+    works = [
+        Work(
+            key=image.semantic_name,
+            recipe=digest(VERSION, label_of, [[s["id"], s["category_id"]] for s in image.segments]),
+            inputs=(pngs / image.png_name,),
+            output=output / image.semantic_name,
+        )
+        for image in content.images
+    ]
+    journal = Journal(coco, output.name)
+    convert = partial(_convert, pngs=pngs, label_of=label_of)
+    journal.do(convert, content.images, works, output.name, workers)
+    journal.publish()
+    journal.finish()
     own_pngs = coco / f"panoptic_{split}"
     if not own_pngs.exists():
         own_pngs.symlink_to(pngs.name)
@@ -91,13 +107,11 @@ def _prepare_split(coco: Path, split: str, panoptic_json: Path, workers: int | N
 
 
 def _convert(
-    image: AnnotatedImage, pngs: Path, output: Path, label_of: dict[int, int]
-) -> str | None:
+    image: AnnotatedImage, output: Path, pngs: Path, label_of: dict[int, int]
+) -> tuple[list[str], str]:
     """Write one semantic PNG; what is wrong with the panoptic PNG, if anything is."""
     try:
-        write_semantic_png(
-            pngs / image.png_name, image.segments, label_of, output / image.semantic_name
-        )
+        write_semantic_png(pngs / image.png_name, image.segments, label_of, output)
     except (FileNotFoundError, ValueError) as error:
-        return str(error)
-    return None
+        return [str(error)], ""
+    return [], ""

@@ -3,6 +3,7 @@
 Images and labels stay as they are and where they are; the label map is applied when they are read.
 """
 
+import json
 import logging
 from collections.abc import Mapping
 from functools import partial
@@ -12,8 +13,9 @@ import numpy as np
 
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.faults import gathering, raise_if_any
+from ocr_panoptic.data.fingerprint import digest
+from ocr_panoptic.data.journal import Journal, Work
 from ocr_panoptic.data.manifest import Manifest, check_name
-from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.label_map import apply_label_map
 from ocr_panoptic.label_png import read_label_png
 from ocr_panoptic.pictures import read_size
@@ -24,6 +26,8 @@ from .records import LabelledFolder
 
 logger = logging.getLogger(__name__)
 
+VERSION = 1  # of what is found out about a pair
+
 
 def prepare_semantic(
     name: str,
@@ -32,7 +36,9 @@ def prepare_semantic(
     output: Path,
     workers: int | None = None,
 ) -> Path:
-    """Check the splits, then write ``output/dataset.json``. Repeating is harmless.
+    """Check the splits, then write ``output/dataset.json``.
+
+    A repetition looks only at images and labels that have changed.
 
     Args:
         name: data sets are registered as ``<name>_<split>``.
@@ -47,7 +53,7 @@ def prepare_semantic(
         FileNotFoundError: a folder or the class file is missing.
         DataFaults: what is wrong with the class file, or with all images and labels: missing,
             broken or truncated files, sizes that differ, labels outside the map. Then nothing has
-            been written.
+            been written but ``.preparation``, from which the next run goes on.
         ValueError: a name that is no file name, or a ``dataset.json`` of another kind of data.
     """
     check_name(name)
@@ -56,18 +62,26 @@ def prepare_semantic(
     faults: list[str] = []
     for split, paths in splits.items():
         with gathering(faults):
-            _check_split(split, paths, space, workers)
+            _check_split(Journal(output, split), paths, space, workers)
     raise_if_any(faults)
     return SEMANTIC_FORMAT.write(output, Manifest(name, space, splits))
 
 
-def _check_split(split: str, paths: SemanticSplit, space: LabelSpace, workers: int | None) -> None:
+def _check_split(
+    journal: Journal, paths: SemanticSplit, space: LabelSpace, workers: int | None
+) -> None:
     """Raise the faults of one split, or warn of classes and images that show nothing."""
+    split = journal.name
     pairs = LabelledFolder(paths.images, paths.labels).pairs()
+    recipe = digest(VERSION, sorted(space.label_map.items()))
+    works = [Work(str(pair[1].relative_to(paths.labels)), recipe, pair) for pair in pairs]
     check = partial(check_pair, label_map=space.label_map)
-    checked = map_with_progress(check, pairs, f"check {split}", workers)
-    raise_if_any([fault for faults, _ in checked for fault in faults])
-    pixels = np.stack([pixels for _, pixels in checked])  # [images, 256]
+    journal.do(check, pairs, works, f"check {split}", workers)
+    journal.finish()
+    pixels = np.zeros((len(pairs), VOID_LABEL + 1), np.int64)
+    for row, result in zip(pixels, journal.results, strict=True):
+        labels, counts = json.loads(result)
+        row[labels] = counts
     absent = [name for label, name in enumerate(space.classes) if not pixels[:, label].any()]
     if absent:
         logger.warning(f"{split}: no image shows {', '.join(absent)}.")
@@ -79,11 +93,15 @@ def _check_split(split: str, paths: SemanticSplit, space: LabelSpace, workers: i
 
 
 def check_pair(
-    pair: tuple[Path, Path], label_map: Mapping[int, int]
-) -> tuple[list[str], np.ndarray]:
-    """Faults of an image and its label PNG; pixels of each training label, int64 [256]."""
+    pair: tuple[Path, Path], output: None, label_map: Mapping[int, int]
+) -> tuple[list[str], str]:
+    """
+    Returns:
+        faults of an image and its label PNG.
+        JSON of training labels, and of how many pixels have each.
+    """
     image, label_png = pair
-    faults, size, pixels = [], None, np.zeros(VOID_LABEL + 1, np.int64)
+    faults, size, found = [], None, ([], [])
     try:
         size = read_size(image)
     except ValueError as error:
@@ -91,7 +109,7 @@ def check_pair(
     try:
         labels = read_label_png(label_png)
     except ValueError as error:
-        return [*faults, str(error)], pixels
+        return [*faults, str(error)], ""
     height, width = labels.shape
     if size and (width, height) != (size.width, size.height):
         faults.append(
@@ -99,7 +117,9 @@ def check_pair(
             f"{size.width}x{size.height}{size.note} (width x height)."
         )
     try:
-        pixels = np.bincount(apply_label_map(labels, label_map).ravel(), minlength=len(pixels))
+        pixels = np.bincount(apply_label_map(labels, label_map).ravel())
+        shown = np.flatnonzero(pixels)
+        found = shown.tolist(), pixels[shown].tolist()
     except ValueError as error:
         faults.append(f"{label_png}: {error}")
-    return faults, pixels
+    return faults, json.dumps(found)

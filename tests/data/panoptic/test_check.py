@@ -9,11 +9,18 @@ from PIL import Image
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.data import DataFaults, RawSplit
-from ocr_panoptic.data.panoptic.check import check_split
+from ocr_panoptic.data.faults import raise_if_any
+from ocr_panoptic.data.panoptic.check import check_image, read_split
 
 
-def check(raw, workers=1):
-    return check_split(raw.save().split, workers)
+def check_split(split):
+    content = read_split(split)
+    raise_if_any([fault for image in content.images for fault in check_image(image, split)[0]])
+    return content
+
+
+def check(raw):
+    return check_split(raw.save().split)
 
 
 def faults_of(raw) -> list[str]:
@@ -58,7 +65,7 @@ def test_two_images_of_one_stem_in_different_formats(raw):
 def test_real_coco_images(real_data):
     sample = real_data / "panoptic_examples"
     split = RawSplit(real_data / "input_images", sample.with_suffix(".json"), sample)
-    assert [image.id for image in check_split(split, workers=1).images] == [142238, 439180]
+    assert [image.id for image in check_split(split).images] == [142238, 439180]
 
 
 # Structure of the JSON.
@@ -118,7 +125,7 @@ def test_another_file_than_a_panoptic_json(raw, text, message):
     raw.save()
     raw.split.panoptic_json.write_text(text)
     with pytest.raises(DataFaults, match=message):
-        check_split(raw.split, workers=1)
+        check_split(raw.split)
 
 
 def test_all_faults_of_the_json_are_reported(raw):
@@ -161,7 +168,7 @@ def test_junk_anywhere_is_a_fault_or_harmless(raw, junk):
 def test_missing_folder_or_json(raw, missing):
     (raw.folder / missing).rename(raw.folder / "elsewhere")
     with pytest.raises(FileNotFoundError, match=f"{missing}: .*not found"):
-        check_split(raw.split, workers=1)
+        check_split(raw.split)
 
 
 # Files.
@@ -274,20 +281,3 @@ def test_faults_of_all_images_are_reported(raw):
 def test_void_alone_is_no_fault(raw):
     raw.add(8, "void.png", "void.png", np.zeros((3, 3), int), [])
     assert check(raw).images[-1].id == 8
-
-
-@pytest.mark.parametrize("workers", [0, -1])
-def test_workers(raw, workers):
-    with pytest.raises(ValueError, match=f"--workers is {workers}, it must be at least 1"):
-        check(raw, workers)
-
-
-def test_several_processes_find_the_same(raw):
-    for number in range(30, 60):
-        raw.add(number, f"{number}.png", f"{number}.png", np.full((3, 3), number), [])
-    single = faults_of(raw)
-    with pytest.raises(DataFaults) as error:
-        check(raw, workers=3)
-    assert error.value.faults == single
-    assert len(single) == 30
-    assert json.loads(raw.split.panoptic_json.read_text()) == raw.content

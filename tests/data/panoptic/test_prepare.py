@@ -12,10 +12,12 @@ import pycocotools.mask as mask_util
 import pytest
 from PIL import Image
 from pycocotools.coco import COCO
-from raw_pets import CAT, DOG, FIRST, SECOND, SKY
+from raw_pets import CAT, DOG, FIRST, GRASS, SECOND, SKY
 from scripts import load_script
 
+from ocr_panoptic.coco_panoptic import write_panoptic_png
 from ocr_panoptic.data import DataFaults, prepare_panoptic
+from ocr_panoptic.data.panoptic.prepare import prepare_image
 
 SCRIPT = Path(__file__).resolve().parents[3] / "datasets" / "prepare_panoptic.py"
 
@@ -31,7 +33,9 @@ def labels(path):
 
 
 def contents(folder):
-    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    """Files but for the journal, which holds their times."""
+    files = [p for p in folder.rglob("*") if p.is_file() and ".preparation" not in p.parts]
+    return {p.relative_to(folder): p.read_bytes() for p in files}
 
 
 def test_files(raw, raw_val, tmp_path):
@@ -101,11 +105,101 @@ def test_manifest_is_portable(raw, tmp_path):
     assert outside["splits"]["train"]["images"] == str(raw.folder / "images")
 
 
-def test_repeating_changes_nothing(raw, tmp_path):
+@pytest.fixture
+def prepared_names(monkeypatch):
+    """Of the images that were read since the list was last cleared."""
+    names = []
+
+    def read(image, *args, **kwargs):
+        names.append(image.png_name)
+        return prepare_image(image, *args, **kwargs)
+
+    monkeypatch.setattr("ocr_panoptic.data.panoptic.prepare.prepare_image", read)
+    return names
+
+
+def test_repeating_changes_nothing(raw, tmp_path, prepared_names):
     prepare(raw, tmp_path / "pets")
+    assert prepared_names == ["first.png", "more/second.png"]
     before = contents(tmp_path / "pets")
+    written = [path for path in (tmp_path / "pets").rglob("*_train*")]
+    times = [path.stat().st_mtime_ns for path in written]
     prepare(raw, tmp_path / "pets")
+    assert len(prepared_names) == 2, "no image is read again"
     assert contents(tmp_path / "pets") == before
+    assert [path.stat().st_mtime_ns for path in written] == times
+
+
+def changed_map(raw):
+    raw.png("first.png").unlink()
+    write_panoptic_png(raw.png("first.png"), np.where(FIRST == 500, 3, FIRST))
+    for segment in raw.content["annotations"][0]["segments_info"]:
+        segment.pop("area"), segment.pop("bbox")
+    raw.content["annotations"][0]["segments_info"].pop(2)
+
+
+def changed_kind(raw):
+    raw.content["categories"][2]["isthing"] = 1  # the sky
+
+
+def changed_category_of_a_segment(raw):
+    raw.content["annotations"][0]["segments_info"][0]["category_id"] = GRASS
+
+
+def changed_colour(raw):
+    raw.content["categories"][0]["color"] = [1, 2, 3]
+
+
+def changed_image_id(raw):
+    raw.content["images"][0]["id"] = raw.content["annotations"][0]["image_id"] = 3
+
+
+def removed_image(raw):
+    raw.content["images"].pop(0), raw.content["annotations"].pop(0)
+
+
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        (changed_map, ["first.png"]),
+        (changed_kind, ["first.png", "more/second.png"]),
+        (changed_category_of_a_segment, ["first.png"]),
+        (changed_colour, []),
+        (changed_image_id, ["first.png"]),
+        (removed_image, []),
+    ],
+)
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_after_a_change_all_is_as_if_prepared_anew(
+    raw, tmp_path, prepared_names, monkeypatch, change, read, interrupted
+):
+    """Also where the first run after it was interrupted before the last step."""
+    prepare(raw, tmp_path / "pets")
+    change(raw)
+    prepared_names.clear()
+    if interrupted:
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("ocr_panoptic.data.panoptic.prepare._write_lists", interrupt)
+            prepare(raw, tmp_path / "pets")
+    prepare(raw, tmp_path / "pets")
+    assert prepared_names == read
+    prepare(raw, tmp_path / "anew")
+    found, expected = contents(tmp_path / "pets"), contents(tmp_path / "anew")
+    assert {path: found[path] for path in expected} == expected
+
+
+def test_each_file_is_decoded_once(raw, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr(
+        Image, "open", lambda path, *args, open=Image.open: opened.append(path) or open(path, *args)
+    )
+    prepare(raw, tmp_path / "pets")
+    expected = [raw.image("first.jpg"), raw.png("first.png")]
+    assert opened == expected + [raw.image("more/second.bmp"), raw.png("more/second.png")]
 
 
 def test_processes_change_nothing(raw, tmp_path):
@@ -123,7 +217,7 @@ def test_nothing_is_written_when_there_is_a_fault(raw, raw_val, tmp_path):
     with pytest.raises(DataFaults) as error:
         prepare(raw, tmp_path / "pets", val=raw_val)
     assert len(error.value.faults) == 2, "the faults of both splits"
-    assert not (tmp_path / "pets").exists()
+    assert not contents(tmp_path / "pets")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +238,7 @@ def test_an_interrupted_run_is_repeated(raw, raw_val, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("ocr_panoptic.data.panoptic.prepare.write_panoptic_json", interrupt)
+        patch.setattr("ocr_panoptic.data.panoptic.prepare._write_lists", interrupt)
         prepare(raw, tmp_path / "pets", val=raw_val)
     prepare(raw, tmp_path / "pets", val=raw_val)
     prepare(raw, tmp_path / "whole", val=raw_val)
@@ -218,6 +312,25 @@ def test_ids_zero_and_texts(raw, tmp_path):
     assert coco.getImgIds() == ["image 21", "image 5"]
 
 
+@pytest.mark.parametrize("workers", [0, -1])
+def test_workers(raw, tmp_path, workers):
+    with pytest.raises(ValueError, match=f"--workers is {workers}, it must be at least 1"):
+        prepare_panoptic("pets", {"train": raw.split}, tmp_path / "pets", workers)
+
+
+def test_several_processes_find_the_same_faults(raw, tmp_path):
+    for number in range(30, 60):
+        raw.add(number, f"{number}.png", f"{number}.png", np.full((3, 3), number), [])
+    found = []
+    for workers in (1, 3):
+        with pytest.raises(DataFaults) as error:
+            prepare_panoptic("pets", {"train": raw.split}, tmp_path / f"{workers}", workers)
+        found.append(error.value.faults)
+    assert found[0] == found[1]
+    assert len(found[0]) == 30
+    assert json.loads(raw.split.panoptic_json.read_text()) == raw.content
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "../pets", ".hidden", "my pets"])
 def test_names_that_are_no_folder(raw, tmp_path, name):
     with pytest.raises(ValueError, match=r"use letters, digits"):
@@ -246,7 +359,7 @@ def test_command_reports_faults_and_fails(raw, tmp_path):
     assert "1 fault in the data:" in done.stderr
     assert f"{raw.image('first.jpg')}: image 21 not found." in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "root").exists()
+    assert not contents(tmp_path / "root")
 
 
 @pytest.mark.data

@@ -16,7 +16,7 @@ from PIL import Image
 from scripts import load_script
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.data import DataFaults, prepare_coco_panoptic
+from ocr_panoptic.data import DataFaults, packed_records, prepare_coco_panoptic
 
 # things -> 0, stuff in the order of COCO_CATEGORIES -> 1..53
 STUFF = [category["id"] for category in COCO_CATEGORIES if not category["isthing"]]
@@ -116,6 +116,18 @@ def test_repeating_and_processes_change_nothing(root):
     assert written() == first
 
 
+def test_only_what_has_changed_is_written(root):
+    prepare_coco_panoptic(root, workers=1)
+    first, second, third = sorted((root / "coco/panoptic_stuff_train2017").iterdir())
+    before = first.stat().st_mtime_ns
+    content = second.read_bytes()
+    second.unlink()
+    third.write_bytes(content)
+    prepare_coco_panoptic(root, workers=1)
+    assert first.stat().st_mtime_ns == before
+    assert_split_is_right(root, "train2017", "panoptic_train2017", 3)
+
+
 def test_detectron2_loads_its_own_data_sets(root, monkeypatch):
     """Its registration, pointed at the miniature, reads what was written."""
     write_first_of_val(root)
@@ -133,6 +145,33 @@ def test_detectron2_loads_its_own_data_sets(root, monkeypatch):
     metadata = MetadataCatalog.get("coco_2017_val_panoptic_separated")
     labels = {number: label for label, number in enumerate([0, *STUFF])}
     assert metadata.stuff_dataset_id_to_contiguous_id == labels
+
+
+def test_a_training_starts_from_packed_records(root, monkeypatch):
+    """Those of Detectron2's loader, with polygons and the RLE of a crowd; anew where the JSON or
+    the list of a folder has changed."""
+    path = root / "coco/annotations/instances_train2017.json"
+    content = json.loads(path.read_text())
+    crowd = {"size": [28, 40], "counts": [100, 20, 1000]}
+    content["annotations"][0] |= {"iscrowd": 1, "segmentation": crowd}
+    path.write_text(json.dumps(content))
+    prepare_coco_panoptic(root, workers=1)
+    monkeypatch.setattr(DatasetCatalog, "data", {})
+    monkeypatch.setattr(MetadataCatalog, "data", {})
+    register_all_coco(str(root))
+    name = "coco_2017_train_panoptic_separated"
+    for _ in ("written", "read"):
+        expected = DatasetCatalog.get(name)
+        assert isinstance(expected[0]["annotations"][0]["segmentation"]["counts"], bytes)
+        assert list(packed_records([name], False)) == expected
+    assert [r["image_id"] for r in packed_records([name], True)] == [25, 30]  # 9 has but a crowd
+    content["annotations"][1]["bbox"] = [5, 5, 5, 5]
+    path.write_text(json.dumps(content))
+    assert list(packed_records([name], False)) == DatasetCatalog.get(name) != expected
+    Path(expected[0]["sem_seg_file_name"]).unlink()
+    with pytest.raises(KeyError):
+        packed_records([name], False)
+    assert packed_records(["coco_2017_train"], False) is None
 
 
 def test_one_split_is_enough(root):
@@ -169,8 +208,7 @@ def test_broken_pngs_are_all_named(root):
     with pytest.raises(DataFaults) as error:
         prepare_coco_panoptic(root, workers=1)
     assert [fault.split(":")[0] for fault in error.value.faults] == [str(png) for png in broken]
-    written = root / "coco" / "panoptic_stuff_train2017"
-    assert [path.name for path in written.iterdir()] == ["000000000025.png"]
+    assert not (root / "coco" / "panoptic_stuff_train2017").exists()
 
 
 def test_categories_of_another_data_set(root):

@@ -60,14 +60,15 @@ def prepare(raw, class_file, root):
 def faults_of(raw, class_file, root) -> list[str]:
     with pytest.raises(DataFaults) as error:
         prepare(raw, class_file, root)
-    assert not (root / "town").exists()  # nothing is written
+    assert not (root / "town" / "dataset.json").exists()
     return error.value.faults
 
 
 def test_from_files_to_records(raw, class_file, tmp_path, clean_catalog):
     root = tmp_path / "datasets"
     assert prepare(raw, class_file, root) == root / "town" / "dataset.json"
-    assert [p.name for p in (root / "town").iterdir()] == ["dataset.json"]  # nothing is copied
+    names = sorted(p.name for p in (root / "town").iterdir())
+    assert names == [".preparation", "dataset.json"]  # nothing is copied
     assert register_prepared(root) == ["town_train"]
     assert register_prepared(root) == ["town_train"]  # harmless
     assert semantic_class_count("town_train") == 2
@@ -199,7 +200,7 @@ def test_command(raw, class_file, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path / "other"))
     with pytest.raises(DataFaults, match="1 fault in the data"):
         run(*options)
-    assert not (tmp_path / "other").exists()
+    assert not (tmp_path / "other/town/dataset.json").exists()
 
 
 @pytest.mark.slow

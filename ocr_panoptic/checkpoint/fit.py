@@ -1,0 +1,94 @@
+"""What of a model the weights of a file fill."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from tabulate import tabulate
+
+Shape = tuple[int, ...]
+# Not every norm has the counter, and the pixel statistics come from the config.
+OPTIONAL = ("num_batches_tracked", "pixel_mean", "pixel_std")
+# ImageNet files of the Caffe2 era have their statistics within weight and bias.
+STATISTICS = ("running_mean", "running_var")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """
+    Attributes:
+        names: of the model's tensors, those in :data:`OPTIONAL` left out.
+        faults: those of them that are not filled -> why.
+        unused: the tensors of the file that the model lacks.
+    """
+
+    names: list[str]
+    faults: dict[str, str]
+    unused: list[str]
+
+    @classmethod
+    def of(
+        cls,
+        names: Iterable[str],
+        missing: Iterable[str],
+        misshapen: Iterable[tuple[str, Shape, Shape]],
+        unexpected: Iterable[str],
+    ) -> "Fit":
+        """
+        Args:
+            names: of all tensors of the model.
+            missing, unexpected: names of the model alone, and of the file alone.
+            misshapen: (name, shape in the file, shape in the model).
+        """
+        names = [name for name in names if not name.endswith(OPTIONAL)]
+        faults = dict.fromkeys(missing, "missing in the file")
+        faults |= {n: f"{found} in the file, {own} in the model" for n, found, own in misshapen}
+        return cls(
+            names,
+            {name: faults[name] for name in names if name in faults},
+            [name for name in unexpected if not name.endswith(OPTIONAL)],
+        )
+
+    def backbone_share(self) -> float:
+        """
+        The filled share of the tensors of the network that features come from, without those of an
+        FPN on it and running statistics. Whatever a training starts from has all of it: ImageNet
+        weights have nothing else, and detectors and segmenters of other classes differ in the
+        heads. 1 for a model without a backbone.
+        """
+        of = "backbone.bottom_up."
+        of = of if any(name.startswith(of) for name in self.names) else "backbone."
+        names = [n for n in self.names if n.startswith(of) and not n.endswith(STATISTICS)]
+        filled = sum(name not in self.faults for name in names)
+        return filled / len(names) if names else 1.0
+
+    def table(self) -> str:
+        """A row for each part of the model: how many of its tensors are filled, which are not."""
+        parts: dict[str, list[str]] = {}
+        for name in self.names:
+            parts.setdefault(name.partition(".")[0], []).append(name)
+        rows = []
+        for part, names in parts.items():
+            unfilled = [name for name in names if name in self.faults]
+            shown = [name.removeprefix(f"{part}.") for name in unfilled[:2]]
+            shown = ", ".join(shown + ["..."] * (len(unfilled) > 2))
+            rows.append([part, len(names), len(names) - len(unfilled), shown])
+        return tabulate(rows, headers=["part", "tensors", "filled", "initialised"])
+
+    def listing(self, lines: int = 10) -> str:
+        """The first of what does not fit, one indented line each."""
+        shown = [f"\n  {name}: {fault}" for name, fault in sorted(self.faults.items())]
+        shown += [f"\n  {name}: not in the model" for name in sorted(self.unused)]
+        return "".join(shown[:lines] + ["\n  ..."] * (len(shown) > lines))
+
+
+def fit_of(found: Mapping[str, Shape], expected: Mapping[str, Shape]) -> Fit:
+    """
+    Args:
+        found, expected: shape of each tensor of a file, and of a model.
+    """
+    return Fit.of(
+        expected,
+        expected.keys() - found.keys(),
+        [(n, found[n], expected[n]) for n in found if expected.get(n, found[n]) != found[n]],
+        [name for name in found if name not in expected],
+    )

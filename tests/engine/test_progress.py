@@ -1,0 +1,83 @@
+"""How far a training is, on a terminal and in a file."""
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from detectron2.engine import TrainerBase
+from detectron2.utils.events import CommonMetricPrinter
+
+from ocr_panoptic.engine.console import show_messages, write_log
+from ocr_panoptic.engine.progress import ProgressBar, ProgressLines, WatchedLoader
+
+
+class Counting(TrainerBase):
+    """Losses that are the iteration."""
+
+    def run_step(self) -> None:
+        self.storage.put_scalars(total_loss=self.iter, loss_sem_seg=self.iter / 2)
+
+
+def run(start: int, end: int, period: int) -> None:
+    trainer = Counting()
+    trainer.register_hooks([ProgressLines([CommonMetricPrinter(end)], period), ProgressBar()])
+    trainer.train(start, end)
+
+
+@pytest.mark.parametrize(
+    "start, end, period, lines",
+    [(0, 45, 20, [0, 19, 39, 44]), (3, 22, 20, [3, 19, 21]), (0, 3, 1, [0, 1, 2]), (4, 5, 20, [4])],
+)
+def test_the_first_line_comes_with_the_first_iteration(tmp_path, start, end, period, lines):
+    show_messages()
+    write_log(tmp_path)
+    run(start, end, period)
+    found = re.findall(r"iter: (\d+)  total_loss: ", (tmp_path / "log.txt").read_text())
+    assert list(map(int, found)) == lines
+
+
+@contextmanager
+def terminal(shown: list[str]) -> Iterator[None]:
+    """A pseudo-terminal of 150 columns as stderr; what it shows is added to the list."""
+    parent, child = pty.openpty()
+    with open(child, "w") as stream, pytest.MonkeyPatch.context() as patch:
+        fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("4H", 40, 150, 0, 0))
+        patch.setattr(sys, "stderr", stream)
+        yield
+        stream.flush()
+        os.set_blocking(parent, False)
+        shown.append(os.read(parent, 2**16).decode())
+    os.close(parent)
+
+
+def test_a_bar_on_a_terminal(capsys):
+    show_messages()
+    with terminal(shown := []):
+        run(2, 6, 20)
+    last = shown[0].split("\r")[-2]
+    assert last.startswith("train 100% |████████████████████| 6/6, 00:00 left, ")
+    # The medians of 2 ... 5.
+    assert last.rstrip().endswith("total 3.5, sem_seg 1.75")
+    assert "iter:" not in shown[0] + capsys.readouterr().out  # the lines are in the file alone
+
+
+def test_an_evaluation_on_a_terminal():
+    loader = WatchedLoader([[10], [20]], "evaluate x")
+    with terminal(shown := []):
+        assert list(loader) == [[10], [20]] and len(loader) == 2 and loader.count([10]) == 1
+    assert "evaluate x:   0%|" in shown[0]
+
+
+def test_no_bar_in_a_file(capsys):
+    show_messages()
+    run(0, 2, 20)
+    list(WatchedLoader([[10], [20]], "evaluate x"))
+    out, err = capsys.readouterr()
+    assert err == "" and re.findall(r"iter: (\d+)", out) == ["0", "1"]
