@@ -14,9 +14,7 @@ from panopticapi.evaluation import pq_compute_single_core
 from panopticapi.utils import rgb2id
 from PIL import Image
 
-from ocr_panoptic.data.panoptic.annotations import read_panoptic_json
-from ocr_panoptic.data.panoptic.check import check_split
-from ocr_panoptic.data.panoptic.manifest import RawSplit
+from ocr_panoptic.data import RawSplit, prepare_panoptic
 from ocr_panoptic.engine import Trainer, build_trained_model, complete_config, load_config
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.prediction import inputs, outputs
@@ -40,12 +38,13 @@ def images(tiny_data) -> Path:
     return tiny_data / "tiny/raw/val/images"
 
 
+@pytest.mark.slow
 def test_panoptic_results(model_of, call, images, tmp_path):
     model, out = model_of("panoptic"), tmp_path / "out"
     assert call(model, images, "--overlays") == 0
     content = json.loads((out / "panoptic.json").read_text())
-    # Datasets of others, and this project's own preparation, take it.
-    assert check_split(RawSplit(images, out / "panoptic.json", out / "panoptic"), workers=1)
+    split = RawSplit(images, out / "panoptic.json", out / "panoptic")
+    prepare_panoptic("predicted", {"val": split}, tmp_path / "prepared", workers=1)
     names = sorted(path.name for path in images.iterdir())
     assert [image["file_name"] for image in content["images"]] == names
     results = json.loads((out / "instances.json").read_text())
@@ -81,6 +80,7 @@ def test_panoptic_results(model_of, call, images, tmp_path):
     assert kinds == {0, 1} and len(results) > 4  # the test sees both
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", ["train", "dataset"])
 def test_semantic_results(model_of, call, images, tmp_path, labels):
     model, out = model_of("semantic"), tmp_path / "out"
@@ -110,6 +110,7 @@ def evaluation(folder: Path) -> dict:
     return metrics
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_evaluation_equals_that_of_the_data_set(
     model_of, call, images, tmp_path, kind, clean_catalog
@@ -128,6 +129,7 @@ def test_evaluation_equals_that_of_the_data_set(
     assert expected["sem_seg"]["mIoU"] > 0
 
 
+@pytest.mark.slow
 def test_panopticapi_reads_it(model_of, call, images, tmp_path):
     """PQ of the predictions against themselves, by panopticapi."""
     out = tmp_path / "out"
@@ -141,6 +143,7 @@ def test_panopticapi_reads_it(model_of, call, images, tmp_path):
     assert result["pq"] == 1.0 and result["n"] > 1
 
 
+@pytest.mark.slow
 def test_going_on_after_a_stop(model_of, call, images, tmp_path, monkeypatch):
     """What is there is not computed again, a changed image is, and the JSON is the same."""
     model, out = model_of("semantic"), tmp_path / "out"
@@ -175,7 +178,7 @@ def test_going_on_after_a_stop(model_of, call, images, tmp_path, monkeypatch):
     assert seen == [names[2]]
 
 
-def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tmp_path, capsys):
+def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tmp_path, caplog):
     folder, out = tmp_path / "images", tmp_path / "out"
     first, second, *_ = sorted(images.iterdir())
     for place in ("a/x.jpg", "b/x.jpg", "b/x.jpeg"):
@@ -190,8 +193,7 @@ def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tm
     missing = [line.split("\t") for line in (out / "missing.txt").read_text().splitlines()]
     assert [name for name, _ in missing] == ["a/broken.jpg", "a/text.png"]
     assert all(str(folder / name) in why for name, why in missing)
-    log = capsys.readouterr().out
-    assert "2 images have no results" in log and "broken.jpg" in log
+    assert "2 images have no results" in caplog.text and "broken.jpg" in caplog.text
     # Once it is mended, the rest follows.
     shutil.copy(first, folder / "a/broken.jpg")
     (folder / "a/text.png").unlink()
@@ -220,6 +222,7 @@ def write_video(path: Path, images: list[Path]) -> None:
     writer.release()
 
 
+@pytest.mark.slow
 def test_a_video(model_of, call, images, tmp_path):
     video, out = tmp_path / "v.avi", tmp_path / "out"
     write_video(video, sorted(images.iterdir()))
@@ -234,7 +237,7 @@ def test_a_video(model_of, call, images, tmp_path):
     assert not np.array_equal(kept, pixels(out / "panoptic/000000.png"))
 
 
-def test_a_video_that_is_cut_off(model_of, call, images, tmp_path, capsys):
+def test_a_video_that_is_cut_off(model_of, call, images, tmp_path, caplog):
     video, out = tmp_path / "v.avi", tmp_path / "out"
     write_video(video, sorted(images.iterdir()) * 5)
     content = video.read_bytes()
@@ -243,9 +246,10 @@ def test_a_video_that_is_cut_off(model_of, call, images, tmp_path, capsys):
     done = len(list((out / "labels").iterdir()))
     assert 0 < done < 20
     assert len((out / "missing.txt").read_text().splitlines()) == 20 - done
-    assert f"{video}: ends after" in capsys.readouterr().out
+    assert f"{video}: ends after" in caplog.text
 
 
+@pytest.mark.slow
 def test_windows_of_a_large_image(model_of, call, images, tmp_path):
     """Written row by row, what TEST.SLIDING_WINDOW gives."""
     model = model_of(
@@ -261,6 +265,7 @@ def test_windows_of_a_large_image(model_of, call, images, tmp_path):
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
 def test_regions_of_the_whole_image(model_of, call, images, tmp_path):
     """Tiles that hold all of the image: nothing but rounding differs."""
     model = model_of(
@@ -277,6 +282,7 @@ def test_regions_of_the_whole_image(model_of, call, images, tmp_path):
 class TestRefusals:
     """One line that names the file and what to do."""
 
+    @pytest.mark.slow
     def test_another_model_in_the_folder(self, model_of, call, images, tmp_path):
         assert call(model_of("semantic"), images) == 0
         with pytest.raises(ValueError, match="of another model or of other options.*TEST.FLIP"):
@@ -317,6 +323,7 @@ class TestRefusals:
                 call(model, tmp_path / name)
         assert not (tmp_path / "out").exists()
 
+    @pytest.mark.slow
     def test_truth(self, model_of, call, images, tmp_path):
         with pytest.raises(FileNotFoundError, match="a folder of label PNGs"):
             call(model_of("semantic"), images, "--eval", images.parent / "panoptic.json")
@@ -332,6 +339,7 @@ class TestRefusals:
         why = (tmp_path / "out/missing.txt").read_text().splitlines()[0]
         assert "too large for a panoptic model" in why and "scale the image down" in why
 
+    @pytest.mark.slow
     def test_a_full_disk(self, model_of, call, images, tmp_path, monkeypatch):
         """What is written is whole, the list says what is missing, and a repetition goes on."""
         write, calls = outputs.write_label_png, []
@@ -351,9 +359,3 @@ class TestRefusals:
         assert not done & {line.split(".")[0] for line in missing}
         monkeypatch.undo()
         assert call(model_of("semantic"), images) == 0
-
-
-def test_the_json_is_read_as_ours(model_of, call, images, tmp_path):
-    assert call(model_of("panoptic"), images) == 0
-    content = read_panoptic_json(tmp_path / "out/panoptic.json")
-    assert len(content.images) == 4 and content.categories[0].name == "ball"
