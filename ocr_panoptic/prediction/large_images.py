@@ -78,10 +78,13 @@ def _open_vips(
                 f"{path}: image is broken or truncated ({reason}); copy or download it again"
             ) from error
 
-    picture = reading(lambda: pyvips.Image.new_from_file(str(path), access="sequential"))
+    def opened(access: str) -> Any:
+        return pyvips.Image.new_from_file(str(path), access=access, fail_on="error")
+
+    picture = reading(lambda: opened("sequential"))
     if picture.get_typeof("orientation") and picture.get("orientation") != 1:
         # Rows of the turned image are columns of the file: libvips keeps it in a temporary file.
-        picture = reading(lambda: pyvips.Image.new_from_file(str(path)).autorot())
+        picture = reading(lambda: opened("random").autorot())
     if picture.format != "uchar" or picture.interpretation not in ("srgb", "b-w"):
         raise ValueError(
             f"{path}: image of {picture.width}x{picture.height} pixels, {picture.interpretation} "

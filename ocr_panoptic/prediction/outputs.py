@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from detectron2.evaluation.coco_evaluation import instances_to_coco_json
 from PIL import Image
+from tqdm import tqdm
 
 from ocr_panoptic.coco_panoptic import write_panoptic_png
 from ocr_panoptic.data.panoptic.segments import segment_statistics
@@ -109,6 +110,7 @@ class Writer:
                 )
                 for kind, dtype in (("labels", table.dtype), ("confidence", np.uint8))
             )
+            bar = stack.enter_context(tqdm(total=size[0], desc=item.name, unit="row", leave=False))
             for band in bands:
                 band = [part.cpu().numpy() for part in band]
                 for top in range(0, len(band[0]), ROWS_AT_ONCE):
@@ -116,6 +118,7 @@ class Writer:
                     labels_png.write(table[labels])
                     confidence_png.write(eight_bits(confidence))
                     totals += label_totals(labels, confidence, len(table))
+                    bar.update(len(labels))
         return self.record(item, *size, {"segments": self.label_segments(*totals)})
 
     def record(self, item: Item, height: int, width: int, content: dict[str, Any]) -> Record:

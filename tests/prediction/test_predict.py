@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -20,13 +21,17 @@ from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.prediction import inputs, outputs
 
 
-def outputs_of(model: list[str], path: Path) -> dict:
+def outputs_of(model: list[str]) -> Callable[[Path], dict]:
     """What the model itself gives for an image."""
     cfg = load_config(model[1], [*model[4:], "MODEL.WEIGHTS", model[3]])
     complete_config(cfg)
-    image = read_image(path, cfg.INPUT.FORMAT)
-    with torch.inference_mode():
-        return build_trained_model(cfg)([model_input(cfg, image)])[0]
+    network = build_trained_model(cfg)
+
+    def output(path: Path) -> dict:
+        with torch.inference_mode():
+            return network([model_input(cfg, read_image(path, cfg.INPUT.FORMAT))])[0]
+
+    return output
 
 
 def pixels(path: Path) -> np.ndarray:
@@ -42,6 +47,7 @@ def images(tiny_data) -> Path:
 def test_panoptic_results(model_of, call, images, tmp_path):
     model, out = model_of("panoptic"), tmp_path / "out"
     assert call(model, images, "--overlays") == 0
+    output_of = outputs_of(model)
     content = json.loads((out / "panoptic.json").read_text())
     split = RawSplit(images, out / "panoptic.json", out / "panoptic")
     prepare_panoptic("predicted", {"val": split}, tmp_path / "prepared", workers=1)
@@ -51,7 +57,7 @@ def test_panoptic_results(model_of, call, images, tmp_path):
     metadata = MetadataCatalog.get("tiny_val")
     thing_of = {v: k for k, v in metadata.thing_dataset_id_to_contiguous_id.items()}
     for image, annotation in zip(content["images"], content["annotations"], strict=True):
-        expected = outputs_of(model, images / image["file_name"])
+        expected = output_of(images / image["file_name"])
         ids, segments = expected["panoptic_seg"]
         stem = Path(image["file_name"]).stem
         found = rgb2id(pixels(out / "panoptic" / annotation["file_name"]))
@@ -81,17 +87,13 @@ def test_panoptic_results(model_of, call, images, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("labels", ["train", "dataset"])
-def test_semantic_results(model_of, call, images, tmp_path, labels):
+def test_semantic_results(model_of, call, images, tmp_path):
     model, out = model_of("semantic"), tmp_path / "out"
-    metadata = MetadataCatalog.get("tiny_sem_val")
-    assert call(model, images, "--labels", labels) == 0
-    inverse = {v: k for k, v in metadata.label_map.items()}
+    assert call(model, images) == 0
+    output_of = outputs_of(model)
     entries = json.loads((out / "labels.json").read_text())["images"]
     for entry in entries:
-        expected = outputs_of(model, images / entry["file_name"])["labels"].numpy()
-        if labels == "dataset":
-            expected = np.vectorize(inverse.get)(expected)
+        expected = output_of(images / entry["file_name"])["labels"].numpy()
         found = pixels(out / "labels" / entry["labels"])
         assert np.array_equal(found, expected)
         areas = {s["label"]: s["area"] for s in entry["segments"]}
@@ -118,8 +120,7 @@ def test_evaluation_equals_that_of_the_data_set(
     """To the last digit; the results come from files in between."""
     model = model_of(kind)
     truth = images.parent / ("panoptic.json" if kind == "panoptic" else "semantic")
-    flags = ["--eval", truth, *(["--labels", "dataset"] if kind == "semantic" else [])]
-    assert call(model, images, *flags) == 0
+    assert call(model, images, "--eval", truth, "--labels", "dataset") == 0
     cfg = load_config(model[1], [*model[4:], "MODEL.WEIGHTS", model[3]])
     complete_config(cfg)
     cfg.OUTPUT_DIR = str(tmp_path / "run")
@@ -256,8 +257,8 @@ def test_windows_of_a_large_image(model_of, call, images, tmp_path):
         "semantic",
         *("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE", "[24, 30]"),
     )
-    assert call(model, images, "--max-pixels", 100, "--labels", "dataset") == 0
-    assert call(model, images, "--labels", "dataset", output="whole") == 0
+    assert call(model, images, "--max-pixels", 100) == 0
+    assert call(model, images, output="whole") == 0
     for path in (tmp_path / "whole").rglob("*.png"):
         other = tmp_path / "out" / path.relative_to(tmp_path / "whole")
         assert np.array_equal(pixels(path), pixels(other)) and len(np.unique(pixels(path))) > 1
