@@ -11,8 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ocr_panoptic.layers import RegionContext, resize
-from ocr_panoptic.layers.running_gather import RunningGather
+from ocr_panoptic.layers import RegionContext, RunningGather, resize
 
 from .confidence import confident_argmax
 from .inference import Size, averaged_over_flip, pad_to_multiple, window_starts

@@ -4,8 +4,7 @@ import equations
 import pytest
 import torch
 
-from ocr_panoptic.layers import gather_regions
-from ocr_panoptic.layers.running_gather import RunningGather
+from ocr_panoptic.layers import RunningGather, gather_regions
 
 
 def gathered(x, m, *widths: int) -> torch.Tensor:
