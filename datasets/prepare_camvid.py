@@ -4,7 +4,7 @@
 import argparse
 from pathlib import Path
 
-from ocr_panoptic.data import datasets_root, prepare_camvid
+from ocr_panoptic.data import datasets_root, faults_listed, prepare_camvid
 from ocr_panoptic.engine import run_program
 
 
@@ -13,7 +13,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("source", type=Path, help="folder with train, val and perhaps test")
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     args = parser.parse_args(argv)
-    manifests = prepare_camvid(args.source, datasets_root(), args.workers)
+    with faults_listed(datasets_root() / "camvid_faults.txt"):
+        manifests = prepare_camvid(args.source, datasets_root(), args.workers)
     print("Wrote " + ", ".join(map(str, manifests)))
 
 

@@ -6,7 +6,7 @@ Reads $DETECTRON2_DATASETS, laid out as datasets/README.md shows. Needs SciPy.
 
 import argparse
 
-from ocr_panoptic.data import MAT_RELEASES, datasets_root, prepare_mat_release
+from ocr_panoptic.data import MAT_RELEASES, datasets_root, faults_listed, prepare_mat_release
 from ocr_panoptic.engine import run_program
 
 
@@ -15,7 +15,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("release", choices=MAT_RELEASES)
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     args = parser.parse_args(argv)
-    folders = prepare_mat_release(MAT_RELEASES[args.release], datasets_root(), args.workers)
+    with faults_listed(datasets_root() / f"{args.release}_faults.txt"):
+        folders = prepare_mat_release(MAT_RELEASES[args.release], datasets_root(), args.workers)
     print("Wrote " + ", ".join(map(str, folders)))
 
 

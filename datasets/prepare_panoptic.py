@@ -7,7 +7,13 @@ It is then known as NAME_train and NAME_val. See datasets/README.md for the form
 import argparse
 from pathlib import Path
 
-from ocr_panoptic.data import RawSplit, datasets_root, prepare_panoptic
+from ocr_panoptic.data import (
+    RawSplit,
+    datasets_root,
+    faults_listed,
+    prepare_panoptic,
+    warn_if_unseen,
+)
 from ocr_panoptic.engine import run_program
 
 
@@ -32,8 +38,12 @@ def main(argv: list[str] | None = None) -> None:
     raw = {split: getattr(args, split) for split in ("train", "val")}
     splits = {split: RawSplit(*paths) for split, paths in raw.items() if paths}
     output = args.output or datasets_root() / args.name
-    manifest = prepare_panoptic(args.name, splits, output, args.workers)
+    note = warn_if_unseen(output)
+    with faults_listed(output.with_name(f"{output.name}_faults.txt")):
+        manifest = prepare_panoptic(args.name, splits, output, args.workers)
     print(f"Wrote {manifest}. Data sets: {', '.join(f'{args.name}_{split}' for split in splits)}")
+    if note:
+        print(note)
 
 
 if __name__ == "__main__":

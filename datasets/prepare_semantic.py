@@ -7,7 +7,13 @@ It is then known as NAME_train and NAME_val. See datasets/README.md for the file
 import argparse
 from pathlib import Path
 
-from ocr_panoptic.data import SemanticSplit, datasets_root, prepare_semantic
+from ocr_panoptic.data import (
+    SemanticSplit,
+    datasets_root,
+    faults_listed,
+    prepare_semantic,
+    warn_if_unseen,
+)
 from ocr_panoptic.engine import run_program
 
 
@@ -35,8 +41,12 @@ def main(argv: list[str] | None = None) -> None:
     raw = {split: getattr(args, split) for split in ("train", "val")}
     splits = {split: SemanticSplit(*paths) for split, paths in raw.items() if paths}
     output = args.output or datasets_root() / args.name
-    manifest = prepare_semantic(args.name, args.classes, splits, output, args.workers)
+    note = warn_if_unseen(output)
+    with faults_listed(output.with_name(f"{output.name}_faults.txt")):
+        manifest = prepare_semantic(args.name, args.classes, splits, output, args.workers)
     print(f"Wrote {manifest}. Data sets: {', '.join(f'{args.name}_{split}' for split in splits)}")
+    if note:
+        print(note)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Files that are whole or absent, never half written."""
+"""Files: written whole or not at all, read within bounds."""
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -53,3 +55,46 @@ def write_text(path: Path, text: str, *, durable: bool = False) -> None:
 def write_json(path: Path, content: object, indent: int | None = None) -> None:
     """Write a JSON file, whole or not at all."""
     write_text(path, json.dumps(content, indent=indent))
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """
+    Args:
+        limit: bytes.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is larger, or no regular file.
+    """
+    with open(path, "rb", opener=_open_regular) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise ValueError(
+                f"{path}: has {size:,} bytes, at most {limit:,} are read. Is it the right file?"
+            )
+        return file.read(size)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """For ``open``: a FIFO would be waited for, and a device may have no end."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError(f"{path}: is no regular file.")
+    return descriptor
+
+
+def read_json(path: Path, limit: int) -> Any:
+    """The value of a JSON file of at most ``limit`` bytes.
+
+    Raises:
+        FileNotFoundError, ValueError: as :func:`read_bytes`; ValueError also where it is no JSON.
+    """
+    content = read_bytes(path, limit)
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise ValueError(f"{path}: is not JSON that can be read (nested too deeply).") from None
+    except ValueError as error:
+        reason = str(error).partition(";")[0]  # the rest is how to lift Python's limit of digits
+        raise ValueError(f"{path}: is not JSON ({reason}).") from error

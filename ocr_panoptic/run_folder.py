@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from .files import write_text
+from .files import read_json, write_text
 from .metrics import class_metrics, per_class_rows
 
 logger = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
+MAX_BYTES = 2**26  # of an evaluation's metrics.json; thousands of classes have a hundredth
 
 
 def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
@@ -78,6 +79,7 @@ def read_evaluation(folder: Path) -> Evaluation:
 
     Raises:
         FileNotFoundError: there is no evaluation; the message names the command that makes it.
+        ValueError: the file is damaged.
     """
     path = folder / "metrics.json"
     if not path.is_file():
@@ -86,8 +88,10 @@ def read_evaluation(folder: Path) -> Evaluation:
             "python train_net.py --config-file CONFIG --eval-only MODEL.WEIGHTS WEIGHTS "
             f"OUTPUT_DIR {folder.parent.parent}"
         )
-    tasks = json.loads(path.read_text())
-    run = tasks.pop("run", {})
+    tasks = read_json(path, MAX_BYTES)
+    run = tasks.pop("run", {}) if isinstance(tasks, dict) else None
+    if not isinstance(run, dict) or not all(isinstance(task, dict) for task in tasks.values()):
+        raise ValueError(f"{path}: is not what an evaluation has written. Evaluate again.")
     return Evaluation(tasks, run)
 
 
@@ -149,14 +153,16 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
         return []
     rows: dict[int, dict[str, float]] = {}
     last = -1  # iteration with losses; other lines need not be in order
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
             row = json.loads(line)
             iteration = row["iteration"]
-        except (json.JSONDecodeError, KeyError, TypeError) as error:
+            if not isinstance(iteration, int):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(
                 f"{path}, line {number}: expected a JSON object with an 'iteration', "
-                f"found {line[:60]!r}; remove that line"
+                f"found {line[:60].decode(errors='backslashreplace')!r}; remove that line"
             ) from error
         if "total_loss" in row:
             if iteration <= last:

@@ -53,8 +53,8 @@ def read_study(path: Path) -> Study:
     content = read_yaml(path)
     try:
         return _study(content, path.parent)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    except (FileNotFoundError, ValueError) as error:
+        raise type(error)(f"{path}: {error}") from error
 
 
 def _study(content: Any, folder: Path) -> Study:

@@ -12,6 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from .array_pickle import ArrayUnpickler, Forbidden
 from .pickled import pickled_imports
 from .settings import RECORD
 
@@ -22,38 +23,6 @@ _UNTRUSTED = (
 )
 _DAMAGED = "{file} is not a checkpoint or is incomplete ({size} bytes, {found})"
 AGAIN = "; download it again."  # the advice at the end of the message
-
-# What pickled dictionaries of NumPy arrays consist of (NumPy 1 and 2 name the module differently).
-_NUMPY_PICKLE = {
-    "collections.OrderedDict",
-    "_codecs.encode",
-    "numpy.ndarray",
-    "numpy.dtype",
-    *(
-        f"numpy.{core}.{name}"
-        for core in ("core", "_core")
-        for name in ("multiarray._reconstruct", "multiarray.scalar", "numeric._frombuffer")
-    ),
-}
-
-
-class _Forbidden(Exception):
-    """A pickle names something that is neither an array nor a container."""
-
-
-class _ArrayUnpickler(pickle.Unpickler):
-    """Builds arrays and containers, and refuses everything else with :class:`_Forbidden`."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if f"{module}.{name}" not in _NUMPY_PICKLE:
-            raise _Forbidden(f"{module}.{name}")
-        try:
-            return super().find_class(module, name)
-        except (ImportError, AttributeError):  # written by another NumPy than the one here
-            renamed = module.replace("numpy._core", "numpy.core")
-            if renamed == module:
-                renamed = module.replace("numpy.core", "numpy._core")
-            return super().find_class(renamed, name)
 
 
 def read_checkpoint(
@@ -107,16 +76,16 @@ def read_checkpoint(
 def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
     """The content of a file, of whatever kind."""
     # latin1: the model zoo's files were pickled by Python 2.
-    unpickler = pickle.Unpickler if trust_pickle else _ArrayUnpickler
+    unpickler = pickle.Unpickler if trust_pickle else ArrayUnpickler
     try:
         if filename.endswith(".pkl"):
             with open(filename, "rb") as f:
                 return unpickler(f, encoding="latin1").load()
         if filename.endswith(".safetensors"):
             return load_file(filename)
-        mmap = mmap and zipfile.is_zipfile(filename)
+        mmap = mmap and _is_zip(filename)
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
-    except _Forbidden as e:
+    except Forbidden as e:
         raise ValueError(_UNTRUSTED.format(file=filename, what=_printable(e))) from e
     except Exception as e:  # damaged bytes make the readers raise nearly anything
         if wanted := _refused(filename, e):
@@ -140,6 +109,13 @@ def _refused(filename: str, error: Exception) -> str:
     return ", ".join(names[:3] + ["..."] * (len(names) > 3))
 
 
+def _is_zip(file: str) -> bool:
+    try:
+        return zipfile.is_zipfile(file)
+    except zipfile.BadZipFile:  # its end tells of several disks
+        return False
+
+
 def _damaged(file: str, found: str) -> ValueError:
     size = os.path.getsize(file)
     with open(file, "rb") as f:
@@ -148,7 +124,7 @@ def _damaged(file: str, found: str) -> ValueError:
         found = "empty"
     elif start[:1] == b"<":
         found = "a web page, not weights"
-    elif start[:2] == b"PK" and not zipfile.is_zipfile(file):
+    elif start[:2] == b"PK" and not _is_zip(file):
         found = "its end is missing"
     elif start[:1] not in (b"P", b"\x80") and not file.endswith((".pkl", ".safetensors")):
         found = f"begins with {start[:16]!r}, as no file of torch.save does"

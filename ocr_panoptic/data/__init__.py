@@ -1,8 +1,8 @@
 """Data sets: check, preparation, registration with Detectron2, and loading."""
 
-from .faults import DataFaults
+from .faults import DataFaults, faults_listed
 from .histogram import class_histogram, log_class_histogram
-from .manifest import datasets_root
+from .manifest import datasets_root, warn_if_unseen
 from .packed import PackedRecords, packed_records
 from .panoptic.manifest import RawSplit
 from .panoptic.mapper import PanopticDatasetMapper
@@ -39,6 +39,7 @@ __all__ = [
     "class_counts",
     "class_histogram",
     "datasets_root",
+    "faults_listed",
     "leave_signals_to_the_trainer",
     "log_class_histogram",
     "packed_records",
@@ -51,4 +52,5 @@ __all__ = [
     "register_semantic_datasets",
     "run_seed",
     "semantic_class_count",
+    "warn_if_unseen",
 ]

@@ -1,15 +1,26 @@
 """What classes are made of in both kinds of data: ids, colours, and the ignored label."""
 
 import colorsys
+import re
 
 VOID_LABEL = 255
+MAX_ID = 2**63 - 1  # of NumPy and PyTorch
+
+# Latin-1's control characters, Unicode's ends of lines and changes of direction, and what is left
+# of bytes that are no UTF-8. Other characters that Python calls unprintable belong to scripts.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 Color = tuple[int, int, int]
 
 
 def is_id(value: object) -> bool:
-    """Whether a JSON value can be an id: an integer of at least 0."""
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    """Whether a JSON value can be an id: an integer of at least 0 that 64 bits hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_ID
+
+
+def has_controls(text: str) -> bool:
+    """Whether a terminal, or a line of a file, would not show the text as it is."""
+    return _CONTROLS.search(text) is not None
 
 
 def is_color(value: object) -> bool:

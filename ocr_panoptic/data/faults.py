@@ -1,20 +1,84 @@
 """Faults of a data set, gathered so that all of them are reported at once."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+
+from ocr_panoptic.files import printable, write_text
+
+SHOWN = 20  # faults, and kinds of them, in a message
+LONGEST = 400  # characters of one of them there
 
 
 class DataFaults(ValueError):
     """Every fault that was found, each naming the file and id that it concerns.
 
+    The message shows the first 20; where there are more, also how many there are of each kind.
+
     Attributes:
-        faults: one line each.
+        faults: all of them, a text each.
+        file: that holds all of them, if :meth:`write_list` has written one.
     """
 
     def __init__(self, faults: list[str]):
+        super().__init__(faults)
         self.faults = faults
-        count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-        super().__init__("\n".join([f"{count} in the data:", *(f"  {fault}" for fault in faults)]))
+        self.file: Path | None = None
+
+    def write_list(self, path: Path) -> None:
+        """Write all faults, a line each, to a file that the message names."""
+        write_text(path, "".join(f"{printable(fault)}\n" for fault in self.faults))
+        self.file = path
+
+    def __str__(self) -> str:
+        number = len(self.faults)
+        shown = list(map(_line, self.faults[:SHOWN]))
+        if number <= SHOWN:
+            return "\n".join([f"{_count(number, 'fault')} in the data:", *shown])
+        kinds = Counter(map(kind_of, self.faults))
+        counts = [_line(f"{times:,} x {kind}") for kind, times in kinds.most_common(SHOWN)]
+        if len(kinds) > SHOWN:
+            counts.append(f"  and {_count(len(kinds) - SHOWN, 'other kind')}")
+        title = f"{number:,} faults in the data, the first {SHOWN}:"
+        where = [f"All of them are listed in {self.file}"] if self.file else []
+        return "\n".join([title, *shown, "How many of each kind:", *counts, *where])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def _line(text: str) -> str:
+    text = printable(text)
+    return f"  {text if len(text) <= LONGEST else text[:LONGEST] + ' ...'}"
+
+
+def kind_of(fault: str) -> str:
+    """A fault without what is special about it: the file at its beginning, other paths, quoted
+    values, lists and numbers."""
+    where, _, what = fault.partition(": ")
+    text = what if "/" in where else fault
+    for special, placeholder in (
+        (r"(?<!\w)'(\\.|[^'\\])*'", "'...'"),
+        (r"\[[^\[\]]*\]", "[...]"),
+        (r"\S*/\S*[^\s.,:)]", "FILE"),
+        (r"\d+", "N"),
+    ):
+        text = re.sub(special, placeholder, text)
+    return text
+
+
+@contextmanager
+def faults_listed(path: Path) -> Iterator[None]:
+    """Faults that are raised inside and too many for a message are written to the file, too."""
+    try:
+        yield
+    except DataFaults as error:
+        if len(error.faults) > SHOWN:
+            error.write_list(path)
+        raise
 
 
 def raise_if_any(faults: list[str]) -> None:
@@ -34,4 +98,4 @@ def gathering(faults: list[str]) -> Iterator[None]:
 
 def first_few(names: Sequence[str]) -> str:
     """At most five names, as messages list them."""
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return printable(", ".join(names[:5])) + (", ..." if len(names) > 5 else "")

@@ -1,11 +1,17 @@
 """A function over many items, with the machine's cores and a progress bar."""
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from multiprocessing import parent_process
+from multiprocessing.sharedctypes import RawValue
+from typing import Any, TypeVar
 
 from tqdm import tqdm
-from tqdm.contrib.concurrent import process_map
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -26,6 +32,8 @@ def map_with_progress(
 ) -> list[Result]:
     """``[function(item) for item in items]`` in several processes.
 
+    They end with this process, however it ends, and leave Ctrl-C to it.
+
     Args:
         function: a function that can be pickled.
         description: the text before the bar.
@@ -33,6 +41,7 @@ def map_with_progress(
 
     Raises:
         ValueError: fewer than 1 process.
+        ChildProcessError: the system ended one of them.
     """
     if workers is not None and workers < 1:
         raise ValueError(f"--workers is {workers}, it must be at least 1.")
@@ -40,6 +49,33 @@ def map_with_progress(
     if workers <= 1:
         return [function(item) for item in tqdm(items, description, unit="image")]
     chunk = max(1, min(32, len(items) // (4 * workers)))
-    return process_map(
-        function, items, max_workers=workers, chunksize=chunk, desc=description, unit="image"
-    )
+    stopped = RawValue("b", False)
+    with ProcessPoolExecutor(workers, initializer=_set_up_worker, initargs=(stopped,)) as pool:
+        try:
+            results = pool.map(partial(_unless_stopped, function), items, chunksize=chunk)
+            return list(tqdm(results, description, total=len(items), unit="image"))
+        except BrokenProcessPool as error:
+            raise ChildProcessError(
+                f"{description}: the system ended one of {workers} processes, perhaps for want of "
+                f"memory. Try again with --workers {workers // 2}."
+            ) from error
+        finally:
+            stopped.value = True
+
+
+def _set_up_worker(stopped: Any) -> None:
+    global _stopped
+    _stopped = stopped
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot end its workers, and they would wait for work for ever."""
+    parent_process().join()
+    os._exit(1)
+
+
+def _unless_stopped(function: Callable[[Item], Result], item: Item) -> Result | None:
+    """Nobody waits any more for the rest of the items that a worker has been given."""
+    return None if _stopped.value else function(item)

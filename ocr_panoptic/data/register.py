@@ -1,11 +1,20 @@
 """Names of data sets in Detectron2's catalogs."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 
-from .manifest import MANIFEST_NAME, datasets_root
+from .manifest import (
+    MANIFEST_NAME,
+    check_name,
+    datasets_root,
+    is_seen,
+    manifests,
+    names_in,
+    read_content,
+)
 
 _registered: dict[str, Path] = {}  # name -> manifest or folder, of what this module has registered
 
@@ -31,6 +40,35 @@ def register(name: str, origin: Path, load: Callable[[], list[dict]], metadata: 
     DatasetCatalog.register(name, load)
     MetadataCatalog.get(name).set(**metadata)
     _registered[name] = origin
+
+
+def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
+    """Whether data prepared in the folder ``output`` can be registered as ``<name>_<split>``.
+
+    Raises:
+        ValueError: the name is no file name; or one of these belongs to Detectron2, or to data
+            that are found in another folder.
+    """
+    check_name(name)
+    names = {f"{name}_{split}" for split in splits}
+    taken = sorted(key for key in names if key in DatasetCatalog and key not in _registered)
+    if taken:
+        raise ValueError(
+            f"Data set name {name!r}: {', '.join(taken)} belongs to a data set that Detectron2 "
+            "knows already. Give another --name."
+        )
+    for path in manifests(datasets_root()) if is_seen(output) else ():
+        if os.path.abspath(path.parent) == os.path.abspath(output):
+            continue
+        try:
+            common = names & set(names_in(read_content(path), path))
+        except (OSError, ValueError):  # broken, or another program's: it has no name to respect
+            continue
+        if common:
+            raise ValueError(
+                f"Data set name {name!r}: {path} has it already. Give another --name, or move "
+                "that folder away."
+            )
 
 
 def registered_metadata(dataset_name: str) -> Metadata:

@@ -52,8 +52,13 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
         for key, value in zip(opts[::2], opts[1::2]):
             _check_sections(cfg, key)
             cfg.merge_from_list([key, value])
-    # The first three are from yacs, the others from Python's reading of a value in many brackets.
-    except (KeyError, AssertionError, ValueError, RecursionError, MemoryError) as e:
+    # The first three are from yacs, the next two from its descent into a section that is none or
+    # has a key that is no text, the others from Python's reading of a value in many brackets.
+    except (
+        *(KeyError, AssertionError, ValueError),
+        *(TypeError, AttributeError),
+        *(RecursionError, MemoryError),
+    ) as e:
         raise ValueError(_explain(cfg, source, e)) from e
     _check_characters(cfg)
     return cfg
@@ -82,11 +87,11 @@ def _check_file(file: str, included_by: tuple[str, ...]) -> None:
         )
     for base in bases:
         if "://" in base:
-            raise ValueError(f"{file} has _BASE_: {base}, an address; download the file first")
+            raise ValueError(f"{file} has _BASE_: {base:.200}, an address; download the file first")
         path = os.path.join(os.path.dirname(file), os.path.expanduser(base))
         if not os.path.isfile(path):
             raise FileNotFoundError(
-                f"{file} names _BASE_: {base}, but {os.path.abspath(path)} does not exist"
+                f"{file} names _BASE_: {base:.200}, but {os.path.abspath(path):.500} does not exist"
             )
         if os.path.realpath(path) in (*included_by, os.path.realpath(file)):
             raise ValueError(f"{file} names _BASE_: {base}, which includes {file} itself")
@@ -120,8 +125,11 @@ def _explain(cfg: CfgNode, source: str, error: Exception) -> str:
     if unknown := _UNKNOWN.search(str(error)):
         close = difflib.get_close_matches(unknown[1], values_by_key(cfg), n=1, cutoff=0.5)
         hint = f" Did you mean {close[0]}?" if close else ""
-        return f"Unknown config key {unknown[1]} in {source}.{hint}"
-    message = f"Bad config value in {source}: {str(error) or type(error).__name__}"
+        return f"Unknown config key {unknown[1]:.200} in {source}.{hint}"
+    reason = " ".join(str(error).split()) or type(error).__name__  # yacs shows sections in lines
+    if isinstance(error, TypeError | AttributeError):
+        reason += "; is a section empty, or a key no text?"
+    message = f"Bad config value in {source}: {reason:.1000}"
     if mismatch := _MISMATCH.search(str(error)):
         value: Any = cfg
         for part in mismatch[1].split("."):

@@ -36,35 +36,30 @@ class Position(NamedTuple):
     images: int
 
 
-def check_start(cfg: CfgNode, resume: Resume, *, training: bool) -> str:
+def check_start(cfg: CfgNode, checkpoint: str, *, training: bool) -> None:
     """
-    Find what a run starts from, and check what can be known before any data are read.
+    Check what can be known of a run's weights before any data are read.
 
     Args:
         cfg: completed, not scaled to the number of processes.
-        resume: True, False, or "auto": where there is a checkpoint.
-
-    Returns:
-        the checkpoint of OUTPUT_DIR to go on from, or to evaluate; "" for MODEL.WEIGHTS
+        checkpoint: of OUTPUT_DIR, to go on from or to evaluate; "" for MODEL.WEIGHTS.
 
     Raises:
-        FileNotFoundError: there is no such file, or no checkpoint.
+        FileNotFoundError: there is no such file.
         OSError: the weights cannot be downloaded.
         ValueError: there is nothing to evaluate, the weights are no checkpoint, or a training
             cannot go on from the checkpoint, see :func:`continued_state` and
             :func:`position_after`.
     """
-    file = find_checkpoint(cfg.OUTPUT_DIR, resume)
     if not training:
-        check_trained_weights(file or cfg.MODEL.WEIGHTS)
-    elif file:
+        check_trained_weights(checkpoint or cfg.MODEL.WEIGHTS)
+    elif checkpoint:
         cfg = scaled(cfg, comm.get_world_size())
         with torch.device("meta"):  # shapes without values
             model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg)
-        position_after(cfg, continued_state(cfg, file, model))
+        position_after(cfg, continued_state(cfg, checkpoint, model))
     elif (weights := fetch_weights(cfg.MODEL.WEIGHTS)) and not cfg.MODEL.TRUST_PICKLE:
         read_checkpoint(weights, mmap=True)  # damaged, or hostile
-    return file
 
 
 def find_checkpoint(folder: str, resume: Resume) -> str:
@@ -125,7 +120,7 @@ def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]
     try:
         checkpoint = read_checkpoint(file, trust_pickle=cfg.MODEL.TRUST_PICKLE, mmap=True)
     except ValueError as e:
-        reason = str(e).removesuffix(AGAIN)
+        reason = str(e).removesuffix(AGAIN).rstrip(".")
         raise ValueError(
             f"{reason}. Remove it, and --resume takes the checkpoint before it, if there is one."
         ) from e

@@ -22,7 +22,7 @@ from .agreement import agree, stop_together
 from .allowed_values import check_values
 from .config_files import load_config, values_by_key
 from .console import show_messages, write_log
-from .resume import check_start
+from .resume import check_start, find_checkpoint
 from .run_claim import claim
 from .task import task_of
 from .unread_keys import check_unread_keys
@@ -65,12 +65,24 @@ def setup(args: argparse.Namespace) -> CfgNode:
             another training has it.
     """
     with stop_together():
-        cfg = _setup(args)
+        written, cfg = _setup(args)
     agree(values_by_key(cfg))
+    with stop_together():
+        checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
+    agree({"checkpoint": checkpoint})
+    with stop_together():
+        check_start(cfg, checkpoint, training=not args.eval_only)
+        if args.eval_only:
+            cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
+        elif comm.is_main_process():
+            is_used = not checkpoint and bool(newest_whole(cfg.OUTPUT_DIR))
+            write_config(cfg.OUTPUT_DIR, written.dump(), keep_former=is_used)
+    cfg.freeze()
     return cfg
 
 
-def _setup(args: argparse.Namespace) -> CfgNode:
+def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
+    """The config as it was written, with what follows from the data, and for this machine."""
     written = load_config(args.config_file, args.opts or [])
     if getattr(args, "deterministic", False):
         _make_deterministic(written)
@@ -94,13 +106,6 @@ def _setup(args: argparse.Namespace) -> CfgNode:
     if not args.eval_only:
         claim(written.OUTPUT_DIR)
     _begin(written, args)
-    checkpoint = check_start(cfg, args.resume, training=not args.eval_only)
-    if args.eval_only:
-        cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
-    elif comm.is_main_process():
-        is_used = not checkpoint and bool(newest_whole(written.OUTPUT_DIR))
-        write_config(written.OUTPUT_DIR, written.dump(), keep_former=is_used)
-    cfg.freeze()
     logger.debug(
         "MODEL.DEVICE is %s (torch sees %d GPU(s)); norm of the backbone %s, of the OCR head %s",
         cfg.MODEL.DEVICE,
@@ -108,7 +113,7 @@ def _setup(args: argparse.Namespace) -> CfgNode:
         (cfg.MODEL.TIMM if "timm" in cfg.MODEL.BACKBONE.NAME else cfg.MODEL.RESNETS).NORM,
         cfg.MODEL.OCR.NORM or "none",
     )
-    return cfg
+    return written, cfg
 
 
 def _check_output_dir(folder: str) -> None:
@@ -214,9 +219,9 @@ def _check_best_metric(cfg: CfgNode) -> None:
 
 
 def _complete_from_data(cfg: CfgNode, training: bool) -> None:
-    prepared = register_prepared()
-    register_semantic_datasets()
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
+    register_semantic_datasets()
+    prepared = register_prepared(wanted=names)
     for name in names:
         _check_registered(cfg, name, prepared)
     task = task_of(cfg)
@@ -235,7 +240,7 @@ def _check_registered(cfg: CfgNode, name: str, prepared: list[str]) -> None:
     if name in registered:
         return
     split = "TRAIN" if name in cfg.DATASETS.TRAIN else "TEST"
-    close = difflib.get_close_matches(name, registered, n=5)
+    close = difflib.get_close_matches(name, {*registered, *prepared}, n=5)
     there = f"similar names: {', '.join(close)}" if close else f"prepared: {prepared or 'none'}"
     raise ValueError(
         f"DATASETS.{split} names {name}, which is not registered ({there}). "

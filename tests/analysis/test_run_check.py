@@ -128,17 +128,16 @@ def test_share_of_a_gpu(tiny_data, make_args):
     args = make_args("SOLVER.IMS_PER_BATCH", 4, "MODEL.MASK_ON", False)
     cfg = load_config(args.config_file, args.opts)
     complete_config(cfg, training=True)
-    for amp in (False, True):
-        args = Namespace(**{**vars(args), "opts": [*args.opts, "SOLVER.AMP.ENABLED", str(amp)]})
-        for gpus, images in ((1, 4), (2, 2)):
-            table = check(args, gpus=gpus)
-            row = next(r[0] for r in table.tables["Memory of one GPU"] if "image(s)" in r[0])
-            found, height, width = map(int, re.findall(r"\d+", row))
-            assert found == images
-            counted = count_training_memory(cfg, images, height, width, amp)
-            assert megabytes(table, row) == round(counted.step / 2**20)
-            exchanged = megabytes(table, "gradients as the processes exchange them")
-            assert (exchanged > 0) == (gpus > 1)
+    for amp, gpus, images in ((False, 2, 2), (True, 1, 4)):
+        opts = [*args.opts, "SOLVER.AMP.ENABLED", str(amp)]
+        table = check(Namespace(**{**vars(args), "opts": opts}), gpus=gpus)
+        row = next(r[0] for r in table.tables["Memory of one GPU"] if "image(s)" in r[0])
+        found, height, width = map(int, re.findall(r"\d+", row))
+        assert found == images
+        counted = count_training_memory(cfg, images, height, width, amp)
+        assert megabytes(table, row) == round(counted.step / 2**20)
+        exchanged = megabytes(table, "gradients as the processes exchange them")
+        assert (exchanged > 0) == (gpus > 1)
     with pytest.raises(ValueError, match="SOLVER.IMS_PER_BATCH is 4, which 3 process"):
         check_main(["--config-file", args.config_file, "--num-gpus", "3", *args.opts])
 

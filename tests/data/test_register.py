@@ -1,6 +1,8 @@
 """Registered data in Detectron2's own format, loaders and evaluators."""
 
 import json
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -168,22 +170,79 @@ def test_broken_manifest(raw, root, spoil, message):
 def test_truncated_manifest(raw, root):
     path = prepare(raw, root)
     path.write_text(path.read_text()[:100])
-    with pytest.raises(ValueError, match=r"dataset\.json: not a usable manifest"):
+    with pytest.raises(ValueError, match=r"dataset\.json: is not JSON .* Mend it, or move it out"):
         register_prepared(root)
 
 
 def test_two_data_sets_of_one_name(raw, root):
     prepare(raw, root)
-    (root / "pets").rename(root / "copy")
-    prepare(raw, root)
+    shutil.copytree(root / "pets", root / "copy")
     with pytest.raises(ValueError, match="Two data sets are named pets_train"):
         register_prepared(root)
 
 
 def test_name_of_detectron2(raw, root):
-    prepare(raw, root, name="coco_2017")
+    rename(prepare(raw, root), "coco_2017")
     with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that is regist"):
         register_prepared(root)
+
+
+def rename(manifest, name):
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "name": name}))
+
+
+STRANGE = {
+    "a name of Detectron2": lambda path: rename(path, "coco_2017"),
+    "a name that is none": lambda path: rename(path, "\x1b[31m"),
+    "truncated": lambda path: path.write_text(path.read_text()[:100]),
+    "nested": lambda path: path.write_text("[" * 100_000),
+    "no object": lambda path: path.write_text("[1]"),
+    "a FIFO": lambda path: (path.unlink(), os.mkfifo(path)),
+    "too large": lambda path: os.truncate(path, 1 << 30),
+}
+
+
+@pytest.mark.parametrize("spoil", STRANGE.values(), ids=STRANGE)
+def test_only_data_in_use_are_read(raw, root, spoil):
+    prepare(raw, root)
+    for folder in ("broken", "another"):
+        shutil.copytree(root / "pets", root / folder)
+    rename(root / "another/dataset.json", "another")
+    spoil(root / "broken/dataset.json")
+    names = register_prepared(root, wanted=["pets_train", "coco_2017_val_panoptic_separated"])
+    assert {"another_train", "pets_train"} <= set(names)
+    assert "pets_train" in DatasetCatalog and "another_train" not in DatasetCatalog
+
+
+def test_a_copy_of_data_in_use(raw, root):
+    prepare(raw, root)
+    rename(prepare(raw, root, "others"), "pets")
+    register_prepared(root, wanted=["coco_2017_val_panoptic_separated"])
+    with pytest.raises(ValueError, match="Two data sets are named pets_train: .* Move one of them"):
+        register_prepared(root, wanted=["pets_train"])
+
+
+def test_data_in_use_that_cannot_be_read(raw, root):
+    path = prepare(raw, root)
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(ValueError, match=r"pets_train not found, and broken: .*/pets/dataset"):
+        register_prepared(root, wanted=["pets_train"])
+
+
+@pytest.mark.parametrize("complete", [False, None])
+def test_an_unfinished_preparation_is_not_used(raw, root, complete):
+    """None: an earlier version's, of which it cannot be known."""
+    path = prepare(raw, root)
+    content = json.loads(path.read_text())
+    assert content.pop("complete") is True
+    path.write_text(json.dumps(content if complete is None else {**content, "complete": False}))
+    message = "dataset.json: the preparation of pets has not come to its end .* Run datasets/prep"
+    for wanted in (["pets_train"], None):
+        with pytest.raises(ValueError, match=message):
+            register_prepared(root, wanted=wanted)
+    register_prepared(root, wanted=[])
+    prepare(raw, root)
+    assert register_prepared(root) == ["pets_train"]
 
 
 def test_data_without_any_thing_trains(raw, root, small_cfg):

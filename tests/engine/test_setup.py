@@ -62,6 +62,23 @@ def test_unregistered_data_set_that_resembles_nothing(tiny_data):
         complete("DATASETS.TRAIN", "('xyz',)")
 
 
+def test_other_data_in_the_folder_do_not_matter(tiny_data, tmp_path, monkeypatch):
+    for name in ("tiny", "tiny_sem"):
+        (tmp_path / name).symlink_to(tiny_data / name)
+    manifest = tmp_path / "broken/dataset.json"
+    manifest.parent.mkdir()
+    manifest.write_text("{")
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    assert complete().MODEL.ROI_HEADS.NUM_CLASSES == 4
+    with pytest.raises(ValueError, match=f"broken_val not found, and broken: {manifest}: "):
+        complete("DATASETS.TEST", "('broken_val',)")
+
+
+def test_similar_names_include_data_that_are_not_in_use(tiny_data):
+    with pytest.raises(ValueError, match=r"names tiny_sem_vall, .*similar names: tiny_sem_val"):
+        complete("DATASETS.TEST", "('tiny_sem_vall',)")
+
+
 def test_evaluation_does_not_look_at_the_training_data(tiny_data):
     cfg = complete(
         *("DATASETS.TRAIN", "('moved_away',)", "INPUT.MASK_FORMAT", "polygon"), training=False

@@ -4,17 +4,20 @@ The format is COCO's (https://cocodataset.org/#format-data): ``images``, one ann
 with the name of its PNG and its ``segments_info``, and ``categories``.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ocr_panoptic.data.classes import is_id
+from ocr_panoptic.data.classes import has_controls, is_id
 from ocr_panoptic.data.collection import collection_paused
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any
+from ocr_panoptic.files import read_json
 
-from .categories import Category, parse_categories
+from .categories import Category, category_ids, parse_categories
+
+MAX_BYTES = 4 << 30  # of a JSON; COCO's 118,000 images take 360 MB
+LONGEST_NAME = 255  # bytes of a part of a path, which file systems hold
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ def read_panoptic_json(path: Path) -> PanopticJson:
         faults.append(f'annotation of image {number!r}: no such image in "images".')
     for number in images.keys() - annotations.keys():
         faults.append(f"image {number!r} has no annotation.")
-    known = {category.id for category in categories}
+    known = category_ids(content["categories"])
     joined = []
     for number in (number for number in images if number in annotations):
         image, annotation = images[number], annotations[number]
@@ -94,12 +97,12 @@ def read_panoptic_json(path: Path) -> PanopticJson:
 
 
 def _load(path: Path) -> dict:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: panoptic JSON not found.")
     try:
-        content = json.loads(path.read_bytes())
+        content = read_json(path, MAX_BYTES)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path}: panoptic JSON not found.") from None
     except ValueError as error:
-        raise DataFaults([f"{path}: is not JSON ({error})."]) from error
+        raise DataFaults([str(error)]) from error
     keys = ("images", "annotations", "categories")
     lists = content if isinstance(content, dict) else {}
     absent = [key for key in keys if not isinstance(lists.get(key), list)]
@@ -126,8 +129,8 @@ def _by_id(entries: list, key: str, kind: str, faults: list[str]) -> dict[int | 
         number = entry.get(key) if isinstance(entry, dict) else None
         if not is_id(number) and not (isinstance(number, str) and number):
             faults.append(
-                f"{kind} at place {place}: {key} must be an integer of at least 0 or a text, "
-                f"found {number!r}."
+                f"{kind} at place {place}: {key} must be an integer of at least 0 and below 2^63, "
+                f"or a text, found {number!r}."
             )
         elif number in result:
             faults.append(f"{kind} {number!r}: comes twice.")
@@ -171,5 +174,9 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
 def _file_name_faults(name: object) -> Iterator[str]:
     if not isinstance(name, str) or not name:
         yield f"file_name must be a text, found {name!r}."
+    elif has_controls(name):
+        yield f"file_name must have no control characters, found {name!r}."
+    elif any(len(part.encode()) > LONGEST_NAME for part in name.split("/")):
+        yield f"file_name is longer than the {LONGEST_NAME} bytes of a file's name, found {name!r}."
     elif name.startswith("/") or not (parts := PurePosixPath(name).parts) or ".." in parts:
         yield f"file_name must lie inside the given folder, found {name!r}."

@@ -9,7 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, is_color, is_id
+from ocr_panoptic.data.classes import (
+    VOID_LABEL,
+    Color,
+    derived_color,
+    has_controls,
+    is_color,
+    is_id,
+)
 from ocr_panoptic.data.faults import DataFaults, raise_if_any
 
 THINGS_LABEL = 0
@@ -62,7 +69,7 @@ def parse_categories(entries: object, source: str) -> list[Category]:
             f"{num_stuff} stuff categories, "
             f"at most {VOID_LABEL - 1} fit the labels of an 8-bit semantic PNG."
         )
-    if usable and num_stuff == len(usable):
+    if not faults and num_stuff == len(usable):
         faults.append(
             "no category has isthing 1. Panoptic-FPN needs at least one thing category "
             "(no image has to show one)."
@@ -79,6 +86,13 @@ def parse_categories(entries: object, source: str) -> list[Category]:
     ]
 
 
+def category_ids(entries: list) -> set[int]:
+    """The ids of the categories, faulty ones among them: a category with a colour that cannot be
+    used is still the one that its segments name."""
+    ids = (entry.get("id") for entry in entries if isinstance(entry, dict))
+    return {number for number in ids if is_id(number)}
+
+
 def _faults(entry: object) -> Iterator[str]:
     if not isinstance(entry, dict):
         yield f"a category must be an object, found {entry!r}."
@@ -86,9 +100,11 @@ def _faults(entry: object) -> Iterator[str]:
     number, name, isthing = (entry.get(key) for key in ("id", "name", "isthing"))
     where = f"category {number!r}"
     if not is_id(number):
-        yield f"{where}: the id must be an integer of at least 0."
+        yield f"{where}: the id must be an integer of at least 0 and below 2^63."
     if not isinstance(name, str) or not name:
         yield f"{where}: the name must be a text, found {name!r}."
+    elif has_controls(name):
+        yield f"{where}: the name must have no control characters, found {name!r}."
     if isthing not in (0, 1):
         yield (
             f"{where}: isthing must be 1 (things) or 0 (stuff), found {isthing!r}. "
@@ -114,17 +130,22 @@ def panoptic_metadata(categories: list[Category]) -> dict:
     """Metadata as Detectron2 has them for ``coco_2017_val_panoptic_separated``.
 
     The semantic class "things" belongs to no category. Detectron2 gives it the dataset id 0; where
-    a category has that id, it is -1.
+    a category has that id, it is -1. Metrics are told apart by the names of their classes: a
+    category of that name gets its kind appended.
     """
     things = [category for category in categories if category.isthing]
     stuff = [category for category in categories if not category.isthing]
+    thing_names, stuff_names = (
+        [f"{c.name} ({kind})" if c.name == "things" else c.name for c in group]
+        for group, kind in ((things, "thing"), (stuff, "stuff"))
+    )
     things_id = -1 if any(category.id == 0 for category in categories) else 0
     stuff_ids = {category.id: label for label, category in enumerate(stuff, THINGS_LABEL + 1)}
     return {
-        "thing_classes": [category.name for category in things],
+        "thing_classes": thing_names,
         "thing_colors": [list(category.color) for category in things],
         "thing_dataset_id_to_contiguous_id": {c.id: index for index, c in enumerate(things)},
-        "stuff_classes": ["things", *(category.name for category in stuff)],
+        "stuff_classes": ["things", *stuff_names],
         "stuff_colors": [THINGS_COLOR, *(list(category.color) for category in stuff)],
         "stuff_dataset_id_to_contiguous_id": {**stuff_ids, things_id: THINGS_LABEL},
     }

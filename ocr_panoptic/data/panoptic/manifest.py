@@ -33,6 +33,7 @@ PANOPTIC_FORMAT = ManifestFormat(
     key="categories",
     as_json=lambda categories: list(map(Category.as_json, categories)),
     parse=parse_categories,
+    script="datasets/prepare_panoptic.py",
     hint="Delete it and the files beside it that datasets/prepare_panoptic.py wrote, "
     "and run that again.",
 )

@@ -15,6 +15,7 @@ Each image is read once: its faults, and what is written of it, come from one lo
 import json
 import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -22,7 +23,8 @@ from pathlib import Path
 from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
 from ocr_panoptic.data.fingerprint import digest
 from ocr_panoptic.data.journal import Journal, Work
-from ocr_panoptic.data.manifest import Manifest, check_name
+from ocr_panoptic.data.manifest import Manifest
+from ocr_panoptic.data.register import check_new_name
 from ocr_panoptic.files import replacing
 from ocr_panoptic.label_png import write_label_png
 
@@ -57,10 +59,10 @@ def prepare_panoptic(
         FileNotFoundError, DataFaults: as :func:`read_split` and :func:`check_image`, with the
             faults of all splits. Then nothing has been written but ``.preparation``, from which
             the next run goes on.
-        ValueError: a name that is no file name, or files in ``output`` that would be written over
-            though they are somebody else's.
+        ValueError: a name that is no file name or taken, or files in ``output`` that would be
+            written over though they are somebody else's.
     """
-    check_name(name)
+    check_new_name(name, splits, output)
     prepared = {
         split: PreparedSplit(
             images=raw.images,
@@ -86,11 +88,13 @@ def prepare_panoptic(
             faults.append(f"{content.path}: no image holds a segment, all pixels are void.")
     raise_if_any(faults)
     categories = next(iter(contents.values())).categories
-    # First of all the manifest: it marks the files as this command's, should it be interrupted.
-    manifest = PANOPTIC_FORMAT.write(output, Manifest(name, categories, prepared))
+    # First of all a manifest that says so: it marks the files as this command's, and as not to be
+    # used, should it be interrupted. Last of all the same one, complete.
+    manifest = Manifest(name, categories, prepared)
+    PANOPTIC_FORMAT.write(output, replace(manifest, complete=False))
     for split, content in contents.items():
         _write_split(prepared[split], content, categories, journals[split])
-    return manifest
+    return PANOPTIC_FORMAT.write(output, manifest)
 
 
 def _category_differences(contents: list[PanopticJson]) -> Iterator[str]:

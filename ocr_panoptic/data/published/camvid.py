@@ -14,6 +14,7 @@ import numpy as np
 
 from ocr_panoptic.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.data.classes import derived_color
+from ocr_panoptic.data.manifest import mark_incomplete
 from ocr_panoptic.data.panoptic.categories import Category
 from ocr_panoptic.data.panoptic.manifest import RawSplit
 from ocr_panoptic.data.panoptic.prepare import prepare_panoptic
@@ -58,6 +59,7 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
     write_json(class_file, {"classes": list(CLASSES), "ignore": VOID}, indent=1)
     semantic = prepare_semantic("camvid", class_file, splits, class_file.parent, workers)
     output = root / "camvid_panoptic"
+    mark_incomplete(output)
     raw = {
         name: write_panoptic_split(split, output / "raw" / name, workers)
         for name, split in splits.items()

@@ -11,9 +11,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
-from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, is_color, is_id
+from ocr_panoptic.bounded_yaml import read_yaml
+from ocr_panoptic.data.classes import (
+    VOID_LABEL,
+    Color,
+    derived_color,
+    has_controls,
+    is_color,
+    is_id,
+)
 from ocr_panoptic.data.faults import DataFaults, raise_if_any
 
 MAX_RAW_LABEL = 65535  # of a 16-bit PNG
@@ -70,15 +76,12 @@ def read_class_file(path: Path) -> LabelSpace:
 
     Raises:
         FileNotFoundError: there is no such file.
+        ValueError: it is not YAML, which JSON is too.
         DataFaults: it cannot be used; every reason is named.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: file of classes not found.")
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: neither YAML nor JSON ({error}).") from error
-    return parse_label_space(content, str(path))
+        raise FileNotFoundError(f"{path}: file of classes not found, or no regular file.")
+    return parse_label_space(read_yaml(path), str(path))
 
 
 def parse_label_space(content: object, source: str) -> LabelSpace:
@@ -116,6 +119,8 @@ def _faults(content: dict, entries: list[dict], names: tuple[str, ...]) -> Itera
         if not isinstance(name, str) or not name:
             # YAML reads a bare ``no``, ``on`` or ``12`` as a truth value or number.
             yield f"a class's name must be a text (in quotes?), found {name!r}."
+        elif has_controls(name):
+            yield f"class {name!r}: the name must have no control characters."
         for key in entry.keys() - {"name", "color", "labels"}:
             yield f"class {name!r}: unknown key {key!r}."
         if not is_color(color):
@@ -130,6 +135,9 @@ def _faults(content: dict, entries: list[dict], names: tuple[str, ...]) -> Itera
 def _faults_of_pairs(pairs: object, names: tuple[str, ...]) -> Iterator[str]:
     if not isinstance(pairs, list) or not all(isinstance(p, list) and len(p) == 2 for p in pairs):
         yield f"flip_pairs must be a list of pairs of names, found {pairs!r}."
+        return
+    if len(pairs) > VOID_LABEL:
+        yield f"flip_pairs has {len(pairs)} pairs, more than there may be classes."
         return
     flat = [name for pair in pairs for name in pair]
     for name in flat:

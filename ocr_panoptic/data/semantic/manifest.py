@@ -27,5 +27,6 @@ SEMANTIC_FORMAT = ManifestFormat(
     key="label_space",
     as_json=LabelSpace.as_json,
     parse=parse_label_space,
+    script="datasets/prepare_semantic.py",
     hint="Delete it and run datasets/prepare_semantic.py again.",
 )

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.faults import gathering, raise_if_any
+from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
 from ocr_panoptic.data.fingerprint import digest
 from ocr_panoptic.data.journal import Journal, Work
-from ocr_panoptic.data.manifest import Manifest, check_name
+from ocr_panoptic.data.manifest import Manifest
+from ocr_panoptic.data.register import check_new_name
 from ocr_panoptic.label_map import apply_label_map
 from ocr_panoptic.label_png import read_label_png
 from ocr_panoptic.pictures import read_size
@@ -54,9 +55,10 @@ def prepare_semantic(
         DataFaults: what is wrong with the class file, or with all images and labels: missing,
             broken or truncated files, sizes that differ, labels outside the map. Then nothing has
             been written but ``.preparation``, from which the next run goes on.
-        ValueError: a name that is no file name, or a ``dataset.json`` of another kind of data.
+        ValueError: a name that is no file name or taken, or a ``dataset.json`` of another kind of
+            data.
     """
-    check_name(name)
+    check_new_name(name, splits, output)
     SEMANTIC_FORMAT.check_free(output, splits)
     space = read_class_file(class_file)
     faults: list[str] = []
@@ -84,7 +86,7 @@ def _check_split(
         row[labels] = counts
     absent = [name for label, name in enumerate(space.classes) if not pixels[:, label].any()]
     if absent:
-        logger.warning(f"{split}: no image shows {', '.join(absent)}.")
+        logger.warning(f"{split}: no image shows {first_few(absent)}.")
     ignored = np.count_nonzero(pixels.sum(axis=1) == pixels[:, VOID_LABEL])
     if ignored:
         logger.warning(

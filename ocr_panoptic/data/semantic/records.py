@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ocr_panoptic.data.faults import first_few, raise_if_any
+from ocr_panoptic.data.classes import has_controls
+from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
 from ocr_panoptic.data.register import registered_metadata
 
 from .label_space import LabelSpace
@@ -80,12 +81,18 @@ class LabelledFolder:
 def _files(folder: Path, suffixes: tuple[str, ...], faults: list[str]) -> dict[str, Path]:
     """Path below the folder without suffix -> file, for files with one of the suffixes."""
     found: dict[str, Path] = {}
-    for root, _, names in os.walk(folder, followlinks=True):
+    for root, folders, names in os.walk(folder, followlinks=True):
+        for name in folders:
+            if Path(os.path.realpath(root)).is_relative_to(os.path.realpath(Path(root, name))):
+                raise DataFaults([f"{Path(root, name)}: is a link to a folder that it lies in."])
         for name in sorted(names):
             suffix = next((s for s in suffixes if name.lower().endswith(s.lower())), None)
             if suffix is None or name.startswith("."):
                 continue
             path = Path(root, name)
+            if has_controls(str(path)):
+                faults.append(f"{path}: control characters, or bytes that are no UTF-8. Rename it.")
+                continue
             key = path.relative_to(folder).as_posix()[: -len(suffix)]
             if key in found:
                 faults.append(f"{path}: has the name of {found[key]}, but for its end.")

@@ -2,6 +2,7 @@
 
 import copy
 
+import numpy as np
 import pytest
 from detectron2.data import MetadataCatalog
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
@@ -12,6 +13,8 @@ from ocr_panoptic.data.panoptic.categories import (
     parse_categories,
     semantic_label_of,
 )
+from ocr_panoptic.evaluation import semantic_metrics
+from ocr_panoptic.metrics import per_class_rows
 
 THING = {"id": 1, "name": "cat", "isthing": 1, "color": [1, 2, 3]}
 STUFF = {"id": 2, "name": "sky", "isthing": 0, "color": [4, 5, 6]}
@@ -51,6 +54,20 @@ def test_category_id_zero_is_kept_apart_from_things(zero):
         assert stuff_ids == {0: 1, -1: 0}
 
 
+@pytest.mark.parametrize("isthing", [0, 1])
+def test_a_class_called_things_has_a_row_of_its_own(isthing):
+    entries = [THING, STUFF, {"id": 3, "name": "things", "isthing": isthing}]
+    metadata = panoptic_metadata(parse_categories(entries, "x.json"))
+    names, things = metadata["stuff_classes"], metadata["thing_classes"]
+    sem_seg = semantic_metrics(np.diag([10, 10, 5][: len(names)]), names)
+    boxes = {f"AP-{name}": 50.0 for name in things}
+    rows = {row["class"]: row for row in per_class_rows({"sem_seg": sem_seg, "bbox": boxes})}
+    own = "things (thing)" if isthing else "things (stuff)"
+    assert rows.keys() == {"things", "sky", "cat", own}
+    assert rows["things"]["AP_box"] is None and rows["things"]["IoU"] == 100
+    assert rows[own]["AP_box" if isthing else "IoU"] == (50 if isthing else 100)
+
+
 def test_missing_colours_are_derived():
     entries = [{"id": n, "name": str(n), "isthing": n % 2} for n in range(1, 41)]
     entries[3]["color"] = [9, 9, 9]
@@ -72,6 +89,8 @@ def test_missing_colours_are_derived():
         ({"isthing": None}, r"category 1: isthing must be 1 .* found None\. Is this a panoptic"),
         ({"isthing": 2}, r"isthing must be 1 \(things\) or 0 \(stuff\), found 2"),
         ({"isthing": 0}, r"no category has isthing 1\. Panoptic-FPN needs at least one thing"),
+        ({"id": 10**30}, r"category 1000\d*: the id must be an integer of at least 0 and below 2"),
+        ({"name": "a\nb"}, r"category 1: the name must have no control characters, found 'a\\nb'"),
         ({"color": [1, 2]}, r"category 1: color must be three integers 0\.\.255, found \[1, 2\]"),
         ({"color": [1, 2, 256]}, r"color must be three integers"),
     ],

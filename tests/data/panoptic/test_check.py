@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 
 import numpy as np
 import pytest
@@ -99,6 +100,12 @@ def test_real_coco_images(real_data):
         (lambda r: segment(r).update(category_id=99), "segment 70000: category 99 is not among"),
         (lambda r: segment(r).update(category_id=[4]), r"category \[4\] is not among"),
         (lambda r: segment(r).pop("category_id"), "segment 70000: category None is not among"),
+        (lambda r: image(r).update(file_name="a\0.jpg"), r"no control char.* found 'a\\x00.jpg'"),
+        (lambda r: image(r).update(file_name="\x1b[31m"), r"no control char.* found '\\x1b\[31m'"),
+        (lambda r: image(r).update(file_name="\ud800"), r"no control char.* found '\\ud800'"),
+        (lambda r: image(r).update(file_name="a" * 256), "longer than the 255 bytes of a file's"),
+        (lambda r: image(r).update(id=2**63), f"image at place 0: id must be .*found {2**63}"),
+        (lambda r: image(r).update(height=10**30), "height must be a number of pixels, found 1000"),
         (lambda r: segment(r).update(iscrowd="no"), "segment 70000: iscrowd must be 0 or 1, fo"),
     ],
 )
@@ -114,6 +121,8 @@ def test_fault_of_the_json(raw, spoil, message):
     [
         ("", "is not JSON"),
         ('{"images": [', "is not JSON"),
+        ("[" * 100_000, "is not JSON that can be read .nested too deeply"),
+        ("[" + "1" * 5000 + "]", r"is not JSON .Exceeds the limit .* has 5000 digits\)\.$"),
         ("[1, 2]", "is not a panoptic JSON.*missing or no list: images, annotations, categories"),
         (
             '{"images": [], "categories": [], "annotations": [{"id": 1, "bbox": [1, 1, 1, 1]}]}',
@@ -135,6 +144,28 @@ def test_all_faults_of_the_json_are_reported(raw):
     faults = faults_of(raw)
     assert len(faults) >= 4
     assert len(set(faults)) == len(faults)
+
+
+@pytest.mark.parametrize(
+    "fault", [{"color": "red"}, {"name": "\x1b[31m"}, {"isthing": 7}, {"name": ["a"] * 10}]
+)
+def test_a_faulty_category_is_one_fault(raw, fault):
+    """Its segments are not said to have none, and the things are not said to be missing."""
+    raw.content["categories"] = [c for c in raw.content["categories"] if c["name"] != "dog"]
+    for annotation in raw.content["annotations"]:
+        for segment in annotation["segments_info"]:
+            segment["category_id"] = {9: 4}.get(segment["category_id"], segment["category_id"])
+    raw.content["categories"][0].update(fault)  # the only thing
+    (found,) = faults_of(raw)
+    assert "category 4: " in found
+
+
+def test_an_annotation_file_that_is_none(raw):
+    raw.save()
+    raw.split.panoptic_json.unlink()
+    os.mkfifo(raw.split.panoptic_json)
+    with pytest.raises(DataFaults, match="is no regular file"):
+        read_split(raw.split)
 
 
 def places(value, path=()):

@@ -57,6 +57,19 @@ def test_equals_detectron2s(cfg, record, is_train, crop):
         assert str(ours["instances"]) == str(theirs["instances"])
 
 
+@pytest.mark.parametrize("is_train", [True, False])
+def test_16_bits_are_scaled(cfg, record, is_train):
+    """Detectron2's mapper sees an image that is white nearly everywhere."""
+    cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.MIN_SIZE_TEST = (60,), 60
+    cfg.INPUT.RANDOM_FLIP = "none"
+    grey = np.arange(60 * 90, dtype=np.uint16).reshape(60, 90) * 12
+    record["file_name"] = record["file_name"].replace(".jpg", "_16.png")
+    Image.fromarray(grey).save(record["file_name"])
+    image = mapped(PanopticDatasetMapper, cfg, is_train, record)["image"]
+    np.testing.assert_array_equal(image, np.stack([grey >> 8] * 3))
+    assert (mapped(DatasetMapper, cfg, is_train, record)["image"] == 255).float().mean() > 0.9
+
+
 def test_record_without_semantic_labels(cfg, record):
     del record["sem_seg_file_name"]
     assert "sem_seg" not in mapped(PanopticDatasetMapper, cfg, True, record)

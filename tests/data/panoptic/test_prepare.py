@@ -1,8 +1,10 @@
 """Prepared data against the hand-made maps, pycocotools and the command line's exit code."""
 
+import itertools
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from raw_pets import CAT, DOG, FIRST, GRASS, SECOND, SKY
 from scripts import load_script
 
 from ocr_panoptic.coco_panoptic import write_panoptic_png
-from ocr_panoptic.data import DataFaults, prepare_panoptic
+from ocr_panoptic.data import DataFaults, prepare_panoptic, register_prepared, warn_if_unseen
 from ocr_panoptic.data.panoptic.prepare import prepare_image
 
 SCRIPT = Path(__file__).resolve().parents[3] / "datasets" / "prepare_panoptic.py"
@@ -245,6 +247,48 @@ def test_an_interrupted_run_is_repeated(raw, raw_val, tmp_path, monkeypatch):
     assert contents(tmp_path / "pets") == contents(tmp_path / "whole")
 
 
+def test_killed_anywhere_it_is_whole_or_not_used(raw, tmp_path, monkeypatch, clean_catalog):
+    """A repetition with other labels, stopped before each of the files that it writes."""
+    folder, former = tmp_path / "root/pets", tmp_path / "former"
+    prepare(raw, former)
+    text = json.dumps(raw.content)
+    for key in ("id", "category_id"):  # of the sky: it comes after the grass then
+        text = text.replace(f'"{key}": {SKY},', f'"{key}": 31,')
+    raw.content = json.loads(text)
+    prepare(raw, tmp_path / "new")
+    outcomes = []
+    for files in itertools.count():
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(former, folder)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", stopped_after(files, os.replace))
+            try:
+                prepare(raw, folder)
+                break
+            except KeyboardInterrupt:
+                pass
+        try:
+            register_prepared(tmp_path / "root")
+            assert contents(folder) == contents(former)
+            outcomes.append("as before")
+        except ValueError as error:
+            assert "the preparation of pets has not come to its end" in str(error)
+            outcomes.append("refused")
+    assert contents(folder) == contents(tmp_path / "new") != contents(former)
+    assert outcomes.count("refused") >= 4  # the semantic PNGs, both JSONs and the manifest
+
+
+def stopped_after(times, function):
+    left = itertools.repeat(None, times)
+
+    def call(*arguments):
+        if next(left, "none") == "none":
+            raise KeyboardInterrupt
+        return function(*arguments)
+
+    return call
+
+
 def test_a_split_may_be_added_later(raw, raw_val, tmp_path):
     prepare(raw, tmp_path / "pets")
     prepare(raw, tmp_path / "pets", val=raw_val)
@@ -335,6 +379,44 @@ def test_several_processes_find_the_same_faults(raw, tmp_path):
 def test_names_that_are_no_folder(raw, tmp_path, name):
     with pytest.raises(ValueError, match=r"use letters, digits"):
         prepare_panoptic(name, {"train": raw.split}, tmp_path / "pets", workers=1)
+
+
+def test_names_of_others(raw, tmp_path, monkeypatch, clean_catalog):
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that Detectron2"):
+        prepare_panoptic("coco_2017", {"train": raw.split}, tmp_path / "coco_2017", workers=1)
+    prepare(raw, tmp_path / "pets")
+    register_prepared(tmp_path)
+    prepare(raw, tmp_path / "pets")  # its own name
+    with pytest.raises(ValueError, match=f"{tmp_path}/pets/dataset.json has it already. Give ano"):
+        prepare(raw, tmp_path / "copy")
+    (tmp_path / "pets/dataset.json").write_text("{")
+    prepare(raw, tmp_path / "copy")
+
+
+def test_a_folder_that_commands_do_not_look_into(raw, tmp_path, monkeypatch, capsys, caplog):
+    """It is said at once, before the check finds a fault, and again at the end."""
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path / "root"))
+    arguments = ["--name", "pets", "--workers", "1", "--train", *raw.arguments]
+    arguments += ["--output", str(tmp_path / "my/pets")]
+    message = f"set DETECTRON2_DATASETS={tmp_path / 'my'} for the commands"
+    main = load_script("datasets/prepare_panoptic.py").main
+    main(arguments)
+    assert message in caplog.text and message in capsys.readouterr().out.splitlines()[-1]
+    caplog.clear()
+    raw.image("first.jpg").unlink()
+    with pytest.raises(DataFaults):
+        main(arguments)
+    assert message in caplog.text
+
+
+@pytest.mark.parametrize("output", ["root/pets", "root/../root/pets", "link/pets"])
+def test_folders_that_commands_look_into(tmp_path, monkeypatch, output):
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path / "root"))
+    (tmp_path / "link").symlink_to("root")
+    assert warn_if_unseen(tmp_path / output) == ""
+    assert warn_if_unseen(tmp_path / output / "deeper") != ""
+    assert warn_if_unseen(tmp_path) != ""
 
 
 def test_command_writes_under_the_root(raw, raw_val, tmp_path, monkeypatch, capsys):

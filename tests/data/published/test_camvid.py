@@ -86,6 +86,23 @@ def test_both_data_sets(tmp_path, clean_catalog, layout):
     assert np.array_equal(ids, instances_from_labels(street())[0])
 
 
+def test_an_interrupted_repetition_is_not_used(tmp_path, monkeypatch, clean_catalog):
+    """It writes the panoptic PNGs, on which a former manifest depends, before the manifest."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    source = write(tmp_path / "source", ("{}/images", "{}/labels"), "train", "val")
+    prepare_camvid(source, tmp_path / "data", workers=1)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("ocr_panoptic.data.published.camvid.write_panoptic_json", interrupt)
+        prepare_camvid(source, tmp_path / "data", workers=1)
+    with pytest.raises(ValueError, match="preparation of camvid_panoptic has not come to its end"):
+        register_prepared(tmp_path / "data")
+    prepare_camvid(source, tmp_path / "data", workers=1)
+    register_prepared(tmp_path / "data")
+
+
 def test_faults(tmp_path):
     with pytest.raises(FileNotFoundError, match="neither train/images and train/labels nor"):
         prepare_camvid(tmp_path, tmp_path / "data")

@@ -1,6 +1,8 @@
 """The file of classes: what it may say, and what is wrong with it otherwise."""
 
+import itertools
 import json
+import os
 
 import pytest
 
@@ -63,6 +65,12 @@ def test_binary_masks():
         ({"classes": [str(i) for i in range(256)]}, "256 classes"),
         ({"classes": ["a", "b", "a"]}, "class 'a' comes 2 times"),
         ({"classes": ["a", True]}, r"must be a text \(in quotes\?\), found True"),
+        ({"classes": ["\x1b[31m"]}, r"class '\\x1b\[31m': the name must have no control char"),
+        ({"classes": ["\u202ea"]}, "the name must have no control characters"),
+        (
+            {"classes": ["a"], "flip_pairs": [["a", "a"]] * 300},
+            "has 300 pairs, more than",
+        ),
         ({"classes": [{"name": "a", "id": 3}]}, "class 'a': unknown key 'id'"),
         ({"classes": ["a"], "void": 0}, "unknown key 'void'"),
         ({"classes": [{"name": "a", "color": [0, 0, 256]}]}, "color must be three integers"),
@@ -84,6 +92,52 @@ def test_faults(content, message):
         parse_label_space(content, "c.yaml")
 
 
+def test_names_of_all_scripts():
+    names = ["straße", "道路", "پیاده\u200cرو", "rue\u00a0nord"]  # a joiner, a fixed space
+    assert parse_label_space({"classes": names}, "c").classes == tuple(names)
+
+
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{new}: &{new} [{', '.join([f'*{old}'] * 9)}]\n"
+    for old, new in itertools.pairwise("abcdefghij")
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BOMB + "classes: *j",
+        BOMB + "classes: [sky]\nflip_pairs: *j",
+        BOMB + "classes: [{name: sky, labels: *j}]",
+        BOMB.replace("[", "{<<: [").replace("]", "]}") + "classes: *j",
+        "classes: &c [*c]",
+        "[" * 50_000,
+        "classes: 2020-99-99",
+        "classes: [sky]\nignore: " + "9" * 5000,
+        "classes: !!python/object/apply:os.mkdir [owned]",
+        "? [a]\n: b",
+        "classes: [\x1b[31m]",
+        "classes: [sky]\n" + "#" * 2**20,
+    ],
+    ids=range(12),
+)
+def test_hostile_file(tmp_path, monkeypatch, text):
+    """One line that names the file, at once; and no code has run."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "classes.yaml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=f"^{path}") as error:
+        read_class_file(path)
+    assert str(error.value).isprintable()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_file_that_is_none(tmp_path):
+    os.mkfifo(tmp_path / "classes.yaml")
+    with pytest.raises(FileNotFoundError, match="not found, or no regular file"):
+        read_class_file(tmp_path / "classes.yaml")
+
+
 def test_all_faults_at_once():
     with pytest.raises(DataFaults) as error:
         parse_label_space({"classes": ["a", "a", 3], "ignore": "b", "extra": 0}, "c")
@@ -95,5 +149,5 @@ def test_broken_and_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match="file of classes not found"):
         read_class_file(path)
     path.write_text("classes: [a, ")
-    with pytest.raises(ValueError, match="neither YAML nor JSON"):
+    with pytest.raises(ValueError, match="not valid YAML"):
         read_class_file(path)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,20 @@ def test_missing_label(raw, class_file, tmp_path):
     assert fault == f"{raw.folder / 'images/a.jpg'}: no label PNG {raw.folder / 'labels/a.png'}."
 
 
+@pytest.mark.parametrize("name", [b"\x1b[31m.jpg", b"\xff.jpg", b"a\nb.jpg"])
+def test_names_that_no_terminal_shows(raw, class_file, tmp_path, name):
+    (raw.folder / "images" / os.fsdecode(name)).write_bytes(b"")
+    (fault,) = faults_of(raw, class_file, tmp_path)
+    assert fault.endswith(": control characters, or bytes that are no UTF-8. Rename it.")
+
+
+def test_a_link_to_a_folder_above(raw, class_file, tmp_path):
+    for folder in ("images", "labels"):
+        (raw.folder / folder / "more/up").symlink_to(raw.folder / folder)
+    (fault,) = faults_of(raw, class_file, tmp_path)
+    assert fault == f"{raw.folder / 'images/more/up'}: is a link to a folder that it lies in."
+
+
 def test_colour_labels(raw, class_file, tmp_path):
     Image.new("RGB", (4, 2)).save(raw.folder / "labels/a.png")
     (fault,) = faults_of(raw, class_file, tmp_path)
@@ -168,6 +183,33 @@ def test_another_manifest_is_not_written_over(raw, class_file, tmp_path):
     with pytest.raises(ValueError, match=f"{path}: would be written over"):
         prepare(raw, class_file, tmp_path)
     assert path.read_text() == '{"format": "ocr_panoptic.prepared"}'
+
+
+def test_an_interrupted_repetition_changes_nothing(raw, class_file, tmp_path, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    path = prepare(raw, class_file, tmp_path)
+    before = path.read_bytes()
+    assert json.loads(before)["complete"] is True
+    class_file.write_text(CLASSES.replace("sky", "water"))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("os.replace", interrupt)
+        prepare(raw, class_file, tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_a_manifest_of_an_earlier_version(raw, class_file, tmp_path, clean_catalog):
+    """It is used: nothing was written but the manifest, whole or not at all. An unfinished one,
+    which no version writes, is not."""
+    path = prepare(raw, class_file, tmp_path)
+    content = json.loads(path.read_text())
+    del content["complete"]
+    path.write_text(json.dumps(content))
+    assert register_prepared(tmp_path) == ["town_train"]
+    path.write_text(json.dumps({**content, "complete": False}))
+    with pytest.raises(ValueError, match="the preparation of town has not come to its end"):
+        register_prepared(tmp_path)
 
 
 def test_a_manifest_of_another_version(raw, class_file, tmp_path, clean_catalog):

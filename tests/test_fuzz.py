@@ -1,0 +1,337 @@
+"""Damaged and hostile files: a message or success, no traceback, no hang, no code that is run.
+
+Seeded and bounded. OCR_PANOPTIC_FUZZ_TRIALS=5000 makes more trials with each kind of file than the
+100 of every day, OCR_PANOPTIC_FUZZ_SEED=7 makes others.
+"""
+
+import io
+import json
+import logging
+import os
+import pickle
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from detectron2.data import DatasetCatalog, Metadata
+from fuzz import breach, mutated_bytes, mutated_json, mutated_png, mutated_tree, run_trials
+from PIL import Image
+from safetensors.torch import save_file
+
+from ocr_panoptic.analysis.study_file import read_study
+from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.coco_panoptic import read_panoptic_png
+from ocr_panoptic.data import (
+    RawSplit,
+    SemanticSplit,
+    prepare_panoptic,
+    prepare_semantic,
+    register_prepared,
+)
+from ocr_panoptic.engine import load_config
+from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.run_folder import read_evaluation, read_training_log
+from ocr_panoptic.visualization import draw_images
+
+TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "100"))
+SEED = int(os.getenv("OCR_PANOPTIC_FUZZ_SEED", "0"))
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path, monkeypatch):
+    """What a hostile file would write lands there."""
+    monkeypatch.chdir(tmp_path)
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def check(tmp_path: Path, trial: Callable[[random.Random], str | None], share: float = 1) -> None:
+    found = run_trials(max(1, int(TRIALS * share)), SEED, trial, tmp_path / "canary")
+    assert not found, f"{len(found)} kinds:\n" + "\n\n".join(found.values())
+
+
+class Hostile:
+    """A pickle of it runs a command when it is read."""
+
+    def __reduce__(self):
+        return os.system, ("touch canary",)
+
+
+def saved(image: Image.Image, format: str) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format)
+    return file.getvalue()
+
+
+NOISE = np.random.default_rng(0).integers(0, 256, (12, 17, 3), np.uint8)
+PICTURES = [
+    *(saved(Image.fromarray(NOISE), f) for f in ("PNG", "JPEG", "TIFF", "WEBP", "BMP", "GIF")),
+    saved(Image.fromarray(NOISE[..., 0].astype(np.uint16) * 257), "PNG"),
+    saved(Image.fromarray(NOISE).quantize(7), "PNG"),
+    saved(Image.fromarray(NOISE[..., 0] % 3), "PNG"),
+    saved(Image.fromarray(NOISE[..., 0] > 99), "PNG"),
+    b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(canary) (w) file\n%%EOF\n",
+]
+
+
+def mutated_picture(rng: random.Random) -> bytes:
+    data = rng.choice(PICTURES)
+    return (mutated_png if data.startswith(b"\x89PNG") else mutated_bytes)(data, rng)
+
+
+@pytest.mark.parametrize("read", [read_picture, read_label_png, read_panoptic_png])
+def test_pictures(tmp_path, read):
+    path = tmp_path / "a.png"
+
+    def trial(rng):
+        path.write_bytes(mutated_picture(rng))
+        return breach(lambda: read(path), tmp_path, (str(path),))
+
+    check(tmp_path, trial)
+
+
+def test_the_demos_pictures(tmp_path):
+    """Each is drawn whole, or named as one that cannot be read."""
+    paths = [tmp_path / f"{number}.png" for number in range(3)]
+    outputs = [tmp_path / "out" / path.name for path in paths]
+    (tmp_path / "out").mkdir()
+    metadata = Metadata(stuff_classes=["a"], stuff_colors=[[255, 0, 0]])
+
+    def predict(image):
+        return {"labels": torch.zeros(image.shape[:2], dtype=torch.long)}
+
+    def trial(rng):
+        for path, output in zip(paths, outputs):
+            path.write_bytes(mutated_picture(rng))
+            output.unlink(missing_ok=True)
+        unreadable = []
+        result = breach(
+            lambda: unreadable.extend(draw_images(paths, outputs, predict, metadata)), tmp_path, ()
+        )
+        drawn = [output for output in (tmp_path / "out").iterdir() if Image.open(output).load()]
+        if not result and len(drawn) + len(unreadable) != len(paths):
+            return f"{len(drawn)} drawn, {len(unreadable)} unreadable of {len(paths)}"
+        return result
+
+    check(tmp_path, trial, share=0.1)
+
+
+@pytest.fixture
+def raw_panoptic(tmp_path) -> RawSplit:
+    """Two images: a thing and a stuff segment each."""
+    raw = RawSplit(tmp_path / "a/images", tmp_path / "a/panoptic.json", tmp_path / "a/panoptic")
+    raw.images.mkdir(parents=True)
+    raw.panoptic_root.mkdir()
+    images, annotations = [], []
+    for number in (1, 2):
+        Image.fromarray(NOISE).save(raw.images / f"{number}.png")
+        ids = np.zeros((12, 17, 3), np.uint8)
+        ids[:, :9, 0], ids[:, 9:16, 0] = 1, 2
+        Image.fromarray(ids).save(raw.panoptic_root / f"{number}.png")
+        images.append({"id": number, "file_name": f"{number}.png", "height": 12, "width": 17})
+        segments = [
+            {"id": 1, "category_id": 1, "area": 108, "bbox": [0, 0, 9, 12], "iscrowd": 0},
+            {"id": 2, "category_id": 7, "area": 84, "bbox": [9, 0, 7, 12], "iscrowd": 0},
+        ]
+        annotations.append(
+            {"image_id": number, "file_name": f"{number}.png", "segments_info": segments}
+        )
+    categories = [
+        {"id": 1, "name": "disc", "isthing": 1, "color": [255, 0, 0]},
+        {"id": 7, "name": "sky", "isthing": 0, "color": [0, 0, 255]},
+    ]
+    content = {"images": images, "annotations": annotations, "categories": categories}
+    raw.panoptic_json.write_text(json.dumps(content))
+    return raw
+
+
+@pytest.fixture
+def raw_semantic(tmp_path) -> tuple[Path, SemanticSplit]:
+    raw = SemanticSplit(tmp_path / "b/images", tmp_path / "b/labels")
+    raw.images.mkdir(parents=True)
+    raw.labels.mkdir()
+    Image.fromarray(NOISE).save(raw.images / "1.png")
+    Image.fromarray(NOISE[..., 0] % 3).save(raw.labels / "1.png")
+    classes = tmp_path / "b/classes.json"
+    entries = [{"name": n, "color": [i, 0, 0], "labels": [i]} for i, n in enumerate("abc")]
+    content = {"classes": entries, "ignore": [255], "flip_pairs": [["a", "b"]]}
+    classes.write_text(json.dumps(content))
+    return classes, raw
+
+
+def mutate_one(files: list[Path], rng: random.Random) -> Callable[[], None]:
+    """Mutate one of the files; returns what brings it back."""
+    path = rng.choice(files)
+    original = path.read_bytes()
+    mutate = mutated_png if path.suffix == ".png" else mutated_json
+    path.write_bytes(mutate(original, rng))
+    return lambda: path.write_bytes(original)
+
+
+def test_panoptic_data(tmp_path, raw_panoptic):
+    """All or nothing is prepared, whatever is wrong."""
+    images, pngs = raw_panoptic.images, raw_panoptic.panoptic_root
+    files = [raw_panoptic.panoptic_json] * 3 + [images / "1.png", pngs / "1.png"]
+    names = (str(raw_panoptic.panoptic_json), str(images), str(pngs))
+
+    def trial(rng):
+        restore = mutate_one(files, rng)
+        output = tmp_path / "prepared" / "x"
+        splits = {"train": raw_panoptic}
+        result = breach(lambda: prepare_panoptic("x", splits, output, workers=1), tmp_path, names)
+        restore()
+        shutil.rmtree(output, ignore_errors=True)
+        return result
+
+    check(tmp_path, trial)
+
+
+def test_semantic_data(tmp_path, raw_semantic):
+    classes, raw = raw_semantic
+    files = [classes] * 3 + [raw.images / "1.png", raw.labels / "1.png"]
+    names = (str(classes), str(raw.images), str(raw.labels))
+
+    def trial(rng):
+        restore = mutate_one(files, rng)
+        output = tmp_path / "prepared" / "x"
+        result = breach(
+            lambda: prepare_semantic("x", classes, {"train": raw}, output, workers=1),
+            tmp_path,
+            names,
+        )
+        restore()
+        shutil.rmtree(output, ignore_errors=True)
+        return result
+
+    check(tmp_path, trial)
+
+
+def test_prepared_data(tmp_path, raw_panoptic, raw_semantic, clean_catalog):
+    root = tmp_path / "prepared"
+    classes, semantic = raw_semantic
+    prepare_panoptic("x", {"train": raw_panoptic}, root / "x", workers=1)
+    prepare_semantic("y", classes, {"train": semantic}, root / "y", workers=1)
+    files = [root / "x/dataset.json", root / "y/dataset.json"]
+
+    def read():
+        for name in register_prepared(root):
+            DatasetCatalog.get(name)
+
+    def trial(rng):
+        restore = mutate_one(files, rng)
+        # A changed path is another file's name.
+        result = breach(read, root, (str(tmp_path), "not found"))
+        restore()
+        return result
+
+    check(tmp_path, trial)
+
+
+YAML_COMMAND = '!!python/object/apply:os.system ["touch canary"]'
+
+
+def mutated_yaml(tree: object, rng: random.Random) -> bytes:
+    if rng.random() < 0.1:
+        return f"_BASE_: {YAML_COMMAND}\nx: {YAML_COMMAND}\n".encode()
+    if rng.random() < 0.4:
+        return mutated_bytes(yaml.safe_dump(tree).encode(), rng)
+    return yaml.dump(mutated_tree(tree, rng)).encode("utf-8", "surrogatepass")
+
+
+def test_configs(tmp_path):
+    path = tmp_path / "config.yaml"
+    (tmp_path / "base.yaml").write_text("SOLVER: {BASE_LR: 0.1}")
+    tree = {
+        "_BASE_": "base.yaml",
+        "MODEL": {"META_ARCHITECTURE": "PanopticFPN", "CONTEXT": {"NAME": "OCR"}, "MASK_ON": True},
+        "SOLVER": {"STEPS": [1, 2], "MAX_ITER": 3, "BASE_LR": 0.2},
+        "DATASETS": {"TRAIN": ["a"], "TEST": []},
+        "INPUT": {"CROP": {"SIZE": [2, 3]}, "MIN_SIZE_TRAIN": [4]},
+    }
+
+    def trial(rng):
+        path.write_bytes(mutated_yaml(tree, rng))
+        # Of some values the message names the key alone.
+        names = (str(path), "with characters that cannot be printed")
+        return breach(lambda: load_config(str(path), []), tmp_path, names)
+
+    check(tmp_path, trial)
+
+
+def test_studies(tmp_path):
+    path = tmp_path / "study.yaml"
+    tree = {
+        "config": "base.yaml",
+        "opts": ["SOLVER.MAX_ITER", 3],
+        "seeds": [0, 1],
+        "baseline": "none",
+        "metrics": ["sem_seg/mIoU"],
+        "systems": {"none": {"opts": ["MODEL.CONTEXT.NAME", "none"]}, "ocr": None},
+    }
+    (tmp_path / "base.yaml").write_text("SOLVER: {BASE_LR: 0.1}")
+
+    def trial(rng):
+        path.write_bytes(mutated_yaml(tree, rng))
+        return breach(lambda: read_study(path), tmp_path, (str(path),))
+
+    check(tmp_path, trial)
+
+
+def checkpoint_files(folder: Path) -> list[Path]:
+    """Of every kind that is read, good and hostile."""
+    weights = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, -1])}
+    arrays = {name: value.numpy() for name, value in weights.items()}
+    torch.save({"model": weights, "iteration": 3}, folder / "a.pth")
+    torch.save({"model": weights}, folder / "b.pth", _use_new_zipfile_serialization=False)
+    torch.save({"model_state": weights}, folder / "c.pyth")
+    save_file(weights, folder / "d.safetensors")
+    (folder / "e.pkl").write_bytes(pickle.dumps({"model": arrays, "__author__": "x"}, protocol=2))
+    torch.save({"model": weights, "x": Hostile()}, folder / "f.pth")
+    torch.save(
+        {"model": weights, "x": Hostile()}, folder / "g.pth", _use_new_zipfile_serialization=False
+    )
+    (folder / "h.pkl").write_bytes(pickle.dumps({"model": arrays, "x": Hostile()}))
+    (folder / "i.pth").write_bytes(pickle.dumps(Hostile()))
+    return sorted(folder.iterdir())
+
+
+def test_checkpoints(tmp_path):
+    folder = tmp_path / "seeds"
+    folder.mkdir()
+    files = checkpoint_files(folder)
+    model = torch.nn.Linear(3, 2)
+
+    def trial(rng):
+        source = rng.choice(files)
+        path = tmp_path / f"weights{source.suffix}"
+        data = source.read_bytes()
+        path.write_bytes(data if rng.random() < 0.1 else mutated_bytes(data, rng))
+        return breach(
+            lambda: SafeCheckpointer(model, str(tmp_path)).load(str(path)), tmp_path, (str(path),)
+        )
+
+    check(tmp_path, trial, share=2)
+
+
+def test_results_of_a_run(tmp_path):
+    path = tmp_path / "metrics.json"
+    results = {"run": {"seed": 1}, "sem_seg": {"mIoU": 3.5, "IoU-a": 2.0}}
+    log = b"".join(b'{"iteration": %d, "total_loss": 0.5}\n' % number for number in range(5))
+
+    def trial(rng):
+        if rng.random() < 0.5:
+            path.write_bytes(mutated_json(json.dumps(results).encode(), rng))
+            return breach(lambda: read_evaluation(tmp_path), tmp_path, (str(path),))
+        path.write_bytes(mutated_bytes(log, rng))
+        return breach(lambda: read_training_log(tmp_path), tmp_path, (str(path),))
+
+    check(tmp_path, trial)
