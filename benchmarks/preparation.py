@@ -4,8 +4,9 @@
 
 The images are synthetic: 64 different ones of noise under 4 bands of stuff and 7 things, as many as
 COCO's images have on average, and links to them under as many names as asked for. Each step is a
-process of its own, whose CPU time (user and system), wall time and largest resident memory are
-those that the system reports. The start is what happens before the first image is read: the records
+process of its own, whose CPU time (user and system), wall time and largest resident memory (of
+Linux; without the preparation's other processes, if there are any) are those that the system
+reports. The start is what happens before the first image is read: the records
 of all images, the checks and tables of Detectron2, the training's stream. "Imports" is the same
 process without it. The digest is that of all files prepared, by which two versions of the code
 (--repository) can be compared.
@@ -33,9 +34,20 @@ CATEGORIES = [
     {"id": number, "name": f"category {number}", "isthing": int(number <= 80)}
     for number in range(1, 134)
 ]
-IMPORTS = """
-import sys
+# Python in front of each step. Not the memory of wait4, to which the parent's counts.
+MEASURED = """
+import atexit, os, re, runpy, sys
+def write_peak():
+    with open("/proc/self/status") as status, open(os.environ["PEAK"], "w") as file:
+        file.write(re.search(r"VmHWM:\\s+(\\d+)", status.read())[1])
+atexit.register(write_peak)
 sys.path.remove("")  # the folder of now may hold other code than PYTHONPATH names
+"""
+SCRIPT = """
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+IMPORTS = """
 from ocr_panoptic.data import register_prepared
 from ocr_panoptic.engine import Trainer, complete_config, load_config
 """
@@ -102,8 +114,11 @@ def write_raw(folder: Path, num_images: int, size: tuple[int, int]) -> None:
     (folder / "panoptic.json").write_text(json.dumps(content))
 
 
-def measure(command: list[str], environment: dict[str, str]) -> tuple[float, float, float]:
-    """CPU seconds, wall seconds, MiB of the largest process."""
+def measure(
+    code: str, arguments: list[object], environment: dict[str, str]
+) -> tuple[float, float, float]:
+    """CPU seconds, wall seconds and MiB of Python code."""
+    command = [sys.executable, "-c", MEASURED + code, *map(str, arguments)]
     start = time.perf_counter()
     with open(environment["LOG"], "ab") as log:
         child = os.posix_spawnp(
@@ -116,7 +131,8 @@ def measure(command: list[str], environment: dict[str, str]) -> tuple[float, flo
     if status:
         raise SystemExit(Path(environment["LOG"]).read_text()[-3000:])
     wall = time.perf_counter() - start
-    return usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024
+    peak = int(Path(environment["PEAK"]).read_text()) / 1024
+    return usage.ru_utime + usage.ru_stime, wall, peak
 
 
 def digest_of(folder: Path) -> str:
@@ -151,22 +167,21 @@ def main(argv: list[str] | None = None) -> None:
             "PYTHONPATH": str(repository),
             "DETECTRON2_DATASETS": name,
             "LOG": str(Path(name, "log")),
+            "PEAK": str(Path(name, "peak")),
         }
-        prepare = [
-            *(sys.executable, str(repository / "datasets" / "prepare_panoptic.py")),
-            *("--name", "synthetic", "--workers", str(args.workers)),
-            *("--train", str(raw / "jpg"), str(raw / "panoptic.json"), str(raw / "png")),
-        ]
+        script = repository / "datasets" / "prepare_panoptic.py"
+        options = ["--name", "synthetic", "--workers", args.workers]
+        data = ["--train", raw / "jpg", raw / "panoptic.json", raw / "png"]
+        prepare = SCRIPT, [script, *options, *data]
         config = repository / "configs/quick_schedules/panoptic_fpn_ocr_R_18_scenes.yaml"
-        start = [sys.executable, "-c", IMPORTS + START, str(config)]
         steps = {
-            "imports": [sys.executable, "-c", IMPORTS],
+            "imports": (IMPORTS, []),
             "preparation": prepare,
             "the same again": prepare,
-            "first start": start,
-            "further start": start,
+            "first start": (IMPORTS + START, [config]),
+            "further start": (IMPORTS + START, [config]),
         }
-        rows = [(step, *measure(command, environment)) for step, command in steps.items()]
+        rows = [(step, *measure(*what, environment)) for step, what in steps.items()]
         found = digest_of(Path(name, "synthetic"))
     print(
         f"{args.images} images of {args.size[0]}x{args.size[1]}, {args.workers} process(es), "

@@ -54,7 +54,10 @@ def check_image(image: AnnotatedImage, split: RawSplit) -> tuple[list[str], Segm
 
 
 def _picture_faults(image: AnnotatedImage, path: Path) -> Iterator[str]:
-    if not path.is_file():
+    if path.exists() and not path.is_file():
+        yield f"{path}: image {image.id!r} is no regular file."
+        return
+    if not path.exists():
         others = sorted(p.name for p in path.parent.glob("*") if p.stem == path.stem)
         hint = f" There is {', '.join(others)}: correct file_name in the JSON." if others else ""
         yield f"{path}: image {image.id!r} not found.{hint}"

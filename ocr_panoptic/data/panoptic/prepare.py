@@ -122,11 +122,11 @@ def _prepare_images(
     workers: int | None,
 ) -> None:
     label_of = semantic_label_of(content.categories)
-    kinds = [(category.id, category.isthing) for category in content.categories]
+    kinds = digest(VERSION, [(category.id, category.isthing) for category in content.categories])
     works = [
         Work(
             key=image.semantic_name,
-            recipe=digest(VERSION, kinds, *vars(image).values()),
+            recipe=digest(kinds, *vars(image).values()),
             inputs=(raw.images / image.file_name, raw.panoptic_root / image.png_name),
             output=paths.sem_seg_root / image.semantic_name if image.segments else None,
         )

@@ -93,7 +93,8 @@ def _annotations(path: Path, known: Container[int | str]) -> dict[int | str, lis
     """Those of a prepared instance JSON, by image."""
     found: dict[int | str, list[dict]] = {}
     try:
-        for annotation in json.loads(path.read_bytes())["annotations"]:
+        # As a text: from bytes, two copies would lie beside the objects made of them.
+        for annotation in json.loads(path.read_text("utf-8"))["annotations"]:
             found.setdefault(annotation["image_id"], []).append(annotation)
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(

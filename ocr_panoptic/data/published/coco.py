@@ -86,10 +86,11 @@ def _prepare_split(coco: Path, split: str, panoptic_json: Path, workers: int | N
     ]
     raise_if_any(faults)
     label_of = semantic_label_of(categories)
+    labels = digest(VERSION, label_of)
     works = [
         Work(
             key=image.semantic_name,
-            recipe=digest(VERSION, label_of, [[s["id"], s["category_id"]] for s in image.segments]),
+            recipe=digest(labels, [[s["id"], s["category_id"]] for s in image.segments]),
             inputs=(pngs / image.png_name,),
             output=output / image.semantic_name,
         )

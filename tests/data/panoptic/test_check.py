@@ -213,6 +213,12 @@ def test_missing_image(raw):
     ]
 
 
+def test_image_that_would_be_waited_for(raw):
+    raw.image("first.jpg").unlink()
+    os.mkfifo(raw.image("first.jpg"))
+    assert faults_of(raw) == [f"{raw.image('first.jpg')}: image 21 is no regular file."]
+
+
 def test_missing_png(raw):
     raw.png("first.png").unlink()
     assert faults_of(raw) == [f"{raw.png('first.png')}: panoptic PNG not found."]

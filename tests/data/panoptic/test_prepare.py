@@ -196,9 +196,12 @@ def test_after_a_change_all_is_as_if_prepared_anew(
 
 def test_each_file_is_decoded_once(raw, tmp_path, monkeypatch):
     opened = []
-    monkeypatch.setattr(
-        Image, "open", lambda path, *args, open=Image.open: opened.append(path) or open(path, *args)
-    )
+
+    def open_and_note(file, *args, open=Image.open, **kwargs):
+        opened.append(Path(file.name))
+        return open(file, *args, **kwargs)
+
+    monkeypatch.setattr(Image, "open", open_and_note)
     prepare(raw, tmp_path / "pets")
     expected = [raw.image("first.jpg"), raw.png("first.png")]
     assert opened == expected + [raw.image("more/second.bmp"), raw.png("more/second.png")]
