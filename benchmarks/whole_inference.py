@@ -9,7 +9,7 @@ All run in one process, in turn, on the same random image with the same random w
 is the median of --repeats rounds. Seconds of CPU time stand beside those of wall time, as other
 programs disturb them less. Memory is what PyTorch allocates above the model, at its highest point.
 
-Score thresholds are 0 in the panoptic models, so that each merges 100 instances. "As trained" is
+Score thresholds are 0 in the panoptic models, so that each has --instances to merge. "As trained" is
 TEST.PREPARED False, without bands of rows in OCR. "As published" is the network of the published
 code, operation by operation: norms after convolutions, all classes upsampled at once.
 """
@@ -133,6 +133,7 @@ def post_parts(module: object, merge: str) -> list[tuple[object, str, str]]:
 def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
     opts = ["MODEL.ROI_HEADS.SCORE_THRESH_TEST", 0.0]
     opts += ["MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH", 0.0]
+    opts += ["TEST.DETECTIONS_PER_IMAGE", args.instances]
     opts += ["MODEL.ROI_HEADS.NUM_CLASSES", 80, "MODEL.SEM_SEG_HEAD.NUM_CLASSES", 54]
     folder = "COCO-PanopticSegmentation"
     torch.manual_seed(0)
@@ -228,6 +229,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--size", type=int, nargs=2, help="of the image that the network sees")
     parser.add_argument("--output-size", type=int, nargs=2, default=[480, 729])
     parser.add_argument("--classes", type=int, default=19, help="of the semantic networks")
+    parser.add_argument("--instances", type=int, default=100, help="of the panoptic networks")
     parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args(argv)
     args.size = args.size or ([800, 1216] if args.network == "panoptic" else [1024, 2048])

@@ -83,8 +83,9 @@ def softmax_over_regions(kappa: Tensor, dtype: torch.dtype) -> Tensor:
     return kappa.softmax(dim=1, dtype=precise).to(dtype)
 
 
-# 8 MB of 512 channels: x, y and z of a band fit into a CPU's last cache.
-PIXELS_OF_BAND = 4096
+# 32 MB of 512 channels. Smaller bands save more memory, but threads then wait for each other more
+# often: on two busy cores bands of 4,096 take longer than all pixels at once.
+PIXELS_OF_BAND = 2**14
 
 
 class RegionContext(ContextScheme):
@@ -138,7 +139,7 @@ class RegionContext(ContextScheme):
         """
         The part after the gather. Once f is there, a pixel's z depends on that pixel alone (if the
         norms are affine): without gradients a band of rows is finished before the next one, so that
-        phi(x), w and y of a band stay in the cache and those of all pixels are never there.
+        phi(x), w and y of all pixels are never there.
 
         Args:
             x, m: of :meth:`.ContextScheme.forward`
