@@ -4,6 +4,7 @@ import hashlib
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,7 @@ logger = logging.getLogger(__name__)
 # Of the config, what a result depends on, but for the machine and the name of the weights' file.
 SECTIONS = ("MODEL", "INPUT", "TEST")
 SHOWN = 20  # reasons in the log
+NOT_YET = "not done yet"
 MACHINE = ("MODEL.WEIGHTS", "MODEL.DEVICE", "MODEL.TRUST_PICKLE", "TEST.ACCUMULATOR_DEVICE")
 
 
@@ -83,6 +85,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
     metadata = class_metadata(cfg)
     classes = classes_of(metadata, options.labels)
     writer = Writer(folder, classes, options.overlays, cfg.INPUT.FORMAT)
+    identity: dict[str, Any] = {}
     with stop_together():
         if comm.is_main_process():
             fetch_weights(cfg.MODEL.WEIGHTS)
@@ -90,41 +93,52 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
             begin(folder, identity)
     with stop_together():
         records = RecordFile(folder, comm.get_rank())
-    with stop_together():
-        if comm.is_main_process():
-            drop_unfinished(folder)
-    truth = options.truth and register_truth(options.truth, inputs, folder, metadata)
-    done = done_items(folder, inputs.items, writer)
-    todo = [item for item in inputs.items if item.name not in done]
+    with closing(records):
+        with stop_together():
+            if comm.is_main_process():
+                drop_unfinished(folder)
+        truth = options.truth and register_truth(options.truth, inputs, folder, metadata)
+        reasons = _predict_rest(cfg, inputs, options, writer, records)
+        done = done_items(folder, inputs.items, writer)
+        missing = _missing(inputs.items, done, reasons)
+        with stop_together():
+            if comm.is_main_process():
+                write_missing(folder, missing)
+                merge(folder, inputs.items, done, classes)
+                logger.info("Results of %d images are in %s", len(done), folder)
+                _log_missing(missing, folder)
+        if truth:
+            evaluate(cfg, truth, inputs, done, writer, classes, identity)
+    return len(missing)
+
+
+def _predict_rest(
+    cfg: CfgNode, inputs: Inputs, options: Options, writer: Writer, records: RecordFile
+) -> dict[str, str | None]:
+    """Predict the images that have no results; returns why some still have none, by their names:
+    None where there is no such image. While it goes on, and where it fails, missing.txt is kept."""
+    folder, items = records.folder, inputs.items
+    done = done_items(folder, items, writer)
+    todo = [item for item in items if item.name not in done]
     if done and comm.is_main_process():
-        logger.info("%d of %d images are done already", len(done), len(inputs.items))
+        logger.info("%d of %d images are done already", len(done), len(items))
     comm.synchronize()
     if comm.is_main_process():
-        write_missing(folder, [(item, "not done yet") for item in todo])
-    mine = todo[comm.get_rank() :: comm.get_world_size()]
-    predictor = Predictor(cfg, build_trained_model(cfg), options.whole_regions) if todo else None
-    reasons: dict[str, str | None] = {}  # of items without results; None: there is no such image
+        write_missing(folder, [(item, NOT_YET) for item in todo])
+    if not todo:
+        return {}
+    predictor = Predictor(cfg, build_trained_model(cfg), options.whole_regions)
+    reasons: dict[str, str | None] = {}
     try:
         with stop_together():
+            mine = todo[comm.get_rank() :: comm.get_world_size()]
             if mine:
                 _predict(predictor, inputs, mine, writer, records, reasons)
     finally:
-        records.close()
-        done = done_items(folder, inputs.items, writer)
         if comm.is_main_process():
-            write_missing(folder, _missing(inputs.items, done, reasons))
-    reasons = {name: why for part in comm.all_gather(reasons) for name, why in part.items()}
-    missing = _missing(inputs.items, done, reasons)
-    with stop_together():
-        if comm.is_main_process():
-            write_missing(folder, missing)
-            merge(folder, inputs.items, done, classes)
-            logger.info("Results of %d images are in %s", len(done), folder)
-            _log_missing(missing, folder)
-    if truth:
-        run = identity if comm.is_main_process() else {}
-        evaluate(cfg, truth, inputs, done, writer, classes, run)
-    return len(missing)
+            done = done_items(folder, items, writer)
+            write_missing(folder, _missing(items, done, reasons))
+    return {name: why for part in comm.all_gather(reasons) for name, why in part.items()}
 
 
 def _predict(
@@ -173,7 +187,7 @@ def _missing(
     items: Sequence[Item], done: Mapping[str, Place], reasons: Mapping[str, str | None]
 ) -> list[tuple[Item, str]]:
     """The items without results, and why."""
-    whys = ((item, reasons.get(item.name, "not done yet")) for item in items)
+    whys = ((item, reasons.get(item.name, NOT_YET)) for item in items)
     return [(item, why) for item, why in whys if item.name not in done and why is not None]
 
 

@@ -13,9 +13,7 @@ from detectron2.evaluation import DatasetEvaluator, print_csv_format
 from detectron2.utils import comm
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png
-from ocr_panoptic.data.panoptic.manifest import PANOPTIC_FORMAT, RawSplit
-from ocr_panoptic.data.panoptic.prepare import prepare_panoptic
-from ocr_panoptic.data.panoptic.records import panoptic_data_set
+from ocr_panoptic.data import RawSplit, prepare_panoptic, register_prepared
 from ocr_panoptic.data.register import register
 from ocr_panoptic.data.semantic.records import LabelledFolder, load_semantic
 from ocr_panoptic.engine.agreement import stop_together
@@ -76,18 +74,18 @@ def _register_panoptic(path: Path, images: Path, output: Path, metadata: Metadat
     with stop_together():
         if comm.is_main_process():
             prepare_panoptic(TRUTH, {SPLIT: RawSplit(images, path, path.with_suffix(""))}, output)
-    manifest = PANOPTIC_FORMAT.read(output / "dataset.json")
-    load, truth = panoptic_data_set(TRUTH, manifest.classes, manifest.splits[SPLIT])
+    name = f"{TRUTH}_{SPLIT}"
+    register_prepared(output.parent, [name])
+    truth = MetadataCatalog.get(name)
     for key in ("thing_dataset_id_to_contiguous_id", "stuff_dataset_id_to_contiguous_id"):
         names = f"{key.partition('_')[0]}_classes"
         for what in (names, key):
-            if truth[what] != metadata.get(what):
+            if truth.get(what) != metadata.get(what):
                 raise ValueError(
                     f"--eval {path}: has other categories than {metadata.name}, whose classes the "
-                    f"model has: {what} {truth[what]} and {metadata.get(what)}"
+                    f"model has: {what} {truth.get(what)} and {metadata.get(what)}"
                 )
-    register(TRUTH, path, load, truth)
-    return TRUTH
+    return name
 
 
 def evaluate(
