@@ -9,8 +9,8 @@ All run in one process, in turn, on the same random image with the same random w
 is the median of --repeats rounds. Seconds of CPU time stand beside those of wall time, as other
 programs disturb them less. Memory is what PyTorch allocates above the model, at its highest point.
 
-Score thresholds are 0 in the panoptic models, so that each has --instances to merge. "As trained" is
-TEST.PREPARED False, without bands of rows in OCR. "As published" is the network of the published
+Score thresholds are 0 in the panoptic models, so that each has --instances to merge. "As trained"
+is TEST.PREPARED False, without bands of rows in OCR. "As published" is the network of the published
 code, operation by operation: norms after convolutions, all classes upsampled at once.
 """
 

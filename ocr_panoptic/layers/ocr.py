@@ -157,7 +157,9 @@ class RegionContext(ContextScheme):
             band = slice(top, top + rows)
             part = self._augment(x[:, :, band], m[:, :, band], f)
             if z is None:
-                z = torch.empty_like(part[:, :, :1].expand(-1, -1, height, -1))
+                last = part.is_contiguous(memory_format=torch.channels_last)
+                z = part.new_empty(*part.shape[:2], height, width)
+                z = z.to(memory_format=torch.channels_last) if last else z
             z[:, :, band] = part
         return z
 

@@ -1,5 +1,6 @@
 """How far a training is, on a terminal and in a file."""
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -8,7 +9,6 @@ import struct
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from detectron2.engine import TrainerBase
@@ -43,7 +43,7 @@ def test_the_first_line_comes_with_the_first_iteration(tmp_path, start, end, per
     assert list(map(int, found)) == lines
 
 
-@contextmanager
+@contextlib.contextmanager
 def terminal(shown: list[str]) -> Iterator[None]:
     """A pseudo-terminal of 150 columns as stderr; what it shows is added to the list."""
     parent, child = pty.openpty()
@@ -51,10 +51,12 @@ def terminal(shown: list[str]) -> Iterator[None]:
         fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("4H", 40, 150, 0, 0))
         patch.setattr(sys, "stderr", stream)
         yield
-        stream.flush()
-        os.set_blocking(parent, False)
-        shown.append(os.read(parent, 2**16).decode())
+    parts = []
+    with contextlib.suppress(OSError):  # at the end, as nobody writes any more
+        while part := os.read(parent, 2**16):
+            parts.append(part)
     os.close(parent)
+    shown.append(b"".join(parts).decode())
 
 
 def test_a_bar_on_a_terminal(capsys):
