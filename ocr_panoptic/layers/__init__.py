@@ -15,6 +15,7 @@ from .ppm import PPM
 from .recomputation import run_part
 from .relations import ACFOCR, DoubleAttentionOCR
 from .resize import resize
+from .running_gather import RunningGather
 from .segmentation_transformer import SegmentationTransformer
 from .self_attention import SelfAttention
 
@@ -37,6 +38,7 @@ __all__ = [
     "NoContext",
     "PositionAttention",
     "RegionContext",
+    "RunningGather",
     "SegmentationTransformer",
     "SelfAttention",
     "fold_into",

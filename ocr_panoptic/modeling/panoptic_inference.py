@@ -1,6 +1,6 @@
 """Panoptic-FPN at inference, from semantic logits at their own size to labels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ocr_panoptic.layers import resize
 
-from .inference import upsample_argmax
+from .inference import resized_classes, upsample_argmax
 from .panoptic_merge import merge_panoptic
 from .refined_head import RefinedHead
 
@@ -22,11 +22,20 @@ class Prediction(dict[str, Any]):
 
     ``output["sem_seg"]``, the scores of all classes [K, H, W] that Detectron2's model returns, is
     computed when somebody asks for it; it is the largest part, and labels are most often enough.
+
+    Attributes:
+        class_scores: gives the same class by class, float32 [1, H, W], which takes less memory.
     """
 
-    def __init__(self, sem_seg: Callable[[], Tensor], **found: Any):
+    def __init__(
+        self,
+        sem_seg: Callable[[], Tensor],
+        class_scores: Callable[[], Iterator[Tensor]],
+        **found: Any,
+    ):
         super().__init__(found)
         self._sem_seg = sem_seg
+        self.class_scores = class_scores
 
     def __missing__(self, key: str) -> Tensor:
         if key != "sem_seg":
@@ -87,6 +96,7 @@ class PanopticInference(PanopticFPN):
         )
         return Prediction(
             lambda: sem_seg_postprocess(resize(logits, covered)[0], image_size, *size),
+            lambda: resized_classes(logits, size, image_size, covered),
             labels=labels,
             instances=instances,
             panoptic_seg=merged,

@@ -74,6 +74,11 @@ def prepared(cfg: CfgNode, model: nn.Module) -> nn.Module:
     if type(model) is PanopticFPN:
         PanopticInference.convert(model)
     if cfg.TEST.PRECISION != "float32":
-        device = torch.device(cfg.MODEL.DEVICE).type
-        model.forward = torch.autocast(device, PRECISIONS[cfg.TEST.PRECISION])(model.forward)
+        model.forward = inference_precision(cfg)(model.forward)
     return model
+
+
+def inference_precision(cfg: CfgNode) -> torch.autocast:
+    """The precision of TEST.PRECISION, for what is called of a model beside its ``forward``."""
+    dtype = PRECISIONS.get(cfg.TEST.PRECISION)
+    return torch.autocast(torch.device(cfg.MODEL.DEVICE).type, dtype, enabled=dtype is not None)

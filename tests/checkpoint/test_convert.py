@@ -18,11 +18,11 @@ from safetensors.torch import save_file
 from scripts import load_script
 from torch import Tensor, nn
 
-from ocr_panoptic.analysis.inspection import predict
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
 from ocr_panoptic.checkpoint.convert import Conversion, convert_weights
 from ocr_panoptic.checkpoint.settings import differing_settings
 from ocr_panoptic.engine import build_trained_model, load_config
+from ocr_panoptic.engine.single_image import predict
 
 pytestmark = pytest.mark.slow
 
