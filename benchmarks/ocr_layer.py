@@ -3,8 +3,8 @@
     python benchmarks/ocr_layer.py [--device cpu|cuda] [--repeats 15]
 
 Both share their weights; their outputs and gradients are compared before anything is timed.
-"Prepared" is the layer as an evaluation has it (``ocr_panoptic.modeling.prepared``): norms folded,
-and x in channels-last memory, as the prepared convolution before it gives it.
+"Optimized" is the layer as an evaluation has it (``ocr_panoptic.modeling.optimized``): norms
+folded, and x in channels-last memory, as the optimized convolution before it gives it.
 """
 
 import argparse
@@ -117,7 +117,7 @@ def infer(layer: nn.Module, x: Tensor, m: Tensor) -> None:
 
 
 @torch.no_grad()
-def infer_prepared(layer: nn.Module, x: Tensor, m: Tensor) -> None:
+def infer_optimized(layer: nn.Module, x: Tensor, m: Tensor) -> None:
     """``x`` and ``m`` are in the layout that the layer is for."""
     layer(x, m)
 
@@ -137,7 +137,7 @@ def main(argv: list[str] | None = None) -> None:
     print(f"{machine_name(args.device)}, torch {torch.__version__}, float32")
     cases = [
         ("inference", infer, (1, 512, 128, 128), 19),
-        ("inference, prepared", infer_prepared, (1, 512, 128, 128), 19),
+        ("inference, optimized", infer_optimized, (1, 512, 128, 128), 19),
         ("forward + backward", train, (2, 512, 96, 96), 54),
     ]
     rows = []
@@ -149,7 +149,7 @@ def main(argv: list[str] | None = None) -> None:
         if max(output, gradient) > 1e-4:
             raise SystemExit(f"the layers differ: output {output:.1e}, gradient {gradient:.1e}")
         steps = [partial(step, layer, x, m) for layer in layers]
-        if step is infer_prepared:
+        if step is infer_optimized:
             last = {"memory_format": torch.channels_last}
             ours = copy.deepcopy(layers[0]).eval()
             fold_norms(ours)

@@ -1,5 +1,5 @@
 """Whole inference of an image, part by part: Detectron2's plain Panoptic-FPN against ours with OCR,
-or a semantic network as published against ours, as trained and as prepared for inference.
+or a semantic network as published against ours, as trained and as optimized for inference.
 
     python benchmarks/whole_inference.py panoptic [--size 800 1216] [--output-size 480 729]
     python benchmarks/whole_inference.py hrnet [--size 1024 2048] [--classes 19]
@@ -10,8 +10,8 @@ is the median of --repeats rounds. Seconds of CPU time stand beside those of wal
 programs disturb them less. Memory is what PyTorch allocates above the model, at its highest point.
 
 Score thresholds are 0 in the panoptic models, so that each has --instances to merge. "As trained"
-is TEST.PREPARED False, without bands of rows in OCR. "As published" is the network of the published
-code, operation by operation: norms after convolutions, all classes upsampled at once.
+is TEST.OPTIMIZED False, without bands of rows in OCR. "As published" is the network of the
+published code, operation by operation: norms after convolutions, all classes upsampled at once.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from ocr_panoptic.analysis.measurement import peak_memory
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import ConvNormReLU, ocr
-from ocr_panoptic.modeling import inference, panoptic_inference, prepared
+from ocr_panoptic.modeling import inference, optimized, panoptic_inference
 from ocr_panoptic.modeling.context_head import ContextSemSegHead
 
 CONFIGS = Path(__file__).parents[1] / "configs"
@@ -144,7 +144,7 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
     calibrate(ours)
     weights = {k: v for k, v in ours.state_dict().items() if k in plain.state_dict()}
     plain.load_state_dict(weights)
-    fast = prepared(cfg, ours)
+    fast = optimized(cfg, ours)
     image = {"image": 255 * torch.rand(3, *args.size)}
     image.update(zip(("height", "width"), args.output_size))
     theirs = post_parts(detectron2_panoptic, "combine_semantic_and_instance_outputs")
@@ -157,7 +157,7 @@ def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
     return {
         "Detectron2, no OCR": (lambda: plain([image]), network_parts(plain) + theirs),
         "OCR, as trained": (as_trained, network_parts(ours) + theirs),
-        "OCR, prepared": (lambda: fast([image]), network_parts(fast) + own),
+        "OCR, optimized": (lambda: fast([image]), network_parts(fast) + own),
     }
 
 
@@ -200,7 +200,7 @@ def semantic_ways(args: argparse.Namespace) -> dict[str, Way]:
     torch.manual_seed(0)
     ours = build_model(cfg).eval()
     calibrate(ours)
-    published, fast = transcribed(ours), prepared(cfg, ours)
+    published, fast = transcribed(ours), optimized(cfg, ours)
     image = {"image": 255 * torch.rand(3, *args.size)}
 
     def as_published() -> list[dict]:
@@ -217,7 +217,7 @@ def semantic_ways(args: argparse.Namespace) -> dict[str, Way]:
     return {
         "as published": (as_published, network_parts(ours)[:1]),
         "as trained": (as_trained, parts(ours)),
-        "prepared": (lambda: fast([image]), parts(fast)),
+        "optimized": (lambda: fast([image]), parts(fast)),
     }
 
 

@@ -161,9 +161,9 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.TEST.BEST_CHECKPOINT = ""
 
     # Evaluate, draw and predict with a copy of the model that is made for inference
-    # (modeling/prepared.py): norms folded into convolutions, channels-last memory, labels without
+    # (modeling/optimized.py): norms folded into convolutions, channels-last memory, labels without
     # the scores of all classes. Same results; False is the model as it is trained.
-    cfg.TEST.PREPARED = True
+    cfg.TEST.OPTIMIZED = True
     # Precision of it: "float32", "bfloat16" (for CPUs with such instructions, and GPUs), or
     # "float16" (GPUs). What it changes: docs/inference.md.
     cfg.TEST.PRECISION = "float32"

@@ -28,7 +28,7 @@ from ocr_panoptic.data import (
 from ocr_panoptic.evaluation import build_evaluator
 from ocr_panoptic.files import write_text
 from ocr_panoptic.mistakes import Telling
-from ocr_panoptic.modeling.prepared import check_inference_keys, prepared
+from ocr_panoptic.modeling.optimized import check_inference_keys, optimized
 from ocr_panoptic.run_folder import (
     CONFIG,
     drop_unfinished_line,
@@ -374,7 +374,7 @@ class Trainer(DefaultTrainer):
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
             # Made anew from the weights of now in each evaluation of a training.
-            results = super().test(cfg, prepared(cfg, _without_ddp(model)), evaluators)
+            results = super().test(cfg, optimized(cfg, _without_ddp(model)), evaluators)
         finally:
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():

@@ -17,8 +17,8 @@ from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.modeling.confidence import confident_argmax
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band, Rows, tile_bands, window_bands
-from ocr_panoptic.modeling.panoptic_inference import Prediction as PreparedPrediction
-from ocr_panoptic.modeling.prepared import inference_precision
+from ocr_panoptic.modeling.optimized import inference_precision
+from ocr_panoptic.modeling.panoptic_inference import Prediction as PanopticPrediction
 
 from .large_images import open_rows
 
@@ -55,9 +55,9 @@ def largest_image(cfg: CfgNode) -> int:
         free = torch.cuda.mem_get_info()[0]
     else:
         free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    # Masks of the instances, twice, and some maps; unprepared, scores of all classes twice.
+    # Masks of the instances, twice, and some maps; not optimized, scores of all classes twice.
     of_pixel = 2 * cfg.TEST.DETECTIONS_PER_IMAGE + 128
-    of_pixel += 0 if cfg.TEST.PREPARED else 8 * cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
+    of_pixel += 0 if cfg.TEST.OPTIMIZED else 8 * cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
     return min(LARGEST, int(free / 2 / of_pixel))
 
 
@@ -131,8 +131,8 @@ class Predictor:
     def _panoptic(self, inputs: dict[str, Any]) -> Prediction:
         output = self._model([inputs])[0]
         ids, segments = output["panoptic_seg"]
-        prepared = isinstance(output, PreparedPrediction)
-        scores = output.class_scores() if prepared else output["sem_seg"][:, None].unbind(0)
+        by_class = isinstance(output, PanopticPrediction)
+        scores = output.class_scores() if by_class else output["sem_seg"][:, None].unbind(0)
         labels, confidence = (found[0] for found in confident_argmax(scores))
         scores = torch.full((len(segments) + 1,), -1.0, device=ids.device)  # of each segment's id
         scores[0] = 0

@@ -11,9 +11,9 @@ from segmentors import make_batch, make_cfg, make_resnet_cfg
 from torch import nn
 
 from ocr_panoptic.layers import fold_norms
-from ocr_panoptic.modeling import prepared
+from ocr_panoptic.modeling import optimized
+from ocr_panoptic.modeling.optimized import check_inference_keys
 from ocr_panoptic.modeling.panoptic_inference import PanopticInference
-from ocr_panoptic.modeling.prepared import check_inference_keys
 
 NORMS = (nn.modules.batchnorm._BatchNorm, FrozenBatchNorm2d)
 
@@ -66,7 +66,7 @@ def test_a_semantic_model_has_the_same_logits(index):
         cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.KEY_CHANNELS = 64, 32
         cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 32
     model = trained_like(build_model(cfg)).double()
-    fast = prepared(cfg, model)
+    fast = optimized(cfg, model)
     assert bool([m for m in fast.modules() if isinstance(m, NORMS)]) is False
     inputs = [{"image": one["image"].double()} for one in images((61, 83))]
     with torch.no_grad():
@@ -99,7 +99,7 @@ def test_a_panoptic_model_has_the_same_outputs(panoptic, head):
     cfg, model = panoptic(head)
     inputs = images((64, 96), (70, 65))
     inputs[1].update(height=50, width=77)
-    fast = prepared(cfg, model)
+    fast = optimized(cfg, model)
     assert isinstance(fast, PanopticInference) and not isinstance(model, PanopticInference)
     for found, expected in zip(fast(inputs), model(inputs), strict=True):
         ids, segments = expected["panoptic_seg"]
@@ -123,7 +123,7 @@ def test_the_model_itself_can_be_trained_on():
 
     def labels() -> torch.Tensor:
         with torch.no_grad():
-            return prepared(cfg, model)(images((61, 83)))[0]["labels"]
+            return optimized(cfg, model)(images((61, 83)))[0]["labels"]
 
     first = labels()
     assert model.training
@@ -139,12 +139,12 @@ def test_the_model_itself_can_be_trained_on():
     assert (labels() == expected).double().mean() > 0.999  # made from the weights of now
 
 
-def test_a_key_turns_it_off_and_nothing_is_prepared_twice():
+def test_a_key_turns_it_off_and_nothing_is_optimized_twice():
     cfg = make_cfg()
     model = build_model(cfg)
-    fast = prepared(cfg, model)
-    assert prepared(cfg, fast) is fast
-    assert prepared(make_cfg("TEST.PREPARED", False), model) is model
+    fast = optimized(cfg, model)
+    assert optimized(cfg, fast) is fast
+    assert optimized(make_cfg("TEST.OPTIMIZED", False), model) is model
 
 
 @torch.no_grad()
@@ -152,7 +152,7 @@ def test_bfloat16_is_near_float32():
     cfg = make_cfg("TEST.PRECISION", "bfloat16")
     model = trained_like(build_model(cfg))
     dtypes = []
-    fast = prepared(cfg, model)
+    fast = optimized(cfg, model)
     fast.sem_seg_head.refined_predictor.register_forward_hook(
         lambda module, inputs, output: dtypes.append(output.dtype)
     )
@@ -166,7 +166,7 @@ def test_bfloat16_is_near_float32():
     [
         (("TEST.PRECISION", "half"), "TEST.PRECISION is 'half'; it is 'float32', 'bfloat16' or"),
         (("TEST.PRECISION", "float16"), "needs a GPU, and MODEL.DEVICE is cpu"),
-        (("TEST.PRECISION", "bfloat16", "TEST.PREPARED", False), "set TEST.PREPARED True, or"),
+        (("TEST.PRECISION", "bfloat16", "TEST.OPTIMIZED", False), "set TEST.OPTIMIZED True, or"),
     ],
 )
 def test_keys_that_make_no_sense(opts, message):

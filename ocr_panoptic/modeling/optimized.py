@@ -18,7 +18,7 @@ PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 def check_inference_keys(cfg: CfgNode) -> None:
     """
     Raises:
-        ValueError: TEST.PRECISION is unknown, or the device or TEST.PREPARED does not go with it.
+        ValueError: TEST.PRECISION is unknown, or the device or TEST.OPTIMIZED does not go with it.
     """
     precision, device = cfg.TEST.PRECISION, cfg.MODEL.DEVICE
     if precision == "float32":
@@ -32,16 +32,16 @@ def check_inference_keys(cfg: CfgNode) -> None:
             f"TEST.PRECISION is 'float16', which needs a GPU, and MODEL.DEVICE is {device}; "
             "set 'bfloat16' or 'float32'"
         )
-    if not cfg.TEST.PREPARED:
+    if not cfg.TEST.OPTIMIZED:
         raise ValueError(
-            f"TEST.PRECISION is {precision!r} and TEST.PREPARED False, a model as it is in "
-            "training; set TEST.PREPARED True, or TEST.PRECISION 'float32'"
+            f"TEST.PRECISION is {precision!r} and TEST.OPTIMIZED False, a model as it is in "
+            "training; set TEST.OPTIMIZED True, or TEST.PRECISION 'float32'"
         )
 
 
-def prepared(cfg: CfgNode, model: nn.Module) -> nn.Module:
+def optimized(cfg: CfgNode, model: nn.Module) -> nn.Module:
     """
-    What TEST.PREPARED and TEST.PRECISION make of a model for inference. The model is left as it is
+    What TEST.OPTIMIZED and TEST.PRECISION make of a model for inference. The model is left as it is
     and can be trained on; what is not changed is shared with it, so a copy serves until the next
     step of the optimizer.
 
@@ -50,22 +50,22 @@ def prepared(cfg: CfgNode, model: nn.Module) -> nn.Module:
     - Panoptic-FPN upsamples the semantic logits class by class, see :class:`.PanopticInference`.
 
     Args:
-        cfg: read are TEST.PREPARED, TEST.PRECISION and MODEL.DEVICE.
+        cfg: read are TEST.OPTIMIZED, TEST.PRECISION and MODEL.DEVICE.
         model: as it was built and loaded, without DistributedDataParallel.
 
     Returns:
-        the copy, in evaluation mode; a model that is one already, or with TEST.PREPARED False, as
+        the copy, in evaluation mode; a model that is one already, or with TEST.OPTIMIZED False, as
         it is
 
     Raises:
         ValueError: see :func:`check_inference_keys`.
     """
     check_inference_keys(cfg)
-    if not cfg.TEST.PREPARED or getattr(model, "is_prepared", False):
+    if not cfg.TEST.OPTIMIZED or getattr(model, "is_optimized", False):
         return model
     shared = {id(t): t for t in (*model.parameters(), *model.buffers())}
     model = copy.deepcopy(model, shared).eval()
-    model.is_prepared = True
+    model.is_optimized = True
     for module in list(model.modules()):
         if isinstance(module, TimmBackbone):
             module.fold_norms()
