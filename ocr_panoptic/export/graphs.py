@@ -1,0 +1,159 @@
+"""
+The networks as they are exported: from the bytes of one image to labels, or to labels and
+instances. What is left to do for a panoptic map, NumPy does (:mod:`.run_onnx`).
+
+Shape shorthand: H W size of the image that the network gets, Ho Wo size of the results wanted,
+K classes, h w feature size, M instances, s side of a mask.
+"""
+
+import torch
+import torch.nn.functional as F
+from detectron2.modeling import PanopticFPN, SemanticSegmentor
+from torch import Tensor, nn
+
+from .instances import check_instances, find_instances
+from .operators import confident_labels
+
+CHANNEL_ORDERS = ("RGB", "BGR")
+
+
+class SemanticGraph(nn.Module):
+    """
+    An ``OCRSemanticSegmentor``, from the bytes of an image to labels.
+
+    Args:
+        model: in evaluation mode, on the CPU.
+        channel_order: of the images that it was trained on, INPUT.FORMAT.
+
+    Attributes:
+        outputs: names of what :meth:`forward` returns.
+        stride: of the coarsest map in the network, in pixels of the image.
+
+    Raises:
+        ValueError: for a model that cannot be exported, and why.
+    """
+
+    outputs: tuple[str, ...] = ("labels", "confidences", "logits")
+    stride = 32
+
+    def __init__(self, model: nn.Module, channel_order: str):
+        super().__init__()
+        if channel_order not in CHANNEL_ORDERS:
+            raise ValueError(
+                f"INPUT.FORMAT is {channel_order}; it is {' or '.join(CHANNEL_ORDERS)} in a model "
+                "that is exported"
+            )
+        context = getattr(model.sem_seg_head, "context", None)
+        if context is not None and context.needs_truth:
+            raise ValueError(
+                f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) needs the ground "
+                "truth of every image, which an exported model does not get"
+            )
+        self.model = model
+        self.is_bgr = channel_order == "BGR"
+        self.check()
+
+    def check(self) -> None:
+        """Raises ValueError for what this kind of model alone may have."""
+        if not self.model.inference.sees_images_once:
+            raise ValueError(
+                "TEST.SCALES, TEST.FLIP or TEST.SLIDING_WINDOW is set, but an exported model sees "
+                "each image once: set TEST.SCALES [1.0], TEST.FLIP False and "
+                "TEST.SLIDING_WINDOW.SIZE [] and STRIDE []"
+            )
+
+    @property
+    def divisor(self) -> int:
+        """Images are padded to multiples of it."""
+        return self.model.divisor
+
+    def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
+        """
+        Args:
+            image: uint8 [H, W, 3] RGB
+            size: int64 [2], Ho and Wo
+
+        Returns:
+            labels, int32 [Ho, Wo] in 0..K-1; confidences, float32 [Ho, Wo], the probability of
+            the label; logits, float32 [K, h, w], which cover the padded image
+        """
+        x = self.prepared(image)
+        logits = self.logits(self.model.backbone(x))
+        return self.labels(logits, x, image, size)
+
+    def prepared(self, image: Tensor) -> Tensor:
+        """[1, 3, padded H, padded W], normalised, then padded with 0 below and on the right."""
+        x = image.permute(2, 0, 1)
+        x = (x.flip(0) if self.is_bgr else x) - self.model.pixel_mean
+        x = x / self.model.pixel_std
+        # A multiple by its form, which lets the exporter reason about the features' sizes.
+        bottom, right = (
+            (side + self.divisor - 1) // self.divisor * self.divisor - side
+            for side in image.shape[:2]
+        )
+        return F.pad(x[None], (0, right, 0, bottom))
+
+    def logits(self, features: dict[str, Tensor]) -> Tensor:
+        """The final ones, [1, K, h, w]."""
+        predicted = self.model.sem_seg_head.layers(features)
+        return predicted[1] if isinstance(predicted, tuple) else predicted  # coarse, refined
+
+    def labels(self, logits: Tensor, x: Tensor, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
+        """Labels, confidences and logits as :meth:`forward` returns them."""
+        align_corners = getattr(self.model.sem_seg_head, "align_corners", False)
+        return *confident_labels(logits, x, image, size, align_corners), logits[0]
+
+
+class PanopticGraph(SemanticGraph):
+    """A ``PanopticFPN`` with any semantic head, from the bytes of an image to labels and instances.
+    Arguments and errors are those of :class:`SemanticGraph`."""
+
+    outputs = (*SemanticGraph.outputs, "boxes", "scores", "classes", "masks")
+    stride = 64  # of the RPN's coarsest map
+
+    def check(self) -> None:
+        check_instances(self.model)
+        if self.model.backbone.padding_constraints.get("square_size", 0):
+            raise ValueError("A backbone that pads images to squares cannot be exported")
+
+    @property
+    def divisor(self) -> int:
+        constraints = self.model.backbone.padding_constraints
+        return constraints.get("size_divisibility", self.model.backbone.size_divisibility) or 1
+
+    def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
+        """
+        Args:
+            image, size: of :meth:`SemanticGraph.forward`
+
+        Returns:
+            those of :meth:`SemanticGraph.forward`; boxes, float32 [M, 4] as x0, y0, x1, y1 in
+            pixels of Ho x Wo; scores, float32 [M], the highest first; classes, int64 [M], of the
+            things; masks, float32 [M, s, s], probabilities in the boxes
+        """
+        x = self.prepared(image)
+        features = self.model.backbone(x)
+        labels = self.labels(self.logits(features), x, image, size)
+        height, width = image.shape[:2]
+        boxes, *others = find_instances(self.model, features, (height, width))
+        down, right = (wanted.to(boxes.dtype) for wanted in size.unbind())
+        scale = torch.stack([right / width, down / height] * 2)
+        limits = torch.stack([right, down] * 2)
+        return *labels, (boxes * scale).clamp(min=0).minimum(limits), *others
+
+
+def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
+    """
+    The graph of a model. Arguments are those of :class:`SemanticGraph`.
+
+    Raises:
+        ValueError: for a model that cannot be exported, and why.
+    """
+    if isinstance(model, PanopticFPN):
+        return PanopticGraph(model, channel_order)
+    if isinstance(model, SemanticSegmentor):
+        return SemanticGraph(model, channel_order)
+    raise ValueError(
+        f"MODEL.META_ARCHITECTURE is {type(model).__name__}; PanopticFPN and OCRSemanticSegmentor "
+        "can be exported"
+    )

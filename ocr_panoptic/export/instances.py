@@ -1,0 +1,176 @@
+"""
+The instances of a Panoptic-FPN, from features to boxes and masks, of one image of any size.
+
+Detectron2's own code keeps boxes in structures and chooses its operations by their number, which
+an exporter cannot follow. This is the same computation on plain tensors, for the networks of
+Detectron2's ``RPN`` and ``StandardROIHeads``.
+
+Shape shorthand: R proposals, M instances, T thing classes, L levels of the FPN, C channels,
+h w feature size, s side of a mask.
+"""
+
+import torch
+import torch.nn.functional as F
+import torchvision
+from detectron2.layers import ROIAlign
+from detectron2.modeling import StandardROIHeads
+from detectron2.modeling.poolers import ROIPooler
+from detectron2.modeling.proposal_generator import RPN
+from detectron2.modeling.roi_heads import FastRCNNOutputLayers
+from detectron2.modeling.roi_heads.mask_head import BaseMaskRCNNHead
+from torch import Tensor, nn
+
+from .operators import nms
+
+Features = dict[str, Tensor]
+Size = tuple[int, int]
+
+EVERY_SCORE = -1e30
+"""A threshold of scores that only -inf does not reach."""
+
+
+def check_instances(model: nn.Module) -> None:
+    """
+    Raises:
+        ValueError: for another network than those whose inference this module computes.
+    """
+    rpn, heads = model.proposal_generator, model.roi_heads
+    _check_class("MODEL.PROPOSAL_GENERATOR.NAME", rpn, RPN)
+    _check_class("MODEL.ROI_HEADS.NAME", heads, StandardROIHeads)
+    _check_class("The predictor of the boxes", heads.box_predictor, FastRCNNOutputLayers)
+    if not heads.mask_on:
+        raise ValueError("MODEL.MASK_ON is False; Panoptic-FPN needs masks")
+    if heads.keypoint_on:
+        raise ValueError("MODEL.KEYPOINT_ON is True; key points are not exported, set it to False")
+    if not isinstance(heads.mask_head, BaseMaskRCNNHead):
+        raise ValueError("MODEL.ROI_MASK_HEAD.NAME: only Mask R-CNN's heads can be exported")
+    if heads.box_predictor.use_sigmoid_ce:
+        raise ValueError("MODEL.ROI_BOX_HEAD.USE_SIGMOID_CE True cannot be exported")
+    for head, pooler in (("BOX", heads.box_pooler), ("MASK", heads.mask_pooler)):
+        for level in pooler.level_poolers:
+            _check_class(f"MODEL.ROI_{head}_HEAD.POOLER_TYPE", level, ROIAlign)
+
+
+def _check_class(what: str, module: nn.Module, expected: type) -> None:
+    # Not a subclass: it may compute anything.
+    if type(module) is not expected:
+        raise ValueError(
+            f"{what} is a {type(module).__name__}; only {expected.__name__} can be exported"
+        )
+
+
+def find_instances(
+    model: nn.Module, features: Features, size: Size
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """
+    Args:
+        model: a ``PanopticFPN`` that :func:`check_instances` accepts, in evaluation mode.
+        features: of its backbone, [1, C, h, w] each.
+        size: height and width of the image without padding.
+
+    Returns:
+        boxes [M, 4] as x0, y0, x1, y1 in pixels of the image; scores [M], the highest first;
+        classes, int64 [M]; masks in the boxes, probabilities [M, s, s]
+    """
+    heads = model.roi_heads
+    proposals = find_proposals(model.proposal_generator, features, size)
+    boxes, scores, classes = _classify(heads, features, proposals, size)
+    maps = [features[name] for name in heads.mask_in_features]
+    logits = heads.mask_head.layers(pool(heads.mask_pooler, maps, boxes))
+    if logits.shape[1] == 1:  # one mask for all classes
+        return boxes, scores, classes, logits[:, 0].sigmoid()
+    own = classes[:, None, None, None].expand(-1, 1, *logits.shape[2:])
+    return boxes, scores, classes, logits.gather(1, own)[:, 0].sigmoid()
+
+
+def find_proposals(rpn: RPN, features: Features, size: Size) -> Tensor:
+    """The boxes [R, 4] that Detectron2's ``find_top_rpn_proposals`` chooses."""
+    maps = [features[name] for name in rpn.in_features]
+    predictions = zip(rpn.anchor_generator(maps), *rpn.rpn_head(maps), strict=True)
+    level_boxes, level_scores = [], []
+    for anchors, logits, deltas in predictions:
+        scores = logits[0].permute(1, 2, 0).flatten()
+        deltas = deltas[0].unflatten(0, (-1, 4)).permute(2, 3, 0, 1).flatten(0, 2)
+        count = torch.sym_min(rpn.pre_nms_topk[False], scores.shape[0])
+        scores, best = scores.topk(count)
+        boxes = rpn.box2box_transform.apply_deltas(deltas[best], anchors.tensor[best])
+        level_boxes.append(clipped(boxes, size))
+        level_scores.append(scores)
+    boxes = torch.cat(level_boxes)
+    # Each level is a group of its own, in which the boxes of the others have no score.
+    last = len(level_scores) - 1
+    scores = torch.cat(
+        [
+            F.pad(scores[None], (0, 0, level, last - level), value=-torch.inf)
+            for level, scores in enumerate(level_scores)
+        ],
+        dim=1,
+    )
+    sides = boxes[:, 2:] - boxes[:, :2]
+    scores = torch.where((sides > rpn.min_box_size).all(dim=1), scores, -torch.inf)
+    kept = nms(boxes[None], scores[None], rpn.nms_thresh, EVERY_SCORE, rpn.post_nms_topk[False])
+    return boxes[kept[:, 2]]
+
+
+def _classify(
+    heads: StandardROIHeads, features: Features, proposals: Tensor, size: Size
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Boxes [M, 4], scores [M] and classes [M], of Detectron2's ``fast_rcnn_inference``."""
+    predictor = heads.box_predictor
+    maps = [features[name] for name in heads.box_in_features]
+    pooled = heads.box_head(pool(heads.box_pooler, maps, proposals))
+    logits, deltas = predictor(pooled)
+    scores = logits.softmax(dim=1)[:, :-1].T  # [T, R]
+    boxes = predictor.box2box_transform.apply_deltas(deltas, proposals)
+    boxes = clipped(boxes.unflatten(1, (-1, 4)), size).transpose(0, 1)  # [T or 1, R, 4]
+    # Sets of boxes with one class each, or one set that all classes share.
+    scores = scores[None] if boxes.shape[0] == 1 else scores[:, None]
+    kept = nms(
+        boxes,
+        scores,
+        predictor.test_nms_thresh,
+        predictor.test_score_thresh,
+        predictor.test_topk_per_image,
+    )
+    which, group, box = kept.unbind(1)
+    return boxes[which, box], scores[which, group, box], which + group
+
+
+def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
+    """
+    Detectron2's ``ROIPooler``: each box from the level of the pyramid that fits its size.
+
+    Args:
+        maps: of the levels, [1, C, h, w], the finest first.
+        boxes: [R, 4]
+
+    Returns:
+        [R, C, s, s]
+    """
+    sides = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1).sqrt()
+    levels = torch.log2(sides / pooler.canonical_box_size + 1e-8) + pooler.canonical_level
+    levels = levels.floor().clamp(pooler.min_level, pooler.max_level) - pooler.min_level
+    pooled = 0
+    for level, (align, map_) in enumerate(zip(pooler.level_poolers, maps, strict=True)):
+        # A number of boxes that depends on the image costs an exporter more than boxes of no
+        # size cost ROIAlign.
+        own = (levels == level).to(boxes.dtype)
+        rois = F.pad(boxes * own[:, None], (1, 0))
+        found = torchvision.ops.roi_align(
+            map_,
+            rois,
+            align.output_size,
+            align.spatial_scale,
+            align.sampling_ratio,
+            align.aligned,
+        )
+        pooled = pooled + found * own[:, None, None, None]
+    return pooled
+
+
+def clipped(boxes: Tensor, size: Size) -> Tensor:
+    """Boxes [..., 4], cut to an image of this height and width."""
+    height, width = size
+    x0, y0, x1, y1 = boxes.unbind(-1)
+    sides = x0.clamp(0, width), y0.clamp(0, height), x1.clamp(0, width), y1.clamp(0, height)
+    return torch.stack(sides, dim=-1)

@@ -1,0 +1,107 @@
+"""Writing a model as an ONNX file that says by itself how it is used."""
+
+import json
+import logging
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ocr_panoptic.files import replacing
+
+from .graphs import SemanticGraph, build_graph
+from .parity import check_parity, is_equal
+from .run_onnx import METADATA_KEY, Model
+
+OPSET = 18
+INPUTS = ("image", "size")
+
+
+def export_onnx(
+    model: nn.Module,
+    channel_order: str,
+    description: dict[str, Any],
+    path: Path,
+    semantic_logits: Callable[[list[dict]], Tensor],
+) -> list[dict[str, Any]]:
+    """
+    Write a model as an ONNX file, which takes its name once onnxruntime computes with it what the
+    model computes.
+
+    Args:
+        model: in evaluation mode, on the CPU.
+        channel_order: of its images, INPUT.FORMAT.
+        description: of :func:`.describe`.
+        path: of the file, which is written whole or not at all.
+        semantic_logits: of :func:`.check_parity`.
+
+    Returns:
+        the rows of :func:`.check_parity`.
+
+    Raises:
+        ModuleNotFoundError: the packages of the extra "export" are missing.
+        ValueError: the model cannot be exported, or the file computes something else.
+    """
+    graph = build_graph(model, channel_order)
+    with replacing(path) as temporary:
+        write_onnx(graph, description, temporary)
+        rows = check_parity(model, Model(temporary), semantic_logits, channel_order)
+        if different := [row for row in rows if not is_equal(row)]:
+            raise ValueError(
+                f"{path} is not written: in onnxruntime it differs from the model ({different[0]})"
+            )
+    return rows
+
+
+def write_onnx(graph: SemanticGraph, description: dict[str, Any], path: Path) -> None:
+    """
+    Args:
+        graph: of the model, on the CPU.
+        description: of :func:`.describe`.
+        path: of the file.
+
+    Raises:
+        ModuleNotFoundError: the packages of the extra "export" are missing.
+        ValueError: the network has a part that PyTorch cannot export.
+    """
+    try:
+        from .translations import TRANSLATIONS
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{error.name} is not installed, which an export needs: pip install onnx onnxruntime "
+            "onnxscript"
+        ) from error
+    # Every map has at least 2 pixels along each side, and sides are no multiples of one another:
+    # the exporter takes sizes that are 1, or equal by chance, for constants.
+    image = torch.zeros(3 * graph.stride - 31, 5 * graph.stride - 13, 3, dtype=torch.uint8)
+    size = torch.tensor([image.shape[0] - 3, image.shape[1] + 5])
+    dynamic = torch.export.Dim.DYNAMIC
+    for logger in ("torch.onnx", "onnxscript", "onnx_ir"):
+        logging.getLogger(logger).setLevel(logging.ERROR)
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            program = torch.export.export(
+                graph,
+                (image, size),
+                dynamic_shapes=({0: dynamic, 1: dynamic}, {}),
+                strict=False,
+                prefer_deferred_runtime_asserts_over_guards=True,
+            )
+            onnx_program = torch.onnx.export(
+                program,
+                dynamo=True,
+                input_names=INPUTS,
+                output_names=graph.outputs,
+                opset_version=OPSET,
+                custom_translation_table=TRANSLATIONS,
+                verbose=False,
+            )
+        except Exception as error:
+            reason = str(error).strip().splitlines() or [type(error).__name__]
+            raise ValueError(f"PyTorch cannot export this network: {reason[0]}") from error
+    onnx_program.model.metadata_props[METADATA_KEY] = json.dumps(description)
+    onnx_program.save(path, external_data=False)

@@ -1,0 +1,128 @@
+"""Whether an ONNX file computes what its model computes.
+
+Shape shorthand: H W size of an image, K classes, h w feature size.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from detectron2.modeling import PanopticFPN
+from PIL import Image
+from torch import Tensor, nn
+
+from .run_onnx import Model, Prediction, merge
+
+LEAST_SHARE = 0.9999
+"""Of the pixels that have equal labels."""
+LARGEST_DIFFERENCE = 1e-4
+"""Of logits, of confidences and of scores; that of logits beyond 1 is relative to the largest."""
+
+SIZES = (((128, 192), (256, 384)), ((97, 259), (97, 259)), ((201, 157), (119, 93)))
+"""(height, width) of the images that the network gets, and of the results wanted."""
+
+
+def check_parity(
+    model: nn.Module,
+    exported: Model,
+    semantic_logits: Callable[[list[dict]], Tensor],
+    channel_order: str,
+    sizes: Sequence[tuple[tuple[int, int], tuple[int, int]]] = SIZES,
+) -> list[dict[str, Any]]:
+    """
+    Args:
+        model: in evaluation mode, on the CPU.
+        exported: the same, from its ONNX file.
+        semantic_logits: the model's final logits [1, K, h, w], of its input.
+        channel_order: of the model's input, "RGB" or "BGR".
+        sizes: see ``SIZES``.
+
+    Returns:
+        of each size "image" and "results" (height x width), "labels equal" (share of the pixels),
+        and the largest differences of "logits" and "confidences"; of a panoptic model also
+        "instances" of both, the largest differences of "boxes" (pixels), "scores" and "masks", and
+        "segments equal" (share of the pixels)
+    """
+    rows = []
+    for seed, (side, size) in enumerate(sizes):
+        image = sample_image(side, seed)
+        pixels = image if channel_order == "RGB" else image[:, :, ::-1]
+        tensor = torch.as_tensor(pixels.transpose(2, 0, 1).copy())
+        inputs = [{"image": tensor, "height": size[0], "width": size[1]}]
+        found = exported.run(image, size)
+        with torch.no_grad():
+            expected = model(inputs)[0]
+            logits = semantic_logits(inputs)[0].numpy()
+        row = {"image": "{}x{}".format(*side), "results": "{}x{}".format(*size)}
+        rows.append(row | _compare(found, expected, logits))
+        if isinstance(model, PanopticFPN):
+            rows[-1] |= _compare_instances(found, expected, **exported.description["merge"])
+    return rows
+
+
+def is_equal(row: dict[str, Any]) -> bool:
+    """Whether a row of :func:`check_parity` is within the limits."""
+    shares = [row[key] for key in ("labels equal", "segments equal") if key in row]
+    differences = [row[key] for key in ("logits", "confidences", "scores", "masks") if key in row]
+    return min(shares) >= LEAST_SHARE and max(differences) <= LARGEST_DIFFERENCE
+
+
+def sample_image(size: tuple[int, int], seed: int) -> np.ndarray:
+    """Blots of colour under noise, uint8 [H, W, 3]."""
+    generator = np.random.default_rng(seed)
+    blots = generator.integers(0, 256, (5, 7, 3), dtype=np.uint8)
+    smooth = np.asarray(Image.fromarray(blots).resize(size[::-1], Image.Resampling.BICUBIC))
+    return (smooth + generator.normal(0, 12, smooth.shape)).clip(0, 255).astype(np.uint8)
+
+
+def _compare(found: Prediction, expected: dict[str, Any], logits: np.ndarray) -> dict[str, Any]:
+    if "sem_seg" in expected:
+        scores = expected["sem_seg"]
+        labels = scores.argmax(dim=0).numpy()
+        confidences = scores.softmax(dim=0).amax(dim=0).numpy()
+        difference = _largest(found["confidences"], confidences)
+    else:  # the model gives labels alone
+        labels, difference = expected["labels"].numpy(), 0.0
+    return {
+        "labels equal": float((found["labels"] == labels).mean()),
+        "logits": _largest(found["logits"], logits) / max(1.0, float(np.abs(logits).max())),
+        "confidences": difference,
+    }
+
+
+def _compare_instances(
+    found: Prediction, expected: dict[str, Any], **rules: float
+) -> dict[str, Any]:
+    instances = expected["instances"]
+    ids, segments = merge(found, **rules)
+    true_ids, true_segments = expected["panoptic_seg"]
+    kinds = [_kinds(ids, segments), _kinds(true_ids.numpy(), true_segments)]
+    boxes, scores = instances.pred_boxes.tensor.numpy(), instances.scores.numpy()
+    row = {
+        "instances": f"{len(found['scores'])}, {len(scores)}",
+        "segments equal": float((kinds[0] == kinds[1]).mean()),
+        "boxes": np.nan,
+        "scores": np.nan,
+    }
+    if len(found["scores"]) == len(scores):
+        row["boxes"], row["scores"] = (
+            _largest(found["boxes"], boxes),
+            _largest(found["scores"], scores),
+        )
+    return row
+
+
+def _kinds(ids: np.ndarray, segments: list[dict[str, Any]]) -> np.ndarray:
+    """[H, W, 2]: class and number of the segment."""
+    table = np.zeros((ids.max() + 1, 2), np.int64)
+    for segment in segments:
+        if segment["id"] < len(table):
+            table[segment["id"]] = segment["id"], 2 * segment["category_id"] + segment["isthing"]
+    return table[ids]
+
+
+def _largest(a: np.ndarray, b: np.ndarray) -> float:
+    if a.shape != b.shape:
+        return float("inf")
+    return float(np.abs(a.astype(np.float64) - b).max(initial=0))

@@ -1,0 +1,224 @@
+"""Small models from tools/export_onnx.py to the runner's files, every scheme, and what cannot be
+exported."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from detectron2.layers import Conv2d, ShapeSpec
+from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
+from PIL import Image
+from scripts import load_script
+from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY, TINY_OCR, TINY_SEMANTIC, make_labels_vary
+from torch import Tensor, nn
+
+from ocr_panoptic.coco_panoptic import read_panoptic_png
+from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.export import run_onnx
+from ocr_panoptic.export.graphs import build_graph
+from ocr_panoptic.export.translations import TRANSLATIONS
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
+
+SHAPES = {f"p{i}": ShapeSpec(channels=8, stride=2**i) for i in range(2, 7)}
+
+
+@BACKBONE_REGISTRY.register()
+class TinyPyramid(Backbone):
+    """What an FPN gives, and a dilated ResNet, without their many layers."""
+
+    size_divisibility = 32
+
+    def __init__(self, cfg, input_shape: ShapeSpec):
+        super().__init__()
+        self.stem = Conv2d(3, 8, 5, stride=4, padding=2)
+        self.next = nn.ModuleList(Conv2d(8, 8, 3, stride=2, padding=1) for _ in range(4))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        maps = [self.stem(x)]
+        for conv in self.next:
+            maps.append(conv(maps[-1].relu()))
+        return dict(zip(SHAPES, maps, strict=True))
+
+    def output_shape(self) -> dict[str, ShapeSpec]:
+        return SHAPES
+
+
+PANOPTIC = [
+    *TINY,
+    *TINY_OCR,
+    *("MODEL.BACKBONE.NAME", "TinyPyramid", "MODEL.OCR.NORM", "BN"),
+    *("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.3", "DATASETS.TEST", "('tiny_val',)"),
+    *("MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH", "0.35"),
+]
+SEMANTIC = [
+    *TINY_OCR,
+    *TINY_SEMANTIC,
+    *("MODEL.BACKBONE.NAME", "TinyPyramid", "MODEL.OCR.NORM", "BN"),
+    *("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['p3']", "MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES"),
+    *("['p3']", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "16", "INPUT.MIN_SIZE_TEST", "49"),
+    *("MODEL.TIMM.NAME", "hrnet_w48", "MODEL.TIMM.OUTPUT_STRIDE", "32"),
+]
+
+
+def build(config: Path, options: list[str], image: Path) -> tuple[nn.Module, dict]:
+    """A random model whose labels vary on an image, and its input."""
+    cfg = load_config(str(config), [*options, "MODEL.DEVICE", "cpu"])
+    complete_config(cfg)
+    torch.manual_seed(0)
+    model = build_model(cfg).eval()
+    pixels = np.asarray(Image.open(image))
+    if cfg.INPUT.FORMAT == "BGR":
+        model.roi_heads.box_predictor.cls_score.weight.data *= 300
+        pixels = pixels[:, :, ::-1]
+    record = {"image": torch.as_tensor(pixels.transpose(2, 0, 1).copy())}
+    make_labels_vary(model, record)
+    return model, record
+
+
+def export(config: Path, options: list[str], folder: Path, model: nn.Module) -> Path:
+    """By the program, which checks equality with PyTorch."""
+    torch.save({"model": model.state_dict()}, folder / "model.pth")
+    files = ["--config-file", config, "--weights", folder / "model.pth"]
+    program = load_script("tools/export_onnx.py")
+    program.main([*map(str, files), "--output", str(folder / "model.onnx"), *options])
+    return folder / "model.onnx"
+
+
+@pytest.mark.slow
+def test_panoptic_model(tiny_data, tmp_path, capsys):
+    images = tiny_data / "tiny/raw/val/images"
+    image = sorted(images.iterdir())[0]
+    model, record = build(OCR_CONFIG, PANOPTIC, image)
+    path = export(OCR_CONFIG, PANOPTIC, tmp_path, model)
+    assert "| 97x259  | 97x259" in capsys.readouterr().out
+    output = tmp_path / "predictions"
+    arguments = [path, "--input", images, "--output", output, "--overlays"]
+    assert run_onnx.main([str(a) for a in arguments]) == 0
+    assert "4 of 4 images predicted" in capsys.readouterr().out
+    with torch.no_grad():
+        expected = model([record])[0]
+    ids, segments = expected["panoptic_seg"]
+    assert np.array_equal(read_panoptic_png(output / f"panoptic/{image.stem}.png"), ids.numpy())
+    assert len({s["isthing"] for s in segments}) == 2, "the test needs things and stuff"
+    labels = np.asarray(Image.open(output / f"labels/{image.stem}.png"))
+    assert np.array_equal(labels, expected["sem_seg"].argmax(dim=0).numpy())
+    truth = json.loads((tiny_data / "tiny/raw/val/panoptic.json").read_text())
+    written = json.loads((output / "panoptic.json").read_text())
+    assert written["categories"] == sorted(truth["categories"], key=lambda c: c["id"])
+    entry = written["annotations"][0]["segments_info"]
+    assert [s["area"] for s in entry] == np.bincount(ids.flatten())[
+        [s["id"] for s in entry]
+    ].tolist()
+    assert (output / f"overlays/{image.stem}.jpg").is_file()
+
+    (tmp_path / "broken.png").write_text("no image")
+    again = [path, "--input", tmp_path / "broken.png", image, "--output", tmp_path / "second"]
+    assert run_onnx.main([str(a) for a in again]) == 1
+    error = capsys.readouterr().err
+    assert "broken.png cannot be read as an image" in error and error.count("\n") == 1
+    assert (tmp_path / f"second/panoptic/{image.stem}.png").is_file()
+    assert run_onnx.main([str(a) for a in again]) == 1
+    assert "second is there already: name a new or an empty folder" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_semantic_model(tiny_data, tmp_path):
+    image = sorted((tiny_data / "tiny/raw/val/images").iterdir())[0]
+    model, record = build(SEMANTIC_CONFIG, SEMANTIC, image)
+    exported = run_onnx.Model(export(SEMANTIC_CONFIG, SEMANTIC, tmp_path, model))
+    pixels = run_onnx.read_image(image)
+    small = np.asarray(Image.fromarray(pixels).resize((49, 49), Image.Resampling.BICUBIC))
+    record = {"image": torch.as_tensor(small.transpose(2, 0, 1).copy()), "height": 64, "width": 64}
+    found = exported(pixels)
+    with torch.no_grad():
+        assert np.array_equal(found["labels"], model([record])[0]["labels"].numpy())
+    assert len(np.unique(found["labels"])) > 1
+    assert not exported.is_panoptic and exported.classes[0].keys() == {"name", "color"}
+
+
+class Schemes(nn.Module):
+    """All of them, on one map of features."""
+
+    def __init__(self):
+        super().__init__()
+        options = ["MODEL.OCR.CHANNELS", 16, "MODEL.OCR.KEY_CHANNELS", 8, "MODEL.OCR.NORM", "BN"]
+        options += ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", 5, "MODEL.CONTEXT.DILATIONS", "[1, 2]"]
+        self.schemes = nn.ModuleDict()
+        for name, (cls, _) in CONTEXT_SCHEMES.items():
+            if not cls.needs_truth:
+                cfg = load_config("", ["MODEL.CONTEXT.NAME", name, *map(str, options)])
+                self.schemes[name] = build_context(cfg, 16)
+        for parameter in self.parameters():  # none starts without an effect
+            nn.init.normal_(parameter, std=0.2)
+
+    def forward(self, x: Tensor, m: Tensor) -> list[Tensor]:
+        return [scheme(x.clone(), m.clone()) for scheme in self.schemes.values()]
+
+
+@pytest.mark.slow
+def test_every_scheme(tmp_path):
+    torch.manual_seed(0)
+    schemes, dynamic = Schemes().eval(), torch.export.Dim.DYNAMIC
+    sides = {2: dynamic, 3: dynamic}
+    with torch.no_grad():
+        program = torch.export.export(
+            schemes,
+            (torch.randn(1, 16, 9, 13), torch.randn(1, 5, 9, 13)),
+            dynamic_shapes=(sides, sides),
+            strict=False,
+            prefer_deferred_runtime_asserts_over_guards=True,
+        )
+        torch.onnx.export(
+            program,
+            input_names=["x", "m"],
+            custom_translation_table=TRANSLATIONS,
+            verbose=False,
+        ).save(tmp_path / "schemes.onnx")
+        session = onnxruntime.InferenceSession(tmp_path / "schemes.onnx")
+        for h, w in ((9, 13), (16, 8), (7, 21)):
+            x, m = torch.randn(1, 16, h, w), torch.randn(1, 5, h, w)
+            found = session.run(None, {"x": x.numpy(), "m": m.numpy()})
+            for name, a, b in zip(schemes.schemes, found, schemes(x, m), strict=True):
+                assert b.std() > 1e-3, f"{name} gives a constant"
+                np.testing.assert_allclose(a, b.numpy(), atol=1e-4, err_msg=f"{name} at {h}x{w}")
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["MODEL.CONTEXT.NAME", "GT-OCR"], "GroundTruthOCR.* needs the ground truth"),
+        (["TEST.FLIP", "True"], "TEST.FLIP or TEST.SLIDING_WINDOW is set"),
+        (["TEST.SCALES", "[0.5, 1.0]"], "set TEST.SCALES .1.0."),
+        (["INPUT.FORMAT", "YUV-BT.601"], "INPUT.FORMAT is YUV-BT.601; it is RGB or BGR"),
+    ],
+)
+def test_semantic_models_that_cannot_be_exported(options, message):
+    count = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "3", "MODEL.DEVICE", "cpu", "DATASETS.TEST", "()"]
+    cfg = load_config(str(SEMANTIC_CONFIG), [*SEMANTIC, *count, *options])
+    with pytest.raises(ValueError, match=message):
+        build_graph(build_model(cfg), cfg.INPUT.FORMAT)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["MODEL.ROI_HEADS.NAME", "CascadeROIHeads"], "CascadeROIHeads; only StandardROIHeads"),
+        (["MODEL.MASK_ON", "False"], "MODEL.MASK_ON is False"),
+        (["MODEL.ROI_BOX_HEAD.POOLER_TYPE", "ROIPool"], "POOLER_TYPE is a RoIPool; only ROIAlign"),
+    ],
+)
+def test_panoptic_models_that_cannot_be_exported(small_cfg, options, message):
+    cfg = small_cfg("ocr", *PANOPTIC, "MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG", "True", *options)
+    with pytest.raises(ValueError, match=message):
+        build_graph(build_model(cfg), cfg.INPUT.FORMAT)
+
+
+def test_output_is_an_onnx_file(capsys):
+    with pytest.raises(SystemExit):
+        load_script("tools/export_onnx.py").main(
+            ["--config-file", "c", "--weights", "w", "--output", "folder"]
+        )
+    assert "--output folder: name a file that ends in .onnx" in capsys.readouterr().err
