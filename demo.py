@@ -14,8 +14,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from ocr_panoptic.analysis.inspection import class_metadata, predict
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config, run_program
+from ocr_panoptic.engine.single_image import class_metadata, predict
 from ocr_panoptic.files import printable
 from ocr_panoptic.visualization import (
     VideoReader,

@@ -18,9 +18,9 @@ from fvcore.nn import weight_init
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.analysis.inspection import model_input
 from ocr_panoptic.engine import complete_config, load_config, run_program
-from ocr_panoptic.visualization import read_image
+from ocr_panoptic.engine.single_image import model_input
+from ocr_panoptic.pictures import read_picture
 
 CONFIG = Path(__file__).parents[1] / "configs/quick_schedules/semantic_ocr_R_18_camvid.yaml"
 
@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> None:
     complete_config(cfg)
     records = DatasetCatalog.get(cfg.DATASETS.TRAIN[0])[:60:15]
     order = slice(None, None, -1) if cfg.INPUT.FORMAT == "RGB" else slice(None)
-    images = [read_image(record["file_name"])[:, :, order] for record in records]
+    images = [read_picture(record["file_name"])[:, :, order] for record in records]
     rows = []
     for seed in range(3):
         for start in ("PyTorch", "c2_msra_fill"):

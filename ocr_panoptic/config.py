@@ -160,6 +160,14 @@ def add_ocr_config(cfg: CN) -> None:
     # DATASETS.TEST has several. "" for none.
     cfg.TEST.BEST_CHECKPOINT = ""
 
+    # Evaluate, draw and predict with a copy of the model that is made for inference
+    # (modeling/optimized.py): norms folded into convolutions, channels-last memory, labels without
+    # the scores of all classes. Same results; False is the model as it is trained.
+    cfg.TEST.OPTIMIZED = True
+    # Precision of it: "float32", "bfloat16" (for CPUs with such instructions, and GPUs), or
+    # "float16" (GPUs). What it changes: docs/inference.md.
+    cfg.TEST.PRECISION = "float32"
+
     # OCRSemanticSegmentor alone, at test time (modeling/inference.py). Logits are averaged over
     # these factors on the size of the image, and with those of the image mirrored left to right.
     cfg.TEST.SCALES = [1.0]

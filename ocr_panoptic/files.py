@@ -3,7 +3,7 @@
 import json
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -84,15 +84,17 @@ def _open_regular(path: str, flags: int) -> int:
     return descriptor
 
 
-def read_json(path: Path, limit: int) -> Any:
-    """The value of a JSON file of at most ``limit`` bytes.
+def read_json(path: Path, limit: int, object_hook: Callable[[dict], Any] | None = None) -> Any:
+    """The value of a JSON file of at most ``limit`` bytes; ``object_hook`` as in :mod:`json`.
 
     Raises:
         FileNotFoundError, ValueError: as :func:`read_bytes`; ValueError also where it is no JSON.
     """
     content = read_bytes(path, limit)
     try:
-        return json.loads(content)
+        # One copy beside the objects made of it, where json.loads keeps the bytes and a text.
+        content = content.decode(json.detect_encoding(content), "surrogatepass")
+        return json.loads(content, object_hook=object_hook)
     except RecursionError:
         raise ValueError(f"{path}: is not JSON that can be read (nested too deeply).") from None
     except ValueError as error:

@@ -14,6 +14,13 @@ root=$(cd "$(dirname "$0")/.." && pwd)
     exit 1
 }
 
+# venv --clear would empty the environment that a link leads to, and then fail.
+if [ -L "$venv" ]; then
+    echo "$venv is a link to $(readlink -f "$venv"), which others may use. Remove the link to get an" \
+         "environment here, or run make PYTHON=$venv/bin/python to use that one as it is." >&2
+    exit 1
+fi
+
 echo "1/4 Creating $venv (5.8 GB when complete, mostly PyTorch with CUDA; 1 to 2 minutes on 2" \
      "cores with a fast connection)"
 "$base_python" -m venv --clear "$venv"

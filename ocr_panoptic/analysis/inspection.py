@@ -1,4 +1,4 @@
-"""Run a trained model on single images: for the demo, and for a closer look in the report."""
+"""A closer look at what a trained model does on single images, for the report."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from detectron2.config import CfgNode
-from detectron2.data import Metadata, MetadataCatalog
-from detectron2.data import transforms as T
 from detectron2.data.detection_utils import convert_image_to_rgb
 from torch import Tensor, nn
 
@@ -20,55 +18,6 @@ from ocr_panoptic.modeling.inference import upsample_argmax
 from ocr_panoptic.modeling.refined_head import RefinedHead
 from ocr_panoptic.pictures import read_picture
 from ocr_panoptic.visualization import Inspection, Segments
-
-
-def class_metadata(cfg: CfgNode) -> Metadata:
-    """
-    Returns:
-        the names and colours of the classes, of DATASETS.TEST[0].
-
-    Raises:
-        ValueError: DATASETS.TEST is empty, or has no semantic classes.
-    """
-    if not cfg.DATASETS.TEST:
-        raise ValueError("DATASETS.TEST is empty; its first data set gives the classes' names")
-    metadata = MetadataCatalog.get(cfg.DATASETS.TEST[0])
-    if not hasattr(metadata, "stuff_classes"):
-        raise ValueError(
-            f"DATASETS.TEST[0] = {cfg.DATASETS.TEST[0]} has no stuff_classes; name a panoptic or "
-            "semantic data set that is registered"
-        )
-    return metadata
-
-
-def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
-    """
-    Args:
-        image: uint8 [H,W,3] in the channel order INPUT.FORMAT.
-
-    Returns:
-        the model's input for this image, resized as the config says for tests.
-    """
-    inputs = T.AugInput(image)
-    task_of(cfg).test_augmentation(cfg)(inputs)
-    tensor = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
-    return {"image": tensor, "height": image.shape[0], "width": image.shape[1]}
-
-
-def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> dict[str, Any]:
-    """
-    Args:
-        model: in evaluation mode.
-        image: uint8 [H,W,3] BGR.
-
-    Returns:
-        the model's output for this image, see Detectron2's ``PanopticFPN.forward`` and
-        ``OCRSemanticSegmentor.forward``.
-    """
-    if cfg.INPUT.FORMAT == "RGB":
-        image = image[:, :, ::-1]
-    with torch.inference_mode():
-        return model([model_input(cfg, image)])[0]
 
 
 class Inspector:
@@ -195,7 +144,8 @@ def _watched(model: nn.Module) -> Iterator[_Seen]:
     def keep_relation(x: Tensor, m: Tensor, f: Tensor) -> Tensor:
         w = type(context).relation(context, x, m, f)
         if seen.regions is not None:  # else they are not those of the classes
-            seen.relation = w.unflatten(2, x.shape[2:])
+            rows = w.unflatten(2, x.shape[2:])  # all, or a band of them
+            seen.relation = rows if seen.relation is None else torch.cat([seen.relation, rows], 2)
         return w
 
     hooks = [model.backbone.register_forward_pre_hook(keep_size)]

@@ -7,13 +7,14 @@ from detectron2.data import DatasetCatalog
 from tqdm import tqdm
 
 from ocr_panoptic.engine.run_info import run_info
+from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.evaluation import RegionQuality
 from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.visualization import semantic_truth
 
-from .inspection import Inspector, class_metadata
+from .inspection import Inspector
 
 SCHEMES = [
     name

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from ocr_panoptic.coco_panoptic import PanopticTruth
 from ocr_panoptic.engine.config_files import load_config, values_by_key
 from ocr_panoptic.engine.run_info import weights_sha256
+from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.run_folder import (
@@ -33,7 +34,7 @@ from ocr_panoptic.visualization import (
     semantic_truth,
 )
 
-from .inspection import Inspector, class_metadata
+from .inspection import Inspector
 
 logger = logging.getLogger(__name__)
 

@@ -53,8 +53,10 @@ def read_study(path: Path) -> Study:
     content = read_yaml(path)
     try:
         return _study(content, path.parent)
-    except (FileNotFoundError, ValueError) as error:
-        raise type(error)(f"{path}: {error}") from error
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{path}: {error}") from error
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _study(content: Any, folder: Path) -> Study:

@@ -83,7 +83,7 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
                 return unpickler(f, encoding="latin1").load()
         if filename.endswith(".safetensors"):
             return load_file(filename)
-        mmap = mmap and zipfile.is_zipfile(filename)
+        mmap = mmap and _is_zip(filename)
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Forbidden as e:
         raise ValueError(_UNTRUSTED.format(file=filename, what=_printable(e))) from e
@@ -109,6 +109,13 @@ def _refused(filename: str, error: Exception) -> str:
     return ", ".join(names[:3] + ["..."] * (len(names) > 3))
 
 
+def _is_zip(file: str) -> bool:
+    try:
+        return zipfile.is_zipfile(file)
+    except zipfile.BadZipFile:  # its end tells of several disks
+        return False
+
+
 def _damaged(file: str, found: str) -> ValueError:
     size = os.path.getsize(file)
     with open(file, "rb") as f:
@@ -117,7 +124,7 @@ def _damaged(file: str, found: str) -> ValueError:
         found = "empty"
     elif start[:1] == b"<":
         found = "a web page, not weights"
-    elif start[:2] == b"PK" and not zipfile.is_zipfile(file):
+    elif start[:2] == b"PK" and not _is_zip(file):
         found = "its end is missing"
     elif start[:1] not in (b"P", b"\x80") and not file.endswith((".pkl", ".safetensors")):
         found = f"begins with {start[:16]!r}, as no file of torch.save does"

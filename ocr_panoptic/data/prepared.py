@@ -45,7 +45,7 @@ def register_prepared(
     for path in manifests(root):
         try:
             content = read_content(path)
-            if (kind := content.get("format")) not in KINDS:
+            if (kind := content.get("format")) not in list(KINDS):
                 continue
             names = names_in(content, path)
         except (OSError, ValueError) as error:

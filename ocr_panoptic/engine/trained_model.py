@@ -7,9 +7,11 @@ from detectron2.modeling import build_model
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
+from ocr_panoptic.modeling.optimized import check_inference_keys, optimized
 
 from .agreement import stop_together
 from .resume import check_trained_weights
+from .run_info import weights_sha256
 
 
 @stop_together()
@@ -19,13 +21,14 @@ def build_trained_model(cfg: CfgNode) -> nn.Module:
         cfg: a completed config (see :func:`ocr_panoptic.engine.setup`).
 
     Returns:
-        the model in evaluation mode, on MODEL.DEVICE
+        the model in evaluation mode, on MODEL.DEVICE, made for inference (:func:`.optimized`)
 
     Raises:
         FileNotFoundError: if the weights do not exist.
         ValueError: if no weights are named, they do not fill the model, or they were converted for
             other settings.
     """
+    check_inference_keys(cfg)
     check_trained_weights(cfg.MODEL.WEIGHTS)
     model = build_model(cfg)
     checkpointer = SafeCheckpointer(
@@ -34,4 +37,7 @@ def build_trained_model(cfg: CfgNode) -> nn.Module:
     checkpointer.load(cfg.MODEL.WEIGHTS, checkpointables=[])
     check_settings(cfg, checkpointer.record, strict=True)
     logging.getLogger(__name__).info("%s", checkpointer.summary())
-    return model.eval()
+    copy = optimized(cfg, model.eval())
+    if copy is not model:  # its tensors are others
+        copy.made_of = weights_sha256(model)
+    return copy

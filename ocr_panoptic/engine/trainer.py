@@ -16,6 +16,7 @@ from detectron2.solver import LRScheduler
 from detectron2.utils import comm
 from fvcore.nn.precise_bn import get_bn_modules
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights, settings_of
 from ocr_panoptic.data import (
@@ -27,6 +28,7 @@ from ocr_panoptic.data import (
 from ocr_panoptic.evaluation import build_evaluator
 from ocr_panoptic.files import write_text
 from ocr_panoptic.mistakes import Telling
+from ocr_panoptic.modeling.optimized import check_inference_keys, optimized
 from ocr_panoptic.run_folder import (
     CONFIG,
     drop_unfinished_line,
@@ -83,6 +85,7 @@ class Trainer(DefaultTrainer):
         TrainerBase.__init__(self)
         cfg = scaled(cfg, comm.get_world_size())
         check_solver(cfg, comm.get_world_size())
+        check_inference_keys(cfg)
         self.cfg = cfg
         self.seed = run_seed(cfg)
         with stop_together():
@@ -370,7 +373,8 @@ class Trainer(DefaultTrainer):
         # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
-            results = super().test(cfg, model, evaluators)
+            # Made anew from the weights of now in each evaluation of a training.
+            results = super().test(cfg, optimized(cfg, _without_ddp(model)), evaluators)
         finally:
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():
@@ -385,6 +389,10 @@ class Trainer(DefaultTrainer):
 def log_period(max_iter: int) -> int:
     """Iterations between two lines of progress: Detectron2's 20, in short runs a twentieth."""
     return max(1, min(20, max_iter // 20))
+
+
+def _without_ddp(model: nn.Module) -> nn.Module:
+    return model.module if isinstance(model, DistributedDataParallel) else model
 
 
 def _share_buffers(model: nn.Module) -> None:

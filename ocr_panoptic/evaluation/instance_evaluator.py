@@ -30,6 +30,12 @@ class InstanceEvaluator(COCOEvaluator):
         super().__init__(dataset_name, tasks=tasks, output_dir=output_dir, use_fast_impl=True)
         self._coco_api = hotcoco.COCO(self._metadata.json_file)
 
+    def add_results(self, image_id: int | str, results: list[dict]) -> None:
+        """:meth:`process` for an image whose instances are in COCO's results format already, but
+        with the model's classes as "category_id"."""
+        results = [{**result, "image_id": image_id} for result in results]
+        self._predictions.append({"image_id": image_id, "instances": results})
+
     def evaluate(self, img_ids: list[int] | None = None) -> dict | None:
         """As Detectron2's; what is printed on the way goes to the log."""
         with contextlib.redirect_stdout(io.StringIO()) as printed:

@@ -5,6 +5,7 @@ from .conv import ConvNormReLU
 from .criss_cross import CrissCross, CrissCrossAttention
 from .double_attention import DoubleAttention
 from .dual_attention import ChannelAttention, DualAttention, PositionAttention
+from .folding import fold_into, fold_norms, to_channels_last
 from .gt_ocr import GroundTruthOCR, one_hot_labels
 from .joint_transformer import JointTransformer
 from .no_context import NoContext
@@ -14,6 +15,7 @@ from .ppm import PPM
 from .recomputation import run_part
 from .relations import ACFOCR, DoubleAttentionOCR
 from .resize import resize
+from .running_gather import RunningGather
 from .segmentation_transformer import SegmentationTransformer
 from .self_attention import SelfAttention
 
@@ -36,12 +38,16 @@ __all__ = [
     "NoContext",
     "PositionAttention",
     "RegionContext",
+    "RunningGather",
     "SegmentationTransformer",
     "SelfAttention",
+    "fold_into",
+    "fold_norms",
     "gather_regions",
     "one_hot_labels",
     "pixel_cross_entropy",
     "pixel_region_relation",
     "resize",
     "run_part",
+    "to_channels_last",
 ]

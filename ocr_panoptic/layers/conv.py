@@ -67,8 +67,10 @@ def pixelwise(
 ) -> Tensor:
     """
     A 1x1 convolution of x [N, I, P] with weight [O, I], or [N, O, I] for each image its own, and
-    bias [O], as one matrix product per image: on a CPU it takes two thirds of the time of
-    ``conv2d``. The result [N, O, P] is added in place to ``add_to``, if that is given.
+    bias [O]. The result [N, O, P] is added in place to ``add_to``, if that is given.
+
+    It has the memory order of x: channel after channel, or pixel after pixel (channels last). On a
+    CPU it takes two thirds of the time of ``conv2d`` in the former.
 
     On a GPU it is a convolution where the images share the weights, so that it has the precision of
     all others: by PyTorch's defaults cuDNN's convolutions use TF32, and matrix products do not.
@@ -77,11 +79,19 @@ def pixelwise(
         y = F.conv1d(x, weight[:, :, None], bias)
         return y if add_to is None else add_to.add_(y)
     weight = weight.expand(x.shape[0], -1, -1)
-    if add_to is None:
+    if is_pixel_major(x):
+        y = torch.bmm(x.transpose(1, 2), weight.transpose(1, 2)).transpose(1, 2)
+        y = y if add_to is None else add_to.add_(y)
+    elif add_to is None:
         y = torch.bmm(weight, x)
     else:  # autocast leaves operations in place alone
         y = add_to.baddbmm_(weight.to(add_to.dtype), x.to(add_to.dtype))
     return y if bias is None else y.add_(bias[:, None])
+
+
+def is_pixel_major(x: Tensor) -> bool:
+    """Whether the channels of a pixel of x [N, I, P] are neighbours in memory."""
+    return x.shape[1] > 1 and x.shape[2] > 1 and x.stride(1) == 1
 
 
 class ConvNormReLU(Conv2d):
@@ -123,6 +133,11 @@ class ConvNormReLU(Conv2d):
         )
         self.negative_slope = negative_slope
 
+    @property
+    def is_affine(self) -> bool:
+        """Whether the norm folds into the convolution, or there is none."""
+        return self.norm is None or _is_affine(self.norm)
+
     def linear_part(self) -> tuple[Tensor, Tensor | None]:
         """
         The convolution, for schemes that apply it in another way than :meth:`forward` does, before
@@ -162,8 +177,21 @@ class ConvNormReLU(Conv2d):
             x = torch.cat(maps, dim=1) if len(maps) > 1 else maps[0]
             y = F.conv2d(x, weight, bias, padding=self.padding, dilation=self.dilation)
             return self.finish(y, dropout)
+        if maps[0].is_contiguous(memory_format=torch.channels_last) and not self.training:
+            return self.finish(self._channels_last(weight, bias, maps), dropout)
         first, *others = weight.flatten(1).split([t.shape[1] for t in maps], dim=1)
         y = pixelwise(first, maps[0].flatten(2), bias)
         for weight, t in zip(others, maps[1:]):
             y = pixelwise(weight, t.flatten(2), add_to=y)
         return self.finish(y.unflatten(2, maps[0].shape[2:]), dropout)
+
+    @staticmethod
+    def _channels_last(weight: Tensor, bias: Tensor | None, maps: tuple[Tensor, ...]) -> Tensor:
+        """The sum of products of :meth:`forward` of maps in channels-last memory, which oneDNN and
+        tensor cores take as they are, as convolutions. Small maps do not go to oneDNN, and come
+        back channel after channel."""
+        parts = weight.split([t.shape[1] for t in maps], dim=1)
+        y = F.conv2d(maps[0], parts[0], bias).contiguous(memory_format=torch.channels_last)
+        for part, t in zip(parts[1:], maps[1:]):
+            y = y.add_(F.conv2d(t, part))
+        return y

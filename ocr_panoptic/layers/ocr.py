@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
-from .conv import pixelwise
+from .conv import ConvNormReLU, is_pixel_major, pixelwise
 from .recomputation import run_part
 
 
@@ -67,17 +67,25 @@ def pixel_region_relation(queries: Tensor, keys: Tensor, scale: float) -> Tensor
     keys = (keys * scale).flatten(2).transpose(1, 2)  # [N, K, D]
     pixels = queries.flatten(2)
     if scale < 1:
-        kappa = torch.matmul(keys, pixels)  # [N, K, P]
+        kappa = pixelwise(keys, pixels)  # [N, K, P]
     else:  # as it is, the product overflows float16
         dtype = torch.promote_types(queries.dtype, torch.float32)
         with torch.autocast(queries.device.type, enabled=False):
-            kappa = torch.matmul(keys.to(dtype), pixels.to(dtype))
+            kappa = pixelwise(keys.to(dtype), pixels.to(dtype))
     return softmax_over_regions(kappa, queries.dtype)
 
 
 def softmax_over_regions(kappa: Tensor, dtype: torch.dtype) -> Tensor:
     """The relation of its logits [N, K, P], normalised in float32 or better, as ``dtype``."""
-    return kappa.softmax(dim=1, dtype=torch.promote_types(kappa.dtype, torch.float32)).to(dtype)
+    precise = torch.promote_types(kappa.dtype, torch.float32)
+    if is_pixel_major(kappa):  # and so the relation is
+        return kappa.transpose(1, 2).softmax(dim=2, dtype=precise).to(dtype).transpose(1, 2)
+    return kappa.softmax(dim=1, dtype=precise).to(dtype)
+
+
+# 32 MB of 512 channels. Smaller bands save more memory, but threads then wait for each other more
+# often: on two busy cores bands of 4,096 take longer than all pixels at once.
+PIXELS_OF_BAND = 2**14
 
 
 class RegionContext(ContextScheme):
@@ -125,10 +133,48 @@ class RegionContext(ContextScheme):
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """z_i = g([x_i; y_i]); see :meth:`.ContextScheme.forward`."""
-        f = run_part(self, gather_regions, x, m)
+        return self.augment(x, m, run_part(self, gather_regions, x, m))
+
+    def augment(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
+        """
+        The part after the gather. Once f is there, a pixel's z depends on that pixel alone (if the
+        norms are affine): without gradients a band of rows is finished before the next one, so that
+        phi(x), w and y of all pixels are never there.
+
+        Args:
+            x, m: of :meth:`.ContextScheme.forward`
+            f: region representations [N, C, K, 1], of these pixels or of more
+
+        Returns:
+            z: [N, O, h, w]
+        """
+        height, width = x.shape[2:]
+        rows = max(1, PIXELS_OF_BAND // width)
+        if rows >= height or not self._by_bands():
+            return self._augment(x, m, f)
+        z = None
+        for top in range(0, height, rows):
+            band = slice(top, top + rows)
+            part = self._augment(x[:, :, band], m[:, :, band], f)
+            if z is None:
+                last = part.is_contiguous(memory_format=torch.channels_last)
+                z = part.new_empty(*part.shape[:2], height, width)
+                z = z.to(memory_format=torch.channels_last) if last else z
+            z[:, :, band] = part
+        return z
+
+    def _augment(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
         w = run_part(self, self.relation, x, m, f)
         y = run_part(self, self.context, w, f, x.shape[2:])
         return self.g(x, y, dropout=self.dropout)
+
+    def _by_bands(self) -> bool:
+        """Not in training; not where another norm sees all pixels; not in an exported graph, which
+        is of no fixed size."""
+        exported = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        return not (self.training or torch.is_grad_enabled() or exported) and all(
+            layer.is_affine for layer in self.modules() if isinstance(layer, ConvNormReLU)
+        )
 
 
 class OCR(RegionContext):

@@ -2,6 +2,7 @@
 from .context_head import ContextSemSegHead
 from .dilated_resnet import build_dilated_resnet_backbone
 from .ocr_sem_seg_fpn_head import OCRSemSegFPNHead
+from .optimized import optimized
 from .semantic_segmentor import OCRSemanticSegmentor
 from .timm_backbone import TimmBackbone
 
@@ -11,4 +12,5 @@ __all__ = [
     "OCRSemanticSegmentor",
     "TimmBackbone",
     "build_dilated_resnet_backbone",
+    "optimized",
 ]

@@ -125,6 +125,15 @@ class SemanticInference:
         return running_argmax(self.scores(logits_fn, image, size, divisor).unbind(1))
 
     @torch.no_grad()
+    def class_scores(
+        self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1
+    ) -> Iterator[Tensor]:
+        """What :meth:`__call__` takes the argmax of: float32 [N,Ho,Wo], K times."""
+        if len(self.scales) == 1:
+            return resized_classes(*self._view(logits_fn, image, size, self.scales[0], divisor))
+        return iter(self.scores(logits_fn, image, size, divisor).unbind(1))
+
+    @torch.no_grad()
     def scores(self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1) -> Tensor:
         """The mean of the logits over scales and flips: float32 [N,K,Ho,Wo]; arguments as above."""
         total = None
@@ -216,8 +225,8 @@ def sliding_window_scores(
         float32 [N,K,H,W] on ``device``.
     """
     height, width = image.shape[-2:]
-    tops = _window_starts(height, window_size[0], window_stride[0])
-    lefts = _window_starts(width, window_size[1], window_stride[1])
+    tops = window_starts(height, window_size[0], window_stride[0])
+    lefts = window_starts(width, window_size[1], window_stride[1])
     total = None
     for top in tops:
         for left in lefts:
@@ -236,7 +245,8 @@ def sliding_window_scores(
     return total.div_(count)
 
 
-def _window_starts(side: int, window: int, step: int) -> list[int]:
+def window_starts(side: int, window: int, step: int) -> list[int]:
+    """First rows, or columns, of the windows over a side; the last one ends at the border."""
     last = max(side - window, 0)
     return [*range(0, last, step), last]
 

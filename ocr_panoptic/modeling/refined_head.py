@@ -124,6 +124,29 @@ class RefinedHead(nn.Module):
         coarse, x, regions = run_part(self, self._prepare, features, truth)
         return coarse, run_part(self, self._refine, x, regions)
 
+    def pixels_and_regions(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """
+        What the scheme sees.
+
+        Args:
+            features: of :meth:`forward`
+
+        Returns:
+            (pixel representations [N, C, h, w], soft object regions [N, K, h, w])
+        """
+        return self._prepare(features, None)[1:]
+
+    def refine(self, x: Tensor, regions: Tensor, f: Tensor) -> Tensor:
+        """
+        Refined logits [N, K, h, w] with given region representations, see
+        :meth:`.RegionContext.augment`.
+
+        Args:
+            x, regions: of :meth:`pixels_and_regions`
+            f: [N, C, K, 1]
+        """
+        return self.refined_predictor(self.context.augment(x, regions, f))
+
     def _prepare(
         self, features: dict[str, Tensor], truth: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:

@@ -8,8 +8,9 @@ from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
 from detectron2.structures import ImageList
 from torch import Tensor
 
+from .confidence import confident_argmax
 from .context_head import ContextSemSegHead
-from .inference import SemanticInference
+from .inference import LogitsFn, SemanticInference, Size
 
 
 @META_ARCH_REGISTRY.register()
@@ -86,20 +87,42 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         images, targets = self._batch(batched_inputs)
         return self.sem_seg_head.layers(self.backbone(images), targets)
 
+    def logits(self, image: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Final logits [N, K, h, w] of a normalised and padded image [N, 3, H, W]; ``targets`` are
+        for schemes that see the truth."""
+        return self.sem_seg_head.layers(self.backbone(image), targets)[1]
+
+    def normalised(self, image: Tensor) -> Tensor:
+        """[3, H, W] on the model's device, by MODEL.PIXEL_MEAN and PIXEL_STD."""
+        return (image.to(self.device) - self.pixel_mean) / self.pixel_std
+
+    def confident_labels(self, inputs: dict) -> tuple[Tensor, Tensor]:
+        """
+        Args:
+            inputs: one of :meth:`forward`
+
+        Returns:
+            labels as :meth:`forward` gives them, int64 [height, width], and the probability of each
+            pixel's label, float32 [height, width]
+        """
+        labels, confidence = confident_argmax(self.inference.class_scores(*self._view(inputs)))
+        return labels[0], confidence[0]
+
     def _labels(self, inputs: dict) -> Tensor:
-        image = self._normalised(inputs["image"])
+        return self.inference(*self._view(inputs))[0]
+
+    def _view(self, inputs: dict) -> tuple[LogitsFn, Tensor, Size, int]:
+        """The arguments of ``inference`` for an image."""
+        image = self.normalised(inputs["image"])
         height, width = image.shape[1:]
         size = (inputs.get("height", height), inputs.get("width", width))
         truth = inputs.get("sem_seg") if self.sem_seg_head.context.needs_truth else None
 
         def logits(image: Tensor) -> Tensor:
             targets = None if truth is None else self._padded_labels(truth, image.shape[2:])
-            return self.sem_seg_head.layers(self.backbone(image), targets)[1]
+            return self.logits(image, targets)
 
-        return self.inference(logits, image[None], size, self.divisor)[0]
-
-    def _normalised(self, image: Tensor) -> Tensor:
-        return (image.to(self.device) - self.pixel_mean) / self.pixel_std
+        return logits, image[None], size, self.divisor
 
     def _padded_labels(self, labels: Tensor, size: torch.Size) -> Tensor:
         padded = labels.new_full((1, *size), self.sem_seg_head.criterion.ignore_value)
@@ -109,7 +132,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     def _batch(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor | None]:
         """Images and labels, padded to one size: images with 0 after the normalisation, labels
         with the ignored value."""
-        images = [self._normalised(inputs["image"]) for inputs in batched_inputs]
+        images = [self.normalised(inputs["image"]) for inputs in batched_inputs]
         images = ImageList.from_tensors(images, self.divisor).tensor
         if "sem_seg" not in batched_inputs[0]:
             return images, None

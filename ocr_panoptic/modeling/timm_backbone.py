@@ -7,9 +7,10 @@ from detectron2.config import CfgNode
 from detectron2.layers import FrozenBatchNorm2d, ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone
 from timm.models.hrnet import HighResolutionModule
+from timm.models.resnet import BasicBlock, Bottleneck
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import resize
+from ocr_panoptic.layers import fold_into, resize
 
 
 class BilinearFusion(HighResolutionModule):
@@ -139,6 +140,16 @@ class TimmBackbone(Backbone):
             for name, row in zip(list(self._shapes)[-len(rows) :], rows, strict=True):
                 if name not in features:
                     row.requires_grad_(False)
+
+    def fold_norms(self) -> None:
+        """Fold the batch norms into their convolutions, in place; see :func:`.fold_into`."""
+        for module in self.body.modules():
+            # Where timm calls its layers in the order in which they are registered.
+            if module is self.body or isinstance(module, nn.Sequential | BasicBlock | Bottleneck):
+                children = list(module.named_children())
+                for (_, conv), (name, norm) in zip(children, children[1:]):
+                    if isinstance(conv, nn.Conv2d) and fold_into(conv, norm):
+                        setattr(module, name, nn.Identity())
 
     def output_shape(self) -> dict[str, ShapeSpec]:
         return dict(self._shapes)

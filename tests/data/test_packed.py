@@ -162,6 +162,24 @@ def test_a_folder_that_cannot_be_written_to(prepare, caplog):
     assert "Every start reads all of pets_train anew" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('{"images"', '{"images', "is no prepared instance JSON"),
+        ('"annotations"', '"others"', "is no prepared instance JSON.*annotations"),
+        ('"bbox": [1', '"box": [1', "is no prepared instance JSON.*bbox"),
+        ('"image_id": 5', '"image_id": 6', "instances of images that .*_train.json lacks: 6"),
+    ],
+)
+def test_an_instance_json_that_is_not_the_prepared_one(prepare, old, new, message):
+    name = prepare()
+    path = DatasetCatalog[name].files[0]
+    path.write_text(path.read_text().replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        packed_records([name], False)
+    assert not pack_of(name).exists()
+
+
 def test_data_of_other_code_are_not_packed(prepare):
     name = prepare()
     DatasetCatalog.register("theirs", lambda: [])

@@ -23,6 +23,7 @@ from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.engine import Trainer, run_claim, setup
 from ocr_panoptic.engine.hooks import BestModel, StopOnSignal
 from ocr_panoptic.engine.loss_log import LossLog
+from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.stopping import Stopping
 from ocr_panoptic.engine.trained_model import build_trained_model
 from train_net import main
@@ -381,6 +382,10 @@ def test_evaluation_of_the_last_checkpoint(tiny_data, make_args, tmp_path):
     flags = ("--eval-only", "--resume", "auto")
     cfg = setup(make_args(*TINY_RUN, config=SEMANTIC_CONFIG, flags=flags))
     assert str(tmp_path / "run/model_0000002.pth") == cfg.MODEL.WEIGHTS
+    copy = build_trained_model(cfg)
+    cfg.defrost()
+    cfg.TEST.OPTIMIZED = False
     model = build_trained_model(cfg)
     saved = torch.load(tmp_path / "run/model_0000002.pth", weights_only=True)["model"]
     assert all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())
+    assert weights_sha256(copy) == weights_sha256(model), "so that a report knows its evaluation"

@@ -163,3 +163,22 @@ def test_unscaled_relation_in_half_precision():
     expected = torch.tensor([1.0, math.exp(-0.9375), 0.0]) / (1 + math.exp(-0.9375))
     assert w.dtype == torch.float16
     torch.testing.assert_close(w[0, :, 0].float(), expected, rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("norm", ["BN", "GN", ""])
+def test_bands_and_layouts_leave_the_result(monkeypatch, norm, memory_format):
+    torch.manual_seed(0)
+    layer = equations.randomise(OCR(32, 32, 64, norm=norm)).double().eval()
+    x, m = torch.randn(2, 32, 7, 5).double(), torch.randn(2, 6, 7, 5).double()
+    seen = []
+    augment = OCR._augment
+    monkeypatch.setattr(OCR, "_augment", lambda self, *a: seen.append(1) or augment(self, *a))
+    expected = layer(x, m)  # with gradients: all pixels at once
+    assert len(seen) == 1
+    monkeypatch.setattr("ocr_panoptic.layers.ocr.PIXELS_OF_BAND", 10)
+    with torch.no_grad():
+        found = layer(*(t.contiguous(memory_format=memory_format) for t in (x, m)))
+    assert len(seen) == (2 if norm == "GN" else 5)  # a group norm sees all pixels
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    assert found.is_contiguous(memory_format=memory_format)

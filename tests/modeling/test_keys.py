@@ -82,6 +82,8 @@ ELSEWHERE = {
     "INPUT.BRIGHTNESS_SHIFT": "data/semantic/test_semantic_augmentation.py",
     "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA": "data/semantic/test_semantic_augmentation.py",
     "TEST.BEST_CHECKPOINT": "engine/test_checkpoints.py",
+    "TEST.OPTIMIZED": "modeling/test_optimized.py",
+    "TEST.PRECISION": "modeling/test_optimized.py",
     "TEST.SAVE_PREDICTIONS": "engine/test_train_net.py",
     "TEST.SCALES": "modeling/test_inference.py",
     "TEST.FLIP": "modeling/test_inference.py",

@@ -1,6 +1,5 @@
 """Prepared panoptic data as records of Detectron2's standard format."""
 
-import json
 import os
 from collections.abc import Container, Iterator
 from functools import partial
@@ -9,11 +8,13 @@ from pathlib import Path
 from detectron2.structures import BoxMode
 
 from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.data.collection import collection_paused
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.packed import RecordSource
 from ocr_panoptic.data.register import registered_metadata
+from ocr_panoptic.files import read_json
 
-from .annotations import read_panoptic_json
+from .annotations import MAX_BYTES, read_panoptic_json
 from .categories import Category, panoptic_metadata
 from .manifest import PreparedSplit
 
@@ -59,8 +60,14 @@ def load_panoptic(paths: PreparedSplit, metadata: dict) -> Iterator[dict]:
         )
     thing_ids = metadata["thing_dataset_id_to_contiguous_id"]
     stuff_ids = metadata["stuff_dataset_id_to_contiguous_id"]
+    annotations = _annotations(paths.instances_json, thing_ids)
     panoptic = {image.id: image for image in read_panoptic_json(paths.panoptic_json).images}
-    annotations = _annotations(paths.instances_json, panoptic.keys())
+    if foreign := [number for number in annotations if number not in panoptic]:
+        raise ValueError(
+            f"{paths.instances_json}: has instances of images that {paths.panoptic_json} lacks: "
+            f"{first_few([f'{number!s:.100}' for number in foreign])}. "
+            "Run datasets/prepare_panoptic.py again."
+        )
     for number in sorted(panoptic):
         image = panoptic.pop(number)
         segments = []
@@ -75,13 +82,13 @@ def load_panoptic(paths: PreparedSplit, metadata: dict) -> Iterator[dict]:
             "image_id": number,
             "annotations": [
                 {
-                    "iscrowd": annotation["iscrowd"],
-                    "bbox": annotation["bbox"],
-                    "category_id": thing_ids[annotation["category_id"]],
-                    "segmentation": annotation["segmentation"],
+                    "iscrowd": iscrowd,
+                    "bbox": list(box),
+                    "category_id": thing_ids[category],
+                    "segmentation": {"size": [image.height, image.width], "counts": counts},
                     "bbox_mode": BoxMode.XYWH_ABS,
                 }
-                for annotation in annotations.pop(number, ())
+                for iscrowd, box, category, counts in annotations.pop(number, ())
             ],
             "sem_seg_file_name": str(paths.sem_seg_root / image.semantic_name),
             "pan_seg_file_name": str(paths.panoptic_root / image.png_name),
@@ -89,22 +96,33 @@ def load_panoptic(paths: PreparedSplit, metadata: dict) -> Iterator[dict]:
         }
 
 
-def _annotations(path: Path, known: Container[int | str]) -> dict[int | str, list[dict]]:
-    """Those of a prepared instance JSON, by image."""
-    found: dict[int | str, list[dict]] = {}
+def _annotations(path: Path, thing_ids: Container[int]) -> dict[int | str, list[tuple]]:
+    """Those of a prepared instance JSON by image: iscrowd, bbox, category_id, counts of the RLE.
+
+    As tuples, made while the JSON is parsed: as dicts they would take three times the memory.
+    """
+
+    def shorten(entry: dict) -> tuple | str | dict:
+        if "counts" in entry:
+            return entry["counts"]
+        if "segmentation" in entry:
+            if entry["category_id"] not in thing_ids:
+                raise ValueError(f"category_id {entry['category_id']!r}")
+            number, box, category = entry["image_id"], tuple(entry["bbox"]), entry["category_id"]
+            return number, (entry["iscrowd"], box, category, entry["segmentation"])
+        return entry
+
+    found: dict[int | str, list[tuple]] = {}
     try:
-        # As a text: from bytes, two copies would lie beside the objects made of them.
-        for annotation in json.loads(path.read_text("utf-8"))["annotations"]:
-            found.setdefault(annotation["image_id"], []).append(annotation)
-    except (ValueError, KeyError, TypeError) as error:
+        with collection_paused():
+            content = read_json(path, MAX_BYTES, shorten)
+            for number, annotation in content["annotations"]:
+                found.setdefault(number, []).append(annotation)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(
-            f"{path}: is no prepared instance JSON ({error!r}). Prepare the data again."
+            f"{path}: is no prepared instance JSON ({error!r:.300}). "
+            "Run datasets/prepare_panoptic.py again."
         ) from error
-    if foreign := [number for number in found if number not in known]:
-        raise ValueError(
-            f"{path}: has instances of images that its panoptic JSON lacks: "
-            f"{first_few([str(number) for number in foreign])}. Prepare the data again."
-        )
     return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from ocr_panoptic.data.classes import has_controls
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
 from ocr_panoptic.data.register import registered_metadata
+from ocr_panoptic.files import printable
 
 from .label_space import LabelSpace
 from .manifest import SemanticSplit
@@ -51,7 +52,9 @@ class LabelledFolder:
         """
         for folder, what in ((self.images, "images"), (self.labels, "label PNGs")):
             if folder is not None and not folder.is_dir():
-                raise FileNotFoundError(f"{folder}: folder of {what} not found. {self.hint}")
+                raise FileNotFoundError(
+                    f"{printable(folder)}: folder of {what} not found. {self.hint}"
+                )
         faults: list[str] = []
         images = _files(self.images, self.image_suffixes, faults)
         if self.labels is None:

@@ -1,0 +1,282 @@
+"""Whole inference of an image, part by part: Detectron2's plain Panoptic-FPN against ours with OCR,
+or a semantic network as published against ours, as trained and as optimized for inference.
+
+    python benchmarks/whole_inference.py panoptic [--size 800 1216] [--output-size 480 729]
+    python benchmarks/whole_inference.py hrnet [--size 1024 2048] [--classes 19]
+    python benchmarks/whole_inference.py resnet [--classes 150]
+
+All run in one process, in turn, on the same random image with the same random weights; every figure
+is the median of --repeats rounds. Seconds of CPU time stand beside those of wall time, as other
+programs disturb them less. Memory is what PyTorch allocates above the model, at its highest point.
+
+Score thresholds are 0 in the panoptic models, so that each has --instances to merge. "As trained"
+is TEST.OPTIMIZED False, without bands of rows in OCR. "As published" is the network of the
+published code, operation by operation: norms after convolutions, all classes upsampled at once.
+"""
+
+import argparse
+import contextlib
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import detectron2.modeling.meta_arch.panoptic_fpn as detectron2_panoptic
+import torch
+import torch.nn.functional as F
+from detectron2.config import CfgNode
+from detectron2.modeling import build_model
+from ocr_layer import TranscribedOCR
+from tabulate import tabulate
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_panoptic.analysis.measurement import peak_memory
+from ocr_panoptic.engine import load_config, run_program
+from ocr_panoptic.engine.run_info import machine_name
+from ocr_panoptic.layers import ConvNormReLU, ocr
+from ocr_panoptic.modeling import inference, optimized, panoptic_inference
+from ocr_panoptic.modeling.context_head import ContextSemSegHead
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+Way = tuple[Callable[[], list[dict]], list[tuple[object, str, str]]]
+
+
+class Clock:
+    """Wall and CPU seconds by part of a run; what no part claims is "labels and the rest"."""
+
+    REST = "labels and the rest"
+
+    def __init__(self, parts: list[tuple[object, str, str]], device: str):
+        self._parts, self._device = parts, device
+        self.rounds: dict[str, list[tuple[float, float]]] = defaultdict(list)
+
+    def _now(self) -> tuple[float, float]:
+        if self._device == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter(), time.process_time()
+
+    def run(self, step: Callable[[], object]) -> None:
+        spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+
+        def timed(function: Callable, part: str) -> Callable:
+            def wrapper(*args, **kwargs):
+                start = self._now()
+                result = function(*args, **kwargs)
+                for i, (a, b) in enumerate(zip(start, self._now())):
+                    spent[part][i] += b - a
+                return result
+
+            return wrapper
+
+        with contextlib.ExitStack() as stack:
+            for owner, name, part in self._parts:
+                wrapper = timed(getattr(owner, name), part)
+                stack.enter_context(mock.patch.object(owner, name, wrapper))
+            timed(step, "total")()
+        named = [times for part, times in spent.items() if part != "total"]
+        spent[self.REST] = [t - sum(times) for t, *times in zip(spent["total"], *named)]
+        for part, times in spent.items():
+            self.rounds[part].append(tuple(times))
+
+    def median(self, part: str) -> tuple[float, float]:
+        return tuple(map(statistics.median, zip(*self.rounds[part])))
+
+
+@contextlib.contextmanager
+def without_bands() -> Iterator[None]:
+    with mock.patch.object(ocr, "PIXELS_OF_BAND", 2**62):
+        yield
+
+
+def calibrate(model: nn.Module) -> None:
+    """Norms get the statistics of a random image, so that an untrained network has values of the
+    size of a trained one's."""
+
+    def measure(norm: nn.Module, inputs: tuple[Tensor]) -> None:
+        variance, mean = torch.var_mean(inputs[0], dim=(0, 2, 3))
+        norm.running_mean.copy_(mean)
+        norm.running_var.copy_(variance)
+
+    norms = [module for module in model.modules() if hasattr(module, "running_var")]
+    hooks = [norm.register_forward_pre_hook(measure) for norm in norms]
+    model([{"image": 255 * torch.rand(3, 256, 256)}])
+    for hook in hooks:
+        hook.remove()
+
+
+def load(config: str, device: str, *opts: object) -> CfgNode:
+    cfg = load_config(str(CONFIGS / config), ["MODEL.DEVICE", device, *map(str, opts)])
+    for node in (cfg.MODEL.OCR, cfg.MODEL.RESNETS, cfg.MODEL.TIMM):
+        node.NORM = node.NORM.replace("SyncBN", "BN")
+    return cfg
+
+
+def network_parts(model: nn.Module) -> list[tuple[object, str, str]]:
+    head = model.sem_seg_head
+    parts = [(model.backbone, "forward", "backbone")]
+    ours = hasattr(head, "coarse_predictor")
+    parts.append((head, "layers" if ours else "forward", "semantic head"))
+    if hasattr(model, "roi_heads"):
+        parts.append((model.proposal_generator, "forward", "RPN"))
+        parts.append((model.roi_heads, "forward", "box and mask heads"))
+    return parts
+
+
+def post_parts(module: object, merge: str) -> list[tuple[object, str, str]]:
+    return [(module, "detector_postprocess", "mask pasting"), (module, merge, "merge")]
+
+
+def panoptic_ways(args: argparse.Namespace) -> dict[str, Way]:
+    opts = ["MODEL.ROI_HEADS.SCORE_THRESH_TEST", 0.0]
+    opts += ["MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH", 0.0]
+    opts += ["TEST.DETECTIONS_PER_IMAGE", args.instances]
+    opts += ["MODEL.ROI_HEADS.NUM_CLASSES", 80, "MODEL.SEM_SEG_HEAD.NUM_CLASSES", 54]
+    folder = "COCO-PanopticSegmentation"
+    torch.manual_seed(0)
+    plain = build_model(load(f"{folder}/panoptic_fpn_R_50_3x.yaml", args.device, *opts)).eval()
+    cfg = load(f"{folder}/panoptic_fpn_ocr_R_50_3x.yaml", args.device, *opts)
+    ours = build_model(cfg).eval()
+    ours.load_state_dict(plain.state_dict(), strict=False)
+    calibrate(ours)
+    weights = {k: v for k, v in ours.state_dict().items() if k in plain.state_dict()}
+    plain.load_state_dict(weights)
+    fast = optimized(cfg, ours)
+    image = {"image": 255 * torch.rand(3, *args.size)}
+    image.update(zip(("height", "width"), args.output_size))
+    theirs = post_parts(detectron2_panoptic, "combine_semantic_and_instance_outputs")
+    own = post_parts(panoptic_inference, "merge_panoptic")
+
+    def as_trained() -> list[dict]:
+        with without_bands():
+            return ours([image])
+
+    return {
+        "Detectron2, no OCR": (lambda: plain([image]), network_parts(plain) + theirs),
+        "OCR, as trained": (as_trained, network_parts(ours) + theirs),
+        "OCR, optimized": (lambda: fast([image]), network_parts(fast) + own),
+    }
+
+
+def transcribed(model: nn.Module) -> Callable[[Tensor, tuple[int, int]], Tensor]:
+    """The labels of a semantic network as the published code computes them, of its weights."""
+
+    def plain(layer: ConvNormReLU) -> nn.Sequential:
+        conv = nn.Conv2d(
+            layer.in_channels,
+            layer.out_channels,
+            layer.kernel_size,
+            padding=layer.padding,
+            bias=False,
+        )
+        conv.weight = layer.weight
+        return nn.Sequential(conv, layer.norm, nn.ReLU(inplace=True))
+
+    head: ContextSemSegHead = model.sem_seg_head
+    coarse = nn.Sequential(*(plain(m) if isinstance(m, ConvNormReLU) else m for m in head.coarse))
+    bottleneck = plain(head.bottleneck)
+    scheme = TranscribedOCR(head.bottleneck.out_channels, head.context.delta.out_channels)
+    scheme.load_from(head.context)
+    scheme.eval().to(head.bottleneck.weight.device)
+
+    def labels(image: Tensor, size: tuple[int, int]) -> Tensor:
+        stage, pixels = head.representations(model.backbone(image))
+        regions = head.coarse_predictor(coarse(stage))
+        x = bottleneck(pixels)
+        logits = head.refined_predictor(scheme(x, regions))
+        scores = F.interpolate(logits, size, mode="bilinear", align_corners=head.align_corners)
+        return scores.argmax(dim=1)
+
+    return labels
+
+
+def semantic_ways(args: argparse.Namespace) -> dict[str, Way]:
+    names = {"hrnet": "ocr_HRNet_W48_s4_40k_bs8", "resnet": "ocr_R_101_d8_40k_bs8"}
+    cfg = load(f"Cityscapes-SemanticSegmentation/{names[args.network]}.yaml", args.device)
+    cfg.MODEL.SEM_SEG_HEAD.update(NUM_CLASSES=args.classes, CLASS_WEIGHTS=[])
+    torch.manual_seed(0)
+    ours = build_model(cfg).eval()
+    calibrate(ours)
+    published, fast = transcribed(ours), optimized(cfg, ours)
+    image = {"image": 255 * torch.rand(3, *args.size)}
+
+    def as_published() -> list[dict]:
+        normalised = ours._normalised(image["image"])[None]
+        return [{"labels": published(normalised, tuple(args.size))[0]}]
+
+    def as_trained() -> list[dict]:
+        with without_bands():
+            return ours([image])
+
+    def parts(model: nn.Module) -> list[tuple[object, str, str]]:
+        return [*network_parts(model), (inference, "upsample_argmax", "resize and argmax")]
+
+    return {
+        "as published": (as_published, network_parts(ours)[:1]),
+        "as trained": (as_trained, parts(ours)),
+        "optimized": (lambda: fast([image]), parts(fast)),
+    }
+
+
+@torch.no_grad()
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("network", choices=["panoptic", "hrnet", "resnet"])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--size", type=int, nargs=2, help="of the image that the network sees")
+    parser.add_argument("--output-size", type=int, nargs=2, default=[480, 729])
+    parser.add_argument("--classes", type=int, default=19, help="of the semantic networks")
+    parser.add_argument("--instances", type=int, default=100, help="of the panoptic networks")
+    parser.add_argument("--repeats", type=int, default=5)
+    args = parser.parse_args(argv)
+    args.size = args.size or ([800, 1216] if args.network == "panoptic" else [1024, 2048])
+    print(
+        f"{machine_name(args.device)}, torch {torch.__version__}, {args.network}, "
+        f"{args.size[0]}x{args.size[1]}"
+    )
+    ways = panoptic_ways(args) if args.network == "panoptic" else semantic_ways(args)
+    outputs = [step()[0] for step, _ in ways.values()]  # also warms up
+    _compare(dict(zip(ways, outputs)))
+    del outputs
+    clocks = {name: Clock(parts, args.device) for name, (_, parts) in ways.items()}
+    for _ in range(args.repeats):
+        for name, (step, _) in ways.items():
+            clocks[name].run(step)
+    names = list(ways)
+    parts = list(dict.fromkeys(p for name in names for p in reversed(clocks[name].rounds)))[::-1]
+    parts = sorted(parts, key=lambda part: part == "total")
+    rows = []
+    for part in parts:
+        times = [clocks[n].median(part) if part in clocks[n].rounds else None for n in names]
+        rows.append([part, *(f"{t[0]:.2f} ({t[1]:.2f})" if t else "" for t in times)])
+    first = clocks[names[0]].median("total")
+    ratios = [[t / f for t, f in zip(clocks[n].median("total"), first)] for n in names]
+    rows.append([f"of {names[0]}", *(f"{wall:.2f} ({cpu:.2f})" for wall, cpu in ratios)])
+    peaks = [peak_memory(step, args.device) / 2**20 for step, _ in ways.values()]
+    rows.append(["peak MiB", *(f"{peak:.0f}" for peak in peaks)])
+    print(tabulate(rows, headers=["seconds of wall (CPU) time", *names], disable_numparse=True))
+
+
+def _compare(outputs: dict[str, dict]) -> None:
+    """Print the share of equal pixels of each pair that computes one function."""
+    key = "labels" if "labels" in list(outputs.values())[0] else "panoptic_seg"
+    *_, reference, last = outputs
+    a, b = (outputs[name][key] for name in (reference, last))
+    if key == "panoptic_seg":
+        (a, first), (b, second) = a, b
+        boxes = [outputs[name]["instances"] for name in (reference, last)]
+        for field in ("pred_boxes", "scores"):
+            one, other = (getattr(box.get(field), "tensor", box.get(field)) for box in boxes)
+            print(f"{field}: {(one - other).abs().max():.1e} apart")
+        print(f"segments: {len(first)} and {len(second)}")
+    print(f"{last} equals {reference} in {100 * (a == b).double().mean():.4f} % of the pixels")
+    if key == "labels":
+        c = outputs[next(iter(outputs))][key]
+        print(f"{last} equals as published in {100 * (c == b).double().mean():.4f} % of the pixels")
+
+
+if __name__ == "__main__":
+    run_program(main)

@@ -1,0 +1,77 @@
+"""What the numbers in the results mean: the labels and categories of the model's data set."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from detectron2.data import Metadata
+
+from ocr_panoptic.evaluation.sem_seg_dump import raw_labels
+
+LABELS = ("train", "dataset")
+
+
+@dataclass(frozen=True)
+class Classes:
+    """
+    Attributes:
+        names, colors: of the K semantic classes.
+        labels: in the label PNGs, of each of them: uint8 or uint16 [K].
+        categories: of a panoptic model, as COCO panoptic format lists them; else empty.
+        thing_ids, stuff_ids: their ids by the model's class; stuff begins with "things", which is
+            no category.
+        thing_colors: by the model's class.
+    """
+
+    names: list[str]
+    colors: list
+    labels: np.ndarray
+    categories: list[dict]
+    thing_ids: list[int]
+    stuff_ids: list[int]
+    thing_colors: list
+
+
+def classes_of(metadata: Metadata, kind: str) -> Classes:
+    """
+    Args:
+        metadata: of a semantic data set, or of a panoptic one as Panoptic-FPN has them.
+        kind: one of LABELS: labels 0..K-1 as in training, or those of the data set's own files
+            (of a panoptic one the ids of the categories of stuff, and 0 for things).
+
+    Raises:
+        ValueError: the data set has no label of its own for a class.
+    """
+    names = list(metadata.stuff_classes)
+    things, stuff = (
+        _ids(metadata.get(f"{kind}_dataset_id_to_contiguous_id")) for kind in ("thing", "stuff")
+    )
+    if not things:
+        if kind == "train":
+            labels = np.arange(len(names), dtype=np.uint8)
+        else:
+            labels = raw_labels(names, metadata.get("label_map"))
+        return Classes(names, metadata.stuff_colors, labels, [], [], [], [])
+    labels = np.array(range(len(names)) if kind == "train" else stuff)
+    if labels.min() < 0 or labels.max() > np.iinfo(np.uint16).max:
+        raise ValueError(
+            f"--labels {kind}: the data set {metadata.name} has categories "
+            f"{sorted([*things, *stuff[1:]])}, so 0 cannot stand for things, or the ids do not fit "
+            "16 bits. Take --labels train."
+        )
+    labels = labels.astype(np.uint8 if labels.max() < 256 else np.uint16)
+    listed = [
+        *zip(things, metadata.thing_classes, metadata.thing_colors, [1] * len(things)),
+        *zip(stuff[1:], names[1:], metadata.stuff_colors[1:], [0] * len(stuff)),
+    ]
+    categories = [
+        {"id": number, "name": name, "isthing": isthing, "color": list(color)}
+        for number, name, color, isthing in sorted(listed, key=lambda entry: entry[0])
+    ]
+    thing_colors = metadata.thing_colors
+    return Classes(names, metadata.stuff_colors, labels, categories, things, stuff, thing_colors)
+
+
+def _ids(contiguous: dict[int, int] | None) -> list[int]:
+    """Ids of the data set in the order of the model's classes."""
+    by_class = {place: number for number, place in (contiguous or {}).items()}
+    return [by_class[place] for place in sorted(by_class)]

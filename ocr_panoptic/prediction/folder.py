@@ -1,0 +1,222 @@
+"""The folder of a prediction's results: what it was made with, what is done, the JSON files.
+
+run.json         the model and the options
+records/*.jsonl  a line for each image that is done, of each process
+missing.txt      the images without results, and why; not there when nothing is missing
+labels/ ...      the files of the images, see :mod:`.outputs`
+panoptic.json    COCO panoptic format, and instances.json COCO's results format: of a panoptic model
+labels.json      classes in each image: of a semantic model
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from io import BufferedReader
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from ocr_panoptic.files import replacing, write_json
+
+from .classes import Classes
+from .inputs import Item
+from .outputs import Record, Writer
+
+RUN, RECORDS, MISSING = "run.json", "records", "missing.txt"
+
+
+class Place(NamedTuple):
+    """Where the record of an image is."""
+
+    file: Path
+    offset: int
+
+
+def begin(folder: Path, identity: Mapping[str, Any]) -> None:
+    """
+    Begin a prediction in a folder, or go on with one.
+
+    Args:
+        identity: what has to be the same for results to belong together: name -> JSON value.
+
+    Raises:
+        ValueError: the folder holds other files, or results of another model or other options.
+    """
+    path = folder / RUN
+    if not path.is_file():
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ValueError(
+                f"--output {folder}: holds other files and no {RUN} of a prediction. "
+                "Give a new or an empty folder."
+            )
+        (folder / RECORDS).mkdir(parents=True)
+        write_json(path, identity, indent=1)
+        return
+    try:
+        former = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path}: is damaged ({error}); give another --output") from error
+    now = json.loads(json.dumps(identity))
+    differing = [key for key in {**now, **former} if former.get(key) != now.get(key)]
+    if differing and not any(p.stat().st_size for p in (folder / RECORDS).glob("*.jsonl")):
+        write_json(path, identity, indent=1)  # that one ended before its first result
+    elif differing:
+        listed = "; ".join(f"{k} {former.get(k)!r}, now {now.get(k)!r}" for k in differing[:4])
+        raise ValueError(
+            f"--output {folder}: holds results of another model or of other options: {listed}"
+            f"{'; ...' if len(differing) > 4 else ''}. Give another --output, or remove it."
+        )
+
+
+def drop_unfinished(folder: Path) -> None:
+    """What processes that were killed have left: lines of the records, and files half written."""
+    for path in folder.rglob(".*.tmp"):
+        path.unlink(missing_ok=True)
+    for path in (folder / RECORDS).glob("*.jsonl"):
+        with open(path, "rb+") as file:
+            whole = 0
+            for line in file:
+                whole += len(line) if line.endswith(b"\n") else 0
+            file.truncate(whole)
+
+
+def done_items(folder: Path, items: Sequence[Item], writer: Writer) -> dict[str, Place]:
+    """Name -> place of the record, of the items whose files are all there and whose image has not
+    changed since."""
+    by_name, found = {item.name: item for item in items}, {}
+    for path in sorted((folder / RECORDS).glob("*.jsonl")):
+        offset = 0
+        with open(path, "rb") as lines:
+            for line in lines:
+                record = json.loads(line)
+                item = by_name.get(record["name"])
+                if item and record["stamp"] == list(item.stamp):
+                    found[item.name] = Place(path, offset)
+                offset += len(line)
+    return {name: place for name, place in found.items() if writer.is_written(by_name[name])}
+
+
+class RecordFile:
+    """
+    The records of one process; a line each, written at once.
+
+    Raises:
+        ValueError: another prediction writes there.
+    """
+
+    def __init__(self, folder: Path, process: int):
+        self.folder = folder
+        path = folder / RECORDS / f"{process}.jsonl"
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - open as long as the run
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ValueError(
+                f"--output {folder}: another prediction is writing there. Wait for its end, or "
+                "give another folder."
+            ) from error
+
+    def append(self, record: Record) -> None:
+        line = json.dumps(record).encode() + b"\n"
+        start = self._file.tell()
+        if self._file.write(line) != len(line):  # a full disk took a part of it
+            self._file.truncate(start)
+            raise OSError(f"{self._file.name}: the record could not be written; the disk is full")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def write_missing(folder: Path, missing: Sequence[tuple[Item, str]]) -> None:
+    """
+    The list of images without results; none where all have them. Written in place: it never grows
+    while a run goes on, so that it can still be written when the disk is full.
+    """
+    path = folder / MISSING
+    if not missing:
+        path.unlink(missing_ok=True)
+        return
+    lines = "".join(f"{item.file_name}\t{why}\n" for item, why in missing).encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(lines)
+        file.truncate()
+
+
+def merge(
+    folder: Path, items: Sequence[Item], places: Mapping[str, Place], classes: Classes
+) -> None:
+    """Write the JSON files of all images that are done, in their order; ids count from 1. One
+    record is in memory at a time."""
+    records = read_records(items, places)
+    if classes.categories:
+        _merge_panoptic(folder, records, classes)
+        return
+    listed = [
+        {"label": int(label), "name": name, "color": list(color)}
+        for label, name, color in zip(classes.labels, classes.names, classes.colors)
+    ]
+    with _json_file(folder / "labels.json") as file:
+        file.write(f'{{"classes": {json.dumps(listed)},\n"images": [')
+        entries = _ListWriter(file)
+        for item, record in records:
+            known = {key: record[key] for key in ("height", "width", "segments")}
+            entry = {"file_name": item.file_name, "labels": f"{item.name}.png", **known}
+            entries.append(entry)
+        file.write("\n]}\n")
+
+
+def _merge_panoptic(folder: Path, records: Iterator[tuple[Item, Record]], classes: Classes) -> None:
+    with (
+        _json_file(folder / "panoptic.json") as panoptic,
+        _json_file(folder / "instances.json") as instances,
+    ):
+        panoptic.write('{"annotations": [')
+        instances.write("[")
+        annotations, results, images = _ListWriter(panoptic), _ListWriter(instances), []
+        for number, (item, record) in enumerate(records, 1):
+            size = {"height": record["height"], "width": record["width"]}
+            images.append({"id": number, "file_name": item.file_name, **size})
+            name = f"{item.name}.png"
+            annotations.append(
+                {"image_id": number, "file_name": name, "segments_info": record["segments"]}
+            )
+            for result in record["instances"]:
+                results.append({"image_id": number, **result})
+        panoptic.write(f'\n],\n"images": {json.dumps(images)},\n')
+        panoptic.write(f'"categories": {json.dumps(classes.categories)}}}\n')
+        instances.write("\n]\n")
+
+
+def read_records(
+    items: Sequence[Item], places: Mapping[str, Place]
+) -> Iterator[tuple[Item, Record]]:
+    """The records of the items that are done, one after the other."""
+    with ExitStack() as stack:
+        files: dict[Path, BufferedReader] = {}
+        for item in items:
+            if item.name not in places:
+                continue
+            path, offset = places[item.name]
+            if path not in files:
+                files[path] = stack.enter_context(open(path, "rb"))
+            files[path].seek(offset)
+            yield item, json.loads(files[path].readline())
+
+
+@contextmanager
+def _json_file(path: Path) -> Iterator[TextIO]:
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        yield file
+
+
+class _ListWriter:
+    """The entries of a JSON list, a line each."""
+
+    def __init__(self, file: TextIO):
+        self._file, self._separator = file, "\n"
+
+    def append(self, entry: dict[str, Any]) -> None:
+        self._file.write(self._separator + json.dumps(entry))
+        self._separator = ",\n"

@@ -1,0 +1,185 @@
+"""What a command line names to be predicted: images of a folder or a list, frames of a video."""
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.visualization import VideoReader
+from ocr_panoptic.visualization.inputs import IMAGE_SUFFIXES, find_images
+
+from .ahead import ahead
+from .large_images import pixel_count
+
+VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
+LIST_SUFFIX = ".txt"
+
+
+@dataclass(frozen=True)
+class Item:
+    """
+    Attributes:
+        name: of its results, without suffix: a path relative to a folder of results, no two alike.
+        file_name: path of the image relative to the folder of all.
+        source: the file.
+        stamp: size and time of the file: another one means another image.
+    """
+
+    name: str
+    file_name: str
+    source: Path
+    stamp: tuple[int, ...]
+
+
+class Absence(Enum):
+    LARGE = "to be read row by row"
+    ABSENT = "the video has fewer frames than it states"
+
+
+LARGE, ABSENT = Absence
+
+
+class Read(NamedTuple):
+    """
+    Attributes:
+        image: uint8 [H,W,3]; or why it is not there, an exception where it cannot be read.
+    """
+
+    item: Item
+    image: np.ndarray | Absence | Exception
+
+
+class Inputs(Protocol):
+    """
+    Attributes:
+        folder: that the file names are relative to; None for a video.
+        items: all of them, in order.
+    """
+
+    folder: Path | None
+    items: Sequence[Item]
+
+    def read(self, items: Sequence[Item], image_format: str) -> Iterator[Read]:
+        """The images of some of the items, in their order, read ahead of what is done with them.
+
+        Args:
+            image_format: channel order, "BGR" or "RGB".
+        """
+
+
+def find_inputs(entry: str, output: Path, max_pixels: int) -> Inputs:
+    """
+    Args:
+        entry: a folder, whose images and those of all folders below are taken; a text file with a
+            path on each line, relative to its own folder; an image; or a video.
+        output: folder of results, which is left out where it lies in a folder of images.
+        max_pixels: larger images are left to be read in strips.
+
+    Raises:
+        FileNotFoundError: there is no such entry, or it holds no image.
+        ValueError: it is something else, or a video that cannot be opened.
+    """
+    path = Path(entry).expanduser()
+    if path.is_dir():
+        return ImageFiles(path, list(find_images([entry], str(output))), max_pixels)
+    if not path.is_file():
+        raise FileNotFoundError(f"--input {entry}: no such folder, list, image or video")
+    suffix = path.suffix.lower()
+    if suffix in IMAGE_SUFFIXES:
+        return ImageFiles(path.parent, [path], max_pixels)
+    if suffix in VIDEO_SUFFIXES:
+        return VideoFrames(path)
+    if suffix != LIST_SUFFIX:
+        raise ValueError(
+            f"--input {entry}: ends in {suffix or 'nothing'}; expected a folder, a list of images "
+            f"({LIST_SUFFIX}), an image ({', '.join(IMAGE_SUFFIXES)}) or a video "
+            f"({', '.join(VIDEO_SUFFIXES)})"
+        )
+    files = _listed(path)
+    return ImageFiles(Path(os.path.commonpath([f.parent for f in files])), files, max_pixels)
+
+
+class ImageFiles:
+    """Images of a folder; see :class:`Inputs`."""
+
+    def __init__(self, folder: Path, files: Sequence[Path], max_pixels: int):
+        self.folder: Path | None = folder
+        self._max_pixels = max_pixels
+        names = [file.relative_to(folder).as_posix() for file in files]
+        stems = [name.removesuffix(file.suffix) for name, file in zip(names, files, strict=True)]
+        # "a.jpg" and "a.png" of one folder keep their suffixes: else one result replaced the other.
+        common = {stem for stem, n in Counter(map(str.lower, stems)).items() if n > 1}
+        self.items: Sequence[Item] = [
+            Item(name if stem.lower() in common else stem, name, file, _stamp(file))
+            for name, stem, file in zip(names, stems, files, strict=True)
+        ]
+
+    def read(self, items: Sequence[Item], image_format: str) -> Iterator[Read]:
+        def load(item: Item) -> Read:
+            try:
+                if pixel_count(item.source) > self._max_pixels:
+                    return Read(item, LARGE)
+                return Read(item, read_picture(item.source, image_format))
+            except (OSError, ValueError) as error:
+                return Read(item, error)
+
+        return ahead(load, items)
+
+
+class VideoFrames:
+    """Frames of a video, by their numbers from 0; see :class:`Inputs`."""
+
+    folder = None
+
+    def __init__(self, path: Path):
+        self._path = path
+        count = VideoReader(path).num_frames or sum(1 for _ in VideoReader(path))
+        if not count:
+            raise ValueError(f"--input {path}: no frame can be read; convert it with ffmpeg")
+        names = [f"{number:06d}" for number in range(count)]
+        stamp = _stamp(path)
+        self.items: Sequence[Item] = [Item(name, f"{name}.png", path, stamp) for name in names]
+
+    def read(self, items: Sequence[Item], image_format: str) -> Iterator[Read]:
+        frames, position = iter(VideoReader(self._path)), -1
+        end: Absence | Exception = ABSENT
+
+        def load(item: Item) -> Read:
+            nonlocal position, end
+            frame = None
+            try:
+                while position < int(item.name):
+                    frame, position = next(frames, None), position + 1
+            except ValueError as error:  # it has lost frames, and the iterator is at its end
+                end = error
+            if frame is None:
+                return Read(item, end)
+            return Read(item, frame if image_format == "BGR" else frame[:, :, ::-1])
+
+        return ahead(load, items, threads=1)
+
+
+def _listed(path: Path) -> list[Path]:
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--input {path}: is no text file with a path on each line") from error
+    files = [Path(os.path.abspath(path.parent / Path(line).expanduser())) for line in lines if line]
+    if not files:
+        raise FileNotFoundError(f"--input {path}: the list names no image")
+    return list(dict.fromkeys(files))
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """() for a file that is not there, which shows when it is read."""
+    try:
+        state = path.stat()
+    except OSError:
+        return ()
+    return state.st_size, state.st_mtime_ns

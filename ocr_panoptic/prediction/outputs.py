@@ -1,0 +1,196 @@
+"""The files of one predicted image, and its record, which becomes its entry in the JSON files.
+
+Shape letters: H, W size of the image.
+"""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from detectron2.evaluation.coco_evaluation import instances_to_coco_json
+from PIL import Image
+from tqdm import tqdm
+
+from ocr_panoptic.coco_panoptic import write_panoptic_png
+from ocr_panoptic.data.panoptic.segments import segment_statistics
+from ocr_panoptic.files import replacing
+from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.modeling.inference import Size
+from ocr_panoptic.modeling.large_images import Band
+from ocr_panoptic.visualization.overlays import draw_segments, segment_colors
+
+from .classes import Classes
+from .inputs import Item
+from .large_images import PngRows
+from .predictor import Prediction
+
+Record = dict[str, Any]
+ROWS_AT_ONCE = 64  # of a large image
+SUFFIXES = {"panoptic": ".png", "labels": ".png", "confidence": ".png", "overlays": ".jpg"}
+
+
+class Writer:
+    """
+    Writes the files of an image: in each of ``panoptic/``, ``labels/``, ``confidence/`` and
+    ``overlays/``, as far as there are such, ``<name of the item>`` with a suffix.
+
+    Args:
+        folder: of all results.
+        overlays: whether to draw the segments over the images.
+        image_format: channel order of the images, "BGR" or "RGB".
+    """
+
+    def __init__(self, folder: Path, classes: Classes, overlays: bool, image_format: str):
+        self.folder, self._classes, self.image_format = folder, classes, image_format
+        kinds = ["labels", "confidence"] + ["overlays"] * overlays
+        self.kinds = ["panoptic", *kinds] if classes.categories else kinds
+
+    def paths(self, item: Item) -> dict[str, Path]:
+        """Kind of result -> its file."""
+        return {kind: self.folder / kind / f"{item.name}{SUFFIXES[kind]}" for kind in self.kinds}
+
+    def is_written(self, item: Item) -> bool:
+        """Whether all files of the image are there, overlays aside."""
+        paths = self.paths(item)
+        return all(path.is_file() for kind, path in paths.items() if kind != "overlays")
+
+    def write(self, item: Item, image: np.ndarray, prediction: Prediction) -> Record:
+        """
+        Write the files of an image, each whole or not at all.
+
+        Args:
+            image: uint8 [H,W,3].
+
+        Returns:
+            its record.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        paths = self.paths(item)
+        write_label_png(paths["labels"], self._classes.labels[prediction.labels])
+        write_label_png(paths["confidence"], eight_bits(prediction.confidence))
+        if prediction.ids is None:
+            ids = prediction.labels + 1
+            colors = dict(enumerate(self._classes.colors, start=1))
+            count = len(self._classes.names)
+            totals = label_totals(prediction.labels, prediction.confidence, count)
+            content = {"segments": self.label_segments(*totals)}
+        else:
+            ids = prediction.ids
+            colors = segment_colors(
+                prediction.segments, self._classes.thing_colors, self._classes.colors
+            )
+            write_panoptic_png(paths["panoptic"], ids)
+            content = {
+                "segments": self._segments(prediction),
+                "instances": self._instances(prediction),
+            }
+        if "overlays" in paths:
+            rgb = image if self.image_format == "RGB" else image[:, :, ::-1]
+            _write_jpeg(paths["overlays"], draw_segments(rgb, ids, colors))
+        return self.record(item, *image.shape[:2], content)
+
+    def write_bands(self, item: Item, size: Size, bands: Iterable[Band]) -> Record:
+        """
+        :meth:`write` for an image of a semantic model that comes from top to bottom; without
+        overlay.
+
+        Args:
+            size: (H, W).
+        """
+        table, paths = self._classes.labels, self.paths(item)
+        totals = np.zeros((2, len(table)))
+        with ExitStack() as stack:
+            labels_png, confidence_png = (
+                stack.enter_context(
+                    PngRows(stack.enter_context(replacing(paths[kind])), *size, dtype)
+                )
+                for kind, dtype in (("labels", table.dtype), ("confidence", np.uint8))
+            )
+            bar = stack.enter_context(tqdm(total=size[0], desc=item.name, unit="row", leave=False))
+            for band in bands:
+                band = [part.cpu().numpy() for part in band]
+                for top in range(0, len(band[0]), ROWS_AT_ONCE):
+                    labels, confidence = (part[top : top + ROWS_AT_ONCE] for part in band)
+                    labels_png.write(table[labels])
+                    confidence_png.write(eight_bits(confidence))
+                    totals += label_totals(labels, confidence, len(table))
+                    bar.update(len(labels))
+        return self.record(item, *size, {"segments": self.label_segments(*totals)})
+
+    def record(self, item: Item, height: int, width: int, content: dict[str, Any]) -> Record:
+        """
+        Args:
+            content: "segments" and, of a panoptic model, "instances".
+        """
+        known = {"name": item.name, "file_name": item.file_name, "stamp": list(item.stamp)}
+        return {**known, "height": height, "width": width, **content}
+
+    def label_segments(self, areas: np.ndarray, confidence: np.ndarray) -> list[dict[str, Any]]:
+        """What the JSON says of the classes in an image of a semantic model.
+
+        Args:
+            areas: pixels of each class, [K].
+            confidence: sums over them, [K].
+        """
+        return [
+            {
+                "label": int(self._classes.labels[k]),
+                "name": self._classes.names[k],
+                "area": int(areas[k]),
+                "confidence": round(float(confidence[k] / areas[k]), 4),
+            }
+            for k in np.flatnonzero(areas)
+        ]
+
+    def _segments(self, prediction: Prediction) -> list[dict[str, Any]]:
+        """``segments_info`` of COCO panoptic format, and "score" and "confidence"."""
+        statistics = segment_statistics(prediction.ids)
+        flat = prediction.ids.reshape(-1)
+        sums = np.bincount(flat, weights=prediction.confidence.reshape(-1))
+        segments = []
+        for segment in prediction.segments:
+            number, isthing = segment["id"], segment["isthing"]
+            if number not in statistics:  # hidden; panopticapi refuses those
+                continue
+            ids = self._classes.thing_ids if isthing else self._classes.stuff_ids
+            score = {"score": segment["score"]} if isthing else {}
+            segments.append(
+                {
+                    "id": number,
+                    "category_id": ids[segment["category_id"]],
+                    "iscrowd": 0,
+                    **statistics[number]._asdict(),
+                    **score,
+                    "confidence": round(sums[number] / statistics[number].area, 4),
+                }
+            )
+        return segments
+
+    def _instances(self, prediction: Prediction) -> list[dict[str, Any]]:
+        """COCO's results format without "image_id"."""
+        results = instances_to_coco_json(prediction.instances, 0)
+        for result in results:
+            del result["image_id"]
+            result["category_id"] = self._classes.thing_ids[result["category_id"]]
+        return results
+
+
+def label_totals(labels: np.ndarray, confidence: np.ndarray, count: int) -> np.ndarray:
+    """Of each of ``count`` classes the number of pixels, and the sum of their confidence: [2,K]."""
+    flat = labels.reshape(-1)
+    sums = np.bincount(flat, weights=confidence.reshape(-1), minlength=count)
+    return np.stack([np.bincount(flat, minlength=count), sums])
+
+
+def eight_bits(confidence: np.ndarray) -> np.ndarray:
+    """Probabilities as 0..255."""
+    return (255 * confidence).round().astype(np.uint8)
+
+
+def _write_jpeg(path: Path, rgb: np.ndarray) -> None:
+    with replacing(path) as temporary:
+        Image.fromarray(rgb).save(temporary, format="JPEG", quality=90)

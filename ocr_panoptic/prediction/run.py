@@ -1,0 +1,222 @@
+"""A trained model over many images, in one or several processes, in one go or after a stop."""
+
+import hashlib
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from detectron2.config import CfgNode
+from detectron2.utils import comm
+from detectron2.utils.file_io import PathManager
+from tqdm import tqdm
+
+from ocr_panoptic.checkpoint import fetch_weights
+from ocr_panoptic.engine.agreement import stop_together
+from ocr_panoptic.engine.config_files import values_by_key
+from ocr_panoptic.engine.single_image import class_metadata
+from ocr_panoptic.engine.trained_model import build_trained_model
+from ocr_panoptic.files import printable
+
+from .ahead import ahead
+from .classes import classes_of
+from .folder import (
+    MISSING,
+    Place,
+    RecordFile,
+    begin,
+    done_items,
+    drop_unfinished,
+    merge,
+    write_missing,
+)
+from .inputs import ABSENT, LARGE, Inputs, Item
+from .outputs import Record, Writer
+from .predictor import Predictor
+from .truth import evaluate, register_truth
+
+logger = logging.getLogger(__name__)
+
+# Of the config, what a result depends on, but for the machine and the name of the weights' file.
+SECTIONS = ("MODEL", "INPUT", "TEST")
+SHOWN = 20  # reasons in the log
+NOT_YET = "not done yet"
+MACHINE = ("MODEL.WEIGHTS", "MODEL.DEVICE", "MODEL.TRUST_PICKLE", "TEST.ACCUMULATOR_DEVICE")
+
+
+@dataclass(frozen=True)
+class Options:
+    """
+    Attributes:
+        labels: of the label PNGs, one of :data:`.classes.LABELS`.
+        overlays: whether to draw the segments over the images.
+        whole_regions: whether images are seen in tiles with the regions of all of the image, see
+            :func:`.tile_bands`.
+        truth: to compare the results with, see :func:`.truth.register_truth`.
+    """
+
+    labels: str = "train"
+    overlays: bool = False
+    whole_regions: bool = False
+    truth: Path | None = None
+
+
+def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) -> int:
+    """
+    Predict every image that has no results yet, and write the JSON files of all. Every process
+    calls it; they share the images.
+
+    Args:
+        cfg: completed; MODEL.WEIGHTS are the trained ones.
+
+    Returns:
+        the number of images without results, which ``missing.txt`` and the log name.
+
+    Raises:
+        FileNotFoundError: the weights are missing.
+        ValueError: they do not fit, or the folder holds other files, or results of another model.
+        OSError: a file cannot be written; what is there is whole, and a repetition goes on.
+    """
+    metadata = class_metadata(cfg)
+    classes = classes_of(metadata, options.labels)
+    writer = Writer(folder, classes, options.overlays, cfg.INPUT.FORMAT)
+    identity: dict[str, Any] = {}
+    with stop_together():
+        if comm.is_main_process():
+            fetch_weights(cfg.MODEL.WEIGHTS)
+            identity = _identity(cfg, options)
+            begin(folder, identity)
+    with stop_together():
+        records = RecordFile(folder, comm.get_rank())
+    with closing(records):
+        with stop_together():
+            if comm.is_main_process():
+                drop_unfinished(folder)
+        truth = options.truth and register_truth(options.truth, inputs, folder, metadata)
+        reasons = _predict_rest(cfg, inputs, options, writer, records)
+        done = done_items(folder, inputs.items, writer)
+        missing = _missing(inputs.items, done, reasons)
+        with stop_together():
+            if comm.is_main_process():
+                write_missing(folder, missing)
+                merge(folder, inputs.items, done, classes)
+                logger.info("Results of %d images are in %s", len(done), folder)
+                _log_missing(missing, folder)
+        if truth:
+            evaluate(cfg, truth, inputs, done, writer, classes, identity)
+    return len(missing)
+
+
+def _predict_rest(
+    cfg: CfgNode, inputs: Inputs, options: Options, writer: Writer, records: RecordFile
+) -> dict[str, str | None]:
+    """Predict the images that have no results; returns why some still have none, by their names:
+    None where there is no such image. While it goes on, and where it fails, missing.txt is kept."""
+    folder, items = records.folder, inputs.items
+    done = done_items(folder, items, writer)
+    todo = [item for item in items if item.name not in done]
+    if done and comm.is_main_process():
+        logger.info("%d of %d images are done already", len(done), len(items))
+    comm.synchronize()
+    if comm.is_main_process():
+        write_missing(folder, [(item, NOT_YET) for item in todo])
+    if not todo:
+        return {}
+    predictor = Predictor(cfg, build_trained_model(cfg), options.whole_regions)
+    reasons: dict[str, str | None] = {}
+    try:
+        with stop_together():
+            mine = todo[comm.get_rank() :: comm.get_world_size()]
+            if mine:
+                _predict(predictor, inputs, mine, writer, records, reasons)
+    finally:
+        if comm.is_main_process():
+            done = done_items(folder, items, writer)
+            write_missing(folder, _missing(items, done, reasons))
+    return {name: why for part in comm.all_gather(reasons) for name, why in part.items()}
+
+
+def _predict(
+    predictor: Predictor,
+    inputs: Inputs,
+    items: list[Item],
+    writer: Writer,
+    records: RecordFile,
+    reasons: dict[str, str | None],
+) -> None:
+    bar = tqdm(total=len(items), unit="image", disable=not comm.is_main_process())
+
+    def predictions() -> Iterator[Callable[[], Record]]:
+        """What writes the results of an image."""
+        for item, image in inputs.read(items, writer.image_format):
+            if image is LARGE:
+                try:
+                    record = writer.write_bands(item, *predictor.bands(item.source))
+                except ValueError as error:
+                    image = error
+                else:
+                    yield lambda record=record: record
+            elif isinstance(image, np.ndarray):
+                yield partial(writer.write, item, image, predictor(image))
+            if isinstance(image, Exception) or image is ABSENT:
+                reasons[item.name] = None if image is ABSENT else printable(image)
+                bar.update()
+
+    written = 0
+    with bar:
+        try:
+            for record in ahead(lambda write: write(), predictions()):
+                records.append(record)
+                written += 1
+                bar.update()
+        except OSError as error:
+            free = shutil.disk_usage(records.folder).free / 2**20
+            raise OSError(
+                f"{records.folder}: a result could not be written ({error}); {free:.0f} MiB are "
+                f"free there. {written} images of this run are done, and their files whole; "
+                "missing.txt names the others. Make room, and repeat the command: it goes on."
+            ) from error
+
+
+def _missing(
+    items: Sequence[Item], done: Mapping[str, Place], reasons: Mapping[str, str | None]
+) -> list[tuple[Item, str]]:
+    """The items without results, and why."""
+    whys = ((item, reasons.get(item.name, NOT_YET)) for item in items)
+    return [(item, why) for item, why in whys if item.name not in done and why is not None]
+
+
+def _log_missing(missing: Sequence[tuple[Item, str]], folder: Path) -> None:
+    if missing:
+        whys = list(dict.fromkeys(why for _, why in missing))
+        shown = "\n  ".join(whys[:SHOWN] + ["..."] * (len(whys) > SHOWN))
+        logger.error(
+            "%d images have no results, see %s:\n  %s", len(missing), folder / MISSING, shown
+        )
+
+
+def _identity(cfg: CfgNode, options: Options) -> dict[str, Any]:
+    values = {
+        key: "BN" if value == "SyncBN" else value  # the same at inference
+        for section in SECTIONS
+        for key, value in values_by_key(cfg[section], f"{section}.").items()
+        if key not in MACHINE
+    }
+    weights = Path(PathManager.get_local_path(cfg.MODEL.WEIGHTS.partition("?")[0]))
+    digest = hashlib.sha256()
+    with open(weights, "rb") as file:
+        while block := file.read(2**20):
+            digest.update(block)
+    return {
+        "format": "ocr_panoptic.predictions",
+        "weights_file_sha256": digest.hexdigest(),
+        "labels": options.labels,
+        "overlays": options.overlays,
+        "whole_regions": options.whole_regions,
+        **values,
+    }

@@ -1,0 +1,154 @@
+"""Images in bands: windows against sliding windows, tiles against the whole image at once."""
+
+import pytest
+import torch
+from detectron2.layers import ShapeSpec
+from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
+from segmentors import make_cfg
+from tiny_runs import make_labels_vary
+from torch import nn
+
+from ocr_panoptic.modeling import OCRSemanticSegmentor
+from ocr_panoptic.modeling.large_images import tile_bands, window_bands
+
+
+@BACKBONE_REGISTRY.register()
+class ShortSightedBackbone(Backbone):
+    """Stride 8; a feature sees 15 pixels to each side of its own. Both heads' 3x3 convolutions
+    and the upsampling see 8 more each: 31."""
+
+    def __init__(self, cfg, input_shape):
+        super().__init__()
+        channels = [3, 8, 8, 16]
+        self.convs = nn.Sequential(
+            *(
+                nn.Sequential(nn.Conv2d(i, o, 3, stride=2, padding=1), nn.BatchNorm2d(o), nn.ReLU())
+                for i, o in zip(channels, channels[1:])
+            )
+        )
+
+    def forward(self, image):
+        return {"features": self.convs(image)}
+
+    def output_shape(self):
+        return {"features": ShapeSpec(channels=16, stride=8)}
+
+
+def make_model(*opts: object) -> OCRSemanticSegmentor:
+    """For whole images; labels and regions vary on those of :func:`make_image`."""
+    cfg = make_cfg(
+        *("MODEL.BACKBONE.NAME", "ShortSightedBackbone"),
+        *("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['features']"),
+        *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['features']"),
+        *opts,
+    )
+    torch.manual_seed(0)
+    model = build_model(cfg).eval()
+    make_labels_vary(model, {"image": make_image(96, 128)})
+    return model
+
+
+def with_windows(model, size, stride) -> OCRSemanticSegmentor:
+    model.inference.window_size, model.inference.window_stride = size, stride
+    return model
+
+
+def make_image(height: int, width: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    coarse = torch.rand(1, 3, height // 8, width // 8, generator=generator)
+    image = nn.functional.interpolate(coarse, (height, width), mode="bilinear")[0]
+    return (255 * image).byte()
+
+
+def joined(bands) -> tuple[torch.Tensor, torch.Tensor]:
+    labels, confidence = zip(*bands, strict=True)
+    return torch.cat(labels), torch.cat(confidence)
+
+
+class TestWindows:
+    @pytest.mark.parametrize(
+        "height, width, size, stride",
+        [
+            (64, 96, (32, 48), (32, 48)),  # side by side
+            (75, 101, (32, 48), (20, 33)),  # the last ones overlap more
+            (90, 80, (40, 40), (10, 13)),  # each row of windows overlaps the three before
+            (40, 120, (64, 64), (64, 40)),  # higher than the image
+            (33, 33, (64, 64), (64, 64)),
+        ],
+    )
+    @pytest.mark.parametrize("flip", [False, True])
+    def test_bits_of_sliding_windows(self, height, width, size, stride, flip):
+        model = with_windows(make_model("TEST.FLIP", flip), size, stride)
+        image = make_image(height, width)
+        with torch.inference_mode():
+            expected = model.confident_labels({"image": image})
+            found = joined(window_bands(model, lambda a, b: image[:, a:b], (height, width)))
+        assert len(expected[0].unique()) > 1
+        assert all(map(torch.equal, found, expected))
+
+    def test_rows_are_read_once_from_top_to_bottom(self):
+        image, asked = make_image(75, 50), []
+
+        def rows(top, bottom):
+            asked.append((top, bottom))
+            return image[:, top:bottom]
+
+        list(window_bands(with_windows(make_model(), (32, 32), (20, 20)), rows, (75, 50)))
+        assert asked == [(0, 32), (20, 52), (40, 72), (43, 75)]
+
+    def test_refusals(self):
+        model = make_model()
+        with pytest.raises(ValueError, match="SLIDING_WINDOW is empty"):
+            next(window_bands(model, None, (64, 64)))
+        with_windows(model, (32, 32), (32, 32)).inference.scales = (0.5, 1.0)
+        with pytest.raises(ValueError, match="own scale"):
+            next(window_bands(model, None, (64, 64)))
+        model.inference.scales = (1.0,)
+        model.sem_seg_head.context.needs_truth = True
+        with pytest.raises(ValueError, match="needs the truth"):
+            next(window_bands(model, None, (64, 64)))
+
+
+class TestTiles:
+    @pytest.mark.parametrize("scheme", ["OCR", "ACF-OCR", "DA-OCR"])
+    @pytest.mark.parametrize("height, width", [(203, 331), (96, 64)])
+    def test_the_whole_image_at_once(self, scheme, height, width):
+        """The tiles' borders lie 32 pixels from what counts in them, and it sees 31."""
+        image, model = make_image(height, width), make_model("MODEL.CONTEXT.NAME", scheme)
+        with torch.inference_mode():
+            labels, confidence = model.confident_labels({"image": image})
+            with_windows(model, (128, 160), (64, 96))
+            bands = tile_bands(model, lambda: lambda a, b: image[:, a:b], (height, width))
+            found_labels, found_confidence = joined(bands)
+        assert len(labels.unique()) > 2
+        torch.testing.assert_close(found_confidence, confidence, rtol=0, atol=2e-5)
+        assert (found_labels != labels).float().mean() < 1e-4
+
+    def test_windows_see_other_regions(self):
+        """The test above would fail with the regions of each tile alone."""
+        image, model = make_image(203, 331), make_model()
+        with torch.inference_mode():
+            whole = model.confident_labels({"image": image})[1]
+            with_windows(model, (128, 160), (64, 96))
+            windows = model.confident_labels({"image": image})[1]
+        assert (whole - windows).abs().max() > 0.01
+
+    def test_too_small_an_overlap_shows(self):
+        image, model = make_image(203, 331), make_model()
+        with torch.inference_mode():
+            whole = model.confident_labels({"image": image})[1]
+            with_windows(model, (64, 96), (64, 96))
+            found = joined(tile_bands(model, lambda: lambda a, b: image[:, a:b], (203, 331)))[1]
+        assert (whole - found).abs().max() > 0.01
+
+    @pytest.mark.parametrize(
+        "size, stride, opts, message",
+        [
+            ((100, 128), (64, 64), (), r"multiples of 32"),
+            ((128, 128), (128, 128), ("TEST.FLIP", True), "TEST.FLIP"),
+            ((128, 128), (64, 64), ("MODEL.CONTEXT.NAME", "none"), "NoContext"),
+        ],
+    )
+    def test_refusals(self, size, stride, opts, message):
+        with pytest.raises(ValueError, match=message):
+            next(tile_bands(with_windows(make_model(*opts), size, stride), None, (200, 200)))

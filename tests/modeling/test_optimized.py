@@ -1,0 +1,174 @@
+"""The copy of a model that is made for inference: the same results, and the model as it was."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from detectron2.layers import Conv2d, FrozenBatchNorm2d, get_norm
+from detectron2.modeling import build_model
+from segmentors import make_batch, make_cfg, make_resnet_cfg
+from torch import nn
+
+from ocr_panoptic.layers import fold_norms
+from ocr_panoptic.modeling import optimized
+from ocr_panoptic.modeling.optimized import check_inference_keys
+from ocr_panoptic.modeling.panoptic_inference import PanopticInference
+
+NORMS = (nn.modules.batchnorm._BatchNorm, FrozenBatchNorm2d)
+
+
+def trained_like(model: nn.Module) -> nn.Module:
+    """In evaluation mode, with norms that are not the identity."""
+    torch.manual_seed(3)
+    for module in model.modules():
+        if isinstance(module, NORMS):
+            for tensor in (module.weight, module.bias, module.running_mean):
+                tensor.data.add_(0.2 * torch.randn_like(tensor))
+            module.running_var.mul_(0.5 + torch.rand_like(module.running_var))
+    return model.eval()
+
+
+def images(*sizes: tuple[int, int]) -> list[dict]:
+    generator = torch.Generator().manual_seed(0)
+    return [{"image": 255 * torch.rand(3, *size, generator=generator)} for size in sizes]
+
+
+@pytest.mark.parametrize("norm", ["BN", "FrozenBN", "GN", ""])
+def test_a_norm_folds_where_it_is_affine(norm):
+    conv = Conv2d(4, 32, 3, bias=True, norm=get_norm(norm, 32), activation=F.relu)
+    trained_like(conv).double()
+    x = torch.randn(2, 4, 5, 6, dtype=torch.float64)
+    expected = conv(x)
+    fold_norms(conv)
+    assert (conv.norm is None) == (norm != "GN")
+    torch.testing.assert_close(conv(x), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_batch_norm_in_training_stays():
+    conv = Conv2d(4, 8, 1, norm=nn.BatchNorm2d(8))
+    fold_norms(conv)
+    assert isinstance(conv.norm, nn.BatchNorm2d)
+
+
+def configs():
+    yield make_cfg()
+    yield make_cfg("TEST.FLIP", True, "MODEL.CONTEXT.NAME", "PPM", "MODEL.OCR.NORM", "GN")
+    yield make_cfg(backbone="hrnet_w18_small")
+    yield make_resnet_cfg(50)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("index", range(4))
+def test_a_semantic_model_has_the_same_logits(index):
+    cfg = list(configs())[index]
+    if cfg.MODEL.OCR.NORM == "GN":
+        cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.KEY_CHANNELS = 64, 32
+        cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 32
+    model = trained_like(build_model(cfg)).double()
+    fast = optimized(cfg, model)
+    assert bool([m for m in fast.modules() if isinstance(m, NORMS)]) is False
+    inputs = [{"image": one["image"].double()} for one in images((61, 83))]
+    with torch.no_grad():
+        for found, expected in zip(fast.layers(inputs), model.layers(inputs)):
+            # float32 rounds nothing here but what is folded.
+            torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-7)
+            assert expected.std() > 1e-3
+
+
+@pytest.fixture
+def panoptic(small_cfg):
+    """(config, model) with instances of all scores and several stuff classes."""
+
+    def make(head: str):
+        cfg = small_cfg(
+            head, "MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.0", "MODEL.RPN.POST_NMS_TOPK_TEST", "40"
+        )
+        cfg.MODEL.PANOPTIC_FPN.COMBINE.update(INSTANCES_CONFIDENCE_THRESH=0.3, STUFF_AREA_LIMIT=5)
+        torch.manual_seed(1)
+        model = trained_like(build_model(cfg))
+        nn.init.normal_(model.roi_heads.box_predictor.cls_score.weight, std=0.5)
+        return cfg, model
+
+    return make
+
+
+@pytest.mark.parametrize("head", ["ocr", "plain"])
+@torch.no_grad()
+def test_a_panoptic_model_has_the_same_outputs(panoptic, head):
+    cfg, model = panoptic(head)
+    inputs = images((64, 96), (70, 65))
+    inputs[1].update(height=50, width=77)
+    fast = optimized(cfg, model)
+    assert isinstance(fast, PanopticInference) and not isinstance(model, PanopticInference)
+    for found, expected in zip(fast(inputs), model(inputs), strict=True):
+        ids, segments = expected["panoptic_seg"]
+        assert len(segments) > 3
+        assert (found["panoptic_seg"][0] == ids).double().mean() > 0.999
+        assert len(found["panoptic_seg"][1]) == len(segments)
+        ours, theirs = found["instances"], expected["instances"]
+        torch.testing.assert_close(ours.scores, theirs.scores, atol=1e-4, rtol=0)
+        assert "sem_seg" not in found  # until somebody asks for it
+        torch.testing.assert_close(found["sem_seg"], expected["sem_seg"], atol=1e-3, rtol=1e-3)
+        labels = expected["sem_seg"].argmax(dim=0)
+        assert (found["labels"] == labels).double().mean() > 0.999
+        with pytest.raises(KeyError):
+            found["proposals"]
+
+
+def test_the_model_itself_can_be_trained_on():
+    cfg = make_cfg()
+    model = trained_like(build_model(cfg)).train()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+
+    def labels() -> torch.Tensor:
+        with torch.no_grad():
+            return optimized(cfg, model)(images((61, 83)))[0]["labels"]
+
+    first = labels()
+    assert model.training
+    assert model.state_dict().keys() == before.keys()
+    assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
+    sum(model(make_batch()).values()).backward()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.sub_(0.02 * parameter.grad.sign())
+        expected = copy.deepcopy(model).eval()(images((61, 83)))[0]["labels"]
+    assert not torch.equal(first, expected)
+    assert (labels() == expected).double().mean() > 0.999  # made from the weights of now
+
+
+def test_a_key_turns_it_off_and_nothing_is_optimized_twice():
+    cfg = make_cfg()
+    model = build_model(cfg)
+    fast = optimized(cfg, model)
+    assert optimized(cfg, fast) is fast
+    assert optimized(make_cfg("TEST.OPTIMIZED", False), model) is model
+
+
+@torch.no_grad()
+def test_bfloat16_is_near_float32():
+    cfg = make_cfg("TEST.PRECISION", "bfloat16")
+    model = trained_like(build_model(cfg))
+    dtypes = []
+    fast = optimized(cfg, model)
+    fast.sem_seg_head.refined_predictor.register_forward_hook(
+        lambda module, inputs, output: dtypes.append(output.dtype)
+    )
+    labels, expected = fast(images((61, 83)))[0]["labels"], model(images((61, 83)))[0]["labels"]
+    assert dtypes == [torch.bfloat16]
+    assert (labels == expected).double().mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "opts, message",
+    [
+        (("TEST.PRECISION", "half"), "TEST.PRECISION is 'half'; it is 'float32', 'bfloat16' or"),
+        (("TEST.PRECISION", "float16"), "needs a GPU, and MODEL.DEVICE is cpu"),
+        (("TEST.PRECISION", "bfloat16", "TEST.OPTIMIZED", False), "set TEST.OPTIMIZED True, or"),
+    ],
+)
+def test_keys_that_make_no_sense(opts, message):
+    with pytest.raises(ValueError, match=message):
+        check_inference_keys(make_cfg(*opts))

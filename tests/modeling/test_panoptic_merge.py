@@ -1,0 +1,60 @@
+"""The merge against Detectron2's own."""
+
+import pytest
+import torch
+from detectron2.modeling.meta_arch.panoptic_fpn import combine_semantic_and_instance_outputs
+from detectron2.structures import Instances
+
+from ocr_panoptic.modeling.panoptic_merge import merge_panoptic
+
+
+def random_case(seed: int) -> tuple[Instances, torch.Tensor, tuple[float, float, float]]:
+    """0 to 8 boxes that overlap, among them empty and full masks, with scores that tie and that
+    equal the threshold, and limits that areas and overlaps meet exactly."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def integer(high: int, *shape: int) -> torch.Tensor:
+        return torch.randint(high, shape, generator=generator)
+
+    height, width, n = int(integer(20)) + 1, int(integer(20)) + 1, int(integer(9))
+    instances = Instances((height, width))
+    instances.scores = integer(5, n) / 4
+    instances.pred_classes = integer(80, n)
+    masks = torch.zeros(n, height, width, dtype=torch.bool)
+    for mask in masks:
+        (top, bottom), (left, right) = (
+            integer(height + 1, 2).sort()[0],
+            integer(width + 1, 2).sort()[0],
+        )
+        mask[top:bottom, left:right] = True
+    masks |= (integer(8, n) == 0)[:, None, None]
+    instances.pred_masks = masks
+    labels = integer(4, height, width) * (integer(3, height, width) > 0)
+    limits = integer(5, 1).item() / 4, float(integer(30)), integer(5, 1).item() / 4
+    return instances, labels, limits
+
+
+def test_equals_detectron2s_on_random_cases():
+    things = stuff = rejected = 0
+    for seed in range(200):
+        instances, labels, limits = random_case(seed)
+        expected, expected_segments = combine_semantic_and_instance_outputs(
+            instances, labels, *limits
+        )
+        found, segments = merge_panoptic(instances, labels, *limits)
+        assert found.dtype == expected.dtype and torch.equal(found, expected), seed
+        assert segments == expected_segments, seed
+        count = sum(segment["isthing"] for segment in segments)
+        things, stuff = things + count, stuff + len(segments) - count
+        rejected += len(instances) - count
+    assert min(things, stuff, rejected) > 50  # the cases reach all branches
+
+
+@pytest.mark.parametrize("n", [0, 2])
+def test_all_of_an_image_is_taken_or_nothing_is(n):
+    instances = Instances((2, 3))
+    instances.scores, instances.pred_classes = torch.full((n,), 0.9), torch.zeros(n).long()
+    instances.pred_masks = torch.ones(n, 2, 3, dtype=torch.bool)
+    ids, segments = merge_panoptic(instances, torch.zeros(2, 3).long(), 0.5, 1, 0.5)
+    assert ids.unique().tolist() == [int(n > 0)]
+    assert len(segments) == int(n > 0)

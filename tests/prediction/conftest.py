@@ -1,0 +1,69 @@
+"""tools/predict.py on tiny models with random weights, in this process."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from detectron2.modeling import build_model
+from PIL import Image
+from scripts import load_script
+from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
+
+from ocr_panoptic.engine import complete_config, load_config
+
+KINDS = {"panoptic": (OCR_CONFIG, ()), "semantic": (SEMANTIC_CONFIG, TINY_SEMANTIC)}
+
+
+@pytest.fixture(scope="session")
+def predict() -> Callable[[list], int]:
+    return load_script("tools/predict.py").main
+
+
+@pytest.fixture(scope="session")
+def known_weights() -> dict:
+    return {}
+
+
+@pytest.fixture
+def model_of(tiny_data, make_args, known_weights, tmp_path_factory):
+    """Factory: --config-file, --weights and overrides of a tiny model of a kind whose labels vary
+    and which finds instances."""
+
+    def make(kind: str, *opts: object) -> list[str]:
+        config, own = KINDS[kind]
+        args = make_args(*own, config=config)
+        if kind not in known_weights:
+            cfg = load_config(args.config_file, args.opts)
+            complete_config(cfg)
+            torch.manual_seed(0)
+            model = build_model(cfg).eval()
+            image = np.asarray(Image.open(images_of(tiny_data)[0])).transpose(2, 0, 1)
+            make_labels_vary(model, {"image": torch.as_tensor(image.copy())})
+            weights = tmp_path_factory.mktemp("weights") / "model.pth"
+            torch.save({"model": model.state_dict()}, weights)
+            known_weights[kind] = weights
+        named = ["--config-file", config, "--weights", known_weights[kind]]
+        # Untrained scores are around 1 / 5.
+        low = ["MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.01"]
+        low += ["MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH", "0.1"]
+        low = low if kind == "panoptic" else []
+        return [*map(str, named), *args.opts, *low, *map(str, opts)]
+
+    return make
+
+
+def images_of(root: Path) -> list[Path]:
+    return sorted((root / "tiny/raw/val/images").glob("*.jpg"))
+
+
+@pytest.fixture
+def call(predict, tmp_path):
+    """Factory: the exit status of tools/predict.py with results in tmp_path/out."""
+
+    def run(model: list[str], source: object, *flags: object, output: str = "out") -> int:
+        named = ["--input", source, "--output", tmp_path / output, *flags]
+        return predict([*model[:4], *map(str, named), *model[4:]])
+
+    return run

@@ -1,0 +1,362 @@
+"""tools/predict.py from end to end."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import torch
+from detectron2.data import MetadataCatalog
+from detectron2.data.detection_utils import read_image
+from panopticapi.evaluation import pq_compute_single_core
+from panopticapi.utils import rgb2id
+from PIL import Image
+
+from ocr_panoptic.data import RawSplit, prepare_panoptic
+from ocr_panoptic.engine import Trainer, build_trained_model, complete_config, load_config
+from ocr_panoptic.engine.single_image import model_input
+from ocr_panoptic.prediction import inputs, outputs
+
+
+def outputs_of(model: list[str]) -> Callable[[Path], dict]:
+    """What the model itself gives for an image."""
+    cfg = load_config(model[1], [*model[4:], "MODEL.WEIGHTS", model[3]])
+    complete_config(cfg)
+    network = build_trained_model(cfg)
+
+    def output(path: Path) -> dict:
+        with torch.inference_mode():
+            return network([model_input(cfg, read_image(path, cfg.INPUT.FORMAT))])[0]
+
+    return output
+
+
+def pixels(path: Path) -> np.ndarray:
+    return np.asarray(Image.open(path))
+
+
+@pytest.fixture
+def images(tiny_data) -> Path:
+    return tiny_data / "tiny/raw/val/images"
+
+
+@pytest.mark.slow
+def test_panoptic_results(model_of, call, images, tmp_path):
+    model, out = model_of("panoptic"), tmp_path / "out"
+    assert call(model, images, "--overlays") == 0
+    output_of = outputs_of(model)
+    content = json.loads((out / "panoptic.json").read_text())
+    split = RawSplit(images, out / "panoptic.json", out / "panoptic")
+    prepare_panoptic("predicted", {"val": split}, tmp_path / "prepared", workers=1)
+    names = sorted(path.name for path in images.iterdir())
+    assert [image["file_name"] for image in content["images"]] == names
+    results = json.loads((out / "instances.json").read_text())
+    metadata = MetadataCatalog.get("tiny_val")
+    thing_of = {v: k for k, v in metadata.thing_dataset_id_to_contiguous_id.items()}
+    for image, annotation in zip(content["images"], content["annotations"], strict=True):
+        expected = output_of(images / image["file_name"])
+        ids, segments = expected["panoptic_seg"]
+        stem = Path(image["file_name"]).stem
+        found = rgb2id(pixels(out / "panoptic" / annotation["file_name"]))
+        assert np.array_equal(found, ids.numpy())
+        assert [s["id"] for s in annotation["segments_info"]] == [s["id"] for s in segments]
+        labels = expected["sem_seg"].argmax(0)
+        assert np.array_equal(pixels(out / f"labels/{stem}.png"), labels.numpy())
+        # Confidence: of stuff the softmax at the label, of things the score.
+        probability = expected["sem_seg"].softmax(0).amax(0)
+        for segment in segments:
+            if segment["isthing"]:
+                probability[ids == segment["id"]] = segment["score"]
+        probability[ids == 0] = 0
+        confidence = pixels(out / f"confidence/{stem}.png")
+        assert np.abs(confidence - 255 * probability.numpy()).max() <= 0.51
+        for segment in annotation["segments_info"]:
+            mean = probability[ids == segment["id"]].mean().item()
+            assert segment["confidence"] == pytest.approx(mean, abs=1e-4)
+        own = [result for result in results if result["image_id"] == image["id"]]
+        instances = expected["instances"]
+        assert [r["score"] for r in own] == instances.scores.tolist()
+        classes = [thing_of[k] for k in instances.pred_classes.tolist()]
+        assert [r["category_id"] for r in own] == classes
+        assert pixels(out / f"overlays/{stem}.jpg").shape == (*ids.shape, 3)
+    kinds = {c["isthing"] for c in content["categories"]}
+    assert kinds == {0, 1} and len(results) > 4  # the test sees both
+
+
+@pytest.mark.slow
+def test_semantic_results(model_of, call, images, tmp_path):
+    model, out = model_of("semantic"), tmp_path / "out"
+    assert call(model, images) == 0
+    output_of = outputs_of(model)
+    entries = json.loads((out / "labels.json").read_text())["images"]
+    for entry in entries:
+        expected = output_of(images / entry["file_name"])["labels"].numpy()
+        found = pixels(out / "labels" / entry["labels"])
+        assert np.array_equal(found, expected)
+        areas = {s["label"]: s["area"] for s in entry["segments"]}
+        values, counts = np.unique(found, return_counts=True)
+        assert areas == dict(zip(values.tolist(), counts.tolist(), strict=True))
+        confidence = pixels(out / "confidence" / entry["labels"]) / 255
+        for segment in entry["segments"]:
+            mean = confidence[found == segment["label"]].mean()
+            assert segment["confidence"] == pytest.approx(mean, abs=2e-3)
+    assert len(entries) == 4
+
+
+def evaluation(folder: Path) -> dict:
+    metrics = json.loads((folder / "metrics.json").read_text())
+    metrics.pop("run")
+    return metrics
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_evaluation_equals_that_of_the_data_set(
+    model_of, call, images, tmp_path, kind, clean_catalog
+):
+    """To the last digit; the results come from files in between."""
+    model = model_of(kind)
+    truth = images.parent / ("panoptic.json" if kind == "panoptic" else "semantic")
+    assert call(model, images, "--eval", truth, "--labels", "dataset") == 0
+    cfg = load_config(model[1], [*model[4:], "MODEL.WEIGHTS", model[3]])
+    complete_config(cfg)
+    cfg.OUTPUT_DIR = str(tmp_path / "run")
+    Trainer.test(cfg, build_trained_model(cfg))
+    expected = evaluation(Path(cfg.OUTPUT_DIR) / "inference" / cfg.DATASETS.TEST[0])
+    assert evaluation(tmp_path / "out/evaluation") == expected
+    assert expected["sem_seg"]["mIoU"] > 0
+
+
+@pytest.mark.slow
+def test_panopticapi_reads_it(model_of, call, images, tmp_path):
+    """PQ of the predictions against themselves, by panopticapi."""
+    out = tmp_path / "out"
+    assert call(model_of("panoptic"), images) == 0
+    content = json.loads((out / "panoptic.json").read_text())
+    pairs = [(a, a) for a in content["annotations"]]
+    categories = {c["id"]: c for c in content["categories"]}
+    folder = str(out / "panoptic")
+    stat = pq_compute_single_core(0, pairs, folder, folder, categories)
+    result, _ = stat.pq_average(categories, isthing=None)
+    assert result["pq"] == 1.0 and result["n"] > 1
+
+
+@pytest.mark.slow
+def test_going_on_after_a_stop(model_of, call, images, tmp_path, monkeypatch):
+    """What is there is not computed again, a changed image is, and the JSON is the same."""
+    model, out = model_of("semantic"), tmp_path / "out"
+    folder = tmp_path / "images"
+    shutil.copytree(images, folder)
+    assert call(model, folder) == 0
+    whole = (out / "labels.json").read_text()
+    # As after a kill: the last line is torn, one file is gone, another half written.
+    (records,) = (out / "records").glob("*.jsonl")
+    lines = records.read_bytes().splitlines(keepends=True)
+    records.write_bytes(b"".join(lines[:3]) + lines[3][:20])
+    names = sorted(path.stem for path in folder.iterdir())
+    (out / f"labels/{names[0]}.png").unlink()
+    (out / "labels/.x.png.1.tmp").write_bytes(b"half")
+    (out / "labels.json").unlink()
+
+    seen = []
+    read = inputs.read_picture
+    monkeypatch.setattr(
+        inputs, "read_picture", lambda path, f: seen.append(path.stem) or read(path, f)
+    )
+    assert call(model, folder) == 0
+    assert sorted(seen) == [names[0], names[3]]
+    assert (out / "labels.json").read_text() == whole
+    assert not list(out.rglob("*.tmp")) and not (out / "missing.txt").exists()
+
+    seen.clear()
+    shutil.copy(folder / f"{names[1]}.jpg", folder / f"{names[2]}.jpg")
+    assert call(model, folder) == 0
+    assert seen == [names[2]]
+    assert call(model, folder) == 0
+    assert seen == [names[2]]
+
+
+def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tmp_path, caplog):
+    folder, out = tmp_path / "images", tmp_path / "out"
+    first, second, *_ = sorted(images.iterdir())
+    for place in ("a/x.jpg", "b/x.jpg", "b/x.jpeg"):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(first, folder / place)
+    Image.open(second).convert("L").save(folder / "b/grey.png")
+    (folder / "a/broken.jpg").write_bytes(first.read_bytes()[:300])
+    (folder / "a/text.png").write_text("no image")
+    assert call(model_of("semantic"), folder) == 1
+    found = {p.relative_to(out / "labels").as_posix() for p in (out / "labels").rglob("*.png")}
+    assert found == {"a/x.png", "b/x.jpg.png", "b/x.jpeg.png", "b/grey.png"}
+    missing = [line.split("\t") for line in (out / "missing.txt").read_text().splitlines()]
+    assert [name for name, _ in missing] == ["a/broken.jpg", "a/text.png"]
+    assert all(str(folder / name) in why for name, why in missing)
+    assert "2 images have no results" in caplog.text and "broken.jpg" in caplog.text
+    # Once it is mended, the rest follows.
+    shutil.copy(first, folder / "a/broken.jpg")
+    (folder / "a/text.png").unlink()
+    assert call(model_of("semantic"), folder) == 0
+    assert not (out / "missing.txt").exists()
+    assert len(json.loads((out / "labels.json").read_text())["images"]) == 5
+
+
+def test_a_list(model_of, call, images, tmp_path):
+    """Paths relative to the list; one that is not there is named, the others are done."""
+    first, second, *_ = sorted(images.iterdir())
+    shutil.copy(first, tmp_path / "near.jpg")
+    listed = tmp_path / "images.txt"
+    listed.write_text(f"near.jpg\n\n{second}\ngone.jpg\nnear.jpg\n")
+    assert call(model_of("semantic"), listed) == 1
+    missing = (tmp_path / "out/missing.txt").read_text()
+    assert "gone.jpg: image not found" in missing and len(missing.splitlines()) == 1
+    entries = json.loads((tmp_path / "out/labels.json").read_text())["images"]
+    assert [Path(entry["file_name"]).name for entry in entries] == ["near.jpg", second.name]
+
+
+def write_video(path: Path, images: list[Path]) -> None:
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 64))
+    for image in images:
+        writer.write(cv2.imread(str(image)))
+    writer.release()
+
+
+@pytest.mark.slow
+def test_a_video(model_of, call, images, tmp_path):
+    video, out = tmp_path / "v.avi", tmp_path / "out"
+    write_video(video, sorted(images.iterdir()))
+    assert call(model_of("panoptic"), video) == 0
+    assert sorted(p.name for p in (out / "panoptic").iterdir()) == [
+        f"{number:06d}.png" for number in range(4)
+    ]
+    kept = pixels(out / "panoptic/000003.png")
+    (out / "panoptic/000003.png").unlink()
+    assert call(model_of("panoptic"), video) == 0  # the frame in its place, not the first one
+    assert np.array_equal(pixels(out / "panoptic/000003.png"), kept)
+    assert not np.array_equal(kept, pixels(out / "panoptic/000000.png"))
+
+
+def test_a_video_that_is_cut_off(model_of, call, images, tmp_path, caplog):
+    video, out = tmp_path / "v.avi", tmp_path / "out"
+    write_video(video, sorted(images.iterdir()) * 5)
+    content = video.read_bytes()
+    video.write_bytes(content[: len(content) // 2])
+    assert call(model_of("semantic"), video) == 1
+    done = len(list((out / "labels").iterdir()))
+    assert 0 < done < 20
+    assert len((out / "missing.txt").read_text().splitlines()) == 20 - done
+    assert f"{video}: ends after" in caplog.text
+
+
+@pytest.mark.slow
+def test_windows_of_a_large_image(model_of, call, images, tmp_path):
+    """Written row by row, what TEST.SLIDING_WINDOW gives."""
+    model = model_of(
+        "semantic",
+        *("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE", "[24, 30]"),
+    )
+    assert call(model, images, "--max-pixels", 100) == 0
+    assert call(model, images, output="whole") == 0
+    for path in (tmp_path / "whole").rglob("*.png"):
+        other = tmp_path / "out" / path.relative_to(tmp_path / "whole")
+        assert np.array_equal(pixels(path), pixels(other)) and len(np.unique(pixels(path))) > 1
+    texts = [(tmp_path / name / "labels.json").read_text() for name in ("out", "whole")]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.slow
+def test_regions_of_the_whole_image(model_of, call, images, tmp_path):
+    """Tiles that hold all of the image: nothing but rounding differs."""
+    model = model_of(
+        "semantic",
+        *("TEST.SLIDING_WINDOW.SIZE", "[192, 192]", "TEST.SLIDING_WINDOW.STRIDE", "[64, 64]"),
+    )
+    assert call(model, images, "--whole-regions") == 0
+    assert call(model_of("semantic"), images, output="whole") == 0
+    for path in (tmp_path / "whole/confidence").iterdir():
+        other = pixels(tmp_path / "out/confidence" / path.name)
+        assert np.abs(pixels(path).astype(int) - other).max() <= 1
+
+
+class TestRefusals:
+    """One line that names the file and what to do."""
+
+    @pytest.mark.slow
+    def test_another_model_in_the_folder(self, model_of, call, images, tmp_path):
+        assert call(model_of("semantic"), images) == 0
+        with pytest.raises(ValueError, match="of another model or of other options.*TEST.FLIP"):
+            call(model_of("semantic", "TEST.FLIP", True), images)
+        with pytest.raises(ValueError, match="weights_file_sha256"):
+            call(model_of("panoptic"), images)
+        with pytest.raises(ValueError, match="labels 'train', now 'dataset'"):
+            call(model_of("semantic"), images, "--labels", "dataset")
+
+    def test_weights_of_another_model(self, model_of, call, images, tmp_path):
+        """And the folder can be used afterwards."""
+        model, other = model_of("semantic"), model_of("panoptic")
+        with pytest.raises(ValueError, match="do not fit the model"):
+            call([*model[:3], other[3], *model[4:]], images)
+        assert call(model, images) == 0
+
+    def test_other_files_in_the_folder(self, model_of, call, images, tmp_path):
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/thesis.tex").write_text("")
+        with pytest.raises(ValueError, match="out: holds other files.*empty folder"):
+            call(model_of("semantic"), images)
+        assert [p.name for p in (tmp_path / "out").iterdir()] == ["thesis.tex"]
+
+    def test_inputs(self, model_of, call, images, tmp_path):
+        model = model_of("semantic")
+        (tmp_path / "none").mkdir()
+        (tmp_path / "empty.txt").write_text("\n")
+        (tmp_path / "x.pdf").write_text("")
+        (tmp_path / "broken.avi").write_bytes(b"RIFF")
+        for name, kind, message in (
+            ("none", FileNotFoundError, "holds no image"),
+            ("gone", FileNotFoundError, "gone: no such folder, list, image or video"),
+            ("empty.txt", FileNotFoundError, "the list names no image"),
+            ("x.pdf", ValueError, r"x.pdf: ends in .pdf; expected"),
+            ("broken.avi", ValueError, "cannot open .*broken.avi"),
+        ):
+            with pytest.raises(kind, match=message):
+                call(model, tmp_path / name)
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.slow
+    def test_truth(self, model_of, call, images, tmp_path):
+        with pytest.raises(FileNotFoundError, match="a folder of label PNGs"):
+            call(model_of("semantic"), images, "--eval", images.parent / "panoptic.json")
+        content = json.loads((images.parent / "panoptic.json").read_text())
+        content["categories"][0]["name"] = "globe"
+        shutil.copytree(images.parent / "panoptic", tmp_path / "other")
+        (tmp_path / "other.json").write_text(json.dumps(content))
+        with pytest.raises(ValueError, match="other categories than tiny_val.*globe"):
+            call(model_of("panoptic"), images, "--eval", tmp_path / "other.json", output="p")
+
+    def test_a_panoptic_model_and_a_large_image(self, model_of, call, images, tmp_path):
+        assert call(model_of("panoptic"), images, "--max-pixels", 1000) == 1
+        why = (tmp_path / "out/missing.txt").read_text().splitlines()[0]
+        assert "too large for a panoptic model" in why and "scale the image down" in why
+
+    @pytest.mark.slow
+    def test_a_full_disk(self, model_of, call, images, tmp_path, monkeypatch):
+        """What is written is whole, the list says what is missing, and a repetition goes on."""
+        write, calls = outputs.write_label_png, []
+
+        def failing(path, labels):
+            calls.append(path)
+            if len(calls) > 5:
+                raise OSError(28, "No space left on device")
+            write(path, labels)
+
+        monkeypatch.setattr(outputs, "write_label_png", failing)
+        with pytest.raises(OSError, match="No space left.*missing.txt names the others.*goes on"):
+            call(model_of("semantic"), images)
+        done = {p.stem for p in (tmp_path / "out/confidence").iterdir()}
+        missing = (tmp_path / "out/missing.txt").read_text().splitlines()
+        assert 0 < len(missing) < 4
+        assert not done & {line.split(".")[0] for line in missing}
+        monkeypatch.undo()
+        assert call(model_of("semantic"), images) == 0
