@@ -61,9 +61,9 @@ def export(cfg: CfgNode, model: nn.Module, path: Path) -> str:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
-    cfg = load_config(
-        args.config_file, [*args.opts, "MODEL.WEIGHTS", args.weights, "MODEL.DEVICE", "cpu"]
-    )
+    # The model as it is trained, in float32: onnxruntime has optimizations of its own.
+    plain = ["TEST.OPTIMIZED", "False", "TEST.PRECISION", "float32", "MODEL.DEVICE", "cpu"]
+    cfg = load_config(args.config_file, [*args.opts, *plain, "MODEL.WEIGHTS", args.weights])
     complete_config(cfg)
     class_metadata(cfg)  # what it lacks, and the extra's packages, show before a model is built
     from ocr_panoptic.export import run_onnx
