@@ -32,7 +32,8 @@ from detectron2.modeling import build_model
 from tabulate import tabulate
 from torch import Tensor, nn
 
-sys.path[:0] = map(str, Path(__file__).resolve().parents[:2])
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_layer import TranscribedOCR
 
 from ocr_panoptic.analysis.measurement import peak_memory
