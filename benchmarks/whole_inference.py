@@ -29,11 +29,13 @@ import torch
 import torch.nn.functional as F
 from detectron2.config import CfgNode
 from detectron2.modeling import build_model
-from ocr_layer import TranscribedOCR
 from tabulate import tabulate
 from torch import Tensor, nn
 
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_layer import TranscribedOCR
+
 from ocr_panoptic.analysis.measurement import peak_memory
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name

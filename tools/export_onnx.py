@@ -16,9 +16,9 @@ from detectron2.config import CfgNode
 from tabulate import tabulate
 from torch import Tensor, nn
 
-from ocr_panoptic.analysis.inspection import class_metadata
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config, run_program
 from ocr_panoptic.engine.run_info import run_info
+from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
 
 
