@@ -204,7 +204,8 @@ def main(argv: list[str] | None = None) -> None:
                 print(cost[-1], flush=True)
             path.unlink()
     headers = ["model", "% equal", "logits", "boxes", "scores", "MiB", "export s"]
-    print(tabulate(equal, headers=headers, floatfmt=".2g", tablefmt="github"))
+    formats = ["", ".4f", ".1e", ".1e", ".1e", ".0f", ".0f"]
+    print(tabulate(equal, headers=headers, floatfmt=formats, tablefmt="github"))
     if cost:
         headers = ["model", "PyTorch s", "onnxruntime s", "ratio", "PyTorch MiB", "onnxruntime MiB"]
         print(tabulate(cost, headers=headers, floatfmt=".2f", tablefmt="github"))
