@@ -32,10 +32,10 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def printable(text: object) -> str:
+def printable(text: object, keep: str = "") -> str:
     """A name or message for a terminal: control characters, which could rewrite what it shows, and
-    bytes that are no text, as escapes."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+    bytes that are no text, as escapes; but for the characters ``keep``."""
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in str(text))
 
 
 def _sync(path: Path) -> None:
