@@ -2,7 +2,7 @@
 
 from .faults import DataFaults, faults_listed
 from .histogram import class_histogram, log_class_histogram
-from .manifest import datasets_root, warn_if_unseen
+from .manifest import check_name, datasets_root, warn_if_unseen
 from .packed import PackedRecords, packed_records
 from .panoptic.manifest import RawSplit
 from .panoptic.mapper import PanopticDatasetMapper
@@ -38,6 +38,7 @@ __all__ = [
     "build_semantic_augmentation",
     "build_training_stream",
     "check_files",
+    "check_name",
     "class_counts",
     "class_histogram",
     "datasets_root",
