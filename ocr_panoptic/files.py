@@ -1,8 +1,11 @@
 """Files: written whole or not at all, read within bounds."""
 
+import fcntl
 import json
 import os
+import secrets
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +23,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
             whole or absent also after a machine has lost its power. Takes time.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # No process id: those of two containers are equal.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
         if durable:
@@ -32,10 +36,65 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
-def printable(text: object) -> str:
+@contextmanager
+def locked(path: Path, *, wait: bool) -> Iterator[None]:
+    """Keep other processes out of such a block until its end, or that of this process, however it
+    ends. ``path`` is there meanwhile. On a file system without locks nobody is kept out.
+
+    Args:
+        wait: for the end of another process's block.
+
+    Raises:
+        BlockingIOError: another process is in such a block, and this does not wait.
+        OSError: the file cannot be written.
+    """
+    how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+    while True:
+        with open(path, "a") as file:
+            try:
+                fcntl.lockf(file, how)  # a record lock: processes started inside have no part in it
+            except (BlockingIOError, PermissionError) as error:
+                raise BlockingIOError(
+                    error.errno, "in use by another process", str(path)
+                ) from error
+            except OSError:  # a file system without locks
+                pass
+            if not _is_at(file.fileno(), path):
+                continue  # of a block that has ended meanwhile
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
+    """Make a folder, and see that files can be made in it and listed.
+
+    Raises:
+        ValueError: not so. The message begins with ``what`` and ends with ``fix``.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+        os.listdir(folder)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ValueError(
+            f"{what} {printable(folder)} cannot be written ({error.strerror}). {fix}"
+        ) from error
+
+
+def printable(text: object, keep: str = "") -> str:
     """A name or message for a terminal: control characters, which could rewrite what it shows, and
-    bytes that are no text, as escapes."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
+    bytes that are no text, as escapes; but for the characters ``keep``."""
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in str(text))
 
 
 def _sync(path: Path) -> None:

@@ -14,7 +14,7 @@ from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 
 from ocr_panoptic.checkpoint import newest_whole
-from ocr_panoptic.data import register_prepared, register_semantic_datasets
+from ocr_panoptic.data import check_files, register_prepared, register_semantic_datasets
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.run_folder import write_config
 
@@ -97,6 +97,7 @@ def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
     check_unread_keys(written)
     _check_output_dir(written.OUTPUT_DIR)
     _complete_from_data(written, training=not args.eval_only)
+    check_files([*(() if args.eval_only else written.DATASETS.TRAIN), *written.DATASETS.TEST])
     cfg = written.clone()
     _resolve_device(cfg)
     _resolve_norm(cfg)

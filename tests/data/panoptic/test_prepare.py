@@ -413,6 +413,16 @@ def test_a_folder_that_commands_do_not_look_into(raw, tmp_path, monkeypatch, cap
     assert message in caplog.text
 
 
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_a_name_that_is_no_folders_is_told_first(tmp_path, monkeypatch, caplog, kind):
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    arguments = ["--name", "../x", "--train", *"abc"[: 3 if kind == "panoptic" else 2]]
+    arguments += ["--classes", "c"] if kind == "semantic" else []
+    with pytest.raises(ValueError, match=r"Data set name '\.\./x': use letters"):
+        load_script(f"datasets/prepare_{kind}.py").main(arguments)
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("output", ["root/pets", "root/../root/pets", "link/pets"])
 def test_folders_that_commands_look_into(tmp_path, monkeypatch, output):
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path / "root"))
