@@ -206,7 +206,7 @@ def semantic_ways(args: argparse.Namespace) -> dict[str, Way]:
     image = {"image": 255 * torch.rand(3, *args.size)}
 
     def as_published() -> list[dict]:
-        normalised = ours._normalised(image["image"])[None]
+        normalised = ours.normalised(image["image"])[None]
         return [{"labels": published(normalised, tuple(args.size))[0]}]
 
     def as_trained() -> list[dict]:
