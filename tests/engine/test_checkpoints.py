@@ -182,7 +182,7 @@ def test_an_evaluation_that_was_missed_is_made_up_for(tiny_data, make_args, tmp_
         Trainer, "test", classmethod(lambda cls, cfg, model, **_: evaluated.append(1) or {})
     )
     opts = [*TINY_RUN, "SOLVER.CHECKPOINT_PERIOD", 100, "TEST.EVAL_PERIOD", 2]
-    trainer = Trainer(setup(make_args(*opts, config=SEMANTIC_CONFIG)))
+    trainer = Trainer(*setup(make_args(*opts, config=SEMANTIC_CONFIG)))
     trainer._hooks.insert(-3, Breaks())  # before the evaluation
     trainer._hooks[-4].trainer = trainer
     trainer.resume_or_load(False)
@@ -335,7 +335,7 @@ def test_a_loss_that_is_nan_ends_the_run(tiny_data, make_args, tmp_path, monkeyp
     for period in (1, 100):
         folder = tmp_path / f"run{period}"
         opts = [*TINY_RUN, "OUTPUT_DIR", folder, "TEST.EVAL_PERIOD", 0]
-        trainer = Trainer(setup(make_args(*opts, config=SEMANTIC_CONFIG)))
+        trainer = Trainer(*setup(make_args(*opts, config=SEMANTIC_CONFIG)))
         trainer._trainer.loss_log = LossLog(period)
         trainer.resume_or_load(False)
         trainer.register_hooks([Diverging(3)])
@@ -380,7 +380,7 @@ def test_evaluation_of_the_last_checkpoint(tiny_data, make_args, tmp_path):
     main(make_args(*TINY_RUN, "TEST.EVAL_PERIOD", 0, config=SEMANTIC_CONFIG))
     (tmp_path / "run/model_final.pth").write_bytes(b"")
     flags = ("--eval-only", "--resume", "auto")
-    cfg = setup(make_args(*TINY_RUN, config=SEMANTIC_CONFIG, flags=flags))
+    cfg, _ = setup(make_args(*TINY_RUN, config=SEMANTIC_CONFIG, flags=flags))
     assert str(tmp_path / "run/model_0000002.pth") == cfg.MODEL.WEIGHTS
     copy = build_trained_model(cfg)
     cfg.defrost()

@@ -43,8 +43,8 @@ def train(make_args, kind: str, folder: Path, *opts: object, death: int = -1, re
     """
     opts = ["SOLVER.MAX_ITER", 5, "SOLVER.STEPS", "(4,)", "OUTPUT_DIR", folder, *opts]
     opts += ["MODEL.OCR.DROPOUT", 0.5, "SOLVER.CHECKPOINT_PERIOD", 2, "TEST.EVAL_PERIOD", 0]
-    cfg = setup(make_args(*HARD[kind], "DATASETS.TEST", "()", *opts, config=CONFIGS[kind]))
-    trainer = DyingTrainer(cfg)
+    args = make_args(*HARD[kind], "DATASETS.TEST", "()", *opts, config=CONFIGS[kind])
+    trainer = DyingTrainer(*setup(args))
     trainer.resume_or_load(resume)
     trainer.death = death
     try:
@@ -189,8 +189,9 @@ def test_the_config_of_now_rules(half, make_args):
 @pytest.fixture
 def interrupted(tiny_data, make_args, tmp_path) -> Path:
     """The folder of a run with a checkpoint of iteration 2, made without training."""
-    cfg = setup(make_args(*TINY_SEMANTIC, config=SEMANTIC_CONFIG))
+    cfg, written = setup(make_args(*TINY_SEMANTIC, config=SEMANTIC_CONFIG))
     run = tmp_path / "run"
+    (run / "config.yaml").write_text(written)
     state = {"iteration": 1, "config": cfg.dump(), "_trainer": {}}
     model = build_model(cfg).state_dict()
     torch.save({"model": model, "trainer": state, "iteration": 1}, run / "model_0000001.pth")
@@ -199,7 +200,8 @@ def interrupted(tiny_data, make_args, tmp_path) -> Path:
 
 
 def resume(make_args, *opts: object) -> CfgNode:
-    return setup(make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG, flags=("--resume",)))
+    args = make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG, flags=("--resume",))
+    return setup(args)[0]
 
 
 @pytest.mark.parametrize(
@@ -240,17 +242,27 @@ def test_a_checkpoint_that_holds_no_training_is_refused(interrupted, make_args):
 
 
 def test_the_config_of_a_run_is_that_of_its_checkpoints(interrupted, make_args):
-    """A resumed run may change it; another training keeps it under another name, and an evaluation
-    leaves it alone."""
+    """A resumed run may change it; another training, once all is well with it, keeps it under
+    another name, and is the one to be resumed from then on. An evaluation leaves it alone."""
     config, former = interrupted / "config.yaml", interrupted / "config.1.yaml"
-    first = config.read_text()
-    opts = (*TINY_SEMANTIC, "MODEL.WEIGHTS", interrupted / "model_0000001.pth")
-    setup(make_args(*opts, config=SEMANTIC_CONFIG, flags=("--eval-only",)))
-    assert config.read_text() == first
+    first, last = config.read_text(), interrupted / "last_checkpoint"
+    file = last.read_text()
+
+    def args(*opts, flags=()):
+        return make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG, flags=flags)
+
+    setup(args("MODEL.WEIGHTS", interrupted / file, flags=("--eval-only",)))
     resume(make_args, "SOLVER.BASE_LR", 0.5)
-    assert "BASE_LR: 0.5" in config.read_text() and not former.exists()
-    setup(make_args(*TINY_SEMANTIC, "SOLVER.BASE_LR", 0.25, config=SEMANTIC_CONFIG))
-    assert "BASE_LR: 0.25" in config.read_text() and "BASE_LR: 0.5" in former.read_text()
+    with pytest.raises(ValueError, match="ACCUMULATION_STEPS 3 do not divide"):
+        setup(args("SOLVER.ACCUMULATION_STEPS", 3))
+    torch.save({"model": {"a": torch.zeros(1)}}, interrupted / "other.pth")
+    anew = args("SOLVER.BASE_LR", 0.25, "MODEL.WEIGHTS", interrupted / "other.pth")
+    with pytest.raises(ValueError, match="do not fit the model"):
+        Trainer(*setup(anew)).resume_or_load(False)
+    assert (config.read_text(), last.read_text(), former.exists()) == (first, file, False)
+    Trainer(*setup(args("SOLVER.BASE_LR", 0.25))).resume_or_load(False)
+    assert "BASE_LR: 0.25" in config.read_text() and former.read_text() == first
+    assert last.read_text() != file
 
 
 def test_unusable_weights_are_found_before_the_data_are_read(tiny_data, make_args, tmp_path):

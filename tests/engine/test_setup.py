@@ -305,18 +305,19 @@ def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_pat
     """Written where there is no GPU, read where there are two, and the reverse."""
     module = sys.modules["ocr_panoptic.engine.setup"]  # engine.setup is the function
     monkeypatch.setattr(module, "collect_env_info", lambda: "")  # asks the GPU
-    saved = str(tmp_path / "run/config.yaml")
+    saved = tmp_path / "config.yaml"
     for here, there in ((0, 2), (2, 0)):
         use_gpus(monkeypatch, here)
-        cfg = setup(make_args("MODEL.DEVICE", "auto"))
+        cfg, written = setup(make_args("MODEL.DEVICE", "auto"))
+        saved.write_text(written)
         assert found(here) == (cfg.MODEL.DEVICE, cfg.MODEL.OCR.NORM)
         use_gpus(monkeypatch, there)
-        read = load_config(saved, [])
+        read = load_config(str(saved), [])
         assert read.MODEL.ROI_HEADS.NUM_CLASSES == 4  # the data's, written out
         complete_config(read)
         assert found(there) == (read.MODEL.DEVICE, read.MODEL.OCR.NORM)
-    setup(make_args("MODEL.DEVICE", "cpu", "MODEL.OCR.NORM", "BN"))
-    asked = load_config(saved, [])
+    saved.write_text(setup(make_args("MODEL.DEVICE", "cpu", "MODEL.OCR.NORM", "BN"))[1])
+    asked = load_config(str(saved), [])
     assert (asked.MODEL.DEVICE, asked.MODEL.OCR.NORM) == ("cpu", "BN")
 
 

@@ -27,7 +27,7 @@ from ocr_panoptic.engine.run_claim import release
 def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys, config, opts, expected):
     """With weights of the backbone alone, whose table is the longest."""
     opts = (*opts, "SOLVER.MAX_ITER", 12, "SOLVER.CHECKPOINT_PERIOD", 5)
-    trainer = Trainer(setup(make_args(*opts, config=config)))
+    trainer = Trainer(*setup(make_args(*opts, config=config)))
     weights = trainer.checkpointer.model.state_dict()
     backbone = {name: w for name, w in weights.items() if name.startswith("backbone.")}
     torch.save({"model": backbone}, tmp_path / "backbone.pth")
