@@ -1,8 +1,11 @@
 """Files: written whole or not at all, read within bounds."""
 
+import fcntl
 import json
 import os
+import secrets
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +23,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
             whole or absent also after a machine has lost its power. Takes time.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # No process id: those of two containers are equal.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         yield temporary
         if durable:
@@ -30,6 +34,54 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
             _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool) -> Iterator[None]:
+    """Keep other processes out of such a block until its end, or that of this process, however it
+    ends. ``path`` is there meanwhile. On a file system without locks nobody is kept out.
+
+    Args:
+        wait: for the end of another process's block.
+
+    Raises:
+        BlockingIOError: another process is in such a block, and this does not wait.
+        OSError: the file cannot be written.
+    """
+    how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+    while True:
+        with open(path, "a") as file:
+            try:
+                fcntl.lockf(file, how)  # a record lock: processes started inside have no part in it
+            except (BlockingIOError, PermissionError) as error:
+                raise BlockingIOError(
+                    error.errno, "in use by another process", str(path)
+                ) from error
+            except OSError:  # a file system without locks
+                pass
+            if not path.exists() or not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                continue  # of a block that has ended meanwhile
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
+    """Make a folder, and see that files can be made in it and listed.
+
+    Raises:
+        ValueError: not so. The message begins with ``what`` and ends with ``fix``.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+        os.listdir(folder)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise ValueError(
+            f"{what} {printable(folder)} cannot be written ({error.strerror}). {fix}"
+        ) from error
 
 
 def printable(text: object, keep: str = "") -> str:

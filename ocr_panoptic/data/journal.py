@@ -2,7 +2,8 @@
 
 A folder holds for each journal
 
-    <name>.jsonl          a header, then a line for each piece of work, once all are done
+    <name>.jsonl          a header, then a line for each piece of work, once all are done; each a
+                          checksum and JSON
     <name>.<pid>.part     lines of a run that has not come to its end
     <name>/               the files that such a run has made
 """
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
+from zlib import crc32
 
 from ocr_panoptic.files import replacing
 
@@ -151,7 +153,7 @@ class Journal:
             return
         with replacing(self.path) as temporary, open(temporary, "w") as file:
             for line in (_header(recipe, written), *self._lines):
-                file.write(json.dumps(line) + "\n")
+                file.write(_as_text(line))
         for part in self.path.parent.glob(f"{glob.escape(self.made.name)}.*.part"):
             part.unlink(missing_ok=True)
         shutil.rmtree(self.made, ignore_errors=True)
@@ -188,11 +190,18 @@ def _do(
         if faults:
             return faults, None
         digests = [file_digest(path) for path in (*work.inputs, *([made] if made else []))]
+        changed = [
+            path
+            for path, state in zip(work.inputs, before, strict=True)
+            if file_state(path) != state
+        ]
+        if changed:  # the result may be of the former content, the digest of the new one
+            return [f"{path}: has changed while it was read." for path in changed], None
         state = file_state(made) if made else None
         line = Line(work.key, work.recipe, before, state, digests, result)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with open(f"{folder}.{os.getpid()}.part", "a") as file:
-        file.write(json.dumps(line) + "\n")
+        file.write(_as_text(line))
     return [], line
 
 
@@ -201,33 +210,34 @@ def _header(recipe: str, written: Sequence[Path]) -> dict:
     return {"recipe": recipe, "written": [state and list(state) for state in states]}
 
 
+def _as_text(line: dict | Line) -> str:
+    text = json.dumps(line)
+    return f"{crc32(text.encode()):08x} {text}\n"
+
+
 @collection_paused()
 def _read(path: Path) -> tuple[dict | None, dict[str, Line]]:
     """Header and lines of a journal's file; a line that cannot be used is left out: it is done
     again."""
     header, lines = None, {}
-    for content in _json_lines(path):
+    for content in _whole_lines(path):
         if isinstance(content, dict):
             header = content
             continue
-        try:
-            line = Line(*content)
-            if not isinstance(line.result, str):
-                raise TypeError
-            inputs = [tuple(state) for state in line.inputs]
-            output = line.output and tuple(line.output)
-            lines[line.key] = line._replace(inputs=inputs, output=output)
-        except TypeError:
-            logger.warning(f"{path}: left out a line that is none of a journal.")
+        line = Line(*content)
+        inputs = [tuple(state) for state in line.inputs]
+        output = line.output and tuple(line.output)
+        lines[line.key] = line._replace(inputs=inputs, output=output)
     return header, lines
 
 
-def _json_lines(path: Path) -> Iterator[object]:
+def _whole_lines(path: Path) -> Iterator[object]:
+    """Others were half-written when a process was killed, have been damaged, or are an earlier
+    version's."""
     if file_state(path) is None:
         return
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
-            try:
-                yield json.loads(line)
-            except ValueError:
-                continue  # a process was killed while it wrote
+            checksum, _, text = line.rstrip("\n").partition(" ")
+            if text and checksum == f"{crc32(text.encode()):08x}":
+                yield json.loads(text)

@@ -7,11 +7,13 @@ each record, which is parsed when its image is loaded, and then an index:
     {"file_name": ...}
     ...
     {"key": ..., "ends": [...], ...}
-    the index's place in the file, 20 digits
+    the index's place in the file, 20 digits, and its checksum
 
-It is mapped into memory, which all processes of a machine share. JSON runs no code.
+Each record has a checksum in the index. The file is mapped into memory, which all processes of a
+machine share. JSON runs no code.
 """
 
+import glob
 import json
 import logging
 import os
@@ -20,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 import detectron2
 import numpy as np
@@ -29,15 +32,16 @@ from detectron2.data.detection_utils import check_metadata_consistency
 from detectron2.structures import BoxMode
 from torch.utils.data import Dataset
 
-from ocr_panoptic.files import replacing
+from ocr_panoptic.files import locked, replacing
 
 from .collection import collection_paused
 from .fingerprint import file_digest, file_state
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
-PLACE_DIGITS = 20
+VERSION = 2
+PLACE_DIGITS, SUM_DIGITS = 20, 8
+END = PLACE_DIGITS + 1 + SUM_DIGITS
 
 
 class RecordSource(NamedTuple):
@@ -61,22 +65,33 @@ class Pack(NamedTuple):
     """Records of one data set.
 
     Attributes:
+        path: of the file.
         lines: uint8, the file as far as its records go.
         ends: int64 [N], where the line of each ends.
+        sums: int64 [N], the CRC-32 of each.
         wide: bool [N], the image is wider than high.
         usable: bool [N], an annotation of it is no crowd.
         instances: of each class, crowds not counted.
     """
 
+    path: Path
     lines: np.ndarray
     ends: np.ndarray
+    sums: np.ndarray
     wide: np.ndarray
     usable: np.ndarray
     instances: dict[int, int]
 
     def record(self, place: int) -> dict:
+        """
+        Raises:
+            ValueError: the file has been damaged.
+        """
         start = self.ends[place - 1] if place else 0
-        return _decoded(self.lines[start : self.ends[place]].tobytes())
+        line = self.lines[start : self.ends[place]].tobytes()
+        if crc32(line) != self.sums[place]:
+            raise ValueError(f"{self.path}: is damaged. Remove it: it is made anew.")
+        return _decoded(line)
 
 
 class PackedRecords(Dataset):
@@ -109,11 +124,12 @@ def packed_records(names: Sequence[str], usable: bool) -> PackedRecords | None:
     and tables. Packs that are missing, or not of the files as they are now, are written.
 
     Returns:
-        None where the records of a data set do not follow from files alone, or where the folder of
-        its JSON cannot be written to.
+        None where the records of a data set do not follow from files alone, where these are
+        missing (its loader says so), or where the folder of its JSON cannot be written to.
 
     Raises:
-        FileNotFoundError, ValueError: of the data set's loader.
+        FileNotFoundError, ValueError: of the data set's loader; ValueError also for files that
+            change while they are read.
     """
     sources = [record_source(name) for name in names]
     if not sources or None in sources:
@@ -167,26 +183,38 @@ def pack_file(name: str, source: RecordSource) -> Path:
 
 
 def _pack_of(name: str, source: RecordSource) -> Pack | None:
+    if not all(map(file_state, source.files)):
+        return None  # the loader says what is missing
     path = pack_file(name, source)
     pack = _read(path, source)
-    if pack is None:
-        logger.info(f"Packing the records of {name} into {path}, for this start and later ones")
-        try:
-            _write(path, source)
-        except OSError as error:  # of a loader's too, which then comes again
-            logger.warning(f"Every start reads all of {name} anew, it cannot be packed: {error}")
-            return None
-        pack = _read(path, source)
+    if pack is not None:
+        return pack
+    try:
+        # One process packs; the others wait for it, and read.
+        with locked(path.with_name(f"{path.name}.lock"), wait=True):
+            pack = _read(path, source)
+            if pack is None:
+                logger.info(
+                    f"Packing the records of {name} into {path}, for this start and later ones"
+                )
+                _write(path, source)
+                pack = _read(path, source)
+    except OSError as error:
+        logger.warning(f"Every start reads all of {name} anew, it cannot be packed: {error}")
     return pack
 
 
 @collection_paused()
 def _write(path: Path, source: RecordSource) -> None:
+    for unfinished in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+        unfinished.unlink()  # its process was killed
     states = [file_state(file) for file in source.files]
-    ends, wide, usable, instances = [], [], [], Counter()
+    ends, sums, wide, usable, instances = [], [], [], [], Counter()
     with replacing(path) as temporary, open(temporary, "wb") as file:
         for record in source.records():
-            file.write(_encoded(record))
+            line = _encoded(record)
+            file.write(line)
+            sums.append(crc32(line))
             ends.append(file.tell())
             wide.append(int(record["width"] > record["height"]))
             real = [a["category_id"] for a in record["annotations"] if not a.get("iscrowd", 0)]
@@ -197,12 +225,18 @@ def _write(path: Path, source: RecordSource) -> None:
             "states": states,
             "digests": [file_digest(file) for file in source.files],
             "ends": ends,
+            "sums": sums,
             "wide": wide,
             "usable": usable,
             "instances": list(instances.items()),
         }
-        place = file.tell()
-        file.write(json.dumps(index).encode() + b"\n%0*d" % (PLACE_DIGITS, place))
+        if [file_state(file) for file in source.files] != states:
+            raise ValueError(
+                f"{source.files[0]}: this or what belongs to it has changed while it was read. "
+                "Start again when its preparation has come to its end."
+            )
+        place, index = file.tell(), json.dumps(index).encode() + b"\n"
+        file.write(index + b"%0*d %0*x" % (PLACE_DIGITS, place, SUM_DIGITS, crc32(index)))
 
 
 def _read(path: Path, source: RecordSource) -> Pack | None:
@@ -211,10 +245,14 @@ def _read(path: Path, source: RecordSource) -> Pack | None:
         return None
     try:
         with open(path, "rb") as file:
-            file.seek(-PLACE_DIGITS, os.SEEK_END)
-            place = int(file.read())
-            file.seek(place)
-            index = json.loads(file.read()[:-PLACE_DIGITS])
+            file.seek(-END, os.SEEK_END)
+            place, checksum = file.read().split()
+            file.seek(int(place))
+            index = file.read()[:-END]
+            if crc32(index) != int(checksum, 16):
+                return None
+            lines = np.memmap(file, np.uint8, "r", shape=(int(place),))
+        index = json.loads(index)
         if index["key"] != json.loads(json.dumps([VERSION, detectron2.__version__, source.recipe])):
             return None
         states = [list(file_state(file) or ()) for file in source.files]
@@ -222,8 +260,10 @@ def _read(path: Path, source: RecordSource) -> Pack | None:
         if states != index["states"] and index["digests"] != list(map(file_digest, source.files)):
             return None
         return Pack(
-            np.memmap(path, np.uint8, "r", shape=(place,)),
+            path,
+            lines,
             np.array(index["ends"], np.int64),
+            np.array(index["sums"], np.int64),
             np.array(index["wide"], bool),
             np.array(index["usable"], bool),
             dict(index["instances"]),

@@ -29,6 +29,8 @@ class Copies:
         text = (self.folder / name).read_text()
         if "interrupt" in text:
             raise KeyboardInterrupt
+        if text == "old":
+            self.write(name, "new")  # by somebody else
         if "fault" in text:
             return [f"{name} has a fault"], ""
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -67,6 +69,15 @@ def test_a_repetition_does_nothing(copies, tmp_path):
 def test_another_content(copies):
     copies.run()
     copies.write("b", "x")  # as long as before
+    assert copies.run() == "b"
+
+
+def test_another_content_while_it_is_read(copies):
+    """What was made of the old one is not taken for that of the new one."""
+    copies.write("b", "old")
+    os.utime(copies.folder / "b", ns=(1, 1))
+    with pytest.raises(DataFaults, match="/b: has changed while it was read"):
+        copies.run()
     assert copies.run() == "b"
 
 
@@ -154,14 +165,21 @@ def test_files_made_of_all_results(copies, tmp_path):
     assert not journal.is_finished("list", written)
 
 
-@pytest.mark.parametrize("line", ["", "[", "[1, 2]", "{}", "null", '["a"', '["a", 1, 2, 3, 4, 5]'])
+@pytest.mark.parametrize("line", ["", "[1, 2]", "0" * 8, "{:.20}", "\x00{}", "{}}}", "{:.9}{{}}"])
 def test_a_line_that_cannot_be_used(copies, tmp_path, line):
     copies.run()
     path = tmp_path / ".preparation/copies.jsonl"
-    header, _, *others = path.read_text().splitlines()
-    path.write_text("\n".join([header, line, *others]) + "\n")
+    header, former, *others = path.read_text().splitlines()
+    path.write_text("\n".join([header, line.format(former), *others]) + "\n")
     assert copies.run() == "a"
     assert copies.run() == ""
+
+
+def test_a_result_that_is_damaged(copies, tmp_path):
+    copies.run()
+    path = tmp_path / ".preparation/copies.jsonl"
+    path.write_text(path.read_text().replace("result of b", "result of c"))
+    assert copies.run() == "b"
 
 
 def test_names_are_no_patterns(copies, tmp_path):

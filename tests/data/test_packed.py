@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from detectron2.data.datasets import load_coco_json
 from detectron2.structures import BoxMode
 from raw_pets import CAT
 
-from ocr_panoptic.data import packed_records, prepare_panoptic, register_prepared
+from ocr_panoptic.data import packed, packed_records, prepare_panoptic, register_prepared
 from ocr_panoptic.data.packed import _decoded, _encoded, pack_file
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -142,6 +143,77 @@ def test_a_broken_pack_is_written_anew(prepare, size):
     pack_of(name).write_bytes(content[:size])
     assert records(name) == DatasetCatalog.get(name)
     assert pack_of(name).read_bytes() == content
+
+
+def test_any_damaged_byte_is_noticed(prepare):
+    """The pack is written anew, or the record is refused."""
+    name = prepare()
+    expected = records(name)
+    content = pack_of(name).read_bytes()
+    refused = 0
+    for place in range(0, len(content), 7):
+        damaged = bytearray(content)
+        damaged[place] ^= 1  # a digit becomes another
+        pack_of(name).write_bytes(damaged)
+        try:
+            assert records(name) == expected
+        except ValueError as error:
+            message = f"{pack_of(name)}: is damaged. Remove it: it is made anew."
+            assert str(error) == message
+            refused += 1
+    assert 0 < refused < len(content) / 7
+
+
+def test_changed_while_it_is_packed(prepare, monkeypatch):
+    name = prepare()
+    source = DatasetCatalog[name]
+
+    def changing():
+        for record in source.records():
+            os.utime(source.files[1], ns=(1, 1))
+            yield record
+
+    monkeypatch.setitem(DatasetCatalog.data, name, source._replace(records=changing))
+    with pytest.raises(ValueError, match="instances_train.json: .*has changed while it was read"):
+        packed_records([name], False)
+    assert not list(pack_of(name).parent.glob(".pets*"))
+
+
+def test_another_process_has_packed_meanwhile(prepare, monkeypatch):
+    """One waits for the lock, and reads what the other has written."""
+    name = prepare()
+    expected = records(name)
+    content = pack_of(name).read_bytes()
+    pack_of(name).unlink()
+
+    @contextmanager
+    def waiting(path, wait):
+        assert wait
+        pack_of(name).write_bytes(content)
+        yield
+
+    monkeypatch.setattr(packed, "locked", waiting)
+    monkeypatch.setattr(packed, "_write", None)
+    assert records(name) == expected
+
+
+def test_what_a_killed_process_left(prepare):
+    name = prepare()
+    folder = pack_of(name).parent
+    for left in ("..pets_train.records.0a1b2c3d.tmp", ".pets_train.records.lock"):
+        (folder / left).touch()
+    records(name)
+    assert [path.name for path in folder.glob(".*pets*")] == [pack_of(name).name]
+
+
+def test_a_missing_json_is_told_once(prepare, caplog):
+    """By the loader."""
+    name = prepare()
+    DatasetCatalog[name].files[0].unlink()
+    assert packed_records([name], False) is None
+    assert not caplog.records
+    with pytest.raises(FileNotFoundError, match="instances_train.json: not found"):
+        get_detection_dataset_dicts([name], filter_empty=False)
 
 
 def test_a_pickle_in_its_place_runs_no_code(prepare, tmp_path):

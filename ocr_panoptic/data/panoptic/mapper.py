@@ -9,6 +9,7 @@ from detectron2.data import DatasetMapper
 from detectron2.data import detection_utils as utils
 from detectron2.data import transforms as T
 
+from ocr_panoptic.data.image_size import check_image_size
 from ocr_panoptic.label_png import read_label_png
 from ocr_panoptic.pictures import read_picture
 
@@ -19,8 +20,8 @@ class PanopticDatasetMapper(DatasetMapper):
 
     Raises:
         FileNotFoundError: the image or the semantic PNG is missing.
-        ValueError: either is broken or truncated, their sizes differ, or a label is neither
-            0..num_sem_seg_classes-1 nor the ignored one.
+        ValueError: either is broken or truncated, their sizes differ or are not the record's, or a
+            label is neither 0..num_sem_seg_classes-1 nor the ignored one.
     """
 
     @configurable
@@ -48,7 +49,7 @@ class PanopticDatasetMapper(DatasetMapper):
     def __call__(self, dataset_dict: dict) -> dict:
         record = copy.deepcopy(dataset_dict)
         image = read_picture(record["file_name"], self.image_format)
-        utils.check_image_size(record, image)
+        check_image_size(record, image)
         path = record.pop("sem_seg_file_name", None)
         labels = None if path is None else self._labels(path, record)
         inputs = T.AugInput(image, sem_seg=labels)

@@ -24,6 +24,7 @@ from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
 from ocr_panoptic.data.fingerprint import digest
 from ocr_panoptic.data.journal import Journal, Work
 from ocr_panoptic.data.manifest import Manifest
+from ocr_panoptic.data.preparing import preparing
 from ocr_panoptic.data.register import check_new_name
 from ocr_panoptic.files import replacing
 from ocr_panoptic.label_png import write_label_png
@@ -59,10 +60,16 @@ def prepare_panoptic(
         FileNotFoundError, DataFaults: as :func:`read_split` and :func:`check_image`, with the
             faults of all splits. Then nothing has been written but ``.preparation``, from which
             the next run goes on.
-        ValueError: a name that is no file name or taken, or files in ``output`` that would be
-            written over though they are somebody else's.
+        ValueError: a name that is no file name or taken, an ``output`` that cannot be written or
+            that another process prepares, or files in it that would be written over though they
+            are somebody else's.
     """
     check_new_name(name, splits, output)
+    with preparing(output):
+        return _prepare(name, splits, output, workers)
+
+
+def _prepare(name: str, splits: dict[str, RawSplit], output: Path, workers: int | None) -> Path:
     prepared = {
         split: PreparedSplit(
             images=raw.images,

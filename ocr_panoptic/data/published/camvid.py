@@ -20,6 +20,7 @@ from ocr_panoptic.data.panoptic.manifest import RawSplit
 from ocr_panoptic.data.panoptic.prepare import prepare_panoptic
 from ocr_panoptic.data.panoptic.segments import segment_statistics
 from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.preparing import preparing, remove_unfinished
 from ocr_panoptic.data.semantic.manifest import SemanticSplit
 from ocr_panoptic.data.semantic.prepare import prepare_semantic
 from ocr_panoptic.data.semantic.records import LabelledFolder
@@ -53,18 +54,21 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
     Raises:
         FileNotFoundError, DataFaults: a folder or a file is missing or broken, or there are other
             labels than 0..11. Then no manifest has been written.
+        ValueError: a folder cannot be written, or another process prepares data there.
     """
     splits = find_splits(source)
     class_file = root / "camvid/classes.json"
     write_json(class_file, {"classes": list(CLASSES), "ignore": VOID}, indent=1)
     semantic = prepare_semantic("camvid", class_file, splits, class_file.parent, workers)
     output = root / "camvid_panoptic"
-    mark_incomplete(output)
-    raw = {
-        name: write_panoptic_split(split, output / "raw" / name, workers)
-        for name, split in splits.items()
-    }
-    return [semantic, prepare_panoptic("camvid_panoptic", raw, output, workers)]
+    with preparing(output):
+        mark_incomplete(output)
+        remove_unfinished(output / "raw")
+        raw = {
+            name: write_panoptic_split(split, output / "raw" / name, workers)
+            for name, split in splits.items()
+        }
+        return [semantic, prepare_panoptic("camvid_panoptic", raw, output, workers)]
 
 
 def find_splits(source: Path) -> dict[str, SemanticSplit]:

@@ -17,6 +17,7 @@ from ocr_panoptic.data.journal import Journal, Work
 from ocr_panoptic.data.panoptic.annotations import AnnotatedImage, read_panoptic_json
 from ocr_panoptic.data.panoptic.categories import parse_categories, semantic_label_of
 from ocr_panoptic.data.panoptic.semantic_png import write_semantic_png
+from ocr_panoptic.data.preparing import preparing
 
 VERSION = 1  # of what is written of an image
 
@@ -44,6 +45,7 @@ def prepare_coco_panoptic(root: Path, workers: int | None = None) -> list[Path]:
     Raises:
         FileNotFoundError: no panoptic JSON, or no folder of PNGs for one.
         DataFaults: a JSON that is none of COCO's, missing or broken PNGs; all are named.
+        ValueError: the folder cannot be written, or another process prepares data there.
     """
     coco = root / "coco"
     found = {
@@ -63,7 +65,8 @@ def prepare_coco_panoptic(root: Path, workers: int | None = None) -> list[Path]:
                 f"{folder}: panoptic PNGs not found. "
                 f"Unpack {coco}/annotations/{folder.name}.zip there."
             )
-    return [_prepare_split(coco, split, path, workers) for split, path in found.items()]
+    with preparing(coco):
+        return [_prepare_split(coco, split, path, workers) for split, path in found.items()]
 
 
 def _prepare_split(coco: Path, split: str, panoptic_json: Path, workers: int | None) -> Path:

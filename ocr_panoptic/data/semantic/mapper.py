@@ -8,9 +8,9 @@ import torch
 from detectron2.config import CfgNode, configurable
 from detectron2.data import Metadata, MetadataCatalog
 from detectron2.data import transforms as T
-from detectron2.data.detection_utils import check_image_size
 
 from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.data.image_size import check_image_size
 from ocr_panoptic.label_map import read_labels
 from ocr_panoptic.pictures import read_picture
 

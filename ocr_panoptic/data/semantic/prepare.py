@@ -16,6 +16,7 @@ from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
 from ocr_panoptic.data.fingerprint import digest
 from ocr_panoptic.data.journal import Journal, Work
 from ocr_panoptic.data.manifest import Manifest
+from ocr_panoptic.data.preparing import preparing
 from ocr_panoptic.data.register import check_new_name
 from ocr_panoptic.label_map import apply_label_map
 from ocr_panoptic.label_png import read_label_png
@@ -55,18 +56,19 @@ def prepare_semantic(
         DataFaults: what is wrong with the class file, or with all images and labels: missing,
             broken or truncated files, sizes that differ, labels outside the map. Then nothing has
             been written but ``.preparation``, from which the next run goes on.
-        ValueError: a name that is no file name or taken, or a ``dataset.json`` of another kind of
-            data.
+        ValueError: a name that is no file name or taken, an ``output`` that cannot be written or
+            that another process prepares, or a ``dataset.json`` of another kind of data.
     """
     check_new_name(name, splits, output)
-    SEMANTIC_FORMAT.check_free(output, splits)
-    space = read_class_file(class_file)
-    faults: list[str] = []
-    for split, paths in splits.items():
-        with gathering(faults):
-            _check_split(Journal(output, split), paths, space, workers)
-    raise_if_any(faults)
-    return SEMANTIC_FORMAT.write(output, Manifest(name, space, splits))
+    with preparing(output):
+        SEMANTIC_FORMAT.check_free(output, splits)
+        space = read_class_file(class_file)
+        faults: list[str] = []
+        for split, paths in splits.items():
+            with gathering(faults):
+                _check_split(Journal(output, split), paths, space, workers)
+        raise_if_any(faults)
+        return SEMANTIC_FORMAT.write(output, Manifest(name, space, splits))
 
 
 def _check_split(

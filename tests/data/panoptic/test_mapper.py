@@ -8,6 +8,7 @@ from detectron2.data import DatasetMapper
 from PIL import Image
 
 from ocr_panoptic.data import PanopticDatasetMapper
+from ocr_panoptic.mistakes import is_mistake
 
 
 @pytest.fixture
@@ -108,10 +109,12 @@ def test_labels_of_another_size(cfg, record, size):
         mapped(PanopticDatasetMapper, cfg, False, record)
 
 
-def test_image_of_another_size_keeps_detectron2s_message(cfg, record):
+def test_image_of_another_size(cfg, record):
     record["width"] = 91
-    with pytest.raises(ValueError, match=r"a\.jpg, got \(90, 60\), expect \(91, 60\)"):
+    message = r"a\.jpg: the image has 90x60 pixels, expected 91x60 .* prepare them again\.$"
+    with pytest.raises(ValueError, match=message) as error:
         mapped(PanopticDatasetMapper, cfg, True, record)
+    assert is_mistake(error.value)
 
 
 def test_labels_outside_the_classes(cfg, record):

@@ -7,6 +7,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic.data import SemanticDatasetMapper
+from ocr_panoptic.mistakes import is_mistake
 
 RAW = np.array([7, 8, 300, 0], np.uint16)  # to 0, 1, 1, 255
 MAP = {0: 255, 7: 0, 8: 1, 300: 1}
@@ -144,6 +145,13 @@ def test_labels_of_another_size(cfg, record):
     message = r"labels\.png: the label PNG has 30x40 pixels, the image .*a\.png 40x30"
     with pytest.raises(ValueError, match=message):
         SemanticDatasetMapper(cfg, True)(record)
+
+
+def test_image_of_another_size(cfg, record):
+    record |= {"width": 40, "height": 31}
+    with pytest.raises(ValueError, match=r"a\.png: the image has 40x30 .*expected 40x31") as error:
+        SemanticDatasetMapper(cfg, True)(record)
+    assert is_mistake(error.value)
 
 
 def test_flip_pairs_come_from_the_training_data(cfg, record):

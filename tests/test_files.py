@@ -1,0 +1,52 @@
+"""Files: one process at a time, folders that cannot be written, characters for a terminal."""
+
+import fcntl
+
+import pytest
+from other_process import lock_held
+
+from ocr_panoptic.files import check_output_folder, locked, printable, replacing
+
+
+def test_locked_by_another_process(tmp_path):
+    path = tmp_path / "lock"
+    with lock_held(path), pytest.raises(BlockingIOError), locked(path, wait=False):
+        pass
+    with locked(path, wait=False):  # it has been killed
+        assert path.exists()
+    assert not path.exists()
+
+
+def test_a_lock_that_is_waited_for(tmp_path, monkeypatch):
+    """Its file is another one then, of which this process has to be the first."""
+    path = tmp_path / "lock"
+    real, tries = fcntl.lockf, []
+
+    def lockf(file, how):
+        if not tries:
+            path.unlink()  # by the process before
+        tries.append(file)
+        real(file, how)
+
+    monkeypatch.setattr("ocr_panoptic.files.fcntl.lockf", lockf)
+    with locked(path, wait=True):
+        assert len(tries) == 2 and path.exists()
+
+
+def test_two_temporary_names_differ(tmp_path):
+    with replacing(tmp_path / "a") as one, replacing(tmp_path / "a") as other:
+        assert one != other
+        one.touch()
+        other.touch()
+
+
+@pytest.mark.parametrize("name", ["/proc/x", "file", "file/below"])
+def test_a_folder_that_cannot_be_written(tmp_path, name):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"^Output .* cannot be written \(.*\)\. Take another\.$"):
+        check_output_folder(tmp_path / name, "Output", "Take another.")
+
+
+def test_printable():
+    assert printable("a\x1b\n\t\udc80é\\") == r"a\x1b\n\t\udc80é" + "\\"
+    assert printable("a\x1b\n\t", keep="\n\t") == "a\\x1b\n\t"
