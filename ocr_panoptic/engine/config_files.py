@@ -78,7 +78,7 @@ def _check_file(file: str, included_by: tuple[str, ...]) -> None:
     if not isinstance(content, Mapping):
         found = "is empty" if content is None else f"holds a {type(content).__name__}"
         raise ValueError(f"The config file {file} {found}; it needs lines of the form KEY: VALUE.")
-    _check_keys(file, content)
+    check_keys(file, content)
     bases = content.get("_BASE_", [])
     bases = [bases] if isinstance(bases, str) else bases
     if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
@@ -98,12 +98,19 @@ def _check_file(file: str, included_by: tuple[str, ...]) -> None:
         _check_file(path, (*included_by, os.path.realpath(file)))
 
 
-def _check_keys(file: str, content: Mapping[Any, Any]) -> None:
+def check_keys(file: str, content: Mapping[Any, Any]) -> None:
+    """
+    Args:
+        file: that has the content, for the message.
+
+    Raises:
+        ValueError: a key is no text.
+    """
     for key, value in content.items():
         if not isinstance(key, str):
             raise ValueError(f"{file} has the key {key!r}; the keys of a config are words")
         if isinstance(value, Mapping):
-            _check_keys(file, value)
+            check_keys(file, value)
 
 
 def _check_sections(cfg: CfgNode, key: str) -> None:
