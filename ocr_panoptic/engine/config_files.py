@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detectron2.config import CfgNode, get_cfg
+from detectron2.config.compat import guess_version
 
 from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.config import add_ocr_config
@@ -47,21 +48,44 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
     source = config_file
     try:
         if config_file:
-            cfg.merge_from_file(config_file, allow_unsafe=False)
+            _merge_file(cfg, config_file)
         source = "the command line"
         for key, value in zip(opts[::2], opts[1::2]):
             _check_sections(cfg, key)
-            cfg.merge_from_list([key, value])
+            value = cfg._decode_cfg_value(value)
+            cfg.merge_from_list([key, _as_float(value, values_by_key(cfg).get(key))])
     # The first three are from yacs, the next two from its descent into a section that is none or
     # has a key that is no text, the others from Python's reading of a value in many brackets.
     except (
         *(KeyError, AssertionError, ValueError),
         *(TypeError, AttributeError),
-        *(RecursionError, MemoryError),
+        *(RecursionError, MemoryError, OverflowError),
     ) as e:
         raise ValueError(_explain(cfg, source, e)) from e
     _check_characters(cfg)
     return cfg
+
+
+def _merge_file(cfg: CfgNode, file: str) -> None:
+    """Detectron2's ``merge_from_file``, which takes no 1 for 1.0."""
+    content = CfgNode(CfgNode.load_yaml_with_base(file))
+    if (content.get("VERSION") or guess_version(content, file)) == cfg.VERSION:
+        _take_integers(content, cfg)
+        cfg.merge_from_other_cfg(content)
+    else:  # it translates the keys
+        cfg.merge_from_file(file, allow_unsafe=False)
+
+
+def _take_integers(content: CfgNode, cfg: CfgNode) -> None:
+    for key, value in content.items():
+        if isinstance(value, CfgNode) and isinstance(cfg.get(key), CfgNode):
+            _take_integers(value, cfg[key])
+        else:
+            content[key] = _as_float(value, cfg.get(key))
+
+
+def _as_float(value: Any, usual: Any) -> Any:
+    return float(value) if type(value) is int and isinstance(usual, float) else value
 
 
 def _check_characters(cfg: CfgNode) -> None:
@@ -141,13 +165,17 @@ def _explain(cfg: CfgNode, source: str, error: Exception) -> str:
         value: Any = cfg
         for part in mismatch[1].split("."):
             value = value[part]
+        if isinstance(value, CfgNode):  # all of which the reason has
+            first = next(iter(values_by_key(value, f"{mismatch[1]}.")))
+            return (
+                f"Bad config value in {source}: {mismatch[1]} is a section of keys, such as "
+                f"{first}, and has none."
+            )
         message += f". {mismatch[1]} is {_form(value)}"
     return message
 
 
 def _form(value: Any) -> str:
-    if isinstance(value, CfgNode):
-        return "a section of keys"
     if isinstance(value, tuple | list):
         return (
             f"a {type(value).__name__}, such as {value or ('one_name',)}; "

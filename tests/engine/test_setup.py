@@ -154,6 +154,27 @@ def test_file_without_keys(tmp_path, content, found):
             load_config(str(tmp_path / name), [])
 
 
+@pytest.mark.parametrize("value", ["5", "", "[1]"])
+def test_a_section_that_is_none(tmp_path, value):
+    (tmp_path / "c.yaml").write_text(f"SOLVER: {value}\n")
+    with pytest.raises(ValueError, match="c.yaml: SOLVER is a section of keys, such as ") as error:
+        load_config(str(tmp_path / "c.yaml"), [])
+    assert len(str(error.value)) < 200
+
+
+def test_an_integer_serves_as_a_number(tmp_path):
+    """In a file, in one that it includes, and on the command line; True does not."""
+    (tmp_path / "base.yaml").write_text("SOLVER: {BASE_LR: 3}\n")
+    (tmp_path / "c.yaml").write_text("_BASE_: base.yaml\nSOLVER: {MOMENTUM: 1}\nVERSION: 2\n")
+    cfg = load_config(str(tmp_path / "c.yaml"), ["SOLVER.GAMMA", "-1", "SOLVER.WEIGHT_DECAY", 2])
+    solver = cfg.SOLVER
+    found = [solver.BASE_LR, solver.MOMENTUM, solver.GAMMA, solver.WEIGHT_DECAY]
+    assert found == [3, 1, -1, 2] and all(isinstance(value, float) for value in found)
+    for key, value in (("SOLVER.GAMMA", "True"), ("SOLVER.MAX_ITER", "1.0")):
+        with pytest.raises(ValueError, match=f"Type mismatch .*{key}"):
+            load_config("", [key, value])
+
+
 def test_file_that_includes_itself(tmp_path):
     (tmp_path / "a.yaml").write_text("_BASE_: b.yaml\n")
     (tmp_path / "b.yaml").write_text("_BASE_: a.yaml\n")
