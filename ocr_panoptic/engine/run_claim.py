@@ -18,6 +18,7 @@ from detectron2.utils import comm
 FILE = "training.lock"
 BEAT = 15  # seconds between two signs of life
 WATCH = 90  # seconds without any that another machine's training is dead after
+MAX_LENGTH = 10_000
 
 _claims: dict[Path, TextIOWrapper] = {}
 
@@ -50,9 +51,10 @@ def _claim(folder: Path) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - open as long as it is claimed
+    # Open as long as it is claimed.
+    file = open(path, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115
     file.seek(0)
-    holder = _parsed(file.read())
+    holder = _parsed(file.read(MAX_LENGTH))
     here = socket.gethostname()
     try:
         # A record lock: loaders that outlive a killed training have no part in it.
@@ -96,10 +98,12 @@ def _is_touched(path: Path) -> bool:
 
 
 def _parsed(text: str) -> dict[str, Any]:
+    """Nothing, where the claim was released or something else has written there."""
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:  # empty: released
+        holder = json.loads(text)
+    except (ValueError, RecursionError):
         return {}
+    return holder if isinstance(holder, dict) else {}
 
 
 @atexit.register

@@ -305,6 +305,14 @@ def test_a_claim_of_another_machine(tmp_path, monkeypatch, lives):
     run_claim.release(tmp_path)
 
 
+@pytest.mark.parametrize("content", [b"[1]", b"5", b"\xff\xfe", b"[" * 9000, b'{"pid": [1'])
+def test_a_claim_that_says_nothing_is_taken(tmp_path, content):
+    (tmp_path / run_claim.FILE).write_bytes(content)
+    run_claim.claim(tmp_path)
+    assert json.loads((tmp_path / run_claim.FILE).read_text())["pid"] == os.getpid()
+    run_claim.release(tmp_path)
+
+
 def test_a_claim_shows_life(tmp_path, monkeypatch):
     monkeypatch.setattr(run_claim, "BEAT", 0.01)
     path = tmp_path / run_claim.FILE
