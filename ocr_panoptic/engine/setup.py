@@ -5,6 +5,7 @@ import difflib
 import logging
 import os
 import tempfile
+from pathlib import Path
 
 import torch
 from detectron2.config import CfgNode
@@ -15,6 +16,7 @@ from detectron2.utils.env import seed_all_rng
 
 from ocr_panoptic.data import register_prepared, register_semantic_datasets
 from ocr_panoptic.metrics import METRICS
+from ocr_panoptic.run_folder import evaluation_folder
 
 from .agreement import agree, stop_together
 from .allowed_values import check_values
@@ -95,6 +97,8 @@ def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
     check_values(written)
     check_unread_keys(written)
     _check_output_dir(written.OUTPUT_DIR)
+    for name in written.DATASETS.TEST:
+        _check_folder(evaluation_folder(written.OUTPUT_DIR, name))
     _complete_from_data(written, training=not args.eval_only)
     cfg = written.clone()
     _resolve_device(cfg)
@@ -133,6 +137,15 @@ def _check_output_dir(folder: str) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as e:
         raise ValueError(f"OUTPUT_DIR {folder} cannot be written ({e.strerror}). {fix}") from e
+
+
+def _check_folder(folder: Path) -> None:
+    for path in (folder, folder.parent):
+        if path.exists() and not path.is_dir():
+            raise ValueError(
+                f"{path} is a file, where results of an evaluation are to be in a folder. Remove "
+                "it, or set another OUTPUT_DIR."
+            )
 
 
 def _begin(cfg: CfgNode, args: argparse.Namespace) -> None:

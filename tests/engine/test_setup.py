@@ -295,6 +295,15 @@ def test_a_folder_that_cannot_be_that_of_a_run(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.parametrize("place", ["inference", "inference/tiny_val"])
+def test_a_file_in_the_place_of_results(tiny_data, make_args, tmp_path, place):
+    path = tmp_path / "run" / place
+    path.parent.mkdir(parents=True)
+    path.touch()
+    with pytest.raises(ValueError, match=f"{path} is a file, where results"):
+        setup(make_args())
+
+
 def test_a_folder_that_can_be_read_alone(make_args, tmp_path, monkeypatch):
     """As it is on a disk that is mounted so; root may write anywhere else."""
 
