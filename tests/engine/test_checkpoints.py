@@ -305,7 +305,11 @@ def test_a_claim_of_another_machine(tmp_path, monkeypatch, lives):
     run_claim.release(tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"[1]", b"5", b"\xff\xfe", b"[" * 9000, b'{"pid": [1'])
+@pytest.mark.parametrize(
+    "content",
+    [b"[1]", b"5", b"\xff\xfe", b"[" * 9000, b'{"pid": [1'],
+    ids=["list", "number", "bytes", "deep", "unfinished"],
+)
 def test_a_claim_that_says_nothing_is_taken(tmp_path, content):
     (tmp_path / run_claim.FILE).write_bytes(content)
     run_claim.claim(tmp_path)
