@@ -78,8 +78,6 @@ def build(name: str) -> tuple[CfgNode, nn.Module]:
         node.NORM = "BN"
     torch.manual_seed(0)
     model = build_model(cfg)
-    if hasattr(model, "roi_heads"):
-        model.roi_heads.box_predictor.cls_score.weight.data *= 100
     norms = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
     for norm in norms:
         norm.momentum = 1.0
@@ -96,6 +94,12 @@ def build(name: str) -> tuple[CfgNode, nn.Module]:
         predictor = getattr(head, "refined_predictor", getattr(head, "predictor", None))
         predictor.weight *= 3 / final(head.layers(features)).std()
         predictor.bias -= final(head.layers(features)).mean(dim=(0, 2, 3))
+        if hasattr(model, "roi_heads"):  # some classes likely, none certain
+            scores, seen = model.roi_heads.box_predictor.cls_score, []
+            hook = scores.register_forward_hook(lambda *call: seen.append(call[2].std()))
+            model([{"image": torch.as_tensor(image.transpose(2, 0, 1).copy())}])
+            hook.remove()
+            scores.weight *= 3 / seen[0]
     return cfg, model
 
 
@@ -200,7 +204,8 @@ def main(argv: list[str] | None = None) -> None:
                 print(cost[-1], flush=True)
             path.unlink()
     headers = ["model", "% equal", "logits", "boxes", "scores", "MiB", "export s"]
-    print(tabulate(equal, headers=headers, floatfmt=".2g", tablefmt="github"))
+    formats = ["", ".4f", ".1e", ".1e", ".1e", ".0f", ".0f"]
+    print(tabulate(equal, headers=headers, floatfmt=formats, tablefmt="github"))
     if cost:
         headers = ["model", "PyTorch s", "onnxruntime s", "ratio", "PyTorch MiB", "onnxruntime MiB"]
         print(tabulate(cost, headers=headers, floatfmt=".2f", tablefmt="github"))

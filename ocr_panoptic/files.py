@@ -59,13 +59,20 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
                 ) from error
             except OSError:  # a file system without locks
                 pass
-            if not path.exists() or not os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            if not _is_at(file.fileno(), path):
                 continue  # of a block that has ended meanwhile
             try:
                 yield
             finally:
                 path.unlink(missing_ok=True)
             return
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
 
 
 def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:

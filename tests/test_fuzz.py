@@ -29,6 +29,7 @@ from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import (
     RawSplit,
     SemanticSplit,
+    packed_records,
     prepare_panoptic,
     prepare_semantic,
     register_prepared,
@@ -40,7 +41,7 @@ from ocr_panoptic.run_folder import read_evaluation, read_training_log
 from ocr_panoptic.visualization import draw_images
 
 TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "100"))
-# Of each kind of file: eleven end within a minute on the slowest machine.
+# Of each kind of file: thirteen end within a minute on the slowest machine.
 SECONDS = float("inf") if "OCR_PANOPTIC_FUZZ_TRIALS" in os.environ else 5
 SEED = int(os.getenv("OCR_PANOPTIC_FUZZ_SEED", "0"))
 
@@ -234,6 +235,44 @@ def test_prepared_data(tmp_path, raw_panoptic, raw_semantic, clean_catalog):
         result = breach(read, root, (str(tmp_path), "not found", "can't encode"))
         restore()
         return result
+
+    check(tmp_path, trial)
+
+
+def test_packed_records(tmp_path, raw_panoptic, clean_catalog):
+    """They are the data set's, or the file is named."""
+    prepare_panoptic("x", {"train": raw_panoptic}, tmp_path / "prepared/x", workers=1)
+    register_prepared(tmp_path / "prepared")
+    expected = list(packed_records(["x_train"], False))
+    path = tmp_path / "prepared/x/.x_train.records"
+    original = path.read_bytes()
+
+    def read():
+        assert list(packed_records(["x_train"], False)) == expected
+
+    def trial(rng):
+        path.write_bytes(mutated_bytes(original, rng))
+        return breach(read, tmp_path / "elsewhere", (str(path),))
+
+    check(tmp_path, trial)
+
+
+def test_journals(tmp_path, raw_panoptic):
+    """What cannot be used is done again: the files written are the same."""
+    output = tmp_path / "prepared/x"
+    prepare_panoptic("x", {"train": raw_panoptic}, output, workers=1)
+    expected = {p: p.read_bytes() for p in output.rglob("*") if p.is_file()}
+    path = output / ".preparation/train.jsonl"
+    written = [output / name for name in ("instances_train.json", "sem_seg_train/1.png")]
+
+    def prepare():
+        prepare_panoptic("x", {"train": raw_panoptic}, output, workers=1)
+        assert all(p.read_bytes() == content for p, content in expected.items() if p != path)
+
+    def trial(rng):
+        path.write_bytes(mutated_bytes(path.read_bytes(), rng))
+        rng.choice(written).unlink()
+        return breach(prepare, tmp_path / "elsewhere", ())
 
     check(tmp_path, trial)
 

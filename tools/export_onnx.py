@@ -20,7 +20,6 @@ from ocr_panoptic.engine import build_trained_model, complete_config, load_confi
 from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
-from ocr_panoptic.export import describe, export_onnx, run_onnx
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -45,6 +44,8 @@ def export(cfg: CfgNode, model: nn.Module, path: Path) -> str:
     Returns:
         the table of the comparison.
     """
+    from ocr_panoptic.export import describe, export_onnx
+
     task, run = task_of(cfg), run_info(cfg, model)
     kept = "config_sha256", "weights_sha256", "ocr_panoptic", "detectron2", "torch"
     made = {key: run[key] for key in kept}
@@ -60,11 +61,13 @@ def export(cfg: CfgNode, model: nn.Module, path: Path) -> str:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
-    cfg = load_config(
-        args.config_file, [*args.opts, "MODEL.WEIGHTS", args.weights, "MODEL.DEVICE", "cpu"]
-    )
+    # The model as it is trained, in float32: onnxruntime has optimizations of its own.
+    plain = ["TEST.OPTIMIZED", "False", "TEST.PRECISION", "float32", "MODEL.DEVICE", "cpu"]
+    cfg = load_config(args.config_file, [*args.opts, *plain, "MODEL.WEIGHTS", args.weights])
     complete_config(cfg)
-    class_metadata(cfg)  # what it lacks shows before a model is built
+    class_metadata(cfg)  # what it lacks, and the extra's packages, show before a model is built
+    from ocr_panoptic.export import run_onnx
+
     print(export(cfg, build_trained_model(cfg), args.output))
     print(f"Wrote {args.output} ({args.output.stat().st_size / 2**20:.0f} MiB). To run it:")
     runner = Path(run_onnx.__file__)

@@ -2,7 +2,7 @@
 
 from .faults import DataFaults, faults_listed
 from .histogram import class_histogram, log_class_histogram
-from .manifest import datasets_root, warn_if_unseen
+from .manifest import check_name, datasets_root, warn_if_unseen
 from .packed import PackedRecords, packed_records
 from .panoptic.manifest import RawSplit
 from .panoptic.mapper import PanopticDatasetMapper
@@ -13,6 +13,7 @@ from .published.camvid import prepare_camvid
 from .published.coco import prepare_coco_panoptic
 from .published.mat_labels import MAT_RELEASES, prepare_mat_release
 from .published.splits import register_semantic_datasets
+from .register import check_files
 from .semantic.augmentation import build_semantic_augmentation
 from .semantic.manifest import SemanticSplit
 from .semantic.mapper import SemanticDatasetMapper
@@ -36,6 +37,8 @@ __all__ = [
     "TrainingStream",
     "build_semantic_augmentation",
     "build_training_stream",
+    "check_files",
+    "check_name",
     "class_counts",
     "class_histogram",
     "datasets_root",

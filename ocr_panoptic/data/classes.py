@@ -2,6 +2,7 @@
 
 import colorsys
 import re
+from collections.abc import Iterator
 
 VOID_LABEL = 255
 MAX_ID = 2**63 - 1  # of NumPy and PyTorch
@@ -26,6 +27,17 @@ def has_controls(text: str) -> bool:
 def is_color(value: object) -> bool:
     """Whether a JSON value is a colour: three integers 0..255."""
     return isinstance(value, list) and len(value) == 3 and all(is_id(c) and c <= 255 for c in value)
+
+
+def faults_of_class(name: object, color: object) -> Iterator[str]:
+    """What is wrong with a class's name and colour, values of JSON or YAML."""
+    if not isinstance(name, str) or not name:
+        # YAML reads a bare ``no``, ``on`` or ``12`` as a truth value or number.
+        yield f"the name must be a text (in quotes?), found {name!r}."
+    elif has_controls(name):
+        yield f"the name must have no control characters, found {name!r}."
+    if not is_color(color):
+        yield f"color must be three integers 0..255, found {color!r}."
 
 
 def derived_color(place: int) -> Color:

@@ -1,12 +1,15 @@
 """Faults of a data set, gathered so that all of them are reported at once."""
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ocr_panoptic.files import printable, write_text
+
+logger = logging.getLogger(__name__)
 
 SHOWN = 20  # faults, and kinds of them, in a message
 LONGEST = 400  # characters of one of them there
@@ -72,13 +75,19 @@ def kind_of(fault: str) -> str:
 
 @contextmanager
 def faults_listed(path: Path) -> Iterator[None]:
-    """Faults that are raised inside and too many for a message are written to the file, too."""
+    """Faults that are raised inside and too many for a message are written to the file, too. That
+    of an earlier run is removed when there is none any more."""
     try:
         yield
     except DataFaults as error:
         if len(error.faults) > SHOWN:
-            error.write_list(path)
+            try:
+                error.write_list(path)
+            except OSError as reason:
+                logger.warning(f"The list of all faults cannot be written: {reason}")
         raise
+    with suppress(OSError):
+        path.unlink()
 
 
 def raise_if_any(faults: list[str]) -> None:

@@ -64,7 +64,8 @@ def register_prepared(
             manifest = format.complete_manifest(content, path)
             for name, paths in zip(names, manifest.splits.values(), strict=True):
                 if name in in_use:
-                    register(name, path, *data_set(name, manifest.classes, paths))
+                    files = vars(paths).values()
+                    register(name, path, *data_set(name, manifest.classes, paths), files)
     lost = [name for name in wanted or () if name not in found and name not in DatasetCatalog]
     if broken and (lost or wanted is None):
         problem = f"{', '.join(lost)} not found, and broken: " if lost else ""

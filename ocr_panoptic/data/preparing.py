@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ocr_panoptic.files import check_output_folder, locked, printable
@@ -28,9 +28,12 @@ def preparing(output: Path) -> Iterator[None]:
         yield
         return
     fix = "Give another --output, or set DETECTRON2_DATASETS to a folder that you can write."
-    check_output_folder(output, "The output folder", fix)
-    check_output_folder(output / FOLDER, "The output folder", fix)
+    folders = output / FOLDER, output
+    new = [folder for folder in folders if not folder.exists()]
+    for folder in reversed(folders):
+        check_output_folder(folder, "The output folder", fix)
     with ExitStack() as stack:
+        stack.callback(_remove_empty, new)
         try:
             stack.enter_context(locked(output / FOLDER / LOCK, wait=False))
         except BlockingIOError as error:
@@ -45,6 +48,12 @@ def preparing(output: Path) -> Iterator[None]:
                 path.unlink()
         remove_unfinished(output / FOLDER)
         yield
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def remove_unfinished(folder: Path) -> None:

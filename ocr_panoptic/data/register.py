@@ -3,9 +3,11 @@
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 
+from .faults import first_few
 from .manifest import (
     MANIFEST_NAME,
     check_name,
@@ -16,15 +18,28 @@ from .manifest import (
     read_content,
 )
 
-_registered: dict[str, Path] = {}  # name -> manifest or folder, of what this module has registered
+
+class _Registered(NamedTuple):
+    origin: Path  # manifest or folder
+    files: tuple[Path, ...]
 
 
-def register(name: str, origin: Path, load: Callable[[], list[dict]], metadata: dict) -> None:
+_registered: dict[str, _Registered] = {}  # name -> what this module has registered
+
+
+def register(
+    name: str,
+    origin: Path,
+    load: Callable[[], list[dict]],
+    metadata: dict,
+    files: Iterable[Path] = (),
+) -> None:
     """Register a data set, in place of one that this function has registered under its name.
 
     Args:
         origin: the manifest or folder, for messages.
         load: returns the records.
+        files: and folders that :func:`check_files` looks for.
 
     Raises:
         ValueError: the name belongs to Detectron2 or other code.
@@ -39,7 +54,29 @@ def register(name: str, origin: Path, load: Callable[[], list[dict]], metadata: 
         MetadataCatalog.remove(name)
     DatasetCatalog.register(name, load)
     MetadataCatalog.get(name).set(**metadata)
-    _registered[name] = origin
+    _registered[name] = _Registered(origin, tuple(files))
+
+
+def check_files(names: Iterable[str]) -> None:
+    """Look for the files and folders of data sets, before hours are spent on some of them. Nothing
+    is read.
+
+    Raises:
+        FileNotFoundError: some are missing.
+    """
+    for name in names:
+        if name in _registered:
+            files = map(str, _registered[name].files)
+        else:  # Detectron2's, or of other code that names them as it does
+            metadata = MetadataCatalog.get(name)
+            files = (metadata.get(key) for key in ("json_file", "image_root", "sem_seg_root"))
+        lost = [file for file in files if file and "://" not in file and not os.path.exists(file)]
+        if lost:
+            raise FileNotFoundError(
+                f"Data set {name}: not found: {first_few(lost)}. Bring back what was moved, lay "
+                "the data out or prepare them as datasets/README.md says, or set "
+                "DETECTRON2_DATASETS."
+            )
 
 
 def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
@@ -77,7 +114,7 @@ def registered_metadata(dataset_name: str) -> Metadata:
         ValueError: no data set of that name is registered.
     """
     if dataset_name not in DatasetCatalog:
-        prepared = [name for name, origin in _registered.items() if origin.name == MANIFEST_NAME]
+        prepared = [name for name, r in _registered.items() if r.origin.name == MANIFEST_NAME]
         raise ValueError(
             f"Data set {dataset_name!r} is not registered. Prepared data sets here: "
             f"{', '.join(sorted(prepared)) or 'none'} (under {datasets_root()}; set "

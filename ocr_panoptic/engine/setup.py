@@ -14,7 +14,7 @@ from detectron2.utils import comm
 from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 
-from ocr_panoptic.data import register_prepared, register_semantic_datasets
+from ocr_panoptic.data import check_files, register_prepared, register_semantic_datasets
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.run_folder import evaluation_folder
 
@@ -100,6 +100,7 @@ def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
     for name in written.DATASETS.TEST:
         _check_folder(evaluation_folder(written.OUTPUT_DIR, name))
     _complete_from_data(written, training=not args.eval_only)
+    check_files([*(() if args.eval_only else written.DATASETS.TRAIN), *written.DATASETS.TEST])
     cfg = written.clone()
     _resolve_device(cfg)
     _resolve_norm(cfg)

@@ -1,5 +1,14 @@
-"""Trained models as ONNX files. Not imported by the rest of the package: :mod:`.run_onnx` needs
-onnxruntime, which an extra brings."""
+"""Trained models as ONNX files. Nothing else of the package imports it, as it needs the packages of
+the extra "export". :mod:`.run_onnx`, copied away, needs onnxruntime alone of them."""
+
+try:
+    import onnxruntime  # noqa: F401
+    import onnxscript  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"{error.name} is not installed, which an export needs: pip install onnx onnxruntime "
+        "onnxscript"
+    ) from error
 
 from .description import describe
 from .onnx_file import export_onnx

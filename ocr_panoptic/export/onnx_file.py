@@ -15,6 +15,7 @@ from ocr_panoptic.files import replacing
 from .graphs import SemanticGraph, build_graph
 from .parity import check_parity, is_equal
 from .run_onnx import METADATA_KEY, Model
+from .translations import TRANSLATIONS
 
 OPSET = 18
 INPUTS = ("image", "size")
@@ -42,7 +43,6 @@ def export_onnx(
         the rows of :func:`.check_parity`.
 
     Raises:
-        ModuleNotFoundError: the packages of the extra "export" are missing.
         ValueError: the model cannot be exported, or the file computes something else.
     """
     graph = build_graph(model, channel_order)
@@ -64,16 +64,8 @@ def write_onnx(graph: SemanticGraph, description: dict[str, Any], path: Path) ->
         path: of the file.
 
     Raises:
-        ModuleNotFoundError: the packages of the extra "export" are missing.
         ValueError: the network has a part that PyTorch cannot export.
     """
-    try:
-        from .translations import TRANSLATIONS
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            f"{error.name} is not installed, which an export needs: pip install onnx onnxruntime "
-            "onnxscript"
-        ) from error
     # Every map has at least 2 pixels along each side, and sides are no multiples of one another:
     # the exporter takes sizes that are 1, or equal by chance, for constants.
     image = torch.zeros(3 * graph.stride - 31, 5 * graph.stride - 13, 3, dtype=torch.uint8)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
-from .conv import ConvNormReLU, pixelwise
+from .conv import ConvNormReLU, as_map, pixelwise
 
 
 class ASPP(ContextScheme):
@@ -56,7 +56,7 @@ class ASPP(ContextScheme):
         z = pixelwise(weight_pooled, pooled.flatten(2), bias).repeat(1, 1, x[0, 0].numel())
         for weight, branch in zip(weights, self.branches):
             z = pixelwise(weight, branch(x).flatten(2), add_to=z)
-        return self.dropout(self.g.finish(z.unflatten(2, x.shape[2:])))
+        return self.dropout(self.g.finish(as_map(z, x.shape[2:])))
 
 
 def atrous_branches(

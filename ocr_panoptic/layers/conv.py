@@ -94,6 +94,15 @@ def is_pixel_major(x: Tensor) -> bool:
     return x.shape[1] > 1 and x.shape[2] > 1 and x.stride(1) == 1
 
 
+def as_map(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    """[N, C, P] as [N, C, h, w], in its memory order."""
+    if is_pixel_major(pixels):
+        # unflatten alone would give a single image a stride by which PyTorch takes its memory for
+        # channel after channel, and copies it before a convolution.
+        return pixels.transpose(1, 2).unflatten(1, size).permute(0, 3, 1, 2)
+    return pixels.unflatten(2, size)
+
+
 class ConvNormReLU(Conv2d):
     """
     ``conv -> norm -> ReLU``, each transform function of the paper (phi, psi, delta, rho, g).
@@ -183,7 +192,7 @@ class ConvNormReLU(Conv2d):
         y = pixelwise(first, maps[0].flatten(2), bias)
         for weight, t in zip(others, maps[1:]):
             y = pixelwise(weight, t.flatten(2), add_to=y)
-        return self.finish(y.unflatten(2, maps[0].shape[2:]), dropout)
+        return self.finish(as_map(y, maps[0].shape[2:]), dropout)
 
     @staticmethod
     def _channels_last(weight: Tensor, bias: Tensor | None, maps: tuple[Tensor, ...]) -> Tensor:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
-from .conv import pixelwise
+from .conv import as_map, pixelwise
 from .transformer import pixel_tokens
 
 
@@ -78,7 +78,7 @@ class ChannelAttention(nn.Module):
         with torch.autocast(device_type=x.device.type, enabled=False):
             channels = x.flatten(2).to(dtype)
             weights = torch.bmm(channels, channels.transpose(1, 2)).neg().softmax(dim=2)
-        y = pixelwise(weights.to(x.dtype), x.flatten(2)).unflatten(2, x.shape[2:])
+        y = as_map(pixelwise(weights.to(x.dtype), x.flatten(2)), x.shape[2:])
         return x + self.gamma * y
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
+from .conv import as_map
 from .transformer import TransformerBlock, pixel_tokens
 
 
@@ -55,4 +56,4 @@ class JointTransformer(ContextScheme):
         queries = self.category_queries.to(x.dtype).expand(x.shape[0], -1, -1)
         tokens = torch.cat([queries, pixel_tokens(x)], dim=1)  # [N, K + P, C]
         pixels = self.norm(self.blocks(tokens)[:, queries.shape[1] :])
-        return self.dropout(pixels.transpose(1, 2).unflatten(2, x.shape[2:]))
+        return self.dropout(as_map(pixels.transpose(1, 2), x.shape[2:]))

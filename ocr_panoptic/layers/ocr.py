@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
-from .conv import ConvNormReLU, is_pixel_major, pixelwise
+from .conv import ConvNormReLU, as_map, is_pixel_major, pixelwise
 from .recomputation import run_part
 
 
@@ -129,7 +129,7 @@ class RegionContext(ContextScheme):
         relation w [N, K, P] that sums to 1 over K and f [N, C, K, 1]; ``size`` is (h, w)."""
         weight, bias = self.rho.linear_part()
         values = pixelwise(weight.flatten(1), self.delta(f).flatten(2), bias)  # [N, O, K]
-        return self.rho.finish(pixelwise(values, w).unflatten(2, size))
+        return self.rho.finish(as_map(pixelwise(values, w), size))
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """z_i = g([x_i; y_i]); see :meth:`.ContextScheme.forward`."""

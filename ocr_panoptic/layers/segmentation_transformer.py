@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
+from .conv import as_map
 from .transformer import SelfAttentionUnit, attend, pixel_tokens
 
 DECODER_SELF_ATTENTION = ("none", "before", "after")
@@ -109,4 +110,4 @@ class SegmentationTransformer(ContextScheme):
 
 def _maps(tokens: Tensor, size: torch.Size) -> Tensor:
     """[N, P, C] -> [N, C, h, w]"""
-    return tokens.transpose(1, 2).unflatten(2, size)
+    return as_map(tokens.transpose(1, 2), size)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
-from .conv import pixelwise
+from .conv import as_map, pixelwise
 from .transformer import attend, pixel_tokens
 
 
@@ -54,4 +54,4 @@ class SelfAttention(ContextScheme):
         weight_y = torch.mm(weight_y, self.output.weight.flatten(1))
         z = pixelwise(weight_x, x.flatten(2), bias)
         z = pixelwise(weight_y, attended.transpose(1, 2), add_to=z)
-        return self.dropout(self.g.finish(z.unflatten(2, x.shape[2:])))
+        return self.dropout(self.g.finish(as_map(z, x.shape[2:])))

@@ -103,3 +103,25 @@ def test_command_lists_what_it_does_not_show(raw, tmp_path, monkeypatch):
     assert str(error.value).endswith(f"All of them are listed in {path}")
     assert len(path.read_text().splitlines()) == len(error.value.faults) > 30
     assert [p.name for p in (tmp_path / "root").iterdir()] == [path.name]
+
+
+def test_a_list_that_cannot_be_written(tmp_path, caplog):
+    """The first faults are shown all the same."""
+    path = tmp_path / "faults.txt"
+    path.mkdir()
+    with pytest.raises(DataFaults) as error, faults_listed(path):
+        raise many()
+    assert "cannot be written" in caplog.text and str(path) in caplog.text
+    assert "How many of each kind:" in str(error.value) and str(path) not in str(error.value)
+
+
+def test_the_list_goes_with_the_faults(tmp_path):
+    path = tmp_path / "faults.txt"
+    with pytest.raises(DataFaults), faults_listed(path):
+        raise many()
+    with pytest.raises(ValueError), faults_listed(path):
+        raise ValueError
+    assert path.exists()
+    with faults_listed(path):
+        pass
+    assert not path.exists()

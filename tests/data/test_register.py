@@ -23,10 +23,13 @@ from raw_pets import CAT, DOG, FIRST, GRASS
 from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import (
     PanopticDatasetMapper,
+    check_files,
     class_counts,
     prepare_panoptic,
     register_prepared,
+    register_semantic_datasets,
 )
+from ocr_panoptic.data.published.splits import NAMED_SPLITS
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
@@ -103,6 +106,25 @@ def test_images_are_read_only_when_asked_for(raw, root):
 
 def test_class_counts_of_coco():
     assert class_counts("coco_2017_val_panoptic_separated") == (80, 54)
+
+
+@pytest.mark.parametrize("lost", ["instances_train.json", "panoptic_train.json", "sem_seg_train"])
+def test_missing_files_are_told_before_they_are_read(registered, root, lost):
+    check_files([registered])
+    (root / "pets" / lost).rename(root / "moved")
+    with pytest.raises(FileNotFoundError, match=f"Data set pets_train: not found: .*/pets/{lost}"):
+        check_files([registered])
+
+
+def test_missing_files_of_other_data_sets(tmp_path):
+    register_semantic_datasets(tmp_path)
+    with pytest.raises(FileNotFoundError, match="leftImg8bit"):
+        check_files([next(n for n in NAMED_SPLITS if "cityscapes" in n)])
+    with pytest.raises(FileNotFoundError, match="instances_val2017.json"):
+        check_files(["coco_2017_val_panoptic_separated"])
+    DatasetCatalog.register("theirs", lambda: [])
+    MetadataCatalog.get("theirs").set(json_file="s3://bucket/a.json")
+    check_files(["theirs"])
 
 
 def test_class_counts_of_what_is_not_registered(registered):

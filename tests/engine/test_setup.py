@@ -45,6 +45,18 @@ def test_coco_config_has_cocos_counts_and_needs_no_files():
     assert (cfg.MODEL.ROI_HEADS.NUM_CLASSES, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES) == (80, 54)
 
 
+def test_missing_validation_data_are_told_before_the_training(
+    tiny_data, make_args, tmp_path, monkeypatch
+):
+    (tmp_path / "tiny").mkdir()
+    for path in (tiny_data / "tiny").iterdir():
+        if path.name != "instances_val.json":
+            (tmp_path / "tiny" / path.name).symlink_to(path)
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="tiny_val: not found: .*/tiny/instances_val.json"):
+        setup(make_args())
+
+
 def test_data_set_without_semantic_segmentation(tiny_data):
     with pytest.raises(ValueError, match="coco_2017_val is not a data set that Panoptic-FPN"):
         complete("DATASETS.TEST", "('coco_2017_val',)")

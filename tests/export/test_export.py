@@ -1,7 +1,9 @@
 """Small models from tools/export_onnx.py to the runner's files, every scheme, and what cannot be
 exported."""
 
+import importlib
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.export import run_onnx
 from ocr_panoptic.export.graphs import build_graph
+from ocr_panoptic.export.parity import segments_equal
 from ocr_panoptic.export.translations import TRANSLATIONS
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 
@@ -222,3 +225,22 @@ def test_output_is_an_onnx_file(capsys):
             ["--config-file", "c", "--weights", "w", "--output", "folder"]
         )
     assert "--output folder: name a file that ends in .onnx" in capsys.readouterr().err
+
+
+def test_packages_of_the_extra_are_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    monkeypatch.delitem(sys.modules, "ocr_panoptic.export")
+    with pytest.raises(ModuleNotFoundError, match="onnxscript is not installed.*: pip install"):
+        importlib.import_module("ocr_panoptic.export")
+
+
+def test_segments_are_compared_without_their_numbers():
+    ids = np.zeros((4, 10), np.int32)
+    ids[:, :3], ids[:, 3:7] = 1, 2
+    things = [{"id": i, "isthing": True, "category_id": 5} for i in (1, 2)]
+    swapped = np.choose(ids, [0, 2, 1])
+    assert segments_equal((ids, things), (swapped, things)) == 1
+    other = [things[0], {**things[1], "category_id": 4}]
+    assert segments_equal((ids, things), (ids, other)) == 0.6
+    joined = np.minimum(ids, 1)
+    assert segments_equal((ids, things), (joined, things[:1])) == 0.7

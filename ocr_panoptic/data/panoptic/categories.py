@@ -9,14 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ocr_panoptic.data.classes import (
-    VOID_LABEL,
-    Color,
-    derived_color,
-    has_controls,
-    is_color,
-    is_id,
-)
+from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, faults_of_class, is_id
 from ocr_panoptic.data.faults import DataFaults, raise_if_any
 
 THINGS_LABEL = 0
@@ -97,21 +90,17 @@ def _faults(entry: object) -> Iterator[str]:
     if not isinstance(entry, dict):
         yield f"a category must be an object, found {entry!r}."
         return
-    number, name, isthing = (entry.get(key) for key in ("id", "name", "isthing"))
+    number, isthing = entry.get("id"), entry.get("isthing")
     where = f"category {number!r}"
     if not is_id(number):
         yield f"{where}: the id must be an integer of at least 0 and below 2^63."
-    if not isinstance(name, str) or not name:
-        yield f"{where}: the name must be a text, found {name!r}."
-    elif has_controls(name):
-        yield f"{where}: the name must have no control characters, found {name!r}."
+    for fault in faults_of_class(entry.get("name"), entry.get("color", [0, 0, 0])):
+        yield f"{where}: {fault}"
     if isthing not in (0, 1):
         yield (
             f"{where}: isthing must be 1 (things) or 0 (stuff), found {isthing!r}. "
             "Is this a panoptic JSON?"
         )
-    if not is_color(color := entry.get("color", [0, 0, 0])):
-        yield f"{where}: color must be three integers 0..255, found {color!r}."
 
 
 def semantic_label_of(categories: Iterable[Category]) -> dict[int, int]:

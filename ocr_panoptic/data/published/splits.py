@@ -126,7 +126,8 @@ def register_semantic_datasets(root: Path | str | None = None) -> list[str]:
     """
     root = datasets_root() if root is None else Path(root)
     for name, split in NAMED_SPLITS.items():
-        register(name, root, partial(load_named, name, root), split.space.metadata())
+        files = [root / path for f in split.folders for path in (f.images, f.labels) if path]
+        register(name, root, partial(load_named, name, root), split.space.metadata(), files)
     return list(NAMED_SPLITS)
 
 

@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ocr_panoptic.bounded_yaml import read_yaml
-from ocr_panoptic.data.classes import (
-    VOID_LABEL,
-    Color,
-    derived_color,
-    has_controls,
-    is_color,
-    is_id,
-)
+from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, faults_of_class, is_id
 from ocr_panoptic.data.faults import DataFaults, raise_if_any
 
 MAX_RAW_LABEL = 65535  # of a 16-bit PNG
@@ -115,16 +108,11 @@ def _faults(content: dict, entries: list[dict], names: tuple[str, ...]) -> Itera
     for key in content.keys() - {"classes", "ignore", "flip_pairs"}:
         yield f"unknown key {key!r}; there are classes, ignore and flip_pairs."
     for entry in entries:
-        name, color = entry.get("name"), entry.get("color", [0, 0, 0])
-        if not isinstance(name, str) or not name:
-            # YAML reads a bare ``no``, ``on`` or ``12`` as a truth value or number.
-            yield f"a class's name must be a text (in quotes?), found {name!r}."
-        elif has_controls(name):
-            yield f"class {name!r}: the name must have no control characters."
+        where = f"class {entry.get('name')!r}"
+        for fault in faults_of_class(entry.get("name"), entry.get("color", [0, 0, 0])):
+            yield f"{where}: {fault}"
         for key in entry.keys() - {"name", "color", "labels"}:
-            yield f"class {name!r}: unknown key {key!r}."
-        if not is_color(color):
-            yield f"class {name!r}: color must be three integers 0..255, found {color!r}."
+            yield f"{where}: unknown key {key!r}."
     if not 1 <= len(names) <= VOID_LABEL:
         yield f"{len(names)} classes; there may be 1 to {VOID_LABEL}."
     for name, times in Counter(names).items():

@@ -84,7 +84,7 @@ def test_missing_colours_are_derived():
         ({"id": "1"}, r"category '1': the id must be an integer"),
         ({"id": True}, r"category True: the id must be an integer"),
         ({"id": 2}, r"category id 2 is used 2 times"),
-        ({"name": ""}, r"category 1: the name must be a text, found ''"),
+        ({"name": ""}, r"category 1: the name must be a text .in quotes.., found ''"),
         ({"name": "sky"}, r"category name 'sky' is used 2 times"),
         ({"isthing": None}, r"category 1: isthing must be 1 .* found None\. Is this a panoptic"),
         ({"isthing": 2}, r"isthing must be 1 \(things\) or 0 \(stuff\), found 2"),
