@@ -35,6 +35,7 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
     """
     cfg = get_cfg()
     add_ocr_config(cfg)
+    usual = values_by_key(cfg)
     if config_file:
         if "://" in config_file:
             raise ValueError(f"--config-file {config_file} is an address; download the file first")
@@ -62,6 +63,9 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
         *(RecursionError, MemoryError, OverflowError),
     ) as e:
         raise ValueError(_explain(cfg, source, e)) from e
+    for key, value in values_by_key(cfg).items():
+        if value is None and usual.get(key) is not None:
+            raise ValueError(f"{key} has no value; it is {_form(usual[key])}.")
     _check_characters(cfg)
     return cfg
 

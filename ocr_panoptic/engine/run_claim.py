@@ -11,9 +11,10 @@ import threading
 import time
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
 
 from detectron2.utils import comm
+
+from ocr_panoptic.files import printable
 
 FILE = "training.lock"
 BEAT = 15  # seconds between two signs of life
@@ -63,7 +64,7 @@ def _claim(folder: Path) -> None:
     except (BlockingIOError, PermissionError):
         is_taken = True
     except OSError:  # a file system without locks
-        is_taken = holder.get("pid") != os.getpid() and bool(holder) and _is_touched(path)
+        is_taken = holder.get("pid") != str(os.getpid()) and bool(holder) and _is_touched(path)
     if is_taken:
         file.close()
         raise ValueError(
@@ -97,13 +98,15 @@ def _is_touched(path: Path) -> bool:
     return path.stat().st_mtime_ns != before
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parsed(text: str) -> dict[str, str]:
     """Nothing, where the claim was released or something else has written there."""
     try:
         holder = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return holder if isinstance(holder, dict) else {}
+    if not isinstance(holder, dict):
+        return {}
+    return {key: printable(value)[:100] for key, value in holder.items()}
 
 
 @atexit.register
