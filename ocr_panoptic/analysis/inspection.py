@@ -137,9 +137,10 @@ def _watched(model: nn.Module) -> Iterator[_Seen]:
         seen.coarse, seen.refined = logits if isinstance(logits, tuple) else (None, logits)
         return logits
 
-    def keep_regions(module: nn.Module, inputs: tuple[Tensor, Tensor]) -> None:
-        if module.uses_regions and not module.needs_truth:
-            seen.regions = inputs[1]
+    def keep_regions(x: Tensor, m: Tensor) -> Iterator[Tensor]:
+        if context.uses_regions and not context.needs_truth:
+            seen.regions = m
+        return type(context).in_bands(context, x, m)
 
     def keep_relation(x: Tensor, m: Tensor, f: Tensor) -> Tensor:
         w = type(context).relation(context, x, m, f)
@@ -148,19 +149,20 @@ def _watched(model: nn.Module) -> Iterator[_Seen]:
             seen.relation = rows if seen.relation is None else torch.cat([seen.relation, rows], 2)
         return w
 
-    hooks = [model.backbone.register_forward_pre_hook(keep_size)]
+    hook = model.backbone.register_forward_pre_hook(keep_size)
     context = head.context if isinstance(head, RefinedHead) else None
     head.layers = keep_logits
     if context is not None:
-        hooks.append(context.register_forward_pre_hook(keep_regions))
+        context.in_bands = keep_regions
     if isinstance(context, RegionContext):
         context.relation = keep_relation
     try:
         yield seen
     finally:
-        for hook in hooks:
-            hook.remove()
+        hook.remove()
         del head.layers
+        if context is not None:
+            del context.in_bands
         if isinstance(context, RegionContext):
             del context.relation
 

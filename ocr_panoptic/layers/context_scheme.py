@@ -5,6 +5,7 @@ Shape shorthand: N images, C input channels, O output channels, K classes = obje
 feature size.
 """
 
+from collections.abc import Iterator
 from functools import partial
 
 from torch import Tensor, nn
@@ -64,3 +65,10 @@ class ContextScheme(nn.Module):
             z: augmented representations [N, O, h, w]
         """
         raise NotImplementedError(f"{type(self).__name__} has no forward")
+
+    def in_bands(self, x: Tensor, m: Tensor) -> Iterator[Tensor]:
+        """
+        The z of :meth:`forward` for layers that see a pixel at a time: in bands of rows from top to
+        bottom, so that a scheme need not hold all of z. Here it is one band.
+        """
+        yield self(x, m)

@@ -5,6 +5,7 @@ Shape shorthand: N images, K object regions (= classes), h w feature size, P = h
 C channels of the pixel representations x, D key channels, O channels of the output.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -133,35 +134,31 @@ class RegionContext(ContextScheme):
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """z_i = g([x_i; y_i]); see :meth:`.ContextScheme.forward`."""
-        return self.augment(x, m, run_part(self, gather_regions, x, m))
+        return self._augment(x, m, run_part(self, gather_regions, x, m))
 
-    def augment(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
+    def in_bands(self, x: Tensor, m: Tensor) -> Iterator[Tensor]:
+        """See :meth:`.ContextScheme.in_bands`."""
+        if type(self).forward is not RegionContext.forward or not self._by_bands():
+            return super().in_bands(x, m)
+        return self.augment(x, m, gather_regions(x, m))
+
+    def augment(self, x: Tensor, m: Tensor, f: Tensor) -> Iterator[Tensor]:
         """
-        The part after the gather. Once f is there, a pixel's z depends on that pixel alone (if the
-        norms are affine): without gradients a band of rows is finished before the next one, so that
-        phi(x), w and y of all pixels are never there.
+        The part after the gather, without gradients. Once f is there, a pixel's z depends on that
+        pixel alone (if the norms are affine): a band of rows is finished before the next one, so
+        that phi(x), w, y and z of all pixels are never there.
 
         Args:
             x, m: of :meth:`.ContextScheme.forward`
             f: region representations [N, C, K, 1], of these pixels or of more
 
-        Returns:
-            z: [N, O, h, w]
+        Yields:
+            z of a band [N, O, n, w], from top to bottom
         """
-        height, width = x.shape[2:]
-        rows = max(1, PIXELS_OF_BAND // width)
-        if rows >= height or not self._by_bands():
-            return self._augment(x, m, f)
-        z = None
-        for top in range(0, height, rows):
+        rows = max(1, PIXELS_OF_BAND // x.shape[3]) if self._by_bands() else x.shape[2]
+        for top in range(0, x.shape[2], rows):
             band = slice(top, top + rows)
-            part = self._augment(x[:, :, band], m[:, :, band], f)
-            if z is None:
-                last = part.is_contiguous(memory_format=torch.channels_last)
-                z = part.new_empty(*part.shape[:2], height, width)
-                z = z.to(memory_format=torch.channels_last) if last else z
-            z[:, :, band] = part
-        return z
+            yield self._augment(x[:, :, band], m[:, :, band], f)
 
     def _augment(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
         w = run_part(self, self.relation, x, m, f)

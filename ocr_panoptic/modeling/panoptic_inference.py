@@ -1,8 +1,11 @@
 """Panoptic-FPN at inference, from semantic logits at their own size to labels."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import torch
+from detectron2.layers import ROIAlign
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.postprocessing import detector_postprocess, sem_seg_postprocess
 from torch import Tensor
@@ -43,6 +46,24 @@ class Prediction(dict[str, Any]):
         return self.setdefault(key, self._sem_seg())
 
 
+class ThreadedROIAlign(ROIAlign):
+    """Detectron2's ``ROIAlign`` for inference, on a CPU by as many threads as PyTorch has:
+    torchvision's kernel uses one. A box is pooled by itself, so the result is the same."""
+
+    def forward(self, input: Tensor, rois: Tensor) -> Tensor:
+        """See Detectron2's: [N, C, h, w] and [R, 5] to [R, C, *output_size]."""
+        threads = torch.get_num_threads()
+        # Threads do not inherit an autocast.
+        alone = input.is_cuda or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
+        if alone or min(threads, len(rois)) < 2:
+            return super().forward(input, rois)
+        pool = super().forward
+        with ThreadPoolExecutor(threads) as executor:
+            return torch.cat(
+                list(executor.map(lambda part: pool(input, part), rois.chunk(threads)))
+            )
+
+
 class PanopticInference(PanopticFPN):
     """
     Detectron2's ``PanopticFPN`` at inference, with the same results: semantic logits are upsampled
@@ -53,6 +74,9 @@ class PanopticInference(PanopticFPN):
     def convert(cls, model: PanopticFPN) -> None:
         """Turn a model into one of this class, in place."""
         model.__class__ = cls
+        for module in model.roi_heads.modules():
+            if type(module) is ROIAlign:
+                module.__class__ = ThreadedROIAlign
 
     def inference(
         self, batched_inputs: list[dict], do_postprocess: bool = True
@@ -67,6 +91,8 @@ class PanopticInference(PanopticFPN):
         if isinstance(head, RefinedHead):
             logits = logits[1]
         proposals, _ = self.proposal_generator(images, features, None)
+        # What pools boxes wants channel after channel, and would copy for boxes and for masks.
+        features = {name: feature.contiguous() for name, feature in features.items()}
         detections, _ = self.roi_heads(images, features, proposals, None)
         covered = tuple(head.common_stride * side for side in logits.shape[2:])
         return [

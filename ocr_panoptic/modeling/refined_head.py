@@ -5,8 +5,10 @@ Shape shorthand: N images, K classes = object regions, H W padded input size, h 
 ``common_stride``.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
+import torch
 from detectron2.config import CfgNode
 from detectron2.layers import Conv2d
 from torch import Tensor, nn
@@ -145,7 +147,7 @@ class RefinedHead(nn.Module):
             x, regions: of :meth:`pixels_and_regions`
             f: [N, C, K, 1]
         """
-        return self.refined_predictor(self.context.augment(x, regions, f))
+        return self._classify(self.context.augment(x, regions, f))
 
     def _prepare(
         self, features: dict[str, Tensor], truth: Tensor | None
@@ -170,7 +172,12 @@ class RefinedHead(nn.Module):
         return coarse, x, regions
 
     def _refine(self, x: Tensor, regions: Tensor) -> Tensor:
-        return self.refined_predictor(self.context(x, regions))
+        return self._classify(self.context.in_bands(x, regions))
+
+    def _classify(self, bands: Iterable[Tensor]) -> Tensor:
+        """Refined logits [N, K, h, w] of augmented representations in bands of rows."""
+        logits = [self.refined_predictor(z) for z in bands]
+        return torch.cat(logits, dim=2) if len(logits) > 1 else logits[0]
 
     def losses(self, predictions: tuple[Tensor, Tensor], targets: Tensor) -> dict[str, Tensor]:
         """

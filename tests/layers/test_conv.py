@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ocr_panoptic.layers import ConvNormReLU
-from ocr_panoptic.layers.conv import affine_of_norm, apply_norm, pixelwise
+from ocr_panoptic.layers.conv import affine_of_norm, apply_norm, as_map, pixelwise
 
 NORMS = ["", "BN", "SyncBN", "FrozenBN", "GN", "LN", "naiveSyncBN"]
 
@@ -184,3 +184,13 @@ def test_pixelwise_is_a_convolution():
     torch.testing.assert_close(
         pixelwise(weight, x, bias, add_to=add_to.clone()), expected + add_to, rtol=0, atol=1e-12
     )
+
+
+@pytest.mark.parametrize("images", [1, 2])
+def test_maps_of_pixel_major_results_are_channels_last(images):
+    """As ``is_contiguous`` does not ask for, but the convolution that comes next does."""
+    pixels = torch.randn(images, 15, 4).transpose(1, 2)
+    x = as_map(pixels, (3, 5))
+    torch.testing.assert_close(x, pixels.reshape(images, 4, 3, 5), rtol=0, atol=0)
+    assert x.stride() == torch.empty_like(x, memory_format=torch.channels_last).stride()
+    assert as_map(pixels.contiguous(), (3, 5)).is_contiguous()

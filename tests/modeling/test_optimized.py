@@ -1,11 +1,12 @@
 """The copy of a model that is made for inference: the same results, and the model as it was."""
 
 import copy
+from threading import get_ident
 
 import pytest
 import torch
 import torch.nn.functional as F
-from detectron2.layers import Conv2d, FrozenBatchNorm2d, get_norm
+from detectron2.layers import Conv2d, FrozenBatchNorm2d, ROIAlign, get_norm
 from detectron2.modeling import build_model
 from segmentors import make_batch, make_cfg, make_resnet_cfg
 from torch import nn
@@ -13,7 +14,7 @@ from torch import nn
 from ocr_panoptic.layers import fold_norms
 from ocr_panoptic.modeling import optimized
 from ocr_panoptic.modeling.optimized import check_inference_keys
-from ocr_panoptic.modeling.panoptic_inference import PanopticInference
+from ocr_panoptic.modeling.panoptic_inference import PanopticInference, ThreadedROIAlign
 
 NORMS = (nn.modules.batchnorm._BatchNorm, FrozenBatchNorm2d)
 
@@ -114,6 +115,24 @@ def test_a_panoptic_model_has_the_same_outputs(panoptic, head):
         assert (found["labels"] == labels).double().mean() > 0.999
         with pytest.raises(KeyError):
             found["proposals"]
+
+
+@torch.no_grad()
+def test_boxes_are_pooled_by_several_threads_with_the_same_result(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    corners = torch.rand(7, 2, generator=torch.Generator().manual_seed(0)) * 20
+    boxes = torch.cat([torch.tensor([[0.0], [1]] * 3 + [[0.0]]), corners, corners + 11], dim=1)
+    x = torch.randn(2, 4, 32, 32)
+    threads = []
+    pool = ROIAlign.forward
+    monkeypatch.setattr(
+        ROIAlign, "forward", lambda self, *a: threads.append(get_ident()) or pool(self, *a)
+    )
+    expected = ROIAlign(7, 1.0, 0)(x, boxes)
+    found = ThreadedROIAlign(7, 1.0, 0)(x, boxes)
+    assert torch.equal(found, expected) and expected.std() > 0.01
+    assert len(threads) == 4 and get_ident() not in threads[1:]
+    assert ThreadedROIAlign(7, 1.0, 0)(x, boxes[:0]).shape == (0, 4, 7, 7)
 
 
 def test_the_model_itself_can_be_trained_on():
