@@ -81,8 +81,8 @@ def check_values(cfg: CfgNode) -> None:
     sizes = cfg.INPUT.MIN_SIZE_TRAIN
     if not sizes or not all(isinstance(size, int) and size >= 0 for size in sizes):
         raise ValueError(
-            f"INPUT.MIN_SIZE_TRAIN is {sizes!s:.200}; it is a tuple of at least one size in pixels, 0 for "
-            "the image's own."
+            f"INPUT.MIN_SIZE_TRAIN is {sizes!s:.200}; it is a tuple of at least one size in "
+            "pixels, 0 for the image's own."
         )
     deviations = cfg.MODEL.PIXEL_STD
     if not all(_is_number(value) and 0 < value < math.inf for value in deviations):
