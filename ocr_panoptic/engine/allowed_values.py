@@ -108,7 +108,7 @@ def _value(cfg: CfgNode, key: str) -> Any:
 
 def _check_choice(key: str, value: object, choices: list | tuple) -> None:
     if value not in choices:
-        one_of = "one of " if len(choices) > 1 else ""
+        one_of = "one of " if len(choices) > 1 else "to be "
         raise ValueError(f"{key} is {value!s:.200}; it is {one_of}{', '.join(map(str, choices))}.")
 
 
