@@ -40,13 +40,20 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     source.add_argument("--webcam", action="store_true", help="show the first camera")
     parser.add_argument("--output", help="a file or folder; without it a window opens")
     parser.add_argument(
-        "--confidence-threshold", type=float, default=0.5, help="least score of an instance"
+        "--confidence-threshold", type=score, default=0.5, help="least score of an instance, 0..1"
     )
     parser.add_argument("--opts", nargs=argparse.REMAINDER, default=[], help="KEY VALUE ...")
     args = parser.parse_args(argv)
     if args.webcam and args.output:
         parser.error("--webcam shows a window; it takes no --output")
     return args
+
+
+def score(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 1:  # NaN is not, too
+        raise argparse.ArgumentTypeError(f"{text} is no number from 0 to 1")
+    return value
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -13,10 +13,10 @@ from ocr_panoptic.engine import Trainer, TrainingArguments, launch, run_program,
 
 
 def main(args: argparse.Namespace) -> dict | None:
-    cfg = setup(args)
+    cfg, written = setup(args)
     if args.eval_only:
         return Trainer.evaluate(cfg)
-    trainer = Trainer(cfg)
+    trainer = Trainer(cfg, written)
     trainer.resume_or_load(resume=args.resume)
     return trainer.train()
 

@@ -40,12 +40,10 @@ def main(argv: list[str] | None = None) -> None:
     splits = {split: RawSplit(*paths) for split, paths in raw.items() if paths}
     check_name(args.name)
     output = args.output or datasets_root() / args.name
-    note = warn_if_unseen(output)
+    warn_if_unseen(output)
     with faults_listed(output.with_name(f"{output.name}_faults.txt")):
         manifest = prepare_panoptic(args.name, splits, output, args.workers)
     print(f"Wrote {manifest}. Data sets: {', '.join(f'{args.name}_{split}' for split in splits)}")
-    if note:
-        print(note)
 
 
 if __name__ == "__main__":

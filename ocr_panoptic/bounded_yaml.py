@@ -1,7 +1,7 @@
 """YAML of any origin, read within bounds."""
 
 import os
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
@@ -23,12 +23,22 @@ def read_yaml(path: str | os.PathLike) -> Any:
         raise ValueError(
             f"{path} has more than {MAX_BYTES // 2**20} MiB; it is no file of settings"
         )
+    with open(path, encoding="utf-8") as file:
+        return parse_yaml(file, path)
+
+
+def parse_yaml(source: str | TextIO, name: object) -> Any:
+    """
+    The same of a text or an open file, of at most MAX_BYTES.
+
+    Args:
+        name: of the source, for the message.
+    """
     try:
-        with open(path, encoding="utf-8") as file:
-            return yaml.load(file, _BoundedLoader)
+        return yaml.load(source, _BoundedLoader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as e:
         # Other ValueErrors: a date such as 2020-99-99.
-        raise ValueError(f"{path} is not valid YAML: {' '.join(str(e).split())}") from e
+        raise ValueError(f"{name} is not valid YAML: {' '.join(str(e).split())}") from e
 
 
 class _BoundedLoader(yaml.SafeLoader):

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, Metadata
 from fuzz import breach, mutated_bytes, mutated_json, mutated_png, mutated_tree, run_trials
 from PIL import Image
@@ -34,7 +35,15 @@ from ocr_panoptic.data import (
     prepare_semantic,
     register_prepared,
 )
-from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine import load_config, run_claim
+from ocr_panoptic.engine.allowed_values import check_values
+from ocr_panoptic.engine.resume import (
+    continued_optimizer,
+    continued_state,
+    difference_table,
+    find_checkpoint,
+    position_after,
+)
 from ocr_panoptic.label_png import read_label_png
 from ocr_panoptic.pictures import read_picture
 from ocr_panoptic.run_folder import read_evaluation, read_training_log
@@ -302,8 +311,8 @@ def test_configs(tmp_path):
     def trial(rng):
         path.write_bytes(mutated_yaml(tree, rng))
         # Of some values the message names the key alone.
-        names = (str(path), "with characters that cannot be printed")
-        return breach(lambda: load_config(str(path), []), tmp_path, names)
+        names = (str(path), "with characters that cannot be printed", "; it is ")
+        return breach(lambda: check_values(load_config(str(path), [])), tmp_path, names)
 
     check(tmp_path, trial)
 
@@ -361,6 +370,63 @@ def test_checkpoints(tmp_path):
         )
 
     check(tmp_path, trial, share=2)
+
+
+def test_states_of_a_training(tmp_path):
+    """Of what is resumed from."""
+    path = tmp_path / "model_final.pth"
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    solver = {"IMS_PER_BATCH": 2, "REFERENCE_WORLD_SIZE": 0, "MAX_ITER": 9}
+    cfg = CfgNode({"MODEL": {"TRUST_PICKLE": False}, "SOLVER": solver})
+    scaler = torch.amp.GradScaler("cpu").state_dict()
+    tree = {
+        **{"iteration": 3, "images": 8, "seed": 3, "processes": 1},
+        **{"config": cfg.dump(), "parameters": ["weight", "bias"]},
+        "_trainer": {"iteration": 3, "optimizer": optimizer.state_dict(), "grad_scaler": scaler},
+    }
+
+    def read():
+        state = continued_state(cfg, str(path), model)
+        position_after(cfg, state)
+        difference_table(cfg, state)
+        saved, names = state["_trainer"], state.get("parameters")
+        optimizer.load_state_dict(
+            continued_optimizer(saved["optimizer"], names, ["weight", "bias"], optimizer)
+        )
+        if saved.get("grad_scaler"):
+            torch.amp.GradScaler("cpu").load_state_dict(saved["grad_scaler"])
+
+    def trial(rng):
+        state = mutated_tree(tree, rng)
+        if rng.random() < 0.3 and isinstance(state, dict):
+            state["config"] = mutated_bytes(cfg.dump().encode(), rng).decode(errors="replace")
+        torch.save({"model": model.state_dict(), "trainer": state}, path)
+        return breach(read, tmp_path, (str(path), "The checkpoint"))
+
+    check(tmp_path, trial)
+
+
+def test_what_a_run_leaves_for_the_next(tmp_path, monkeypatch):
+    """training.lock and last_checkpoint."""
+    monkeypatch.setattr(run_claim, "WATCH", 0)
+    monkeypatch.setattr(run_claim, "_keep_touching", lambda *_: None)
+    torch.save({}, tmp_path / "model_final.pth")
+    claim = {"host": "here", "pid": 3, "begun": "2020-01-01"}
+    lock, last = tmp_path / run_claim.FILE, tmp_path / "last_checkpoint"
+
+    def read():
+        run_claim.claim(tmp_path)
+        run_claim.release(tmp_path)
+
+    def trial(rng):
+        if rng.random() < 0.5:
+            lock.write_bytes(mutated_json(json.dumps(claim).encode(), rng))
+            return breach(read, tmp_path, (str(lock),))
+        last.write_bytes(mutated_bytes(b"model_final.pth", rng))
+        return breach(lambda: find_checkpoint(str(tmp_path), True), tmp_path, (str(tmp_path),))
+
+    check(tmp_path, trial)
 
 
 def test_results_of_a_run(tmp_path):

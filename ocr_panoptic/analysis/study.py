@@ -57,7 +57,7 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
     if process.returncode:
         raise ChildProcessError(
             f"{name}, seed {seed} failed with exit code {process.returncode}; see {log.name}. "
-            f"The command was: {shlex.join(command)}"
+            f"The command was: {shlex.join(command)}\nIts last line: {_last_line(Path(log.name))}"
         )
     cfg = load_config(str(config), list(opts))
     complete_config(cfg)
@@ -97,6 +97,13 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
         "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident, of the process and its children
     }
     write_json(folder / RECORD, record, indent=1)
+
+
+def _last_line(log: Path) -> str:
+    with open(log, "rb") as file:
+        file.seek(-min(log.stat().st_size, 2000), os.SEEK_END)
+        lines = file.read().decode(errors="replace").split("\n")
+    return next((line for line in reversed(lines) if line.strip()), "none")
 
 
 def add_records(study: Study, output: Path, file: Path) -> int:

@@ -12,6 +12,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from ocr_panoptic.files import printable
+
 from .array_pickle import ArrayUnpickler, Forbidden
 from .pickled import pickled_imports
 from .settings import RECORD
@@ -86,10 +88,10 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
         mmap = mmap and _is_zip(filename)
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Forbidden as e:
-        raise ValueError(_UNTRUSTED.format(file=filename, what=_printable(e))) from e
+        raise ValueError(_UNTRUSTED.format(file=filename, what=_first_line(e))) from e
     except Exception as e:  # damaged bytes make the readers raise nearly anything
         if wanted := _refused(filename, e):
-            raise ValueError(_UNTRUSTED.format(file=filename, what=_printable(wanted))) from e
+            raise ValueError(_UNTRUSTED.format(file=filename, what=_first_line(wanted))) from e
         raise _damaged(filename, f"{type(e).__name__}: {e}") from e
 
 
@@ -130,10 +132,9 @@ def _damaged(file: str, found: str) -> ValueError:
         found = f"begins with {start[:16]!r}, as no file of torch.save does"
     elif "weights only load failed" in found.lower():
         found = "no tensors of torch.save"
-    return ValueError(_DAMAGED.format(file=file, size=size, found=_printable(found)) + AGAIN)
+    return ValueError(_DAMAGED.format(file=file, size=size, found=_first_line(found)) + AGAIN)
 
 
-def _printable(text: object) -> str:
-    """The first line without characters that a terminal would obey, and not without end."""
-    line = next(iter(str(text).splitlines()), "")[:200]
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+def _first_line(text: object) -> str:
+    """The first line, and not without end."""
+    return printable(next(iter(str(text).splitlines()), "")[:200])

@@ -40,17 +40,16 @@ def is_seen(folder: Path) -> bool:
     return os.path.realpath(parent) == os.path.realpath(datasets_root())
 
 
-def warn_if_unseen(folder: Path) -> str:
-    """Warn where the commands do not find data prepared in the folder; the text, else ""."""
-    if is_seen(folder):
-        return ""
-    note = (
-        f"{folder} is not directly below DETECTRON2_DATASETS={datasets_root()}: set "
-        f"DETECTRON2_DATASETS={Path(os.path.abspath(folder)).parent} for the commands that are to "
-        "find the data there."
-    )
-    logger.warning(note)
-    return note
+def warn_if_unseen(folder: Path) -> None:
+    """Warn where the commands do not find data prepared in the folder."""
+    if not is_seen(folder):
+        logger.warning(
+            "%s is not directly below DETECTRON2_DATASETS=%s: set DETECTRON2_DATASETS=%s for the "
+            "commands that are to find the data there.",
+            folder,
+            datasets_root(),
+            Path(os.path.abspath(folder)).parent,
+        )
 
 
 def manifests(root: Path) -> list[Path]:

@@ -25,6 +25,8 @@ AT_LEAST = {
     "SOLVER.GATHER_METRIC_PERIOD": 1,
     "TEST.EVAL_PERIOD": 0,
     "DATALOADER.NUM_WORKERS": 0,
+    "MODEL.OCR.CHANNELS": 1,
+    "MODEL.OCR.KEY_CHANNELS": 1,
 }
 MEANING_OF_0 = {
     "SOLVER.CHECKPOINT_PERIOD": "0 saves at the end alone",
@@ -43,11 +45,14 @@ ONE_OF = {
     "DATALOADER.SAMPLER_TRAIN": (
         "TrainingSampler",
         "RepeatFactorTrainingSampler",
-        "RandomSubsetTrainingSampler",
-        "WeightedTrainingSampler",
-        "WeightedCategoryTrainingSampler",
     ),
     "MODEL.RESNETS.DEPTH": (18, 34, 50, 101, 152),
+    # Others of Detectron2 and Pillow have another number of channels than the models.
+    "INPUT.FORMAT": ("BGR", "RGB"),
+    "INPUT.MIN_SIZE_TRAIN_SAMPLING": ("choice", "range"),
+    # Detectron2's, which no data here have.
+    "MODEL.LOAD_PROPOSALS": (False,),
+    "MODEL.KEYPOINT_ON": (False,),
 }
 REGISTERED = {
     "MODEL.BACKBONE.NAME": BACKBONE_REGISTRY,
@@ -67,15 +72,28 @@ def check_values(cfg: CfgNode) -> None:
         value = _value(cfg, key)
         if value is not None and not (least <= value < math.inf):  # NaN is neither
             zero = f" ({MEANING_OF_0[key]})" if key in MEANING_OF_0 else ""
-            raise ValueError(f"{key} is {value}; it is a number of at least {least}{zero}.")
+            raise ValueError(f"{key} is {value!s:.200}; it is a number of at least {least}{zero}.")
     for key, names in ONE_OF.items():
         _check_choice(key, _value(cfg, key), names)
     for key, registry in REGISTERED.items():
         _check_choice(key, _value(cfg, key), [name for name, _ in registry])
     _check_norms(cfg, "")
-    steps = list(cfg.SOLVER.STEPS)
-    if steps != sorted(steps) or any(step < 0 for step in steps):
-        raise ValueError(f"SOLVER.STEPS is {cfg.SOLVER.STEPS}; it is a tuple of rising iterations.")
+    sizes = cfg.INPUT.MIN_SIZE_TRAIN
+    if not sizes or not all(isinstance(size, int) and size >= 0 for size in sizes):
+        raise ValueError(
+            f"INPUT.MIN_SIZE_TRAIN is {sizes!s:.200}; it is a tuple of at least one size in "
+            "pixels, 0 for the image's own."
+        )
+    deviations = cfg.MODEL.PIXEL_STD
+    if not all(_is_number(value) and 0 < value < math.inf for value in deviations):
+        raise ValueError(
+            f"MODEL.PIXEL_STD is {deviations!s:.200}; it is a list of numbers above 0."
+        )
+    steps = cfg.SOLVER.STEPS
+    if not all(isinstance(step, int) and step >= 0 for step in steps) or [*steps] != sorted(steps):
+        raise ValueError(
+            f"SOLVER.STEPS is {cfg.SOLVER.STEPS!s:.200}; it is a tuple of rising iterations."
+        )
     if cfg.SEED > MAX_SEED:
         raise ValueError(f"SEED is {cfg.SEED}; it is at most {MAX_SEED}, or -1 for a random one.")
     if cfg.MODEL.DEVICE != "auto":
@@ -90,7 +108,8 @@ def _value(cfg: CfgNode, key: str) -> Any:
 
 def _check_choice(key: str, value: object, choices: list | tuple) -> None:
     if value not in choices:
-        raise ValueError(f"{key} is {value}; it is one of {', '.join(map(str, choices))}.")
+        one_of = "one of " if len(choices) > 1 else "to be "
+        raise ValueError(f"{key} is {value!s:.200}; it is {one_of}{', '.join(map(str, choices))}.")
 
 
 def _check_norms(node: CfgNode, prefix: str) -> None:
@@ -99,13 +118,19 @@ def _check_norms(node: CfgNode, prefix: str) -> None:
             _check_norms(value, f"{prefix}{key}.")
         elif key == "NORM" and value not in NORMS:
             names = ", ".join(name or '""' for name in NORMS)
-            raise ValueError(f"{prefix}{key} is {value}; it is one of {names}.")
+            raise ValueError(f"{prefix}{key} is {value!s:.200}; it is one of {names}.")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
 
 
 def _check_device(name: str) -> None:
     try:
-        torch.device(name)
-    except RuntimeError as e:
+        is_one = torch.device(name).type != "meta"  # which has no values
+    except RuntimeError:
+        is_one = False
+    if not is_one:
         raise ValueError(
-            f"MODEL.DEVICE is {name}, which torch does not know: it is auto, cpu, or cuda."
-        ) from e
+            f"MODEL.DEVICE is {name:.200}, which is no device: it is auto, cpu, or cuda."
+        )

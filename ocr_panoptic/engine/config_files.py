@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from detectron2.config import CfgNode, get_cfg
+from detectron2.config.compat import guess_version
 
 from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.config import add_ocr_config
@@ -34,6 +35,7 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
     """
     cfg = get_cfg()
     add_ocr_config(cfg)
+    usual = values_by_key(cfg)
     if config_file:
         if "://" in config_file:
             raise ValueError(f"--config-file {config_file} is an address; download the file first")
@@ -47,21 +49,47 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
     source = config_file
     try:
         if config_file:
-            cfg.merge_from_file(config_file, allow_unsafe=False)
+            _merge_file(cfg, config_file)
         source = "the command line"
         for key, value in zip(opts[::2], opts[1::2]):
             _check_sections(cfg, key)
-            cfg.merge_from_list([key, value])
+            value = cfg._decode_cfg_value(value)
+            cfg.merge_from_list([key, _as_float(value, values_by_key(cfg).get(key))])
     # The first three are from yacs, the next two from its descent into a section that is none or
     # has a key that is no text, the others from Python's reading of a value in many brackets.
     except (
         *(KeyError, AssertionError, ValueError),
         *(TypeError, AttributeError),
-        *(RecursionError, MemoryError),
+        *(RecursionError, MemoryError, OverflowError),
     ) as e:
         raise ValueError(_explain(cfg, source, e)) from e
+    for key, value in values_by_key(cfg).items():
+        if value is None and usual.get(key) is not None:
+            raise ValueError(f"{key} has no value; it is {_form(usual[key])}.")
     _check_characters(cfg)
     return cfg
+
+
+def _merge_file(cfg: CfgNode, file: str) -> None:
+    """Detectron2's ``merge_from_file``, which takes no 1 for 1.0."""
+    content = CfgNode(CfgNode.load_yaml_with_base(file))
+    if (content.get("VERSION") or guess_version(content, file)) == cfg.VERSION:
+        _take_integers(content, cfg)
+        cfg.merge_from_other_cfg(content)
+    else:  # it translates the keys
+        cfg.merge_from_file(file, allow_unsafe=False)
+
+
+def _take_integers(content: CfgNode, cfg: CfgNode) -> None:
+    for key, value in content.items():
+        if isinstance(value, CfgNode) and isinstance(cfg.get(key), CfgNode):
+            _take_integers(value, cfg[key])
+        else:
+            content[key] = _as_float(value, cfg.get(key))
+
+
+def _as_float(value: Any, usual: Any) -> Any:
+    return float(value) if type(value) is int and isinstance(usual, float) else value
 
 
 def _check_characters(cfg: CfgNode) -> None:
@@ -78,7 +106,7 @@ def _check_file(file: str, included_by: tuple[str, ...]) -> None:
     if not isinstance(content, Mapping):
         found = "is empty" if content is None else f"holds a {type(content).__name__}"
         raise ValueError(f"The config file {file} {found}; it needs lines of the form KEY: VALUE.")
-    _check_keys(file, content)
+    check_keys(file, content)
     bases = content.get("_BASE_", [])
     bases = [bases] if isinstance(bases, str) else bases
     if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
@@ -98,12 +126,19 @@ def _check_file(file: str, included_by: tuple[str, ...]) -> None:
         _check_file(path, (*included_by, os.path.realpath(file)))
 
 
-def _check_keys(file: str, content: Mapping[Any, Any]) -> None:
+def check_keys(file: str, content: Mapping[Any, Any]) -> None:
+    """
+    Args:
+        file: that has the content, for the message.
+
+    Raises:
+        ValueError: a key is no text.
+    """
     for key, value in content.items():
         if not isinstance(key, str):
             raise ValueError(f"{file} has the key {key!r}; the keys of a config are words")
         if isinstance(value, Mapping):
-            _check_keys(file, value)
+            check_keys(file, value)
 
 
 def _check_sections(cfg: CfgNode, key: str) -> None:
@@ -134,13 +169,17 @@ def _explain(cfg: CfgNode, source: str, error: Exception) -> str:
         value: Any = cfg
         for part in mismatch[1].split("."):
             value = value[part]
+        if isinstance(value, CfgNode):  # all of which the reason has
+            first = next(iter(values_by_key(value, f"{mismatch[1]}.")))
+            return (
+                f"Bad config value in {source}: {mismatch[1]} is a section of keys, such as "
+                f"{first}, and has none."
+            )
         message += f". {mismatch[1]} is {_form(value)}"
     return message
 
 
 def _form(value: Any) -> str:
-    if isinstance(value, CfgNode):
-        return "a section of keys"
     if isinstance(value, tuple | list):
         return (
             f"a {type(value).__name__}, such as {value or ('one_name',)}; "

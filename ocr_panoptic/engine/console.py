@@ -1,32 +1,43 @@
 """What a program shows on its terminal, and what it writes to ``log.txt``.
 
-The terminal has the messages of this package, from INFO on; ``log.txt`` has everything: those of
-DEBUG, and what Detectron2, PyTorch and others say and warn of.
+The terminal has the messages of this package, from INFO on, and what Detectron2, fvcore and
+Python's ``warnings`` warn of, but for what a user can do nothing about; ``log.txt`` has everything.
 """
 
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 
 from termcolor import colored
 from tqdm import tqdm
 
+from ocr_panoptic.files import printable
 from ocr_panoptic.mistakes import PACKAGE, TRAINING_LOOP
 
 LOG_FILE = "log.txt"
 # Of Detectron2, where no progress bar shows the same.
 PROGRESS = ("detectron2.utils.events", "detectron2.evaluation.evaluator")
+LAYOUT = "\n\t"  # of a message, not escaped
+THEIRS = ("detectron2", "fvcore")
+PYTHON = "py.warnings"  # what logging.captureWarnings calls it
+_PYTHON_WARNING = re.compile(r".*?:\d+: (\w+): (.*)")  # PATH:LINE: CATEGORY: MESSAGE
+# Warnings that are not for users: of whole loggers, and by their beginnings.
+QUIET = (
+    "fvcore.common.checkpoint",  # the start of a run has a table of what is not filled
+    "detectron2.checkpoint.c2_model_loading",
+    "fvcore.nn.jit_analysis",
+)
+NOISE = (
+    "Category ids in annotations are not in [1",  # Detectron2 maps them
+    "The given NumPy array is not writable",  # Detectron2's masks, which nobody writes to
+    "torch.meshgrid: ",  # its anchors
+    "Detected call of `lr_scheduler.step()` before",  # where the first loss scale is too large
+    "Grad strides do not match bucket view strides",
+)
 # So many lines after a warning it is out of sight, and repeated at the end.
 OUT_OF_SIGHT = 10
-
-
-def printable(text: str) -> str:
-    """``text`` with the characters escaped that a terminal would obey, those of strange file names
-    for example. Lines and tabs stay."""
-    return "".join(
-        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
-    )
 
 
 def has_terminal() -> bool:
@@ -36,8 +47,8 @@ def has_terminal() -> bool:
 
 class Console(logging.Handler):
     """
-    Prints the messages of this package, Detectron2's errors, and its lines of progress where there
-    is no bar: warnings and errors on stderr, others on stdout.
+    Prints the messages of this package, others' warnings, Detectron2's errors, and its lines of
+    progress where there is no bar: warnings, each once, and errors on stderr, others on stdout.
     """
 
     def __init__(self):
@@ -48,11 +59,14 @@ class Console(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            text = printable(self.format(record))
+            text = printable(self.format(record), keep=LAYOUT)
             if record.levelno >= logging.ERROR:
                 text = f"{colored('ERROR', 'red')}: {text}"
             elif record.levelno >= logging.WARNING:
-                text = f"{colored('WARNING', 'yellow')}: {text}"
+                text = _python_message(text) if record.name == PYTHON else text
+                text = f"{colored('WARNING', 'yellow')}: {text.strip()}"
+                if text in self._warnings:
+                    return
                 self._warnings[text] = self._lines
             self._print(text, to_stderr=record.levelno >= logging.WARNING)
         except Exception:
@@ -79,7 +93,24 @@ class Console(logging.Handler):
         if record.levelno >= logging.ERROR:
             # The loop logs the traceback of what ends the program, which run_program tells.
             return origin == "detectron2" and record.name != TRAINING_LOOP
+        if record.levelno >= logging.WARNING and (origin in THEIRS or record.name == PYTHON):
+            return record.name not in QUIET and _is_for_users(record.getMessage())
         return record.name in PROGRESS and not has_terminal()
+
+
+def _is_for_users(warning: str) -> bool:
+    found = _PYTHON_WARNING.match(warning)
+    category, message = found.groups() if found else ("", warning)
+    # PendingDeprecationWarning and NumPy's end so, too.
+    return not category.endswith(("DeprecationWarning", "FutureWarning")) and not (
+        message.strip().startswith(NOISE)
+    )
+
+
+def _python_message(warning: str) -> str:
+    """Without the place, which log.txt has."""
+    found = _PYTHON_WARNING.match(warning)
+    return found[2] if found else warning
 
 
 class _LogFile(logging.FileHandler):
@@ -89,7 +120,7 @@ class _LogFile(logging.FileHandler):
         self.setFormatter(logging.Formatter(form, datefmt="%m/%d %H:%M:%S"))
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        return printable(super().format(record), keep=LAYOUT)
 
 
 def show_messages(rank: int = 0) -> Console:
@@ -105,7 +136,7 @@ def show_messages(rank: int = 0) -> Console:
         console = Console()
         root.addHandler(console)
     console.setLevel(logging.INFO if rank == 0 else logging.ERROR)
-    for name in (PACKAGE, "detectron2", "fvcore"):
+    for name in (PACKAGE, *THEIRS):
         logging.getLogger(name).setLevel(logging.DEBUG)
     torch = logging.getLogger("torch")
     torch.handlers.clear()  # a terminal's

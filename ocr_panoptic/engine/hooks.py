@@ -53,6 +53,9 @@ class Checkpoints(HookBase):
         self.checkpointer.save(
             "model_final" if last else f"model_{iteration:07d}", iteration=iteration
         )
+        if last:
+            folder = Path(self.checkpointer.save_dir)
+            logger.info("The trained model is %s", folder / "model_final.pth")
         if self.keep and comm.is_main_process():
             self.checkpointer.prune(self.keep)
         self._saved = iteration

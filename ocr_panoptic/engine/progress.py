@@ -29,6 +29,11 @@ class ProgressLines(hooks.PeriodicWriter):
         if done == self.trainer.start_iter + 1 and done % self._period and not self._is_last(done):
             self._lines.write()
 
+    def after_train(self) -> None:
+        if not self.trainer.storage.histories():  # the first iteration has failed
+            self._writers = []
+        super().after_train()
+
     def _is_last(self, done: int) -> bool:
         return done == self.trainer.max_iter
 

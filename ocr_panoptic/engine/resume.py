@@ -18,8 +18,10 @@ from ocr_panoptic.checkpoint.former_names import rename_former
 from ocr_panoptic.checkpoint.reading import AGAIN, read_checkpoint
 
 from .config_files import values_by_key
+from .saved_state import checked_state
 from .scaling import scaled
 
+BEFORE = "Remove it, and --resume takes the checkpoint before it, if there is one."
 Resume = bool | Literal["auto"]
 # Keys that a resumed run does not read, and those that it takes from the saved one.
 NOT_COMPARED = {"OUTPUT_DIR", "MODEL.WEIGHTS", "SEED", "VERSION"}
@@ -107,30 +109,34 @@ def check_trained_weights(weights: str) -> None:
 
 def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]:
     """
-    What :meth:`.Trainer.state_dict` has saved; its tensors stay in the file until they are used.
+    What :meth:`.Trainer.state_dict` has saved, see :func:`.saved_state.checked_state`; its tensors
+    stay in the file until they are used.
 
     Args:
         file: the checkpoint.
         model: of ``cfg``, which goes on; only its shapes matter.
 
     Raises:
-        ValueError: the file is damaged, has weights alone, or is of another model; then the keys
-            that are set otherwise than in the saved run are listed.
+        ValueError: the file or the state is damaged, it has weights alone, or is of another model;
+            then the keys that are set otherwise than in the saved run are listed.
     """
     try:
         checkpoint = read_checkpoint(file, trust_pickle=cfg.MODEL.TRUST_PICKLE, mmap=True)
     except ValueError as e:
-        reason = str(e).removesuffix(AGAIN).rstrip(".")
-        raise ValueError(
-            f"{reason}. Remove it, and --resume takes the checkpoint before it, if there is one."
-        ) from e
-    state = checkpoint.get("trainer")
-    if not isinstance(state, dict) or not {"iteration", "_trainer"} <= state.keys():
+        raise ValueError(f"{str(e).removesuffix(AGAIN).rstrip('.')}. {BEFORE}") from e
+    weights = checkpoint["model"].get("state_dict", checkpoint["model"])
+    try:
+        state = checked_state(
+            checkpoint.get("trainer"), {name: tuple(v.shape) for name, v in weights.items()}
+        )
+    except ValueError as e:
+        raise ValueError(f"{file} holds a damaged state of its training: {e}. {BEFORE}") from e
+    if state is None:
         raise ValueError(
             f"{file} has weights, but not the state of a training that --resume needs. Start from "
             f"the weights: MODEL.WEIGHTS {file} and another OUTPUT_DIR, without --resume."
         )
-    found = {k: tuple(v.shape) for k, v in rename_former(checkpoint["model"]).items()}
+    found = {k: tuple(v.shape) for k, v in rename_former(weights).items()}
     fit = fit_of(found, {k: tuple(v.shape) for k, v in model.state_dict().items()})
     if fit.faults or fit.unused:
         table = difference_table(cfg, state)
@@ -148,13 +154,13 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> Position:
     """
     Args:
         cfg: of now, scaled to the number of processes.
-        state: that :meth:`.Trainer.state_dict` has saved.
+        state: of :func:`continued_state`.
 
     Raises:
         ValueError: the training is already longer than the config of now wants it.
     """
     iteration, batch = state["iteration"] + 1, cfg.SOLVER.IMS_PER_BATCH
-    saved = yaml.safe_load(state["config"])["SOLVER"] if "config" in state else cfg.SOLVER
+    saved = state["config"].get("SOLVER", cfg.SOLVER)
     images = state.get("images", iteration * saved["IMS_PER_BATCH"])
     share = _share(batch, cfg.SOLVER.REFERENCE_WORLD_SIZE)
     saved_share = _share(saved["IMS_PER_BATCH"], saved["REFERENCE_WORLD_SIZE"])
@@ -220,14 +226,16 @@ def continued_optimizer(
                 "--resume."
             )
         saved_names = names
+    saved_names = list(rename_former(dict.fromkeys(saved_names)))
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
     state = {i: state.get(name) for i, name in enumerate(names)}
     return {**now, "state": {i: values for i, values in state.items() if values is not None}}
 
 
 def difference_table(cfg: CfgNode, state: Mapping[str, Any]) -> str:
-    """What is set otherwise than in the saved run, or "" where nothing is."""
-    saved = values_by_key(yaml.safe_load(state.get("config", "{}")))
+    """What is set otherwise than in the saved run, or "" where nothing is. ``state`` is of
+    :func:`continued_state`."""
+    saved = values_by_key(state["config"])
     rows = [
         (key, saved[key], value)
         for key, value in values_by_key(yaml.safe_load(cfg.dump())).items()

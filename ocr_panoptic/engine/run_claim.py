@@ -11,13 +11,15 @@ import threading
 import time
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
 
 from detectron2.utils import comm
+
+from ocr_panoptic.files import printable
 
 FILE = "training.lock"
 BEAT = 15  # seconds between two signs of life
 WATCH = 90  # seconds without any that another machine's training is dead after
+MAX_LENGTH = 10_000
 
 _claims: dict[Path, TextIOWrapper] = {}
 
@@ -50,9 +52,10 @@ def _claim(folder: Path) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - open as long as it is claimed
+    # Open as long as it is claimed.
+    file = open(path, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115
     file.seek(0)
-    holder = _parsed(file.read())
+    holder = _parsed(file.read(MAX_LENGTH))
     here = socket.gethostname()
     try:
         # A record lock: loaders that outlive a killed training have no part in it.
@@ -61,7 +64,7 @@ def _claim(folder: Path) -> None:
     except (BlockingIOError, PermissionError):
         is_taken = True
     except OSError:  # a file system without locks
-        is_taken = holder.get("pid") != os.getpid() and bool(holder) and _is_touched(path)
+        is_taken = holder.get("pid") != str(os.getpid()) and bool(holder) and _is_touched(path)
     if is_taken:
         file.close()
         raise ValueError(
@@ -95,11 +98,15 @@ def _is_touched(path: Path) -> bool:
     return path.stat().st_mtime_ns != before
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parsed(text: str) -> dict[str, str]:
+    """Nothing, where the claim was released or something else has written there."""
     try:
-        return json.loads(text)
-    except json.JSONDecodeError:  # empty: released
+        holder = json.loads(text)
+    except (ValueError, RecursionError):
         return {}
+    if not isinstance(holder, dict):
+        return {}
+    return {key: printable(value)[:100] for key, value in holder.items()}
 
 
 @atexit.register

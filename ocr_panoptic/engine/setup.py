@@ -5,6 +5,7 @@ import difflib
 import logging
 import os
 import tempfile
+from pathlib import Path
 
 import torch
 from detectron2.config import CfgNode
@@ -13,10 +14,9 @@ from detectron2.utils import comm
 from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 
-from ocr_panoptic.checkpoint import newest_whole
 from ocr_panoptic.data import check_files, register_prepared, register_semantic_datasets
 from ocr_panoptic.metrics import METRICS
-from ocr_panoptic.run_folder import write_config
+from ocr_panoptic.run_folder import evaluation_folder
 
 from .agreement import agree, stop_together
 from .allowed_values import check_values
@@ -24,6 +24,7 @@ from .config_files import load_config, values_by_key
 from .console import show_messages, write_log
 from .resume import check_start, find_checkpoint
 from .run_claim import claim
+from .scaling import scaled
 from .task import task_of
 from .unread_keys import check_unread_keys
 
@@ -48,18 +49,21 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     _resolve_norm(cfg)
 
 
-def setup(args: argparse.Namespace) -> CfgNode:
+def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
     """
-    The config of a run: :func:`load_config`, :func:`complete_config`, :func:`.resume.check_start`,
-    logging, seed, and for a training a copy of the config in OUTPUT_DIR. The copy names no device
-    and norm of this machine unless they were asked for, so that it serves on another. In an
-    evaluation with ``--resume`` MODEL.WEIGHTS is the last checkpoint.
+    The config of a run: :func:`load_config`, :func:`complete_config`, :func:`check_solver`,
+    :func:`.resume.check_start`, logging and seed. Of the files of OUTPUT_DIR only the log and the
+    claim change. In an evaluation with ``--resume`` MODEL.WEIGHTS is the last checkpoint.
 
     Args:
         args: of :class:`.TrainingArguments`, and perhaps ``deterministic``
 
+    Returns:
+        the config for this machine, and the YAML of one that serves on every machine: it names no
+        device and norm unless they were asked for
+
     Raises:
-        OSError, ValueError: as those three; ValueError also where an evaluation, or a
+        OSError, ValueError: as those four; ValueError also where an evaluation, or a
             training, has no data set, where ``deterministic`` has no seed or too large tensors,
             where several processes have other configs, and where OUTPUT_DIR cannot be written or
             another training has it.
@@ -74,11 +78,8 @@ def setup(args: argparse.Namespace) -> CfgNode:
         check_start(cfg, checkpoint, training=not args.eval_only)
         if args.eval_only:
             cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
-        elif comm.is_main_process():
-            is_used = not checkpoint and bool(newest_whole(cfg.OUTPUT_DIR))
-            write_config(cfg.OUTPUT_DIR, written.dump(), keep_former=is_used)
     cfg.freeze()
-    return cfg
+    return cfg, written.dump()
 
 
 def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
@@ -96,6 +97,8 @@ def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
     check_values(written)
     check_unread_keys(written)
     _check_output_dir(written.OUTPUT_DIR)
+    for name in written.DATASETS.TEST:
+        _check_folder(evaluation_folder(written.OUTPUT_DIR, name))
     _complete_from_data(written, training=not args.eval_only)
     check_files([*(() if args.eval_only else written.DATASETS.TRAIN), *written.DATASETS.TEST])
     cfg = written.clone()
@@ -105,6 +108,8 @@ def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
         _check_deterministic_pooling(cfg)
     written.freeze()
     if not args.eval_only:
+        processes = comm.get_world_size()
+        check_solver(scaled(cfg, processes), processes)
         claim(written.OUTPUT_DIR)
     _begin(written, args)
     logger.debug(
@@ -133,6 +138,15 @@ def _check_output_dir(folder: str) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as e:
         raise ValueError(f"OUTPUT_DIR {folder} cannot be written ({e.strerror}). {fix}") from e
+
+
+def _check_folder(folder: Path) -> None:
+    for path in (folder, folder.parent):
+        if path.exists() and not path.is_dir():
+            raise ValueError(
+                f"{path} is a file, where results of an evaluation are to be in a folder. Remove "
+                "it, or set another OUTPUT_DIR."
+            )
 
 
 def _begin(cfg: CfgNode, args: argparse.Namespace) -> None:

@@ -74,7 +74,8 @@ def _schedule(cfg: CfgNode, start: int, images: int | None) -> str:
     parts = f" in {solver.ACCUMULATION_STEPS} parts" if solver.ACCUMULATION_STEPS > 1 else ""
     text = f"{solver.MAX_ITER - start} iterations of {solver.IMS_PER_BATCH} images{parts}"
     if images:
-        text += f", {(solver.MAX_ITER - start) * solver.IMS_PER_BATCH / images:.1f} epochs"
+        epochs = (solver.MAX_ITER - start) * solver.IMS_PER_BATCH / images
+        text += f", {epochs:.1f} epochs" if epochs >= 0.1 else f", {epochs:.1g} epochs"
     return text
 
 
@@ -83,7 +84,7 @@ def _rates(cfg: CfgNode) -> str:
     text = f"learning rate {solver.BASE_LR:g}, {solver.LR_SCHEDULER_NAME}"
     if solver.LR_SCHEDULER_NAME == "WarmupMultiStepLR":
         steps = [step for step in solver.STEPS if step < solver.MAX_ITER]
-        text += f" times {solver.GAMMA:g} at {', '.join(map(str, steps)) or 'no step'}"
+        text += f" times {solver.GAMMA:g} at {', '.join(map(str, steps))}" if steps else ""
     return f"{text}, {solver.WARMUP_ITERS} iterations of warm-up"
 
 

@@ -18,7 +18,13 @@ from fvcore.nn.precise_bn import get_bn_modules
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights, settings_of
+from ocr_panoptic.checkpoint import (
+    SafeCheckpointer,
+    check_settings,
+    fetch_weights,
+    newest_whole,
+    settings_of,
+)
 from ocr_panoptic.data import (
     TrainingStream,
     build_training_stream,
@@ -33,6 +39,7 @@ from ocr_panoptic.run_folder import (
     CONFIG,
     drop_unfinished_line,
     evaluation_folder,
+    write_config,
     write_evaluation,
 )
 from ocr_panoptic.seeding import seed_generators
@@ -80,7 +87,12 @@ class Trainer(DefaultTrainer):
     - a line of progress, with the time left, at least 20 times in a run.
     """
 
-    def __init__(self, cfg: CfgNode):
+    def __init__(self, cfg: CfgNode, written: str = ""):
+        """
+        Args:
+            cfg: of this machine, see :func:`.setup`.
+            written: YAML that OUTPUT_DIR/config.yaml has; "" for that of ``cfg``.
+        """
         # DefaultTrainer.__init__ with its parts exchanged where they differ, in its order.
         TrainerBase.__init__(self)
         cfg = scaled(cfg, comm.get_world_size())
@@ -114,6 +126,7 @@ class Trainer(DefaultTrainer):
             min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
             trainer=weakref.proxy(self),
         )
+        self._written = written or cfg.dump()
         self.start = Position(0, 0)
         self.max_iter = cfg.SOLVER.MAX_ITER
         self.stopping = Stopping()
@@ -152,15 +165,23 @@ class Trainer(DefaultTrainer):
                     "anew and writes over them; another OUTPUT_DIR keeps both.",
                     former,
                 )
-                if comm.is_main_process():
-                    self.checkpointer.begin_anew()
-                    if self.best:
-                        self.best.begin_anew()
         record = self.checkpointer.record
         check_settings(self.cfg, record, strict=False)
         self.checkpointer.record = record and settings_of(self.cfg, record)
+        with stop_together():
+            if comm.is_main_process():
+                self._begin(anew=not file)
         summary = start_summary(self.cfg, self.checkpointer, self.data_loader, self.start_iter)
         logger.info("%s", summary)
+
+    def _begin(self, anew: bool) -> None:
+        """Make OUTPUT_DIR that of this run: until here a failed start has left it to the former."""
+        is_used = anew and bool(newest_whole(self.cfg.OUTPUT_DIR))
+        if is_used:
+            self.checkpointer.begin_anew()
+            if self.best:
+                self.best.begin_anew()
+        write_config(self.cfg.OUTPUT_DIR, self._written, keep_former=is_used)
 
     def _resume(self, file: str) -> None:
         with stop_together():

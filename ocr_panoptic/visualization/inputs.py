@@ -1,10 +1,15 @@
 """Which image files a command line names, and where their results go."""
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from glob import glob
 from pathlib import Path
+
+from ocr_panoptic.files import printable
+
+logger = logging.getLogger(__name__)
 
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 
@@ -35,7 +40,7 @@ def find_images(entries: Sequence[str], output: str | None = None) -> dict[Path,
                     f"--input {entry}: the folder holds no image ({', '.join(IMAGE_SUFFIXES)})"
                 )
         else:
-            matches = sorted(p for p in map(Path, glob(str(path), recursive=True)) if p.is_file())
+            matches = sorted(filter(_is_file, map(Path, glob(str(path), recursive=True))))
             if not matches:
                 raise FileNotFoundError(
                     f"--input {entry}: no such file, folder or match; "
@@ -59,8 +64,16 @@ def _images_below(folder: Path, results: str | None) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in names:
             path = Path(root, name)
-            if path.suffix.lower() in IMAGE_SUFFIXES and name[0] != "." and path.is_file():
+            if path.suffix.lower() in IMAGE_SUFFIXES and name[0] != "." and _is_file(path):
                 yield path
+
+
+def _is_file(path: Path) -> bool:
+    if not path.exists():
+        logger.warning("%s is a link to nothing, and left out", printable(path))
+    elif not path.is_file() and not path.is_dir():
+        logger.warning("%s is no file but a pipe or device, and left out", printable(path))
+    return path.is_file()
 
 
 def output_paths(images: Mapping[Path, Path], output: str) -> list[Path]:

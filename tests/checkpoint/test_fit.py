@@ -1,11 +1,14 @@
 """What of a model the weights of a file fill, and what is too little to start from."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.checkpoint.fit import fit_of
+from ocr_panoptic.engine import load_config
 
 
 def test_by_hand():
@@ -64,6 +67,8 @@ def test_weights_of_another_model_start_no_training(tmp_path, fills):
         return
     share = {"head": "0%", "four tensors": "12%"}[fills]  # of 8 * 4, without running statistics
     message = f"of another model: they fill {share} of the backbone(.|\n)*WEIGHTS_MIN_SHARE 0 to"
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=message) as error:
         checkpointer.load(path)
-    SafeCheckpointer(make(), min_share=0).load(path)
+    advice = re.search(r"set (MODEL\S+) (\S+) to start", str(error.value)).groups()
+    min_share = load_config("", list(advice)).MODEL.WEIGHTS_MIN_SHARE
+    SafeCheckpointer(make(), min_share=min_share).load(path)

@@ -182,7 +182,7 @@ def test_an_evaluation_that_was_missed_is_made_up_for(tiny_data, make_args, tmp_
         Trainer, "test", classmethod(lambda cls, cfg, model, **_: evaluated.append(1) or {})
     )
     opts = [*TINY_RUN, "SOLVER.CHECKPOINT_PERIOD", 100, "TEST.EVAL_PERIOD", 2]
-    trainer = Trainer(setup(make_args(*opts, config=SEMANTIC_CONFIG)))
+    trainer = Trainer(*setup(make_args(*opts, config=SEMANTIC_CONFIG)))
     trainer._hooks.insert(-3, Breaks())  # before the evaluation
     trainer._hooks[-4].trainer = trainer
     trainer.resume_or_load(False)
@@ -305,6 +305,18 @@ def test_a_claim_of_another_machine(tmp_path, monkeypatch, lives):
     run_claim.release(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"[1]", b"5", b"\xff\xfe", b"[" * 9000, b'{"pid": [1'],
+    ids=["list", "number", "bytes", "deep", "unfinished"],
+)
+def test_a_claim_that_says_nothing_is_taken(tmp_path, content):
+    (tmp_path / run_claim.FILE).write_bytes(content)
+    run_claim.claim(tmp_path)
+    assert json.loads((tmp_path / run_claim.FILE).read_text())["pid"] == os.getpid()
+    run_claim.release(tmp_path)
+
+
 def test_a_claim_shows_life(tmp_path, monkeypatch):
     monkeypatch.setattr(run_claim, "BEAT", 0.01)
     path = tmp_path / run_claim.FILE
@@ -335,7 +347,7 @@ def test_a_loss_that_is_nan_ends_the_run(tiny_data, make_args, tmp_path, monkeyp
     for period in (1, 100):
         folder = tmp_path / f"run{period}"
         opts = [*TINY_RUN, "OUTPUT_DIR", folder, "TEST.EVAL_PERIOD", 0]
-        trainer = Trainer(setup(make_args(*opts, config=SEMANTIC_CONFIG)))
+        trainer = Trainer(*setup(make_args(*opts, config=SEMANTIC_CONFIG)))
         trainer._trainer.loss_log = LossLog(period)
         trainer.resume_or_load(False)
         trainer.register_hooks([Diverging(3)])
@@ -380,7 +392,7 @@ def test_evaluation_of_the_last_checkpoint(tiny_data, make_args, tmp_path):
     main(make_args(*TINY_RUN, "TEST.EVAL_PERIOD", 0, config=SEMANTIC_CONFIG))
     (tmp_path / "run/model_final.pth").write_bytes(b"")
     flags = ("--eval-only", "--resume", "auto")
-    cfg = setup(make_args(*TINY_RUN, config=SEMANTIC_CONFIG, flags=flags))
+    cfg, _ = setup(make_args(*TINY_RUN, config=SEMANTIC_CONFIG, flags=flags))
     assert str(tmp_path / "run/model_0000002.pth") == cfg.MODEL.WEIGHTS
     copy = build_trained_model(cfg)
     cfg.defrost()

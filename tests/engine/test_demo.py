@@ -148,6 +148,13 @@ def test_a_video_cut_in_half(tmp_path, codec):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["drawn.avi", "source.avi"]
 
 
+@pytest.mark.parametrize("value", ["7", "-0.1", "nan", "half"])
+def test_thresholds_that_are_none(value, capsys):
+    with pytest.raises(SystemExit) as end:
+        demo.parse_args(["--config-file", "c", "--confidence-threshold", value, "--webcam"])
+    assert end.value.code == 2 and "--confidence-threshold" in capsys.readouterr().err
+
+
 def test_the_threshold_reaches_the_model(opts, images, tmp_path, monkeypatch):
     class Seen(Exception):
         pass

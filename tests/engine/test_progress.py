@@ -43,6 +43,20 @@ def test_the_first_line_comes_with_the_first_iteration(tmp_path, start, end, per
     assert list(map(int, found)) == lines
 
 
+class Failing(TrainerBase):
+    def run_step(self) -> None:
+        raise RuntimeError("no memory")
+
+
+def test_no_line_of_an_iteration_that_failed(capsys):
+    show_messages()
+    trainer = Failing()
+    trainer.register_hooks([ProgressLines([CommonMetricPrinter(3)], 1)])
+    with pytest.raises(RuntimeError):
+        trainer.train(0, 3)
+    assert "iter:" not in capsys.readouterr().out
+
+
 @contextlib.contextmanager
 def terminal(shown: list[str]) -> Iterator[None]:
     """A pseudo-terminal of 150 columns as stderr; what it shows is added to the list."""

@@ -12,6 +12,7 @@ from torch import nn
 
 from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.engine.resume import continued_optimizer, difference_table, position_after
+from ocr_panoptic.engine.saved_state import checked_state
 
 CONFIGS = {"panoptic": OCR_CONFIG, "semantic": SEMANTIC_CONFIG}
 # What makes a resumed run differ from the whole one if anything does.
@@ -43,8 +44,8 @@ def train(make_args, kind: str, folder: Path, *opts: object, death: int = -1, re
     """
     opts = ["SOLVER.MAX_ITER", 5, "SOLVER.STEPS", "(4,)", "OUTPUT_DIR", folder, *opts]
     opts += ["MODEL.OCR.DROPOUT", 0.5, "SOLVER.CHECKPOINT_PERIOD", 2, "TEST.EVAL_PERIOD", 0]
-    cfg = setup(make_args(*HARD[kind], "DATASETS.TEST", "()", *opts, config=CONFIGS[kind]))
-    trainer = DyingTrainer(cfg)
+    args = make_args(*HARD[kind], "DATASETS.TEST", "()", *opts, config=CONFIGS[kind])
+    trainer = DyingTrainer(*setup(args))
     trainer.resume_or_load(resume)
     trainer.death = death
     try:
@@ -93,7 +94,7 @@ def test_a_resumed_run_equals_the_whole_one(tiny_data, make_args, tmp_path, kind
 
 def resumable(iteration: int, **solver: object) -> dict:
     cfg = {"IMS_PER_BATCH": 8, "REFERENCE_WORLD_SIZE": 0} | solver
-    return {"iteration": iteration - 1, "config": CfgNode({"SOLVER": cfg}).dump()}
+    return {"iteration": iteration - 1, "config": {"SOLVER": cfg}}
 
 
 def position(now: dict, state: dict) -> tuple[int, int]:
@@ -139,6 +140,12 @@ def test_momentum_finds_its_parameter_in_other_groups():
     after = make([b], [a])
     after.load_state_dict(continued_optimizer(state, ["a", "x"], ["b", "a"], after))
     assert torch.equal(after.state[a]["momentum_buffer"], a.grad) and b not in after.state
+    # Another version had other names for the parts of a head.
+    former = ["sem_seg_head.ocr_predictor", "sem_seg_head.ocr.a"]
+    now = ["sem_seg_head.context.a", "sem_seg_head.refined_predictor"]
+    after = make([b], [a])
+    after.load_state_dict(continued_optimizer(state, former, now, after))
+    assert torch.equal(after.state[a]["momentum_buffer"], a.grad)
     # Files without names: in the same order, or not at all.
     continued_optimizer(state, None, ["a", "b"], before)
     with pytest.raises(
@@ -189,17 +196,23 @@ def test_the_config_of_now_rules(half, make_args):
 @pytest.fixture
 def interrupted(tiny_data, make_args, tmp_path) -> Path:
     """The folder of a run with a checkpoint of iteration 2, made without training."""
-    cfg = setup(make_args(*TINY_SEMANTIC, config=SEMANTIC_CONFIG))
+    cfg, written = setup(make_args(*TINY_SEMANTIC, config=SEMANTIC_CONFIG))
     run = tmp_path / "run"
-    state = {"iteration": 1, "config": cfg.dump(), "_trainer": {}}
-    model = build_model(cfg).state_dict()
-    torch.save({"model": model, "trainer": state, "iteration": 1}, run / "model_0000001.pth")
+    (run / "config.yaml").write_text(written)
+    model = build_model(cfg)
+    names = [name for name, _ in model.named_parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), 0.1).state_dict()
+    trainer = {"optimizer": optimizer, "iteration": 1}
+    state = {"iteration": 1, "config": cfg.dump(), "_trainer": trainer, "parameters": names}
+    weights = model.state_dict()
+    torch.save({"model": weights, "trainer": state, "iteration": 1}, run / "model_0000001.pth")
     (run / "last_checkpoint").write_text("model_0000001.pth")
     return run
 
 
 def resume(make_args, *opts: object) -> CfgNode:
-    return setup(make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG, flags=("--resume",)))
+    args = make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG, flags=("--resume",))
+    return setup(args)[0]
 
 
 @pytest.mark.parametrize(
@@ -234,23 +247,80 @@ def test_a_checkpoint_that_holds_no_training_is_refused(interrupted, make_args):
         torch.save({"model": {"a": torch.zeros(1)}, "trainer": state}, file)
         with pytest.raises(ValueError, match="has weights, but not the state of a training"):
             resume(make_args)
+    file.write_bytes(whole)
+    saved = torch.load(file)
+    saved["trainer"]["iteration"] = "x"
+    torch.save(saved, file)
+    with pytest.raises(ValueError, match="damaged state of its training: .* Remove it, and --res"):
+        resume(make_args)
     file.write_bytes(whole[:3000] + b"\xff" * 200 + whole[3200:])
     with pytest.raises(ValueError, match=r"is not a checkpoint or .*\). Remove it, and --resume"):
         resume(make_args)
 
 
+@pytest.mark.parametrize(
+    "key, value, fault",
+    [
+        ("iteration", "x", "its iteration is 'x', not a number of at least 0"),
+        ("iteration", -9, "its iteration is -9, not"),
+        ("images", -3, "its images is -3, not"),
+        ("seed", "a", "its seed is 'a', not"),
+        ("processes", 0, "its processes is 0, not a number of at least 1"),
+        ("config", 5, "its config is 5, not text"),
+        ("config", "5: 6", "its config has the key 5"),
+        ("config", "[", "its config is not valid YAML"),
+        ("config", "[1]", r"its config is '\[1\]', not sections"),
+        ("config", "a: &a [*a]", "refers to itself"),
+        ("_trainer", 5, "its _trainer is 5, not the state of an optimizer"),
+        ("_trainer", {"optimizer": {}}, "its _trainer's iteration is NoneType, not"),
+        ("optimizer", {}, "its optimizer is dict, not groups"),
+        ("optimizer", {"param_groups": []}, "its optimizer's state is NoneType, not"),
+        ("parameters", 5, "its parameters is 5, not the names of its optimizer's"),
+        ("parameters", "other", "its parameters is 'nothing.of.it', not a name of the model"),
+        ("momentum", torch.zeros(7), r"its momentum of .* is \(7,\), not of the shape"),
+        ("grad_scaler", {"scale": "x"}, "its grad_scaler is dict, not the state of a loss scale"),
+    ],
+)
+def test_a_damaged_state_is_refused_in_a_line(key, value, fault):
+    weight = torch.zeros(2, 3)
+    optimizer = torch.optim.SGD([weight], 0.1).state_dict()
+    config = "SOLVER: {IMS_PER_BATCH: 2, REFERENCE_WORLD_SIZE: 0}"
+    state = {"iteration": 1, "config": config, "parameters": ["a"]}
+    state["_trainer"] = {"optimizer": optimizer, "iteration": 1}
+    assert checked_state(state, {"a": (2, 3)})["config"]["SOLVER"]["IMS_PER_BATCH"] == 2
+    if key == "momentum":
+        optimizer["state"] = {0: {"momentum_buffer": value}}
+    elif key in ("grad_scaler", "optimizer"):
+        state["_trainer"][key] = value
+    else:
+        state[key] = ["nothing.of.it"] if value == "other" else value
+    with pytest.raises(ValueError, match=fault) as error:
+        checked_state(state, {"a": (2, 3)})
+    assert "\n" not in str(error.value)
+
+
 def test_the_config_of_a_run_is_that_of_its_checkpoints(interrupted, make_args):
-    """A resumed run may change it; another training keeps it under another name, and an evaluation
-    leaves it alone."""
+    """A resumed run may change it; another training, once all is well with it, keeps it under
+    another name, and is the one to be resumed from then on. An evaluation leaves it alone."""
     config, former = interrupted / "config.yaml", interrupted / "config.1.yaml"
-    first = config.read_text()
-    opts = (*TINY_SEMANTIC, "MODEL.WEIGHTS", interrupted / "model_0000001.pth")
-    setup(make_args(*opts, config=SEMANTIC_CONFIG, flags=("--eval-only",)))
-    assert config.read_text() == first
+    first, last = config.read_text(), interrupted / "last_checkpoint"
+    file = last.read_text()
+
+    def args(*opts, flags=()):
+        return make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG, flags=flags)
+
+    setup(args("MODEL.WEIGHTS", interrupted / file, flags=("--eval-only",)))
     resume(make_args, "SOLVER.BASE_LR", 0.5)
-    assert "BASE_LR: 0.5" in config.read_text() and not former.exists()
-    setup(make_args(*TINY_SEMANTIC, "SOLVER.BASE_LR", 0.25, config=SEMANTIC_CONFIG))
-    assert "BASE_LR: 0.25" in config.read_text() and "BASE_LR: 0.5" in former.read_text()
+    with pytest.raises(ValueError, match="ACCUMULATION_STEPS 3 do not divide"):
+        setup(args("SOLVER.ACCUMULATION_STEPS", 3))
+    torch.save({"model": {"a": torch.zeros(1)}}, interrupted / "other.pth")
+    anew = args("SOLVER.BASE_LR", 0.25, "MODEL.WEIGHTS", interrupted / "other.pth")
+    with pytest.raises(ValueError, match="do not fit the model"):
+        Trainer(*setup(anew)).resume_or_load(False)
+    assert (config.read_text(), last.read_text(), former.exists()) == (first, file, False)
+    Trainer(*setup(args("SOLVER.BASE_LR", 0.25))).resume_or_load(False)
+    assert "BASE_LR: 0.25" in config.read_text() and former.read_text() == first
+    assert last.read_text() != file
 
 
 def test_unusable_weights_are_found_before_the_data_are_read(tiny_data, make_args, tmp_path):
@@ -268,11 +338,12 @@ def test_unusable_weights_are_found_before_the_data_are_read(tiny_data, make_arg
 
 def test_another_number_of_processes_is_named():
     cfg = CfgNode({"OUTPUT_DIR": "here", "SOLVER": {"IMS_PER_BATCH": 8}})
-    state = {"config": "OUTPUT_DIR: there\nSOLVER:\n  IMS_PER_BATCH: 16\n", "processes": 8}
+    config = {"OUTPUT_DIR": "there", "SOLVER": {"IMS_PER_BATCH": 16}}
+    state = {"config": config, "processes": 8}
     rows = [line.split() for line in difference_table(cfg, state).splitlines()[2:]]
     assert rows == [["SOLVER.IMS_PER_BATCH", "16", "8"], ["processes", "8", "1"]]
-    assert not difference_table(cfg, {"config": cfg.dump(), "processes": 1})
-    assert not difference_table(cfg, {})  # a file of Detectron2's trainer
+    assert not difference_table(cfg, {"config": cfg, "processes": 1})
+    assert not difference_table(cfg, {"config": {}})  # a file of Detectron2's trainer
 
 
 @pytest.mark.slow

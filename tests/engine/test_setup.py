@@ -166,6 +166,27 @@ def test_file_without_keys(tmp_path, content, found):
             load_config(str(tmp_path / name), [])
 
 
+@pytest.mark.parametrize("value", ["5", "", "[1]"])
+def test_a_section_that_is_none(tmp_path, value):
+    (tmp_path / "c.yaml").write_text(f"SOLVER: {value}\n")
+    with pytest.raises(ValueError, match="c.yaml: SOLVER is a section of keys, such as ") as error:
+        load_config(str(tmp_path / "c.yaml"), [])
+    assert len(str(error.value)) < 200
+
+
+def test_an_integer_serves_as_a_number(tmp_path):
+    """In a file, in one that it includes, and on the command line; True does not."""
+    (tmp_path / "base.yaml").write_text("SOLVER: {BASE_LR: 3}\n")
+    (tmp_path / "c.yaml").write_text("_BASE_: base.yaml\nSOLVER: {MOMENTUM: 1}\nVERSION: 2\n")
+    cfg = load_config(str(tmp_path / "c.yaml"), ["SOLVER.GAMMA", "-1", "SOLVER.WEIGHT_DECAY", 2])
+    solver = cfg.SOLVER
+    found = [solver.BASE_LR, solver.MOMENTUM, solver.GAMMA, solver.WEIGHT_DECAY]
+    assert found == [3, 1, -1, 2] and all(isinstance(value, float) for value in found)
+    for key, value in (("SOLVER.GAMMA", "True"), ("SOLVER.MAX_ITER", "1.0")):
+        with pytest.raises(ValueError, match=f"Type mismatch .*{key}"):
+            load_config("", [key, value])
+
+
 def test_file_that_includes_itself(tmp_path):
     (tmp_path / "a.yaml").write_text("_BASE_: b.yaml\n")
     (tmp_path / "b.yaml").write_text("_BASE_: a.yaml\n")
@@ -179,6 +200,8 @@ def test_file_that_includes_itself(tmp_path):
         ("_BASE_: 5\n", r"_BASE_: 5; it is the path of a file, or a list of them"),
         ("_BASE_: [5]\n", r"_BASE_: \[5\]; it is the path"),
         ("_BASE_: {a: 1}\n", r"_BASE_: {'a': 1}; it is the path"),
+        ("SOLVER: {STEPS: }\n", "SOLVER.STEPS has no value; it is a list, such as"),
+        ("SOLVER: {BASE_LR: }\n", "SOLVER.BASE_LR has no value; it is a float, such as 0.001"),
         ("_BASE_: null\n", r"_BASE_: None; it is the path"),
         ("_BASE_: http://127.0.0.1/a.yaml\n", "an address; download the file first"),
         ("5: 6\n", "the key 5; the keys of a config are words"),
@@ -221,6 +244,7 @@ def test_values_of_the_command_line_that_are_none(value):
         ("SOLVER.GATHER_METRIC_PERIOD", 0, "at least 1"),
         ("TEST.EVAL_PERIOD", -1, "at least 0 (0 evaluates at the end alone)"),
         ("DATALOADER.NUM_WORKERS", -1, "at least 0 (0 loads images in the training's own process)"),
+        ("SOLVER.STEPS", (2, "a"), "a tuple of rising iterations"),
         ("SOLVER.STEPS", (2, 1), "a tuple of rising iterations"),
         ("SOLVER.LR_SCHEDULER_NAME", "Foo", "one of WarmupMultiStepLR, WarmupCosineLR"),
         ("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", "foo", "one of value, norm"),
@@ -230,6 +254,19 @@ def test_values_of_the_command_line_that_are_none(value):
         ("MODEL.RESNETS.DEPTH", 17, "one of 18, 34"),
         ("MODEL.OCR.NORM", "foo", 'one of "", BN, SyncBN'),
         ("MODEL.DEVICE", "foo", "auto, cpu, or cuda"),
+        ("MODEL.DEVICE", "meta", "auto, cpu, or cuda"),
+        ("INPUT.MIN_SIZE_TRAIN", (), "at least one size in pixels"),
+        ("INPUT.MIN_SIZE_TRAIN", (-64,), "at least one size in pixels"),
+        ("INPUT.MIN_SIZE_TRAIN", ("a",), "at least one size in pixels"),
+        ("INPUT.MIN_SIZE_TRAIN_SAMPLING", "foo", "one of choice, range"),
+        ("INPUT.FORMAT", "XYZ", "one of BGR, RGB"),
+        ("MODEL.OCR.KEY_CHANNELS", 0, "at least 1"),
+        ("MODEL.OCR.CHANNELS", 0, "at least 1"),
+        ("MODEL.PIXEL_STD", [0, 1, 1], "a list of numbers above 0"),
+        ("MODEL.PIXEL_STD", [1, 1, math.nan], "a list of numbers above 0"),
+        ("MODEL.KEYPOINT_ON", True, "it is to be False"),
+        ("MODEL.LOAD_PROPOSALS", True, "it is to be False"),
+        ("DATALOADER.SAMPLER_TRAIN", "WeightedTrainingSampler", "one of TrainingSampler"),
         ("MODEL.META_ARCHITECTURE", "Foo", "PanopticFPN or OCRSemanticSegmentor"),
         ("SEED", 10**30, "at most 2147483647"),
     ],
@@ -271,6 +308,15 @@ def test_a_folder_that_cannot_be_that_of_a_run(
     with pytest.raises(ValueError, match=fault):
         setup(make_args("OUTPUT_DIR", folder, flags=flags))
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("place", ["inference", "inference/tiny_val"])
+def test_a_file_in_the_place_of_results(tiny_data, make_args, tmp_path, place):
+    path = tmp_path / "run" / place
+    path.parent.mkdir(parents=True)
+    path.touch()
+    with pytest.raises(ValueError, match=f"{path} is a file, where results"):
+        setup(make_args())
 
 
 def test_a_folder_that_can_be_read_alone(make_args, tmp_path, monkeypatch):
@@ -317,18 +363,19 @@ def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_pat
     """Written where there is no GPU, read where there are two, and the reverse."""
     module = sys.modules["ocr_panoptic.engine.setup"]  # engine.setup is the function
     monkeypatch.setattr(module, "collect_env_info", lambda: "")  # asks the GPU
-    saved = str(tmp_path / "run/config.yaml")
+    saved = tmp_path / "config.yaml"
     for here, there in ((0, 2), (2, 0)):
         use_gpus(monkeypatch, here)
-        cfg = setup(make_args("MODEL.DEVICE", "auto"))
+        cfg, written = setup(make_args("MODEL.DEVICE", "auto"))
+        saved.write_text(written)
         assert found(here) == (cfg.MODEL.DEVICE, cfg.MODEL.OCR.NORM)
         use_gpus(monkeypatch, there)
-        read = load_config(saved, [])
+        read = load_config(str(saved), [])
         assert read.MODEL.ROI_HEADS.NUM_CLASSES == 4  # the data's, written out
         complete_config(read)
         assert found(there) == (read.MODEL.DEVICE, read.MODEL.OCR.NORM)
-    setup(make_args("MODEL.DEVICE", "cpu", "MODEL.OCR.NORM", "BN"))
-    asked = load_config(saved, [])
+    saved.write_text(setup(make_args("MODEL.DEVICE", "cpu", "MODEL.OCR.NORM", "BN"))[1])
+    asked = load_config(str(saved), [])
     assert (asked.MODEL.DEVICE, asked.MODEL.OCR.NORM) == ("cpu", "BN")
 
 

@@ -27,7 +27,7 @@ from ocr_panoptic.engine.run_claim import release
 def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys, config, opts, expected):
     """With weights of the backbone alone, whose table is the longest."""
     opts = (*opts, "SOLVER.MAX_ITER", 12, "SOLVER.CHECKPOINT_PERIOD", 5)
-    trainer = Trainer(setup(make_args(*opts, config=config)))
+    trainer = Trainer(*setup(make_args(*opts, config=config)))
     weights = trainer.checkpointer.model.state_dict()
     backbone = {name: w for name, w in weights.items() if name.startswith("backbone.")}
     torch.save({"model": backbone}, tmp_path / "backbone.pth")
@@ -40,6 +40,7 @@ def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys, config, opts
     parameters = sum(p.numel() for p in trainer.model.parameters()) / 1e6
     expected += ["Training starts at iteration 0 of 12", f"{parameters:.1f} M parameters"]
     expected += ["12 iterations of 2 images", "3.0 epochs", "backbone.pth fills ", "sem_seg_head"]
+    assert "no step" not in printed
     expected += ["every 5 iterations and at the end", "cpu (", str(tmp_path / "run")]
     assert [text for text in expected if text not in printed] == []
     log = (tmp_path / "run/log.txt").read_text()

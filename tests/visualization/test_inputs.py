@@ -39,6 +39,17 @@ def test_inputs_are_files_folders_and_patterns(folder, entries, expected):
     assert list(absolute) == [folder / p for p in expected]
 
 
+def test_what_is_left_out_is_said(folder, caplog):
+    (folder / "a/gone.jpg").symlink_to("nowhere")
+    (folder / "a/more").symlink_to("deep")
+    find_images(["a"])
+    find_images(["a/*"])
+    assert {record.getMessage() for record in caplog.records} == {
+        "a/pipe.png is no file but a pipe or device, and left out",
+        "a/gone.jpg is a link to nothing, and left out",
+    }
+
+
 def test_links_are_followed_once(folder):
     (folder / "b/more").symlink_to(folder / "a/deep")
     (folder / "b/more/loop").symlink_to(folder / "b")
