@@ -46,8 +46,8 @@ def run_study(study: Study, train_net: Path, python: str, output: Path) -> None:
 def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folder: Path) -> None:
     config, opts = study.systems[name]
     opts = (*opts, "SEED", str(seed), "OUTPUT_DIR", str(folder))
-    resume = ("--resume",) if (folder / "last_checkpoint").is_file() else ()
-    command = [python, str(train_net), "--config-file", str(config), *resume, *opts]
+    resumed = (folder / "last_checkpoint").is_file()
+    command = [python, str(train_net), "--config-file", str(config), "--resume", "auto", *opts]
     folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     with open(folder / "study_log.txt", "a") as log:
@@ -93,7 +93,7 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
         "seconds_per_iteration": statistics.median(r["time"] for r in rows if "time" in r),
         # Of the last attempt, should the run have been interrupted.
         "wall_seconds": time.perf_counter() - start,
-        "resumed": bool(resume),
+        "resumed": resumed,
         "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident, of the process and its children
     }
     write_json(folder / RECORD, record, indent=1)
