@@ -54,11 +54,11 @@ TRAINED = {
 }
 
 
-def complete(cfg: CfgNode, device: str) -> CfgNode:
+def complete(cfg: CfgNode) -> CfgNode:
     """A copy as a run has it; 2 thing classes and 4 semantic ones where the data have to say."""
     cfg = cfg.clone()
     cfg.defrost()
-    cfg.MODEL.DEVICE = device
+    cfg.MODEL.DEVICE = "cpu"
     cfg.DATASETS.TRAIN = cfg.DATASETS.TEST = ()  # test_recipes.py
     complete_config(cfg)
     cfg.MODEL.ROI_HEADS.NUM_CLASSES = cfg.MODEL.ROI_HEADS.NUM_CLASSES or 2
@@ -86,8 +86,8 @@ class Shapes:
 
     def check(self, cfg: CfgNode) -> None:
         """Coarse and refined logits are [2, K, h, w] for images of 128 x 192 pixels."""
-        cfg = complete(cfg, "meta")
-        cfg.MODEL.WEIGHTS = ""
+        cfg = complete(cfg)
+        cfg.MODEL.update(DEVICE="meta", WEIGHTS="")
         if cfg.MODEL.dump() in self.models:
             return
         # torch.autocast knows no device "meta"; layers only ever switch it off.
@@ -151,7 +151,7 @@ def test_systems_of_the_studies_build(study, shapes):
 @pytest.mark.parametrize("name", TRAINED)
 def test_trains_one_iteration(name, batch):
     """With fewer channels and layers: the losses are finite, and each part of the network moves."""
-    cfg = complete(load(name, *TRAINED[name]), "cpu")
+    cfg = complete(load(name, *TRAINED[name]))
     torch.manual_seed(0)
     model = build_model(cfg)
     optimizer = build_optimizer(cfg, model)

@@ -1,5 +1,6 @@
 """Time and memory of a step."""
 
+import pytest
 import torch
 
 from ocr_panoptic.analysis.measurement import peak_memory, seconds
@@ -26,5 +27,7 @@ def test_median_of_the_repeats(monkeypatch):
     assert seconds(lambda: None, "cpu", repeats=3) == 2.0
 
 
-def test_the_name_says_how_many_threads():
-    assert machine_name("cpu").endswith(f", {torch.get_num_threads()} threads")
+@pytest.mark.parametrize("threads, text", [(1, ", 1 thread"), (3, ", 3 threads")])
+def test_the_name_says_how_many_threads(monkeypatch, threads, text):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert machine_name("cpu").endswith(text)
