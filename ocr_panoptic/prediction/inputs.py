@@ -85,9 +85,10 @@ def find_inputs(entry: str, output: Path, max_pixels: int) -> Inputs:
         FileNotFoundError: there is no such entry, or it holds no image.
         ValueError: it is something else, or a video that cannot be opened.
     """
-    path = Path(entry).expanduser()
+    # Absolute, as the paths of a truth are.
+    path = Path(os.path.abspath(Path(entry).expanduser()))
     if path.is_dir():
-        return ImageFiles(path, list(find_images([entry], str(output))), max_pixels)
+        return ImageFiles(path, list(find_images([str(path)], str(output))), max_pixels)
     if not path.is_file():
         raise FileNotFoundError(f"--input {entry}: no such folder, list, image or video")
     suffix = path.suffix.lower()

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from detectron2.config import CfgNode
 from detectron2.structures import Instances
+from detectron2.utils import comm
 from torch import nn
 
 from ocr_panoptic.engine.single_image import model_input
@@ -54,11 +55,20 @@ def largest_image(cfg: CfgNode) -> int:
     if cfg.MODEL.DEVICE.startswith("cuda"):
         free = torch.cuda.mem_get_info()[0]
     else:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        free = _available_memory() / comm.get_world_size()
     # Masks of the instances, twice, and some maps; not optimized, scores of all classes twice.
     of_pixel = 2 * cfg.TEST.DETECTIONS_PER_IMAGE + 128
     of_pixel += 0 if cfg.TEST.OPTIMIZED else 8 * cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
     return min(LARGEST, int(free / 2 / of_pixel))
+
+
+def _available_memory() -> int:
+    """Bytes that the system can give to programs; what it keeps of files read is among them."""
+    meminfo = Path("/proc/meminfo")  # on Linux
+    lines = meminfo.read_text().splitlines() if meminfo.exists() else []
+    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return 1024 * kilobytes[0] if kilobytes else free
 
 
 class Predictor:
@@ -99,8 +109,8 @@ class Predictor:
             side = math.isqrt(limit)
             raise ValueError(
                 f"{path}: image is too large for a panoptic model, whose instances have masks of "
-                f"its whole size: here it takes {limit / 1e6:.1f} megapixels, {side}x{side} say "
-                "(--max-pixels overrules that); scale the image down"
+                f"its whole size; the free memory is for {limit / 1e6:.1f} megapixels, "
+                f"{side}x{side} say. Scale the image down, or set --max-pixels"
             )
         resized = self._cfg.INPUT.MIN_SIZE_TEST, list(self._cfg.INPUT.FIXED_SIZE)
         if resized != (0, []):

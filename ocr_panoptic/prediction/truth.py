@@ -1,7 +1,8 @@
 """Written results against the truth, with the evaluators of ``train_net.py --eval-only``."""
 
+import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
-from detectron2.evaluation import DatasetEvaluator, print_csv_format
+from detectron2.evaluation import print_csv_format
 from detectron2.utils import comm
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png
@@ -27,6 +28,8 @@ from .classes import Classes
 from .folder import Place, read_records
 from .inputs import Inputs
 from .outputs import Record, Writer
+
+logger = logging.getLogger(__name__)
 
 FOLDER = "evaluation"
 TRUTH = "prediction_truth"
@@ -53,14 +56,32 @@ def register_truth(path: Path, inputs: Inputs, folder: Path, metadata: Metadata)
     if inputs.folder is None:
         raise ValueError("--eval compares images with their truth; --input is a video")
     if metadata.get("thing_classes"):
-        return _register_panoptic(path, inputs.folder, folder / FOLDER / "truth", metadata)
+        name = _register_panoptic(path, inputs.folder, folder / FOLDER / "truth", metadata)
+    else:
+        name = _register_semantic(path, inputs.folder, metadata)
+    _with_truth(name, inputs, {str(item.source) for item in inputs.items})
+    return name
+
+
+def _with_truth(name: str, inputs: Inputs, sources: Container[str]) -> list[dict]:
+    """The records of the truth, in its order, whose images are among those."""
+    records = [r for r in DatasetCatalog.get(name) if r["file_name"] in sources]
+    if not records:
+        raise ValueError(
+            f"--eval: none of the {len(inputs.items)} images has a truth and a result; are their "
+            f"names, relative to {inputs.folder}, those of the truth?"
+        )
+    return records
+
+
+def _register_semantic(path: Path, images: Path, metadata: Metadata) -> str:
     if not path.is_dir():
         raise FileNotFoundError(
             f"--eval {path}: no such folder; the truth of a semantic model is a folder of label "
             "PNGs with the names of the images"
         )
     known = {key: value for key, value in metadata.as_dict().items() if key != "name"}
-    pairs = LabelledFolder(inputs.folder, path, listed_by_labels=True)
+    pairs = LabelledFolder(images, path, listed_by_labels=True)
     records = load_semantic(TRUTH, [pairs])
     register(TRUTH, path, lambda: records, known)
     return TRUTH
@@ -115,12 +136,10 @@ def evaluate(
     """
     by_source = {str(item.source): item for item in inputs.items if item.name in places}
     # In the order of the data set and by its shares: sums of floats depend on them.
-    records = [r for r in DatasetCatalog.get(truth) if r["file_name"] in by_source]
-    if not records:
-        raise ValueError(
-            f"--eval: none of the {len(inputs.items)} images has a truth; are their names, "
-            f"relative to {inputs.folder}, those of the truth?"
-        )
+    records = _with_truth(truth, inputs, by_source)
+    total = len(DatasetCatalog.get(truth))
+    if comm.is_main_process():
+        logger.info("Evaluation of %d of the %d images of the truth", len(records), total)
     output = writer.folder / FOLDER
     evaluators = _Evaluators(cfg, truth, output, classes)
     share = np.array_split(np.arange(len(records)), comm.get_world_size())[comm.get_rank()]
@@ -128,7 +147,9 @@ def evaluate(
     items = [by_source[record["file_name"]] for record in mine]
     for entry, (item, record) in zip(mine, read_records(items, places), strict=True):
         evaluators.add(entry, record, writer.paths(item))
-    results = evaluators.evaluate()
+    # Of a part of the truth the rest is not missed.
+    part = None if len(records) == total else [record["image_id"] for record in records]
+    results = evaluators.evaluate(part)
     if not comm.is_main_process():
         return None
     print_csv_format(results)
@@ -163,13 +184,12 @@ class _Evaluators:
             [{**r, "category_id": self._class_of[r["category_id"]]} for r in record["instances"]],
         )
 
-    def evaluate(self) -> OrderedDict:
+    def evaluate(self, image_ids: Sequence[int] | None) -> OrderedDict:
+        """Metrics of the images that were added; ``image_ids`` are theirs, None for all."""
         results = OrderedDict()
-        evaluators: Sequence[DatasetEvaluator | None] = (
-            self._panoptic,
-            self._semantic,
-            self._instances,
-        )
-        for evaluator in evaluators:
-            results.update((evaluator and evaluator.evaluate()) or {})
+        if self._panoptic is not None:
+            results.update(self._panoptic.evaluate() or {})
+        results.update(self._semantic.evaluate() or {})
+        if self._instances is not None:
+            results.update(self._instances.evaluate(image_ids) or {})
         return results
