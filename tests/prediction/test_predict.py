@@ -364,7 +364,7 @@ class TestRefusals:
     def test_a_panoptic_model_and_a_large_image(self, model_of, call, images, tmp_path):
         assert call(model_of("panoptic"), images, "--max-pixels", 1000) == 1
         why = (tmp_path / "out/missing.txt").read_text().splitlines()[0]
-        assert "too large for a panoptic model" in why and "scale the image down" in why
+        assert "too large for a panoptic model" in why and "Scale the image down" in why
 
     @pytest.mark.slow
     def test_a_full_disk(self, model_of, call, images, tmp_path, monkeypatch):
