@@ -80,9 +80,12 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
 
     Raises:
         FileNotFoundError: the weights are missing.
-        ValueError: they do not fit, or the folder holds other files, or results of another model.
+        ValueError: they do not fit, or the folder holds other files, or results of another model;
+            regions of the whole image are wanted of a panoptic model.
         OSError: a file cannot be written; what is there is whole, and a repetition goes on.
     """
+    if options.whole_regions and cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
+        raise ValueError("--whole-regions: is of a semantic model; of a panoptic one leave it out")
     metadata = class_metadata(cfg)
     classes = classes_of(metadata, options.labels)
     writer = Writer(folder, classes, options.overlays, cfg.INPUT.FORMAT)
