@@ -72,14 +72,16 @@ def begin(folder: Path, identity: Mapping[str, Any]) -> None:
     """
     path = folder / RUN
     if not path.is_file():
-        if any(other.name != LOCK for other in folder.iterdir()):
+        own = LOCK, f".{RUN}."  # the second one of a kill while it was written
+        if any(not other.name.startswith(own) for other in folder.iterdir()):
             raise ValueError(
                 f"--output {folder}: holds other files and no {RUN} of a prediction. "
                 "Give a new or an empty folder."
             )
-        (folder / RECORDS).mkdir(parents=True)
         write_json(path, identity, indent=1)
+        (folder / RECORDS).mkdir()
         return
+    (folder / RECORDS).mkdir(exist_ok=True)
     try:
         former = json.loads(path.read_bytes())
     except ValueError as error:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from ocr_panoptic.prediction.folder import LOCK, RUN, alone_in, begin
+from ocr_panoptic.prediction.folder import LOCK, RECORDS, RUN, alone_in, begin
 
 HOLD = """
 import fcntl, sys
@@ -48,3 +48,12 @@ def test_a_file_in_place_of_the_folder(tmp_path):
     (tmp_path / "out").touch()
     with pytest.raises(ValueError, match="out: is a file"), alone_in(tmp_path / "out"):
         pass
+
+
+@pytest.mark.parametrize("left", [f".{RUN}.0a1b.tmp", RUN])
+def test_a_kill_while_it_begins(tmp_path, left):
+    """Before run.json has its name, and before the folder of the records is there."""
+    (tmp_path / left).write_text('{"model": "first"}')
+    with alone_in(tmp_path):
+        begin(tmp_path, {"model": "second"})
+    assert (tmp_path / RECORDS).is_dir() and "second" in (tmp_path / RUN).read_text()
