@@ -21,6 +21,12 @@ from ocr_panoptic.prediction.predictor import largest_image
 from ocr_panoptic.prediction.run import Options, predict_all
 
 
+def positive(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"is {text}; it is a number of pixels, at least 1")
+    return int(text)
+
+
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -40,7 +46,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--overlays", action="store_true", help="draw them over the images, too")
     parser.add_argument(
         "--max-pixels",
-        type=int,
+        type=positive,
         help="larger images are read, seen and written in windows (default 50 million; of a "
         "panoptic model refused, by the free memory)",
     )

@@ -108,7 +108,7 @@ def tile_bands(
 
     Tiles are the windows of TEST.SLIDING_WINDOW; of each only the middle counts, of the size of the
     stride, so that every pixel counts once. The result is exact where what the backbone sees of a
-    pixel lies in its tile, and the backbone resizes nothing with aligned corners.
+    pixel lies in its tile.
 
     Args:
         open_rows: begins to read the image.
@@ -119,9 +119,10 @@ def tile_bands(
 
     Raises:
         ValueError: the config has no windows, several scales, or flips; the windows and the overlap
-            are no multiples of the stride; or the scheme has no region representations.
+            are no multiples of the stride; the scheme has no region representations; the model
+            aligns corners; or the stride of the logits does not divide the padded image.
     """
-    _check_tiles(model)
+    _check_tiles(model, size)
     gather = RunningGather()
     for _, tiles in _tile_rows(model, open_rows(), size):
         for tile in tiles:
@@ -168,7 +169,7 @@ def _tile_rows(
     height, width = size
     stride = model.sem_seg_head.common_stride
     steps, margins = model.inference.window_stride, _margins(model)
-    padded = [math.ceil(side / model.divisor) * model.divisor for side in size]
+    padded = _padded(model, size)
 
     def spans(axis: int) -> Iterator[tuple[int, int, int, int]]:
         """Ends of a tile, and of what counts in it."""
@@ -236,6 +237,10 @@ def _margins(model: OCRSemanticSegmentor) -> list[int]:
     return [(window - step) // 2 for window, step in zip(sizes, steps, strict=True)]
 
 
+def _padded(model: OCRSemanticSegmentor, size: Size) -> list[int]:
+    return [math.ceil(side / model.divisor) * model.divisor for side in size]
+
+
 def _check_windows(model: OCRSemanticSegmentor) -> None:
     inference = model.inference
     if not inference.window_size:
@@ -252,7 +257,7 @@ def _check_windows(model: OCRSemanticSegmentor) -> None:
         raise ValueError("The scheme of MODEL.CONTEXT.NAME needs the truth, which is not there.")
 
 
-def _check_tiles(model: OCRSemanticSegmentor) -> None:
+def _check_tiles(model: OCRSemanticSegmentor, size: Size) -> None:
     _check_windows(model)
     context, inference = model.sem_seg_head.context, model.inference
     if not isinstance(context, RegionContext):
@@ -262,6 +267,18 @@ def _check_tiles(model: OCRSemanticSegmentor) -> None:
         )
     if inference.flip:
         raise ValueError("TEST.FLIP is True; regions of the whole image are not averaged over it.")
+    if inference.align_corners:
+        raise ValueError(
+            "MODEL.ALIGN_CORNERS is True; maps are then resized by the size of the whole image, "
+            "which tiles do not have: leave regions of the whole image out."
+        )
+    common = model.sem_seg_head.common_stride
+    if any(side % common for side in _padded(model, size)):
+        raise ValueError(
+            f"The image has {size[0]} x {size[1]} pixels and is padded to multiples of "
+            f"{model.divisor}; for regions of the whole image the logits' stride {common} divides "
+            "its sides: set MODEL.PAD_TO_MULTIPLE to 0, or cut the image to such a size."
+        )
     multiple = math.lcm(COARSEST_STRIDE, model.divisor)
     sides = [*inference.window_stride, *_margins(model)]
     if any(side % multiple for side in sides) or not all(inference.window_stride):

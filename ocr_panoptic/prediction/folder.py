@@ -3,6 +3,7 @@
 run.json         the model and the options
 records/*.jsonl  a line for each image that is done, of each process
 missing.txt      the images without results, and why; not there when nothing is missing
+.lock            while a prediction writes there
 labels/ ...      the files of the images, see :mod:`.outputs`
 panoptic.json    COCO panoptic format, and instances.json COCO's results format: of a panoptic model
 labels.json      classes in each image: of a semantic model
@@ -17,13 +18,13 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from ocr_panoptic.files import replacing, write_json
+from ocr_panoptic.files import locked, replacing, write_json
 
 from .classes import Classes
 from .inputs import Item
 from .outputs import Record, Writer
 
-RUN, RECORDS, MISSING = "run.json", "records", "missing.txt"
+RUN, RECORDS, MISSING, LOCK = "run.json", "records", "missing.txt", ".lock"
 
 
 class Place(NamedTuple):
@@ -33,9 +34,35 @@ class Place(NamedTuple):
     offset: int
 
 
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """
+    Keep other predictions out of a folder, which is made where needed, until the block's end.
+
+    Raises:
+        ValueError: another prediction writes there, or it is a file.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"--output {folder}: is a file. Give a new or an empty folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / LOCK, wait=False))
+        except BlockingIOError as error:
+            raise ValueError(_occupied(folder)) from error
+        yield
+
+
+def _occupied(folder: Path) -> str:
+    return (
+        f"--output {folder}: another prediction is writing there. Wait for its end, or give "
+        "another folder."
+    )
+
+
 def begin(folder: Path, identity: Mapping[str, Any]) -> None:
     """
-    Begin a prediction in a folder, or go on with one.
+    Begin a prediction in a folder, or go on with one; within :func:`alone_in`.
 
     Args:
         identity: what has to be the same for results to belong together: name -> JSON value.
@@ -45,14 +72,16 @@ def begin(folder: Path, identity: Mapping[str, Any]) -> None:
     """
     path = folder / RUN
     if not path.is_file():
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        own = LOCK, f".{RUN}."  # the second one of a kill while it was written
+        if any(not other.name.startswith(own) for other in folder.iterdir()):
             raise ValueError(
                 f"--output {folder}: holds other files and no {RUN} of a prediction. "
                 "Give a new or an empty folder."
             )
-        (folder / RECORDS).mkdir(parents=True)
         write_json(path, identity, indent=1)
+        (folder / RECORDS).mkdir()
         return
+    (folder / RECORDS).mkdir(exist_ok=True)
     try:
         former = json.loads(path.read_bytes())
     except ValueError as error:
@@ -111,11 +140,10 @@ class RecordFile:
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - open as long as the run
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise ValueError(
-                f"--output {folder}: another prediction is writing there. Wait for its end, or "
-                "give another folder."
-            ) from error
+        except BlockingIOError as error:
+            raise ValueError(_occupied(folder)) from error
+        except OSError:  # a file system without locks
+            pass
 
     def append(self, record: Record) -> None:
         line = json.dumps(record).encode() + b"\n"

@@ -113,12 +113,10 @@ class ImageFiles:
         self.folder: Path | None = folder
         self._max_pixels = max_pixels
         names = [file.relative_to(folder).as_posix() for file in files]
-        stems = [name.removesuffix(file.suffix) for name, file in zip(names, files, strict=True)]
-        # "a.jpg" and "a.png" of one folder keep their suffixes: else one result replaced the other.
-        common = {stem for stem, n in Counter(map(str.lower, stems)).items() if n > 1}
+        unique = _unique_names(names, [file.suffix for file in files])
         self.items: Sequence[Item] = [
-            Item(name if stem.lower() in common else stem, name, file, _stamp(file))
-            for name, stem, file in zip(names, stems, files, strict=True)
+            Item(own, name, file, _stamp(file))
+            for own, name, file in zip(unique, names, files, strict=True)
         ]
 
     def read(self, items: Sequence[Item], image_format: str) -> Iterator[Read]:
@@ -164,6 +162,18 @@ class VideoFrames:
             return Read(item, frame if image_format == "BGR" else frame[:, :, ::-1])
 
         return ahead(load, items, threads=1)
+
+
+def _unique_names(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
+    """Without suffixes, but for those that were alike, by which one result replaced the other:
+    "a.jpg" and "a.png" keep theirs, and then "a.jpg.bmp" its own."""
+    found = [name.removesuffix(suffix) for name, suffix in zip(names, suffixes, strict=True)]
+    while True:
+        counts = Counter(map(str.lower, found))
+        now = [n if counts[f.lower()] > 1 else f for n, f in zip(names, found, strict=True)]
+        if now == found:  # what is alike now differs in capitals alone, as the files do
+            return found
+        found = now
 
 
 def _listed(path: Path) -> list[Path]:

@@ -4,7 +4,7 @@ import hashlib
 import logging
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from .folder import (
     MISSING,
     Place,
     RecordFile,
+    alone_in,
     begin,
     done_items,
     drop_unfinished,
@@ -79,21 +80,26 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
 
     Raises:
         FileNotFoundError: the weights are missing.
-        ValueError: they do not fit, or the folder holds other files, or results of another model.
+        ValueError: they do not fit, or the folder holds other files, or results of another model;
+            regions of the whole image are wanted of a panoptic model.
         OSError: a file cannot be written; what is there is whole, and a repetition goes on.
     """
+    if options.whole_regions and cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
+        raise ValueError("--whole-regions: is of a semantic model; of a panoptic one leave it out")
     metadata = class_metadata(cfg)
     classes = classes_of(metadata, options.labels)
     writer = Writer(folder, classes, options.overlays, cfg.INPUT.FORMAT)
     identity: dict[str, Any] = {}
-    with stop_together():
-        if comm.is_main_process():
-            fetch_weights(cfg.MODEL.WEIGHTS)
-            identity = _identity(cfg, options)
-            begin(folder, identity)
-    with stop_together():
-        records = RecordFile(folder, comm.get_rank())
-    with closing(records):
+    with ExitStack() as stack:
+        with stop_together():
+            if comm.is_main_process():
+                fetch_weights(cfg.MODEL.WEIGHTS)
+                identity = _identity(cfg, options)
+                stack.enter_context(alone_in(folder))
+                begin(folder, identity)
+        with stop_together():
+            records = RecordFile(folder, comm.get_rank())
+            stack.callback(records.close)
         with stop_together():
             if comm.is_main_process():
                 drop_unfinished(folder)

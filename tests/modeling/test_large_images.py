@@ -111,10 +111,11 @@ class TestWindows:
 
 class TestTiles:
     @pytest.mark.parametrize("scheme", ["OCR", "ACF-OCR", "DA-OCR"])
-    @pytest.mark.parametrize("height, width", [(203, 331), (96, 64)])
-    def test_the_whole_image_at_once(self, scheme, height, width):
+    @pytest.mark.parametrize("height, width, padding", [(203, 331, 0), (96, 64, 0), (200, 328, 1)])
+    def test_the_whole_image_at_once(self, scheme, height, width, padding):
         """The tiles' borders lie 32 pixels from what counts in them, and it sees 31."""
-        image, model = make_image(height, width), make_model("MODEL.CONTEXT.NAME", scheme)
+        opts = "MODEL.CONTEXT.NAME", scheme, "MODEL.PAD_TO_MULTIPLE", padding
+        image, model = make_image(height, width), make_model(*opts)
         with torch.inference_mode():
             labels, confidence = model.confident_labels({"image": image})
             with_windows(model, (128, 160), (64, 96))
@@ -147,8 +148,10 @@ class TestTiles:
             ((100, 128), (64, 64), (), r"multiples of 32"),
             ((128, 128), (128, 128), ("TEST.FLIP", True), "TEST.FLIP"),
             ((128, 128), (64, 64), ("MODEL.CONTEXT.NAME", "none"), "NoContext"),
+            ((128, 128), (64, 64), ("MODEL.ALIGN_CORNERS", True), "ALIGN_CORNERS is True"),
+            ((128, 128), (64, 64), ("MODEL.PAD_TO_MULTIPLE", 1), "200 x 203 .* stride 8 divides"),
         ],
     )
     def test_refusals(self, size, stride, opts, message):
         with pytest.raises(ValueError, match=message):
-            next(tile_bands(with_windows(make_model(*opts), size, stride), None, (200, 200)))
+            next(tile_bands(with_windows(make_model(*opts), size, stride), None, (200, 203)))

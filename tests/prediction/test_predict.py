@@ -366,6 +366,17 @@ class TestRefusals:
         why = (tmp_path / "out/missing.txt").read_text().splitlines()[0]
         assert "too large for a panoptic model" in why and "Scale the image down" in why
 
+    @pytest.mark.parametrize("limit", ["-5", "0", "many"])
+    def test_a_number_of_pixels(self, predict, limit, capsys):
+        with pytest.raises(SystemExit):
+            predict(["--max-pixels", limit])
+        assert "argument --max-pixels: " in capsys.readouterr().err
+
+    def test_a_panoptic_model_and_whole_regions(self, model_of, call, images, tmp_path):
+        with pytest.raises(ValueError, match="--whole-regions: is of a semantic model"):
+            call(model_of("panoptic"), images, "--whole-regions")
+        assert not (tmp_path / "out").exists()
+
     @pytest.mark.slow
     def test_a_full_disk(self, model_of, call, images, tmp_path, monkeypatch):
         """What is written is whole, the list says what is missing, and a repetition goes on."""
