@@ -27,6 +27,35 @@ from .pictures import load_picture
 MAX_ID = 256**3 - 1
 
 
+def ids_by_class(metadata: Metadata, kind: str) -> list[int]:
+    """The data set's ids of the model's "thing" or "stuff" classes, in their order; [] where the
+    data set has none."""
+    contiguous = metadata.get(f"{kind}_dataset_id_to_contiguous_id") or {}
+    return sorted(contiguous, key=contiguous.get)
+
+
+def categories_of(metadata: Metadata) -> list[dict]:
+    """The categories of a data set as Panoptic-FPN has them, without the stuff class "things", for
+    a panoptic JSON: "id", "name", "isthing" and "color", by ascending id."""
+    listed = [
+        (number, name, isthing, color)
+        for isthing, ids, names, colors in (
+            (1, ids_by_class(metadata, "thing"), metadata.thing_classes, metadata.thing_colors),
+            (
+                0,
+                ids_by_class(metadata, "stuff")[1:],
+                metadata.stuff_classes[1:],
+                metadata.stuff_colors[1:],
+            ),
+        )
+        for number, name, color in zip(ids, names, colors, strict=True)
+    ]
+    return [
+        {"id": number, "name": name, "isthing": isthing, "color": [int(c) for c in color]}
+        for number, name, isthing, color in sorted(listed, key=lambda entry: entry[0])
+    ]
+
+
 def rgb2id(rgb: np.ndarray) -> np.ndarray:
     """Segment ids of a panoptic PNG's colours.
 

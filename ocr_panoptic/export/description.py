@@ -7,6 +7,8 @@ from detectron2.data import transforms as T
 from detectron2.modeling import PanopticFPN
 from torch import nn
 
+from ocr_panoptic.coco_panoptic import categories_of, ids_by_class
+
 from .run_onnx import FILTERS, FORMAT
 
 
@@ -34,29 +36,17 @@ def describe(
     }
     if not isinstance(model, PanopticFPN):
         return description
-    things, stuff = (
-        _ids(metadata.get(f"{kind}_dataset_id_to_contiguous_id")) for kind in ("thing", "stuff")
-    )
-    description |= {
+    return description | {
         "things": _classes(metadata.thing_classes, metadata.thing_colors),
-        "thing_ids": things,
-        "stuff_ids": stuff,
+        "thing_ids": ids_by_class(metadata, "thing"),
+        "stuff_ids": ids_by_class(metadata, "stuff"),
+        "categories": categories_of(metadata),
         "merge": {
             "overlap": model.combine_overlap_thresh,
             "stuff_area": model.combine_stuff_area_thresh,
             "score": model.combine_instances_score_thresh,
         },
     }
-    categories = [
-        {"id": number, "isthing": isthing, **entry}
-        for isthing, ids, entries in (
-            (1, things, description["things"]),
-            (0, stuff[1:], description["classes"][1:]),  # without "things"
-        )
-        for number, entry in zip(ids, entries, strict=True)
-    ]
-    description["categories"] = sorted(categories, key=lambda category: category["id"])
-    return description
 
 
 def _classes(names: list[str], colors: list) -> list[dict[str, Any]]:
@@ -64,11 +54,6 @@ def _classes(names: list[str], colors: list) -> list[dict[str, Any]]:
         {"name": name, "color": [int(c) for c in color]}
         for name, color in zip(names, colors, strict=True)
     ]
-
-
-def _ids(contiguous: dict[int, int]) -> list[int]:
-    """The data set's ids in the order of the model's classes."""
-    return sorted(contiguous, key=contiguous.get)
 
 
 def _resize(augmentation: T.Augmentation) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from detectron2.data import Metadata
 
+from ocr_panoptic.coco_panoptic import categories_of, ids_by_class
 from ocr_panoptic.evaluation.sem_seg_dump import raw_labels
 
 LABELS = ("train", "dataset")
@@ -42,9 +43,7 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
         ValueError: the data set has no label of its own for a class.
     """
     names = list(metadata.stuff_classes)
-    things, stuff = (
-        _ids(metadata.get(f"{kind}_dataset_id_to_contiguous_id")) for kind in ("thing", "stuff")
-    )
+    things, stuff = (ids_by_class(metadata, kind) for kind in ("thing", "stuff"))
     if not things:
         if kind == "train":
             labels = np.arange(len(names), dtype=np.uint8)
@@ -59,19 +58,5 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
             "16 bits. Take --labels train."
         )
     labels = labels.astype(np.uint8 if labels.max() < 256 else np.uint16)
-    listed = [
-        *zip(things, metadata.thing_classes, metadata.thing_colors, [1] * len(things)),
-        *zip(stuff[1:], names[1:], metadata.stuff_colors[1:], [0] * len(stuff)),
-    ]
-    categories = [
-        {"id": number, "name": name, "isthing": isthing, "color": list(color)}
-        for number, name, color, isthing in sorted(listed, key=lambda entry: entry[0])
-    ]
-    thing_colors = metadata.thing_colors
+    categories, thing_colors = categories_of(metadata), metadata.thing_colors
     return Classes(names, metadata.stuff_colors, labels, categories, things, stuff, thing_colors)
-
-
-def _ids(contiguous: dict[int, int] | None) -> list[int]:
-    """Ids of the data set in the order of the model's classes."""
-    by_class = {place: number for number, place in (contiguous or {}).items()}
-    return [by_class[place] for place in sorted(by_class)]
