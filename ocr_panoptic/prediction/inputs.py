@@ -15,7 +15,7 @@ from ocr_panoptic.visualization import VideoReader
 from ocr_panoptic.visualization.inputs import IMAGE_SUFFIXES, find_images
 
 from .ahead import ahead
-from .large_images import pixel_count
+from .rows import pixel_count
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 LIST_SUFFIX = ".txt"

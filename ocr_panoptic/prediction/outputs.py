@@ -23,8 +23,8 @@ from ocr_panoptic.visualization.overlays import draw_segments, segment_colors
 
 from .classes import Classes
 from .inputs import Item
-from .large_images import PngRows
 from .predictor import Prediction
+from .rows import PngRows
 
 Record = dict[str, Any]
 ROWS_AT_ONCE = 64  # of a large image

@@ -21,7 +21,7 @@ from ocr_panoptic.modeling.large_images import Band, Rows, tile_bands, window_ba
 from ocr_panoptic.modeling.optimized import inference_precision
 from ocr_panoptic.modeling.panoptic_inference import Prediction as PanopticPrediction
 
-from .large_images import open_rows
+from .rows import open_rows
 
 LARGEST = 50_000_000  # pixels
 

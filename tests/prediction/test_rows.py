@@ -8,7 +8,7 @@ from PIL import Image
 
 from ocr_panoptic.pictures import read_picture
 from ocr_panoptic.prediction.ahead import ahead
-from ocr_panoptic.prediction.large_images import PngRows, open_rows, pixel_count
+from ocr_panoptic.prediction.rows import PngRows, open_rows, pixel_count
 
 
 def picture(*shape: int, top: int = 255) -> np.ndarray:
