@@ -51,3 +51,21 @@ esac
     assert not (tmp_path / "venv").exists()
     if not accepted:
         assert f"is Python {version}.1, but the pinned packages are for Python 3.10" in done.stderr
+
+
+@pytest.mark.parametrize("free_mb, accepted", [(6999, False), (7000, True)])
+def test_a_disk_that_is_too_small(tmp_path, free_mb, accepted):
+    for name, body in {
+        "df": f'echo Avail; echo "{free_mb}"',
+        "python": '[ "$1" = -c ] || exit 42',
+    }.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        [str(ROOT / "tools/create_env.sh"), str(tmp_path / "venv"), str(tmp_path / "python")],
+        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == (42 if accepted else 1)
+    assert accepted or "has 6 GB free" in done.stderr

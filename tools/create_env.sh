@@ -21,7 +21,17 @@ if [ -L "$venv" ]; then
     exit 1
 fi
 
-echo "1/4 Creating $venv (5.8 GB when complete, mostly PyTorch with CUDA; 1 to 2 minutes on 2" \
+# pip itself reports a full disk after minutes, in the last of a hundred lines.
+mkdir -p "$(dirname "$venv")"
+free_mb=$(df --output=avail --block-size=1M "$(dirname "$venv")" | tail -1)
+[ -e "$venv" ] && free_mb=$((free_mb + $(du -sm "$venv" | cut -f1)))
+if [ "$free_mb" -lt 7000 ]; then
+    echo "$venv needs 7 GB (6.2 when complete), and $(dirname "$venv") has $((free_mb / 1000)) GB free:" \
+         "free some, or choose another disk with make VENV=/path/to/venv" >&2
+    exit 1
+fi
+
+echo "1/4 Creating $venv (6.2 GB when complete, mostly PyTorch with CUDA; 1 to 2 minutes on 2" \
      "cores with a fast connection)"
 "$base_python" -m venv --clear "$venv"
 python="$venv/bin/python"
