@@ -35,6 +35,7 @@ class Metric:
 
 
 _PANOPTIC, _SEMANTIC, _INSTANCES = "Panoptic segmentation", "Semantic segmentation", "Instances"
+_OFFSETS = "Offsets"
 _IOU = "intersection over union"
 _AP = "average precision (mean over the IoU thresholds 0.5 to 0.95) of"
 
@@ -61,6 +62,16 @@ METRICS = (
     Metric("sem_seg", "ACC", "Accuracy", "share of its pixels that are right", column="ACC"),
     Metric("bbox", "AP", "Box AP", f"{_AP} boxes", _INSTANCES, "AP_box"),
     Metric("segm", "AP", "Mask AP", f"{_AP} masks", _INSTANCES, "AP_mask"),
+    Metric("offsets", "F1", "Boundary F1", "F1 of the pixels near a boundary", _OFFSETS),
+    Metric("offsets", "precision", "Precision", "of the pixels near a boundary", _OFFSETS),
+    Metric("offsets", "recall", "Recall", "of the pixels near a boundary", _OFFSETS),
+    Metric(
+        "offsets",
+        "direction_ACC",
+        "Direction accuracy",
+        "share of the true directions near boundaries that are right",
+        _OFFSETS,
+    ),
 )
 
 

@@ -63,6 +63,8 @@ from .resume import (
 from .run_claim import release
 from .run_info import portable, run_info
 from .scaling import scaled
+from .segfix import SegFixMapper, refined_by_segfix
+from .segfix_config import segfix_config
 from .setup import check_solver
 from .stopping import Stopping
 from .summary import start_summary
@@ -101,6 +103,7 @@ class Trainer(DefaultTrainer):
         self.cfg = cfg
         self.seed = run_seed(cfg)
         with stop_together():
+            segfix_config(cfg)  # which evaluations need
             model = self.build_model(cfg)
             optimizer = self.build_optimizer(cfg, model)
         data_loader = self.build_train_loader(self._seeded_cfg())
@@ -369,9 +372,10 @@ class Trainer(DefaultTrainer):
 
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:
-        loader = build_detection_test_loader(
-            cfg, dataset_name, mapper=Telling(task_of(cfg).mapper(cfg, False))
-        )
+        mapper = task_of(cfg).mapper(cfg, False)
+        if segfix_cfg := segfix_config(cfg):
+            mapper = SegFixMapper(mapper, segfix_cfg)
+        loader = build_detection_test_loader(cfg, dataset_name, mapper=Telling(mapper))
         loader.worker_init_fn = leave_signals_to_the_trainer
         return WatchedLoader(loader, f"evaluate {dataset_name}")
 
@@ -395,7 +399,8 @@ class Trainer(DefaultTrainer):
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
             # Made anew from the weights of now in each evaluation of a training.
-            results = super().test(cfg, optimized(cfg, _without_ddp(model)), evaluators)
+            copy = refined_by_segfix(cfg, optimized(cfg, _without_ddp(model)))
+            results = super().test(cfg, copy, evaluators)
         finally:
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():

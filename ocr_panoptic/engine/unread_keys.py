@@ -29,14 +29,34 @@ class Reader(NamedTuple):
 
 READERS = (
     Reader(
-        "MODEL.META_ARCHITECTURE OCRSemanticSegmentor",
-        lambda cfg: cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor",
+        "MODEL.META_ARCHITECTURE OCRSemanticSegmentor or SegFix",
+        lambda cfg: cfg.MODEL.META_ARCHITECTURE in ("OCRSemanticSegmentor", "SegFix"),
         (
             *("MODEL.ALIGN_CORNERS", "MODEL.PAD_TO_MULTIPLE"),
             *("INPUT.FIXED_SIZE", "INPUT.INTERPOLATION", "INPUT.BRIGHTNESS_SHIFT"),
-            *("INPUT.RANDOM_SCALE", "INPUT.RANDOM_ASPECT", "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA"),
+            *("INPUT.RANDOM_SCALE", "INPUT.RANDOM_ASPECT"),
             *("TEST.SCALES", "TEST.FLIP", "TEST.SLIDING_WINDOW", "TEST.ACCUMULATOR_DEVICE"),
         ),
+    ),
+    Reader(
+        "MODEL.META_ARCHITECTURE OCRSemanticSegmentor",
+        lambda cfg: cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor",
+        ("INPUT.CROP.SINGLE_CATEGORY_MAX_AREA",),
+    ),
+    Reader(
+        "MODEL.META_ARCHITECTURE SegFix",
+        lambda cfg: cfg.MODEL.META_ARCHITECTURE == "SegFix",
+        ("MODEL.SEGFIX",),
+    ),
+    Reader(
+        "TEST.SEGFIX.WEIGHTS",
+        lambda cfg: bool(cfg.TEST.SEGFIX.WEIGHTS),
+        ("TEST.SEGFIX.CONFIG_FILE", "TEST.SEGFIX.SCALE"),
+    ),
+    Reader(
+        "MODEL.META_ARCHITECTURE PanopticFPN or OCRSemanticSegmentor",
+        lambda cfg: cfg.MODEL.META_ARCHITECTURE != "SegFix",
+        ("TEST.SEGFIX", "TEST.SAVE_PREDICTIONS"),
     ),
     Reader(
         "MODEL.SEM_SEG_HEAD.NAME ContextSemSegHead",
@@ -137,8 +157,9 @@ def check_unread_keys(cfg: CfgNode) -> None:
             "segmentation has TEST.SCALES and TEST.FLIP"
         )
     idle = [key for key in OF_REFINED_HEAD if key in changed]
-    if idle and cfg.MODEL.SEM_SEG_HEAD.NAME == "SemSegFPNHead":
-        logger.warning("%s: set, but SemSegFPNHead has no refined prediction", ", ".join(idle))
+    head = cfg.MODEL.SEM_SEG_HEAD.NAME
+    if idle and head in ("SemSegFPNHead", "SegFixHead"):
+        logger.warning("%s: set, but %s has no refined prediction", ", ".join(idle), head)
     if faults:
         raise ValueError(
             "The config sets keys that nothing reads:\n  "

@@ -20,6 +20,8 @@ from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band, Rows, tile_bands, window_bands
 from ocr_panoptic.modeling.optimized import inference_precision
 from ocr_panoptic.modeling.panoptic_inference import Prediction as PanopticPrediction
+from ocr_panoptic.modeling.segfix_refinement import RefinedModel, refine_output
+from ocr_panoptic.offsets import moved
 
 from .rows import open_rows
 
@@ -74,12 +76,15 @@ def _available_memory() -> int:
 class Predictor:
     """
     Args:
-        model: in evaluation mode; a ``PanopticFPN`` or an ``OCRSemanticSegmentor``.
+        model: in evaluation mode; a ``PanopticFPN`` or an ``OCRSemanticSegmentor``, or a
+            :class:`.RefinedModel` of one.
         whole_regions: of images in bands, see :meth:`bands`.
     """
 
     def __init__(self, cfg: CfgNode, model: nn.Module, whole_regions: bool = False):
-        self._cfg, self._model, self._whole_regions = cfg, model, whole_regions
+        self._refinement = model if isinstance(model, RefinedModel) else None
+        self._cfg, self._whole_regions = cfg, whole_regions
+        self._model = self._refinement.model if self._refinement else model
         self._predict = (
             self._panoptic if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN" else self._semantic
         )
@@ -91,7 +96,9 @@ class Predictor:
             image: uint8 [H,W,3] in the channel order INPUT.FORMAT.
         """
         with inference_precision(self._cfg):
-            return self._predict(model_input(self._cfg, image))
+            inputs = model_input(self._cfg, image)
+            prediction = self._predict(inputs)
+            return self._refined(prediction, inputs) if self._refinement else prediction
 
     def bands(self, path: Path) -> tuple[Size, Iterator[Band]]:
         """
@@ -111,6 +118,11 @@ class Predictor:
                 f"{path}: image is too large for a panoptic model, whose instances have masks of "
                 f"its whole size; the free memory is for {limit / 1e6:.1f} megapixels, "
                 f"{side}x{side} say. Scale the image down, or set --max-pixels"
+            )
+        if self._refinement:
+            raise ValueError(
+                f"{path}: an image that is read in windows is not refined; leave "
+                "TEST.SEGFIX.WEIGHTS out, or raise --max-pixels"
             )
         resized = self._cfg.INPUT.MIN_SIZE_TEST, list(self._cfg.INPUT.FIXED_SIZE)
         if resized != (0, []):
@@ -157,3 +169,18 @@ class Predictor:
             tuple(segments),
             output["instances"].to("cpu"),
         )
+
+    def _refined(self, found: Prediction, inputs: dict[str, Any]) -> Prediction:
+        """Every pixel has label, segment and confidence of the one that it takes them from."""
+        sources = self._refinement.sources(inputs).cpu()
+        at = sources.numpy()
+        labels, confidence = moved(found.labels, at), moved(found.confidence, at)
+        if found.ids is None:
+            return Prediction(labels, confidence)
+        output = {
+            "panoptic_seg": (torch.from_numpy(found.ids), found.segments),
+            "instances": found.instances,
+        }
+        output = refine_output(output, sources)
+        ids, segments = output["panoptic_seg"]
+        return Prediction(labels, confidence, ids.numpy(), tuple(segments), output["instances"])
