@@ -41,8 +41,8 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.OCR.DROPOUT = 0.05
     # Norm of the OCR head. SyncBN becomes BN where nothing is to be synchronised.
     cfg.MODEL.OCR.NORM = "SyncBN"
-    # Slope of the ReLUs of the OCR head and of every scheme for negative values: 0.01 for weights
-    # of openseg.pytorch that were trained with InPlaceABN.
+    # Slope of the ReLUs of the OCR head, of every scheme and of SegFix's head for negative values:
+    # 0.01 for weights of openseg.pytorch that were trained with InPlaceABN.
     cfg.MODEL.OCR.NEGATIVE_SLOPE = 0.0
     # The coarse prediction, which has a loss, is the soft object regions. False is the paper's
     # ablation: a second branch of the same form predicts them without a loss of its own.

@@ -70,9 +70,14 @@ READERS = (
         "MODEL.SEM_SEG_HEAD.NAME OCRSemSegFPNHead or ContextSemSegHead",
         lambda cfg: cfg.MODEL.SEM_SEG_HEAD.NAME in ("OCRSemSegFPNHead", "ContextSemSegHead"),
         (
-            *("MODEL.CONTEXT", "MODEL.OCR.REGION_SUPERVISION", "MODEL.OCR.NEGATIVE_SLOPE"),
+            *("MODEL.CONTEXT", "MODEL.OCR.REGION_SUPERVISION"),
             *("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "MODEL.SEM_SEG_HEAD.LOSS_TYPE"),
         ),
+    ),
+    Reader(
+        "MODEL.SEM_SEG_HEAD.NAME OCRSemSegFPNHead, ContextSemSegHead or SegFixHead",
+        lambda cfg: cfg.MODEL.SEM_SEG_HEAD.NAME != "SemSegFPNHead",
+        ("MODEL.OCR.NEGATIVE_SLOPE",),
     ),
     Reader(
         "MODEL.SEM_SEG_HEAD.LOSS_TYPE ohem",

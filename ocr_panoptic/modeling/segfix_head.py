@@ -21,7 +21,7 @@ class SegFixHead(nn.Module):
         input_shape: of the backbone.
         in_features: features that both branches see.
         channels: between a branch's convolutions.
-        norm: of their norms.
+        norm, negative_slope: of their convolutions, see :class:`.ConvNormReLU`.
         loss_weight: of both losses.
         align_corners: of all resizing, see :func:`.resize`.
 
@@ -37,6 +37,7 @@ class SegFixHead(nn.Module):
         in_features: list[str],
         channels: int = 256,
         norm: str = "SyncBN",
+        negative_slope: float = 0.0,
         loss_weight: float = 1.0,
         align_corners: bool = False,
     ):
@@ -47,11 +48,11 @@ class SegFixHead(nn.Module):
         self.loss_weight = loss_weight
         self.align_corners = align_corners
 
+        kinds = {"kernel_size": 1, "norm": norm, "negative_slope": negative_slope}
+
         def branch(classes: int) -> nn.Sequential:
             return nn.Sequential(
-                ConvNormReLU(
-                    count_channels(input_shape, in_features), channels, kernel_size=1, norm=norm
-                ),
+                ConvNormReLU(count_channels(input_shape, in_features), channels, **kinds),
                 Conv2d(channels, classes, kernel_size=1, bias=False),
             )
 
@@ -64,6 +65,7 @@ class SegFixHead(nn.Module):
             "in_features": cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES,
             "channels": cfg.MODEL.SEGFIX.CHANNELS,
             "norm": cfg.MODEL.SEGFIX.NORM,
+            "negative_slope": cfg.MODEL.OCR.NEGATIVE_SLOPE,
             "loss_weight": cfg.MODEL.SEM_SEG_HEAD.LOSS_WEIGHT,
             "align_corners": cfg.MODEL.ALIGN_CORNERS,
         }
