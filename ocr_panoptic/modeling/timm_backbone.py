@@ -127,9 +127,9 @@ class TimmBackbone(Backbone):
 
     def freeze_unread_branches(self, features: Iterable[str]) -> None:
         """
-        Freeze what makes up the outputs of HRNet that are not among ``features``: the last exchange
-        between its branches. DistributedDataParallel waits for the gradient of every parameter that
-        is not frozen.
+        Freeze what makes up outputs that are not among ``features`` alone: of HRNet the last
+        exchange between its branches, of a ResNet the stages after the last one that is read.
+        DistributedDataParallel waits for the gradient of every parameter that is not frozen.
 
         Args:
             features: the names of those that are read.
@@ -140,6 +140,11 @@ class TimmBackbone(Backbone):
             for name, row in zip(list(self._shapes)[-len(rows) :], rows, strict=True):
                 if name not in features:
                     row.requires_grad_(False)
+            return
+        for name in reversed(self._shapes):
+            if name in features:
+                return
+            getattr(self.body, name).requires_grad_(False)
 
     def fold_norms(self) -> None:
         """Fold the batch norms into their convolutions, in place; see :func:`.fold_into`."""
