@@ -170,5 +170,6 @@ def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
         align_corners=cfg.MODEL.ALIGN_CORNERS,
     )
     head = cfg.MODEL.SEM_SEG_HEAD
-    backbone.freeze_unread_branches({*head.IN_FEATURES, *head.COARSE_IN_FEATURES})
+    coarse = head.COARSE_IN_FEATURES if head.NAME == "ContextSemSegHead" else []
+    backbone.freeze_unread_branches({*head.IN_FEATURES, *coarse})
     return backbone

@@ -34,7 +34,8 @@ WHOLE = ("INPUT.CROP.ENABLED", False, "INPUT.BRIGHTNESS_SHIFT", 0)
 
 def truth_of(record: dict, mirrored: bool = False, distance: int = 5) -> np.ndarray:
     if "pan_seg_file_name" in record:
-        segments = panoptic_segments(read_panoptic_png(record["pan_seg_file_name"]), [])
+        crowds = [s["id"] for s in record["segments_info"] if s["iscrowd"]]
+        segments = panoptic_segments(read_panoptic_png(record["pan_seg_file_name"]), crowds)
     else:
         segments = class_segments(read_labels(record["sem_seg_file_name"], None))
     segments = segments[:, ::-1].copy() if mirrored else segments
