@@ -59,7 +59,7 @@ class Inspector:
         """
         if isinstance(self._model, OCRSemanticSegmentor):
             found = self.semantics(record)
-            if self._model.inference.sees_images_once:
+            if self._model.sees_images_once:
                 return found
             with torch.inference_mode():
                 labels = self._model([self._mapper(record)])[0]["labels"]
