@@ -8,6 +8,7 @@ Shape shorthand: N images, K classes, H W size of the images that enter.
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import torch
 from detectron2.config import CfgNode, configurable
 from torch import Tensor
 
@@ -22,7 +23,7 @@ TRAINING_SCALES = (1.0, 0.5)
 
 class ScaleView(NamedTuple):
     """
-    What the network says of the image at a scale, at the size of that image: float32.
+    What the network says of the image at a scale, at the size of that image: float32 or better.
 
     Attributes:
         coarse, refined: logits [N, K, scale * H, scale * W].
@@ -138,7 +139,8 @@ class HierarchicalScales:
         for scale in scales:
             size = [max(1, round(scale * side)) for side in image.shape[2:]]
             padded = pad_to_multiple(resize(image, size), divisor)
-            maps = (
-                resize(x.float(), padded.shape[2:], self.align_corners) for x in network(padded)
-            )
-            yield ScaleView(*(x[..., : size[0], : size[1]] for x in maps))
+            yield ScaleView(*(self._at_size(x, padded, size) for x in network(padded)))
+
+    def _at_size(self, x: Tensor, padded: Tensor, size: Sequence[int]) -> Tensor:
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        return resize(x, padded.shape[2:], self.align_corners)[..., : size[0], : size[1]]
