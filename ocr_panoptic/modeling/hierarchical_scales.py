@@ -133,6 +133,21 @@ class HierarchicalScales:
             blended = blend_scales(blended, view.refined, view.attention, scale, self.align_corners)
         return blended
 
+    def attention(self, network: Network, image: Tensor, divisor: int = 1) -> dict[float, Tensor]:
+        """
+        Args:
+            network, image, divisor: of :meth:`logits`.
+
+        Returns:
+            the attention of each scale but the largest, which has none: [N, 1, H, W] in (0, 1)
+        """
+        views = dict(zip(self.scales, self._views(network, image, self.scales, divisor)))
+        size = image.shape[2:]
+        return {
+            scale: resize(views[scale].attention, size, self.align_corners)
+            for scale in self.scales[1:]
+        }
+
     def _views(
         self, network: Network, image: Tensor, scales: Sequence[float], divisor: int
     ) -> Iterator[ScaleView]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from .confidence import confident_argmax
 from .context_head import ContextSemSegHead
 from .hierarchical_scales import HierarchicalScales
-from .inference import LogitsFn, SemanticInference, Size
+from .inference import LogitsFn, SemanticInference, Size, pad_to_multiple
 
 
 @META_ARCH_REGISTRY.register()
@@ -135,6 +135,25 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         """
         labels, confidence = confident_argmax(self.inference.class_scores(*self._view(inputs)))
         return labels[0], confidence[0]
+
+    def scale_attention(self, inputs: dict) -> dict[float, Tensor]:
+        """
+        Where hierarchical multi-scale attention trusts a scale more than all larger ones.
+
+        Args:
+            inputs: one of :meth:`forward`
+
+        Returns:
+            for each of TEST.SCALES but the largest float32 [H, W] in (0, 1), of the image's size;
+            nothing without MODEL.HMSA.ENABLED
+        """
+        if not self.hierarchy:
+            return {}
+        image = self.normalised(inputs["image"])[None]
+        height, width = image.shape[2:]
+        image = pad_to_multiple(image, self.divisor)
+        maps = self.hierarchy.attention(self._scale, image, self.divisor)
+        return {scale: a[0, 0, :height, :width] for scale, a in maps.items()}
 
     def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Coarse logits, refined logits and scale attention of images of one scale."""
