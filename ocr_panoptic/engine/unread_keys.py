@@ -41,7 +41,7 @@ READERS = (
     Reader(
         "MODEL.META_ARCHITECTURE OCRSemanticSegmentor",
         lambda cfg: cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor",
-        ("INPUT.CROP.SINGLE_CATEGORY_MAX_AREA",),
+        ("MODEL.HMSA", "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA"),
     ),
     Reader(
         "MODEL.META_ARCHITECTURE SegFix",
@@ -59,6 +59,11 @@ READERS = (
         ("TEST.SEGFIX", "TEST.SAVE_PREDICTIONS"),
     ),
     Reader(
+        "MODEL.HMSA.ENABLED True",
+        lambda cfg: cfg.MODEL.HMSA.ENABLED,
+        ("MODEL.HMSA.SCALE_LOSS_WEIGHT",),
+    ),
+    Reader(
         "MODEL.SEM_SEG_HEAD.NAME ContextSemSegHead",
         lambda cfg: cfg.MODEL.SEM_SEG_HEAD.NAME == "ContextSemSegHead",
         tuple(
@@ -72,6 +77,7 @@ READERS = (
         (
             *("MODEL.CONTEXT", "MODEL.OCR.REGION_SUPERVISION"),
             *("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "MODEL.SEM_SEG_HEAD.LOSS_TYPE"),
+            "MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE",
         ),
     ),
     Reader(
@@ -80,8 +86,10 @@ READERS = (
         ("MODEL.OCR.NEGATIVE_SLOPE",),
     ),
     Reader(
-        "MODEL.SEM_SEG_HEAD.LOSS_TYPE ohem",
-        lambda cfg: cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE == "ohem",
+        "MODEL.SEM_SEG_HEAD.LOSS_TYPE or COARSE_LOSS_TYPE ohem",
+        lambda cfg: (
+            "ohem" in cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE + cfg.MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE
+        ),
         ("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", "MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT"),
     ),
     Reader(
