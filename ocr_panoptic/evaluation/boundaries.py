@@ -24,10 +24,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ocr_panoptic.metrics import TRIMAP_WIDTHS
+
 from .confusion import confusion_matrix
 
 DILATION_RATIO = 0.02  # of the diagonal, as published
-TRIMAP_WIDTHS = (3, 5, 9)  # pixels
 
 
 def boundary_distance(size: Sequence[int]) -> int:
@@ -116,6 +117,27 @@ def boundary_counts(
     intersection = pixels(truth, both)
     union = pixels(truth, true_region) + pixels(prediction, predicted_region) - intersection
     return np.stack([intersection, union], axis=1)
+
+
+def boundary_errors(
+    truth: np.ndarray, prediction: np.ndarray, num_classes: int, ignore_label: int, width: int
+) -> np.ndarray:
+    """Wrong pixels at most ``width`` pixels from a true and from a predicted boundary, which may be
+    one boundary that is displaced.
+
+    Args:
+        truth, prediction, num_classes, ignore_label: of :func:`confusion_matrix`, of one size.
+
+    Returns:
+        int64 [K, K], rows = truth, columns = prediction; its diagonal is 0.
+
+    Raises:
+        ValueError: as :func:`confusion_matrix`.
+    """
+    near = truth != prediction
+    near &= near_other_labels(truth, width)
+    near &= near_other_labels(prediction, width)
+    return confusion_matrix(truth[near], prediction[near], num_classes, ignore_label)
 
 
 def _beside_changes(labels: np.ndarray) -> np.ndarray:

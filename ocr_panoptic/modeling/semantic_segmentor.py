@@ -25,7 +25,12 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         pad_to_multiple: pad images to multiples of it. 0: of the head's stride, so that a logit
             lies in the middle of the pixels that it stands for. 1: not at all.
         kwargs: of ``SemanticSegmentor``.
+
+    Attributes:
+        with_confidence: whether the outputs also have "confidence"; set by who wants it.
     """
+
+    with_confidence = False
 
     @configurable
     def __init__(self, *, inference: SemanticInference, pad_to_multiple: int = 0, **kwargs):
@@ -68,10 +73,11 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
         Returns:
             In training, a dict of losses.
-            In inference, for each image {"labels": int64 [height, width]}.
+            In inference, for each image {"labels": int64 [height, width]} and, where
+            ``with_confidence`` is set, "confidence" of :meth:`confident_labels`.
         """
         if not self.training:
-            return [{"labels": self._labels(inputs)} for inputs in batched_inputs]
+            return [self._prediction(inputs) for inputs in batched_inputs]
         images, targets = self._batch(batched_inputs)
         _, losses = self.sem_seg_head(self.backbone(images), targets)
         return losses
@@ -108,8 +114,11 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         labels, confidence = confident_argmax(self.inference.class_scores(*self._view(inputs)))
         return labels[0], confidence[0]
 
-    def _labels(self, inputs: dict) -> Tensor:
-        return self.inference(*self._view(inputs))[0]
+    def _prediction(self, inputs: dict) -> dict[str, Tensor]:
+        if self.with_confidence:
+            labels, confidence = self.confident_labels(inputs)
+            return {"labels": labels, "confidence": confidence}
+        return {"labels": self.inference(*self._view(inputs))[0]}
 
     def _view(self, inputs: dict) -> tuple[LogitsFn, Tensor, Size, int]:
         """The arguments of ``inference`` for an image."""

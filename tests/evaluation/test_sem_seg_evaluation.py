@@ -61,7 +61,7 @@ class TestEvaluator:
     def test_by_hand(self, inputs):
         evaluator = SemSegEvaluator(NAME)
         metrics = run(evaluator, inputs, samples_of.outputs_of(PREDICTED))["sem_seg"]
-        assert evaluator.total_confusion.tolist() == CONFUSION
+        assert evaluator.total.confusion.tolist() == CONFUSION
         assert metrics["IoU-road"] == 100 * 2 / 4
         assert metrics["IoU-car"] == 100 * 1 / 4
         assert metrics["IoU-sky"] == pytest.approx(100 * 2 / 3)
