@@ -121,9 +121,9 @@ def write_table(
     write_text(path, table.getvalue())
 
 
-def read_table(path: Path) -> list[dict[str, str | float]]:
+def read_table(path: Path) -> list[dict[str, str]]:
     """What :func:`write_table` wrote, by row; [] where there is no such file. Empty values are left
-    out, and what looks like a number is one.
+    out.
 
     Raises:
         ValueError: the file is damaged.
@@ -136,7 +136,7 @@ def read_table(path: Path) -> list[dict[str, str | float]]:
         raise ValueError(f"{path}: is no CSV file ({error}). Evaluate again.") from error
     if any(None in row or None in row.values() for row in rows):
         raise ValueError(f"{path}: has rows of other lengths than its header. Evaluate again.")
-    return [{key: _number(text) for key, text in row.items() if text} for row in rows]
+    return [{key: text for key, text in row.items() if text} for row in rows]
 
 
 def write_region_quality(
@@ -222,13 +222,6 @@ def _table(rows: list[dict[str, Any]]) -> str:
     rows = [{**row, "isthing": kinds[row["isthing"]]} for row in rows]
     headers = ["kind" if c == "isthing" else c for c in columns]
     return tabulate([[row[c] for c in columns] for row in rows], headers, floatfmt=".2f")
-
-
-def _number(text: str) -> str | float:
-    try:
-        return float(text)
-    except ValueError:
-        return text
 
 
 def _is_undefined(value: Any) -> bool:

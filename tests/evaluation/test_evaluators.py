@@ -292,7 +292,8 @@ class TestBuildEvaluator:
         names = MetadataCatalog.get(NAME).thing_classes
         for task in ("bbox", "segm"):
             assert {f"AP-{name}" for name in names} < results[task].keys()
-        files = {"confusion_matrix.csv", "confusion_matrix.png"}
+        files = {"confusion_matrix.csv", "confusion_matrix.png", "calibration.csv"}
+        files |= {"panoptic_seg_per_image.csv", "sem_seg_per_image.csv"}
         if save:
             files |= {"panoptic_predictions", "panoptic_predictions.json"}
             files |= {"coco_instances_results.json", "instances_predictions.pth"}

@@ -197,6 +197,7 @@ class TestBuildEvaluator:
         write_evaluation(results, tmp_path / "out", {})
         written = {path.name for path in (tmp_path / "out").iterdir()}
         files = {"confusion_matrix.csv", "confusion_matrix.png", "metrics.json", "per_class.csv"}
+        files |= {"sem_seg_per_image.csv", "calibration.csv"}
         assert written == files | ({"sem_seg_predictions"} if save else set())
         with open(tmp_path / "out/confusion_matrix.csv", newline="") as file:
             rows = list(csv.reader(file))
