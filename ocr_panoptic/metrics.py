@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+TRIMAP_WIDTHS = (3, 5, 9)  # pixels, of the bands around true boundaries
+
 Results = Mapping[str, Mapping[str, float | None]]  # task -> metric -> value
 
 
@@ -23,6 +25,7 @@ class Metric:
         group: heading above its value over all classes, in percent; "" where that is not shown.
         column: of its values for each class; "" where there are none.
         is_count: the values for each class are numbers, not percent.
+        lower_is_better: it is an error, in percent.
     """
 
     task: str
@@ -32,6 +35,7 @@ class Metric:
     group: str = ""
     column: str = ""
     is_count: bool = False
+    lower_is_better: bool = False
 
 
 _PANOPTIC, _SEMANTIC, _INSTANCES = "Panoptic segmentation", "Semantic segmentation", "Instances"
@@ -45,6 +49,14 @@ METRICS = (
     Metric("panoptic_seg", "PQ_st", "PQ stuff", "PQ of the uncountable classes", _PANOPTIC),
     Metric("panoptic_seg", "SQ", "SQ", "segmentation quality (IoU of matches)", _PANOPTIC, "SQ"),
     Metric("panoptic_seg", "RQ", "RQ", "recognition quality (F1 of matching)", _PANOPTIC, "RQ"),
+    Metric(
+        "panoptic_seg",
+        "BoundaryPQ",
+        "Boundary PQ",
+        "PQ by the smaller one of IoU and Boundary IoU",
+        _PANOPTIC,
+        "BoundaryPQ",
+    ),
     Metric("panoptic_seg", "TP", "TP", "matched segments", column="TP", is_count=True),
     Metric("panoptic_seg", "FP", "FP", "spurious segments", column="FP", is_count=True),
     Metric("panoptic_seg", "FN", "FN", "missed segments", column="FN", is_count=True),
@@ -58,8 +70,40 @@ METRICS = (
     ),
     Metric("sem_seg", "fwIoU", "fwIoU", f"{_IOU}, weighted by class frequency", _SEMANTIC),
     Metric("sem_seg", "pACC", "pACC", "share of the pixels that are right", _SEMANTIC),
+    Metric(
+        "sem_seg",
+        "mBoundaryIoU",
+        "Boundary IoU",
+        f"{_IOU} of boundary regions, mean over the classes in the truth",
+        _SEMANTIC,
+    ),
+    *(
+        Metric(
+            "sem_seg",
+            f"mIoU_trimap_{width}",
+            f"Trimap mIoU, {width} px",
+            f"mIoU of the pixels at most {width} px from a true boundary",
+            _SEMANTIC,
+        )
+        for width in TRIMAP_WIDTHS
+    ),
+    Metric(
+        "sem_seg",
+        "ECE",
+        "Calibration error",
+        "mean difference between confidence and accuracy of the pixels, in 15 bins; 0 is best",
+        _SEMANTIC,
+        lower_is_better=True,
+    ),
     Metric("sem_seg", "IoU", "IoU", _IOU, column="IoU"),
     Metric("sem_seg", "ACC", "Accuracy", "share of its pixels that are right", column="ACC"),
+    Metric(
+        "sem_seg",
+        "BoundaryIoU",
+        "Boundary IoU",
+        f"{_IOU} of boundary regions",
+        column="BoundaryIoU",
+    ),
     Metric("bbox", "AP", "Box AP", f"{_AP} boxes", _INSTANCES, "AP_box"),
     Metric("segm", "AP", "Mask AP", f"{_AP} masks", _INSTANCES, "AP_mask"),
     Metric("offsets", "F1", "Boundary F1", "F1 of the pixels near a boundary", _OFFSETS),

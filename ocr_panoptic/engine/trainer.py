@@ -395,13 +395,15 @@ class Trainer(DefaultTrainer):
             weights: the file of the model's weights; None where it is MODEL.WEIGHTS.
         """
         _share_buffers(model)
+        # Made anew from the weights of now in each evaluation of a training.
+        tested = optimized(cfg, _without_ddp(model))
+        tested.with_confidence = True  # for the calibration error
         # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
-            # Made anew from the weights of now in each evaluation of a training.
-            copy = refined_by_segfix(cfg, optimized(cfg, _without_ddp(model)))
-            results = super().test(cfg, copy, evaluators)
+            results = super().test(cfg, refined_by_segfix(cfg, tested), evaluators)
         finally:
+            tested.with_confidence = False
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():
             names, run = cfg.DATASETS.TEST, run_info(cfg, model, weights)

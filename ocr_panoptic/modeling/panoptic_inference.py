@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ocr_panoptic.layers import resize
 
+from .confidence import confident_argmax
 from .inference import resized_classes, upsample_argmax
 from .panoptic_merge import merge_panoptic
 from .refined_head import RefinedHead
@@ -21,7 +22,8 @@ Size = tuple[int, int]
 
 class Prediction(dict[str, Any]):
     """
-    A model's output for an image: "labels" int64 [H, W], "instances" and "panoptic_seg".
+    A model's output for an image: "labels" int64 [H, W], "instances" and "panoptic_seg"; and
+    "confidence" float32 [H, W], the probability of each label, where the model is to give it.
 
     ``output["sem_seg"]``, the scores of all classes [K, H, W] that Detectron2's model returns, is
     computed when somebody asks for it; it is the largest part, and labels are most often enough.
@@ -68,7 +70,12 @@ class PanopticInference(PanopticFPN):
     """
     Detectron2's ``PanopticFPN`` at inference, with the same results: semantic logits are upsampled
     class by class and end in labels, and the merge does not wait for each instance.
+
+    Attributes:
+        with_confidence: whether the outputs also have "confidence"; set by who wants it.
     """
+
+    with_confidence = False
 
     @classmethod
     def convert(cls, model: PanopticFPN) -> None:
@@ -112,7 +119,13 @@ class PanopticInference(PanopticFPN):
         self, logits: Tensor, found: Any, size: Size, image_size: Size, covered: Size
     ) -> Prediction:
         instances = detector_postprocess(found, *size)
-        labels = upsample_argmax(logits, size, image_size, covered)[0]
+        view = logits, size, image_size, covered
+        confidences = {}
+        if self.with_confidence:
+            labels, confidence = (one[0] for one in confident_argmax(resized_classes(*view)))
+            confidences["confidence"] = confidence
+        else:
+            labels = upsample_argmax(*view)[0]
         merged = merge_panoptic(
             instances,
             labels,
@@ -122,8 +135,9 @@ class PanopticInference(PanopticFPN):
         )
         return Prediction(
             lambda: sem_seg_postprocess(resize(logits, covered)[0], image_size, *size),
-            lambda: resized_classes(logits, size, image_size, covered),
+            lambda: resized_classes(*view),
             labels=labels,
+            **confidences,
             instances=instances,
             panoptic_seg=merged,
         )

@@ -53,17 +53,17 @@ class RefinedModel(nn.Module):
 def refine_output(output: dict[str, Any], sources: Tensor) -> dict[str, Any]:
     """
     Args:
-        output: of a model for an image, with some of "labels" [H, W], "sem_seg" [K, H, W],
-            "panoptic_seg" and "instances".
+        output: of a model for an image, with some of "labels" and "confidence" [H, W], "sem_seg"
+            [K, H, W], "panoptic_seg" and "instances".
         sources: int64 [H, W].
 
     Returns:
-        the same refined: labels, scores and segments moved, the segments that lose all their pixels
+        the same refined: labels with their scores, and segments moved, the segments that lose all their pixels
         left out, and the areas of the others counted anew. Masks of instances are moved, too;
         boxes and scores of instances stay.
     """
     found: dict[str, Any] = {}
-    for key in ("labels", "sem_seg"):
+    for key in ("labels", "confidence", "sem_seg"):
         if key in output:
             found[key] = moved(output[key], sources.to(output[key].device))
     if "panoptic_seg" in output:

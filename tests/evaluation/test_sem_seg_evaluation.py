@@ -61,7 +61,7 @@ class TestEvaluator:
     def test_by_hand(self, inputs):
         evaluator = SemSegEvaluator(NAME)
         metrics = run(evaluator, inputs, samples_of.outputs_of(PREDICTED))["sem_seg"]
-        assert evaluator.total_confusion.tolist() == CONFUSION
+        assert evaluator.total.confusion.tolist() == CONFUSION
         assert metrics["IoU-road"] == 100 * 2 / 4
         assert metrics["IoU-car"] == 100 * 1 / 4
         assert metrics["IoU-sky"] == pytest.approx(100 * 2 / 3)
@@ -197,6 +197,7 @@ class TestBuildEvaluator:
         write_evaluation(results, tmp_path / "out", {})
         written = {path.name for path in (tmp_path / "out").iterdir()}
         files = {"confusion_matrix.csv", "confusion_matrix.png", "metrics.json", "per_class.csv"}
+        files |= {"sem_seg_per_image.csv", "calibration.csv"}
         assert written == files | ({"sem_seg_predictions"} if save else set())
         with open(tmp_path / "out/confusion_matrix.csv", newline="") as file:
             rows = list(csv.reader(file))

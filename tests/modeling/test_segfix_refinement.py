@@ -26,6 +26,7 @@ def output() -> dict:
     instances.pred_boxes = Boxes(torch.tensor([[0.0, 0, 2, 2], [3, 0, 4, 1]]))
     return {
         "labels": IDS.long(),
+        "confidence": IDS / 4,
         "sem_seg": torch.stack([IDS.float(), -IDS.float()]),
         "panoptic_seg": (IDS, segments),
         "instances": instances,
@@ -36,6 +37,7 @@ def test_all_that_has_pixels_moves():
     found = refine_output(output(), SOURCES)
     ids, segments = found["panoptic_seg"]
     assert ids.tolist() == found["labels"].tolist() == MOVED and ids.dtype == torch.int32
+    assert (4 * found["confidence"]).tolist() == MOVED
     assert found["sem_seg"][1].tolist() == [[-1.0, -1, -1, -2]] * 2
     assert [s["id"] for s in segments] == [1, 2] and segments[1]["area"] == 2
     assert "area" not in segments[0] and segments[0]["score"] == 0.5
