@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.engine.segfix_config import load_segfix_config
+from ocr_panoptic.prediction.inputs import find_inputs
 from ocr_panoptic.refinement.offset_sources import (
     Offsets,
     PredictedOffsets,
@@ -66,7 +67,8 @@ def offsets(args: argparse.Namespace) -> Offsets:
     if args.offsets:
         return StoredOffsets(args.offsets)
     cfg = load_segfix_config(args.config_file, [*args.opts, "MODEL.WEIGHTS", args.weights])
-    return PredictedOffsets(cfg, args.images, args.output)
+    items = find_inputs(args.images, args.output, 0).items
+    return PredictedOffsets(cfg, {item.name: item.source for item in items})
 
 
 def main(argv: list[str] | None = None) -> None:

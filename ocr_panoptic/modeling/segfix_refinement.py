@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from detectron2.structures import Instances
 from torch import Tensor, nn
 
 from ocr_panoptic.offsets import moved, offsets_of, source_pixels
@@ -58,9 +59,9 @@ def refine_output(output: dict[str, Any], sources: Tensor) -> dict[str, Any]:
         sources: int64 [H, W].
 
     Returns:
-        the same refined: labels with their scores, and segments moved, the segments that lose all their pixels
-        left out, and the areas of the others counted anew. Masks of instances are moved, too;
-        boxes and scores of instances stay.
+        the same refined: labels with their scores, and segments moved; the segments that lose all
+        their pixels left out, and the areas of the others counted anew. Masks of instances are
+        moved, too; boxes and scores of instances stay.
     """
     found: dict[str, Any] = {}
     for key in ("labels", "confidence", "sem_seg"):
@@ -71,11 +72,11 @@ def refine_output(output: dict[str, Any], sources: Tensor) -> dict[str, Any]:
         ids = moved(ids, sources.to(ids.device))
         found["panoptic_seg"] = ids, segments_shown(segments, ids)
     if "instances" in output:
-        instances = output["instances"]
-        if instances.has("pred_masks"):
-            masks = instances.pred_masks
-            instances.pred_masks = moved(masks, sources.to(masks.device))
-        found["instances"] = instances
+        fields = dict(output["instances"].get_fields())
+        if "pred_masks" in fields:
+            masks = fields["pred_masks"]
+            fields["pred_masks"] = moved(masks, sources.to(masks.device))
+        found["instances"] = Instances(output["instances"].image_size, **fields)
     if isinstance(output, Prediction):
         return Prediction(
             lambda: moved(output["sem_seg"], sources),

@@ -21,7 +21,6 @@ from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.offsets import offsets_of, parts_of, read_offsets
 from ocr_panoptic.pictures import read_picture
-from ocr_panoptic.prediction.inputs import find_inputs
 
 Entry = TypeVar("Entry")
 
@@ -137,17 +136,16 @@ class PredictedOffsets:
     """
     Args:
         cfg: of a SegFix, see :func:`.load_segfix_config`; MODEL.WEIGHTS are the trained ones.
-        images: folder, or list of images as :func:`.find_inputs` takes them.
+        images: files by their names.
 
     Raises:
-        FileNotFoundError, ValueError: no images, or as :func:`.build_trained_model`.
+        FileNotFoundError, ValueError: as :func:`.build_trained_model`.
     """
 
     name_of_id: Mapping[Any, str] = {}
 
-    def __init__(self, cfg: CfgNode, images: str, output: Path):
-        items = find_inputs(images, output, 0).items
-        self.names = Named({item.name: item.source for item in items}, "image")
+    def __init__(self, cfg: CfgNode, images: Mapping[str, Path]):
+        self.names = Named(images, "image")
         self._cfg, self._model = cfg, build_trained_model(cfg)
 
     def __call__(self, name: str) -> np.ndarray:
