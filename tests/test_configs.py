@@ -51,6 +51,8 @@ TRAINED = {
     "converted/openseg_R_101_cityscapes": (*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),
     "Cityscapes-SemanticSegmentation/plain_HRNet_W48_s4_40k_bs8": SMALL_HRNET,
     "ADE20K-SemanticSegmentation/ocr_HRNet_W48_s4_150k_bs16": (*SMALL_HRNET, *SMALL_OCR),
+    "SegFix/segfix_HRNet_W48_cityscapes_80k_bs16": ("MODEL.TIMM.NAME", "hrnet_w18_small"),
+    "quick_schedules/segfix_R_18_scenes": (),
 }
 
 
@@ -67,11 +69,17 @@ def complete(cfg: CfgNode) -> CfgNode:
 
 
 def is_refined(cfg: CfgNode) -> bool:
-    return cfg.MODEL.SEM_SEG_HEAD.NAME != "SemSegFPNHead"
+    return cfg.MODEL.SEM_SEG_HEAD.NAME in ("OCRSemSegFPNHead", "ContextSemSegHead")
+
+
+def is_segfix(cfg: CfgNode) -> bool:
+    return cfg.MODEL.META_ARCHITECTURE == "SegFix"
 
 
 def stride(cfg: CfgNode) -> int:
     """Of the logits, by the paper."""
+    if is_segfix(cfg):
+        return 4
     if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME or cfg.MODEL.TIMM.NAME.startswith("resnet"):
         return 8
     return 4
@@ -108,10 +116,10 @@ class Shapes:
                 inputs.append(torch.zeros(2, 128, 192, dtype=torch.int64))  # GT-OCR's
             logits = head.layers(*inputs)
         logits = (logits,) if isinstance(logits, torch.Tensor) else logits
-        assert len(logits) == 1 + is_refined(cfg)
+        classes = [cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES] * (1 + is_refined(cfg))
+        classes = [2, 8] if is_segfix(cfg) else classes
         size = (128 // stride(cfg), 192 // stride(cfg))
-        for x in logits:
-            assert x.shape == (2, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES, *size)
+        assert [x.shape for x in logits] == [(2, count, *size) for count in classes]
         self.models.add(cfg.MODEL.dump())
 
     def builder(self, get: Callable, name: str) -> Callable:
@@ -165,7 +173,10 @@ def test_trains_one_iteration(name, batch):
         for side, found in zip((64, 96), features[key].shape[2:]):
             assert found - math.ceil(side / shape.stride) in (0, cfg.MODEL.RESNETS.STEM_CEIL_MODE)
     assert all(loss.isfinite() for loss in losses.values())
-    assert "loss_sem_seg" in losses and ("loss_sem_seg_coarse" in losses) == is_refined(cfg)
+    if is_segfix(cfg):
+        assert set(losses) == {"loss_boundary", "loss_direction"}
+    else:
+        assert "loss_sem_seg" in losses and ("loss_sem_seg_coarse" in losses) == is_refined(cfg)
     sum(losses.values()).backward()
     optimizer.step()
     for part in parts(model):
