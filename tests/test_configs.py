@@ -166,8 +166,11 @@ def test_trains_one_iteration(name, batch):
     before = {key: p.detach().clone() for key, p in model.named_parameters()}
     features = {}
     model.backbone.register_forward_hook(lambda _, inputs, output: features.update(output))
+    inputs = batch(2)
+    if is_segfix(cfg):
+        inputs = [{**one, "sem_seg": torch.randint(0, 18, one["sem_seg"].shape)} for one in inputs]
     with EventStorage():
-        losses = model.train()(batch(2))
+        losses = model.train()(inputs)
     for key, shape in model.backbone.output_shape().items():  # 64 x 96 pixels
         assert features[key].shape[1] == shape.channels
         for side, found in zip((64, 96), features[key].shape[2:]):
