@@ -14,7 +14,12 @@ from detectron2.utils import comm
 from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 
-from ocr_panoptic.data import check_cacheable, check_files, register_prepared, register_semantic_datasets
+from ocr_panoptic.data import (
+    check_cacheable,
+    check_files,
+    register_prepared,
+    register_semantic_datasets,
+)
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.run_folder import evaluation_folder
 

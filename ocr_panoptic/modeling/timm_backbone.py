@@ -154,14 +154,13 @@ class TimmBackbone(Backbone):
 
         Returns:
             feature maps by timm's name of the module, [N, C, H / stride, W / stride], rounded up.
-            In training a frozen network computes them image by image in the precision of its
-            weights, so that they depend neither on the batch nor on SOLVER.AMP.
+            In training a frozen network computes them in the precision of its weights, whatever
+            SOLVER.AMP says.
         """
         if not (self.frozen and self.training):
             return dict(zip(self._shapes, self.body(x)))
         with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-            maps = zip(*(self.body(image) for image in x.split(1)))
-            return {name: torch.cat(parts) for name, parts in zip(self._shapes, maps)}
+            return dict(zip(self._shapes, self.body(x)))
 
     def truncate(self, features: Iterable[str]) -> None:
         """
