@@ -86,8 +86,8 @@ def _fill(cfg: CfgNode, path: Path, records: list[dict], is_train: bool) -> None
     model.eval()
     if any(side % model.divisor for side in cfg.INPUT.FIXED_SIZE):
         raise ValueError(
-            f"INPUT.FIXED_SIZE is {list(cfg.INPUT.FIXED_SIZE)}; MODEL.FEATURE_CACHE needs multiples "
-            f"of {model.divisor}, as features of padded images are not kept."
+            f"INPUT.FIXED_SIZE is {list(cfg.INPUT.FIXED_SIZE)}; MODEL.FEATURE_CACHE needs "
+            f"multiples of {model.divisor}, as features of padded images are not kept."
         )
     head = cfg.MODEL.SEM_SEG_HEAD
     names = sorted({*head.IN_FEATURES, *head.COARSE_IN_FEATURES})

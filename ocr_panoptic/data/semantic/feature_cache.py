@@ -7,7 +7,6 @@ the image's features mirrored.
 """
 
 import copy
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
