@@ -58,6 +58,9 @@ def add_ocr_config(cfg: CN) -> None:
     # upper bound) works in OCRSemanticSegmentor alone.
     cfg.MODEL.CONTEXT = CN()
     cfg.MODEL.CONTEXT.NAME = "OCR"
+    # What is the truth in "GT-OCR": "both", or one of "gather" (the regions) and "relation", the
+    # other being that of OCR with its default keys.
+    cfg.MODEL.CONTEXT.TRUE_PART = "both"
     # Optional units of "Segmentation-Transformer": self-attention among the pixels, and among the
     # categories "before" the decoder's cross-attention or "after" it, or "none".
     cfg.MODEL.CONTEXT.ENCODER_SELF_ATTENTION = False
@@ -131,11 +134,19 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.SEGFIX.CHANNELS = 256
     cfg.MODEL.SEGFIX.NORM = "SyncBN"
 
-    # Backbone of timm ("build_timm_backbone"): HRNet, or a ResNet that is dilated to OUTPUT_STRIDE.
+    # Backbone of timm ("build_timm_backbone"): HRNet, or a ResNet or EfficientNet that is dilated
+    # to OUTPUT_STRIDE.
     cfg.MODEL.TIMM = CN()
     cfg.MODEL.TIMM.NAME = "hrnet_w48"
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
     cfg.MODEL.TIMM.NORM = "SyncBN"
+    # Train the heads alone, on the features of MODEL.WEIGHTS: the network has no gradient, and its
+    # batch norms use their running statistics.
+    cfg.MODEL.TIMM.FROZEN = False
+
+    # OCRSemanticSegmentor with MODEL.TIMM.FROZEN alone. Folder in which the features of all images
+    # are kept, so that training a head does not compute them again (docs/studies.md). "": none.
+    cfg.MODEL.FEATURE_CACHE = ""
 
     # OCRSemanticSegmentor and SegFix. Images (data/semantic/augmentation.py): resized to
     # MIN_SIZE_TRAIN or MIN_SIZE_TEST (0: not at all), or to this height and width if it is not [].

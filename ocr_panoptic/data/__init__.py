@@ -16,6 +16,13 @@ from .published.mat_labels import MAT_RELEASES, prepare_mat_release
 from .published.splits import register_semantic_datasets
 from .register import check_files
 from .semantic.augmentation import build_semantic_augmentation
+from .semantic.feature_cache import (
+    CachedFeatureMapper,
+    FeatureCache,
+    cache_path,
+    check_cacheable,
+    write_feature_cache,
+)
 from .semantic.manifest import SemanticSplit
 from .semantic.mapper import SemanticDatasetMapper
 from .semantic.prepare import prepare_semantic
@@ -29,7 +36,9 @@ from .training_stream import (
 
 __all__ = [
     "MAT_RELEASES",
+    "CachedFeatureMapper",
     "DataFaults",
+    "FeatureCache",
     "OffsetDatasetMapper",
     "PackedRecords",
     "PanopticDatasetMapper",
@@ -39,6 +48,8 @@ __all__ = [
     "TrainingStream",
     "build_semantic_augmentation",
     "build_training_stream",
+    "cache_path",
+    "check_cacheable",
     "check_files",
     "check_name",
     "class_counts",
@@ -58,4 +69,5 @@ __all__ = [
     "run_seed",
     "semantic_class_count",
     "warn_if_unseen",
+    "write_feature_cache",
 ]

@@ -41,7 +41,7 @@ READERS = (
     Reader(
         "MODEL.META_ARCHITECTURE OCRSemanticSegmentor",
         lambda cfg: cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor",
-        ("MODEL.HMSA", "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA"),
+        ("MODEL.HMSA", "MODEL.FEATURE_CACHE", "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA"),
     ),
     Reader(
         "MODEL.META_ARCHITECTURE SegFix",
@@ -123,6 +123,7 @@ READERS = (
             (key,),
         )
         for key in (
+            "MODEL.CONTEXT.TRUE_PART",
             "MODEL.CONTEXT.ENCODER_SELF_ATTENTION",
             "MODEL.CONTEXT.DECODER_SELF_ATTENTION",
             "MODEL.CONTEXT.JOINT_BLOCKS",
