@@ -5,7 +5,7 @@ those of trained SegFixes, at several scales: one pass of the model, all evaluat
 ``train_net.py --eval-only`` for each variant. Prints a table.
 
     python benchmarks/segfix.py --config-file CONFIG --weights FILE \\
-        [--segfix FILE ...] [--scales 1 2] [--boundary-distance 5] [KEY VALUE ...]
+        [--segfix FILE ...] [--scales 1 2] [--boundary-distance 5] [--opts KEY VALUE ...]
 
 Beside the weights of a SegFix lies the config.yaml of its run.
 """
@@ -52,7 +52,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--segfix", nargs="*", default=[], type=Path)
     parser.add_argument("--scales", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--boundary-distance", type=int, default=5, help="of the truth's offsets")
-    parser.add_argument("opts", nargs=argparse.REMAINDER, help="KEY VALUE ...")
+    parser.add_argument("--opts", nargs=argparse.REMAINDER, default=[], help="KEY VALUE ...")
     args = parser.parse_args(argv)
     args.opts += ["MODEL.WEIGHTS", args.weights]
     return args
