@@ -39,6 +39,7 @@ class Metric:
 
 
 _PANOPTIC, _SEMANTIC, _INSTANCES = "Panoptic segmentation", "Semantic segmentation", "Instances"
+_BOUNDARIES = "Boundaries and confidence"
 _IOU = "intersection over union"
 _AP = "average precision (mean over the IoU thresholds 0.5 to 0.95) of"
 
@@ -48,14 +49,6 @@ METRICS = (
     Metric("panoptic_seg", "PQ_st", "PQ stuff", "PQ of the uncountable classes", _PANOPTIC),
     Metric("panoptic_seg", "SQ", "SQ", "segmentation quality (IoU of matches)", _PANOPTIC, "SQ"),
     Metric("panoptic_seg", "RQ", "RQ", "recognition quality (F1 of matching)", _PANOPTIC, "RQ"),
-    Metric(
-        "panoptic_seg",
-        "BoundaryPQ",
-        "Boundary PQ",
-        "PQ by the smaller one of IoU and Boundary IoU",
-        _PANOPTIC,
-        "BoundaryPQ",
-    ),
     Metric("panoptic_seg", "TP", "TP", "matched segments", column="TP", is_count=True),
     Metric("panoptic_seg", "FP", "FP", "spurious segments", column="FP", is_count=True),
     Metric("panoptic_seg", "FN", "FN", "missed segments", column="FN", is_count=True),
@@ -69,12 +62,24 @@ METRICS = (
     ),
     Metric("sem_seg", "fwIoU", "fwIoU", f"{_IOU}, weighted by class frequency", _SEMANTIC),
     Metric("sem_seg", "pACC", "pACC", "share of the pixels that are right", _SEMANTIC),
+    Metric("sem_seg", "IoU", "IoU", _IOU, column="IoU"),
+    Metric("sem_seg", "ACC", "Accuracy", "share of its pixels that are right", column="ACC"),
+    Metric("bbox", "AP", "Box AP", f"{_AP} boxes", _INSTANCES, "AP_box"),
+    Metric("segm", "AP", "Mask AP", f"{_AP} masks", _INSTANCES, "AP_mask"),
+    Metric(
+        "panoptic_seg",
+        "BoundaryPQ",
+        "Boundary PQ",
+        "PQ by the smaller one of IoU and Boundary IoU",
+        _BOUNDARIES,
+        "BoundaryPQ",
+    ),
     Metric(
         "sem_seg",
         "mBoundaryIoU",
         "Boundary IoU",
         f"{_IOU} of boundary regions, mean over the classes in the truth",
-        _SEMANTIC,
+        _BOUNDARIES,
     ),
     *(
         Metric(
@@ -82,7 +87,7 @@ METRICS = (
             f"mIoU_trimap_{width}",
             f"Trimap mIoU, {width} px",
             f"mIoU of the pixels at most {width} px from a true boundary",
-            _SEMANTIC,
+            _BOUNDARIES,
         )
         for width in TRIMAP_WIDTHS
     ),
@@ -91,11 +96,9 @@ METRICS = (
         "ECE",
         "Calibration error",
         "mean difference between confidence and accuracy of the pixels, in 15 bins; 0 is best",
-        _SEMANTIC,
+        _BOUNDARIES,
         lower_is_better=True,
     ),
-    Metric("sem_seg", "IoU", "IoU", _IOU, column="IoU"),
-    Metric("sem_seg", "ACC", "Accuracy", "share of its pixels that are right", column="ACC"),
     Metric(
         "sem_seg",
         "BoundaryIoU",
@@ -103,8 +106,6 @@ METRICS = (
         f"{_IOU} of boundary regions",
         column="BoundaryIoU",
     ),
-    Metric("bbox", "AP", "Box AP", f"{_AP} boxes", _INSTANCES, "AP_box"),
-    Metric("segm", "AP", "Mask AP", f"{_AP} masks", _INSTANCES, "AP_mask"),
 )
 
 
