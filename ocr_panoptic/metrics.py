@@ -110,10 +110,10 @@ METRICS = (
 
 
 def headline_metrics(results: Results) -> dict[str, list[Metric]]:
-    """Those with a group, by group, of the tasks that were evaluated."""
+    """Those with a group, by group, that were evaluated."""
     groups: dict[str, list[Metric]] = {}
     for metric in METRICS:
-        if metric.group and metric.task in results:
+        if metric.group and metric.name in results.get(metric.task, ()):
             groups.setdefault(metric.group, []).append(metric)
     return groups
 
