@@ -39,6 +39,7 @@ class Metric:
 
 
 _PANOPTIC, _SEMANTIC, _INSTANCES = "Panoptic segmentation", "Semantic segmentation", "Instances"
+_BOUNDARIES = "Boundaries and confidence"
 _OFFSETS = "Offsets"
 _IOU = "intersection over union"
 _AP = "average precision (mean over the IoU thresholds 0.5 to 0.95) of"
@@ -49,14 +50,6 @@ METRICS = (
     Metric("panoptic_seg", "PQ_st", "PQ stuff", "PQ of the uncountable classes", _PANOPTIC),
     Metric("panoptic_seg", "SQ", "SQ", "segmentation quality (IoU of matches)", _PANOPTIC, "SQ"),
     Metric("panoptic_seg", "RQ", "RQ", "recognition quality (F1 of matching)", _PANOPTIC, "RQ"),
-    Metric(
-        "panoptic_seg",
-        "BoundaryPQ",
-        "Boundary PQ",
-        "PQ by the smaller one of IoU and Boundary IoU",
-        _PANOPTIC,
-        "BoundaryPQ",
-    ),
     Metric("panoptic_seg", "TP", "TP", "matched segments", column="TP", is_count=True),
     Metric("panoptic_seg", "FP", "FP", "spurious segments", column="FP", is_count=True),
     Metric("panoptic_seg", "FN", "FN", "missed segments", column="FN", is_count=True),
@@ -70,12 +63,24 @@ METRICS = (
     ),
     Metric("sem_seg", "fwIoU", "fwIoU", f"{_IOU}, weighted by class frequency", _SEMANTIC),
     Metric("sem_seg", "pACC", "pACC", "share of the pixels that are right", _SEMANTIC),
+    Metric("sem_seg", "IoU", "IoU", _IOU, column="IoU"),
+    Metric("sem_seg", "ACC", "Accuracy", "share of its pixels that are right", column="ACC"),
+    Metric("bbox", "AP", "Box AP", f"{_AP} boxes", _INSTANCES, "AP_box"),
+    Metric("segm", "AP", "Mask AP", f"{_AP} masks", _INSTANCES, "AP_mask"),
+    Metric(
+        "panoptic_seg",
+        "BoundaryPQ",
+        "Boundary PQ",
+        "PQ by the smaller one of IoU and Boundary IoU",
+        _BOUNDARIES,
+        "BoundaryPQ",
+    ),
     Metric(
         "sem_seg",
         "mBoundaryIoU",
         "Boundary IoU",
         f"{_IOU} of boundary regions, mean over the classes in the truth",
-        _SEMANTIC,
+        _BOUNDARIES,
     ),
     *(
         Metric(
@@ -83,7 +88,7 @@ METRICS = (
             f"mIoU_trimap_{width}",
             f"Trimap mIoU, {width} px",
             f"mIoU of the pixels at most {width} px from a true boundary",
-            _SEMANTIC,
+            _BOUNDARIES,
         )
         for width in TRIMAP_WIDTHS
     ),
@@ -92,11 +97,9 @@ METRICS = (
         "ECE",
         "Calibration error",
         "mean difference between confidence and accuracy of the pixels, in 15 bins; 0 is best",
-        _SEMANTIC,
+        _BOUNDARIES,
         lower_is_better=True,
     ),
-    Metric("sem_seg", "IoU", "IoU", _IOU, column="IoU"),
-    Metric("sem_seg", "ACC", "Accuracy", "share of its pixels that are right", column="ACC"),
     Metric(
         "sem_seg",
         "BoundaryIoU",
@@ -104,8 +107,6 @@ METRICS = (
         f"{_IOU} of boundary regions",
         column="BoundaryIoU",
     ),
-    Metric("bbox", "AP", "Box AP", f"{_AP} boxes", _INSTANCES, "AP_box"),
-    Metric("segm", "AP", "Mask AP", f"{_AP} masks", _INSTANCES, "AP_mask"),
     Metric("offsets", "F1", "Boundary F1", "F1 of the pixels near a boundary", _OFFSETS),
     Metric("offsets", "precision", "Precision", "of the pixels near a boundary", _OFFSETS),
     Metric("offsets", "recall", "Recall", "of the pixels near a boundary", _OFFSETS),
@@ -120,10 +121,10 @@ METRICS = (
 
 
 def headline_metrics(results: Results) -> dict[str, list[Metric]]:
-    """Those with a group, by group, of the tasks that were evaluated."""
+    """Those with a group, by group, that were evaluated."""
     groups: dict[str, list[Metric]] = {}
     for metric in METRICS:
-        if metric.group and metric.task in results:
+        if metric.group and metric.name in results.get(metric.task, ()):
             groups.setdefault(metric.group, []).append(metric)
     return groups
 

@@ -9,6 +9,7 @@ from ocr_panoptic.evaluation import confusion_matrix, semantic_metrics
 from ocr_panoptic.evaluation.boundaries import (
     boundary_counts,
     boundary_distance,
+    boundary_errors,
     inner_boundaries,
     near_other_labels,
     trimap_confusions,
@@ -76,6 +77,28 @@ def test_a_small_distance_reaches_no_further():
     labels[:, 5:] = 1
     assert near_other_labels(labels, 2).sum(axis=0).tolist() == [0, 0, 0, 7, 7, 7, 7, 0, 0]
     assert inner_boundaries(labels, 1).sum(axis=0).tolist() == [7, 2, 2, 2, 7, 7, 2, 2, 7]
+
+
+@pytest.mark.parametrize("distance", range(1, 30))
+def test_a_pixel_in_a_corner_reaches_all_around(distance):
+    labels = np.zeros((24, 30), dtype=np.uint8)
+    labels[0, 0] = 1
+    rows, columns = np.indices(labels.shape)
+    expected = np.maximum(rows, columns) <= distance
+    np.testing.assert_array_equal(near_other_labels(labels, distance), expected)
+
+
+def test_boundary_errors():
+    """A true boundary at column 10, predicted at 12; in the last rows there is none."""
+    truth, prediction = np.zeros((30, 20), dtype=np.uint8), np.zeros((30, 20), dtype=np.uint8)
+    truth[:, 10:], prediction[:, 12:] = 1, 1
+    prediction[20:] = 2
+    found = boundary_errors(truth, prediction, 3, IGNORED, 2)
+    # Columns 10 and 11 of 20 rows; of the rows below, two are near the predicted boundary above
+    # them, and in them columns 8 to 11 are near the true one.
+    expected = np.zeros((3, 3), dtype=np.int64)
+    expected[1, 0], expected[0, 2], expected[1, 2] = 40, 2 * 2, 2 * 2
+    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from detectron2.data import Metadata
 
 from ocr_panoptic.run_folder import Evaluation
-from ocr_panoptic.visualization import ImageFigures, render_report
+from ocr_panoptic.visualization import ImageFigures, RankedImage, render_report
 from ocr_panoptic.visualization.figures import Picture
 from ocr_panoptic.visualization.relation import RelationFigure
 from ocr_panoptic.visualization.report_sections import loss_charts, metric_cards
@@ -184,3 +184,10 @@ def test_curves_of_the_losses():
     assert semantic.series[1].points == [(20, 2 / 20), (40, 2 / 40)]
     (plain,) = loss_charts(log("loss_sem_seg"))
     assert [s.label for s in plain.series] == ["semantic"]
+
+
+def test_images_that_are_gone_are_ranked_without_pictures(render):
+    ranking = [RankedImage("images/gone.jpg", "worst", 40.0, {"masks": 60.0})]
+    parsed = Parsed(render(ranking=ranking))
+    assert "gone.jpg" in parsed.text and "60.0" in parsed.text
+    assert not any(link.startswith("#ranked-") for link in parsed.links)
