@@ -72,11 +72,15 @@ def add_ocr_config(cfg: CN) -> None:
 
     # Weight of each class in both losses, as the published Cityscapes recipes have it; [] for none.
     cfg.MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS = []
-    # Loss of the refined prediction: "cross_entropy", or "ohem" over the pixels whose probability
-    # of the true class is below OHEM_THRESHOLD, but at least OHEM_MIN_KEPT of them. The number is
-    # of the pixels that a process sees at once, those of SOLVER.IMS_PER_BATCH / (processes *
-    # SOLVER.ACCUMULATION_STEPS) images: on twice as many GPUs it is twice the share of the batch.
+    # Losses of the refined and of the coarse prediction: "cross_entropy", "ohem" (below),
+    # "binary_cross_entropy", "dice", "lovasz", "rmi", or a sum of several with their weights:
+    # "0.8 cross_entropy + 0.2 lovasz". docs/losses.md says what each is.
     cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE = "cross_entropy"
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE = "cross_entropy"
+    # "ohem" is the cross-entropy of the pixels whose probability of the true class is below
+    # OHEM_THRESHOLD, but at least OHEM_MIN_KEPT of them. The number is of the pixels that a process
+    # sees at once, those of SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS) images:
+    # on twice as many GPUs it is twice the share of the batch.
     cfg.MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD = 0.9
     cfg.MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT = 100000
 

@@ -52,11 +52,14 @@ READERS = (
         (
             *("MODEL.CONTEXT", "MODEL.OCR.REGION_SUPERVISION", "MODEL.OCR.NEGATIVE_SLOPE"),
             *("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "MODEL.SEM_SEG_HEAD.LOSS_TYPE"),
+            "MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE",
         ),
     ),
     Reader(
-        "MODEL.SEM_SEG_HEAD.LOSS_TYPE ohem",
-        lambda cfg: cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE == "ohem",
+        "MODEL.SEM_SEG_HEAD.LOSS_TYPE or COARSE_LOSS_TYPE ohem",
+        lambda cfg: (
+            "ohem" in cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE + cfg.MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE
+        ),
         ("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", "MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT"),
     ),
     Reader(

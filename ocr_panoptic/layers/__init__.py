@@ -1,5 +1,6 @@
 from .asp_ocr import ASPOCR
 from .aspp import ASPP
+from .class_losses import binary_cross_entropy, dice_loss, lovasz_softmax
 from .context_scheme import ContextScheme
 from .conv import ConvNormReLU
 from .criss_cross import CrissCross, CrissCrossAttention
@@ -15,6 +16,7 @@ from .ppm import PPM
 from .recomputation import run_part
 from .relations import ACFOCR, DoubleAttentionOCR
 from .resize import resize
+from .rmi import region_mutual_information
 from .running_gather import RunningGather
 from .segmentation_transformer import SegmentationTransformer
 from .self_attention import SelfAttention
@@ -41,12 +43,16 @@ __all__ = [
     "RunningGather",
     "SegmentationTransformer",
     "SelfAttention",
+    "binary_cross_entropy",
+    "dice_loss",
     "fold_into",
     "fold_norms",
     "gather_regions",
     "one_hot_labels",
+    "lovasz_softmax",
     "pixel_cross_entropy",
     "pixel_region_relation",
+    "region_mutual_information",
     "resize",
     "run_part",
     "to_channels_last",
