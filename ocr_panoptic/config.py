@@ -102,6 +102,14 @@ def add_ocr_config(cfg: CN) -> None:
     # the middle of the pixels that it stands for. 1: not at all, as the published codes.
     cfg.MODEL.PAD_TO_MULTIPLE = 0
 
+    # OCRSemanticSegmentor alone. Hierarchical multi-scale attention (docs/hmsa.md): the network is
+    # trained on images of half and full size, and says itself where to trust the lower one; at test
+    # time TEST.SCALES, with 1.0 among them, are blended so instead of averaged.
+    cfg.MODEL.HMSA = CN()
+    cfg.MODEL.HMSA.ENABLED = False
+    # Weight of the losses of each scale's own prediction; 0 for none.
+    cfg.MODEL.HMSA.SCALE_LOSS_WEIGHT = 0.05
+
     # Dilated ResNet ("build_dilated_resnet_backbone", which is Detectron2's DeepLab project's):
     # stride 8 with RES4_DILATION 2 and RES5_DILATION 4.
     cfg.MODEL.RESNETS.RES4_DILATION = 1
@@ -175,7 +183,8 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.TEST.PRECISION = "float32"
 
     # OCRSemanticSegmentor alone, at test time (modeling/inference.py). Logits are averaged over
-    # these factors on the size of the image, and with those of the image mirrored left to right.
+    # these factors on the size of the image (or blended, MODEL.HMSA), and with those of the image
+    # mirrored left to right.
     cfg.TEST.SCALES = [1.0]
     cfg.TEST.FLIP = False
     # Height and width in pixels, at every scale, of the windows that the network sees, and the

@@ -32,11 +32,16 @@ READERS = (
         "MODEL.META_ARCHITECTURE OCRSemanticSegmentor",
         lambda cfg: cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor",
         (
-            *("MODEL.ALIGN_CORNERS", "MODEL.PAD_TO_MULTIPLE"),
+            *("MODEL.ALIGN_CORNERS", "MODEL.PAD_TO_MULTIPLE", "MODEL.HMSA"),
             *("INPUT.FIXED_SIZE", "INPUT.INTERPOLATION", "INPUT.BRIGHTNESS_SHIFT"),
             *("INPUT.RANDOM_SCALE", "INPUT.RANDOM_ASPECT", "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA"),
             *("TEST.SCALES", "TEST.FLIP", "TEST.SLIDING_WINDOW", "TEST.ACCUMULATOR_DEVICE"),
         ),
+    ),
+    Reader(
+        "MODEL.HMSA.ENABLED True",
+        lambda cfg: cfg.MODEL.HMSA.ENABLED,
+        ("MODEL.HMSA.SCALE_LOSS_WEIGHT",),
     ),
     Reader(
         "MODEL.SEM_SEG_HEAD.NAME ContextSemSegHead",

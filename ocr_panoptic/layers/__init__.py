@@ -18,6 +18,7 @@ from .relations import ACFOCR, DoubleAttentionOCR
 from .resize import resize
 from .rmi import region_mutual_information
 from .running_gather import RunningGather
+from .scale_attention import ScaleAttention, blend_scales
 from .segmentation_transformer import SegmentationTransformer
 from .self_attention import SelfAttention
 
@@ -41,9 +42,11 @@ __all__ = [
     "PositionAttention",
     "RegionContext",
     "RunningGather",
+    "ScaleAttention",
     "SegmentationTransformer",
     "SelfAttention",
     "binary_cross_entropy",
+    "blend_scales",
     "dice_loss",
     "fold_into",
     "fold_norms",

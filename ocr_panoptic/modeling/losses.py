@@ -182,11 +182,15 @@ class SemSegCriterion(nn.Module):
             ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``, each with its weight applied
         """
         loss = self._sum(self.terms, refined, targets, align_corners)
-        coarse_loss = self._sum(self.coarse_terms, coarse, targets, align_corners)
+        coarse_loss = self.coarse_loss(coarse, targets, align_corners)
         return {
             "loss_sem_seg": self.loss_weight * loss,
             "loss_sem_seg_coarse": self.coarse_loss_weight * coarse_loss,
         }
+
+    def coarse_loss(self, logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
+        """The loss of coarse predictions, without its weight; arguments of :meth:`forward`."""
+        return self._sum(self.coarse_terms, logits, targets, align_corners)
 
     def _sum(
         self, terms: Sequence[tuple[float, str]], logits: Tensor, targets: Tensor, corners: bool

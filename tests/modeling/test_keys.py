@@ -52,6 +52,8 @@ BOTH = [
 SEMANTIC = [
     ("MODEL.ALIGN_CORNERS", True, ()),
     ("MODEL.PAD_TO_MULTIPLE", 1, ()),
+    ("MODEL.HMSA.ENABLED", True, ()),
+    ("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.5, ("MODEL.HMSA.ENABLED", True)),
     (f"{HEAD}.COARSE_IN_FEATURES", "['layer2']", ()),
     (f"{HEAD}.COARSE_KERNEL", 1, ()),
     (f"{HEAD}.COARSE_CHANNELS", 40, ()),
