@@ -110,7 +110,9 @@ def add_ocr_config(cfg: CN) -> None:
     # Round the size after the stem's pooling up instead of down, as openseg.pytorch does.
     cfg.MODEL.RESNETS.STEM_CEIL_MODE = False
 
-    # Backbone of timm ("build_timm_backbone"): HRNet, or a ResNet that is dilated to OUTPUT_STRIDE.
+    # Network of timm, alone ("build_timm_backbone": HRNet, a ResNet that is dilated to
+    # OUTPUT_STRIDE ...) or under an FPN ("build_timm_fpn_backbone": any that has strides 4 to 32).
+    # NORM is that of its batch norms: "BN", "SyncBN" or "FrozenBN". Other norms stay as they are.
     cfg.MODEL.TIMM = CN()
     cfg.MODEL.TIMM.NAME = "hrnet_w48"
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32

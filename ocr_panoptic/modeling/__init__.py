@@ -5,6 +5,7 @@ from .ocr_sem_seg_fpn_head import OCRSemSegFPNHead
 from .optimized import optimized
 from .semantic_segmentor import OCRSemanticSegmentor
 from .timm_backbone import TimmBackbone
+from .timm_fpn import build_timm_fpn_backbone
 
 __all__ = [
     "ContextSemSegHead",
@@ -12,5 +13,6 @@ __all__ = [
     "OCRSemanticSegmentor",
     "TimmBackbone",
     "build_dilated_resnet_backbone",
+    "build_timm_fpn_backbone",
     "optimized",
 ]

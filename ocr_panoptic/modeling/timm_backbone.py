@@ -1,16 +1,17 @@
-"""Backbones of timm with Detectron2's interface: HRNet, and a dilated ResNet-18."""
+"""Backbones of timm with Detectron2's interface: HRNet, a dilated ResNet-18, and others."""
 
 from collections.abc import Iterable
 
 import timm
 from detectron2.config import CfgNode
-from detectron2.layers import FrozenBatchNorm2d, ShapeSpec
+from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone
 from timm.models.hrnet import HighResolutionModule
-from timm.models.resnet import BasicBlock, Bottleneck
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import fold_into, resize
+from ocr_panoptic.layers import resize
+
+from .timm_norms import fold_norms, with_norm
 
 
 class BilinearFusion(HighResolutionModule):
@@ -91,6 +92,8 @@ class TimmBackbone(Backbone):
         options = {}
         if name.startswith("hrnet"):
             options["feature_location"] = ""  # the plain stages, not the classification head's
+        if name.startswith("swin"):
+            options["strict_img_size"] = False  # pads to its windows, whatever the size
         if output_stride != 32:
             options["output_stride"] = output_stride
         try:
@@ -100,12 +103,7 @@ class TimmBackbone(Backbone):
                 f"MODEL.TIMM.NAME {name} with OUTPUT_STRIDE {output_stride}: timm says {e}. "
                 "Use hrnet_w18, hrnet_w32, hrnet_w48 (stride 32) or resnet18 (32, 16, 8)."
             ) from e
-        if norm == "SyncBN":
-            body = nn.SyncBatchNorm.convert_sync_batchnorm(body)
-        elif norm == "FrozenBN":
-            body = FrozenBatchNorm2d.convert_frozen_batchnorm(body)
-        elif norm != "BN":
-            raise ValueError(f"MODEL.TIMM.NORM is {norm}; it is BN, SyncBN or FrozenBN")
+        body = with_norm(body, norm)
         for module in body.modules():
             if isinstance(module, HighResolutionModule):
                 BilinearFusion.convert(module, align_corners)
@@ -123,7 +121,10 @@ class TimmBackbone(Backbone):
         Returns:
             feature maps by timm's name of the module, [N, C, H / stride, W / stride], rounded up
         """
-        return dict(zip(self._shapes, self.body(x)))
+        maps = self.body(x)
+        if getattr(self.body, "output_fmt", "NCHW") == "NHWC":
+            maps = [y.permute(0, 3, 1, 2) for y in maps]
+        return dict(zip(self._shapes, maps))
 
     def freeze_unread_branches(self, features: Iterable[str]) -> None:
         """
@@ -142,14 +143,8 @@ class TimmBackbone(Backbone):
                     row.requires_grad_(False)
 
     def fold_norms(self) -> None:
-        """Fold the batch norms into their convolutions, in place; see :func:`.fold_into`."""
-        for module in self.body.modules():
-            # Where timm calls its layers in the order in which they are registered.
-            if module is self.body or isinstance(module, nn.Sequential | BasicBlock | Bottleneck):
-                children = list(module.named_children())
-                for (_, conv), (name, norm) in zip(children, children[1:]):
-                    if isinstance(conv, nn.Conv2d) and fold_into(conv, norm):
-                        setattr(module, name, nn.Identity())
+        """Fold the batch norms into their convolutions, in place; see :func:`.fold_norms`."""
+        fold_norms(self.body, self._shapes)
 
     def output_shape(self) -> dict[str, ShapeSpec]:
         return dict(self._shapes)
