@@ -1,13 +1,14 @@
 """Exported models in onnxruntime against their PyTorch models: every context scheme in every
 network, and converted weights of the published codes.
 
-    python benchmarks/onnx_parity.py [--networks NAME ...] [--schemes NAME ...] [--published NAME ...]
+    python benchmarks/onnx_parity.py [--networks NAME ...] [--schemes NAME ...]
+        [--published NAME ...]
 
-Each figure is the worst of three images (``SIZES``): the share of the pixels whose labels are equal,
-of a panoptic model also of those whose segments are, and the largest difference of the logits (of
-their largest, where that is above 1). Weights are random, norms and biases fitted to a sample image
-so that labels differ between pixels and instances are found; published ones are those of
-``tests/checkpoint/published_networks.py``, through ``convert_weights``.
+Each figure is the worst of three images (``SIZES``): the share of the pixels whose labels are
+equal, of a panoptic model also of those whose segments are, and the largest difference of the
+logits (of their largest, where that is above 1). Weights are random, norms and biases fitted to a
+sample image so that labels differ between pixels and instances are found; published ones are those
+of ``tests/checkpoint/published_networks.py``, through ``convert_weights``.
 """
 
 import argparse
@@ -23,8 +24,8 @@ from detectron2.modeling import build_model
 from tabulate import tabulate
 from torch import Tensor, nn
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests/checkpoint")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/checkpoint"))
 import published_networks as published
 
 from ocr_panoptic.checkpoint.convert import convert_weights
@@ -37,6 +38,7 @@ from ocr_panoptic.export.parity import check_parity, is_equal, sample_image
 from ocr_panoptic.export.run_onnx import FORMAT, Model
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 SIZES = (((193, 257), (193, 257)), ((256, 384), (512, 768)), ((321, 225), (200, 141)))
 """(height, width) of the images that the network gets, and of the results wanted."""
 
@@ -52,6 +54,10 @@ NETWORKS: dict[str, tuple[str, tuple]] = {
     "semantic R-50": (f"{CITYSCAPES}/ocr_R_101_d8_40k_bs8.yaml", R_50),
     "semantic HRNet-W18": (f"{CITYSCAPES}/ocr_HRNet_W48_s4_40k_bs8.yaml", W18),
     "Panoptic-FPN R-50": (f"{COCO}/panoptic_fpn_ocr_R_50_1x.yaml", FINDS),
+    "Panoptic-FPN HRNet-W18": (
+        f"{COCO}/panoptic_fpn_ocr_R_50_1x.yaml",
+        (*W18, *FINDS, "MODEL.BACKBONE.NAME", "build_timm_fpn_backbone"),
+    ),
 }
 SCHEMES = [name for name, (cls, _) in CONTEXT_SCHEMES.items() if not cls.needs_truth]
 
@@ -79,7 +85,7 @@ PUBLISHED: dict[str, tuple[str, str, tuple, Callable, dict]] = {
 
 def load(config: str, options: Iterable) -> CfgNode:
     base = ["MODEL.WEIGHTS", "", "MODEL.DEVICE", "cpu", "TEST.OPTIMIZED", False]
-    cfg = load_config(str(ROOT / "configs" / config), [str(o) for o in [*base, *options]])
+    cfg = load_config(str(CONFIGS / config), [str(o) for o in [*base, *options]])
     for node in (cfg.MODEL.OCR, cfg.MODEL.RESNETS, cfg.MODEL.TIMM):
         node.NORM = "BN"
     return cfg
