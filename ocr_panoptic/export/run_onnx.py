@@ -18,6 +18,7 @@ Shape shorthand: H W size of an image, M instances, s side of a mask.
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -66,20 +67,11 @@ class Model:
                 os.fspath(path), options, providers or onnxruntime.get_available_providers()
             )
         except Exception as error:  # onnxruntime's have no common class of their own
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"{path} cannot be read as an ONNX model: {reason}") from error
+            raise ValueError(
+                f"{path} cannot be read as an ONNX model: {_why_unreadable(path, error)}"
+            ) from error
         text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
-        if text is None:
-            raise ValueError(
-                f"{path} does not say what its classes and image sizes are; this program runs "
-                "models that tools/export_onnx.py has written"
-            )
-        self.description = json.loads(text)
-        if self.description["format"] > FORMAT:
-            raise ValueError(
-                f"{path} is of format {self.description['format']}, and this program reads "
-                f"{FORMAT}: take the run_onnx.py of the version that wrote it"
-            )
+        self.description = _parse_description(path, text)
         self.classes = self.description["classes"]
         self.is_panoptic = "merge" in self.description
         self._outputs = [output.name for output in self.session.get_outputs()]
@@ -106,6 +98,39 @@ class Model:
         that of the results."""
         feeds = {"image": np.ascontiguousarray(image), "size": np.array(size, np.int64)}
         return dict(zip(self._outputs, self.session.run(None, feeds)))
+
+
+def _why_unreadable(path: str | os.PathLike, error: Exception) -> str:
+    said = str(error).splitlines()[0]
+    said = said.partition(f"Load model from {os.fspath(path)} failed:")[2] or said
+    if newer := re.search(r"(Opset|IR version):? (\d+)", said):
+        return (
+            f"it has {newer[1]} {newer[2]}, newer than onnxruntime {onnxruntime.__version__}; "
+            "install a newer one: pip install -U onnxruntime"
+        )
+    return f"{said} Is it whole? Copy or export it again"
+
+
+def _parse_description(path: str | os.PathLike, text: str | None) -> dict[str, Any]:
+    if text is None:
+        raise ValueError(
+            f"{path} does not say what its classes and image sizes are; this program runs models "
+            "that tools/export_onnx.py has written"
+        )
+    try:
+        description = json.loads(text)
+        if description["format"] > FORMAT:
+            raise ValueError(
+                f"{path} is of format {description['format']}, and this program reads {FORMAT}: "
+                "take the run_onnx.py of the version that wrote it"
+            )
+        description["classes"], description["resize"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path}: its metadata under {METADATA_KEY!r} are not those that tools/export_onnx.py "
+            "writes; export it again"
+        ) from error
+    return description
 
 
 def read_image(path: str | os.PathLike) -> np.ndarray:

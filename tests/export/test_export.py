@@ -23,6 +23,7 @@ from ocr_panoptic.export import run_onnx
 from ocr_panoptic.export.graphs import build_graph
 from ocr_panoptic.export.parity import segments_equal
 from ocr_panoptic.export.translations import TRANSLATIONS
+from ocr_panoptic.modeling import OCRSemanticSegmentor
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 
 SHAPES = {f"p{i}": ShapeSpec(channels=8, stride=2**i) for i in range(2, 7)}
@@ -217,6 +218,15 @@ def test_panoptic_models_that_cannot_be_exported(small_cfg, options, message):
     cfg = small_cfg("ocr", *PANOPTIC, "MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG", "True", *options)
     with pytest.raises(ValueError, match=message):
         build_graph(build_model(cfg), cfg.INPUT.FORMAT)
+
+
+def test_another_architecture_cannot_be_exported():
+    class Offsets(OCRSemanticSegmentor):
+        """It could compute something else from the same layers."""
+
+    model = Offsets.__new__(Offsets)
+    with pytest.raises(ValueError, match="META_ARCHITECTURE is Offsets; PanopticFPN and OCRSem"):
+        build_graph(model, "RGB")
 
 
 def test_output_is_an_onnx_file(capsys):

@@ -124,13 +124,13 @@ def test_merge_is_that_of_detectron2(stuff_area):
     assert with_instances > 50
 
 
-def identity_model(**metadata: str) -> bytes:
+def identity_model(opset: int = 18, ir_version: int = 8, **metadata: str) -> bytes:
     value = onnx.helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, [1])
     node = onnx.helper.make_node("Identity", ["image"], ["labels"])
     result = onnx.helper.make_tensor_value_info("labels", onnx.TensorProto.FLOAT, [1])
     graph = onnx.helper.make_graph([node], "graph", [value], [result])
-    opset = onnx.helper.make_opsetid("", 18)
-    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
     onnx.helper.set_model_props(model, metadata)
     return model.SerializeToString()
 
@@ -139,11 +139,21 @@ def identity_model(**metadata: str) -> bytes:
     "content, message",
     [
         (None, "model.onnx: there is no such model"),
-        (b"text", "model.onnx cannot be read as an ONNX model: "),
+        (b"text", "as an ONNX model: Protobuf parsing failed. Is it whole?"),
+        (identity_model()[:-20], "as an ONNX model: Protobuf parsing failed. Is it whole?"),
+        (b"", "as an ONNX model: No graph was found in the protobuf. Is it whole?"),
+        (identity_model(opset=99), "it has Opset 99, newer than onnxruntime"),
+        (identity_model(ir_version=99), "it has IR version 99, newer than onnxruntime"),
         (identity_model(), "model.onnx does not say what its classes and image sizes are"),
         (identity_model(**{METADATA_KEY: '{"format": 99}'}), "is of format 99, and this program"),
+        (identity_model(**{METADATA_KEY: "{"}), "metadata under 'ocr_panoptic' are not those"),
+        (identity_model(**{METADATA_KEY: "[]"}), "metadata under 'ocr_panoptic' are not those"),
+        (identity_model(**{METADATA_KEY: '{"format": 1}'}), "are not those that tools/export_onnx"),
     ],
-    ids=["absent", "no ONNX", "another's", "newer"],
+    ids=[
+        *("absent", "text", "truncated", "empty", "opset", "IR"),
+        *("another's", "newer", "no JSON", "list", "no classes"),
+    ],
 )
 def test_models_that_cannot_be_run(tmp_path, capsys, content, message):
     if content is not None:
