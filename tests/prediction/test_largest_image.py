@@ -10,7 +10,7 @@ from ocr_panoptic.prediction.memory import LARGEST, bytes_of_pixel, free_memory,
 
 def config(*opts: object, base=SEMANTIC_CONFIG):
     own_size = "INPUT.MIN_SIZE_TEST", "0", "MODEL.DEVICE", "cpu"
-    return load_config(base, [*own_size, *map(str, opts)])
+    return load_config(str(base), [*own_size, *map(str, opts)])
 
 
 def test_bytes_of_a_pixel():
