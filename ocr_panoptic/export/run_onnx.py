@@ -300,6 +300,7 @@ def _images_below(folder: Path) -> Iterator[Path]:
             continue
         seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders.sort(key=lambda name: os.path.islink(os.path.join(root, name)))  # own names first
         for name in names:
             path = Path(root, name)
             if name[0] != "." and path.suffix.lower() in IMAGE_SUFFIXES and path.is_file():
