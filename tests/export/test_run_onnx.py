@@ -20,6 +20,8 @@ from ocr_panoptic.export import run_onnx
 from ocr_panoptic.export.description import _resize
 from ocr_panoptic.export.run_onnx import METADATA_KEY, merge, pasted, resized
 from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.prediction.inputs import find_inputs
+from ocr_panoptic.visualization.inputs import IMAGE_SUFFIXES
 
 generator = np.random.default_rng(0)
 
@@ -172,9 +174,25 @@ def test_images_that_cannot_be_found(tmp_path):
         run_onnx.find_images([str(tmp_path / "empty")])
     with pytest.raises(FileNotFoundError, match="none: no such file or folder"):
         run_onnx.find_images([str(tmp_path / "none")])
-    for name in ("a/x.png", "b/x.jpg", "a/c/x.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+
+
+NAMES = ["a.jpg", "a.png", "a.jpg.bmp", "b/x y.jpg", "b/X y.PNG", "c/é.tif", "c/e", "d.e.webp"]
+
+
+def test_names_and_suffixes_are_those_of_predict(tmp_path):
+    """Of a folder, and of its files one by one; hidden files are left out, links followed once."""
+    files = [*NAMES, "b/.hidden.jpg", ".cache/a.jpg"]
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert list(run_onnx.find_images([str(tmp_path)])) == ["a/c/x", "a/x", "b/x"]
-    with pytest.raises(ValueError, match="would have one name"):
-        run_onnx.find_images([str(tmp_path / "a"), str(tmp_path / "b")])
+    (tmp_path / "b/back").symlink_to(tmp_path)
+    (tmp_path / "alias").symlink_to(tmp_path / "c")
+    (tmp_path / "gone.jpg").symlink_to(tmp_path / "nothing")
+    expected = find_inputs(str(tmp_path), tmp_path / "out", 0).items
+    found = run_onnx.find_images([str(tmp_path)])
+    known = [(item.name, item.file_name, item.source) for item in expected]
+    assert [tuple(source) for source in found] == known
+    assert {file_name for _, file_name, _ in known} == set(NAMES) - {"c/e"}
+    one_by_one = run_onnx.find_images([str(item.source) for item in expected])
+    assert one_by_one == found
+    assert run_onnx.IMAGE_SUFFIXES == IMAGE_SUFFIXES
