@@ -58,6 +58,9 @@ def add_ocr_config(cfg: CN) -> None:
     # upper bound) works in OCRSemanticSegmentor alone.
     cfg.MODEL.CONTEXT = CN()
     cfg.MODEL.CONTEXT.NAME = "OCR"
+    # What is the truth in "GT-OCR": "both", or one of "gather" (the regions) and "relation", the
+    # other being that of OCR with its default keys.
+    cfg.MODEL.CONTEXT.TRUE_PART = "both"
     # Optional units of "Segmentation-Transformer": self-attention among the pixels, and among the
     # categories "before" the decoder's cross-attention or "after" it, or "none".
     cfg.MODEL.CONTEXT.ENCODER_SELF_ATTENTION = False
@@ -122,13 +125,20 @@ def add_ocr_config(cfg: CN) -> None:
     # Round the size after the stem's pooling up instead of down, as openseg.pytorch does.
     cfg.MODEL.RESNETS.STEM_CEIL_MODE = False
 
-    # Network of timm, alone ("build_timm_backbone": HRNet, a ResNet that is dilated to
-    # OUTPUT_STRIDE ...) or under an FPN ("build_timm_fpn_backbone": any that has strides 4 to 32).
+    # Network of timm, alone ("build_timm_backbone": HRNet, a ResNet or EfficientNet that is dilated
+    # to OUTPUT_STRIDE ...) or under an FPN ("build_timm_fpn_backbone": any of strides 4 to 32).
     # NORM is that of its batch norms: "BN", "SyncBN" or "FrozenBN". Other norms stay as they are.
     cfg.MODEL.TIMM = CN()
     cfg.MODEL.TIMM.NAME = "hrnet_w48"
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
     cfg.MODEL.TIMM.NORM = "SyncBN"
+    # Train the heads alone, on the features of MODEL.WEIGHTS: the network has no gradient, and its
+    # batch norms use their running statistics.
+    cfg.MODEL.TIMM.FROZEN = False
+
+    # OCRSemanticSegmentor with MODEL.TIMM.FROZEN alone. Folder in which the features of all images
+    # are kept, so that training a head does not compute them again (docs/studies.md). "": none.
+    cfg.MODEL.FEATURE_CACHE = ""
 
     # OCRSemanticSegmentor alone. Images (data/semantic/augmentation.py): resized to MIN_SIZE_TRAIN
     # or MIN_SIZE_TEST (0: not at all), or to this height and width where it is not [].

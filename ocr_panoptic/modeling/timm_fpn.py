@@ -98,7 +98,10 @@ def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
             f"{list(STAGES.values())}, the features of stride {', '.join(map(str, STAGES))}"
         )
     bottom_up = TimmPyramid(
-        cfg.MODEL.TIMM.NAME, output_stride=cfg.MODEL.TIMM.OUTPUT_STRIDE, norm=cfg.MODEL.TIMM.NORM
+        cfg.MODEL.TIMM.NAME,
+        output_stride=cfg.MODEL.TIMM.OUTPUT_STRIDE,
+        norm=cfg.MODEL.TIMM.NORM,
+        frozen=cfg.MODEL.TIMM.FROZEN,
     )
     return FPN(
         bottom_up,

@@ -41,9 +41,10 @@ def backbone_of(source: nn.Module, name: str, norm: str) -> TimmBackbone:
 def assert_same(backbone: TimmBackbone, source: nn.Module) -> None:
     image = torch.randn(1, 3, 32, 64, dtype=torch.float64)
     with torch.no_grad():
-        found, expected = list(backbone(image).values()), source(image)
-    for y, reference in zip(found, expected, strict=True):
+        found, expected = backbone(image), source(image)
+    for name, reference in zip(source.feature_info.module_name(), expected, strict=True):
         assert reference.std() > 1e-6
+        y = found[name]
         torch.testing.assert_close(
             y, reference, rtol=1e-9, atol=1e-9 * reference.abs().max().item()
         )
