@@ -1,4 +1,4 @@
-"""Backbones of timm with Detectron2's interface: HRNet, dilated ResNets, EfficientNets, others."""
+"""Backbones of timm with Detectron2's interface: HRNet, dilated ResNets, others."""
 
 from collections.abc import Iterable
 
@@ -76,7 +76,7 @@ class TimmBackbone(Backbone):
         name: of a timm model with ``features_only``, such as hrnet_w48 or resnet18. Of an
             EfficientNet every stage is a feature, blocks.0 to blocks.6.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
-        norm: "BN", "SyncBN" or "FrozenBN".
+        norm: "BN", "SyncBN" or "FrozenBN", of its batch norms.
         align_corners: of HRNet's :class:`BilinearFusion`.
         frozen: nothing is learnt: no gradient, and batch norms use their running statistics.
 
@@ -144,11 +144,13 @@ class TimmBackbone(Backbone):
             In training a frozen network computes them in the precision of its weights, whatever
             SOLVER.AMP says.
         """
-        if self.frozen and self.training:
-            with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-                maps = self.body(x)
-        else:
-            maps = self.body(x)
+        if not (self.frozen and self.training):
+            return self._maps(x)
+        with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+            return self._maps(x)
+
+    def _maps(self, x: Tensor) -> dict[str, Tensor]:
+        maps = self.body(x)
         if getattr(self.body, "output_fmt", "NCHW") == "NHWC":
             maps = [y.permute(0, 3, 1, 2) for y in maps]
         return dict(zip(self._shapes, maps))

@@ -5,9 +5,12 @@ import timm
 import torch
 from detectron2.modeling import build_backbone, build_model
 from detectron2.utils.events import EventStorage
+from segmentors import make_cfg
+from timm.layers import Conv2dSame
 
 from ocr_panoptic.modeling import optimized
 from ocr_panoptic.modeling.timm_fpn import TimmPyramid
+from ocr_panoptic.modeling.timm_padding import EvenConv2dSame
 
 TIMM_FPN = ("MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", "MODEL.TIMM.NORM", "BN")
 
@@ -113,6 +116,7 @@ def test_the_optimized_copy_is_equal(name, timm_cfg):
     model.eval().double()
     fast = optimized(cfg, model)
     assert not [m for m in fast.modules() if getattr(m, "running_var", None) is not None]
+    assert not [m for m in fast.modules() if type(m) is Conv2dSame]
     image = torch.randn(1, 3, 64, 96).double()
     found, expected = fast.backbone(image), model.backbone(image)
     for key, reference in expected.items():
@@ -125,6 +129,31 @@ def test_the_optimized_copy_is_equal(name, timm_cfg):
     )
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("multiple, is_even", [(0, True), (1, False)])
+def test_same_padding_is_constant_where_images_are_padded_to_multiples(multiple, is_even):
+    """A semantic model at stride 16, on windows of several scales, none of a fitting size."""
+    cfg = make_cfg(
+        *("MODEL.TIMM.NAME", "tf_efficientnet_lite0", "MODEL.TIMM.OUTPUT_STRIDE", 16),
+        *("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['blocks.6']"),
+        *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['blocks.4']"),
+        *("MODEL.PAD_TO_MULTIPLE", multiple, "TEST.SCALES", "[0.5, 1.3]", "TEST.FLIP", True),
+        *("TEST.SLIDING_WINDOW.SIZE", "[37, 45]", "TEST.SLIDING_WINDOW.STRIDE", "[30, 30]"),
+    )
+    torch.manual_seed(0)
+    model = build_model(cfg).eval().double()
+    fast = optimized(cfg, model)
+    assert any(isinstance(m, EvenConv2dSame) for m in fast.modules()) == is_even
+    assert not any(isinstance(m, EvenConv2dSame) for m in model.modules())
+    image = 255 * torch.rand(3, 61, 83, dtype=torch.float64)
+    found, expected = (
+        m.inference.scores(m.logits, m.normalised(image)[None], (61, 83), m.divisor)
+        for m in (fast, model)
+    )
+    assert expected.std() > 1e-3
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_every_key_of_the_network_changes_the_features(timm_cfg):
     """Those that build_timm_fpn_backbone reads; OUTPUT_STRIDE has to be 32."""
 
@@ -135,4 +164,5 @@ def test_every_key_of_the_network_changes_the_features(timm_cfg):
     image = torch.randn(2, 3, 64, 96)
     plain = features()
     assert not torch.allclose(features("MODEL.TIMM.NORM", "FrozenBN"), plain)
+    assert not torch.allclose(features("MODEL.TIMM.FROZEN", True), plain)
     assert not torch.allclose(features("MODEL.TIMM.NAME", "resnet10t"), plain)

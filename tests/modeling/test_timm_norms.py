@@ -43,8 +43,8 @@ def assert_same(backbone: TimmBackbone, source: nn.Module) -> None:
     with torch.no_grad():
         found, expected = backbone(image), source(image)
     for name, reference in zip(source.feature_info.module_name(), expected, strict=True):
-        y = found[name]
         assert reference.std() > 1e-6
+        y = found[name]
         torch.testing.assert_close(
             y, reference, rtol=1e-9, atol=1e-9 * reference.abs().max().item()
         )
