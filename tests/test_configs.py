@@ -46,6 +46,7 @@ TRAINED = {
     "quick_schedules/panoptic_fpn_ocr_Lite0_camvid": (*SMALL_FPN, *SMALL_OCR),
     "quick_schedules/semantic_ocr_R_18_scenes": (*SMALL_COARSE, *SMALL_OCR),
     "quick_schedules/semantic_ocr_Lite0_scenes": (*SMALL_COARSE, *SMALL_OCR),
+    "quick_schedules/semantic_ocr_Lite0_frozen_camvid": (*SMALL_COARSE, *SMALL_OCR),
     "ADE20K-SemanticSegmentation/plain_R_101_d8_150k_bs16": (*SMALL_RESNET, *SMALL_COARSE),
     "Cityscapes-SemanticSegmentation/ocr_R_101_d8_trainval_100k_bs8": (
         *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),
@@ -183,7 +184,7 @@ def parts(model: nn.Module) -> list[str]:
     names = [name for name, _ in model.named_children()]
     names += [f"sem_seg_head.{name}" for name, _ in model.sem_seg_head.named_children()]
     modules = dict(model.named_modules())
-    return [name for name in names if any(True for _ in modules[name].parameters())]
+    return [name for name in names if any(p.requires_grad for p in modules[name].parameters())]
 
 
 def test_every_kind_of_config_is_trained():

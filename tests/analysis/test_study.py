@@ -240,6 +240,6 @@ def test_studies_of_the_repository(path):
     from ocr_panoptic.engine import load_config
 
     study = read_study(path)
-    models = {load_config(str(c), list(opts)).MODEL.dump() for c, opts in study.systems.values()}
-    assert len(models) == len(study.systems)
+    systems = {load_config(str(c), list(opts)).dump() for c, opts in study.systems.values()}
+    assert len(systems) == len(study.systems)
     assert len(study.seeds) >= 3
