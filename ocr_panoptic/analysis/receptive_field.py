@@ -71,18 +71,15 @@ def receptive_sizes(network: nn.Module) -> dict[str, tuple[float, float]]:
     Raises:
         ValueError: an operator of unknown reach.
     """
-    sizes: dict[str, tuple[float, float]] = {}
     side = 512
-    while side <= LARGEST:
-        boxes = receptive_boxes(network, side, side)
-        sizes = {
-            name: box.size if box.is_inside(side) else (math.inf,) * 2
-            for name, box in boxes.items()
-        }
-        if all(box.is_inside(side) for box in boxes.values()):
-            break
+    boxes = receptive_boxes(network, side, side)
+    while side < LARGEST and not all(box.is_inside(side) for box in boxes.values()):
         side *= 2
-    return sizes
+        boxes = receptive_boxes(network, side, side)
+    return {
+        name: box.size if box.is_inside(side) else (math.inf, math.inf)
+        for name, box in boxes.items()
+    }
 
 
 def receptive_boxes(network: nn.Module, height: int, width: int) -> dict[str, Box]:
