@@ -110,11 +110,19 @@ def add_ocr_config(cfg: CN) -> None:
     # Round the size after the stem's pooling up instead of down, as openseg.pytorch does.
     cfg.MODEL.RESNETS.STEM_CEIL_MODE = False
 
-    # Backbone of timm ("build_timm_backbone"): HRNet, or a ResNet that is dilated to OUTPUT_STRIDE.
+    # Backbone of timm ("build_timm_backbone"): HRNet, or a ResNet or EfficientNet that is dilated
+    # to OUTPUT_STRIDE.
     cfg.MODEL.TIMM = CN()
     cfg.MODEL.TIMM.NAME = "hrnet_w48"
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
     cfg.MODEL.TIMM.NORM = "SyncBN"
+    # Train the heads alone, on the features of MODEL.WEIGHTS: the network has no gradient, and its
+    # batch norms use their running statistics.
+    cfg.MODEL.TIMM.FROZEN = False
+
+    # OCRSemanticSegmentor with MODEL.TIMM.FROZEN alone. Folder in which the features of all images
+    # are kept, so that training a head does not compute them again (docs/studies.md). "": none.
+    cfg.MODEL.FEATURE_CACHE = ""
 
     # OCRSemanticSegmentor alone. Images (data/semantic/augmentation.py): resized to MIN_SIZE_TRAIN
     # or MIN_SIZE_TEST (0: not at all), or to this height and width where it is not [].

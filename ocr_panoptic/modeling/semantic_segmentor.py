@@ -62,7 +62,8 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[dict]:
         """
         Args:
-            batched_inputs: mappings with "image" [3, H, W] and, in training and for schemes that
+            batched_inputs: mappings with "image" [3, H, W] or, of a frozen backbone, its
+                "features" by name [C, h, w], which cover H x W; in training and for schemes that
                 see the truth, "sem_seg", int64 [H, W]; at inference optionally "height" and
                 "width" of the labels wanted, by default those of the image.
 
@@ -72,8 +73,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         """
         if not self.training:
             return [{"labels": self._labels(inputs)} for inputs in batched_inputs]
-        images, targets = self._batch(batched_inputs)
-        _, losses = self.sem_seg_head(self.backbone(images), targets)
+        _, losses = self.sem_seg_head(*self._batch(batched_inputs))
         return losses
 
     def layers(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor]:
@@ -84,8 +84,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         Returns:
             (coarse logits, final logits) of the padded batch, [N, K, h, w]
         """
-        images, targets = self._batch(batched_inputs)
-        return self.sem_seg_head.layers(self.backbone(images), targets)
+        return self.sem_seg_head.layers(*self._batch(batched_inputs))
 
     def logits(self, image: Tensor, targets: Tensor | None = None) -> Tensor:
         """Final logits [N, K, h, w] of a normalised and padded image [N, 3, H, W]; ``targets`` are
@@ -113,13 +112,22 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def _view(self, inputs: dict) -> tuple[LogitsFn, Tensor, Size, int]:
         """The arguments of ``inference`` for an image."""
-        image = self.normalised(inputs["image"])
+        if "features" in inputs:  # for which only the size of an image matters
+            features = self._stacked_features([inputs])
+            finest = features[self.sem_seg_head.in_features[0]]
+            size = [self.sem_seg_head.common_stride * side for side in finest.shape[2:]]
+            image = finest.new_zeros(3, *size)
+        else:
+            features = None
+            image = self.normalised(inputs["image"])
         height, width = image.shape[1:]
         size = (inputs.get("height", height), inputs.get("width", width))
         truth = inputs.get("sem_seg") if self.sem_seg_head.context.needs_truth else None
 
         def logits(image: Tensor) -> Tensor:
             targets = None if truth is None else self._padded_labels(truth, image.shape[2:])
+            if features is not None:
+                return self.sem_seg_head.layers(features, targets)[1]
             return self.logits(image, targets)
 
         return logits, image[None], size, self.divisor
@@ -129,13 +137,24 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         padded[0, : labels.shape[0], : labels.shape[1]] = labels
         return padded.to(self.device)
 
-    def _batch(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor | None]:
-        """Images and labels, padded to one size: images with 0 after the normalisation, labels
-        with the ignored value."""
-        images = [self.normalised(inputs["image"]) for inputs in batched_inputs]
-        images = ImageList.from_tensors(images, self.divisor).tensor
+    def _batch(self, batched_inputs: list[dict]) -> tuple[dict[str, Tensor], Tensor | None]:
+        """Features and labels of images padded to one size: images with 0 after the normalisation,
+        labels with the ignored value."""
+        if "features" in batched_inputs[0]:
+            features = self._stacked_features(batched_inputs)
+        else:
+            images = [self.normalised(inputs["image"]) for inputs in batched_inputs]
+            features = self.backbone(ImageList.from_tensors(images, self.divisor).tensor)
         if "sem_seg" not in batched_inputs[0]:
-            return images, None
+            return features, None
         targets = [inputs["sem_seg"].to(self.device) for inputs in batched_inputs]
         ignore = self.sem_seg_head.criterion.ignore_value
-        return images, ImageList.from_tensors(targets, self.divisor, ignore).tensor
+        return features, ImageList.from_tensors(targets, self.divisor, ignore).tensor
+
+    def _stacked_features(self, batched_inputs: list[dict]) -> dict[str, Tensor]:
+        return {
+            name: torch.stack([inputs["features"][name] for inputs in batched_inputs]).to(
+                self.device
+            )
+            for name in batched_inputs[0]["features"]
+        }
