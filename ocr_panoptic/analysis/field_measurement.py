@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.engine.single_image import model_input
+from ocr_panoptic.files import read_json
 from ocr_panoptic.pictures import read_picture
 
 from .effective_field import effective_fields, field_size, padded
 from .receptive_field import receptive_boxes, receptive_sizes
 
 NOISE_IMAGES = 20  # as in Luo et al.
+MAX_BYTES = 2**20  # of their JSON
 
 
 def build_loaded_backbone(cfg: CfgNode) -> Backbone:
@@ -88,6 +90,31 @@ def measure_fields(backbone: Backbone, images: Iterable[Tensor]) -> list[dict[st
                 "effective_share": effective**2 / (height * width),
             }
         )
+    return rows
+
+
+def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """
+    Args:
+        file: the rows of :func:`measure_fields`, in JSON.
+        features: that must be there.
+
+    Returns:
+        feature -> its row
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is something else, or a feature is missing.
+    """
+    try:
+        rows = {row["feature"]: row for row in read_json(file, MAX_BYTES)}
+        for row in rows.values():
+            float(row["effective_share"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file}: no JSON of tools/receptive_field.py ({error!r:.200})") from error
+    absent = [name for name in features if name not in rows]
+    if absent:
+        raise ValueError(f"{file}: no features {absent}; it has {list(rows)}")
     return rows
 
 
