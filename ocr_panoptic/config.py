@@ -58,6 +58,9 @@ def add_ocr_config(cfg: CN) -> None:
     # upper bound) works in OCRSemanticSegmentor alone.
     cfg.MODEL.CONTEXT = CN()
     cfg.MODEL.CONTEXT.NAME = "OCR"
+    # What is the truth in "GT-OCR": "both", or one of "gather" (the regions) and "relation", the
+    # other being that of OCR with its default keys.
+    cfg.MODEL.CONTEXT.TRUE_PART = "both"
     # Optional units of "Segmentation-Transformer": self-attention among the pixels, and among the
     # categories "before" the decoder's cross-attention or "after" it, or "none".
     cfg.MODEL.CONTEXT.ENCODER_SELF_ATTENTION = False

@@ -1,4 +1,4 @@
-"""Several systems trained with several seeds under equal settings, and the records of their runs."""
+"""Systems trained with several seeds under equal settings, and the records of their runs."""
 
 import json
 import os

@@ -90,6 +90,7 @@ READERS = (
             (key,),
         )
         for key in (
+            "MODEL.CONTEXT.TRUE_PART",
             "MODEL.CONTEXT.ENCODER_SELF_ATTENTION",
             "MODEL.CONTEXT.DECODER_SELF_ATTENTION",
             "MODEL.CONTEXT.JOINT_BLOCKS",

@@ -55,6 +55,9 @@ SEMANTIC = [
     ("MODEL.TIMM.NAME", "resnet34", ()),
     ("MODEL.TIMM.OUTPUT_STRIDE", 16, ()),
     ("MODEL.TIMM.NORM", "FrozenBN", ()),
+    ("MODEL.TIMM.FROZEN", True, ()),
+    ("MODEL.CONTEXT.TRUE_PART", "gather", (SCHEME, "GT-OCR")),
+    ("MODEL.CONTEXT.TRUE_PART", "relation", (SCHEME, "GT-OCR")),
 ]
 RESNET = [
     ("MODEL.RESNETS.RES4_DILATION", 1),
@@ -67,6 +70,7 @@ RESNET = [
 ELSEWHERE = {
     "MODEL.TRUST_PICKLE": "checkpoint/test_checkpointer.py",
     "MODEL.WEIGHTS_MIN_SHARE": "checkpoint/test_fit.py",
+    "MODEL.FEATURE_CACHE": "engine/test_feature_cache.py",
     "MODEL.OCR.RECOMPUTE": "modeling/test_recompute.py",
     "SOLVER.ACCUMULATION_STEPS": "engine/test_train_net.py",
     "SOLVER.HEAD_LR_FACTOR": "engine/test_optimizer.py",
