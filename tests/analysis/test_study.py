@@ -339,8 +339,8 @@ def test_studies_of_the_repository(path):
     from ocr_panoptic.engine import load_config
 
     study = read_study(path)
-    models = {load_config(str(s.config), list(s.opts)).MODEL.dump() for s in study.systems.values()}
-    assert len(models) == len(study.systems)
+    configs = {load_config(str(s.config), list(s.opts)).dump() for s in study.systems.values()}
+    assert len(configs) == len(study.systems)
     for system in study.systems.values():
         assert len(system.seeds) >= 3
         # Differences are paired by seed.
