@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ocr_panoptic.analysis.field_measurement import fields_table
 from ocr_panoptic.analysis.study import add_records, read_records
 from ocr_panoptic.analysis.study_file import read_study
 from ocr_panoptic.analysis.study_summary import summarise
@@ -37,3 +38,10 @@ def test_every_figure_is_shown():
     document = (ROOT / "docs/camvid_study.md").read_text()
     for figure in FOLDER.glob("*.png"):
         assert f"results/{figure.name}" in document
+
+
+def test_the_receptive_fields_are_those_of_the_document():
+    document = (ROOT / "docs/camvid_study.md").read_text()
+    shown = json.loads((FOLDER / "camvid.fields.json").read_text())[2:]
+    for line in fields_table(shown).splitlines()[2:]:
+        assert line in document
