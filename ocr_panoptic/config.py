@@ -75,11 +75,15 @@ def add_ocr_config(cfg: CN) -> None:
 
     # Weight of each class in both losses, as the published Cityscapes recipes have it; [] for none.
     cfg.MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS = []
-    # Loss of the refined prediction: "cross_entropy", or "ohem" over the pixels whose probability
-    # of the true class is below OHEM_THRESHOLD, but at least OHEM_MIN_KEPT of them. The number is
-    # of the pixels that a process sees at once, those of SOLVER.IMS_PER_BATCH / (processes *
-    # SOLVER.ACCUMULATION_STEPS) images: on twice as many GPUs it is twice the share of the batch.
+    # Losses of the refined and of the coarse prediction: "cross_entropy", "ohem" (below),
+    # "binary_cross_entropy", "dice", "lovasz", "rmi", or a sum of several with their weights:
+    # "0.8 cross_entropy + 0.2 lovasz". docs/losses.md says what each is.
     cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE = "cross_entropy"
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE = "cross_entropy"
+    # "ohem" is the cross-entropy of the pixels whose probability of the true class is below
+    # OHEM_THRESHOLD, but at least OHEM_MIN_KEPT of them. The number is of the pixels that a process
+    # sees at once, those of SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS) images:
+    # on twice as many GPUs it is twice the share of the batch.
     cfg.MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD = 0.9
     cfg.MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT = 100000
 
@@ -100,6 +104,14 @@ def add_ocr_config(cfg: CN) -> None:
     # Pad its images to multiples of this. 0: of the stride of the logits, so that a logit lies in
     # the middle of the pixels that it stands for. 1: not at all, as the published codes.
     cfg.MODEL.PAD_TO_MULTIPLE = 0
+
+    # OCRSemanticSegmentor alone. Hierarchical multi-scale attention (docs/hmsa.md): the network is
+    # trained on images of half and full size, and says itself where to trust the lower one; at test
+    # time TEST.SCALES, with 1.0 among them, are blended so instead of averaged.
+    cfg.MODEL.HMSA = CN()
+    cfg.MODEL.HMSA.ENABLED = False
+    # Weight of the losses of each scale's own prediction; 0 for none.
+    cfg.MODEL.HMSA.SCALE_LOSS_WEIGHT = 0.05
 
     # Dilated ResNet ("build_dilated_resnet_backbone", which is Detectron2's DeepLab project's):
     # stride 8 with RES4_DILATION 2 and RES5_DILATION 4.
@@ -180,7 +192,8 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.TEST.PRECISION = "float32"
 
     # OCRSemanticSegmentor alone, at test time (modeling/inference.py). Logits are averaged over
-    # these factors on the size of the image, and with those of the image mirrored left to right.
+    # these factors on the size of the image (or blended, MODEL.HMSA), and with those of the image
+    # mirrored left to right.
     cfg.TEST.SCALES = [1.0]
     cfg.TEST.FLIP = False
     # Height and width in pixels, at every scale, of the windows that the network sees, and the

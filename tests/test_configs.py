@@ -44,6 +44,7 @@ TRAINED = {
     f"{COCO}/panoptic_fpn_ocr_R_101_3x": (*SMALL_RESNET, *SMALL_FPN, *SMALL_OCR),
     "quick_schedules/panoptic_fpn_ocr_R_18_coco_sample": SMALL_FPN,
     "quick_schedules/semantic_ocr_R_18_scenes": (*SMALL_COARSE, *SMALL_OCR),
+    "quick_schedules/semantic_ocr_Lite0_frozen_camvid": (*SMALL_COARSE, *SMALL_OCR),
     "ADE20K-SemanticSegmentation/plain_R_101_d8_150k_bs16": (*SMALL_RESNET, *SMALL_COARSE),
     "Cityscapes-SemanticSegmentation/ocr_R_101_d8_trainval_100k_bs8": (
         *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),
@@ -72,9 +73,11 @@ def is_refined(cfg: CfgNode) -> bool:
 
 def stride(cfg: CfgNode) -> int:
     """Of the logits, by the paper."""
-    if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME or cfg.MODEL.TIMM.NAME.startswith("resnet"):
+    if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME:
         return 8
-    return 4
+    is_hrnet = cfg.MODEL.TIMM.NAME.startswith("hrnet")
+    is_one_map = cfg.MODEL.BACKBONE.NAME == "build_timm_backbone" and not is_hrnet
+    return cfg.MODEL.TIMM.OUTPUT_STRIDE if is_one_map else 4
 
 
 class Shapes:
@@ -179,7 +182,7 @@ def parts(model: nn.Module) -> list[str]:
     names = [name for name, _ in model.named_children()]
     names += [f"sem_seg_head.{name}" for name, _ in model.sem_seg_head.named_children()]
     modules = dict(model.named_modules())
-    return [name for name in names if any(True for _ in modules[name].parameters())]
+    return [name for name in names if any(p.requires_grad for p in modules[name].parameters())]
 
 
 def test_every_kind_of_config_is_trained():

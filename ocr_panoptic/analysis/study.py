@@ -6,6 +6,7 @@ import shlex
 import statistics
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +144,8 @@ def add_records(study: Study, output: Path, file: Path) -> int:
         system = study.systems.get(name) if isinstance(name, str) else None
         if system is None or seed not in system.seeds:
             continue
-        if found != (system.config.name, [*system.opts, "SEED", str(seed)]):
+        wanted = system.config.name, _overrides([*system.opts, "SEED", str(seed)])
+        if (found[0], _overrides(found[1])) != wanted:
             raise ValueError(
                 f"{file}: {name}, seed {seed} was trained with {found[0]} {shlex.join(found[1])}; "
                 f"the study has {system.config.name} {shlex.join(system.opts)}"
@@ -157,6 +159,11 @@ def add_records(study: Study, output: Path, file: Path) -> int:
     for target, record in new.items():
         write_json(target, record, indent=1)
     return len(new)
+
+
+def _overrides(opts: Sequence[str]) -> dict[str, str]:
+    """KEY VALUE pairs, whose order says nothing but where a key comes again."""
+    return dict(zip(opts[::2], opts[1::2]))
 
 
 def read_records(study: Study, output: Path) -> list[dict[str, Any]]:

@@ -64,6 +64,9 @@ def test_end_to_end_and_again(tiny_data, study_file, tmp_path):
     assert add_records(study, tmp_path / "other", results) == 2
     assert read_records(study, tmp_path / "other") == records
     assert add_records(study, tmp_path / "other", results) == 0
+    *opts, key, value = records[1]["opts"]  # the same in another order
+    results.write_text(json.dumps([{**records[1], "opts": [key, value, *opts]}]))
+    assert add_records(study, tmp_path / "reordered", results) == 1
     run_study(study, tmp_path / "absent.py", sys.executable, tmp_path / "other")
     results.write_text(json.dumps([{**records[1], "opts": ["SOLVER.MAX_ITER", "9"]}]))
     with pytest.raises(ValueError, match="OCR, seed 3 was trained with .* SOLVER.MAX_ITER 9; the"):

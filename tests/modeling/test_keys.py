@@ -13,11 +13,13 @@ from segmentors import make_batch, make_cfg, make_resnet_cfg
 
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.modeling import OCRSemSegFPNHead
+from ocr_panoptic.modeling.losses import LOSSES
 
 TESTS = Path(__file__).resolve().parents[1]
 SCHEME = "MODEL.CONTEXT.NAME"
 TRANSFORMER = (SCHEME, "Segmentation-Transformer")
 HEAD = "MODEL.SEM_SEG_HEAD"
+COARSE = "COARSE_LOSS_TYPE"
 OHEM = (f"{HEAD}.LOSS_TYPE", "ohem", f"{HEAD}.OHEM_THRESHOLD", 0.2)
 
 # Key, another value than the default, what else is set.
@@ -42,12 +44,16 @@ BOTH = [
     ("MODEL.CONTEXT.NUM_REGIONS", 8, (SCHEME, "Double-Attention")),
     (f"{HEAD}.CLASS_WEIGHTS", "[1.0, 1.0, 1.0, 1.0, 9.0]", ()),
     (f"{HEAD}.LOSS_TYPE", "ohem", (f"{HEAD}.OHEM_THRESHOLD", 0.2, f"{HEAD}.OHEM_MIN_KEPT", 9)),
+    *((f"{HEAD}.{key}", "0.5 cross_entropy + 2 dice", ()) for key in ("LOSS_TYPE", COARSE)),
+    *((f"{HEAD}.LOSS_TYPE", name, ()) for name in LOSSES if name not in ("cross_entropy", "ohem")),
     (f"{HEAD}.OHEM_THRESHOLD", 0.1, (*OHEM[:2], f"{HEAD}.OHEM_MIN_KEPT", 9)),
     (f"{HEAD}.OHEM_MIN_KEPT", 9, OHEM),
 ]
 SEMANTIC = [
     ("MODEL.ALIGN_CORNERS", True, ()),
     ("MODEL.PAD_TO_MULTIPLE", 1, ()),
+    ("MODEL.HMSA.ENABLED", True, ()),
+    ("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.5, ("MODEL.HMSA.ENABLED", True)),
     (f"{HEAD}.COARSE_IN_FEATURES", "['layer2']", ()),
     (f"{HEAD}.COARSE_KERNEL", 1, ()),
     (f"{HEAD}.COARSE_CHANNELS", 40, ()),
