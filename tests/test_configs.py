@@ -148,8 +148,8 @@ def test_builds(name, shapes):
 @pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.stem)
 def test_systems_of_the_studies_build(study, shapes):
-    for config, opts in read_study(study).systems.values():
-        shapes.check(load_config(str(config), list(opts)))
+    for system in read_study(study).systems.values():
+        shapes.check(load_config(str(system.config), list(system.opts)))
 
 
 @pytest.mark.slow
