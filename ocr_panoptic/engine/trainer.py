@@ -394,12 +394,15 @@ class Trainer(DefaultTrainer):
             weights: the file of the model's weights; None where it is MODEL.WEIGHTS.
         """
         _share_buffers(model)
+        # Made anew from the weights of now in each evaluation of a training.
+        tested = optimized(cfg, _without_ddp(model))
+        tested.gives_confidence = True  # for the calibration error
         # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
-            # Made anew from the weights of now in each evaluation of a training.
-            results = super().test(cfg, optimized(cfg, _without_ddp(model)), evaluators)
+            results = super().test(cfg, tested, evaluators)
         finally:
+            tested.gives_confidence = False
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():
             names, run = cfg.DATASETS.TEST, run_info(cfg, model, weights)

@@ -27,7 +27,7 @@ def build_evaluator(
         cfg: read are MODEL.MASK_ON (is there a mask AP?) and TEST.SAVE_PREDICTIONS (are
             predictions written, panoptic and instances or semantic?).
         dataset_name: a registered data set.
-        output_dir: folder of the predictions and of the semantic confusion matrix.
+        output_dir: folder of the predictions and of what the evaluators write beside metrics.
 
     Raises:
         ValueError: another ``evaluator_type``, or a data set without labels whose predictions are
@@ -37,7 +37,7 @@ def build_evaluator(
     dump_dir = os.fspath(output_dir) if cfg.TEST.SAVE_PREDICTIONS else None
     if evaluator_type == "coco_panoptic_seg":
         evaluators = [
-            PanopticEvaluator(dataset_name, dump_dir),
+            PanopticEvaluator(dataset_name, dump_dir, output_dir),
             SemSegEvaluator(dataset_name, output_dir),
         ]
         if MetadataCatalog.get(dataset_name).thing_classes:

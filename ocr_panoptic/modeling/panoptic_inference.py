@@ -64,7 +64,7 @@ class PanopticInference(PanopticFPN):
     class by class and end in labels, and the merge does not wait for each instance.
 
     Attributes:
-        gives_confidence: whether outputs have "confidence".
+        gives_confidence: whether outputs have "confidence"; set by who wants it.
     """
 
     gives_confidence = False

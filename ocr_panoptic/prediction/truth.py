@@ -241,7 +241,7 @@ class _Evaluators:
         self._semantic = SemSegEvaluator(truth, output)
         self._panoptic = self._instances = None
         if classes.categories:
-            self._panoptic = PanopticEvaluator(truth)
+            self._panoptic = PanopticEvaluator(truth, output_dir=output)
             tasks = ("bbox", "segm") if cfg.MODEL.MASK_ON else ("bbox",)
             self._instances = InstanceEvaluator(truth, tasks)
             self._instances.reset()

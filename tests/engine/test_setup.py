@@ -446,6 +446,14 @@ def test_the_metric_of_the_best_model_exists(best, data, fits):
             check_solver(cfg, 1)
 
 
+def test_the_best_model_is_not_the_one_of_the_largest_error():
+    cfg = load_config(
+        str(OCR_CONFIG), ["TEST.BEST_CHECKPOINT", "sem_seg/ECE", "MODEL.DEVICE", "cpu"]
+    )
+    with pytest.raises(ValueError, match="TEST.BEST_CHECKPOINT is sem_seg/ECE, an error"):
+        check_solver(cfg, 1)
+
+
 def test_flags_after_keys():
     with pytest.raises(ValueError, match="--resume: flags stand before the first KEY"):
         load_config(str(OCR_CONFIG), ["SOLVER.BASE_LR", "1", "--resume"])
