@@ -64,7 +64,9 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
     Raises:
         ValueError: for a size, counts or a seed that cannot be drawn.
     """
-    check_splits(num_train, num_val, size, seed)
+    if size < 64:
+        raise ValueError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
+    check_splits(num_train, num_val, seed)
     for number, (split, count) in enumerate([("train", num_train), ("val", num_val)]):
         root = output / "raw" / split
         (root / "images").mkdir(parents=True, exist_ok=True)
@@ -75,13 +77,11 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
     write_json(output / "raw" / "classes.json", {"classes": classes}, indent=1)
 
 
-def check_splits(num_train: int, num_val: int, size: int, seed: int) -> None:
+def check_splits(num_train: int, num_val: int, seed: int) -> None:
     """
     Raises:
-        ValueError: for a size, counts or a seed that cannot be drawn.
+        ValueError: for counts or a seed that cannot be drawn.
     """
-    if size < 64:
-        raise ValueError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
     if num_train < 1 or num_val < 1:
         raise ValueError(f"--train {num_train} --val {num_val}: each split needs an image.")
     if seed < 0:

@@ -1,7 +1,7 @@
 """Generated tiles under unknown light, where a pixel alone does not tell its class.
 
 Tiles cover the image. A tile is of one of K materials, which differ in hue alone, evenly spaced on
-the circle, and bears a dark stamp, whose hue is the same on all materials. The light turns all hues
+the circle, and bears a bright stamp, whose hue is the same on all materials. The light turns all hues
 of an image by one angle, uniform in +-180 degrees times the difficulty d. A pixel's hue is then as
 likely for each of d K materials (where that is 1 or more), so no classifier of single pixels is
 right on more than about 1 / (d K) of them: on all at d = 0, and on 1 / K, which is chance, at 1.
@@ -26,12 +26,12 @@ from ocr_panoptic.files import write_json
 from ocr_panoptic.label_png import write_label_png
 
 # Of the image's side.
-HEIGHT, WIDTHS, STAMP = 0.35, (0.28, 0.45), 0.1
+HEIGHT, WIDTHS, STAMP = 0.4, (0.32, 0.5), 0.13
 
-TILE_LEVELS, STAMP_LEVEL = (115.0, 150.0), 65.0  # brightness
+TILE_LEVELS, STAMP_LEVEL = (80.0, 105.0), 165.0  # brightness
 # Distance to grey, as a share of the brightness, in the plane that these two directions span: they
 # are at right angles to grey and to each other, and hues are angles in it.
-SATURATION = 0.45
+SATURATION = 0.6
 HUE_PLANE = np.array([[2, -1, -1], [0, 3**0.5, -(3**0.5)]]) / 6**0.5
 
 
@@ -54,7 +54,9 @@ def generate_tiles(
     Raises:
         ValueError: for arguments that cannot be drawn.
     """
-    check_splits(num_train, num_val, size, seed)
+    check_splits(num_train, num_val, seed)
+    if size < 48:
+        raise ValueError(f"--size is {size} pixels, tiles need at least 48 to be wider than stamps.")
     if not 2 <= materials <= 255:
         raise ValueError(f"--materials is {materials}, labels of 8 bits hold 2 to 255.")
     if not 0 <= difficulty <= 1:
