@@ -1,11 +1,12 @@
 """Generated tiles under unknown light, where a pixel alone does not tell its class.
 
 Tiles cover the image. A tile is of one of K materials, which differ in hue alone, evenly spaced on
-the circle, and bears a bright stamp, whose hue is the same on all materials. The light turns all hues
-of an image by one angle, uniform in +-180 degrees times the difficulty d. A pixel's hue is then as
-likely for each of d K materials (where that is 1 or more), so no classifier of single pixels is
-right on more than about 1 / (d K) of them: on all at d = 0, and on 1 / K, which is chance, at 1.
-The angle between a tile and a stamp tells the material, but most pixels are far from a stamp.
+the circle, and bears a bright stamp, whose hue is the same on all materials. The light turns all
+hues of an image by one angle, uniform in +-180 degrees times the difficulty d. The hue of a pixel
+is then as likely for each of d K materials (where that is 1 or more): stamps aside, a classifier of
+single pixels is right on all of them at d = 0, on 1 / (d K) above, and on 1 / K, which is chance,
+at d = 1. The angle from a stamp to a tile tells the material always, but few pixels of a tile are
+near a stamp.
 
 Tiles depend on (seed, split, index), the size, the materials and the difficulty alone: equal ones
 give equal bytes.
@@ -56,7 +57,9 @@ def generate_tiles(
     """
     check_splits(num_train, num_val, seed)
     if size < 48:
-        raise ValueError(f"--size is {size} pixels, tiles need at least 48 to be wider than stamps.")
+        raise ValueError(
+            f"--size is {size} pixels, tiles need at least 48 to be wider than stamps."
+        )
     if not 2 <= materials <= 255:
         raise ValueError(f"--materials is {materials}, labels of 8 bits hold 2 to 255.")
     if not 0 <= difficulty <= 1:
