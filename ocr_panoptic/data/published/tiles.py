@@ -29,7 +29,7 @@ from ocr_panoptic.label_png import write_label_png
 # Of the image's side.
 HEIGHT, WIDTHS, STAMP = 0.4, (0.32, 0.5), 0.13
 
-TILE_LEVELS, STAMP_LEVEL = (80.0, 105.0), 165.0  # brightness
+TILE_LEVELS, STAMP_LEVEL = (80.0, 105.0), 150.0  # brightness
 # Distance to grey, as a share of the brightness, in the plane that these two directions span: they
 # are at right angles to grey and to each other, and hues are angles in it.
 SATURATION = 0.6
@@ -141,5 +141,5 @@ Draw = Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]
 def _write(index: int, root: Path, split: str, seed: tuple[int, ...], draw: Draw) -> None:
     image, labels = draw(np.random.default_rng([*seed, index]))
     stem = f"{split}_{index:05d}"
-    Image.fromarray(image).save(root / "images" / f"{stem}.jpg", quality=92)
+    Image.fromarray(image).save(root / "images" / f"{stem}.jpg", quality=92, subsampling=0)
     write_label_png(root / "semantic" / f"{stem}.png", labels)

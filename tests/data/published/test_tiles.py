@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from ocr_panoptic.data import SemanticSplit, prepare_semantic
 from ocr_panoptic.data.published.tiles import draw_tiles, generate_tiles
 from ocr_panoptic.layers import ContextScheme, GroundTruthOCR, NoContext
-from ocr_panoptic.layers.gt_ocr import one_hot_labels
 
 SIZE = 48
 
@@ -49,7 +48,7 @@ def test_files_hold_the_tiles_and_pass_the_checks(tmp_path):
     pixels, labels = draw_tiles(np.random.default_rng([5, 0, 1]), SIZE, 32, 1)
     with Image.open(raw / "train/images/train_00001.jpg") as image:
         assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (SIZE, SIZE))
-        assert np.abs(np.asarray(image, float) - pixels).mean() < 8  # JPEG's chroma is coarse
+        assert np.abs(np.asarray(image, float) - pixels).mean() < 5
     written = np.asarray(Image.open(raw / "train/semantic/train_00001.png"))
     assert np.array_equal(written, labels)
     splits = {s: SemanticSplit(raw / s / "images", raw / s / "semantic") for s in ("train", "val")}
@@ -64,7 +63,7 @@ def test_light_turns_hues_and_nothing_else():
     assert np.array_equal(labels, same)
     white, turned = white.astype(float), turned.astype(float)
     assert np.abs(white.mean(axis=2) - turned.mean(axis=2)).max() < 1
-    assert np.abs(white.std(axis=2) - turned.std(axis=2)).max() < 8  # the grain is not turned
+    assert np.abs(white.std(axis=2) - turned.std(axis=2)).max() < 12  # the grain is not turned
     assert np.abs(white - turned).mean() > 10
 
 
@@ -98,37 +97,36 @@ def test_a_classifier_of_pixels_is_right_as_often_as_the_difficulty_says(
     np.add.at(counts, (colour_cells(images), labels), 1)
     images, labels = many_tiles(1, 300, materials, difficulty)
     found = counts.argmax(axis=1)[colour_cells(images)] == labels
-    assert found[images.mean(axis=3) < 130].mean() == pytest.approx(right, abs=0.04)
+    assert found[images.mean(axis=3) < 125].mean() == pytest.approx(right, abs=0.04)
 
 
 class Network(nn.Module):
-    """Pixels of stride 4 that see 4x4 pixels of the image, a context scheme, a classifier."""
+    """A network that sees single pixels, but for its context scheme."""
 
     def __init__(self, context: ContextScheme, channels: int, materials: int):
         super().__init__()
-        self.pixels = nn.Sequential(
-            nn.Conv2d(3, channels, 4, stride=4), nn.ReLU(), nn.Conv2d(channels, channels, 1)
-        )
+        layers = [nn.Conv2d(3, channels, 1), nn.ReLU(), nn.Conv2d(channels, channels, 1), nn.ReLU()]
+        self.pixels = nn.Sequential(*layers)
         self.context, self.classifier = context, nn.Conv2d(channels, materials, 1)
 
     def forward(self, images: Tensor, truth: Tensor) -> Tensor:
-        return self.classifier(self.context(F.relu(self.pixels(images)), truth))
+        return self.classifier(self.context(self.pixels(images), truth))
 
 
 def accuracy_of(context: ContextScheme, channels: int, materials: int = 8) -> float:
-    """Of 100 images at the highest difficulty, after training on 400 others."""
+    """On 100 images at the highest difficulty, after training on 400 others."""
     splits = []
     for seed, number in ((0, 400), (1, 100)):
         images, labels = many_tiles(seed, number, materials, difficulty=1.0)
-        images = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 64 - 2
-        truth = one_hot_labels(torch.from_numpy(labels), materials, 255, (SIZE // 4, SIZE // 4))
-        splits.append((images, truth))
+        images = torch.from_numpy(images[:, ::4, ::4]).permute(0, 3, 1, 2).float() / 64 - 2
+        truth = F.one_hot(torch.from_numpy(labels[:, ::4, ::4]), materials).permute(0, 3, 1, 2)
+        splits.append((images, truth.float()))
     (images, truth), (test_images, test_truth) = splits
     network = Network(context, channels, materials)
     optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
     for step in range(200):
         batch = torch.arange(16 * step, 16 * (step + 1)) % len(images)
-        loss = F.cross_entropy(network(images[batch], truth[batch]), truth[batch].argmax(dim=1))
+        loss = F.cross_entropy(network(images[batch], truth[batch]), truth[batch])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -140,11 +138,12 @@ def accuracy_of(context: ContextScheme, channels: int, materials: int = 8) -> fl
 
 @pytest.mark.slow
 def test_the_regions_of_the_truth_tell_what_pixels_do_not():
-    """GT-OCR knows which pixels belong together, not what they are. The same network without it
-    sees 4x4 pixels."""
+    """GT-OCR knows which pixels are of one class, not of which."""
     torch.manual_seed(0)
-    assert accuracy_of(NoContext(32, dropout=0.0), 32) < 0.2
-    assert accuracy_of(GroundTruthOCR(32, 32, 32, norm="BN", dropout=0.0), 32) > 0.75
+    alone = accuracy_of(NoContext(32, dropout=0.0), 32)
+    with_regions = accuracy_of(GroundTruthOCR(32, 32, 32, norm="BN", dropout=0.0), 32)
+    assert alone == pytest.approx(1 / 8, abs=0.05)
+    assert with_regions > 0.8
 
 
 @pytest.mark.parametrize(
