@@ -71,7 +71,9 @@ def is_refined(cfg: CfgNode) -> bool:
 
 
 def stride(cfg: CfgNode) -> int:
-    """Of the logits, by the paper."""
+    """Of the logits, by the paper; of a first convolution where the config says so."""
+    if cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES == ["act1"]:
+        return 2
     if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME or cfg.MODEL.TIMM.NAME.startswith("resnet"):
         return 8
     return 4
