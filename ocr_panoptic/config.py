@@ -58,6 +58,9 @@ def add_ocr_config(cfg: CN) -> None:
     # upper bound) works in OCRSemanticSegmentor alone.
     cfg.MODEL.CONTEXT = CN()
     cfg.MODEL.CONTEXT.NAME = "OCR"
+    # What is the truth in "GT-OCR": "both", or one of "gather" (the regions) and "relation", the
+    # other being that of OCR with its default keys.
+    cfg.MODEL.CONTEXT.TRUE_PART = "both"
     # Optional units of "Segmentation-Transformer": self-attention among the pixels, and among the
     # categories "before" the decoder's cross-attention or "after" it, or "none".
     cfg.MODEL.CONTEXT.ENCODER_SELF_ATTENTION = False
@@ -72,11 +75,15 @@ def add_ocr_config(cfg: CN) -> None:
 
     # Weight of each class in both losses, as the published Cityscapes recipes have it; [] for none.
     cfg.MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS = []
-    # Loss of the refined prediction: "cross_entropy", or "ohem" over the pixels whose probability
-    # of the true class is below OHEM_THRESHOLD, but at least OHEM_MIN_KEPT of them. The number is
-    # of the pixels that a process sees at once, those of SOLVER.IMS_PER_BATCH / (processes *
-    # SOLVER.ACCUMULATION_STEPS) images: on twice as many GPUs it is twice the share of the batch.
+    # Losses of the refined and of the coarse prediction: "cross_entropy", "ohem" (below),
+    # "binary_cross_entropy", "dice", "lovasz", "rmi", or a sum of several with their weights:
+    # "0.8 cross_entropy + 0.2 lovasz". docs/losses.md says what each is.
     cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE = "cross_entropy"
+    cfg.MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE = "cross_entropy"
+    # "ohem" is the cross-entropy of the pixels whose probability of the true class is below
+    # OHEM_THRESHOLD, but at least OHEM_MIN_KEPT of them. The number is of the pixels that a process
+    # sees at once, those of SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS) images:
+    # on twice as many GPUs it is twice the share of the batch.
     cfg.MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD = 0.9
     cfg.MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT = 100000
 
@@ -98,6 +105,14 @@ def add_ocr_config(cfg: CN) -> None:
     # the middle of the pixels that it stands for. 1: not at all, as the published codes.
     cfg.MODEL.PAD_TO_MULTIPLE = 0
 
+    # OCRSemanticSegmentor alone. Hierarchical multi-scale attention (docs/hmsa.md): the network is
+    # trained on images of half and full size, and says itself where to trust the lower one; at test
+    # time TEST.SCALES, with 1.0 among them, are blended so instead of averaged.
+    cfg.MODEL.HMSA = CN()
+    cfg.MODEL.HMSA.ENABLED = False
+    # Weight of the losses of each scale's own prediction; 0 for none.
+    cfg.MODEL.HMSA.SCALE_LOSS_WEIGHT = 0.05
+
     # Dilated ResNet ("build_dilated_resnet_backbone", which is Detectron2's DeepLab project's):
     # stride 8 with RES4_DILATION 2 and RES5_DILATION 4.
     cfg.MODEL.RESNETS.RES4_DILATION = 1
@@ -110,11 +125,19 @@ def add_ocr_config(cfg: CN) -> None:
     # Round the size after the stem's pooling up instead of down, as openseg.pytorch does.
     cfg.MODEL.RESNETS.STEM_CEIL_MODE = False
 
-    # Backbone of timm ("build_timm_backbone"): HRNet, or a ResNet that is dilated to OUTPUT_STRIDE.
+    # Backbone of timm ("build_timm_backbone"): HRNet, or a ResNet or EfficientNet that is dilated
+    # to OUTPUT_STRIDE.
     cfg.MODEL.TIMM = CN()
     cfg.MODEL.TIMM.NAME = "hrnet_w48"
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
     cfg.MODEL.TIMM.NORM = "SyncBN"
+    # Train the heads alone, on the features of MODEL.WEIGHTS: the network has no gradient, and its
+    # batch norms use their running statistics.
+    cfg.MODEL.TIMM.FROZEN = False
+
+    # OCRSemanticSegmentor with MODEL.TIMM.FROZEN alone. Folder in which the features of all images
+    # are kept, so that training a head does not compute them again (docs/studies.md). "": none.
+    cfg.MODEL.FEATURE_CACHE = ""
 
     # OCRSemanticSegmentor alone. Images (data/semantic/augmentation.py): resized to MIN_SIZE_TRAIN
     # or MIN_SIZE_TEST (0: not at all), or to this height and width where it is not [].
@@ -169,7 +192,8 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.TEST.PRECISION = "float32"
 
     # OCRSemanticSegmentor alone, at test time (modeling/inference.py). Logits are averaged over
-    # these factors on the size of the image, and with those of the image mirrored left to right.
+    # these factors on the size of the image (or blended, MODEL.HMSA), and with those of the image
+    # mirrored left to right.
     cfg.TEST.SCALES = [1.0]
     cfg.TEST.FLIP = False
     # Height and width in pixels, at every scale, of the windows that the network sees, and the

@@ -59,11 +59,17 @@ class Inspector:
         """
         if isinstance(self._model, OCRSemanticSegmentor):
             found = self.semantics(record)
-            if self._model.inference.sees_images_once:
+            if self._model.sees_images_once:
                 return found
+            inputs = self._mapper(record)
             with torch.inference_mode():
-                labels = self._model([self._mapper(record)])[0]["labels"]
-            return replace(found, refined=labels.cpu().numpy())
+                labels = self._model([inputs])[0]["labels"]
+                attention = self._model.scale_attention(inputs)
+            return replace(
+                found,
+                refined=labels.cpu().numpy(),
+                attention={scale: a.cpu().numpy() for scale, a in attention.items()},
+            )
         inputs = self._mapper(record)
         with torch.inference_mode(), _watched(self._model) as seen:
             ids, info = self._model([inputs])[0]["panoptic_seg"]

@@ -13,7 +13,7 @@ from typing import Any
 from detectron2.modeling import build_model
 
 from ocr_panoptic.engine.setup import complete_config, load_config
-from ocr_panoptic.files import write_json
+from ocr_panoptic.files import locked, write_json
 from ocr_panoptic.run_folder import evaluation_folder, read_evaluation, read_training_log
 
 from .study_file import Study
@@ -24,7 +24,8 @@ RECORD = "study_run.json"
 def run_study(study: Study, train_net: Path, python: str, output: Path) -> None:
     """
     Train what has not been trained: seed by seed, so that an interrupted study compares equals.
-    A run that was interrupted is resumed from its last checkpoint.
+    A run that was interrupted is resumed from its last checkpoint. Several processes may do so
+    side by side: each leaves out what another one is training.
 
     Args:
         train_net: the script.
@@ -38,9 +39,14 @@ def run_study(study: Study, train_net: Path, python: str, output: Path) -> None:
     for seed in study.seeds:
         for name in study.systems:
             folder = output / name / f"seed{seed}"
-            if not (folder / RECORD).is_file():
-                print(f"{name}, seed {seed}: {folder}", flush=True)
-                _run(study, name, seed, train_net, python, folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                with locked(folder / "study_run.lock", wait=False):
+                    if not (folder / RECORD).is_file():
+                        print(f"{name}, seed {seed}: {folder}", flush=True)
+                        _run(study, name, seed, train_net, python, folder)
+            except BlockingIOError:
+                print(f"{name}, seed {seed}: another process trains it", flush=True)
 
 
 def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folder: Path) -> None:
@@ -48,7 +54,6 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
     opts = (*opts, "SEED", str(seed), "OUTPUT_DIR", str(folder))
     resumed = (folder / "last_checkpoint").is_file()
     command = [python, str(train_net), "--config-file", str(config), "--resume", "auto", *opts]
-    folder.mkdir(parents=True, exist_ok=True)
     start = time.perf_counter()
     with open(folder / "study_log.txt", "a") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
@@ -93,6 +98,7 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
         "seconds_per_iteration": statistics.median(r["time"] for r in rows if "time" in r),
         # Of the last attempt, should the run have been interrupted.
         "wall_seconds": time.perf_counter() - start,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
         "resumed": resumed,
         "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident, of the process and its children
     }

@@ -19,7 +19,7 @@ COUNTER = "num_batches_tracked"
 class Conversion:
     """
     Attributes:
-        source: "openseg", "hrnet" or "mmseg".
+        source: "openseg", "hrnet", "nvidia" or "mmseg".
         backbone: "hrnet" or "resnet", as the file has it.
         inplace_abn: the norms were InPlaceABN's.
         weights: tensor of each name in the model.
@@ -80,7 +80,7 @@ def convert_weights(
     Args:
         weights: the state dict of a published network, with or without ``module.`` and ``model.``
             in front of its names.
-        source: "openseg", "hrnet" or "mmseg".
+        source: "openseg", "hrnet", "nvidia" or "mmseg".
         model_shapes: shape of each tensor of the model.
         inplace_abn: whether the norms are InPlaceABN's; None to tell it from the names.
 
@@ -108,8 +108,8 @@ def convert_weights(
         raise ValueError(
             f"These are not the weights of {source} that the config describes; {len(faults)} "
             f"tensors do not fit.\n  {shown}\n"
-            "Check --from, and the config's classes, backbone, COARSE_KERNEL and COARSE_CHANNELS "
-            "(configs/converted has one for each published file)."
+            "Check --from, and the config's classes, backbone, COARSE_KERNEL, COARSE_CHANNELS and "
+            "HMSA.ENABLED (configs/converted has one for each published file)."
         )
     _transform(found, biases)
     return found

@@ -36,7 +36,7 @@ def convert_file(
     Write a checkpoint that MODEL.WEIGHTS takes, with a record of where it comes from.
 
     Args:
-        source: "openseg", "hrnet" or "mmseg".
+        source: "openseg", "hrnet", "nvidia" or "mmseg".
         input_file: the published file.
         output_file: ``.pth`` or ``.safetensors``.
         cfg: of the model; its data give nothing but the number of classes.

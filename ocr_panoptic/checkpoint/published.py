@@ -203,6 +203,30 @@ LAYOUTS: dict[str, Layout] = {
             name.endswith("num_batches_tracked") for name in weights
         ),
     ),
+    "nvidia": Layout(
+        prefix="backbone.",
+        resnet=None,
+        modules={
+            **_conv_norm(r"ocr\.conv3x3_ocr\.0", r"ocr\.conv3x3_ocr\.1", "bottleneck"),
+            **_conv_norm(r"ocr\.aux_head\.0", r"ocr\.aux_head\.1", "coarse.0"),
+            r"ocr\.aux_head\.2": "coarse_predictor",
+            **_authors_ocr(r"ocr\.ocr_distri_head"),
+            r"ocr\.cls_head": "refined_predictor",
+            **_conv_norm(r"scale_attn\.conv0", r"scale_attn\.bn0", "scale_attention.0"),
+            **_conv_norm(r"scale_attn\.conv1", r"scale_attn\.bn1", "scale_attention.1"),
+            r"scale_attn\.conv2": "scale_attention.2",
+        },
+        biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0)",
+        settings={
+            "MODEL.ALIGN_CORNERS": False,
+            "MODEL.OCR.SCALE_RELATION": True,
+            **_IMAGENET,
+            "INPUT.FORMAT": "RGB",
+            "INPUT.INTERPOLATION": frozenset({"bicubic", "bilinear"}),
+            "MODEL.PAD_TO_MULTIPLE": 1,
+        },
+        hrnet_settings=_HRNET_SETTINGS,
+    ),
     "mmseg": Layout(
         prefix="backbone.",
         resnet=_mmseg_resnet,

@@ -15,6 +15,13 @@ from .published.mat_labels import MAT_RELEASES, prepare_mat_release
 from .published.splits import register_semantic_datasets
 from .register import check_files
 from .semantic.augmentation import build_semantic_augmentation
+from .semantic.feature_cache import (
+    CachedFeatureMapper,
+    FeatureCache,
+    cache_path,
+    check_cacheable,
+    write_feature_cache,
+)
 from .semantic.manifest import SemanticSplit
 from .semantic.mapper import SemanticDatasetMapper
 from .semantic.prepare import prepare_semantic
@@ -28,7 +35,9 @@ from .training_stream import (
 
 __all__ = [
     "MAT_RELEASES",
+    "CachedFeatureMapper",
     "DataFaults",
+    "FeatureCache",
     "PackedRecords",
     "PanopticDatasetMapper",
     "RawSplit",
@@ -37,6 +46,8 @@ __all__ = [
     "TrainingStream",
     "build_semantic_augmentation",
     "build_training_stream",
+    "cache_path",
+    "check_cacheable",
     "check_files",
     "check_name",
     "class_counts",
@@ -56,4 +67,5 @@ __all__ = [
     "run_seed",
     "semantic_class_count",
     "warn_if_unseen",
+    "write_feature_cache",
 ]

@@ -14,7 +14,12 @@ from detectron2.utils import comm
 from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 
-from ocr_panoptic.data import check_files, register_prepared, register_semantic_datasets
+from ocr_panoptic.data import (
+    check_cacheable,
+    check_files,
+    register_prepared,
+    register_semantic_datasets,
+)
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.run_folder import evaluation_folder
 
@@ -44,6 +49,7 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     """
     check_values(cfg)
     check_unread_keys(cfg)
+    check_cacheable(cfg)
     _complete_from_data(cfg, training)
     _resolve_device(cfg)
     _resolve_norm(cfg)
@@ -96,6 +102,7 @@ def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
         )
     check_values(written)
     check_unread_keys(written)
+    check_cacheable(written)
     _check_output_dir(written.OUTPUT_DIR)
     for name in written.DATASETS.TEST:
         _check_folder(evaluation_folder(written.OUTPUT_DIR, name))

@@ -2,13 +2,13 @@
 
 import logging
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from detectron2.config import CfgNode
-from detectron2.data import build_detection_test_loader
+from detectron2.data import DatasetCatalog, build_detection_test_loader
 from detectron2.engine import DefaultTrainer, TrainerBase, create_ddp_model, hooks
 from detectron2.evaluation import DatasetEvaluator, verify_results
 from detectron2.projects.deeplab import build_lr_scheduler
@@ -46,6 +46,7 @@ from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import AccumulatingTrainer
 from .agreement import agree, stop_together
+from .feature_caching import cached_feature_mapper, check_cached_backbone
 from .hooks import BestModel, Checkpoints, Evaluation, PreciseBN, StopOnSignal
 from .optimizer import build_optimizer
 from .progress import ProgressBar, ProgressLines, WatchedLoader
@@ -66,7 +67,7 @@ from .scaling import scaled
 from .setup import check_solver
 from .stopping import Stopping
 from .summary import start_summary
-from .task import task_of, training_records
+from .task import Mapper, task_of, training_records
 from .trained_model import build_trained_model
 
 logger = logging.getLogger(__name__)
@@ -165,6 +166,9 @@ class Trainer(DefaultTrainer):
                     "anew and writes over them; another OUTPUT_DIR keeps both.",
                     former,
                 )
+        if self.cfg.MODEL.FEATURE_CACHE:
+            backbone = _without_ddp(self.model).backbone
+            check_cached_backbone(self.cfg, training_records(self.cfg), backbone)
         record = self.checkpointer.record
         check_settings(self.cfg, record, strict=False)
         self.checkpointer.record = record and settings_of(self.cfg, record)
@@ -365,13 +369,12 @@ class Trainer(DefaultTrainer):
                     task.describe_training_data(name)
             records = training_records(cfg)
         agree({"number of training images": len(records)})
-        return build_training_stream(cfg, task.mapper(cfg, True), records)
+        return build_training_stream(cfg, _mapper(cfg, records, True), records)
 
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:
-        loader = build_detection_test_loader(
-            cfg, dataset_name, mapper=Telling(task_of(cfg).mapper(cfg, False))
-        )
+        mapper = _mapper(cfg, DatasetCatalog.get(dataset_name), False)
+        loader = build_detection_test_loader(cfg, dataset_name, mapper=Telling(mapper))
         loader.worker_init_fn = leave_signals_to_the_trainer
         return WatchedLoader(loader, f"evaluate {dataset_name}")
 
@@ -405,6 +408,12 @@ class Trainer(DefaultTrainer):
                 write_evaluation(results if len(names) == 1 else results[name], folder, run)
                 write_text(folder / CONFIG, portable(cfg, run["weights"]).dump())
         return results
+
+
+def _mapper(cfg: CfgNode, records: Sequence[dict], is_train: bool) -> Mapper:
+    if cfg.MODEL.FEATURE_CACHE:
+        return cached_feature_mapper(cfg, records, is_train)
+    return task_of(cfg).mapper(cfg, is_train)
 
 
 def log_period(max_iter: int) -> int:

@@ -33,10 +33,16 @@ READERS = (
         lambda cfg: cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor",
         (
             *("MODEL.ALIGN_CORNERS", "MODEL.PAD_TO_MULTIPLE"),
+            *("MODEL.HMSA", "MODEL.FEATURE_CACHE"),
             *("INPUT.FIXED_SIZE", "INPUT.INTERPOLATION", "INPUT.BRIGHTNESS_SHIFT"),
             *("INPUT.RANDOM_SCALE", "INPUT.RANDOM_ASPECT", "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA"),
             *("TEST.SCALES", "TEST.FLIP", "TEST.SLIDING_WINDOW", "TEST.ACCUMULATOR_DEVICE"),
         ),
+    ),
+    Reader(
+        "MODEL.HMSA.ENABLED True",
+        lambda cfg: cfg.MODEL.HMSA.ENABLED,
+        ("MODEL.HMSA.SCALE_LOSS_WEIGHT",),
     ),
     Reader(
         "MODEL.SEM_SEG_HEAD.NAME ContextSemSegHead",
@@ -52,11 +58,14 @@ READERS = (
         (
             *("MODEL.CONTEXT", "MODEL.OCR.REGION_SUPERVISION", "MODEL.OCR.NEGATIVE_SLOPE"),
             *("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "MODEL.SEM_SEG_HEAD.LOSS_TYPE"),
+            "MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE",
         ),
     ),
     Reader(
-        "MODEL.SEM_SEG_HEAD.LOSS_TYPE ohem",
-        lambda cfg: cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE == "ohem",
+        "MODEL.SEM_SEG_HEAD.LOSS_TYPE or COARSE_LOSS_TYPE ohem",
+        lambda cfg: (
+            "ohem" in cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE + cfg.MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE
+        ),
         ("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", "MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT"),
     ),
     Reader(
@@ -90,6 +99,7 @@ READERS = (
             (key,),
         )
         for key in (
+            "MODEL.CONTEXT.TRUE_PART",
             "MODEL.CONTEXT.ENCODER_SELF_ATTENTION",
             "MODEL.CONTEXT.DECODER_SELF_ATTENTION",
             "MODEL.CONTEXT.JOINT_BLOCKS",

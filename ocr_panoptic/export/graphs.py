@@ -55,7 +55,7 @@ class SemanticGraph(nn.Module):
 
     def check(self) -> None:
         """Raises ValueError for what this kind of model alone may have."""
-        if not self.model.inference.sees_images_once:
+        if not self.model.sees_images_once:
             raise ValueError(
                 "TEST.SCALES, TEST.FLIP or TEST.SLIDING_WINDOW is set, but an exported model sees "
                 "each image once: set TEST.SCALES [1.0], TEST.FLIP False and "

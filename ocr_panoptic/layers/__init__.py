@@ -1,5 +1,6 @@
 from .asp_ocr import ASPOCR
 from .aspp import ASPP
+from .class_losses import binary_cross_entropy, dice_loss, lovasz_softmax
 from .context_scheme import ContextScheme
 from .conv import ConvNormReLU
 from .criss_cross import CrissCross, CrissCrossAttention
@@ -15,7 +16,9 @@ from .ppm import PPM
 from .recomputation import run_part
 from .relations import ACFOCR, DoubleAttentionOCR
 from .resize import resize
+from .rmi import region_mutual_information
 from .running_gather import RunningGather
+from .scale_attention import ScaleAttention, blend_scales
 from .segmentation_transformer import SegmentationTransformer
 from .self_attention import SelfAttention
 
@@ -39,14 +42,20 @@ __all__ = [
     "PositionAttention",
     "RegionContext",
     "RunningGather",
+    "ScaleAttention",
     "SegmentationTransformer",
     "SelfAttention",
+    "binary_cross_entropy",
+    "blend_scales",
+    "dice_loss",
     "fold_into",
     "fold_norms",
     "gather_regions",
     "one_hot_labels",
+    "lovasz_softmax",
     "pixel_cross_entropy",
     "pixel_region_relation",
+    "region_mutual_information",
     "resize",
     "run_part",
     "to_channels_last",

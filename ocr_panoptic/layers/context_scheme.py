@@ -32,12 +32,15 @@ class ContextScheme(nn.Module):
         uses_regions: whether the scheme depends on m (OCR and its variants).
         needs_truth: whether m are the one-hot labels instead of the coarse logits, at inference
             too (GT-OCR).
+        adds_logits: whether a scheme that needs the truth gets the coarse logits after it, as
+            channels K to 2K.
         recompute: of :func:`.run_part`; a head sets it.
     """
 
     takes_features = False
     uses_regions = False
     needs_truth = False
+    adds_logits = False
     recompute = False
 
     def __init__(

@@ -5,7 +5,7 @@ Shape shorthand: N images, K object regions (= classes), h w feature size, P = h
 C channels of the pixel representations x, D key channels, O channels of the output.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -201,18 +201,31 @@ class OCR(RegionContext):
         **options: Any,
     ):
         super().__init__(in_channels, key_channels, out_channels, **options)
-        if transform_convs < 1:
-            raise ValueError(
-                f"transform_convs is {transform_convs}, but phi and psi need at least 1 "
-                "convolution (paper: 1, published code: 2)."
-            )
         self.scale = key_channels**-0.5 if scale_relation else 1.0
-        channels = [in_channels] + [key_channels] * transform_convs
-        self.phi, self.psi = (
-            nn.Sequential(*(self.conv_norm_relu(i, o) for i, o in zip(channels, channels[1:])))
-            for _ in range(2)
+        self.phi, self.psi = relation_transforms(
+            self.conv_norm_relu, in_channels, key_channels, transform_convs
         )
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
         """Eq. of the relation, from x and f; see :meth:`RegionContext.relation`."""
         return pixel_region_relation(self.phi(x), self.psi(f), self.scale)
+
+
+def relation_transforms(
+    conv_norm_relu: Callable[[int, int], nn.Module],
+    in_channels: int,
+    key_channels: int,
+    transform_convs: int = 2,
+) -> tuple[nn.Sequential, nn.Sequential]:
+    """phi and psi; arguments of :class:`OCR`."""
+    if transform_convs < 1:
+        raise ValueError(
+            f"transform_convs is {transform_convs}, but phi and psi need at least 1 "
+            "convolution (paper: 1, published code: 2)."
+        )
+    channels = [in_channels] + [key_channels] * transform_convs
+    phi, psi = (
+        nn.Sequential(*(conv_norm_relu(i, o) for i, o in zip(channels, channels[1:])))
+        for _ in range(2)
+    )
+    return phi, psi

@@ -55,7 +55,7 @@ CONTEXT_SCHEMES: dict[str, tuple[type[ContextScheme], dict[str, str]]] = {
     "OCR": (OCR, {**OF_PIXELS, **RELATION}),
     "DA-OCR": (DoubleAttentionOCR, {**OF_PIXELS, **CLASSES}),
     "ACF-OCR": (ACFOCR, OF_PIXELS),
-    "GT-OCR": (GroundTruthOCR, OF_PIXELS),
+    "GT-OCR": (GroundTruthOCR, {**OF_PIXELS, "part": "MODEL.CONTEXT.TRUE_PART"}),
     "ASP-OCR": (ASPOCR, {**OF_BRANCHES, **RELATION}),
     "Segmentation-Transformer": (
         SegmentationTransformer,

@@ -1,12 +1,15 @@
 """The head of the paper's semantic segmentation architecture (section "Architecture")."""
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from detectron2.config import CfgNode, configurable
 from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import ContextScheme, ConvNormReLU, resize
+from ocr_panoptic.layers import ContextScheme, ConvNormReLU, ScaleAttention, resize, run_part
 
 from .losses import SemSegCriterion
 from .refined_head import RefinedHead, refinement_arguments
@@ -35,6 +38,8 @@ class ContextSemSegHead(RefinedHead):
         region_supervision: whether the coarse prediction, which has a loss, is the soft object
             regions; False for the paper's ablation, in which a second branch of the same form
             predicts them without a loss, and the coarse loss is an auxiliary one.
+        scale_attention: makes the attention of :meth:`layers_and_attention` from the number of
+            channels of the augmented representations; None for a head that has none.
 
     Raises:
         ValueError: a feature that the backbone does not have, or an even kernel.
@@ -59,6 +64,7 @@ class ContextSemSegHead(RefinedHead):
         coarse_dropout: float = 0.05,
         region_supervision: bool = True,
         recompute: bool = False,
+        scale_attention: Callable[[int], ScaleAttention] | None = None,
     ):
         super().__init__()
         _check_features(input_shape, [*in_features, *coarse_in_features])
@@ -97,10 +103,17 @@ class ContextSemSegHead(RefinedHead):
             negative_slope=negative_slope,
             recompute=recompute,
         )
+        self.scale_attention = scale_attention and scale_attention(context.out_channels)
 
     @classmethod
     def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
         head = cfg.MODEL.SEM_SEG_HEAD
+        attention = partial(
+            ScaleAttention,
+            channels=cfg.MODEL.OCR.KEY_CHANNELS,
+            norm=cfg.MODEL.OCR.NORM,
+            negative_slope=cfg.MODEL.OCR.NEGATIVE_SLOPE,
+        )
         _check_features(input_shape, head.IN_FEATURES + head.COARSE_IN_FEATURES)
         return {
             "input_shape": input_shape,
@@ -111,6 +124,7 @@ class ContextSemSegHead(RefinedHead):
             "coarse_kernel": head.COARSE_KERNEL,
             "coarse_channels": head.COARSE_CHANNELS,
             "coarse_dropout": head.COARSE_DROPOUT,
+            "scale_attention": attention if cfg.MODEL.HMSA.ENABLED else None,
             **refinement_arguments(cfg, _count_channels(input_shape, head.IN_FEATURES)),
         }
 
@@ -120,6 +134,22 @@ class ContextSemSegHead(RefinedHead):
         if self.in_features == self.coarse_in_features:
             return stage, stage
         return stage, self._concatenate(features, self.in_features)
+
+    def layers_and_attention(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """
+        Args:
+            features: of :meth:`forward`
+
+        Returns:
+            (coarse logits [N, K, h', w'], refined logits [N, K, h, w], scale attention
+            [N, 1, h, w] in (0, 1))
+        """
+        coarse, x, regions = run_part(self, self._prepare, features, None)
+        return coarse, *run_part(self, self._refine_and_attend, x, regions)
+
+    def _refine_and_attend(self, x: Tensor, regions: Tensor) -> tuple[Tensor, Tensor]:
+        z = self.context(x, regions)
+        return self.refined_predictor(z), self.scale_attention(z)
 
     def _concatenate(self, features: dict[str, Tensor], names: list[str]) -> Tensor:
         size = features[names[0]].shape[2:]

@@ -265,6 +265,11 @@ def _check_tiles(model: OCRSemanticSegmentor, size: Size) -> None:
             f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) has no region "
             "representations that could be those of the whole image; OCR, DA-OCR and ACF-OCR have."
         )
+    if model.hierarchy and len(model.hierarchy.scales) > 1:
+        raise ValueError(
+            "MODEL.HMSA.ENABLED is True with several TEST.SCALES; regions of the whole image are "
+            "those of one scale: set TEST.SCALES [1.0]."
+        )
     if inference.flip:
         raise ValueError("TEST.FLIP is True; regions of the whole image are not averaged over it.")
     if inference.align_corners:

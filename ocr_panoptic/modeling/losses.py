@@ -11,7 +11,19 @@ import torch
 from detectron2.config import CfgNode, configurable
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import pixel_cross_entropy
+from ocr_panoptic.layers import (
+    binary_cross_entropy,
+    dice_loss,
+    lovasz_softmax,
+    pixel_cross_entropy,
+    region_mutual_information,
+    resize,
+)
+
+# Of full-size logits, labels, the ignored label and class weights.
+FullSizeLoss = Callable[[Tensor, Tensor, int, Tensor | None], Tensor]
+# Of a criterion, logits, labels and align_corners.
+Loss = Callable[["SemSegCriterion", Tensor, Tensor, bool], Tensor]
 
 
 def cross_entropy(
@@ -104,8 +116,8 @@ class SemSegCriterion(nn.Module):
         ignore_value: label that does not count.
         loss_weight, coarse_loss_weight: of the two losses.
         class_weights: weight of each class in both; () for none.
-        loss_type: of the refined prediction, a key of LOSSES. The coarse one has the cross-entropy,
-            as in the published code.
+        loss_type, coarse_loss_type: of the refined and the coarse prediction: a key of LOSSES, or a
+            sum of several with their weights, such as "0.8 cross_entropy + 0.2 lovasz".
         ohem_threshold, ohem_min_kept: see :func:`hard_cross_entropy`.
 
     Raises:
@@ -122,14 +134,11 @@ class SemSegCriterion(nn.Module):
         coarse_loss_weight: float = 0.25,
         class_weights: Sequence[float] = (),
         loss_type: str = "cross_entropy",
+        coarse_loss_type: str = "cross_entropy",
         ohem_threshold: float = 0.9,
         ohem_min_kept: int = 100000,
     ):
         super().__init__()
-        if loss_type not in LOSSES:
-            raise ValueError(
-                f"MODEL.SEM_SEG_HEAD.LOSS_TYPE is {loss_type}; it is {' or '.join(LOSSES)}"
-            )
         if len(class_weights) not in (0, num_classes):
             raise ValueError(
                 f"MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS has {len(class_weights)} weights for "
@@ -138,7 +147,8 @@ class SemSegCriterion(nn.Module):
         self.ignore_value = ignore_value
         self.loss_weight = loss_weight
         self.coarse_loss_weight = coarse_loss_weight
-        self.loss_type = loss_type
+        self.terms = _terms("LOSS_TYPE", loss_type)
+        self.coarse_terms = _terms("COARSE_LOSS_TYPE", coarse_loss_type)
         self.ohem_threshold = ohem_threshold
         self.ohem_min_kept = ohem_min_kept
         weights = torch.tensor(class_weights, dtype=torch.float32) if class_weights else None
@@ -154,6 +164,7 @@ class SemSegCriterion(nn.Module):
             "coarse_loss_weight": cfg.MODEL.OCR.COARSE_LOSS_WEIGHT,
             "class_weights": head.CLASS_WEIGHTS,
             "loss_type": head.LOSS_TYPE,
+            "coarse_loss_type": head.COARSE_LOSS_TYPE,
             "ohem_threshold": head.OHEM_THRESHOLD,
             "ohem_min_kept": head.OHEM_MIN_KEPT,
         }
@@ -170,12 +181,22 @@ class SemSegCriterion(nn.Module):
         Returns:
             ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``, each with its weight applied
         """
-        loss = LOSSES[self.loss_type](self, refined, targets, align_corners)
-        coarse_loss = self.cross_entropy(coarse, targets, align_corners)
+        loss = self._sum(self.terms, refined, targets, align_corners)
+        coarse_loss = self.coarse_loss(coarse, targets, align_corners)
         return {
             "loss_sem_seg": self.loss_weight * loss,
             "loss_sem_seg_coarse": self.coarse_loss_weight * coarse_loss,
         }
+
+    def coarse_loss(self, logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
+        """The loss of coarse predictions, without its weight; arguments of :meth:`forward`."""
+        return self._sum(self.coarse_terms, logits, targets, align_corners)
+
+    def _sum(
+        self, terms: Sequence[tuple[float, str]], logits: Tensor, targets: Tensor, corners: bool
+    ) -> Tensor:
+        losses = [weight * LOSSES[name](self, logits, targets, corners) for weight, name in terms]
+        return torch.stack([loss.float() for loss in losses]).sum()
 
     def cross_entropy(self, logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
         """:func:`cross_entropy` with the settings of this criterion."""
@@ -187,9 +208,42 @@ class SemSegCriterion(nn.Module):
         options = self.ohem_threshold, self.ohem_min_kept, self.class_weights, align_corners
         return hard_cross_entropy(logits, targets, self.ignore_value, *options)
 
+    def at_full_size(
+        self, loss: FullSizeLoss, logits: Tensor, targets: Tensor, align_corners: bool
+    ) -> Tensor:
+        """A loss that needs the logits at the size of the labels, in float32 or better."""
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        logits = resize(logits, targets.shape[1:], align_corners)
+        return loss(logits, targets, self.ignore_value, self.class_weights)
 
-# MODEL.SEM_SEG_HEAD.LOSS_TYPE -> loss of the refined prediction.
-LOSSES: dict[str, Callable[[SemSegCriterion, Tensor, Tensor, bool], Tensor]] = {
+
+def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
+    """(weight, name of the loss) of each summand."""
+    terms = []
+    for summand in losses.split("+"):
+        *weight, name = summand.split() or [""]
+        try:
+            terms.append((float(*weight) if weight else 1.0, name))
+        except (TypeError, ValueError):
+            name = None
+        if name not in LOSSES or not terms[-1][0] > 0 or math.isinf(terms[-1][0]):
+            raise ValueError(
+                f"MODEL.SEM_SEG_HEAD.{key} is {losses}; it is one of {', '.join(LOSSES)}, or a sum "
+                "with weights above 0, such as 0.8 cross_entropy + 0.2 lovasz"
+            )
+    return tuple(terms)
+
+
+def _of_full_size(loss: FullSizeLoss) -> Loss:
+    return lambda criterion, *arguments: criterion.at_full_size(loss, *arguments)
+
+
+# Names in MODEL.SEM_SEG_HEAD.LOSS_TYPE and COARSE_LOSS_TYPE.
+LOSSES: dict[str, Loss] = {
     "cross_entropy": SemSegCriterion.cross_entropy,
     "ohem": SemSegCriterion.hard_cross_entropy,
+    "binary_cross_entropy": _of_full_size(binary_cross_entropy),
+    "dice": _of_full_size(dice_loss),
+    "lovasz": _of_full_size(lovasz_softmax),
+    "rmi": _of_full_size(region_mutual_information),
 }

@@ -169,6 +169,9 @@ class RefinedHead(nn.Module):
         else:
             classes, ignore_value = coarse.shape[1], self.criterion.ignore_value
             regions = one_hot_labels(truth, classes, ignore_value, size).to(x)
+            if self.context.adds_logits:
+                logits = resize(coarse, size, self.align_corners)
+                regions = torch.cat([regions, logits.to(x)], dim=1)
         return coarse, x, regions
 
     def _refine(self, x: Tensor, regions: Tensor) -> Tensor:

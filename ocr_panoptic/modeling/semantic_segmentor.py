@@ -10,7 +10,8 @@ from torch import Tensor
 
 from .confidence import confident_argmax
 from .context_head import ContextSemSegHead
-from .inference import LogitsFn, SemanticInference, Size
+from .hierarchical_scales import HierarchicalScales
+from .inference import LogitsFn, SemanticInference, Size, pad_to_multiple
 
 
 @META_ARCH_REGISTRY.register()
@@ -18,29 +19,40 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     """
     Detectron2's ``SemanticSegmentor``, and what it lacks for the paper's experiments: inference by
     scales, flips and windows that ends in labels instead of the full-resolution scores of all
-    classes, and the ground truth for schemes that see it.
+    classes, hierarchical multi-scale attention, and the ground truth for schemes that see it.
 
     Args:
         inference: from an image to labels.
+        hierarchy: how the scales of an image are blended; None for a network that sees one scale at
+            a time.
         pad_to_multiple: pad images to multiples of it. 0: of the head's stride, so that a logit
             lies in the middle of the pixels that it stands for. 1: not at all.
         kwargs: of ``SemanticSegmentor``.
     """
 
     @configurable
-    def __init__(self, *, inference: SemanticInference, pad_to_multiple: int = 0, **kwargs):
+    def __init__(
+        self,
+        *,
+        inference: SemanticInference,
+        hierarchy: HierarchicalScales | None = None,
+        pad_to_multiple: int = 0,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         if not isinstance(self.sem_seg_head, ContextSemSegHead):
             raise ValueError(
                 f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; "
                 "OCRSemanticSegmentor takes ContextSemSegHead"
             )
-        if self.sem_seg_head.context.needs_truth and not inference.sees_images_once:
+        self.inference = inference
+        self.hierarchy = hierarchy
+        if self.sem_seg_head.context.needs_truth and (hierarchy or not self.sees_images_once):
             raise ValueError(
                 "The scheme of MODEL.CONTEXT.NAME sees the ground truth at the image's own scale: "
-                "set TEST.SCALES [1.0], TEST.FLIP False and TEST.SLIDING_WINDOW.SIZE []."
+                "set TEST.SCALES [1.0], TEST.FLIP False, TEST.SLIDING_WINDOW.SIZE [] and "
+                "MODEL.HMSA.ENABLED False."
             )
-        self.inference = inference
         if pad_to_multiple < 0:
             raise ValueError(
                 f"MODEL.PAD_TO_MULTIPLE is {pad_to_multiple}; it is a number of pixels, 1 for no "
@@ -53,16 +65,28 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     @classmethod
     def from_config(cls, cfg: CfgNode) -> dict:
+        if cfg.MODEL.HMSA.ENABLED:
+            hierarchy, inference = HierarchicalScales(cfg), SemanticInference(cfg, scales=(1.0,))
+        else:
+            hierarchy, inference = None, SemanticInference(cfg)
         return {
             **super().from_config(cfg),
-            "inference": SemanticInference(cfg),
+            "inference": inference,
+            "hierarchy": hierarchy,
             "pad_to_multiple": cfg.MODEL.PAD_TO_MULTIPLE,
         }
+
+    @property
+    def sees_images_once(self) -> bool:
+        """Whether the network sees an image once, whole and at its own scale, at test time."""
+        several = self.hierarchy is not None and len(self.hierarchy.scales) > 1
+        return self.inference.sees_images_once and not several
 
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[dict]:
         """
         Args:
-            batched_inputs: mappings with "image" [3, H, W] and, in training and for schemes that
+            batched_inputs: mappings with "image" [3, H, W] or, of a frozen backbone, its
+                "features" by name [C, h, w], which cover H x W; in training and for schemes that
                 see the truth, "sem_seg", int64 [H, W]; at inference optionally "height" and
                 "width" of the labels wanted, by default those of the image.
 
@@ -72,9 +96,11 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         """
         if not self.training:
             return [{"labels": self._labels(inputs)} for inputs in batched_inputs]
-        images, targets = self._batch(batched_inputs)
-        _, losses = self.sem_seg_head(self.backbone(images), targets)
-        return losses
+        if not self.hierarchy:
+            return self.sem_seg_head(*self._batch(batched_inputs))[1]
+        images, targets = self._images(batched_inputs), self._targets(batched_inputs)
+        criterion = self.sem_seg_head.criterion
+        return self.hierarchy.losses(self._scale, images, targets, criterion, self.divisor)
 
     def layers(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor]:
         """
@@ -84,12 +110,13 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         Returns:
             (coarse logits, final logits) of the padded batch, [N, K, h, w]
         """
-        images, targets = self._batch(batched_inputs)
-        return self.sem_seg_head.layers(self.backbone(images), targets)
+        return self.sem_seg_head.layers(*self._batch(batched_inputs))
 
     def logits(self, image: Tensor, targets: Tensor | None = None) -> Tensor:
-        """Final logits [N, K, h, w] of a normalised and padded image [N, 3, H, W]; ``targets`` are
-        for schemes that see the truth."""
+        """Final logits [N, K, h, w] of a normalised and padded image [N, 3, H, W], of all scales
+        where there are several; ``targets`` are for schemes that see the truth."""
+        if self.hierarchy:
+            return self.hierarchy.logits(self._scale, image, self.divisor)
         return self.sem_seg_head.layers(self.backbone(image), targets)[1]
 
     def normalised(self, image: Tensor) -> Tensor:
@@ -108,18 +135,50 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         labels, confidence = confident_argmax(self.inference.class_scores(*self._view(inputs)))
         return labels[0], confidence[0]
 
+    def scale_attention(self, inputs: dict) -> dict[float, Tensor]:
+        """
+        Where hierarchical multi-scale attention trusts a scale more than all larger ones.
+
+        Args:
+            inputs: one of :meth:`forward`
+
+        Returns:
+            for each of TEST.SCALES but the largest float32 [H, W] in (0, 1), of the image's size;
+            nothing without MODEL.HMSA.ENABLED
+        """
+        if not self.hierarchy:
+            return {}
+        image = self.normalised(inputs["image"])[None]
+        height, width = image.shape[2:]
+        image = pad_to_multiple(image, self.divisor)
+        maps = self.hierarchy.attention(self._scale, image, self.divisor)
+        return {scale: a[0, 0, :height, :width] for scale, a in maps.items()}
+
+    def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Coarse logits, refined logits and scale attention of images of one scale."""
+        return self.sem_seg_head.layers_and_attention(self.backbone(image))
+
     def _labels(self, inputs: dict) -> Tensor:
         return self.inference(*self._view(inputs))[0]
 
     def _view(self, inputs: dict) -> tuple[LogitsFn, Tensor, Size, int]:
         """The arguments of ``inference`` for an image."""
-        image = self.normalised(inputs["image"])
+        if "features" in inputs:  # for which only the size of an image matters
+            features = self._stacked_features([inputs])
+            finest = features[self.sem_seg_head.in_features[0]]
+            size = [self.sem_seg_head.common_stride * side for side in finest.shape[2:]]
+            image = finest.new_zeros(3, *size)
+        else:
+            features = None
+            image = self.normalised(inputs["image"])
         height, width = image.shape[1:]
         size = (inputs.get("height", height), inputs.get("width", width))
         truth = inputs.get("sem_seg") if self.sem_seg_head.context.needs_truth else None
 
         def logits(image: Tensor) -> Tensor:
             targets = None if truth is None else self._padded_labels(truth, image.shape[2:])
+            if features is not None:
+                return self.sem_seg_head.layers(features, targets)[1]
             return self.logits(image, targets)
 
         return logits, image[None], size, self.divisor
@@ -129,13 +188,30 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         padded[0, : labels.shape[0], : labels.shape[1]] = labels
         return padded.to(self.device)
 
-    def _batch(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor | None]:
-        """Images and labels, padded to one size: images with 0 after the normalisation, labels
-        with the ignored value."""
+    def _batch(self, batched_inputs: list[dict]) -> tuple[dict[str, Tensor], Tensor | None]:
+        """Features and labels of images padded to one size: images with 0 after the normalisation,
+        labels with the ignored value."""
+        if "features" in batched_inputs[0]:
+            features = self._stacked_features(batched_inputs)
+        else:
+            features = self.backbone(self._images(batched_inputs))
+        return features, self._targets(batched_inputs)
+
+    def _images(self, batched_inputs: list[dict]) -> Tensor:
         images = [self.normalised(inputs["image"]) for inputs in batched_inputs]
-        images = ImageList.from_tensors(images, self.divisor).tensor
+        return ImageList.from_tensors(images, self.divisor).tensor
+
+    def _targets(self, batched_inputs: list[dict]) -> Tensor | None:
         if "sem_seg" not in batched_inputs[0]:
-            return images, None
+            return None
         targets = [inputs["sem_seg"].to(self.device) for inputs in batched_inputs]
         ignore = self.sem_seg_head.criterion.ignore_value
-        return images, ImageList.from_tensors(targets, self.divisor, ignore).tensor
+        return ImageList.from_tensors(targets, self.divisor, ignore).tensor
+
+    def _stacked_features(self, batched_inputs: list[dict]) -> dict[str, Tensor]:
+        return {
+            name: torch.stack([inputs["features"][name] for inputs in batched_inputs]).to(
+                self.device
+            )
+            for name in batched_inputs[0]["features"]
+        }

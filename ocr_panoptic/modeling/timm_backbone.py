@@ -1,11 +1,15 @@
-"""Backbones of timm with Detectron2's interface: HRNet, and a dilated ResNet-18."""
+"""Backbones of timm with Detectron2's interface: HRNet, and dilated ResNets and EfficientNets."""
 
 from collections.abc import Iterable
 
 import timm
+import torch
 from detectron2.config import CfgNode
 from detectron2.layers import FrozenBatchNorm2d, ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone
+from timm.layers import BatchNormAct2d, convert_sync_batchnorm
+from timm.models._efficientnet_blocks import DepthwiseSeparableConv, InvertedResidual
+from timm.models.efficientnet import EfficientNetFeatures
 from timm.models.hrnet import HighResolutionModule
 from timm.models.resnet import BasicBlock, Bottleneck
 from torch import Tensor, nn
@@ -64,16 +68,22 @@ class BilinearFusion(HighResolutionModule):
         return resize(coarse, fine.shape[2:], self.align_corners)
 
 
+# Blocks of timm that call their layers in the order in which they are registered.
+ORDERED = (nn.Sequential, BasicBlock, Bottleneck, DepthwiseSeparableConv, InvertedResidual)
+
+
 class TimmBackbone(Backbone):
     """
     The feature maps of a timm network for images of any size. Random weights: files come by
     MODEL.WEIGHTS, and timm never asks the network.
 
     Args:
-        name: of a timm model with ``features_only``, such as hrnet_w48 or resnet18.
-        output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets).
-        norm: "BN", "SyncBN" or "FrozenBN".
+        name: of a timm model with ``features_only``, such as hrnet_w48 or resnet18. Of an
+            EfficientNet every stage is a feature, blocks.0 to blocks.6.
+        output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
+        norm: "BN", "SyncBN" or "FrozenBN" (not for networks whose norms hold their activation).
         align_corners: of HRNet's :class:`BilinearFusion`.
+        frozen: nothing is learnt: no gradient, and batch norms use their running statistics.
 
     Raises:
         ValueError: unknown name or norm, or a stride that the network does not have.
@@ -86,8 +96,10 @@ class TimmBackbone(Backbone):
         output_stride: int = 32,
         norm: str = "SyncBN",
         align_corners: bool = False,
+        frozen: bool = False,
     ):
         super().__init__()
+        self.frozen = frozen
         options = {}
         if name.startswith("hrnet"):
             options["feature_location"] = ""  # the plain stages, not the classification head's
@@ -98,11 +110,17 @@ class TimmBackbone(Backbone):
         except (RuntimeError, TypeError, NotImplementedError, AssertionError) as e:
             raise ValueError(
                 f"MODEL.TIMM.NAME {name} with OUTPUT_STRIDE {output_stride}: timm says {e}. "
-                "Use hrnet_w18, hrnet_w32, hrnet_w48 (stride 32) or resnet18 (32, 16, 8)."
+                "Use hrnet_w18, hrnet_w32, hrnet_w48 (stride 32), resnet18 or "
+                "tf_efficientnet_lite0 (32, 16, 8)."
             ) from e
         if norm == "SyncBN":
-            body = nn.SyncBatchNorm.convert_sync_batchnorm(body)
+            body = convert_sync_batchnorm(body)
         elif norm == "FrozenBN":
+            if any(isinstance(module, BatchNormAct2d) for module in body.modules()):
+                raise ValueError(
+                    f"MODEL.TIMM.NORM is FrozenBN, but the norms of {name} hold its activations; "
+                    "set it to BN, and MODEL.TIMM.FROZEN to True where nothing is to be learnt."
+                )
             body = FrozenBatchNorm2d.convert_frozen_batchnorm(body)
         elif norm != "BN":
             raise ValueError(f"MODEL.TIMM.NORM is {norm}; it is BN, SyncBN or FrozenBN")
@@ -110,10 +128,24 @@ class TimmBackbone(Backbone):
             if isinstance(module, HighResolutionModule):
                 BilinearFusion.convert(module, align_corners)
         self.body = body
-        self._shapes = {
-            feature["module"]: ShapeSpec(channels=feature["num_chs"], stride=feature["reduction"])
-            for feature in body.feature_info.get_dicts()
-        }
+        if isinstance(body, EfficientNetFeatures):
+            self._shapes = _read_all_stages(body)
+        else:
+            self._shapes = {
+                feature["module"]: ShapeSpec(
+                    channels=feature["num_chs"], stride=feature["reduction"]
+                )
+                for feature in body.feature_info.get_dicts()
+            }
+        if frozen:
+            self.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> "TimmBackbone":
+        """A frozen network stays in evaluation mode."""
+        super().train(mode)
+        if self.frozen:
+            self.body.eval()
+        return self
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
@@ -121,9 +153,27 @@ class TimmBackbone(Backbone):
             x: [N, 3, H, W]
 
         Returns:
-            feature maps by timm's name of the module, [N, C, H / stride, W / stride], rounded up
+            feature maps by timm's name of the module, [N, C, H / stride, W / stride], rounded up.
+            In training a frozen network computes them in the precision of its weights, whatever
+            SOLVER.AMP says.
         """
-        return dict(zip(self._shapes, self.body(x)))
+        if not (self.frozen and self.training):
+            return dict(zip(self._shapes, self.body(x)))
+        with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+            return dict(zip(self._shapes, self.body(x)))
+
+    def truncate(self, features: Iterable[str]) -> None:
+        """
+        Leave out the stages of an EfficientNet behind the last one that is read.
+
+        Args:
+            features: the names of those that are read.
+        """
+        if isinstance(self.body, EfficientNetFeatures):
+            last = max((i for i, name in enumerate(self._shapes) if name in features), default=-1)
+            if last >= 0:
+                self.body.blocks = self.body.blocks[: last + 1]
+                self._shapes = dict(list(self._shapes.items())[: last + 1])
 
     def freeze_unread_branches(self, features: Iterable[str]) -> None:
         """
@@ -144,15 +194,30 @@ class TimmBackbone(Backbone):
     def fold_norms(self) -> None:
         """Fold the batch norms into their convolutions, in place; see :func:`.fold_into`."""
         for module in self.body.modules():
-            # Where timm calls its layers in the order in which they are registered.
-            if module is self.body or isinstance(module, nn.Sequential | BasicBlock | Bottleneck):
+            if module is self.body or isinstance(module, ORDERED):
                 children = list(module.named_children())
                 for (_, conv), (name, norm) in zip(children, children[1:]):
                     if isinstance(conv, nn.Conv2d) and fold_into(conv, norm):
-                        setattr(module, name, nn.Identity())
+                        has_activation = isinstance(norm, BatchNormAct2d)
+                        setattr(module, name, norm.act if has_activation else nn.Identity())
 
     def output_shape(self) -> dict[str, ShapeSpec]:
         return dict(self._shapes)
+
+
+def _read_all_stages(body: EfficientNetFeatures) -> dict[str, ShapeSpec]:
+    """Let timm's network return the maps of all its stages, not of the last one of each stride
+    alone; their shapes, which a small image shows."""
+    body._stage_out_idx = {i + 1: i for i in range(len(body.blocks))}
+    side = 64
+    is_training = body.training
+    with torch.no_grad():
+        maps = body.eval()(torch.zeros(1, 3, side, side))
+    body.train(is_training)
+    return {
+        f"blocks.{i}": ShapeSpec(channels=map_.shape[1], stride=side // map_.shape[2])
+        for i, map_ in enumerate(maps)
+    }
 
 
 @BACKBONE_REGISTRY.register()
@@ -163,7 +228,10 @@ def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
         output_stride=cfg.MODEL.TIMM.OUTPUT_STRIDE,
         norm=cfg.MODEL.TIMM.NORM,
         align_corners=cfg.MODEL.ALIGN_CORNERS,
+        frozen=cfg.MODEL.TIMM.FROZEN,
     )
     head = cfg.MODEL.SEM_SEG_HEAD
-    backbone.freeze_unread_branches({*head.IN_FEATURES, *head.COARSE_IN_FEATURES})
+    read = {*head.IN_FEATURES, *head.COARSE_IN_FEATURES}
+    backbone.freeze_unread_branches(read)
+    backbone.truncate(read)
     return backbone

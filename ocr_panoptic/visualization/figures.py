@@ -73,6 +73,8 @@ def image_figures(
     title = "Semantics" if inspection.coarse is None else "Refined semantics"
     views.append(canvas.semantic(title, inspection.refined, true_labels, name))
 
+    views += [canvas.attention(*found, name) for found in inspection.attention.items()]
+
     present = [int(k) for k in np.unique(true_labels) if k != VOID]
     regions = []
     if inspection.regions is not None:
@@ -132,6 +134,13 @@ class _Canvas:
         alt = f"Soft object region of {class_name} in {name}, {caption}"
         color = css_color(self._metadata.stuff_colors[label])
         return Picture(class_name, caption, alt, _jpeg(picture), color)
+
+    def attention(self, scale: float, weights: np.ndarray, name: str) -> Picture:
+        """Args: float in (0, 1), of any size."""
+        title = f"Attention at scale {scale:g}"
+        caption = f"{100 * weights.mean():.0f} % of the logits, from 0 (dark) to 100 % (bright)"
+        picture = heat_map(weights, self._image, logarithmic=False)
+        return Picture(title, caption, f"{title} of {name}: {caption}", _jpeg(picture))
 
     def _labels(self, labels: np.ndarray) -> str:
         return self._segments(labels, dict(enumerate(map(tuple, self._metadata.stuff_colors))))

@@ -94,22 +94,25 @@ def segment_colors(
     return colors
 
 
-def heat_map(weights: np.ndarray, image: np.ndarray) -> np.ndarray:
+def heat_map(weights: np.ndarray, image: np.ndarray, logarithmic: bool = True) -> np.ndarray:
     """
-    Weights in matplotlib's "inferno", on a logarithmic scale: a softmax over thousands of pixels
-    is so peaked that a linear one shows little more than its maximum.
+    Weights in matplotlib's "inferno", by default on a logarithmic scale: a softmax over thousands
+    of pixels is so peaked that a linear one shows little more than its maximum.
 
     Args:
         weights: float [h,w], not negative, the largest positive.
         image: uint8 [H,W,3] RGB.
+        logarithmic: False for weights from 0 to 1 as they are.
 
     Returns:
-        uint8 [H,W,3] RGB: the brightest colour for the largest weight, the darkest for those below
-        it by HEAT_DECADES powers of ten and more; a trace of the image lies beneath.
+        uint8 [H,W,3] RGB: the brightest colour for the largest weight (or 1), the darkest for those
+        below it by HEAT_DECADES powers of ten and more (or 0); a trace of the image lies beneath.
     """
     height, width = image.shape[:2]
-    lowest = 10.0**-HEAT_DECADES
-    scaled = 1 + np.log10(np.maximum(weights / weights.max(), lowest)) / HEAT_DECADES  # 0..1
+    scaled = weights
+    if logarithmic:
+        lowest = 10.0**-HEAT_DECADES
+        scaled = 1 + np.log10(np.maximum(weights / weights.max(), lowest)) / HEAT_DECADES
     scaled = resize((255 * scaled).round().astype(np.uint8), height, width, smooth=True)
     heat = 255 * matplotlib.colormaps["inferno"](scaled)[..., :3]
     grey = image.astype(np.float32).mean(axis=2, keepdims=True)

@@ -1,6 +1,7 @@
 """What the pictures of one image are made from; the engine fills it, the report draws it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,8 @@ class Inspection:
             for a head without any.
         cells: floats [h+1] and [w+1], the edges of the cells of regions and relation, in pixels of
             the image file from 0 to H and W; None for a head without any.
+        attention: scale -> float32 map in (0, 1) over the image, where hierarchical multi-scale
+            attention trusts the prediction at this scale more than those of larger ones.
     """
 
     image: np.ndarray
@@ -60,3 +63,4 @@ class Inspection:
     regions: np.ndarray | None = None
     relation: np.ndarray | None = None
     cells: tuple[np.ndarray, np.ndarray] | None = None
+    attention: Mapping[float, np.ndarray] = field(default_factory=dict)

@@ -205,3 +205,18 @@ def test_class_names_come_from_the_test_data(tiny_data, make_args):
     cfg.DATASETS.TEST = ()
     with pytest.raises(ValueError, match=r"DATASETS\.TEST is empty"):
         class_metadata(cfg)
+
+
+def test_the_attention_of_each_scale(tiny_data, make_args):
+    """Of the whole image and none of its padding; the labels are those of all scales."""
+    opts = ("MODEL.HMSA.ENABLED", "True", "TEST.SCALES", "[0.5, 1.0, 1.5]", *TINY_SEMANTIC)
+    cfg, model, _ = build(make_args, SEMANTIC_CONFIG, *opts)
+    model.sem_seg_head.scale_attention[2].weight.data *= 1000
+    record = DatasetCatalog.get(cfg.DATASETS.TEST[0])[1]
+    found = Inspector(cfg, model)(record)
+    bgr = read_picture(record["file_name"])
+    assert np.array_equal(found.refined, predict(cfg, model, bgr)["labels"].numpy())
+    assert list(found.attention) == [1.0, 0.5]
+    for attention in found.attention.values():
+        assert attention.shape == bgr.shape[:2]
+        assert 0 <= attention.min() < attention.max() <= 1

@@ -264,6 +264,50 @@ def hrnet_ocr(w: Weights, x, width=48, classes=19):
     return m, w.conv(z, "cls_head", classes, bias=True)
 
 
+def nvidia_hmsa(w: Weights, x, width=48, classes=19):
+    """
+    One scale of NVIDIA's multi-scale network: HRNet-OCR, and the attention from the augmented
+    representations.
+
+    Returns:
+        coarse logits, refined logits, attention
+    """
+
+    def enlarge(coarse, factor, size):
+        return bilinear(coarse, size, False)
+
+    w.nested = True
+    features = concatenated(hrnet(w, x, "backbone.", width, enlarge), False)
+    m = w.conv_norm_relu(
+        features, "ocr.aux_head.0", "ocr.aux_head.1.0", features.shape[1], bias=True
+    )
+    m = w.conv(m, "ocr.aux_head.2", classes, bias=True)
+    y = w.conv_norm_relu(features, "ocr.conv3x3_ocr.0", "ocr.conv3x3_ocr.1.0", 512, 3, bias=True)
+    z = authors_head(w, y, m, "ocr.ocr_distri_head", bias=False, leaky=False)
+    a = z
+    for i in (0, 1):
+        a = w.conv_norm_relu(a, f"scale_attn.conv{i}", f"scale_attn.bn{i}", 256, 3)
+    a = w.conv(a, "scale_attn.conv2", 1).sigmoid()
+    return m, w.conv(z, "ocr.cls_head", classes, bias=True), a
+
+
+def nvidia_scales(w: Weights, x, scales, **options):
+    """Logits of several scales, blended from the largest to the smallest: [N, K, H, W]."""
+    blended = None
+    for scale in sorted(scales, reverse=True):
+        size = [int(scale * side) for side in x.shape[2:]]
+        _, p, a = nvidia_hmsa(w, bilinear(x, size, False), **options)
+        p, a = bilinear(p, size, False), bilinear(a, size, False)
+        if blended is None:
+            blended = p
+        elif scale >= 1:
+            blended = a * p + (1 - a) * bilinear(blended, size, False)
+        else:
+            full = blended.shape[2:]
+            blended = bilinear(a * p, full, False) + (1 - bilinear(a, full, False)) * blended
+    return blended
+
+
 def mmseg_head(w: Weights, x, m):
     def layer(name, channels, kernel=1):
         return lambda y: w.conv_norm_relu(y, f"{name}.conv", f"{name}.bn", channels, kernel)

@@ -485,7 +485,11 @@ def test_sync_bn_only_where_there_is_something_to_synchronise(tiny_data, monkeyp
             ("MODEL.CONTEXT.DILATIONS", "[1, 2, 3]"),
             ["read with MODEL.CONTEXT.NAME ASP-OCR or ASPP alone"],
         ),
-        (SEMANTIC_CONFIG, ("MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT", "5"), ["LOSS_TYPE ohem alone"]),
+        (
+            SEMANTIC_CONFIG,
+            ("MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT", "5"),
+            ["COARSE_LOSS_TYPE ohem alone"],
+        ),
         (OCR_CONFIG, ("SOLVER.POLY_LR_POWER", "2.0"), ["LR_SCHEDULER_NAME WarmupPolyLR alone"]),
         (OCR_CONFIG, ("TEST.AUG.ENABLED", "True"), ["TEST.AUG.ENABLED is True"]),
         (SEMANTIC_CONFIG, ("TEST.AUG.ENABLED", "True"), ["has TEST.SCALES and TEST.FLIP"]),

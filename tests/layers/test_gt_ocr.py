@@ -2,12 +2,13 @@
 
 import equations
 import numpy as np
+import pytest
 import torch
 import torch.nn.functional as F
 from battery import SchemeBattery
 from test_relations import OF_REGIONS
 
-from ocr_panoptic.layers import GroundTruthOCR, one_hot_labels
+from ocr_panoptic.layers import ConvNormReLU, GroundTruthOCR, one_hot_labels
 
 
 def labels_of(n: int, k: int, h: int, w: int) -> torch.Tensor:
@@ -22,12 +23,13 @@ class TestGroundTruthOCR(SchemeBattery):
     scheme = GroundTruthOCR
     arguments = dict(in_channels=8, key_channels=8, out_channels=16, norm="BN")
     published = ({}, OF_REGIONS, 0.05)
+    variants = ({}, {"part": "gather"})
 
     def inputs(self, n=2, k=5, h=3, w=5):
         x, _ = equations.inputs(n=n, h=h, w=w)
         return x, one_hot_labels(labels_of(n, k, h, w), k, 255, (h, w)).double()
 
-    def reference(self, layer, x, m):
+    def reference(self, layer, x, m, part="both"):
         """Loops over pixels; the gradients of m, which has none in a head, are those of the mean
         of soft labels."""
         truth = torch.cat([m, 1 - m.sum(dim=1, keepdim=True)], dim=1)
@@ -38,7 +40,45 @@ class TestGroundTruthOCR(SchemeBattery):
                 total = degrees.sum() if degrees.any() else 1
                 regions.append((x[n] * degrees).sum(dim=(1, 2)) / total)
             means.append(torch.stack(regions, dim=1))
-        return equations.augment(layer, x, w, torch.stack(means)[..., None])
+        f = torch.stack(means)[..., None]
+        if part == "gather":
+            w = equations.relation(layer, x, f)
+        return equations.augment(layer, x, w, f)
+
+    def test_the_true_relation_of_predicted_regions(self):
+        """Part "relation": each pixel sees the predicted region of its own label; those without a
+        label see none."""
+        layer, (x, truth) = self.make(part="relation").eval(), self.inputs()
+        _, logits = equations.inputs(n=2, h=3, w=5)
+
+        def reference(x, logits):
+            f, labels = equations.gather(x, logits), labels_of(2, 5, 3, 5)
+            seen = torch.zeros_like(x)
+            for n, i, j in np.ndindex(2, 3, 5):
+                if labels[n, i, j] != 255:
+                    seen[n, :, i, j] = f[n, :, labels[n, i, j], 0]
+            y = equations.conv_norm_relu(layer.rho, equations.conv_norm_relu(layer.delta, seen))
+            return equations.conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
+
+        for slope in (0.0, 0.3):
+            for module in layer.modules():
+                if isinstance(module, ConvNormReLU):
+                    module.negative_slope = slope
+            results = []
+            for function in (lambda x, m: layer(x, torch.cat([truth, m], dim=1)), reference):
+                layer.zero_grad()
+                tensors = [t.clone().requires_grad_() for t in (x, logits)]
+                z = function(*tensors)
+                z.cos().sum().backward()
+                results.append(
+                    [z, *(t.grad for t in tensors), *(p.grad for p in layer.parameters())]
+                )
+            torch.testing.assert_close(*results, rtol=0, atol=1e-10)
+            assert all(gradient.abs().sum() > 1e-6 for gradient in results[0])
+
+    def test_another_part(self):
+        with pytest.raises(ValueError, match="TRUE_PART is regions; it is both or gather or"):
+            self.make(part="regions")
 
     def test_each_pixel_is_described_by_the_mean_of_its_label(self):
         """The pixels without a label see the mean of their like. With the layer's own modules."""

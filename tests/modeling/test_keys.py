@@ -13,11 +13,13 @@ from segmentors import make_batch, make_cfg, make_resnet_cfg
 
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.modeling import OCRSemSegFPNHead
+from ocr_panoptic.modeling.losses import LOSSES
 
 TESTS = Path(__file__).resolve().parents[1]
 SCHEME = "MODEL.CONTEXT.NAME"
 TRANSFORMER = (SCHEME, "Segmentation-Transformer")
 HEAD = "MODEL.SEM_SEG_HEAD"
+COARSE = "COARSE_LOSS_TYPE"
 OHEM = (f"{HEAD}.LOSS_TYPE", "ohem", f"{HEAD}.OHEM_THRESHOLD", 0.2)
 
 # Key, another value than the default, what else is set.
@@ -42,12 +44,16 @@ BOTH = [
     ("MODEL.CONTEXT.NUM_REGIONS", 8, (SCHEME, "Double-Attention")),
     (f"{HEAD}.CLASS_WEIGHTS", "[1.0, 1.0, 1.0, 1.0, 9.0]", ()),
     (f"{HEAD}.LOSS_TYPE", "ohem", (f"{HEAD}.OHEM_THRESHOLD", 0.2, f"{HEAD}.OHEM_MIN_KEPT", 9)),
+    *((f"{HEAD}.{key}", "0.5 cross_entropy + 2 dice", ()) for key in ("LOSS_TYPE", COARSE)),
+    *((f"{HEAD}.LOSS_TYPE", name, ()) for name in LOSSES if name not in ("cross_entropy", "ohem")),
     (f"{HEAD}.OHEM_THRESHOLD", 0.1, (*OHEM[:2], f"{HEAD}.OHEM_MIN_KEPT", 9)),
     (f"{HEAD}.OHEM_MIN_KEPT", 9, OHEM),
 ]
 SEMANTIC = [
     ("MODEL.ALIGN_CORNERS", True, ()),
     ("MODEL.PAD_TO_MULTIPLE", 1, ()),
+    ("MODEL.HMSA.ENABLED", True, ()),
+    ("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.5, ("MODEL.HMSA.ENABLED", True)),
     (f"{HEAD}.COARSE_IN_FEATURES", "['layer2']", ()),
     (f"{HEAD}.COARSE_KERNEL", 1, ()),
     (f"{HEAD}.COARSE_CHANNELS", 40, ()),
@@ -55,6 +61,9 @@ SEMANTIC = [
     ("MODEL.TIMM.NAME", "resnet34", ()),
     ("MODEL.TIMM.OUTPUT_STRIDE", 16, ()),
     ("MODEL.TIMM.NORM", "FrozenBN", ()),
+    ("MODEL.TIMM.FROZEN", True, ()),
+    ("MODEL.CONTEXT.TRUE_PART", "gather", (SCHEME, "GT-OCR")),
+    ("MODEL.CONTEXT.TRUE_PART", "relation", (SCHEME, "GT-OCR")),
 ]
 RESNET = [
     ("MODEL.RESNETS.RES4_DILATION", 1),
@@ -67,6 +76,7 @@ RESNET = [
 ELSEWHERE = {
     "MODEL.TRUST_PICKLE": "checkpoint/test_checkpointer.py",
     "MODEL.WEIGHTS_MIN_SHARE": "checkpoint/test_fit.py",
+    "MODEL.FEATURE_CACHE": "engine/test_feature_cache.py",
     "MODEL.OCR.RECOMPUTE": "modeling/test_recompute.py",
     "SOLVER.ACCUMULATION_STEPS": "engine/test_train_net.py",
     "SOLVER.HEAD_LR_FACTOR": "engine/test_optimizer.py",

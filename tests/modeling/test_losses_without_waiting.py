@@ -10,6 +10,8 @@ from segmentors import take_criterion
 from test_ocr_sem_seg_fpn_head import SHAPES, make_head
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from ocr_panoptic.modeling.losses import LOSSES
+
 pytestmark = pytest.mark.slow
 
 CASES = {
@@ -18,6 +20,8 @@ CASES = {
     "ohem": {"loss_type": "ohem", "ohem_min_kept": 50},
     "ohem of all": {"loss_type": "ohem", "ohem_min_kept": 10**9},
     "ohem by threshold": {"loss_type": "ohem", "ohem_min_kept": 0},
+    **{name: {"loss_type": name, "coarse_loss_type": name} for name in LOSSES},
+    "sum": {"loss_type": "0.5 rmi + lovasz", "class_weights": (1, 1, 1, 1, 3)},
     "ohem and weights": {"loss_type": "ohem", "class_weights": (1, 1, 1, 1, 3)},
 }
 

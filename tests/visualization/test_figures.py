@@ -2,6 +2,7 @@
 
 import base64
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -137,3 +138,15 @@ def test_truth_of_a_data_set(truth):
     found = panoptic_truth(TrueSegments("a.png", truth.ids, segments), METADATA)
     np.testing.assert_array_equal(found.ids, truth.ids)
     assert found.info == truth.info
+
+
+def test_attention_of_scales(inspection, truth):
+    """The left quarter is seen at half size, the rest at full size."""
+    left = np.repeat([1.0, 0.0], [10, 30])[None].repeat(20, axis=0)
+    inspection = replace(inspection, attention={0.5: left})
+    views = image_figures("a.jpg", inspection, truth, METADATA).views
+    (view,) = (view for view in views if view.title == "Attention at scale 0.5")
+    assert view.caption.startswith("25 % of the logits")
+    picture = decode(view.src).astype(int)
+    width = picture.shape[1]
+    assert picture[:, : width // 5].mean() > picture[:, width // 3 :].mean() + 100

@@ -1,0 +1,119 @@
+"""
+Losses of each class against the rest, from full-size logits.
+
+Shape shorthand: N images, K classes, H W size of the labels. Labels are int64 [N, H, W] in
+0..K - 1 or the value that is ignored. Computed in float32 or better, in autocast too; the GPU is
+not waited for.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .gt_ocr import one_hot_labels
+
+
+def binary_cross_entropy(
+    logits: Tensor, targets: Tensor, ignore_value: int, class_weights: Tensor | None = None
+) -> Tensor:
+    """
+    Cross-entropy of the sigmoid of each class, summed over classes and valid pixels and divided by
+    the valid pixels plus 1, as in the published code of hierarchical multi-scale attention.
+
+    Args:
+        logits: [N, K, H, W]
+        targets: [N, H, W]
+        ignore_value: label of the pixels that do not count
+        class_weights: [K], each a factor of its class's part; None for 1
+
+    Returns:
+        scalar; 0 where all pixels are ignored
+    """
+    logits, truth, valid = _prepare(logits, targets, ignore_value)
+    losses = F.binary_cross_entropy_with_logits(logits, truth, reduction="none") * valid
+    sums = losses.sum(dim=(0, 2, 3))
+    if class_weights is not None:
+        sums = sums * class_weights
+    return sums.sum() / (valid.sum() + 1)
+
+
+def dice_loss(
+    logits: Tensor, targets: Tensor, ignore_value: int, class_weights: Tensor | None = None
+) -> Tensor:
+    """
+    1 - 2 Σ p y / (Σ p² + Σ y²) with the softmax p and the one-hot truth y (Milletari et al., V-Net,
+    2016), sums over the valid pixels of all images; averaged over the classes that they show.
+
+    Args:
+        logits, targets, ignore_value: of :func:`binary_cross_entropy`
+        class_weights: [K], of the average over classes; None for equal weights
+
+    Returns:
+        scalar in [0, 1]; 0 where all pixels are ignored
+    """
+    logits, truth, valid = _prepare(logits, targets, ignore_value)
+    p = logits.softmax(dim=1) * valid
+    pixels = truth.sum(dim=(0, 2, 3))
+    overlap = (p * truth).sum(dim=(0, 2, 3))
+    squares = p.square().sum(dim=(0, 2, 3)) + pixels
+    losses = 1 - 2 * overlap / torch.where(pixels > 0, squares, 1)
+    return _mean_of_present(losses, pixels > 0, class_weights)
+
+
+def lovasz_softmax(
+    logits: Tensor, targets: Tensor, ignore_value: int, class_weights: Tensor | None = None
+) -> Tensor:
+    """
+    The Lovász extension of each class's Jaccard loss 1 - IoU at the errors of its softmax
+    probabilities (Berman et al., 2018), over the valid pixels of all images; averaged over the
+    classes that they show.
+
+    Args:
+        logits, targets, ignore_value: of :func:`binary_cross_entropy`
+        class_weights: [K], of the average over classes; None for equal weights
+
+    Returns:
+        scalar in [0, 1]; 0 where all pixels are ignored
+    """
+    logits, truth, valid = _prepare(logits, targets, ignore_value)
+    # An ignored pixel is an error of 0 outside the class: it changes no step of another pixel.
+    errors = (truth - logits.softmax(dim=1)).abs() * valid
+    per_class = zip(errors.transpose(0, 1), truth.transpose(0, 1))
+    losses = torch.stack([(e * _jaccard_steps(e, y)).sum() for e, y in per_class])
+    return _mean_of_present(losses, truth.sum(dim=(0, 2, 3)) > 0, class_weights)
+
+
+@torch.no_grad()
+def _jaccard_steps(errors: Tensor, truth: Tensor) -> Tensor:
+    """
+    The gradient of the Lovász extension: how much 1 - IoU grows when a pixel is taken for wrong,
+    beside those of larger errors.
+
+    Args:
+        errors, truth: of one class, [N, H, W]
+
+    Returns:
+        the same shape and dtype
+    """
+    order = errors.flatten().argsort(descending=True)
+    # In float64: the steps are differences of nearly equal numbers.
+    inside = truth.flatten()[order].double()
+    total = inside.sum()
+    jaccard = 1 - (total - inside.cumsum(0)) / (total + (1 - inside).cumsum(0))
+    steps = torch.empty_like(errors).flatten()
+    steps[order] = torch.diff(jaccard, prepend=jaccard.new_zeros(1)).to(steps)
+    return steps.view_as(errors)
+
+
+def _prepare(logits: Tensor, targets: Tensor, ignore_value: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits, one-hot truth [N, K, H, W] (0 where ignored) and valid pixels [N, 1, H, W]."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    truth = one_hot_labels(targets, logits.shape[1], ignore_value, targets.shape[1:]).to(logits)
+    return logits, truth, (targets != ignore_value)[:, None]
+
+
+def _mean_of_present(losses: Tensor, present: Tensor, class_weights: Tensor | None) -> Tensor:
+    """The (weighted) mean of those losses [K] whose class is present; 0 where none is."""
+    weights = present.to(losses) if class_weights is None else present * class_weights
+    weight = weights.sum()
+    return (losses * weights).sum() / torch.where(weight > 0, weight, 1)

@@ -1,0 +1,58 @@
+"""
+Hierarchical multi-scale attention (Tao et al., 2020): where to trust the prediction at a lower
+scale.
+
+Shape shorthand: N images, C channels of the augmented representations, K classes, h w sizes at one
+scale.
+"""
+
+from torch import Tensor, nn
+
+from .conv import ConvNormReLU
+from .resize import resize
+
+
+class ScaleAttention(nn.Sequential):
+    """
+    From augmented representations [N, C, h, w] to weights in (0, 1), [N, 1, h, w]: two 3x3
+    conv-norm-ReLU, a 1x1 convolution without bias, a sigmoid, as in the published code.
+
+    Args:
+        in_channels: C.
+        channels: of the convolutions between, 256 in the published code.
+        norm, negative_slope: see :class:`.ConvNormReLU`.
+    """
+
+    def __init__(self, in_channels: int, channels: int, *, norm: str, negative_slope: float = 0.0):
+        kinds = {"norm": norm, "negative_slope": negative_slope}
+        super().__init__(
+            ConvNormReLU(in_channels, channels, kernel_size=3, **kinds),
+            ConvNormReLU(channels, channels, kernel_size=3, **kinds),
+            nn.Conv2d(channels, 1, kernel_size=1, bias=False),
+            nn.Sigmoid(),
+        )
+
+
+def blend_scales(
+    larger: Tensor, logits: Tensor, attention: Tensor, scale: float, align_corners: bool = False
+) -> Tensor:
+    """
+    One step of the recursion from the largest scale to the smallest. Logits are blended, not
+    probabilities, and the product is taken at the size of the lower scale.
+
+    Args:
+        larger: blended logits of all larger scales, [N, K, H, W]
+        logits, attention: of this scale, [N, K, h, w] and [N, 1, h, w]
+        scale: of the image that these belong to
+        align_corners: see :func:`.resize`
+
+    Returns:
+        down to scale 1, a * p + (1 - a) * down(larger), [N, K, h, w]; below it,
+        up(a * p) + (1 - up(a)) * larger, [N, K, H, W]
+    """
+    if scale >= 1:
+        larger = resize(larger, logits.shape[2:], align_corners)
+        return attention * logits + (1 - attention) * larger
+    size = larger.shape[2:]
+    upper = 1 - resize(attention, size, align_corners)
+    return resize(attention * logits, size, align_corners) + upper * larger

@@ -1,0 +1,161 @@
+"""
+Hierarchical multi-scale attention over a semantic network: one set of weights sees the image at
+several scales, and says itself where to trust the lower one.
+
+Shape shorthand: N images, K classes, H W size of the images that enter.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from detectron2.config import CfgNode, configurable
+from torch import Tensor
+
+from ocr_panoptic.layers import blend_scales, resize
+
+from .inference import pad_to_multiple
+from .losses import SemSegCriterion
+
+# Of the images in a training, as published; any others go at test time.
+TRAINING_SCALES = (1.0, 0.5)
+
+
+class ScaleView(NamedTuple):
+    """
+    What the network says of the image at a scale, at the size of that image: float32 or better.
+
+    Attributes:
+        coarse, refined: logits [N, K, scale * H, scale * W].
+        attention: where to trust them more than those of larger scales, [N, 1, ...].
+    """
+
+    coarse: Tensor
+    refined: Tensor
+    attention: Tensor
+
+
+# Images [N, 3, H, W] -> coarse logits, refined logits and attention, each of its own size.
+Network = Callable[[Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+class HierarchicalScales:
+    """
+    Two scales in training and any with 1.0 among them at test time, blended from the largest to the
+    smallest (:func:`.blend_scales`); the largest one's attention is not used. The published code's
+    choices: logits are blended at the sizes of the images, the coarse ones with the same attention.
+    """
+
+    @configurable
+    def __init__(
+        self,
+        *,
+        scales: Sequence[float],
+        scale_loss_weight: float = 0.05,
+        align_corners: bool = False,
+    ):
+        """
+        Args:
+            scales: at test time.
+            scale_loss_weight: of the losses of each training scale's own prediction.
+            align_corners: of resizing logits and attention, see :func:`.resize`.
+
+        Raises:
+            ValueError: scales without 1.0, twice the same, or none above 0; a weight below 0.
+        """
+        if 1.0 not in scales or min(scales) <= 0 or len({*scales}) < len(scales):
+            raise ValueError(
+                f"TEST.SCALES is {list(scales)}; with MODEL.HMSA.ENABLED it is a list of different "
+                "factors above 0 with 1.0 among them, [0.5, 1.0, 2.0] as published"
+            )
+        if not scale_loss_weight >= 0:
+            raise ValueError(f"MODEL.HMSA.SCALE_LOSS_WEIGHT is {scale_loss_weight}; 0 or more")
+        self.scales = tuple(sorted(scales, reverse=True))
+        self.scale_loss_weight = scale_loss_weight
+        self.align_corners = align_corners
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode) -> dict:
+        return {
+            "scales": cfg.TEST.SCALES,
+            "scale_loss_weight": cfg.MODEL.HMSA.SCALE_LOSS_WEIGHT,
+            "align_corners": cfg.MODEL.ALIGN_CORNERS,
+        }
+
+    def losses(
+        self,
+        network: Network,
+        images: Tensor,
+        targets: Tensor,
+        criterion: SemSegCriterion,
+        divisor: int = 1,
+    ) -> dict[str, Tensor]:
+        """
+        Args:
+            network: in training.
+            images: normalised and padded, [N, 3, H, W].
+            targets: int64 labels [N, H, W].
+            criterion: of the blended coarse and refined logits. Its loss of coarse predictions is
+                that of each scale's own refined one, too.
+            divisor: the network sees images padded with 0 to multiples of it.
+
+        Returns:
+            those of the criterion and, unless its weight is 0, ``loss_sem_seg_scales``
+        """
+        views = dict(zip(TRAINING_SCALES, self._views(network, images, TRAINING_SCALES, divisor)))
+        (_, whole), (scale, half) = views.items()
+        coarse, refined = (
+            blend_scales(larger, lower, half.attention, scale, self.align_corners)
+            for larger, lower in ((whole.coarse, half.coarse), (whole.refined, half.refined))
+        )
+        losses = criterion(coarse, refined, targets, self.align_corners)
+        if self.scale_loss_weight:
+            own = (
+                criterion.coarse_loss(v.refined, targets, self.align_corners)
+                for v in views.values()
+            )
+            losses["loss_sem_seg_scales"] = self.scale_loss_weight * sum(own)
+        return losses
+
+    def logits(self, network: Network, image: Tensor, divisor: int = 1) -> Tensor:
+        """
+        Args:
+            network: in evaluation mode.
+            image: normalised and padded, [N, 3, H, W].
+            divisor: of :meth:`losses`.
+
+        Returns:
+            refined logits of all scales, [N, K, H, W]
+        """
+        views = self._views(network, image, self.scales, divisor)
+        blended = next(views).refined
+        for scale, view in zip(self.scales[1:], views):
+            blended = blend_scales(blended, view.refined, view.attention, scale, self.align_corners)
+        return blended
+
+    def attention(self, network: Network, image: Tensor, divisor: int = 1) -> dict[float, Tensor]:
+        """
+        Args:
+            network, image, divisor: of :meth:`logits`.
+
+        Returns:
+            the attention of each scale but the largest, which has none: [N, 1, H, W] in (0, 1)
+        """
+        views = dict(zip(self.scales, self._views(network, image, self.scales, divisor)))
+        size = image.shape[2:]
+        return {
+            scale: resize(views[scale].attention, size, self.align_corners)
+            for scale in self.scales[1:]
+        }
+
+    def _views(
+        self, network: Network, image: Tensor, scales: Sequence[float], divisor: int
+    ) -> Iterator[ScaleView]:
+        for scale in scales:
+            size = [max(1, round(scale * side)) for side in image.shape[2:]]
+            padded = pad_to_multiple(resize(image, size), divisor)
+            yield ScaleView(*(self._at_size(x, padded, size) for x in network(padded)))
+
+    def _at_size(self, x: Tensor, padded: Tensor, size: Sequence[int]) -> Tensor:
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        return resize(x, padded.shape[2:], self.align_corners)[..., : size[0], : size[1]]

@@ -1,0 +1,155 @@
+"""Hierarchical multi-scale attention against its formulas, written out."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from detectron2.modeling import build_model
+from segmentors import make_batch, make_cfg
+from torch import nn
+
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+
+HMSA = ("MODEL.HMSA.ENABLED", True)
+SIZE = (64, 96)
+
+
+def make_model(*opts):
+    torch.manual_seed(0)
+    model = build_model(make_cfg(*HMSA, "MODEL.OCR.DROPOUT", 0.0, *opts)).eval()
+    # Attention that varies: without a bias its logits are near 0 in an untrained network.
+    model.sem_seg_head.scale_attention[2].weight.data *= 1000
+    return model
+
+
+def make_image():
+    return torch.randn(2, 3, *SIZE, generator=torch.Generator().manual_seed(1))
+
+
+def to(x, size):
+    return F.interpolate(x, size=size, mode="bilinear", align_corners=False)
+
+
+def view(model, image, scale):
+    """Coarse logits, refined logits and attention at the size of the image of a scale."""
+    image = to(image, [int(scale * side) for side in image.shape[2:]])
+    features = model.backbone(image)
+    head = model.sem_seg_head
+    coarse = head.coarse_predictor(head.coarse(head.representations(features)[0]))
+    x, regions = head.pixels_and_regions(features)
+    z = head.context(x, regions)
+    logits, attention = head.refined_predictor(z), head.scale_attention(z)
+    return [to(m, image.shape[2:]) for m in (coarse, logits, attention)]
+
+
+class Constant(nn.Module):
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def forward(self, z):
+        return torch.full_like(z[:, :1], self.value)
+
+
+@pytest.mark.parametrize("attention, scale", [(0.0, 1.0), (1.0, 0.5)])
+def test_attention_of_0_and_1(attention, scale):
+    model, image = make_model("TEST.SCALES", "[0.5, 1.0]"), make_image()
+    model.sem_seg_head.scale_attention = Constant(attention)
+    with torch.no_grad():
+        expected = to(view(model, image, scale)[1], SIZE)
+        torch.testing.assert_close(model.logits(image), expected)
+
+
+@pytest.mark.parametrize("scales", ["[0.5, 1.0]", "[1.0, 0.5]"])
+@pytest.mark.parametrize("size, padding", [(SIZE, 0), ((54, 82), 1)])
+def test_two_scales(scales, size, padding):
+    """Whatever their size, as the published code without padding; else in multiples of it."""
+    model = make_model("TEST.SCALES", scales, "MODEL.PAD_TO_MULTIPLE", padding)
+    image = make_image()[..., : size[0], : size[1]]
+    with torch.no_grad():
+        (_, low, a), (_, high, _) = view(model, image, 0.5), view(model, image, 1.0)
+        assert a.std() > 0.01
+        expected = to(a * low, size) + (1 - to(a, size)) * high
+        torch.testing.assert_close(model.logits(image), expected)
+
+
+@pytest.mark.parametrize("scales", ["[0.5, 1.0, 2.0, 0.25]", "[2.0, 0.25, 0.5, 1.0]"])
+def test_four_scales_in_any_order(scales):
+    model, image = make_model("TEST.SCALES", scales), make_image()
+    with torch.no_grad():
+        (_, p2, _), (_, p1, a1), (_, p05, a05), (_, p025, a025) = (
+            view(model, image, scale) for scale in (2.0, 1.0, 0.5, 0.25)
+        )
+        expected = a1 * p1 + (1 - a1) * to(p2, SIZE)
+        expected = to(a05 * p05, SIZE) + (1 - to(a05, SIZE)) * expected
+        expected = to(a025 * p025, SIZE) + (1 - to(a025, SIZE)) * expected
+        torch.testing.assert_close(model.logits(image), expected)
+
+
+@pytest.mark.parametrize(
+    "scales", ["[0.5, 2.0]", "[]", "[1.0, 0.5, 0.5]", "[1.0, 0.0]", "[1.0, -1.0]"]
+)
+def test_bad_scales(scales):
+    with pytest.raises(ValueError, match=r"TEST.SCALES is .* with 1.0 among them"):
+        make_model("TEST.SCALES", scales)
+
+
+def test_losses():
+    """L = main(joint) + 0.4 aux(joint of the coarse) + w (aux(p at 0.5) + aux(p at 1.0))."""
+    kinds = (
+        *("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "0.5 binary_cross_entropy + 0.5 rmi"),
+        *("MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE", "binary_cross_entropy"),
+        *("MODEL.OCR.COARSE_LOSS_WEIGHT", 0.4, "MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.05),
+        *("MODEL.SEM_SEG_HEAD.COARSE_DROPOUT", 0.0, "MODEL.SEM_SEG_HEAD.LOSS_WEIGHT", 1.0),
+    )
+    model, batch = make_model(*kinds), make_batch(*SIZE)
+    targets = torch.stack([inputs["sem_seg"] for inputs in batch])
+    criterion = model.sem_seg_head.criterion
+    with torch.no_grad():
+        model.train()
+        for module in model.modules():  # the same statistics in both computations
+            if isinstance(module, nn.BatchNorm2d):
+                module.eval()
+        found = model(batch)
+        image = torch.stack([model.normalised(inputs["image"]) for inputs in batch])
+        (coarse_low, low, a), (coarse, high, _) = view(model, image, 0.5), view(model, image, 1)
+        up = to(a, SIZE)
+        joint = to(a * low, SIZE) + (1 - up) * high
+        joint_coarse = to(a * coarse_low, SIZE) + (1 - up) * coarse
+        expected = criterion(joint_coarse, joint, targets)
+
+    def binary(logits):
+        valid = (targets != 255)[:, None]
+        truth = F.one_hot(targets.clamp(max=4), 5).permute(0, 3, 1, 2).float()
+        p = logits.double().sigmoid()
+        losses = -(truth * p.log() + (1 - truth) * (1 - p).log()) * valid
+        return losses.sum() / (valid.sum() + 1)
+
+    expected["loss_sem_seg_scales"] = 0.05 * (binary(to(low, SIZE)) + binary(high))
+    assert set(found) == set(expected)
+    for name, loss in found.items():
+        assert loss.item() == pytest.approx(expected[name].item(), rel=1e-5)
+    coarse_loss = 0.4 * binary(joint_coarse)
+    assert found["loss_sem_seg_coarse"].item() == pytest.approx(coarse_loss.item(), rel=1e-5)
+
+
+def test_no_losses_of_single_scales():
+    model = make_model("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.0).train()
+    assert set(model(make_batch())) == {"loss_sem_seg", "loss_sem_seg_coarse"}
+    with pytest.raises(ValueError, match="SCALE_LOSS_WEIGHT is -1"):
+        make_model("MODEL.HMSA.SCALE_LOSS_WEIGHT", -1.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", [name for name in CONTEXT_SCHEMES if name != "GT-OCR"])
+def test_every_scheme_trains_and_labels_images_of_any_size(scheme):
+    opts = ("MODEL.CONTEXT.NAME", scheme, "TEST.SCALES", "[0.5, 1.0, 1.5]", "TEST.FLIP", True)
+    model, batch = make_model(*opts), make_batch()
+    sum(model.train()(batch).values()).backward()
+    assert [k for k, p in model.named_parameters() if p.grad is None] == []
+    outputs = model.eval()(batch)
+    assert outputs[0]["labels"].shape == (61, 83)
+
+
+def test_ground_truth_regions_are_refused():
+    with pytest.raises(ValueError, match="MODEL.HMSA.ENABLED False"):
+        make_model("MODEL.CONTEXT.NAME", "GT-OCR")

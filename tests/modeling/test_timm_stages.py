@@ -1,0 +1,123 @@
+"""EfficientNets of timm as backbones: every stage, truncation, frozen, and folded norms."""
+
+import copy
+
+import pytest
+import timm
+import torch
+from detectron2.modeling import build_model
+from segmentors import make_batch, make_cfg
+from torch import nn
+
+from ocr_panoptic.modeling import TimmBackbone
+
+NAME = "tf_efficientnet_lite0"
+STAGES = [f"blocks.{i}" for i in range(7)]
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    """timm's whole classifier at stride 8, with norms that are not the identity."""
+    torch.manual_seed(0)
+    network = timm.create_model(NAME, output_stride=8)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.add_(0.1 * torch.randn_like(module.running_mean))
+            module.running_var.mul_(0.5 + torch.rand_like(module.running_var))
+    return network.eval()
+
+
+def backbone_of(network: nn.Module, **options) -> TimmBackbone:
+    backbone = TimmBackbone(NAME, output_stride=8, norm="BN", **options).eval()
+    assert not backbone.body.load_state_dict(network.state_dict(), strict=False).missing_keys
+    return backbone
+
+
+@torch.no_grad()
+def test_every_stage_is_a_feature(network):
+    backbone, x = backbone_of(network), torch.randn(2, 3, 48, 80)
+    y = network.bn1(network.conv_stem(x))
+    features = backbone(x)
+    assert list(features) == list(backbone.output_shape()) == STAGES
+    for (name, shape), stage in zip(backbone.output_shape().items(), network.blocks, strict=True):
+        y = stage(y)
+        assert torch.equal(features[name], y)
+        assert (shape.channels, shape.stride) == (y.shape[1], 48 // y.shape[2])
+    assert [shape.stride for shape in backbone.output_shape().values()] == [2, 4, 8, 8, 8, 8, 8]
+
+
+def test_strides_of_the_network_itself():
+    shapes = TimmBackbone(NAME, norm="BN").output_shape().values()
+    assert [shape.stride for shape in shapes] == [2, 4, 8, 16, 16, 32, 32]
+
+
+@torch.no_grad()
+def test_what_lies_behind_the_last_feature_is_not_there(network):
+    whole, part, x = backbone_of(network), backbone_of(network), torch.randn(1, 3, 32, 32)
+    part.truncate({"blocks.3", "blocks.2"})
+    assert list(part.output_shape()) == STAGES[:4]
+    assert sum(p.numel() for p in part.parameters()) < 0.1 * sum(
+        p.numel() for p in whole.parameters()
+    )
+    expected = whole(x)
+    for name, map_ in part(x).items():
+        assert torch.equal(map_, expected[name])
+    part.truncate({"of another backbone"})
+    assert list(part.output_shape()) == STAGES[:4]
+
+
+@torch.no_grad()
+def test_norms_fold_into_convolutions_and_leave_their_activations(network):
+    backbone, x = backbone_of(network), torch.randn(1, 3, 32, 32)
+    expected = backbone(x)
+    folded = copy.deepcopy(backbone)
+    folded.fold_norms()
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in folded.modules())
+    for name, map_ in folded(x).items():
+        torch.testing.assert_close(map_, expected[name], rtol=1e-4, atol=1e-4)
+
+
+def test_norms_with_activations_are_synchronised_with_them():
+    body = TimmBackbone(NAME, norm="SyncBN").body
+    assert isinstance(body.bn1, nn.SyncBatchNorm)
+    assert isinstance(body.bn1.act, nn.ReLU6)
+    with pytest.raises(ValueError, match="NORM is FrozenBN, but the norms of .* activations"):
+        TimmBackbone(NAME, norm="FrozenBN")
+
+
+def frozen_model(*opts: object) -> nn.Module:
+    torch.manual_seed(0)
+    names = ["blocks.4"]
+    return build_model(
+        make_cfg(
+            *("MODEL.TIMM.NAME", NAME, "MODEL.TIMM.FROZEN", True),
+            *("MODEL.SEM_SEG_HEAD.IN_FEATURES", names),
+            *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", names),
+            *opts,
+        )
+    ).train()
+
+
+def test_a_frozen_network_learns_nothing():
+    model = frozen_model()
+    before = copy.deepcopy(model.state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, weight_decay=0.1)
+    sum(model(make_batch()).values()).backward()
+    optimizer.step()
+    for name, tensor in model.state_dict().items():
+        of_network = name.startswith("backbone.")
+        assert torch.equal(tensor, before[name]) == of_network or tensor.dtype == torch.int64, name
+        assert not of_network or torch.equal(tensor, before[name])
+    assert all(p.grad is None for p in model.backbone.parameters())
+    assert model.sem_seg_head.training
+    assert not any(m.training for m in model.backbone.body.modules())
+
+
+def test_its_features_are_those_of_an_evaluation_in_autocast_too():
+    model, x = frozen_model(), torch.randn(2, 3, 64, 64)
+    with torch.autocast("cpu", torch.bfloat16):
+        learning = model.backbone(x)["blocks.4"]
+    with torch.no_grad():
+        evaluated = model.backbone.eval()(x)["blocks.4"]
+    assert learning.dtype == torch.float32
+    assert torch.equal(learning, evaluated)
