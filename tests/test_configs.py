@@ -74,7 +74,9 @@ def is_refined(cfg: CfgNode) -> bool:
 
 
 def stride(cfg: CfgNode) -> int:
-    """Of the logits, by the paper."""
+    """Of the logits, by the paper; of a first convolution where the config says so."""
+    if cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES == ["act1"]:
+        return 2
     if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME:
         return 8
     is_hrnet = cfg.MODEL.TIMM.NAME.startswith("hrnet")
