@@ -39,7 +39,7 @@ class Metric:
 
 
 _PANOPTIC, _SEMANTIC, _INSTANCES = "Panoptic segmentation", "Semantic segmentation", "Instances"
-_BOUNDARIES = "Boundaries and confidence"
+_BOUNDARIES, _OFFSETS = "Boundaries and confidence", "Offsets"
 _IOU = "intersection over union"
 _AP = "average precision (mean over the IoU thresholds 0.5 to 0.95) of"
 
@@ -105,6 +105,16 @@ METRICS = (
         "Boundary IoU",
         f"{_IOU} of boundary regions",
         column="BoundaryIoU",
+    ),
+    Metric("offsets", "F1", "Boundary F1", "F1 of the pixels near a boundary", _OFFSETS),
+    Metric("offsets", "precision", "Precision", "of the pixels near a boundary", _OFFSETS),
+    Metric("offsets", "recall", "Recall", "of the pixels near a boundary", _OFFSETS),
+    Metric(
+        "offsets",
+        "direction_ACC",
+        "Direction accuracy",
+        "share of the true directions near boundaries that are right",
+        _OFFSETS,
     ),
 )
 

@@ -54,6 +54,8 @@ TRAINED = {
     "converted/openseg_R_101_cityscapes": (*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),
     "Cityscapes-SemanticSegmentation/plain_HRNet_W48_s4_40k_bs8": SMALL_HRNET,
     "ADE20K-SemanticSegmentation/ocr_HRNet_W48_s4_150k_bs16": (*SMALL_HRNET, *SMALL_OCR),
+    "SegFix/segfix_HRNet_W48_cityscapes_80k_bs16": ("MODEL.TIMM.NAME", "hrnet_w18_small"),
+    "quick_schedules/segfix_R_18_scenes": (),
 }
 
 
@@ -70,11 +72,17 @@ def complete(cfg: CfgNode) -> CfgNode:
 
 
 def is_refined(cfg: CfgNode) -> bool:
-    return cfg.MODEL.SEM_SEG_HEAD.NAME != "SemSegFPNHead"
+    return cfg.MODEL.SEM_SEG_HEAD.NAME in ("OCRSemSegFPNHead", "ContextSemSegHead")
+
+
+def is_segfix(cfg: CfgNode) -> bool:
+    return cfg.MODEL.META_ARCHITECTURE == "SegFix"
 
 
 def stride(cfg: CfgNode) -> int:
     """Of the logits, by the paper; of a first convolution where the config says so."""
+    if is_segfix(cfg):
+        return 4
     if cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES == ["act1"]:
         return 2
     if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME:
@@ -115,10 +123,10 @@ class Shapes:
                 inputs.append(torch.zeros(2, 128, 192, dtype=torch.int64))  # GT-OCR's
             logits = head.layers(*inputs)
         logits = (logits,) if isinstance(logits, torch.Tensor) else logits
-        assert len(logits) == 1 + is_refined(cfg)
+        classes = [cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES] * (1 + is_refined(cfg))
+        classes = [2, 8] if is_segfix(cfg) else classes
         size = (128 // stride(cfg), 192 // stride(cfg))
-        for x in logits:
-            assert x.shape == (2, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES, *size)
+        assert [x.shape for x in logits] == [(2, count, *size) for count in classes]
         self.models.add(cfg.MODEL.dump())
 
     def builder(self, get: Callable, name: str) -> Callable:
@@ -165,14 +173,20 @@ def test_trains_one_iteration(name, batch):
     before = {key: p.detach().clone() for key, p in model.named_parameters()}
     features = {}
     model.backbone.register_forward_hook(lambda _, inputs, output: features.update(output))
+    inputs = batch(2)
+    if is_segfix(cfg):
+        inputs = [{**one, "sem_seg": torch.randint(0, 18, one["sem_seg"].shape)} for one in inputs]
     with EventStorage():
-        losses = model.train()(batch(2))
+        losses = model.train()(inputs)
     for key, shape in model.backbone.output_shape().items():  # 64 x 96 pixels
         assert features[key].shape[1] == shape.channels
         for side, found in zip((64, 96), features[key].shape[2:]):
             assert found - math.ceil(side / shape.stride) in (0, cfg.MODEL.RESNETS.STEM_CEIL_MODE)
     assert all(loss.isfinite() for loss in losses.values())
-    assert "loss_sem_seg" in losses and ("loss_sem_seg_coarse" in losses) == is_refined(cfg)
+    if is_segfix(cfg):
+        assert set(losses) == {"loss_boundary", "loss_direction"}
+    else:
+        assert "loss_sem_seg" in losses and ("loss_sem_seg_coarse" in losses) == is_refined(cfg)
     sum(losses.values()).backward()
     optimizer.step()
     for part in parts(model):

@@ -64,6 +64,8 @@ from .resume import (
 from .run_claim import release
 from .run_info import portable, run_info
 from .scaling import scaled
+from .segfix import SegFixMapper, refined_by_segfix
+from .segfix_config import segfix_config
 from .setup import check_solver
 from .stopping import Stopping
 from .summary import start_summary
@@ -102,6 +104,7 @@ class Trainer(DefaultTrainer):
         self.cfg = cfg
         self.seed = run_seed(cfg)
         with stop_together():
+            segfix_config(cfg)  # which evaluations need
             model = self.build_model(cfg)
             optimizer = self.build_optimizer(cfg, model)
         data_loader = self.build_train_loader(self._seeded_cfg())
@@ -374,6 +377,8 @@ class Trainer(DefaultTrainer):
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:
         mapper = _mapper(cfg, DatasetCatalog.get(dataset_name), False)
+        if segfix_cfg := segfix_config(cfg):
+            mapper = SegFixMapper(mapper, segfix_cfg)
         loader = build_detection_test_loader(cfg, dataset_name, mapper=Telling(mapper))
         loader.worker_init_fn = leave_signals_to_the_trainer
         return WatchedLoader(loader, f"evaluate {dataset_name}")
@@ -400,7 +405,7 @@ class Trainer(DefaultTrainer):
         # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
-            results = super().test(cfg, tested, evaluators)
+            results = super().test(cfg, refined_by_segfix(cfg, tested), evaluators)
         finally:
             tested.gives_confidence = False
             torch.backends.cudnn.benchmark = benchmark

@@ -170,9 +170,9 @@ class TimmBackbone(Backbone):
 
     def freeze_unread_branches(self, features: Iterable[str]) -> None:
         """
-        Freeze what makes up the outputs of HRNet that are not among ``features``: the last exchange
-        between its branches. DistributedDataParallel waits for the gradient of every parameter that
-        is not frozen.
+        Freeze what makes up outputs that are not among ``features`` alone: of HRNet the last
+        exchange between its branches, of a ResNet the stages after the last one that is read.
+        DistributedDataParallel waits for the gradient of every parameter that is not frozen.
 
         Args:
             features: the names of those that are read.
@@ -183,6 +183,11 @@ class TimmBackbone(Backbone):
             for name, row in zip(list(self._shapes)[-len(rows) :], rows, strict=True):
                 if name not in features:
                     row.requires_grad_(False)
+        elif not isinstance(self.body, EfficientNetFeatures):  # for that see truncate
+            names = list(self._shapes)
+            last = max((i for i, name in enumerate(names) if name in features), default=len(names))
+            for name in names[last + 1 :]:
+                getattr(self.body, name).requires_grad_(False)
 
     def fold_norms(self) -> None:
         """Fold the batch norms into their convolutions, in place; see :func:`.fold_norms`."""
@@ -218,7 +223,8 @@ def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
         frozen=cfg.MODEL.TIMM.FROZEN,
     )
     head = cfg.MODEL.SEM_SEG_HEAD
-    read = {*head.IN_FEATURES, *head.COARSE_IN_FEATURES}
+    coarse = head.COARSE_IN_FEATURES if head.NAME == "ContextSemSegHead" else []
+    read = {*head.IN_FEATURES, *coarse}
     backbone.freeze_unread_branches(read)
     backbone.truncate(read)
     return backbone

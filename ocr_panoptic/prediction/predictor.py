@@ -23,6 +23,8 @@ from ocr_panoptic.modeling.large_images import (
 )
 from ocr_panoptic.modeling.optimized import inference_precision
 from ocr_panoptic.modeling.panoptic_inference import PanopticInference
+from ocr_panoptic.modeling.segfix_refinement import RefinedModel, refine_output
+from ocr_panoptic.offsets import moved
 
 from .memory import sees_own_size
 from .rows import open_image
@@ -50,7 +52,8 @@ class Prediction:
 class Predictor:
     """
     Args:
-        model: in evaluation mode; a ``PanopticFPN`` or an ``OCRSemanticSegmentor``.
+        model: in evaluation mode; a ``PanopticFPN`` or an ``OCRSemanticSegmentor``, or a
+            :class:`.RefinedModel` of one.
         limit: why an image is too large to be seen at once, for messages.
         whole_regions: of images in bands, see :meth:`bands`.
 
@@ -59,11 +62,12 @@ class Predictor:
     """
 
     def __init__(self, cfg: CfgNode, model: nn.Module, limit: str, whole_regions: bool = False):
-        self._cfg, self._model = cfg, model
-        self._limit, self._whole_regions = limit, whole_regions
+        self._refinement = model if isinstance(model, RefinedModel) else None
+        self._model = self._refinement.model if self._refinement else model
+        self._cfg, self._limit, self._whole_regions = cfg, limit, whole_regions
         self._is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
-        if isinstance(model, PanopticInference):
-            model.gives_confidence = True
+        if isinstance(self._model, PanopticInference):
+            self._model.gives_confidence = True
         if whole_regions:
             try:
                 self._check_bands()
@@ -78,7 +82,9 @@ class Predictor:
         """
         predict = self._panoptic if self._is_panoptic else self._semantic
         with inference_precision(self._cfg):
-            return predict(model_input(self._cfg, image))
+            inputs = model_input(self._cfg, image)
+            prediction = predict(inputs)
+            return self._refined(prediction, inputs) if self._refinement else prediction
 
     def bands(self, path: Path) -> tuple[Size, Iterator[Band]]:
         """
@@ -109,6 +115,11 @@ class Predictor:
             raise ValueError(
                 "In windows a panoptic model does not see it, whose instances have masks of the "
                 "whole size: scale the image down, make memory free, or set --max-pixels."
+            )
+        if self._refinement:
+            raise ValueError(
+                "An image that is read in windows is not refined; set TEST.SEGFIX.WEIGHTS to "
+                "nothing, or raise --max-pixels."
             )
         if not sees_own_size(self._cfg):
             test = self._cfg.INPUT
@@ -152,3 +163,18 @@ class Predictor:
             tuple(segments),
             output["instances"].to("cpu"),
         )
+
+    def _refined(self, found: Prediction, inputs: dict[str, Any]) -> Prediction:
+        """Every pixel has label, segment and confidence of the one that it takes them from."""
+        sources = self._refinement.sources(inputs).cpu()
+        at = sources.numpy()
+        labels, confidence = moved(found.labels, at), moved(found.confidence, at)
+        if found.ids is None:
+            return Prediction(labels, confidence)
+        output = {
+            "panoptic_seg": (torch.from_numpy(found.ids), found.segments),
+            "instances": found.instances,
+        }
+        output = refine_output(output, sources)
+        ids, segments = output["panoptic_seg"]
+        return Prediction(labels, confidence, ids.numpy(), tuple(segments), output["instances"])

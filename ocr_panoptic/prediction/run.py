@@ -21,6 +21,8 @@ from ocr_panoptic.checkpoint import fetch_weights
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.engine.config_files import values_by_key
+from ocr_panoptic.engine.segfix import refined_by_segfix
+from ocr_panoptic.engine.segfix_config import segfix_config
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.files import printable
@@ -51,7 +53,10 @@ logger = logging.getLogger(__name__)
 SECTIONS = ("MODEL", "INPUT", "TEST")
 SHOWN = 20  # reasons in the log
 NOT_YET = "not done yet"
-MACHINE = ("MODEL.WEIGHTS", "MODEL.DEVICE", "MODEL.TRUST_PICKLE", "TEST.ACCUMULATOR_DEVICE")
+MACHINE = (
+    *("MODEL.WEIGHTS", "MODEL.DEVICE", "MODEL.TRUST_PICKLE", "TEST.ACCUMULATOR_DEVICE"),
+    *("TEST.SEGFIX.WEIGHTS", "TEST.SEGFIX.CONFIG_FILE"),
+)
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,12 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
     """
     if options.whole_regions and cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
         raise ValueError("--whole-regions: is of a semantic model; of a panoptic one leave it out")
+    segfix = segfix_config(cfg)
+    if options.whole_regions and segfix:
+        raise ValueError(
+            "--whole-regions: of images in tiles, which TEST.SEGFIX.WEIGHTS does not refine; leave "
+            "one of them out"
+        )
     metadata = class_metadata(cfg)
     classes = classes_of(metadata, options.labels)
     writer = Writer(folder, classes, options.overlays, cfg.INPUT.FORMAT)
@@ -141,7 +152,7 @@ def _predict_rest(
         write_missing(folder, [(item, NOT_YET) for item in todo])
     if not todo:
         return {}
-    model = build_trained_model(cfg)
+    model = refined_by_segfix(cfg, build_trained_model(cfg))
     with stop_together():
         predictor = Predictor(cfg, model, options.limit, options.whole_regions)
     reasons: dict[str, str | None] = {}
@@ -230,26 +241,40 @@ def _identity(
     cfg: CfgNode, metadata: Metadata, classes: Classes, inputs: Inputs, options: Options
 ) -> dict[str, Any]:
     """What has to be the same for results to belong together."""
-    values = {
+    known = json.dumps(asdict(classes), default=np.ndarray.tolist)
+    identity = {
+        "format": "ocr_panoptic.predictions",
+        "input": str(inputs.entry),
+        "data_set": metadata.name,
+        "classes_sha256": hashlib.sha256(known.encode()).hexdigest(),
+        "weights_file_sha256": _sha256(cfg.MODEL.WEIGHTS),
+        "labels": options.labels,
+        "overlays": options.overlays,
+        "whole_regions": options.whole_regions,
+        **_settings(cfg),
+    }
+    if segfix := segfix_config(cfg):
+        identity["segfix"] = {
+            "weights_file_sha256": _sha256(segfix.MODEL.WEIGHTS),
+            **_settings(segfix),
+        }
+    return identity
+
+
+def _settings(cfg: CfgNode) -> dict[str, Any]:
+    return {
         key: "BN" if value == "SyncBN" else value  # the same at inference
         for section in SECTIONS
         for key, value in values_by_key(cfg[section], f"{section}.").items()
         if key not in MACHINE
     }
-    weights = Path(PathManager.get_local_path(cfg.MODEL.WEIGHTS.partition("?")[0]))
+
+
+def _sha256(weights: str) -> str:
+    """Of a file of weights."""
+    path = Path(PathManager.get_local_path(weights.partition("?")[0]))
     digest = hashlib.sha256()
-    with open(weights, "rb") as file:
+    with open(path, "rb") as file:
         while block := file.read(2**20):
             digest.update(block)
-    known = json.dumps(asdict(classes), default=np.ndarray.tolist)
-    return {
-        "format": "ocr_panoptic.predictions",
-        "input": str(inputs.entry),
-        "data_set": metadata.name,
-        "classes_sha256": hashlib.sha256(known.encode()).hexdigest(),
-        "weights_file_sha256": digest.hexdigest(),
-        "labels": options.labels,
-        "overlays": options.overlays,
-        "whole_regions": options.whole_regions,
-        **values,
-    }
+    return digest.hexdigest()
