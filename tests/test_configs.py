@@ -134,8 +134,9 @@ class Shapes:
         """Builds each backbone once for all the models that have it."""
 
         def build(cfg: CfgNode, input_shape: ShapeSpec) -> Backbone:
-            m = cfg.MODEL
-            key = str([m.BACKBONE, m.RESNETS, m.FPN, m.TIMM, m.ALIGN_CORNERS, input_shape])
+            m, head = cfg.MODEL, cfg.MODEL.SEM_SEG_HEAD
+            read = [head.IN_FEATURES, head.COARSE_IN_FEATURES]
+            key = str([m.BACKBONE, m.RESNETS, m.FPN, m.TIMM, m.ALIGN_CORNERS, read, input_shape])
             if key not in self.backbones:
                 self.backbones[key] = get(name)(cfg, input_shape)
             return self.backbones[key]
