@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import images_of
 from detectron2.modeling import build_model
 from tiny_runs import CONFIGS
 
@@ -28,6 +27,10 @@ pytestmark = pytest.mark.slow
 
 CONFIG = str(CONFIGS / "quick_schedules/segfix_R_18_scenes.yaml")
 READ = {"labels": read_label_png, "confidence": read_label_png, "panoptic": read_panoptic_png}
+
+
+def images_of(root: Path) -> list[Path]:
+    return sorted((root / "tiny/raw/val/images").glob("*.jpg"))
 
 
 @pytest.fixture(scope="session")
