@@ -134,8 +134,9 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.SEGFIX.CHANNELS = 256
     cfg.MODEL.SEGFIX.NORM = "SyncBN"
 
-    # Backbone of timm ("build_timm_backbone"): HRNet, or a ResNet or EfficientNet that is dilated
-    # to OUTPUT_STRIDE.
+    # Network of timm, alone ("build_timm_backbone": HRNet, a ResNet or EfficientNet that is dilated
+    # to OUTPUT_STRIDE ...) or under an FPN ("build_timm_fpn_backbone": any of strides 4 to 32).
+    # NORM is that of its batch norms: "BN", "SyncBN" or "FrozenBN". Other norms stay as they are.
     cfg.MODEL.TIMM = CN()
     cfg.MODEL.TIMM.NAME = "hrnet_w48"
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32

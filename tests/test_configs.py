@@ -43,7 +43,11 @@ TRAINED = {
     f"{COCO}/panoptic_fpn_R_50_1x": (*SMALL_RESNET, *SMALL_FPN),
     f"{COCO}/panoptic_fpn_ocr_R_101_3x": (*SMALL_RESNET, *SMALL_FPN, *SMALL_OCR),
     "quick_schedules/panoptic_fpn_ocr_R_18_coco_sample": SMALL_FPN,
+    "quick_schedules/panoptic_fpn_ocr_Lite0_camvid": (*SMALL_FPN, *SMALL_OCR),
     "quick_schedules/semantic_ocr_R_18_scenes": (*SMALL_COARSE, *SMALL_OCR),
+    "quick_schedules/semantic_ocr_Lite0_scenes": (*SMALL_COARSE, *SMALL_OCR),
+    "quick_schedules/semantic_ocr_tiles": (*SMALL_COARSE, *SMALL_OCR),
+    "quick_schedules/semantic_ocr_Lite0_frozen_camvid": (*SMALL_COARSE, *SMALL_OCR),
     "ADE20K-SemanticSegmentation/plain_R_101_d8_150k_bs16": (*SMALL_RESNET, *SMALL_COARSE),
     "Cityscapes-SemanticSegmentation/ocr_R_101_d8_trainval_100k_bs8": (
         *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),
@@ -77,12 +81,16 @@ def is_segfix(cfg: CfgNode) -> bool:
 
 
 def stride(cfg: CfgNode) -> int:
-    """Of the logits, by the paper."""
+    """Of the logits, by the paper; of a first convolution where the config says so."""
     if is_segfix(cfg):
         return 4
-    if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME or cfg.MODEL.TIMM.NAME.startswith("resnet"):
+    if cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES == ["act1"]:
+        return 2
+    if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME:
         return 8
-    return 4
+    is_hrnet = cfg.MODEL.TIMM.NAME.startswith("hrnet")
+    is_one_map = cfg.MODEL.BACKBONE.NAME == "build_timm_backbone" and not is_hrnet
+    return cfg.MODEL.TIMM.OUTPUT_STRIDE if is_one_map else 4
 
 
 class Shapes:
@@ -99,7 +107,7 @@ class Shapes:
         if cfg.MODEL.dump() in self.models:
             return
         # torch.autocast knows no device "meta"; layers only ever switch it off.
-        no_autocast = mock.patch("torch.autocast", lambda **_: contextlib.nullcontext())
+        no_autocast = mock.patch("torch.autocast", lambda *_, **__: contextlib.nullcontext())
         one_backbone = mock.patch.object(
             BACKBONE_REGISTRY, "get", partial(self.builder, BACKBONE_REGISTRY.get)
         )
@@ -126,8 +134,9 @@ class Shapes:
         """Builds each backbone once for all the models that have it."""
 
         def build(cfg: CfgNode, input_shape: ShapeSpec) -> Backbone:
-            m = cfg.MODEL
-            key = str([m.BACKBONE, m.RESNETS, m.FPN, m.TIMM, m.ALIGN_CORNERS, input_shape])
+            m, head = cfg.MODEL, cfg.MODEL.SEM_SEG_HEAD
+            read = [head.IN_FEATURES, head.COARSE_IN_FEATURES]
+            key = str([m.BACKBONE, m.RESNETS, m.FPN, m.TIMM, m.ALIGN_CORNERS, read, input_shape])
             if key not in self.backbones:
                 self.backbones[key] = get(name)(cfg, input_shape)
             return self.backbones[key]
@@ -151,8 +160,8 @@ def test_builds(name, shapes):
 @pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.stem)
 def test_systems_of_the_studies_build(study, shapes):
-    for config, opts in read_study(study).systems.values():
-        shapes.check(load_config(str(config), list(opts)))
+    for system in read_study(study).systems.values():
+        shapes.check(load_config(str(system.config), list(system.opts)))
 
 
 @pytest.mark.slow
@@ -193,7 +202,7 @@ def parts(model: nn.Module) -> list[str]:
     names = [name for name, _ in model.named_children()]
     names += [f"sem_seg_head.{name}" for name, _ in model.sem_seg_head.named_children()]
     modules = dict(model.named_modules())
-    return [name for name in names if any(True for _ in modules[name].parameters())]
+    return [name for name in names if any(p.requires_grad for p in modules[name].parameters())]
 
 
 def test_every_kind_of_config_is_trained():

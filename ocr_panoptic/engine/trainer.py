@@ -401,13 +401,13 @@ class Trainer(DefaultTrainer):
         _share_buffers(model)
         # Made anew from the weights of now in each evaluation of a training.
         tested = optimized(cfg, _without_ddp(model))
-        tested.with_confidence = True  # for the calibration error
+        tested.gives_confidence = True  # for the calibration error
         # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
             results = super().test(cfg, refined_by_segfix(cfg, tested), evaluators)
         finally:
-            tested.with_confidence = False
+            tested.gives_confidence = False
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():
             names, run = cfg.DATASETS.TEST, run_info(cfg, model, weights)

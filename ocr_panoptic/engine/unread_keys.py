@@ -104,8 +104,8 @@ READERS = (
         ),
     ),
     Reader(
-        "MODEL.BACKBONE.NAME build_timm_backbone",
-        lambda cfg: cfg.MODEL.BACKBONE.NAME == "build_timm_backbone",
+        "MODEL.BACKBONE.NAME build_timm_backbone or build_timm_fpn_backbone",
+        lambda cfg: cfg.MODEL.BACKBONE.NAME in ("build_timm_backbone", "build_timm_fpn_backbone"),
         ("MODEL.TIMM",),
     ),
     Reader(

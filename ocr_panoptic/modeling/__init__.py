@@ -7,6 +7,7 @@ from .segfix import SegFix
 from .segfix_head import SegFixHead
 from .semantic_segmentor import OCRSemanticSegmentor
 from .timm_backbone import TimmBackbone
+from .timm_fpn import build_timm_fpn_backbone
 
 __all__ = [
     "ContextSemSegHead",
@@ -16,5 +17,6 @@ __all__ = [
     "SegFixHead",
     "TimmBackbone",
     "build_dilated_resnet_backbone",
+    "build_timm_fpn_backbone",
     "optimized",
 ]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ocr_panoptic.offsets import moved, offsets_of, source_pixels
 
-from .panoptic_inference import Prediction
+from .panoptic_inference import PanopticOutput
 from .segfix import SegFix
 
 
@@ -77,12 +77,8 @@ def refine_output(output: dict[str, Any], sources: Tensor) -> dict[str, Any]:
             masks = fields["pred_masks"]
             fields["pred_masks"] = moved(masks, sources.to(masks.device))
         found["instances"] = Instances(output["instances"].image_size, **fields)
-    if isinstance(output, Prediction):
-        return Prediction(
-            lambda: moved(output["sem_seg"], sources),
-            lambda: (moved(scores, sources) for scores in output.class_scores()),
-            **found,
-        )
+    if isinstance(output, PanopticOutput):
+        return PanopticOutput(lambda: moved(output["sem_seg"], sources), **found)
     return found
 
 

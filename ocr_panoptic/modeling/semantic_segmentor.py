@@ -30,10 +30,10 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         kwargs: of ``SemanticSegmentor``.
 
     Attributes:
-        with_confidence: whether the outputs also have "confidence"; set by who wants it.
+        gives_confidence: whether the outputs also have "confidence"; set by who wants it.
     """
 
-    with_confidence = False
+    gives_confidence = False
 
     @configurable
     def __init__(
@@ -98,7 +98,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         Returns:
             In training, a dict of losses.
             In inference, for each image {"labels": int64 [height, width]} and, where
-            ``with_confidence`` is set, "confidence" of :meth:`confident_labels`.
+            ``gives_confidence`` is set, "confidence" of :meth:`confident_labels`.
         """
         if not self.training:
             return [self._prediction(inputs) for inputs in batched_inputs]
@@ -165,7 +165,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         return self.sem_seg_head.layers_and_attention(self.backbone(image))
 
     def _prediction(self, inputs: dict) -> dict[str, Tensor]:
-        if self.with_confidence:
+        if self.gives_confidence:
             labels, confidence = self.confident_labels(inputs)
             return {"labels": labels, "confidence": confidence}
         return {"labels": self.inference(*self._view(inputs))[0]}

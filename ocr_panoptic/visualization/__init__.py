@@ -5,7 +5,8 @@ from .predictions import draw_images, draw_video
 from .ranking import RankedImage, ranked_images
 from .report import render_report
 from .scene import Inspection, Segments
-from .study_tables import study_curves, study_table
+from .study_figures import gain_figure, study_curves
+from .study_tables import study_report
 from .video import VideoReader, video_output
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "draw_images",
     "draw_video",
     "find_images",
+    "gain_figure",
     "image_figures",
     "output_paths",
     "panoptic_truth",
@@ -25,6 +27,6 @@ __all__ = [
     "render_report",
     "semantic_truth",
     "study_curves",
-    "study_table",
+    "study_report",
     "video_output",
 ]

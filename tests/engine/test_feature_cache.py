@@ -14,7 +14,7 @@ from ocr_panoptic.modeling import TimmBackbone
 from ocr_panoptic.pictures import read_picture
 from train_net import main
 
-CONFIG = CONFIGS / "quick_schedules/semantic_lite0_camvid.yaml"
+CONFIG = CONFIGS / "quick_schedules/semantic_ocr_Lite0_frozen_camvid.yaml"
 TAP = "['blocks.2']"
 SMALL = [
     *("DATASETS.TRAIN", "('tiny_sem_train',)", "DATASETS.TEST", "('tiny_sem_val',)"),

@@ -30,12 +30,12 @@ CACHEABLE = {
     "INPUT.RANDOM_ASPECT": [1.0, 1.0],
     "INPUT.CROP.ENABLED": False,
     "INPUT.BRIGHTNESS_SHIFT": 0,
-    "MODEL.HMSA.ENABLED": False,
     "TEST.SCALES": [1.0],
     "TEST.FLIP": False,
     "TEST.SLIDING_WINDOW.SIZE": [],
     "TEST.PRECISION": "float32",
     "MODEL.TIMM.FROZEN": True,
+    "MODEL.HMSA.ENABLED": False,
 }
 # What the features of an image follow from, besides the weights.
 READ = (
