@@ -475,7 +475,9 @@ RGB = ("RGB", [255 * m for m in (0.485, 0.456, 0.406)], [255 * s for s in (0.229
 PREPROCESSING = {
     "openseg_R_101": ("BGR", [102.9801, 115.9465, 122.7717], [1.0, 1.0, 1.0]),
     "openseg_HRNet": ("BGR", *RGB[1:]),
+    "openseg_segfix_HRNet": ("BGR", *RGB[1:]),
     "hrnet_HRNet": RGB,
+    "nvidia_HRNet": RGB,
     "mmseg_": RGB,
 }
 
@@ -533,6 +535,10 @@ GUARDED = {
     ("openseg", "resnet"): {**AUTHORS, **DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": True},
     ("openseg", "hrnet"): {**AUTHORS, **HRNET},
     ("hrnet", "hrnet"): {**AUTHORS, **HRNET, **LINEAR},
+    ("nvidia", "hrnet"): {
+        **{**AUTHORS, **HRNET, "MODEL.ALIGN_CORNERS": False, "MODEL.PAD_TO_MULTIPLE": 1},
+        "INPUT.INTERPOLATION": frozenset({"bicubic", "bilinear"}),
+    },
     ("mmseg", "resnet"): {
         **{**AUTHORS, "MODEL.ALIGN_CORNERS": False},
         **DILATED,
