@@ -9,8 +9,8 @@ ENV := $(VENV)/.complete
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env scenes announce-demo announce-demo-semantic demo demo-semantic test test-fast test-gpu
-.PHONY: lint format
+.PHONY: help env scenes scenes-semantic camvid announce-demo announce-demo-semantic demo demo-semantic
+.PHONY: announce-demo-finetune demo-finetune test test-fast test-gpu lint format
 
 help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,17 +29,31 @@ demo: MINUTES := 3
 demo-semantic: CONFIG ?= configs/quick_schedules/semantic_ocr_R_18_scenes.yaml
 demo-semantic: OUTPUT ?= output/demo_semantic
 demo-semantic: MINUTES := 2
+demo-finetune: CONFIG ?= configs/quick_schedules/semantic_ocr_Lite0_$(FINETUNE).yaml
+demo-finetune: OUTPUT ?= output/demo_finetune
+demo-finetune: MINUTES := 2
 SCHEME ?= OCR
 export DETECTRON2_DATASETS ?= datasets
 # Threads that wait for others sleep; where cores are shared they would hold them up.
 export OMP_WAIT_POLICY ?= PASSIVE
 SCENES := $(DETECTRON2_DATASETS)/scenes
 RAW := $(SCENES)/raw
+# demo-finetune has CamVid where CAMVID is its folder or where it has been prepared, else the scenes.
+CAMVID ?=
+FINETUNE := $(if $(CAMVID)$(wildcard $(DETECTRON2_DATASETS)/camvid/dataset.json),camvid,scenes)
 
 scenes: $(ENV)
 	$(PYTHON) datasets/generate_scenes.py --output $(SCENES)
 
-announce-demo announce-demo-semantic:
+scenes-semantic: scenes
+	$(PYTHON) datasets/prepare_semantic.py --name scenes_sem --classes $(RAW)/classes.json \
+	    --train $(RAW)/train/images $(RAW)/train/semantic \
+	    --val $(RAW)/val/images $(RAW)/val/semantic
+
+camvid: $(ENV)
+	$(if $(CAMVID),$(PYTHON) datasets/prepare_camvid.py $(CAMVID))
+
+announce-demo announce-demo-semantic announce-demo-finetune:
 	@echo "make $(@:announce-%=%) takes about $(MINUTES) minutes on 2 CPU cores, to $(OUTPUT)/index.html"
 
 demo: announce-demo scenes  ## sample data, training of Panoptic-FPN + OCR, evaluation, a page of pictures
@@ -48,10 +62,10 @@ demo: announce-demo scenes  ## sample data, training of Panoptic-FPN + OCR, eval
 	    --val $(RAW)/val/images $(RAW)/val/panoptic.json $(RAW)/val/panoptic
 	$(train-and-report)
 
-demo-semantic: announce-demo-semantic scenes  ## the same for semantic segmentation with OCR
-	$(PYTHON) datasets/prepare_semantic.py --name scenes_sem --classes $(RAW)/classes.json \
-	    --train $(RAW)/train/images $(RAW)/train/semantic \
-	    --val $(RAW)/val/images $(RAW)/val/semantic
+demo-semantic: announce-demo-semantic scenes-semantic  ## the same for semantic segmentation with OCR
+	$(train-and-report)
+
+demo-finetune: announce-demo-finetune $(FINETUNE:scenes=scenes-semantic)  ## from ImageNet weights, on CAMVID=folder or the scenes
 	$(train-and-report)
 
 define train-and-report

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config, run_program
+from ocr_panoptic.engine.segfix import refined_by_segfix
 from ocr_panoptic.engine.single_image import class_metadata, predict
 from ocr_panoptic.files import printable
 from ocr_panoptic.visualization import (
@@ -77,7 +78,7 @@ def main(argv: list[str] | None = None) -> int:
     cfg = load_config(args.config_file, args.opts + thresholds)
     complete_config(cfg)
     metadata = class_metadata(cfg)
-    model = partial(predict, cfg, build_trained_model(cfg))
+    model = partial(predict, cfg, refined_by_segfix(cfg, build_trained_model(cfg)))
 
     if not args.input:
         count = draw_video(reader, output, model, metadata)

@@ -118,10 +118,10 @@ def load(config: str, device: str, *opts: object) -> CfgNode:
 
 
 def network_parts(model: nn.Module) -> list[tuple[object, str, str]]:
-    head = model.sem_seg_head
+    # Not the head's ``forward``, in which Detectron2's enlarges the logits: labels are a part of
+    # their own.
     parts = [(model.backbone, "forward", "backbone")]
-    ours = hasattr(head, "coarse_predictor")
-    parts.append((head, "layers" if ours else "forward", "semantic head"))
+    parts.append((model.sem_seg_head, "layers", "semantic head"))
     if hasattr(model, "roi_heads"):
         parts.append((model.proposal_generator, "forward", "RPN"))
         parts.append((model.roi_heads, "forward", "box and mask heads"))

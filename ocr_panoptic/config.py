@@ -41,8 +41,8 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.OCR.DROPOUT = 0.05
     # Norm of the OCR head. SyncBN becomes BN where nothing is to be synchronised.
     cfg.MODEL.OCR.NORM = "SyncBN"
-    # Slope of the ReLUs of the OCR head and of every scheme for negative values: 0.01 for weights
-    # of openseg.pytorch that were trained with InPlaceABN.
+    # Slope of the ReLUs of the OCR head, of every scheme and of SegFix's head for negative values:
+    # 0.01 for weights of openseg.pytorch that were trained with InPlaceABN.
     cfg.MODEL.OCR.NEGATIVE_SLOPE = 0.0
     # The coarse prediction, which has a loss, is the soft object regions. False is the paper's
     # ablation: a second branch of the same form predicts them without a loss of its own.
@@ -98,7 +98,7 @@ def add_ocr_config(cfg: CN) -> None:
     # Channel dropout after it, in training: 0.05 for ResNet, 0 for HRNet in the published code.
     cfg.MODEL.SEM_SEG_HEAD.COARSE_DROPOUT = 0.05
 
-    # OCRSemanticSegmentor alone. Resizing of features and logits: True maps corner pixels onto
+    # OCRSemanticSegmentor and SegFix. Resizing of features and logits: True maps corner pixels onto
     # each other by their centres, as the authors' code does, False by their outer corners.
     cfg.MODEL.ALIGN_CORNERS = False
     # Pad its images to multiples of this. 0: of the stride of the logits, so that a logit lies in
@@ -125,8 +125,18 @@ def add_ocr_config(cfg: CN) -> None:
     # Round the size after the stem's pooling up instead of down, as openseg.pytorch does.
     cfg.MODEL.RESNETS.STEM_CEIL_MODE = False
 
-    # Backbone of timm ("build_timm_backbone"): HRNet, or a ResNet or EfficientNet that is dilated
-    # to OUTPUT_STRIDE.
+    # SegFix alone, which predicts offsets for the predictions of others (docs/segfix.md). A pixel
+    # lies near a boundary where its distance from the nearest pixel of another region, rounded
+    # down, is at most BOUNDARY_DISTANCE.
+    cfg.MODEL.SEGFIX = CN()
+    cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE = 5
+    # Channels and norm between the two convolutions of each of its branches.
+    cfg.MODEL.SEGFIX.CHANNELS = 256
+    cfg.MODEL.SEGFIX.NORM = "SyncBN"
+
+    # Network of timm, alone ("build_timm_backbone": HRNet, a ResNet or EfficientNet that is dilated
+    # to OUTPUT_STRIDE ...) or under an FPN ("build_timm_fpn_backbone": any of strides 4 to 32).
+    # NORM is that of its batch norms: "BN", "SyncBN" or "FrozenBN". Other norms stay as they are.
     cfg.MODEL.TIMM = CN()
     cfg.MODEL.TIMM.NAME = "hrnet_w48"
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
@@ -139,15 +149,16 @@ def add_ocr_config(cfg: CN) -> None:
     # are kept, so that training a head does not compute them again (docs/studies.md). "": none.
     cfg.MODEL.FEATURE_CACHE = ""
 
-    # OCRSemanticSegmentor alone. Images (data/semantic/augmentation.py): resized to MIN_SIZE_TRAIN
-    # or MIN_SIZE_TEST (0: not at all), or to this height and width where it is not [].
+    # OCRSemanticSegmentor and SegFix. Images (data/semantic/augmentation.py): resized to
+    # MIN_SIZE_TRAIN or MIN_SIZE_TEST (0: not at all), or to this height and width if it is not [].
     cfg.INPUT.FIXED_SIZE = []
     # "bicubic", as openseg.pytorch trains, or "bilinear", as HRNet-OCR and mmsegmentation.
     cfg.INPUT.INTERPOLATION = "bicubic"
     # In training, next, by a uniform factor, and by the root of a uniform factor wider and lower.
     cfg.INPUT.RANDOM_SCALE = [1.0, 1.0]
     cfg.INPUT.RANDOM_ASPECT = [1.0, 1.0]
-    # Largest share of a crop that one class may have, with ten tries (INPUT.CROP.TYPE "absolute").
+    # Largest share of a crop that one class may have, with ten tries (INPUT.CROP.TYPE "absolute");
+    # OCRSemanticSegmentor alone.
     cfg.INPUT.CROP.SINGLE_CATEGORY_MAX_AREA = 1.0
     # Largest brightness shift, up or down, in steps of 1 of 255.
     cfg.INPUT.BRIGHTNESS_SHIFT = 0
@@ -191,9 +202,9 @@ def add_ocr_config(cfg: CN) -> None:
     # "float16" (GPUs). What it changes: docs/inference.md.
     cfg.TEST.PRECISION = "float32"
 
-    # OCRSemanticSegmentor alone, at test time (modeling/inference.py). Logits are averaged over
-    # these factors on the size of the image (or blended, MODEL.HMSA), and with those of the image
-    # mirrored left to right.
+    # OCRSemanticSegmentor and SegFix, at test time (modeling/inference.py). Logits are averaged
+    # over these factors on the size of the image (or blended, MODEL.HMSA), and with those of the
+    # image mirrored left to right.
     cfg.TEST.SCALES = [1.0]
     cfg.TEST.FLIP = False
     # Height and width in pixels, at every scale, of the windows that the network sees, and the
@@ -204,3 +215,12 @@ def add_ocr_config(cfg: CN) -> None:
     # Device of the running sum of several scales or windows, all classes at full resolution.
     # "": that of the model; "cpu" where its memory is too small.
     cfg.TEST.ACCUMULATOR_DEVICE = ""
+
+    # Refine what a PanopticFPN or OCRSemanticSegmentor predicts, in evaluations, demo.py and
+    # tools/predict.py, by the offsets of a trained SegFix: its weights, "" for none. Labels and
+    # segments move by SCALE offsets.
+    cfg.TEST.SEGFIX = CN()
+    cfg.TEST.SEGFIX.WEIGHTS = ""
+    # Its config; "" for config.yaml beside the weights, as a training leaves it.
+    cfg.TEST.SEGFIX.CONFIG_FILE = ""
+    cfg.TEST.SEGFIX.SCALE = 2

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+TRIMAP_WIDTHS = (3, 5, 9)  # pixels, of the bands around true boundaries
+
 Results = Mapping[str, Mapping[str, float | None]]  # task -> metric -> value
 
 
@@ -23,6 +25,7 @@ class Metric:
         group: heading above its value over all classes, in percent; "" where that is not shown.
         column: of its values for each class; "" where there are none.
         is_count: the values for each class are numbers, not percent.
+        lower_is_better: it is an error, in percent.
     """
 
     task: str
@@ -32,9 +35,12 @@ class Metric:
     group: str = ""
     column: str = ""
     is_count: bool = False
+    lower_is_better: bool = False
 
 
 _PANOPTIC, _SEMANTIC, _INSTANCES = "Panoptic segmentation", "Semantic segmentation", "Instances"
+_BOUNDARIES = "Boundaries and confidence"
+_OFFSETS = "Offsets"
 _IOU = "intersection over union"
 _AP = "average precision (mean over the IoU thresholds 0.5 to 0.95) of"
 
@@ -61,14 +67,64 @@ METRICS = (
     Metric("sem_seg", "ACC", "Accuracy", "share of its pixels that are right", column="ACC"),
     Metric("bbox", "AP", "Box AP", f"{_AP} boxes", _INSTANCES, "AP_box"),
     Metric("segm", "AP", "Mask AP", f"{_AP} masks", _INSTANCES, "AP_mask"),
+    Metric(
+        "panoptic_seg",
+        "BoundaryPQ",
+        "Boundary PQ",
+        "PQ by the smaller one of IoU and Boundary IoU",
+        _BOUNDARIES,
+        "BoundaryPQ",
+    ),
+    Metric(
+        "sem_seg",
+        "mBoundaryIoU",
+        "Boundary IoU",
+        f"{_IOU} of boundary regions, mean over the classes in the truth",
+        _BOUNDARIES,
+    ),
+    *(
+        Metric(
+            "sem_seg",
+            f"mIoU_trimap_{width}",
+            f"Trimap mIoU, {width} px",
+            f"mIoU of the pixels at most {width} px from a true boundary",
+            _BOUNDARIES,
+        )
+        for width in TRIMAP_WIDTHS
+    ),
+    Metric(
+        "sem_seg",
+        "ECE",
+        "Calibration error",
+        "mean difference between confidence and accuracy of the pixels, in 15 bins; 0 is best",
+        _BOUNDARIES,
+        lower_is_better=True,
+    ),
+    Metric(
+        "sem_seg",
+        "BoundaryIoU",
+        "Boundary IoU",
+        f"{_IOU} of boundary regions",
+        column="BoundaryIoU",
+    ),
+    Metric("offsets", "F1", "Boundary F1", "F1 of the pixels near a boundary", _OFFSETS),
+    Metric("offsets", "precision", "Precision", "of the pixels near a boundary", _OFFSETS),
+    Metric("offsets", "recall", "Recall", "of the pixels near a boundary", _OFFSETS),
+    Metric(
+        "offsets",
+        "direction_ACC",
+        "Direction accuracy",
+        "share of the true directions near boundaries that are right",
+        _OFFSETS,
+    ),
 )
 
 
 def headline_metrics(results: Results) -> dict[str, list[Metric]]:
-    """Those with a group, by group, of the tasks that were evaluated."""
+    """Those with a group, by group, that were evaluated."""
     groups: dict[str, list[Metric]] = {}
     for metric in METRICS:
-        if metric.group and metric.task in results:
+        if metric.group and metric.name in results.get(metric.task, ()):
             groups.setdefault(metric.group, []).append(metric)
     return groups
 

@@ -38,6 +38,10 @@ TURNS = {
 QUARTER_TURNS = (5, 6, 7, 8)  # the orientations that swap width and height
 
 
+class TooLarge(ValueError):
+    """An image has more pixels than OCR_PANOPTIC_MAX_MEGAPIXELS."""
+
+
 class PictureSize(NamedTuple):
     width: int
     height: int
@@ -99,7 +103,12 @@ def read_size(path: str | os.PathLike) -> PictureSize:
 
 
 def header_size(path: str | os.PathLike) -> PictureSize:
-    """:func:`read_size` from the header alone, which is quick and finds no damage after it."""
+    """:func:`read_size` from the header alone, which is quick and finds no damage after it.
+
+    Raises:
+        TooLarge: it has more pixels than are read.
+        ValueError: as :func:`read_size`.
+    """
     return _size(path, decode=False)
 
 
@@ -129,7 +138,7 @@ def _open(path: str | os.PathLike, decode: bool) -> tuple[Image.Image, int | Non
                 image.load()
             return image, _orientation(image)
     except Image.DecompressionBombError as error:
-        raise ValueError(
+        raise TooLarge(
             f"has more than {limit:.6g} megapixels; where such images are wanted, set the "
             f"environment variable {MAX_MEGAPIXELS} to a larger number"
         ) from error

@@ -5,6 +5,8 @@ metrics.json                             Detectron2's log of the training, JSON 
 inference/<data set>/metrics.json        an evaluation: task -> metric -> value, and "run"
 inference/<data set>/config.yaml         of the evaluation, with the weights that it is of
 inference/<data set>/per_class.csv       the same for each class
+inference/<data set>/<task>_per_image.csv  score of each image and the kinds of its errors
+inference/<data set>/calibration.csv     confidence and accuracy of the pixels, by confidence
 inference/<data set>/region_quality.json of tools/region_quality.py
 inference/<data set>/...                 predictions and confusion matrix, of the evaluators
 """
@@ -16,7 +18,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,12 +65,8 @@ def write_evaluation(
     """
     _write_json(folder / "metrics.json", {"run": run_info, **results})
     rows = per_class_rows(results)
-    table = io.StringIO()
-    columns = [metric.column for metric in class_metrics()]
-    writer = csv.DictWriter(table, ["class", "isthing", *columns], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(folder / "per_class.csv", table.getvalue())
+    columns = ["class", "isthing", *(metric.column for metric in class_metrics())]
+    write_table(rows, folder / "per_class.csv", columns)
     if rows:
         logger.debug("Per class (percent, numbers of segments):\n%s", _table(rows))
     logger.info("Metrics are in %s", folder / "metrics.json")
@@ -93,6 +91,52 @@ def read_evaluation(folder: Path) -> Evaluation:
     if not isinstance(run, dict) or not all(isinstance(task, dict) for task in tasks.values()):
         raise ValueError(f"{path}: is not what an evaluation has written. Evaluate again.")
     return Evaluation(tasks, run)
+
+
+def image_scores_file(folder: Path, task: str) -> Path:
+    """Of an evaluation's folder, the table of its images for "panoptic_seg" or "sem_seg"."""
+    return folder / f"{task}_per_image.csv"
+
+
+def calibration_file(folder: Path) -> Path:
+    """Of an evaluation's folder."""
+    return folder / "calibration.csv"
+
+
+def write_table(
+    rows: Sequence[Mapping[str, Any]], path: Path, columns: Sequence[str] | None = None
+) -> None:
+    """Write a CSV file, whole or not at all; None and NaN become empty.
+
+    Args:
+        rows: column -> value.
+        columns: in their order; those of the first row by default.
+    """
+    table = io.StringIO()
+    writer = csv.DictWriter(table, columns or list(rows[0] if rows else ()), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(
+        {key: None if _is_undefined(value) else value for key, value in row.items()} for row in rows
+    )
+    write_text(path, table.getvalue())
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """What :func:`write_table` wrote, by row; [] where there is no such file. Empty values are left
+    out.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    if not path.is_file():
+        return []
+    try:
+        rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")), strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"{path}: is no CSV file ({error}). Evaluate again.") from error
+    if any(None in row or None in row.values() for row in rows):
+        raise ValueError(f"{path}: has rows of other lengths than its header. Evaluate again.")
+    return [{key: text for key, text in row.items() if text} for row in rows]
 
 
 def write_region_quality(
@@ -180,6 +224,10 @@ def _table(rows: list[dict[str, Any]]) -> str:
     return tabulate([[row[c] for c in columns] for row in rows], headers, floatfmt=".2f")
 
 
+def _is_undefined(value: Any) -> bool:
+    return isinstance(value, float) and not math.isfinite(value)
+
+
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     """NumPy's numbers become Python's; NaN and infinity, which JSON lacks, become null."""
     text = json.dumps(_serialisable(content), indent=2, allow_nan=False)
@@ -193,4 +241,4 @@ def _serialisable(value: Any) -> Any:
         return [_serialisable(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return None if _is_undefined(value) else value

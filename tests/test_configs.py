@@ -43,7 +43,10 @@ TRAINED = {
     f"{COCO}/panoptic_fpn_R_50_1x": (*SMALL_RESNET, *SMALL_FPN),
     f"{COCO}/panoptic_fpn_ocr_R_101_3x": (*SMALL_RESNET, *SMALL_FPN, *SMALL_OCR),
     "quick_schedules/panoptic_fpn_ocr_R_18_coco_sample": SMALL_FPN,
+    "quick_schedules/panoptic_fpn_ocr_Lite0_camvid": (*SMALL_FPN, *SMALL_OCR),
     "quick_schedules/semantic_ocr_R_18_scenes": (*SMALL_COARSE, *SMALL_OCR),
+    "quick_schedules/semantic_ocr_Lite0_scenes": (*SMALL_COARSE, *SMALL_OCR),
+    "quick_schedules/semantic_ocr_tiles": (*SMALL_COARSE, *SMALL_OCR),
     "quick_schedules/semantic_ocr_Lite0_frozen_camvid": (*SMALL_COARSE, *SMALL_OCR),
     "ADE20K-SemanticSegmentation/plain_R_101_d8_150k_bs16": (*SMALL_RESNET, *SMALL_COARSE),
     "Cityscapes-SemanticSegmentation/ocr_R_101_d8_trainval_100k_bs8": (
@@ -52,6 +55,8 @@ TRAINED = {
     "converted/openseg_R_101_cityscapes": (*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),
     "Cityscapes-SemanticSegmentation/plain_HRNet_W48_s4_40k_bs8": SMALL_HRNET,
     "ADE20K-SemanticSegmentation/ocr_HRNet_W48_s4_150k_bs16": (*SMALL_HRNET, *SMALL_OCR),
+    "SegFix/segfix_HRNet_W48_cityscapes_80k_bs16": ("MODEL.TIMM.NAME", "hrnet_w18_small"),
+    "quick_schedules/segfix_R_18_scenes": (),
 }
 
 
@@ -68,11 +73,19 @@ def complete(cfg: CfgNode) -> CfgNode:
 
 
 def is_refined(cfg: CfgNode) -> bool:
-    return cfg.MODEL.SEM_SEG_HEAD.NAME != "SemSegFPNHead"
+    return cfg.MODEL.SEM_SEG_HEAD.NAME in ("OCRSemSegFPNHead", "ContextSemSegHead")
+
+
+def is_segfix(cfg: CfgNode) -> bool:
+    return cfg.MODEL.META_ARCHITECTURE == "SegFix"
 
 
 def stride(cfg: CfgNode) -> int:
-    """Of the logits, by the paper."""
+    """Of the logits, by the paper; of a first convolution where the config says so."""
+    if is_segfix(cfg):
+        return 4
+    if cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES == ["act1"]:
+        return 2
     if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME:
         return 8
     is_hrnet = cfg.MODEL.TIMM.NAME.startswith("hrnet")
@@ -94,7 +107,7 @@ class Shapes:
         if cfg.MODEL.dump() in self.models:
             return
         # torch.autocast knows no device "meta"; layers only ever switch it off.
-        no_autocast = mock.patch("torch.autocast", lambda **_: contextlib.nullcontext())
+        no_autocast = mock.patch("torch.autocast", lambda *_, **__: contextlib.nullcontext())
         one_backbone = mock.patch.object(
             BACKBONE_REGISTRY, "get", partial(self.builder, BACKBONE_REGISTRY.get)
         )
@@ -111,10 +124,10 @@ class Shapes:
                 inputs.append(torch.zeros(2, 128, 192, dtype=torch.int64))  # GT-OCR's
             logits = head.layers(*inputs)
         logits = (logits,) if isinstance(logits, torch.Tensor) else logits
-        assert len(logits) == 1 + is_refined(cfg)
+        classes = [cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES] * (1 + is_refined(cfg))
+        classes = [2, 8] if is_segfix(cfg) else classes
         size = (128 // stride(cfg), 192 // stride(cfg))
-        for x in logits:
-            assert x.shape == (2, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES, *size)
+        assert [x.shape for x in logits] == [(2, count, *size) for count in classes]
         self.models.add(cfg.MODEL.dump())
 
     def builder(self, get: Callable, name: str) -> Callable:
@@ -147,8 +160,8 @@ def test_builds(name, shapes):
 @pytest.mark.slow
 @pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.stem)
 def test_systems_of_the_studies_build(study, shapes):
-    for config, opts in read_study(study).systems.values():
-        shapes.check(load_config(str(config), list(opts)))
+    for system in read_study(study).systems.values():
+        shapes.check(load_config(str(system.config), list(system.opts)))
 
 
 @pytest.mark.slow
@@ -162,14 +175,20 @@ def test_trains_one_iteration(name, batch):
     before = {key: p.detach().clone() for key, p in model.named_parameters()}
     features = {}
     model.backbone.register_forward_hook(lambda _, inputs, output: features.update(output))
+    inputs = batch(2)
+    if is_segfix(cfg):
+        inputs = [{**one, "sem_seg": torch.randint(0, 18, one["sem_seg"].shape)} for one in inputs]
     with EventStorage():
-        losses = model.train()(batch(2))
+        losses = model.train()(inputs)
     for key, shape in model.backbone.output_shape().items():  # 64 x 96 pixels
         assert features[key].shape[1] == shape.channels
         for side, found in zip((64, 96), features[key].shape[2:]):
             assert found - math.ceil(side / shape.stride) in (0, cfg.MODEL.RESNETS.STEM_CEIL_MODE)
     assert all(loss.isfinite() for loss in losses.values())
-    assert "loss_sem_seg" in losses and ("loss_sem_seg_coarse" in losses) == is_refined(cfg)
+    if is_segfix(cfg):
+        assert set(losses) == {"loss_boundary", "loss_direction"}
+    else:
+        assert "loss_sem_seg" in losses and ("loss_sem_seg_coarse" in losses) == is_refined(cfg)
     sum(losses.values()).backward()
     optimizer.step()
     for part in parts(model):

@@ -27,6 +27,25 @@ def test_python_of_the_command_line_counts_and_that_of_the_shell_does_not():
     assert "/own/python -m pytest" in own and "create_env" not in own
 
 
+@pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
+def test_demo_finetune_has_camvid_where_it_is(tmp_path):
+    def commands(*args: str) -> str:
+        root = f"DETECTRON2_DATASETS={tmp_path}"
+        make = ["make", "--dry-run", "demo-finetune", "PYTHON=python", root, *args]
+        return subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    scenes = commands()
+    assert "generate_scenes.py" in scenes and "semantic_ocr_Lite0_scenes.yaml" in scenes
+    of_folder = commands("CAMVID=/some/folder")
+    assert "prepare_camvid.py /some/folder" in of_folder
+    assert "semantic_ocr_Lite0_camvid.yaml" in of_folder and "scenes" not in of_folder
+    (tmp_path / "camvid").mkdir()
+    (tmp_path / "camvid/dataset.json").touch()
+    prepared = commands()
+    assert "semantic_ocr_Lite0_camvid.yaml" in prepared
+    assert "prepare_camvid.py" not in prepared and "scenes" not in prepared
+
+
 @pytest.mark.parametrize("version, accepted", [("3.9", 0), ("3.10", 1), ("3.13", 1), ("3.14", 0)])
 def test_python_versions_of_the_pinned_packages(tmp_path, version, accepted):
     base = tmp_path / "python"

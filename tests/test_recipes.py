@@ -7,6 +7,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.modeling import build_model
 from loaded_configs import NAMES, load
 
+from ocr_panoptic.data import OffsetDatasetMapper
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.augmentation import RandomMirror
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
@@ -92,7 +93,10 @@ def test_what_all_recipes_share(name):
     assert cfg.OUTPUT_DIR.endswith(name.rpartition("/")[2])
 
 
-@pytest.mark.parametrize("name", [*SEMANTIC, *(n for n in NAMES if n.startswith("converted"))])
+CONVERTED = [n for n in NAMES if n.startswith("converted") and "segfix" not in n]
+
+
+@pytest.mark.parametrize("name", [*SEMANTIC, *CONVERTED])
 def test_data_and_their_augmentation_exist(name):
     for split in set(NAMED_SPLITS) & set(DatasetCatalog.list()):  # of other tests
         DatasetCatalog.remove(split)
@@ -173,3 +177,26 @@ def test_stage_sequences(network):
         "cityscapes_coarse_train_extra_sem",
         "cityscapes_fine_trainval_sem",
     ]
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("SegFix/")])
+def test_segfix_is_trained_as_the_published_code_does(name):
+    """Facts of its scripts and of H_SEGFIX.json; own data have a batch and rate of one GPU."""
+    cfg = load(name)
+    images, rate, iterations = (4, 0.01, 40_000) if "custom" in name else (16, 0.04, 80_000)
+    assert recipe(cfg) == (rate, 0.0005, 512, images, iterations)
+    assert (cfg.SOLVER.LR_SCHEDULER_NAME, cfg.SOLVER.POLY_LR_POWER) == ("WarmupPolyLR", 0.9)
+    assert (cfg.SOLVER.MOMENTUM, cfg.SOLVER.WARMUP_ITERS) == (0.9, 0)
+    assert (cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.RANDOM_SCALE) == ((0,), [1.0, 1.0])
+    assert (cfg.INPUT.BRIGHTNESS_SHIFT, cfg.INPUT.RANDOM_FLIP) == (10, "horizontal")
+    assert (cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE, cfg.MODEL.SEGFIX.CHANNELS) == (5, 256)
+    if "cityscapes" in name:
+        assert (cfg.TEST.SLIDING_WINDOW.SIZE, cfg.TEST.SLIDING_WINDOW.STRIDE) == (
+            [512, 512],
+            [170, 170],
+        )
+    cfg = cfg.clone()
+    cfg.defrost()
+    complete_config(cfg, training=True)
+    if "custom" not in name:
+        OffsetDatasetMapper(cfg, True)

@@ -15,13 +15,16 @@ from ocr_panoptic.run_folder import (
     drop_unfinished_line,
     evaluation_folder,
     read_evaluation,
+    read_table,
     read_training_log,
     write_evaluation,
     write_region_quality,
+    write_table,
 )
 from ocr_panoptic.visualization import render_report
 
 COLUMNS = ["PQ", "SQ", "RQ", "TP", "FP", "FN", "IoU", "ACC", "AP_box", "AP_mask"]
+COLUMNS += ["BoundaryPQ", "BoundaryIoU"]
 RESULTS = {
     "panoptic_seg": {
         "PQ": 50.0,
@@ -71,10 +74,22 @@ def test_per_class_csv(tmp_path):
     write_evaluation(RESULTS, tmp_path, {})
     assert list(csv.reader((tmp_path / "per_class.csv").open(newline=""))) == [
         ["class", "isthing", *COLUMNS],
-        ["disc", "1", "40.5", "81.0", "50.0", "3", "2", "4", "", "", "33.0", ""],
-        ["sky", "0", "", "", "", "0", "0", "0", "80.0", "", "", ""],
-        ["things", "", "", "", "", "", "", "", "60.25", "61.0", "", ""],
+        ["disc", "1", "40.5", "81.0", "50.0", "3", "2", "4", "", "", "33.0", "", "", ""],
+        ["sky", "0", "", "", "", "0", "0", "0", "80.0", "", "", "", "", ""],
+        ["things", "", "", "", "", "", "", "", "60.25", "61.0", "", "", "", ""],
     ]
+
+
+def test_tables(tmp_path):
+    rows = [{"name": "a, b", "score": 1 / 3}, {"name": "", "score": float("nan")}]
+    write_table(rows, tmp_path / "table.csv")
+    assert read_table(tmp_path / "table.csv") == [{"name": "a, b", "score": repr(1 / 3)}, {}]
+    write_table([], tmp_path / "empty.csv", ["name"])
+    assert (tmp_path / "empty.csv").read_text() == "name\n"
+    assert read_table(tmp_path / "empty.csv") == read_table(tmp_path / "none.csv") == []
+    (tmp_path / "table.csv").write_text("name,score\na\n")
+    with pytest.raises(ValueError, match="table.csv: has rows of other lengths"):
+        read_table(tmp_path / "table.csv")
 
 
 def test_ap_of_the_only_thing_class(tmp_path):

@@ -17,7 +17,7 @@ from ocr_panoptic.engine import complete_config, launch, load_config, run_progra
 from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.prediction.classes import LABELS
 from ocr_panoptic.prediction.inputs import find_inputs
-from ocr_panoptic.prediction.predictor import largest_image
+from ocr_panoptic.prediction.memory import Limit, largest_image
 from ocr_panoptic.prediction.run import Options, predict_all
 
 
@@ -47,8 +47,8 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--max-pixels",
         type=positive,
-        help="larger images are read, seen and written in windows (default 50 million; of a "
-        "panoptic model refused, by the free memory)",
+        help="larger images are read, seen and written in windows, or, of a panoptic model, "
+        "refused (default: 50 million, or what the free memory has room for)",
     )
     parser.add_argument(
         "--eval",
@@ -72,12 +72,14 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 def predict(args: argparse.Namespace) -> int:
     """Returns: the exit status."""
-    options = Options(args.labels, args.overlays, args.whole_regions, args.eval)
     with stop_together():
         cfg = load_config(args.config_file, args.opts)
         complete_config(cfg)
-        limit = largest_image(cfg) if args.max_pixels is None else args.max_pixels
-        inputs = find_inputs(args.input, args.output, 0 if args.whole_regions else limit)
+        limit = largest_image(cfg)
+        if args.max_pixels is not None:
+            limit = Limit(args.max_pixels, f"--max-pixels is {args.max_pixels}")
+        inputs = find_inputs(args.input, args.output, 0 if args.whole_regions else limit.pixels)
+    options = Options(args.labels, args.overlays, args.whole_regions, args.eval, limit.reason)
     missing = predict_all(cfg, inputs, args.output, options)
     return 1 if missing else 0
 

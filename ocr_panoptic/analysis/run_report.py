@@ -1,6 +1,8 @@
 """The report of a run: its files, its model and its data set put together."""
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,41 +23,53 @@ from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.run_folder import (
     CONFIG,
     Evaluation,
+    calibration_file,
     evaluation_folder,
+    image_scores_file,
     read_evaluation,
+    read_table,
     read_training_log,
 )
 from ocr_panoptic.visualization import (
     ImageFigures,
+    RankedImage,
     image_figures,
     panoptic_truth,
     png_source,
+    ranked_images,
     render_report,
     semantic_truth,
 )
 
 from .inspection import Inspector
 
+NUM_RANKED = 5
+
 logger = logging.getLogger(__name__)
 
 
-def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
+def build_report(
+    cfg: CfgNode, config_file: str, num_images: int, num_ranked: int = NUM_RANKED
+) -> str:
     """
     Args:
         cfg: of a run that was evaluated on DATASETS.TEST[0]; MODEL.WEIGHTS are the trained ones.
         config_file: what the page says about the config's origin.
         num_images: how many images of the data set are shown, evenly spread over it.
+        num_ranked: how many of the worst images, and of the best, are shown; 0 for none.
 
     Returns:
         the page, see :func:`ocr_panoptic.visualization.render_report`.
 
     Raises:
         FileNotFoundError: OUTPUT_DIR has no evaluation, or weights or annotations are missing.
-        ValueError: num_images is not positive, the model is none that the page can show, or the
-            weights do not fit, or are others than those that were evaluated.
+        ValueError: num_images is not positive or num_ranked negative, the model is none that the
+            page can show, or the weights do not fit, or are others than those that were evaluated.
     """
     if num_images < 1:
         raise ValueError(f"--num-images is {num_images}; at least 1 image is shown")
+    if num_ranked < 0:
+        raise ValueError(f"--num-ranked is {num_ranked}; it is a number of images, 0 for none")
     metadata = class_metadata(cfg)
     dataset = metadata.name
     results = evaluation_folder(cfg.OUTPUT_DIR, dataset)
@@ -69,16 +83,21 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int) -> str:
     _check_evaluated(cfg, evaluation, model)
     records = DatasetCatalog.get(dataset)
     panoptic = "panoptic_seg" in evaluation.tasks
+    pictures = _Pictures(Inspector(cfg, model), metadata, panoptic)
+    task, metric = ("panoptic_seg", "PQ") if panoptic else ("sem_seg", "mIoU")
+    ranking = ranked_images(read_table(image_scores_file(results, task)), metric, num_ranked)
     return render_report(
         title=_title(cfg),
         description=_description(cfg, _iterations(log), len(records)),
         dataset=dataset,
         evaluation=evaluation,
         training_log=log,
-        images=_images(Inspector(cfg, model), records, num_images, metadata, panoptic),
+        images=pictures.spread(records, num_images),
         metadata=metadata,
         settings=_settings(cfg, config_file, evaluation, log),
         confusion="" if panoptic else png_source(results / "confusion_matrix.png"),
+        ranking=pictures.ranked(records, ranking),
+        calibration=read_table(calibration_file(results)),
     )
 
 
@@ -115,24 +134,45 @@ def _values(cfg: CfgNode) -> dict[str, Any]:
     return values_by_key(yaml.safe_load(cfg.dump()))  # lists for tuples at every depth
 
 
-def _images(
-    inspector: Inspector,
-    records: list[dict[str, Any]],
-    num_images: int,
-    metadata: Metadata,
-    panoptic: bool,
-) -> list[ImageFigures]:
-    shown = np.linspace(0, len(records) - 1, min(num_images, len(records))).round().astype(int)
-    truth = PanopticTruth(metadata) if panoptic else None
-    images = []
-    for record in tqdm([records[i] for i in shown], desc="Pictures", unit="image"):
-        if truth is None:
-            true = semantic_truth(record, metadata)
+class _Pictures:
+    """Draws images of the data set, beside their truth."""
+
+    def __init__(self, inspector: Inspector, metadata: Metadata, panoptic: bool):
+        self._inspector, self._metadata = inspector, metadata
+        self._truth = PanopticTruth(metadata) if panoptic else None
+
+    def spread(self, records: list[dict[str, Any]], number: int) -> list[ImageFigures]:
+        """Some images, evenly spread over the data set."""
+        shown = np.linspace(0, len(records) - 1, min(number, len(records))).round().astype(int)
+        shown = tqdm([records[i] for i in shown], desc="Pictures", unit="image")
+        return [self._figures(record) for record in shown]
+
+    def ranked(
+        self, records: list[dict[str, Any]], ranking: Sequence[RankedImage]
+    ) -> list[RankedImage]:
+        """With their pictures, without the regions, which would be most of the page."""
+        by_name = {record["file_name"]: record for record in records}
+        drawn = []
+        for image in tqdm(ranking, desc="Worst and best", unit="image"):
+            if image.file_name not in by_name:
+                logger.warning(
+                    "%s: evaluated, and now no image of %s: the page has no picture of it",
+                    image.file_name,
+                    self._metadata.name,
+                )
+                drawn.append(image)
+                continue
+            figures = self._figures(by_name[image.file_name])
+            drawn.append(replace(image, figures=replace(figures, regions=[], relation=None)))
+        return drawn
+
+    def _figures(self, record: dict[str, Any]) -> ImageFigures:
+        if self._truth is None:
+            true = semantic_truth(record, self._metadata)
         else:
-            true = panoptic_truth(truth[record["image_id"]], metadata)
-        inspection = inspector(record)
-        images.append(image_figures(Path(record["file_name"]).name, inspection, true, metadata))
-    return images
+            true = panoptic_truth(self._truth[record["image_id"]], self._metadata)
+        inspection = self._inspector(record)
+        return image_figures(Path(record["file_name"]).name, inspection, true, self._metadata)
 
 
 def _scheme(cfg: CfgNode) -> str:

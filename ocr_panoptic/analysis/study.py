@@ -1,4 +1,4 @@
-"""Several systems trained with several seeds under equal settings, and what came of it."""
+"""Systems trained with several seeds under equal settings, and the records of their runs."""
 
 import json
 import os
@@ -37,7 +37,9 @@ def run_study(study: Study, train_net: Path, python: str, output: Path) -> None:
         ValueError: an evaluation has no such metric.
     """
     for seed in study.seeds:
-        for name in study.systems:
+        for name, system in study.systems.items():
+            if seed not in system.seeds:
+                continue
             folder = output / name / f"seed{seed}"
             folder.mkdir(parents=True, exist_ok=True)
             try:
@@ -50,8 +52,8 @@ def run_study(study: Study, train_net: Path, python: str, output: Path) -> None:
 
 
 def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folder: Path) -> None:
-    config, opts = study.systems[name]
-    opts = (*opts, "SEED", str(seed), "OUTPUT_DIR", str(folder))
+    config = study.systems[name].config
+    opts = (*study.systems[name].opts, "SEED", str(seed), "OUTPUT_DIR", str(folder))
     resumed = (folder / "last_checkpoint").is_file()
     command = [python, str(train_net), "--config-file", str(config), "--resume", "auto", *opts]
     start = time.perf_counter()
@@ -139,13 +141,14 @@ def add_records(study: Study, output: Path, file: Path) -> int:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{file}: no results of tools/study.py ({error!r:.200})") from error
     for record, (name, seed), metrics, found in zip(records, places, known, settings, strict=True):
-        if name not in list(study.systems) or seed not in study.seeds:
+        system = study.systems.get(name) if isinstance(name, str) else None
+        if system is None or seed not in system.seeds:
             continue
-        config, opts = study.systems[name]
-        if found != (config.name, [*opts, "SEED", str(seed)]):
+        wanted = system.config.name, _overrides([*system.opts, "SEED", str(seed)])
+        if (found[0], _overrides(found[1])) != wanted:
             raise ValueError(
                 f"{file}: {name}, seed {seed} was trained with {found[0]} {shlex.join(found[1])}; "
-                f"the study has {config.name} {shlex.join(opts)}"
+                f"the study has {system.config.name} {shlex.join(system.opts)}"
             )
         absent = [m for m in study.metrics if m not in metrics]
         if absent:
@@ -158,43 +161,16 @@ def add_records(study: Study, output: Path, file: Path) -> int:
     return len(new)
 
 
+def _overrides(opts: Sequence[str]) -> dict[str, str]:
+    """KEY VALUE pairs, whose order says nothing but where a key comes again."""
+    return dict(zip(opts[::2], opts[1::2]))
+
+
 def read_records(study: Study, output: Path) -> list[dict[str, Any]]:
     """The records of all finished runs, by system, then seed."""
-    files = (output / n / f"seed{s}" / RECORD for n in study.systems for s in study.seeds)
+    files = (
+        output / name / f"seed{seed}" / RECORD
+        for name, system in study.systems.items()
+        for seed in system.seeds
+    )
     return [json.loads(file.read_text()) for file in files if file.is_file()]
-
-
-def summarise(study: Study, records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """
-    One row for each system: runs, mean and standard deviation (of the sample) of each metric over
-    the seeds, mean and deviation of the difference to the baseline with the same seed, parameters,
-    median time of an iteration, largest peak of memory. None where there are too few runs. A metric
-    that an evaluation left undefined (null) does not count.
-    """
-    of = {(r["system"], r["seed"]): r for r in records}
-    rows = []
-    for name in study.systems:
-        runs = [of[name, seed] for seed in study.seeds if (name, seed) in of]
-        row: dict[str, Any] = {"system": name, "runs": len(runs)}
-        for metric in study.metrics:
-            row[metric] = _mean_and_deviation([r["metrics"].get(metric) for r in runs])
-            pairs = [
-                (r["metrics"].get(metric), of[study.baseline, r["seed"]]["metrics"].get(metric))
-                for r in runs
-                if (study.baseline, r["seed"]) in of and name != study.baseline
-            ]
-            row[f"{metric} - baseline"] = _mean_and_deviation(
-                [a - b for a, b in pairs if a is not None and b is not None]
-            )
-        row["parameters"] = runs[0]["parameters"] if runs else None
-        times = [r["seconds_per_iteration"] for r in runs]
-        row["seconds_per_iteration"] = statistics.median(times) if runs else None
-        row["peak_memory_bytes"] = max((r["peak_memory_bytes"] for r in runs), default=None)
-        rows.append(row)
-    return rows
-
-
-def _mean_and_deviation(values: Sequence[float | None]) -> tuple[float | None, float | None]:
-    known = [v for v in values if v is not None]
-    mean = statistics.fmean(known) if known else None
-    return mean, statistics.stdev(known) if len(known) > 1 else None

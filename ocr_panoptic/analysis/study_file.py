@@ -2,7 +2,7 @@
 
 import re
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,25 +10,47 @@ from typing import Any
 from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.engine.config_files import load_config
 
-KEYS = {"config", "opts", "seeds", "baseline", "metrics", "systems"}
+KEYS = {"config", "opts", "seeds", "baseline", "metrics", "systems", "at"}
+OPTIONAL = {"opts", "at"}
 # Of a system, whose runs are in a folder of this name.
 FOLDER = re.compile(r"[\w,+()=-][\w .,+()=-]{0,99}")
+
+
+@dataclass(frozen=True)
+class System:
+    """
+    Attributes:
+        config: file.
+        opts: KEY VALUE overrides.
+        seeds: it is trained once with each.
+        scheme: its name in the file.
+        place: the entry of ``at`` that it is trained at, "" without.
+        baseline: name of the system that it is compared with.
+    """
+
+    config: Path
+    opts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    scheme: str
+    place: str
+    baseline: str
 
 
 @dataclass(frozen=True)
 class Study:
     """
     Attributes:
-        systems: name -> (config file, KEY VALUE overrides).
-        seeds: each system is trained once with each.
-        baseline: the system that the others are compared with.
+        systems: by name: SCHEME, or SCHEME at PLACE.
         metrics: "task/metric" as in an evaluation's metrics.json; the first one is plotted.
     """
 
-    systems: dict[str, tuple[Path, tuple[str, ...]]]
-    seeds: tuple[int, ...]
-    baseline: str
+    systems: dict[str, System]
     metrics: tuple[str, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Of any system, in the order of the file."""
+        return tuple(dict.fromkeys(s for system in self.systems.values() for s in system.seeds))
 
 
 def read_study(path: Path) -> Study:
@@ -38,11 +60,17 @@ def read_study(path: Path) -> Study:
         config: of all systems, relative to the file
         opts: [KEY, VALUE, ...]          # of all systems
         seeds: [0, 1, 2]
-        baseline: none
+        baseline: none                   # that the others are compared with
         metrics: [sem_seg/mIoU]
         systems:
-          none: {opts: [MODEL.CONTEXT.NAME, none]}
+          none: {opts: [MODEL.CONTEXT.NAME, none], seeds: [0, 1, 2, 3, 4]}
           other: {config: another.yaml}
+        at:                              # optional: each system at each of these places
+          layer3: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer3']"]}
+          layer4: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer4']"]}
+
+    With places the systems are called "other at layer3", and each is compared with the baseline at
+    its own place.
 
     Raises:
         FileNotFoundError: no such file, or a config that it names.
@@ -60,48 +88,80 @@ def read_study(path: Path) -> Study:
 
 
 def _study(content: Any, folder: Path) -> Study:
-    if not isinstance(content, dict) or set(content) - KEYS or KEYS - {"opts"} - set(content):
+    if not isinstance(content, dict) or set(content) - KEYS or KEYS - OPTIONAL - set(content):
         found = list(content) if isinstance(content, dict) else content
         expected = ", ".join(sorted(KEYS))
         raise ValueError(f"expected the keys {expected}; found {reprlib.repr(found)}")
-    if not isinstance(content["systems"], dict):
-        found = reprlib.repr(content["systems"])
-        raise ValueError(f"systems is {found}; expected lines NAME: {{config: FILE, opts: [...]}}")
-    systems = {
-        name: _system(name, system, content, folder) for name, system in content["systems"].items()
-    }
-    baseline, seeds, metrics = (
-        content["baseline"],
-        _list(content, "seeds"),
-        _list(content, "metrics"),
-    )
-    if baseline not in list(systems):
-        raise ValueError(f"the baseline {reprlib.repr(baseline)} is none of {list(systems)}")
-    if not seeds or not all(type(s) is int and s >= 0 for s in seeds) or len({*seeds}) < len(seeds):
-        raise ValueError(f"seeds is {reprlib.repr(seeds)}; expected different integers from 0 on")
+    schemes = _entries(content, "systems", {"config", "opts", "seeds"})
+    places = _entries(content, "at", {"opts"}) if "at" in content else {"": {}}
+    baseline, metrics = content["baseline"], _list(content, "metrics")
+    if baseline not in list(schemes):
+        raise ValueError(f"the baseline {reprlib.repr(baseline)} is none of {list(schemes)}")
     if not metrics or not all(isinstance(m, str) and "/" in m for m in metrics):
         raise ValueError(f"metrics is {reprlib.repr(metrics)}; expected names such as sem_seg/mIoU")
-    return Study(systems, tuple(seeds), baseline, tuple(metrics))
+    systems = {}
+    for place, added in places.items():
+        for scheme, entry in schemes.items():
+            name = _name(scheme, place)
+            if name in systems:
+                raise ValueError(f"two systems are called {name}")
+            config, opts = _config(name, [content, entry, added], folder)
+            seeds = _seeds(entry if "seeds" in entry else content, name)
+            against = _name(baseline, place)
+            systems[name] = System(config, opts, seeds, scheme, place, against)
+    return Study(systems, tuple(metrics))
 
 
-def _system(
-    name: Any, system: Any, content: Mapping[str, Any], folder: Path
-) -> tuple[Path, tuple[str, ...]]:
-    if not isinstance(name, str) or not FOLDER.fullmatch(name):
+def _entries(content: Mapping[str, Any], key: str, known: set[str]) -> dict[str, dict[str, Any]]:
+    """What a key says of each name; nothing is an empty mapping."""
+    if not isinstance(content[key], dict) or not content[key]:
+        found, lines = reprlib.repr(content[key]), ", ".join(f"{k}: ..." for k in sorted(known))
+        raise ValueError(f"{key} is {found}; expected lines NAME: {{{lines}}}")
+    entries = {}
+    for name, entry in content[key].items():
+        entry = {} if entry is None else entry
+        if not isinstance(entry, dict) or set(entry) - known:
+            found, may = reprlib.repr(entry), ", ".join(sorted(known))
+            raise ValueError(f"{name} of {key} has {found}; it may have {may}")
+        entries[name] = entry
+    return entries
+
+
+def _name(scheme: Any, place: Any) -> str:
+    """
+    Raises:
+        ValueError: it is no name of a folder.
+    """
+    name = f"{scheme} at {place}" if place else scheme
+    strings = isinstance(scheme, str) and isinstance(place, str)
+    if not strings or not FOLDER.fullmatch(name):
         raise ValueError(
             f"the runs of the system {reprlib.repr(name)} get a folder of its name: use up to 100 "
             "letters, digits, spaces and , . + - = _ ( ), not a . first"
         )
-    system = {} if system is None else system
-    if not isinstance(system, dict) or set(system) - {"config", "opts"}:
-        raise ValueError(f"{name} has {reprlib.repr(system)}; it may have config and opts")
-    config = system.get("config", content["config"])
+    return name
+
+
+def _seeds(entry: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    seeds = _list(entry, "seeds")
+    if not seeds or not all(type(s) is int and s >= 0 for s in seeds) or len({*seeds}) < len(seeds):
+        raise ValueError(
+            f"seeds of {name} is {reprlib.repr(seeds)}; expected different integers from 0 on"
+        )
+    return tuple(seeds)
+
+
+def _config(
+    name: str, entries: Sequence[Mapping[str, Any]], folder: Path
+) -> tuple[Path, tuple[str, ...]]:
+    """The last config and all overrides of some entries."""
+    config = [entry["config"] for entry in entries if "config" in entry][-1]
     if not isinstance(config, str):
         raise ValueError(f"{name} has the config {reprlib.repr(config)}, which is no file name")
     file = (folder / config).resolve()
     if not file.is_file():
         raise FileNotFoundError(f"{name} names the config {file}, which is not there")
-    opts = [str(opt) for opt in (*_list(content, "opts"), *_list(system, "opts"))]
+    opts = [str(opt) for entry in entries for opt in _list(entry, "opts")]
     try:
         load_config(str(file), opts)
     except ValueError as error:

@@ -17,14 +17,18 @@ from torch import nn
 
 from ocr_panoptic.files import replacing, write_text
 
+from .efficientnet_lite import conversion_record, is_efficientnet_lite
 from .fit import Fit
 from .former_names import rename_former
 from .imagenet import imagenet_to_backbone
 from .last import NO_CHECKPOINT, last_checkpoint
+from .packages import PackageHandler
 from .reading import read_checkpoint
 from .settings import RECORD
 
 logger = logging.getLogger(__name__)
+
+PathManager.register_handler(PackageHandler(), allow_override=True)
 
 TIMEOUT = 30  # seconds without an answer to a download
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
@@ -46,8 +50,10 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     Attributes:
         fit: of the file that was loaded last; None before.
-        record: what tools/convert_checkpoint.py has written into the file that was loaded last, or
-            None; see :func:`.settings.check_settings`. Written into files that are saved.
+        record: what the file that was loaded last expects of the config, see
+            :func:`.settings.check_settings`: as tools/convert_checkpoint.py has written it into the
+            file, or as its layout is known for; None for any other. Written into files that are
+            saved.
     """
 
     def __init__(
@@ -170,7 +176,9 @@ class SafeCheckpointer(DetectionCheckpointer):
             )
         if not checkpoint.get("matching_heuristics"):
             shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
-            checkpoint["model"] = imagenet_to_backbone(checkpoint["model"], shapes, self._path)
+            checkpoint["model"] = imagenet_to_backbone(weights, shapes, self._path)
+            if is_efficientnet_lite(weights) and checkpoint["model"] is not weights:
+                self.record = conversion_record(self._path)
         incompatible = super()._load_model(checkpoint)
         self.fit = fit = Fit.of(
             self.model.state_dict(),
@@ -212,7 +220,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
 def fetch_weights(path: str) -> str:
     """
-    Make sure that weights are there: download those that have an address.
+    Make sure that weights are there: download those that have an address, find those of a package.
 
     Args:
         path: file or address, perhaps with a query; "" for none.
@@ -229,7 +237,7 @@ def fetch_weights(path: str) -> str:
     file = _download(path) if has_address else path
     if path and not os.path.isfile(file):
         if has_address:
-            what = "are at no address that can be read, such as https:// and detectron2://"
+            what = "are at no address that can be read: https://, detectron2:// or package://"
         else:
             what = "are no file" if os.path.exists(path) else "do not exist"
         raise FileNotFoundError(
@@ -245,6 +253,8 @@ def _download(address: str) -> str:
     socket.setdefaulttimeout(TIMEOUT)
     try:
         return PathManager.get_local_path(address)
+    except FileNotFoundError:  # of a package, which says what to do
+        raise
     except Exception as e:  # of urllib, http.client, iopath ...
         raise OSError(
             f"The weights {address} could not be downloaded ({e}). Check the address and the "

@@ -12,6 +12,7 @@ from .published import HEAD, LAYOUTS
 
 # InPlaceABN scales by |w| + this.
 ABN_EPS = 1e-5
+FUSION = f"{HEAD}context.g.weight"
 COUNTER = "num_batches_tracked"
 
 
@@ -42,7 +43,11 @@ class Conversion:
         """What became of the tensors; what is folded or dropped has its name in it."""
         lines = [
             f"{len(self.renamed)} tensors renamed",
-            f"input channels of {HEAD}context.g.weight: [context, pixels] -> [pixels, context]",
+            *(
+                f"input channels of {name}: [context, pixels] -> [pixels, context]"
+                for name in self.weights
+                if name == FUSION
+            ),
             f"{len(self.folded)} biases folded into the mean of the norm after them",
             *(f"  {name}" for name in self.folded),
         ]
@@ -191,5 +196,5 @@ def _transform(found: Conversion, biases: Mapping[str, Tensor]) -> None:
         for name in weights:
             if name.removesuffix("weight") + "running_mean" in weights:
                 weights[name] = weights[name].abs() + ABN_EPS
-    fuse = f"{HEAD}context.g.weight"
-    weights[fuse] = weights[fuse].roll(-weights[fuse].shape[0], dims=1)
+    if FUSION in weights:  # SegFix has none
+        weights[FUSION] = weights[FUSION].roll(-weights[FUSION].shape[0], dims=1)

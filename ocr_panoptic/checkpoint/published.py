@@ -1,4 +1,4 @@
-"""Names and settings of the published OCR networks, as this project has them."""
+"""Names and settings of the published OCR networks, and of SegFix, as this project has them."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -126,6 +126,14 @@ def _mmseg_ocr() -> dict[str, str]:
     return modules
 
 
+def _segfix_branch(name: str, target: str) -> dict[str, str]:
+    """Of SegFix: a conv-norm-ReLU and a classifier."""
+    return {
+        **_conv_norm(rf"{name}\.0", rf"{name}\.1", f"{target}.0"),
+        rf"{name}\.2": f"{target}.1",
+    }
+
+
 _AUTHORS_SETTINGS = {
     "MODEL.ALIGN_CORNERS": True,
     "MODEL.OCR.SCALE_RELATION": True,
@@ -156,6 +164,8 @@ LAYOUTS: dict[str, Layout] = {
             r"dsn_head\.3|aux_head\.2": "coarse_predictor",
             **_authors_ocr("(?:spatial_ocr_head|ocr_distri_head)"),
             r"head|cls_head": "refined_predictor",
+            **_segfix_branch("mask_head", "boundary"),
+            **_segfix_branch("dir_head", "direction"),
         },
         biased=rf"{re.escape(HEAD)}(bottleneck|coarse\.0|context\..*)",
         settings={
@@ -174,7 +184,8 @@ LAYOUTS: dict[str, Layout] = {
         },
         # Its norms of PyTorch sit in a Sequential with the ReLU, InPlaceABN has its own.
         has_inplace_abn=lambda weights: any(
-            name.endswith("object_context_block.f_pixel.1.weight") for name in weights
+            name.endswith(("object_context_block.f_pixel.1.weight", "mask_head.1.weight"))
+            for name in weights
         ),
         leaks_with_inplace_abn=True,
     ),

@@ -1,4 +1,4 @@
-"""What converted weights expect of the config, apart from shapes: recorded in their file."""
+"""What weights expect of the config, apart from shapes: recorded in files that were converted."""
 
 import logging
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
 
 def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bool) -> None:
     """
-    Compare the config with what a converted checkpoint has recorded.
+    Compare the config with what weights are known to expect.
 
     Args:
-        record: of the checkpoint; None for one that was not converted.
+        record: :attr:`.SafeCheckpointer.record`; None where nothing is known.
         strict: raise instead of warn. For evaluation: its numbers would be wrong. A training may
             go on from the weights in another way.
 
@@ -38,8 +38,9 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
     if not faults:
         return
     message = (
-        f"The weights were converted from {record['source']} ({record['file']}) and expect other "
-        "settings:\n  " + "\n  ".join(faults) + "\nUse the config of their conversion or training."
+        f"The weights come from {record['source']} ({record['file']}) and expect other settings:"
+        "\n  " + "\n  ".join(faults) + "\nSet these keys, or use the config of their conversion "
+        "or training."
     )
     if strict:
         raise ValueError(message)

@@ -3,6 +3,7 @@
 from .faults import DataFaults, faults_listed
 from .histogram import class_histogram, log_class_histogram
 from .manifest import check_name, datasets_root, warn_if_unseen
+from .offset_mapper import OffsetDatasetMapper
 from .packed import PackedRecords, packed_records
 from .panoptic.manifest import RawSplit
 from .panoptic.mapper import PanopticDatasetMapper
@@ -38,6 +39,7 @@ __all__ = [
     "CachedFeatureMapper",
     "DataFaults",
     "FeatureCache",
+    "OffsetDatasetMapper",
     "PackedRecords",
     "PanopticDatasetMapper",
     "RawSplit",

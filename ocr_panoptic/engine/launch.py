@@ -6,6 +6,7 @@ import datetime
 import gc
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -20,7 +21,7 @@ from torch.multiprocessing import ProcessExitedException
 from .config_files import load_config
 from .program import run_program
 from .run_claim import release_all
-from .stopping import Stopped, passing_on_signals
+from .stopping import NUMBERS, Stopped, passing_on_signals
 
 # How long a process waits for the others. The main process alone combines the parts of an
 # evaluation, writes checkpoints, and may download weights; ten minutes, torchrun's default, are
@@ -79,6 +80,10 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
                 timeout=TIMEOUT,
             )
     except ProcessExitedException as e:
+        if -e.exit_code in NUMBERS:
+            name = signal.Signals(-e.exit_code).name
+            logging.getLogger(__name__).error("Stopped by %s", name)
+            raise SystemExit(128 - e.exit_code) from e
         if e.exit_code != 1 and e.exit_code <= 128:
             raise
         raise SystemExit(e.exit_code) from e  # the process has said why, see run_program

@@ -230,6 +230,11 @@ def _check_best_metric(cfg: CfgNode) -> None:
     best, data = cfg.TEST.BEST_CHECKPOINT, cfg.DATASETS.TEST
     *dataset, task, name = ["", *best.split("/")][-3 if len(data) > 1 else -2 :]
     names = {metric.name for metric in METRICS if metric.task == task}
+    if any(m.lower_is_better for m in METRICS if (m.task, m.name) == (task, name)):
+        raise ValueError(
+            f"TEST.BEST_CHECKPOINT is {best}, an error, and the best checkpoint is the one of the "
+            f"highest value; name a metric that rises, such as {task}/mIoU"
+        )
     misspelt = name not in names and name.lower() in {known.lower() for known in names}
     if not data or not names or misspelt or (dataset and dataset[0] not in data):
         form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"
@@ -250,6 +255,8 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> None:
     for name in names:
         task.complete_classes(cfg, name)
         kind = MetadataCatalog.get(name).get("mask_format", cfg.INPUT.MASK_FORMAT)
+        if cfg.MODEL.META_ARCHITECTURE == "SegFix":  # which reads no masks
+            continue
         if name in cfg.DATASETS.TRAIN and training and kind != cfg.INPUT.MASK_FORMAT:
             raise ValueError(
                 f"INPUT.MASK_FORMAT is {cfg.INPUT.MASK_FORMAT}, but {name} holds a {kind} for each "

@@ -9,6 +9,7 @@ from detectron2.data import Metadata, MetadataCatalog
 from detectron2.data import transforms as T
 from torch import nn
 
+from .segfix_config import segfix_config
 from .task import task_of
 
 
@@ -18,8 +19,13 @@ def class_metadata(cfg: CfgNode) -> Metadata:
         the names and colours of the classes, of DATASETS.TEST[0].
 
     Raises:
-        ValueError: DATASETS.TEST is empty, or has no semantic classes.
+        ValueError: DATASETS.TEST is empty, or has no semantic classes; or the model predicts none.
     """
+    if cfg.MODEL.META_ARCHITECTURE == "SegFix":
+        raise ValueError(
+            "SegFix predicts no classes. Name it in TEST.SEGFIX.WEIGHTS of another model's config, "
+            "or apply it with tools/refine.py."
+        )
     if not cfg.DATASETS.TEST:
         raise ValueError("DATASETS.TEST is empty; its first data set gives the classes' names")
     metadata = MetadataCatalog.get(cfg.DATASETS.TEST[0])
@@ -37,12 +43,17 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
         image: uint8 [H,W,3] in the channel order INPUT.FORMAT.
 
     Returns:
-        the model's input for this image, resized as the config says for tests.
+        the model's input for this image, resized as the config says for tests; with "segfix", that
+        of SegFix, where TEST.SEGFIX.WEIGHTS names one.
     """
     inputs = T.AugInput(image)
     task_of(cfg).test_augmentation(cfg)(inputs)
     tensor = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
-    return {"image": tensor, "height": image.shape[0], "width": image.shape[1]}
+    found = {"image": tensor, "height": image.shape[0], "width": image.shape[1]}
+    if segfix := segfix_config(cfg):
+        same_order = segfix.INPUT.FORMAT == cfg.INPUT.FORMAT
+        found["segfix"] = model_input(segfix, image if same_order else image[:, :, ::-1])
+    return found
 
 
 def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> dict[str, Any]:
@@ -53,7 +64,7 @@ def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> dict[str, Any]
 
     Returns:
         the model's output for this image, see Detectron2's ``PanopticFPN.forward`` and
-        ``OCRSemanticSegmentor.forward``.
+        ``OCRSemanticSegmentor.forward``; refined, if the model is of :func:`.refined_by_segfix`.
     """
     if cfg.INPUT.FORMAT == "RGB":
         image = image[:, :, ::-1]

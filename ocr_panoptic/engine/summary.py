@@ -62,7 +62,7 @@ def _model(cfg: CfgNode, model: nn.Module) -> str:
     sizes = [(p.numel(), p.requires_grad) for p in model.parameters()]
     total, trained = sum(n for n, _ in sizes), sum(n for n, learns in sizes if learns)
     head = cfg.MODEL.SEM_SEG_HEAD.NAME
-    context = "" if head == "SemSegFPNHead" else f" with {cfg.MODEL.CONTEXT.NAME}"
+    context = "" if head in ("SemSegFPNHead", "SegFixHead") else f" with {cfg.MODEL.CONTEXT.NAME}"
     return (
         f"{cfg.MODEL.META_ARCHITECTURE}: {cfg.MODEL.BACKBONE.NAME}, {head}{context}; "
         f"{total / 1e6:.1f} M parameters, {trained / 1e6:.1f} M of them trained"

@@ -1,4 +1,4 @@
-"""What the two architectures differ in, outside the model: one record for each."""
+"""What the architectures differ in, outside the model: one record for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from detectron2.data import transforms as T
 from torch import Tensor, nn
 
 from ocr_panoptic.data import (
+    OffsetDatasetMapper,
     PackedRecords,
     PanopticDatasetMapper,
     SemanticDatasetMapper,
@@ -89,6 +90,20 @@ def _complete_semantic_classes(cfg: CfgNode, dataset: str) -> None:
     _complete_count(cfg, "SEM_SEG_HEAD", count, f"{dataset} has {count} classes")
 
 
+def _check_segments(cfg: CfgNode, dataset: str) -> None:
+    """SegFix takes data of any classes."""
+    kind = MetadataCatalog.get(dataset).get("evaluator_type")
+    if kind not in ("sem_seg", "coco_panoptic_seg"):
+        raise ValueError(
+            f"{dataset} has evaluator_type {kind!r}; SegFix needs the regions of a semantic "
+            "('sem_seg') or panoptic ('coco_panoptic_seg') data set."
+        )
+
+
+def _no_semantic_logits(model: nn.Module, inputs: list[dict]) -> Tensor:
+    raise ValueError("SegFix predicts offsets, and no classes.")
+
+
 def _complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
     node = cfg.MODEL[head]
     if node.NUM_CLASSES == 0:
@@ -132,5 +147,19 @@ TASKS = (
         ),
         describe_training_data=log_class_histogram,
         semantic_logits=lambda model, inputs: model.layers(inputs),
+    ),
+    Task(
+        architecture="SegFix",
+        title="SegFix",
+        mapper=OffsetDatasetMapper,
+        complete_classes=_check_segments,
+        classes=lambda cfg: (
+            f"regions of any classes, boundaries {cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE} pixels wide"
+        ),
+        test_augmentation=lambda cfg: T.AugmentationList(
+            build_semantic_augmentation(cfg, is_train=False)
+        ),
+        describe_training_data=lambda dataset: None,
+        semantic_logits=_no_semantic_logits,
     ),
 )

@@ -64,6 +64,8 @@ from .resume import (
 from .run_claim import release
 from .run_info import portable, run_info
 from .scaling import scaled
+from .segfix import SegFixMapper, refined_by_segfix
+from .segfix_config import segfix_config
 from .setup import check_solver
 from .stopping import Stopping
 from .summary import start_summary
@@ -102,6 +104,7 @@ class Trainer(DefaultTrainer):
         self.cfg = cfg
         self.seed = run_seed(cfg)
         with stop_together():
+            segfix_config(cfg)  # which evaluations need
             model = self.build_model(cfg)
             optimizer = self.build_optimizer(cfg, model)
         data_loader = self.build_train_loader(self._seeded_cfg())
@@ -374,6 +377,8 @@ class Trainer(DefaultTrainer):
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:
         mapper = _mapper(cfg, DatasetCatalog.get(dataset_name), False)
+        if segfix_cfg := segfix_config(cfg):
+            mapper = SegFixMapper(mapper, segfix_cfg)
         loader = build_detection_test_loader(cfg, dataset_name, mapper=Telling(mapper))
         loader.worker_init_fn = leave_signals_to_the_trainer
         return WatchedLoader(loader, f"evaluate {dataset_name}")
@@ -394,12 +399,15 @@ class Trainer(DefaultTrainer):
             weights: the file of the model's weights; None where it is MODEL.WEIGHTS.
         """
         _share_buffers(model)
+        # Made anew from the weights of now in each evaluation of a training.
+        tested = optimized(cfg, _without_ddp(model))
+        tested.gives_confidence = True  # for the calibration error
         # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
-            # Made anew from the weights of now in each evaluation of a training.
-            results = super().test(cfg, optimized(cfg, _without_ddp(model)), evaluators)
+            results = super().test(cfg, refined_by_segfix(cfg, tested), evaluators)
         finally:
+            tested.gives_confidence = False
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():
             names, run = cfg.DATASETS.TEST, run_info(cfg, model, weights)

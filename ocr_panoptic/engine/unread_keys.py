@@ -29,15 +29,34 @@ class Reader(NamedTuple):
 
 READERS = (
     Reader(
-        "MODEL.META_ARCHITECTURE OCRSemanticSegmentor",
-        lambda cfg: cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor",
+        "MODEL.META_ARCHITECTURE OCRSemanticSegmentor or SegFix",
+        lambda cfg: cfg.MODEL.META_ARCHITECTURE in ("OCRSemanticSegmentor", "SegFix"),
         (
             *("MODEL.ALIGN_CORNERS", "MODEL.PAD_TO_MULTIPLE"),
-            *("MODEL.HMSA", "MODEL.FEATURE_CACHE"),
             *("INPUT.FIXED_SIZE", "INPUT.INTERPOLATION", "INPUT.BRIGHTNESS_SHIFT"),
-            *("INPUT.RANDOM_SCALE", "INPUT.RANDOM_ASPECT", "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA"),
+            *("INPUT.RANDOM_SCALE", "INPUT.RANDOM_ASPECT"),
             *("TEST.SCALES", "TEST.FLIP", "TEST.SLIDING_WINDOW", "TEST.ACCUMULATOR_DEVICE"),
         ),
+    ),
+    Reader(
+        "MODEL.META_ARCHITECTURE OCRSemanticSegmentor",
+        lambda cfg: cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor",
+        ("MODEL.HMSA", "MODEL.FEATURE_CACHE", "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA"),
+    ),
+    Reader(
+        "MODEL.META_ARCHITECTURE SegFix",
+        lambda cfg: cfg.MODEL.META_ARCHITECTURE == "SegFix",
+        ("MODEL.SEGFIX",),
+    ),
+    Reader(
+        "TEST.SEGFIX.WEIGHTS",
+        lambda cfg: bool(cfg.TEST.SEGFIX.WEIGHTS),
+        ("TEST.SEGFIX.CONFIG_FILE", "TEST.SEGFIX.SCALE"),
+    ),
+    Reader(
+        "MODEL.META_ARCHITECTURE PanopticFPN or OCRSemanticSegmentor",
+        lambda cfg: cfg.MODEL.META_ARCHITECTURE != "SegFix",
+        ("TEST.SEGFIX", "TEST.SAVE_PREDICTIONS"),
     ),
     Reader(
         "MODEL.HMSA.ENABLED True",
@@ -56,10 +75,15 @@ READERS = (
         "MODEL.SEM_SEG_HEAD.NAME OCRSemSegFPNHead or ContextSemSegHead",
         lambda cfg: cfg.MODEL.SEM_SEG_HEAD.NAME in ("OCRSemSegFPNHead", "ContextSemSegHead"),
         (
-            *("MODEL.CONTEXT", "MODEL.OCR.REGION_SUPERVISION", "MODEL.OCR.NEGATIVE_SLOPE"),
+            *("MODEL.CONTEXT", "MODEL.OCR.REGION_SUPERVISION"),
             *("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "MODEL.SEM_SEG_HEAD.LOSS_TYPE"),
             "MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE",
         ),
+    ),
+    Reader(
+        "MODEL.SEM_SEG_HEAD.NAME OCRSemSegFPNHead, ContextSemSegHead or SegFixHead",
+        lambda cfg: cfg.MODEL.SEM_SEG_HEAD.NAME != "SemSegFPNHead",
+        ("MODEL.OCR.NEGATIVE_SLOPE",),
     ),
     Reader(
         "MODEL.SEM_SEG_HEAD.LOSS_TYPE or COARSE_LOSS_TYPE ohem",
@@ -80,8 +104,8 @@ READERS = (
         ),
     ),
     Reader(
-        "MODEL.BACKBONE.NAME build_timm_backbone",
-        lambda cfg: cfg.MODEL.BACKBONE.NAME == "build_timm_backbone",
+        "MODEL.BACKBONE.NAME build_timm_backbone or build_timm_fpn_backbone",
+        lambda cfg: cfg.MODEL.BACKBONE.NAME in ("build_timm_backbone", "build_timm_fpn_backbone"),
         ("MODEL.TIMM",),
     ),
     Reader(
@@ -147,8 +171,9 @@ def check_unread_keys(cfg: CfgNode) -> None:
             "segmentation has TEST.SCALES and TEST.FLIP"
         )
     idle = [key for key in OF_REFINED_HEAD if key in changed]
-    if idle and cfg.MODEL.SEM_SEG_HEAD.NAME == "SemSegFPNHead":
-        logger.warning("%s: set, but SemSegFPNHead has no refined prediction", ", ".join(idle))
+    head = cfg.MODEL.SEM_SEG_HEAD.NAME
+    if idle and head in ("SemSegFPNHead", "SegFixHead"):
+        logger.warning("%s: set, but %s has no refined prediction", ", ".join(idle), head)
     if faults:
         raise ValueError(
             "The config sets keys that nothing reads:\n  "

@@ -3,8 +3,9 @@ from .confusion import category_metrics, confusion_matrix, semantic_metrics
 from .confusion_files import write_confusion
 from .instance_evaluator import InstanceEvaluator
 from .panoptic_evaluator import PanopticEvaluator
-from .panoptic_quality import PanopticQuality, match_segments
+from .panoptic_quality import PanopticQuality
 from .region_quality import RegionQuality
+from .segment_matching import match_segments
 from .sem_seg_dump import SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
 

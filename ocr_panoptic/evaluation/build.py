@@ -8,6 +8,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator, DatasetEvaluators
 
 from .instance_evaluator import InstanceEvaluator
+from .offset_evaluator import OffsetEvaluator
 from .panoptic_evaluator import PanopticEvaluator
 from .sem_seg_dump import SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
@@ -21,23 +22,26 @@ def build_evaluator(
     """Evaluator for ``evaluator_type`` of the data set's metadata.
 
     "coco_panoptic_seg": panoptic quality, semantic segmentation and AP of boxes and masks;
-    "sem_seg": semantic segmentation; "coco": AP.
+    "sem_seg": semantic segmentation; "coco": AP. For SegFix, of its offsets.
 
     Args:
-        cfg: read are MODEL.MASK_ON (is there a mask AP?) and TEST.SAVE_PREDICTIONS (are
-            predictions written, panoptic and instances or semantic?).
+        cfg: read are MODEL.META_ARCHITECTURE (is it SegFix?), MODEL.MASK_ON (is there a mask AP?)
+            and TEST.SAVE_PREDICTIONS (are predictions written, panoptic and instances or
+            semantic?).
         dataset_name: a registered data set.
-        output_dir: folder of the predictions and of the semantic confusion matrix.
+        output_dir: folder of the predictions and of what the evaluators write beside metrics.
 
     Raises:
         ValueError: another ``evaluator_type``, or a data set without labels whose predictions are
             not to be saved.
     """
+    if cfg.MODEL.META_ARCHITECTURE == "SegFix":
+        return OffsetEvaluator(dataset_name)
     evaluator_type = MetadataCatalog.get(dataset_name).get("evaluator_type")
     dump_dir = os.fspath(output_dir) if cfg.TEST.SAVE_PREDICTIONS else None
     if evaluator_type == "coco_panoptic_seg":
         evaluators = [
-            PanopticEvaluator(dataset_name, dump_dir),
+            PanopticEvaluator(dataset_name, dump_dir, output_dir),
             SemSegEvaluator(dataset_name, output_dir),
         ]
         if MetadataCatalog.get(dataset_name).thing_classes:

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections import OrderedDict
+from pathlib import Path
 
 from detectron2.data import MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
@@ -11,14 +12,19 @@ from tabulate import tabulate
 
 from ocr_panoptic.coco_panoptic import PanopticTruth
 
+from .bootstrap import bootstrap_interval, mean_pq
+from .image_losses import panoptic_losses
+from .image_scores import ImageScore, all_counts, write_image_scores
 from .panoptic_dump import PanopticDump
 from .panoptic_quality import PanopticQuality
+from .segment_matching import ImageMatches
 
 logger = logging.getLogger(__name__)
 
 
 class PanopticEvaluator(DatasetEvaluator):
-    """PQ, SQ, RQ of all categories, things and stuff, and of every class, in percent.
+    """PQ, SQ, RQ and Boundary PQ of all categories, things and stuff, and of every class, in
+    percent; the interval of PQ over images, see :mod:`.bootstrap`.
 
     Equal to Detectron2's COCOPanopticEvaluator (which calls panopticapi), but for the areas of
     true segments, which are counted in the PNG; see :mod:`.panoptic_quality`. The truth comes
@@ -30,9 +36,15 @@ class PanopticEvaluator(DatasetEvaluator):
         save_predictions: folder for the predictions, written in COCO's format as
             ``panoptic_predictions/`` and ``panoptic_predictions.json`` (see :class:`PanopticDump`);
             nothing is written by default.
+        output_dir: folder for ``panoptic_seg_per_image.csv``; nothing is written by default.
     """
 
-    def __init__(self, dataset_name: str, save_predictions: str | os.PathLike | None = None):
+    def __init__(
+        self,
+        dataset_name: str,
+        save_predictions: str | os.PathLike | None = None,
+        output_dir: str | os.PathLike | None = None,
+    ):
         metadata = MetadataCatalog.get(dataset_name)
         self._dataset_name = dataset_name
         self._dataset_id = {
@@ -42,11 +54,13 @@ class PanopticEvaluator(DatasetEvaluator):
         self._truth = PanopticTruth(metadata)
         self._class_names = _class_names(self._truth.categories, metadata)
         self._dump = PanopticDump(save_predictions) if save_predictions is not None else None
+        self._output_dir = output_dir
         self.reset()
 
     def reset(self) -> None:
         self.quality = PanopticQuality(self._truth.categories)
-        self._num_images = 0
+        self.boundary_quality = PanopticQuality(self._truth.categories)
+        self._images: list[ImageScore] = []
         if self._dump is not None:
             self._dump.reset()
 
@@ -73,47 +87,66 @@ class PanopticEvaluator(DatasetEvaluator):
             ids = ids.cpu().numpy()
             try:
                 segments = [self._with_dataset_category(segment) for segment in segments_info]
-                self.quality.add_image(truth.ids, truth.segments, ids, segments)
+                overlaps = self.quality.add_image(truth.ids, truth.segments, ids, segments)
             except ValueError as error:
                 raise ValueError(
                     f"{file_name} (image_id {image_id}, truth {truth.png}): {error}."
                 ) from error
-            self._num_images += 1
+            self.boundary_quality.add(overlaps.boundary_matches())
+            self._images.append(self._score(file_name, overlaps.matches()))
             if self._dump is not None:
                 self._dump.add_image(image_id, truth.png, ids, segments)
 
     def evaluate(self) -> OrderedDict | None:
         """{"panoptic_seg": metrics} in the main process, None in the others.
 
-        Metrics: "PQ", "SQ", "RQ" in percent, with "_th" for things and "_st" for stuff; per
-        class "PQ-<class>", "SQ-<class>", "RQ-<class>" in percent, the numbers of segments
-        "TP-<class>", "FP-<class>", "FN-<class>", and "isthing-<class>" (0 or 1). Values that
-        do not exist, for lack of segments, are NaN.
+        Metrics: "PQ", "SQ", "RQ", "BoundaryPQ" in percent, with "_th" for things and "_st" for
+        stuff; "PQ_low" and "PQ_high", ends of an interval; per class "PQ-<class>", "SQ-<class>",
+        "RQ-<class>", "BoundaryPQ-<class>" in percent, the numbers of segments "TP-<class>",
+        "FP-<class>", "FN-<class>", and "isthing-<class>" (0 or 1). Values that do not exist, for
+        lack of segments, are NaN.
         """
         if self._dump is not None:
             self._dump.merge()
-        gathered = comm.gather((self.quality.iou, self.quality.counts, self._num_images))
+        gathered = comm.gather((self.quality, self.boundary_quality, self._images))
         if not comm.is_main_process():
             return None
         total = PanopticQuality(self._truth.categories)
-        for iou, counts, _ in gathered:
-            total.iou += iou
-            total.counts += counts
-        num_images = sum(num for _, _, num in gathered)
-        if num_images < len(self._truth):
+        boundary_total = PanopticQuality(self._truth.categories)
+        images: list[ImageScore] = []
+        for quality, boundary_quality, scores in gathered:
+            total += quality
+            boundary_total += boundary_quality
+            images += scores
+        if len(images) < len(self._truth):
             logger.warning(
                 "Panoptic quality of %d of the %d images in the panoptic JSON of %s: the others "
                 "were not evaluated.",
-                num_images,
+                len(images),
                 len(self._truth),
                 self._dataset_name,
             )
         averages = {name: 100 * value for name, value in total.averages().items()}
+        boundary = boundary_total.averages()
+        averages |= {f"BoundaryPQ{s}": 100 * boundary[f"PQ{s}"] for s in ("", "_th", "_st")}
         logger.info("Panoptic quality on %s:\n%s", self._dataset_name, _table(averages, total))
-        return OrderedDict(panoptic_seg={**averages, **self._per_class(total)})
+        interval = bootstrap_interval(all_counts(images, len(self._truth.categories)), mean_pq)
+        averages.update(zip(("PQ_low", "PQ_high"), (100 * end for end in interval), strict=True))
+        if self._output_dir is not None:
+            write_image_scores(images, "PQ", "panoptic_seg", Path(self._output_dir))
+        return OrderedDict(panoptic_seg={**averages, **self._per_class(total, boundary_total)})
 
-    def _per_class(self, quality: PanopticQuality) -> dict[str, float]:
+    def _score(self, file_name: str, matches: ImageMatches) -> ImageScore:
+        quality = PanopticQuality(self._truth.categories)
+        quality.add(matches)
+        losses = panoptic_losses(quality.statistics(), quality.confused(matches))
+        return ImageScore.of(file_name, losses, quality.statistics())
+
+    def _per_class(
+        self, quality: PanopticQuality, boundary_quality: PanopticQuality
+    ) -> dict[str, float]:
         columns = {metric: 100 * values for metric, values in quality.per_class().items()}
+        columns["BoundaryPQ"] = 100 * boundary_quality.per_class()["PQ"]
         columns.update(zip(("TP", "FP", "FN"), quality.counts.T, strict=True))
         columns["isthing"] = quality.isthing.astype(int)
         return {
@@ -156,8 +189,9 @@ def _table(averages: dict[str, float], quality: PanopticQuality) -> str:
     occurs = quality.counts.any(axis=1)
     things = quality.isthing
     groups = (("all", "", ...), ("things", "_th", things), ("stuff", "_st", ~things))
+    metrics = ("PQ", "SQ", "RQ", "BoundaryPQ")
     rows = [
-        [label, *(averages[metric + suffix] for metric in ("PQ", "SQ", "RQ")), occurs[group].sum()]
+        [label, *(averages[metric + suffix] for metric in metrics), occurs[group].sum()]
         for label, suffix, group in groups
     ]
-    return tabulate(rows, headers=["", "PQ", "SQ", "RQ", "categories"], floatfmt=".3f")
+    return tabulate(rows, headers=["", *metrics, "categories"], floatfmt=".3f")

@@ -1,25 +1,34 @@
-"""Streaming evaluation of semantic segmentation: one confusion matrix, no predictions kept."""
+"""Streaming evaluation of semantic segmentation: counts of pixels, no predictions kept."""
 
 import logging
 import os
 from collections import OrderedDict
+from pathlib import Path
 
-import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
 from ocr_panoptic.label_map import read_labels
+from ocr_panoptic.run_folder import calibration_file, write_table
 
-from .confusion import category_metrics, confusion_matrix, semantic_metrics
+from .bootstrap import bootstrap_interval, mean_iou
+from .calibration import COLUMNS as CALIBRATION_COLUMNS
+from .calibration import calibration_rows
+from .confusion import category_metrics, semantic_metrics
 from .confusion_files import write_confusion
+from .image_losses import semantic_losses
+from .image_scores import ImageScore, all_counts, write_image_scores
 from .predicted_labels import labels_of_output
+from .sem_seg_counts import SemSegCounts, counts_of_classes
 
 logger = logging.getLogger(__name__)
 
 
 class SemSegEvaluator(DatasetEvaluator):
-    """mIoU, fwIoU, mACC, pACC, and IoU and ACC per class; see :func:`semantic_metrics`.
+    """mIoU, fwIoU, mACC, pACC, and IoU and ACC per class, see :func:`semantic_metrics`; those of
+    boundaries and of confidence, see :class:`SemSegCounts`; the interval of mIoU over images, see
+    :mod:`.bootstrap`.
 
     The true labels of an image are those of ``sem_seg_file_name`` in its record; classes and
     ignored label are ``stuff_classes`` and ``ignore_label`` of the metadata, as in Detectron2.
@@ -29,11 +38,12 @@ class SemSegEvaluator(DatasetEvaluator):
 
     Args:
         dataset_name: a registered data set.
-        output_dir: folder for ``confusion_matrix.csv`` and ``.png``; nothing is written by default.
+        output_dir: folder for ``confusion_matrix.csv`` and ``.png``, ``sem_seg_per_image.csv`` and
+            ``calibration.csv``; nothing is written by default.
 
     Attributes:
-        confusion: int64 [K, K], rows = truth: pixels counted by this process.
-        total_confusion: the same over all processes; set by :meth:`evaluate` in the main one.
+        counts: of this process.
+        total: the same over all processes; set by :meth:`evaluate` in the main one.
     """
 
     def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
@@ -55,16 +65,17 @@ class SemSegEvaluator(DatasetEvaluator):
         self.reset()
 
     def reset(self) -> None:
-        num_classes = len(self._class_names)
-        self.confusion = np.zeros((num_classes, num_classes), dtype=np.int64)
-        self.total_confusion: np.ndarray | None = None
+        self.counts = SemSegCounts.none(len(self._class_names))
+        self.total: SemSegCounts | None = None
+        self._images: list[ImageScore] = []
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """Count the pixels of a batch.
 
         Args:
             inputs: mappings with "file_name".
-            outputs: mappings with "labels", integers [H, W], or "sem_seg", scores [K, H, W].
+            outputs: mappings with "labels", integers [H, W], or "sem_seg", scores [K, H, W]; and
+                optionally "confidence", float [H, W], the probability of each pixel's label.
 
         Raises:
             FileNotFoundError, ValueError: the truth is missing or unreadable, holds other labels
@@ -80,24 +91,45 @@ class SemSegEvaluator(DatasetEvaluator):
                     "evaluate the data set that the loader reads."
                 )
             truth = read_labels(truth_file, self._label_map)
+            confidence = output.get("confidence")
             try:
-                self.confusion += confusion_matrix(
-                    truth, prediction, num_classes, self._ignore_label
+                counts = SemSegCounts.of_image(
+                    truth,
+                    prediction,
+                    None if confidence is None else confidence.cpu().numpy(),
+                    num_classes,
+                    self._ignore_label,
                 )
             except ValueError as error:
                 raise ValueError(f"{truth_file}: {error}.") from error
+            self.counts += counts
+            losses = semantic_losses(counts.confusion, counts.boundary_errors)
+            self._images.append(
+                ImageScore.of(input_["file_name"], losses, counts_of_classes(counts.confusion))
+            )
 
     def evaluate(self) -> OrderedDict | None:
         """{"sem_seg": metrics in percent} in the main process, None in the others."""
-        gathered = comm.gather(self.confusion)
+        gathered = comm.gather((self.counts, self._images))
         if not comm.is_main_process():
             return None
-        self.total_confusion = np.sum(gathered, axis=0)
-        metrics = semantic_metrics(self.total_confusion, self._class_names)
+        self.total = sum((counts for counts, _ in gathered[1:]), gathered[0][0])
+        images = [image for _, some in gathered for image in some]
+        metrics = semantic_metrics(self.total.confusion, self._class_names)
         if self._class_categories is not None:
-            metrics.update(category_metrics(self.total_confusion, self._class_categories))
+            metrics.update(category_metrics(self.total.confusion, self._class_categories))
+        metrics.update(self.total.metrics(self._class_names))
+        interval = bootstrap_interval(all_counts(images, len(self._class_names)), mean_iou)
+        metrics.update(zip(("mIoU_low", "mIoU_high"), (100 * end for end in interval), strict=True))
         if self._output_dir is not None:
-            write_confusion(self.total_confusion, self._class_names, self._output_dir)
+            folder = Path(self._output_dir)
+            write_confusion(self.total.confusion, self._class_names, folder)
+            write_image_scores(images, "mIoU", "sem_seg", folder)
+            write_table(
+                calibration_rows(self.total.calibration),
+                calibration_file(folder),
+                CALIBRATION_COLUMNS,
+            )
         logger.info(
             "Semantic segmentation on %s: %s",
             self._dataset_name,

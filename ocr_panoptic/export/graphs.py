@@ -8,8 +8,10 @@ K classes, h w feature size, M instances, s side of a mask.
 
 import torch
 import torch.nn.functional as F
-from detectron2.modeling import PanopticFPN, SemanticSegmentor
+from detectron2.modeling import PanopticFPN
 from torch import Tensor, nn
+
+from ocr_panoptic.modeling import OCRSemanticSegmentor
 
 from .instances import check_instances, find_instances
 from .operators import confident_labels
@@ -149,9 +151,10 @@ def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
     Raises:
         ValueError: for a model that cannot be exported, and why.
     """
-    if isinstance(model, PanopticFPN):
+    # Not a subclass: it may compute anything.
+    if type(model) is PanopticFPN:
         return PanopticGraph(model, channel_order)
-    if isinstance(model, SemanticSegmentor):
+    if type(model) is OCRSemanticSegmentor:
         return SemanticGraph(model, channel_order)
     raise ValueError(
         f"MODEL.META_ARCHITECTURE is {type(model).__name__}; PanopticFPN and OCRSemanticSegmentor "

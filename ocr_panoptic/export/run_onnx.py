@@ -5,8 +5,9 @@ PyTorch nor Detectron2 nor the rest of this package: copy this file beside the m
 
     python run_onnx.py model.onnx --input IMAGE|FOLDER ... --output FOLDER [--overlays]
 
-writes labels/*.png (classes 0..K-1), confidence/*.png (the probability of the label, 0..255) and,
-of a panoptic model, panoptic/*.png and panoptic.json in COCO panoptic format. In Python:
+writes what tools/predict.py writes, but for COCO's instances.json: labels/*.png (classes 0..K-1),
+confidence/*.png (the probability of what a pixel is assigned to, 0..255), labels.json of a semantic
+model, and panoptic/*.png and panoptic.json in COCO panoptic format of a panoptic one. In Python:
 
     model = Model("model.onnx")
     prediction = model(read_image("street.jpg"))
@@ -18,10 +19,12 @@ Shape shorthand: H W size of an image, M instances, s side of a mask.
 import argparse
 import json
 import os
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -30,7 +33,7 @@ from PIL import Image, ImageOps
 METADATA_KEY = "ocr_panoptic"
 FORMAT = 1
 """Of the description in the metadata; a newer one cannot be read."""
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff", ".ppm")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 FORMATS = {".png": "PNG", ".jpg": "JPEG"}
 Prediction = dict[str, Any]
@@ -66,20 +69,11 @@ class Model:
                 os.fspath(path), options, providers or onnxruntime.get_available_providers()
             )
         except Exception as error:  # onnxruntime's have no common class of their own
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"{path} cannot be read as an ONNX model: {reason}") from error
+            raise ValueError(
+                f"{path} cannot be read as an ONNX model: {_why_unreadable(path, error)}"
+            ) from error
         text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
-        if text is None:
-            raise ValueError(
-                f"{path} does not say what its classes and image sizes are; this program runs "
-                "models that tools/export_onnx.py has written"
-            )
-        self.description = json.loads(text)
-        if self.description["format"] > FORMAT:
-            raise ValueError(
-                f"{path} is of format {self.description['format']}, and this program reads "
-                f"{FORMAT}: take the run_onnx.py of the version that wrote it"
-            )
+        self.description = _parse_description(path, text)
         self.classes = self.description["classes"]
         self.is_panoptic = "merge" in self.description
         self._outputs = [output.name for output in self.session.get_outputs()]
@@ -106,6 +100,39 @@ class Model:
         that of the results."""
         feeds = {"image": np.ascontiguousarray(image), "size": np.array(size, np.int64)}
         return dict(zip(self._outputs, self.session.run(None, feeds)))
+
+
+def _why_unreadable(path: str | os.PathLike, error: Exception) -> str:
+    said = str(error).splitlines()[0]
+    said = said.partition(f"Load model from {os.fspath(path)} failed:")[2] or said
+    if newer := re.search(r"(Opset|IR version):? (\d+)", said):
+        return (
+            f"it has {newer[1]} {newer[2]}, newer than onnxruntime {onnxruntime.__version__}; "
+            "install a newer one: pip install -U onnxruntime"
+        )
+    return f"{said} Is it whole? Copy or export it again"
+
+
+def _parse_description(path: str | os.PathLike, text: str | None) -> dict[str, Any]:
+    if text is None:
+        raise ValueError(
+            f"{path} does not say what its classes and image sizes are; this program runs models "
+            "that tools/export_onnx.py has written"
+        )
+    try:
+        description = json.loads(text)
+        if description["format"] > FORMAT:
+            raise ValueError(
+                f"{path} is of format {description['format']}, and this program reads {FORMAT}: "
+                "take the run_onnx.py of the version that wrote it"
+            )
+        description["classes"], description["resize"]
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{path}: its metadata under {METADATA_KEY!r} are not those that tools/export_onnx.py "
+            "writes; export it again"
+        ) from error
+    return description
 
 
 def read_image(path: str | os.PathLike) -> np.ndarray:
@@ -227,38 +254,94 @@ def pasted(
     return rows @ mask @ columns.T >= threshold, (down, right)
 
 
-def find_images(entries: Sequence[str]) -> dict[str, Path]:
+def assigned_confidence(prediction: Prediction) -> np.ndarray:
     """
-    Args:
-        entries: images, and folders of images, which may have folders in them.
+    The probability of what each pixel is assigned to: of its label, or in a panoptic map the score
+    of its instance, and 0 where it is void.
 
     Returns:
-        name of the results, without suffix -> image, in order
+        float32 [H, W]
+    """
+    if "ids" not in prediction:
+        return prediction["confidences"]
+    of_segment = np.full(len(prediction["segments"]) + 1, -1, np.float32)  # -1: of the label
+    of_segment[0] = 0
+    for segment in prediction["segments"]:
+        if segment["isthing"]:
+            of_segment[segment["id"]] = segment["score"]
+    assigned = of_segment[prediction["ids"]]
+    return np.where(assigned < 0, prediction["confidences"], assigned)
+
+
+class Input(NamedTuple):
+    """
+    Attributes:
+        name: of the results, without suffix.
+        file_name: path of the image below the folder of all.
+    """
+
+    name: str
+    file_name: str
+    path: Path
+
+
+def find_images(entries: Sequence[str]) -> list[Input]:
+    """
+    Args:
+        entries: images, and folders of images, which may have folders and links to folders in them;
+            hidden ones are left out.
+
+    Returns:
+        each image once, in order
 
     Raises:
         FileNotFoundError: an entry is not there, or a folder holds no image.
-        ValueError: two images would have results of one name.
     """
-    found: dict[str, Path] = {}
+    found: dict[Path, None] = {}
+    folders = []
     for entry in entries:
-        root = Path(entry)
-        if root.is_dir():
-            files = sorted(f for f in root.rglob("*") if f.suffix.lower() in IMAGE_SUFFIXES)
+        path = Path(os.path.abspath(entry))
+        if path.is_dir():
+            files = sorted(_images_below(path))
             if not files:
                 raise FileNotFoundError(f"--input {entry}: no image in this folder")
-        elif root.is_file():
-            files, root = [root], root.parent
+        elif path.is_file():
+            files = [path]
         else:
             raise FileNotFoundError(f"--input {entry}: no such file or folder")
-        for file in files:
-            name = file.relative_to(root).with_suffix("").as_posix()
-            other = found.setdefault(name, file)
-            if other != file:
-                raise ValueError(
-                    f"--input: the results of {other} and {file} would have one name; run them "
-                    "into folders of their own"
-                )
-    return found
+        found.update(dict.fromkeys(files))
+        folders.append(path if path.is_dir() else path.parent)
+    root = os.path.commonpath(folders)
+    file_names = [file.relative_to(root).as_posix() for file in found]
+    return [Input(*names) for names in zip(unique_names(file_names), file_names, found)]
+
+
+def _images_below(folder: Path) -> Iterator[Path]:
+    seen = set()  # real paths: a link may lead back
+    for root, folders, names in os.walk(folder, followlinks=True):
+        real = os.path.realpath(root)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders.sort(key=lambda name: os.path.islink(os.path.join(root, name)))  # own names first
+        for name in names:
+            path = Path(root, name)
+            if name[0] != "." and path.suffix.lower() in IMAGE_SUFFIXES and path.is_file():
+                yield path
+
+
+def unique_names(names: Sequence[str]) -> list[str]:
+    """Without suffixes, but for those that would be alike: "a.jpg" and "a.png" keep theirs, and
+    then "a.jpg.bmp" its own."""
+    found = [name.removesuffix(Path(name).suffix) for name in names]
+    while True:
+        counts = Counter(map(str.lower, found))
+        now = [n if counts[f.lower()] > 1 else f for n, f in zip(names, found)]
+        if now == found:  # what is alike now differs in capitals alone, as the files do
+            return found
+        found = now
 
 
 class Results:
@@ -279,53 +362,76 @@ class Results:
         self._images: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
 
-    def add(self, name: str, path: Path, image: np.ndarray, prediction: Prediction) -> None:
+    def add(self, source: Input, image: np.ndarray, prediction: Prediction) -> None:
         """Write the files of an image, each whole or not at all."""
-        labels, number = prediction["labels"], len(self._images) + 1
+        labels, name = prediction["labels"], source.name
         few = len(self._model.classes) <= 256
         self._save(f"labels/{name}.png", labels.astype(np.uint8 if few else np.uint16))
-        shares = (255 * prediction["confidences"]).round().astype(np.uint8)
-        self._save(f"confidence/{name}.png", shares)
+        confidence = assigned_confidence(prediction)
+        self._save(f"confidence/{name}.png", (255 * confidence).round().astype(np.uint8))
         height, width = labels.shape
-        entry = {"id": number, "file_name": path.name, "height": height, "width": width}
-        self._images.append(entry)
+        entry = {"file_name": source.file_name, "height": height, "width": width}
         if self._model.is_panoptic:
-            ids = prediction["ids"]
+            ids, number = prediction["ids"], len(self._images) + 1
             colors = np.stack([ids & 255, ids >> 8 & 255, ids >> 16 & 255], axis=-1)
             self._save(f"panoptic/{name}.png", colors.astype(np.uint8))
+            self._images.append({"id": number, **entry})
+            segments = list(self._segments(prediction, confidence))
             self._annotations.append(
-                {
-                    "image_id": number,
-                    "file_name": f"{name}.png",
-                    "segments_info": list(self._segments(prediction)),
-                }
+                {"image_id": number, "file_name": f"{name}.png", "segments_info": segments}
             )
+        else:
+            segments = list(self._classes(labels, confidence))
+            self._images.append({**entry, "labels": f"{name}.png", "segments": segments})
         if self._overlays:
             self._save(f"overlays/{name}.jpg", overlay(image, prediction, self._model))
 
     def finish(self) -> None:
-        """Write ``panoptic.json``, which panopticapi reads."""
+        """Write ``panoptic.json``, which panopticapi reads, or ``labels.json``."""
         if self._model.is_panoptic:
-            content = {
-                "images": self._images,
-                "annotations": self._annotations,
-                "categories": self._model.description["categories"],
-            }
-            with _replacing(self._folder / "panoptic.json") as temporary:
-                temporary.write_text(json.dumps(content))
+            name, content = (
+                "panoptic.json",
+                {
+                    "images": self._images,
+                    "annotations": self._annotations,
+                    "categories": self._model.description["categories"],
+                },
+            )
+        else:
+            classes = [{"label": k, **known} for k, known in enumerate(self._model.classes)]
+            name, content = "labels.json", {"classes": classes, "images": self._images}
+        with _replacing(self._folder / name) as temporary:
+            temporary.write_text(json.dumps(content))
 
-    def _segments(self, prediction: Prediction) -> Iterator[dict[str, Any]]:
-        areas = np.bincount(prediction["ids"].ravel())
+    def _classes(self, labels: np.ndarray, confidence: np.ndarray) -> Iterator[dict[str, Any]]:
+        areas = np.bincount(labels.ravel())
+        sums = np.bincount(labels.ravel(), weights=confidence.ravel())
+        for label in np.flatnonzero(areas).tolist():
+            yield {
+                "label": label,
+                "name": self._model.classes[label]["name"],
+                "area": int(areas[label]),
+                "confidence": round(float(sums[label] / areas[label]), 4),
+            }
+
+    def _segments(self, prediction: Prediction, confidence: np.ndarray) -> Iterator[dict[str, Any]]:
+        ids = prediction["ids"]
         for segment in prediction["segments"]:
-            if segment["id"] < len(areas) and areas[segment["id"]]:
-                kind = "thing_ids" if segment["isthing"] else "stuff_ids"
-                category = self._model.description[kind][segment["category_id"]]
-                yield {
-                    **segment,
-                    "isthing": int(segment["isthing"]),
-                    "category_id": category,
-                    "area": int(areas[segment["id"]]),
-                }
+            rows, columns = np.nonzero(ids == segment["id"])
+            if not len(rows):  # hidden; panopticapi refuses those
+                continue
+            kind = "thing_ids" if segment["isthing"] else "stuff_ids"
+            (top, bottom), (left, right) = ((p.min(), p.max() + 1) for p in (rows, columns))
+            score = {"score": segment["score"]} if segment["isthing"] else {}
+            yield {
+                "id": segment["id"],
+                "category_id": self._model.description[kind][segment["category_id"]],
+                "iscrowd": 0,
+                "area": len(rows),
+                "bbox": [int(v) for v in (left, top, right - left, bottom - top)],
+                **score,
+                "confidence": round(float(confidence[rows, columns].mean(dtype=float)), 4),
+            }
 
     def _save(self, name: str, pixels: np.ndarray) -> None:
         with _replacing(self._folder / name) as temporary:
@@ -373,14 +479,14 @@ def run(arguments: argparse.Namespace) -> int:
     model = Model(arguments.model, threads=arguments.threads)
     results = Results(arguments.output, model, arguments.overlays)
     unreadable = []
-    for number, (name, path) in enumerate(images.items(), start=1):
+    for number, source in enumerate(images, start=1):
         try:
-            image = read_image(path)
+            image = read_image(source.path)
         except ValueError as error:
             unreadable.append(str(error))
             continue
-        results.add(name, path, image, model(image))
-        print(f"{number}/{len(images)} {path}", flush=True)
+        results.add(source, image, model(image))
+        print(f"{number}/{len(images)} {source.path}", flush=True)
     results.finish()
     for message in unreadable:
         print(f"error: {message}", file=sys.stderr)

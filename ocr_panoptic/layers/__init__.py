@@ -13,6 +13,7 @@ from .no_context import NoContext
 from .ocr import OCR, RegionContext, gather_regions, pixel_region_relation
 from .pixel_losses import pixel_cross_entropy
 from .ppm import PPM
+from .rarity_weighting import rarity_weighted_cross_entropy
 from .recomputation import run_part
 from .relations import ACFOCR, DoubleAttentionOCR
 from .resize import resize
@@ -55,6 +56,7 @@ __all__ = [
     "lovasz_softmax",
     "pixel_cross_entropy",
     "pixel_region_relation",
+    "rarity_weighted_cross_entropy",
     "region_mutual_information",
     "resize",
     "run_part",

@@ -3,14 +3,20 @@ from .context_head import ContextSemSegHead
 from .dilated_resnet import build_dilated_resnet_backbone
 from .ocr_sem_seg_fpn_head import OCRSemSegFPNHead
 from .optimized import optimized
+from .segfix import SegFix
+from .segfix_head import SegFixHead
 from .semantic_segmentor import OCRSemanticSegmentor
 from .timm_backbone import TimmBackbone
+from .timm_fpn import build_timm_fpn_backbone
 
 __all__ = [
     "ContextSemSegHead",
     "OCRSemSegFPNHead",
     "OCRSemanticSegmentor",
+    "SegFix",
+    "SegFixHead",
     "TimmBackbone",
     "build_dilated_resnet_backbone",
+    "build_timm_fpn_backbone",
     "optimized",
 ]

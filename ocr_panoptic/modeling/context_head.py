@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from functools import partial
 
-import torch
 from detectron2.config import CfgNode, configurable
 from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import ContextScheme, ConvNormReLU, ScaleAttention, resize, run_part
+from ocr_panoptic.layers import ContextScheme, ConvNormReLU, ScaleAttention, run_part
 
+from .features import check_features, concatenated, count_channels, finest_first
 from .losses import SemSegCriterion
 from .refined_head import RefinedHead, refinement_arguments
 
@@ -67,19 +67,19 @@ class ContextSemSegHead(RefinedHead):
         scale_attention: Callable[[int], ScaleAttention] | None = None,
     ):
         super().__init__()
-        _check_features(input_shape, [*in_features, *coarse_in_features])
+        check_features(input_shape, [*in_features, *coarse_in_features])
         if coarse_kernel and coarse_kernel % 2 == 0:
             raise ValueError(
                 f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it is odd, or 0 for none"
             )
-        self.in_features = _finest_first(in_features, input_shape)
-        self.coarse_in_features = _finest_first(coarse_in_features, input_shape)
+        self.in_features = finest_first(in_features, input_shape)
+        self.coarse_in_features = finest_first(coarse_in_features, input_shape)
         self.common_stride = input_shape[self.in_features[0]].stride
         self.align_corners = align_corners
         kinds = {"norm": ocr_norm, "negative_slope": negative_slope}
 
         def coarse_branch() -> tuple[nn.Sequential, Conv2d]:
-            channels = _count_channels(input_shape, coarse_in_features)
+            channels = count_channels(input_shape, coarse_in_features)
             branch = nn.Sequential()
             if coarse_kernel:
                 branch.append(
@@ -94,7 +94,7 @@ class ContextSemSegHead(RefinedHead):
         # Registered before the bottleneck: optimizer states know parameters by their order.
         self.context = context
         self.add_refinement(
-            _count_channels(input_shape, in_features),
+            count_channels(input_shape, in_features),
             self.regions,
             context=context,
             criterion=criterion,
@@ -114,7 +114,7 @@ class ContextSemSegHead(RefinedHead):
             norm=cfg.MODEL.OCR.NORM,
             negative_slope=cfg.MODEL.OCR.NEGATIVE_SLOPE,
         )
-        _check_features(input_shape, head.IN_FEATURES + head.COARSE_IN_FEATURES)
+        check_features(input_shape, head.IN_FEATURES + head.COARSE_IN_FEATURES)
         return {
             "input_shape": input_shape,
             "in_features": head.IN_FEATURES,
@@ -125,15 +125,15 @@ class ContextSemSegHead(RefinedHead):
             "coarse_channels": head.COARSE_CHANNELS,
             "coarse_dropout": head.COARSE_DROPOUT,
             "scale_attention": attention if cfg.MODEL.HMSA.ENABLED else None,
-            **refinement_arguments(cfg, _count_channels(input_shape, head.IN_FEATURES)),
+            **refinement_arguments(cfg, count_channels(input_shape, head.IN_FEATURES)),
         }
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """See :meth:`.RefinedHead.representations`."""
-        stage = self._concatenate(features, self.coarse_in_features)
+        stage = concatenated(features, self.coarse_in_features, self.align_corners)
         if self.in_features == self.coarse_in_features:
             return stage, stage
-        return stage, self._concatenate(features, self.in_features)
+        return stage, concatenated(features, self.in_features, self.align_corners)
 
     def layers_and_attention(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         """
@@ -150,25 +150,3 @@ class ContextSemSegHead(RefinedHead):
     def _refine_and_attend(self, x: Tensor, regions: Tensor) -> tuple[Tensor, Tensor]:
         z = self.context(x, regions)
         return self.refined_predictor(z), self.scale_attention(z)
-
-    def _concatenate(self, features: dict[str, Tensor], names: list[str]) -> Tensor:
-        size = features[names[0]].shape[2:]
-        resized = [resize(features[name], size, self.align_corners) for name in names]
-        return resized[0] if len(resized) == 1 else torch.cat(resized, dim=1)
-
-
-def _check_features(input_shape: dict[str, ShapeSpec], names: list[str]) -> None:
-    for name in names:
-        if name not in input_shape:
-            raise ValueError(
-                f"MODEL.SEM_SEG_HEAD names the feature {name}; the backbone has "
-                f"{', '.join(input_shape)}"
-            )
-
-
-def _count_channels(input_shape: dict[str, ShapeSpec], names: list[str]) -> int:
-    return sum(input_shape[name].channels for name in names)
-
-
-def _finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[str]:
-    return sorted(names, key=lambda name: input_shape[name].stride)

@@ -20,19 +20,18 @@ from .semantic_segmentor import OCRSemanticSegmentor
 Rows = Callable[[int, int], Tensor]
 """From (top, bottom) to these rows of an image, uint8 [3,n,W]; top does not fall between calls."""
 
-# Tiles begin at multiples of it, so that strides fall on the same pixels as in the whole image.
-COARSEST_STRIDE = 32
-
 
 class Band(NamedTuple):
     """
     Attributes:
         labels: integers of 8 or 16 bits [n,W].
         confidence: probability of each pixel's label, float32 [n,W].
+        image: the rows themselves, uint8 [3,n,W].
     """
 
     labels: Tensor
     confidence: Tensor
+    image: Tensor
 
 
 @torch.no_grad()
@@ -49,10 +48,10 @@ def window_bands(model: OCRSemanticSegmentor, rows: Rows, size: Size) -> Iterato
         the rows from top to bottom.
 
     Raises:
-        ValueError: the config has no windows, or several scales.
+        ValueError: as :func:`check_windows`.
     """
     inference = model.inference
-    _check_windows(model)
+    check_windows(model)
     height, width = size
     (window_height, window_width), steps = inference.window_size, inference.window_stride
     tops = window_starts(height, window_height, steps[0])
@@ -91,7 +90,7 @@ def window_bands(model: OCRSemanticSegmentor, rows: Rows, size: Size) -> Iterato
             overlap[:, :rest, left:done] = sums[:, final - top :, : done - left]
             count = of_row[top:final, None] * of_column[None, left:done]
             mean = sums[:, : final - top, : done - left] / count.to(sums.device)
-            band = band or _empty_band(mean, width)
+            band = band or _empty_band(mean, strip[:, : final - top])
             _label(mean, band, left)
         above = rest
         yield band
@@ -118,11 +117,9 @@ def tile_bands(
         the rows from top to bottom.
 
     Raises:
-        ValueError: the config has no windows, several scales, or flips; the windows and the overlap
-            are no multiples of the stride; the scheme has no region representations; the model
-            aligns corners; or the stride of the logits does not divide the padded image.
+        ValueError: as :func:`check_tiles`.
     """
-    _check_tiles(model, size)
+    check_tiles(model)
     gather = RunningGather()
     for _, tiles in _tile_rows(model, open_rows(), size):
         for tile in tiles:
@@ -131,15 +128,16 @@ def tile_bands(
                 *(part[..., tile.feature_rows, tile.feature_columns] for part in (x, regions))
             )
     f = gather.regions()
-    for last, tiles in _tile_rows(model, open_rows(), size):
+    for strip, tiles in _tile_rows(model, open_rows(), size):
         band = None
         for tile in tiles:
             x, regions = model.sem_seg_head.pixels_and_regions(model.backbone(tile.image))
             logits = model.sem_seg_head.refine(x, regions, f)
             align_corners = model.inference.align_corners
             scores = resize(logits.float(), tuple(tile.image.shape[2:]), align_corners)[0]
-            scores = scores[:, tile.rows, tile.columns][:, :last, : size[1] - tile.start]
-            band = band or _empty_band(scores, size[1])
+            scores = scores[:, tile.rows, tile.columns]
+            scores = scores[:, : strip.shape[1], : size[1] - tile.start]
+            band = band or _empty_band(scores, strip)
             _label(scores, band, tile.start)
         yield band
 
@@ -163,13 +161,13 @@ class _Tile(NamedTuple):
 
 def _tile_rows(
     model: OCRSemanticSegmentor, rows: Rows, size: Size
-) -> Iterator[tuple[int, Iterator[_Tile]]]:
-    """For each row of tiles the number of the image's rows that it is for, and its tiles; they
-    cover the image with the padding that the whole one has."""
+) -> Iterator[tuple[Tensor, Iterator[_Tile]]]:
+    """For each row of tiles the image's rows that it is for, and its tiles; they cover the image
+    with the padding that the whole one has."""
     height, width = size
     stride = model.sem_seg_head.common_stride
     steps, margins = model.inference.window_stride, _margins(model)
-    padded = _padded(model, size)
+    padded = [math.ceil(side / model.divisor) * model.divisor for side in size]
 
     def spans(axis: int) -> Iterator[tuple[int, int, int, int]]:
         """Ends of a tile, and of what counts in it."""
@@ -188,7 +186,7 @@ def _tile_rows(
 
     for top, bottom, first, last in spans(0):
         strip = rows(top, min(bottom, height))
-        yield min(last, height) - first, tiles(strip, top, bottom, first, last)
+        yield strip[:, first - top : last - top], tiles(strip, top, bottom, first, last)
 
 
 def _window_scores(model: OCRSemanticSegmentor, window: Tensor) -> Tensor:
@@ -202,20 +200,18 @@ def _window_scores(model: OCRSemanticSegmentor, window: Tensor) -> Tensor:
     return logits[0, :, : window.shape[1], : window.shape[2]]
 
 
-def _empty_band(scores: Tensor, width: int) -> Band:
-    """For as many rows as the scores [K,n,columns] have."""
-    dtype = torch.uint8 if len(scores) <= 256 else torch.int16
-    shape = scores.shape[1], width
-    return Band(
-        *(torch.empty(shape, dtype=d, device=scores.device) for d in (dtype, torch.float32))
-    )
+def _empty_band(scores: Tensor, image: Tensor) -> Band:
+    """For the classes of scores [K,...] and rows of an image [3,n,W]."""
+    dtypes = torch.uint8 if len(scores) <= 256 else torch.int16, torch.float32
+    found = (torch.empty(image.shape[1:], dtype=d, device=scores.device) for d in dtypes)
+    return Band(*found, image)
 
 
 def _label(scores: Tensor, band: Band, left: int) -> None:
     """Write what scores [K,n,columns] give into the band."""
     columns = slice(left, left + scores.shape[2])
-    for part, found in zip(band, confident_argmax(scores[:, None].unbind(0)), strict=True):
-        part[:, columns] = found[0]
+    labels, confidence = confident_argmax(scores[:, None].unbind(0))
+    band.labels[:, columns], band.confidence[:, columns] = labels[0], confidence[0]
 
 
 def _overlaps(starts: Sequence[int], window: int, side: int) -> list[int]:
@@ -237,16 +233,16 @@ def _margins(model: OCRSemanticSegmentor) -> list[int]:
     return [(window - step) // 2 for window, step in zip(sizes, steps, strict=True)]
 
 
-def _padded(model: OCRSemanticSegmentor, size: Size) -> list[int]:
-    return [math.ceil(side / model.divisor) * model.divisor for side in size]
-
-
-def _check_windows(model: OCRSemanticSegmentor) -> None:
+def check_windows(model: OCRSemanticSegmentor) -> None:
+    """
+    Raises:
+        ValueError: :func:`window_bands` cannot see images: the config has no windows, several
+            scales, or a scheme that needs the truth.
+    """
     inference = model.inference
     if not inference.window_size:
         raise ValueError(
-            "TEST.SLIDING_WINDOW is empty, and the image too large to be seen at once; set SIZE "
-            "and STRIDE, to [1024, 1024] and [768, 768] say."
+            "TEST.SLIDING_WINDOW is empty; set SIZE and STRIDE, to [1024, 1024] and [768, 768] say."
         )
     if inference.scales != (1.0,):
         raise ValueError(
@@ -257,8 +253,16 @@ def _check_windows(model: OCRSemanticSegmentor) -> None:
         raise ValueError("The scheme of MODEL.CONTEXT.NAME needs the truth, which is not there.")
 
 
-def _check_tiles(model: OCRSemanticSegmentor, size: Size) -> None:
-    _check_windows(model)
+def check_tiles(model: OCRSemanticSegmentor) -> None:
+    """
+    Raises:
+        ValueError: :func:`tile_bands` would not give what the model gives for the whole image: the
+            config has no windows, several scales, or flips; the scheme has no region
+            representations; the model aligns corners; maps of it are resized by a ratio that
+            depends on the image's size; or the windows and their overlap are no multiples of the
+            stride.
+    """
+    check_windows(model)
     context, inference = model.sem_seg_head.context, model.inference
     if not isinstance(context, RegionContext):
         raise ValueError(
@@ -277,14 +281,18 @@ def _check_tiles(model: OCRSemanticSegmentor, size: Size) -> None:
             "MODEL.ALIGN_CORNERS is True; maps are then resized by the size of the whole image, "
             "which tiles do not have: leave regions of the whole image out."
         )
-    common = model.sem_seg_head.common_stride
-    if any(side % common for side in _padded(model, size)):
+    # Coarser maps are enlarged to finer ones, HRNet's for example. Where a side is no multiple of
+    # the coarsest stride, they are rounded up, and enlarged by less than the ratio of the strides.
+    coarsest = max(shape.stride for shape in model.backbone.output_shape().values())
+    if model.divisor % coarsest:
         raise ValueError(
-            f"The image has {size[0]} x {size[1]} pixels and is padded to multiples of "
-            f"{model.divisor}; for regions of the whole image the logits' stride {common} divides "
-            "its sides: set MODEL.PAD_TO_MULTIPLE to 0, or cut the image to such a size."
+            f"Images are padded to multiples of {model.divisor}, and the backbone has maps of "
+            f"stride {coarsest}, which are resized by the size of the whole image where it is no "
+            f"multiple of that: for regions of the whole image set MODEL.PAD_TO_MULTIPLE "
+            f"{coarsest}, which pads images to it wherever they are seen."
         )
-    multiple = math.lcm(COARSEST_STRIDE, model.divisor)
+    # Tiles begin at multiples of it, so that strides fall on the same pixels as in the whole image.
+    multiple = math.lcm(32, model.divisor)
     sides = [*inference.window_stride, *_margins(model)]
     if any(side % multiple for side in sides) or not all(inference.window_stride):
         raise ValueError(

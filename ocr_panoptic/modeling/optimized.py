@@ -11,6 +11,7 @@ from ocr_panoptic.layers import fold_norms, to_channels_last
 
 from .panoptic_inference import PanopticInference
 from .timm_backbone import TimmBackbone
+from .timm_padding import EvenConv2dSame
 
 PRECISIONS = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -46,7 +47,8 @@ def optimized(cfg: CfgNode, model: nn.Module) -> nn.Module:
     step of the optimizer.
 
     - Norms that are affine (frozen, or batch norms) are folded into their convolutions.
-    - Convolutions work in channels-last memory.
+    - Convolutions work in channels-last memory. Those of timm with SAME padding pad by constants
+      where images are padded to multiples of all strides.
     - Panoptic-FPN upsamples the semantic logits class by class, see :class:`.PanopticInference`.
 
     Args:
@@ -69,6 +71,9 @@ def optimized(cfg: CfgNode, model: nn.Module) -> nn.Module:
     for module in list(model.modules()):
         if isinstance(module, TimmBackbone):
             module.fold_norms()
+            divisor = getattr(model, "divisor", model.backbone.size_divisibility)
+            if divisor and all(divisor % s.stride == 0 for s in module.output_shape().values()):
+                EvenConv2dSame.convert_all(module)
     fold_norms(model)
     to_channels_last(model)
     if type(model) is PanopticFPN:

@@ -1,6 +1,6 @@
 """Panoptic-FPN at inference, from semantic logits at their own size to labels."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ocr_panoptic.layers import resize
 
+from .confidence import confident_argmax
 from .inference import resized_classes, upsample_argmax
 from .panoptic_merge import merge_panoptic
 from .refined_head import RefinedHead
@@ -19,26 +20,19 @@ from .refined_head import RefinedHead
 Size = tuple[int, int]
 
 
-class Prediction(dict[str, Any]):
+class PanopticOutput(dict[str, Any]):
     """
-    A model's output for an image: "labels" int64 [H, W], "instances" and "panoptic_seg".
+    A model's output for an image: "labels" int64 [H, W], "instances" and "panoptic_seg"; with
+    :attr:`PanopticInference.gives_confidence` also "confidence" float32 [H, W], the probability of
+    each label.
 
     ``output["sem_seg"]``, the scores of all classes [K, H, W] that Detectron2's model returns, is
     computed when somebody asks for it; it is the largest part, and labels are most often enough.
-
-    Attributes:
-        class_scores: gives the same class by class, float32 [1, H, W], which takes less memory.
     """
 
-    def __init__(
-        self,
-        sem_seg: Callable[[], Tensor],
-        class_scores: Callable[[], Iterator[Tensor]],
-        **found: Any,
-    ):
+    def __init__(self, sem_seg: Callable[[], Tensor], **found: Any):
         super().__init__(found)
         self._sem_seg = sem_seg
-        self.class_scores = class_scores
 
     def __missing__(self, key: str) -> Tensor:
         if key != "sem_seg":
@@ -68,7 +62,12 @@ class PanopticInference(PanopticFPN):
     """
     Detectron2's ``PanopticFPN`` at inference, with the same results: semantic logits are upsampled
     class by class and end in labels, and the merge does not wait for each instance.
+
+    Attributes:
+        gives_confidence: whether outputs have "confidence"; set by who wants it.
     """
+
+    gives_confidence = False
 
     @classmethod
     def convert(cls, model: PanopticFPN) -> None:
@@ -80,8 +79,8 @@ class PanopticInference(PanopticFPN):
 
     def inference(
         self, batched_inputs: list[dict], do_postprocess: bool = True
-    ) -> list[Prediction] | tuple[list, Tensor]:
-        """See Detectron2's; the outputs are :class:`Prediction`."""
+    ) -> list[PanopticOutput] | tuple[list, Tensor]:
+        """See Detectron2's; the outputs are :class:`PanopticOutput`."""
         if not do_postprocess:
             return super().inference(batched_inputs, do_postprocess=False)
         images = self.preprocess_image(batched_inputs)
@@ -110,9 +109,14 @@ class PanopticInference(PanopticFPN):
 
     def _prediction(
         self, logits: Tensor, found: Any, size: Size, image_size: Size, covered: Size
-    ) -> Prediction:
+    ) -> PanopticOutput:
         instances = detector_postprocess(found, *size)
-        labels = upsample_argmax(logits, size, image_size, covered)[0]
+        if self.gives_confidence:
+            scores = resized_classes(logits, size, image_size, covered)
+            labels, confidence = (part[0] for part in confident_argmax(scores))
+            more = {"confidence": confidence}
+        else:
+            labels, more = upsample_argmax(logits, size, image_size, covered)[0], {}
         merged = merge_panoptic(
             instances,
             labels,
@@ -120,10 +124,10 @@ class PanopticInference(PanopticFPN):
             self.combine_stuff_area_thresh,
             self.combine_instances_score_thresh,
         )
-        return Prediction(
+        return PanopticOutput(
             lambda: sem_seg_postprocess(resize(logits, covered)[0], image_size, *size),
-            lambda: resized_classes(logits, size, image_size, covered),
             labels=labels,
             instances=instances,
             panoptic_seg=merged,
+            **more,
         )

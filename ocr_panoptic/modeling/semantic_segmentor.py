@@ -28,7 +28,12 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         pad_to_multiple: pad images to multiples of it. 0: of the head's stride, so that a logit
             lies in the middle of the pixels that it stands for. 1: not at all.
         kwargs: of ``SemanticSegmentor``.
+
+    Attributes:
+        gives_confidence: whether the outputs also have "confidence"; set by who wants it.
     """
+
+    gives_confidence = False
 
     @configurable
     def __init__(
@@ -92,10 +97,11 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
         Returns:
             In training, a dict of losses.
-            In inference, for each image {"labels": int64 [height, width]}.
+            In inference, for each image {"labels": int64 [height, width]} and, where
+            ``gives_confidence`` is set, "confidence" of :meth:`confident_labels`.
         """
         if not self.training:
-            return [{"labels": self._labels(inputs)} for inputs in batched_inputs]
+            return [self._prediction(inputs) for inputs in batched_inputs]
         if not self.hierarchy:
             return self.sem_seg_head(*self._batch(batched_inputs))[1]
         images, targets = self._images(batched_inputs), self._targets(batched_inputs)
@@ -158,8 +164,11 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         """Coarse logits, refined logits and scale attention of images of one scale."""
         return self.sem_seg_head.layers_and_attention(self.backbone(image))
 
-    def _labels(self, inputs: dict) -> Tensor:
-        return self.inference(*self._view(inputs))[0]
+    def _prediction(self, inputs: dict) -> dict[str, Tensor]:
+        if self.gives_confidence:
+            labels, confidence = self.confident_labels(inputs)
+            return {"labels": labels, "confidence": confidence}
+        return {"labels": self.inference(*self._view(inputs))[0]}
 
     def _view(self, inputs: dict) -> tuple[LogitsFn, Tensor, Size, int]:
         """The arguments of ``inference`` for an image."""

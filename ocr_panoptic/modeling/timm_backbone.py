@@ -1,20 +1,19 @@
-"""Backbones of timm with Detectron2's interface: HRNet, and dilated ResNets and EfficientNets."""
+"""Backbones of timm with Detectron2's interface: HRNet, dilated ResNets, others."""
 
 from collections.abc import Iterable
 
 import timm
 import torch
 from detectron2.config import CfgNode
-from detectron2.layers import FrozenBatchNorm2d, ShapeSpec
+from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone
-from timm.layers import BatchNormAct2d, convert_sync_batchnorm
-from timm.models._efficientnet_blocks import DepthwiseSeparableConv, InvertedResidual
 from timm.models.efficientnet import EfficientNetFeatures
 from timm.models.hrnet import HighResolutionModule
-from timm.models.resnet import BasicBlock, Bottleneck
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import fold_into, resize
+from ocr_panoptic.layers import resize
+
+from .timm_norms import fold_norms, with_norm
 
 
 class BilinearFusion(HighResolutionModule):
@@ -68,10 +67,6 @@ class BilinearFusion(HighResolutionModule):
         return resize(coarse, fine.shape[2:], self.align_corners)
 
 
-# Blocks of timm that call their layers in the order in which they are registered.
-ORDERED = (nn.Sequential, BasicBlock, Bottleneck, DepthwiseSeparableConv, InvertedResidual)
-
-
 class TimmBackbone(Backbone):
     """
     The feature maps of a timm network for images of any size. Random weights: files come by
@@ -81,7 +76,7 @@ class TimmBackbone(Backbone):
         name: of a timm model with ``features_only``, such as hrnet_w48 or resnet18. Of an
             EfficientNet every stage is a feature, blocks.0 to blocks.6.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
-        norm: "BN", "SyncBN" or "FrozenBN" (not for networks whose norms hold their activation).
+        norm: "BN", "SyncBN" or "FrozenBN", of its batch norms.
         align_corners: of HRNet's :class:`BilinearFusion`.
         frozen: nothing is learnt: no gradient, and batch norms use their running statistics.
 
@@ -103,6 +98,8 @@ class TimmBackbone(Backbone):
         options = {}
         if name.startswith("hrnet"):
             options["feature_location"] = ""  # the plain stages, not the classification head's
+        if name.startswith("swin"):
+            options["strict_img_size"] = False  # pads to its windows, whatever the size
         if output_stride != 32:
             options["output_stride"] = output_stride
         try:
@@ -113,17 +110,7 @@ class TimmBackbone(Backbone):
                 "Use hrnet_w18, hrnet_w32, hrnet_w48 (stride 32), resnet18 or "
                 "tf_efficientnet_lite0 (32, 16, 8)."
             ) from e
-        if norm == "SyncBN":
-            body = convert_sync_batchnorm(body)
-        elif norm == "FrozenBN":
-            if any(isinstance(module, BatchNormAct2d) for module in body.modules()):
-                raise ValueError(
-                    f"MODEL.TIMM.NORM is FrozenBN, but the norms of {name} hold its activations; "
-                    "set it to BN, and MODEL.TIMM.FROZEN to True where nothing is to be learnt."
-                )
-            body = FrozenBatchNorm2d.convert_frozen_batchnorm(body)
-        elif norm != "BN":
-            raise ValueError(f"MODEL.TIMM.NORM is {norm}; it is BN, SyncBN or FrozenBN")
+        body = with_norm(body, norm)
         for module in body.modules():
             if isinstance(module, HighResolutionModule):
                 BilinearFusion.convert(module, align_corners)
@@ -158,9 +145,15 @@ class TimmBackbone(Backbone):
             SOLVER.AMP says.
         """
         if not (self.frozen and self.training):
-            return dict(zip(self._shapes, self.body(x)))
+            return self._maps(x)
         with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-            return dict(zip(self._shapes, self.body(x)))
+            return self._maps(x)
+
+    def _maps(self, x: Tensor) -> dict[str, Tensor]:
+        maps = self.body(x)
+        if getattr(self.body, "output_fmt", "NCHW") == "NHWC":
+            maps = [y.permute(0, 3, 1, 2) for y in maps]
+        return dict(zip(self._shapes, maps))
 
     def truncate(self, features: Iterable[str]) -> None:
         """
@@ -177,9 +170,9 @@ class TimmBackbone(Backbone):
 
     def freeze_unread_branches(self, features: Iterable[str]) -> None:
         """
-        Freeze what makes up the outputs of HRNet that are not among ``features``: the last exchange
-        between its branches. DistributedDataParallel waits for the gradient of every parameter that
-        is not frozen.
+        Freeze what makes up outputs that are not among ``features`` alone: of HRNet the last
+        exchange between its branches, of a ResNet the stages after the last one that is read.
+        DistributedDataParallel waits for the gradient of every parameter that is not frozen.
 
         Args:
             features: the names of those that are read.
@@ -190,16 +183,15 @@ class TimmBackbone(Backbone):
             for name, row in zip(list(self._shapes)[-len(rows) :], rows, strict=True):
                 if name not in features:
                     row.requires_grad_(False)
+        elif not isinstance(self.body, EfficientNetFeatures):  # for that see truncate
+            names = list(self._shapes)
+            last = max((i for i, name in enumerate(names) if name in features), default=len(names))
+            for name in names[last + 1 :]:
+                getattr(self.body, name).requires_grad_(False)
 
     def fold_norms(self) -> None:
-        """Fold the batch norms into their convolutions, in place; see :func:`.fold_into`."""
-        for module in self.body.modules():
-            if module is self.body or isinstance(module, ORDERED):
-                children = list(module.named_children())
-                for (_, conv), (name, norm) in zip(children, children[1:]):
-                    if isinstance(conv, nn.Conv2d) and fold_into(conv, norm):
-                        has_activation = isinstance(norm, BatchNormAct2d)
-                        setattr(module, name, norm.act if has_activation else nn.Identity())
+        """Fold the batch norms into their convolutions, in place; see :func:`.fold_norms`."""
+        fold_norms(self.body, self._shapes)
 
     def output_shape(self) -> dict[str, ShapeSpec]:
         return dict(self._shapes)
@@ -231,7 +223,8 @@ def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
         frozen=cfg.MODEL.TIMM.FROZEN,
     )
     head = cfg.MODEL.SEM_SEG_HEAD
-    read = {*head.IN_FEATURES, *head.COARSE_IN_FEATURES}
+    coarse = head.COARSE_IN_FEATURES if head.NAME == "ContextSemSegHead" else []
+    read = {*head.IN_FEATURES, *coarse}
     backbone.freeze_unread_branches(read)
     backbone.truncate(read)
     return backbone

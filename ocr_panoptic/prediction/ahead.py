@@ -9,20 +9,27 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+THREADS = 2
+
+
+def under_way(threads: int = THREADS) -> int:
+    """The largest number of items whose results :func:`ahead` has not given yet."""
+    return 2 * threads
+
+
 def ahead(
-    function: Callable[[Item], Result], items: Iterable[Item], threads: int = 2
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int = THREADS
 ) -> Iterator[Result]:
     """
     ``map(function, items)`` in threads, which do while others hold the GIL what does without it:
-    decoding and encoding of images, and the network. Twice as many items as threads are under way
-    at most, so memory does not grow.
+    decoding and encoding of images, and the network. Memory does not grow, see :func:`under_way`.
     """
     pool = ThreadPoolExecutor(threads)
     pending: deque = deque()
     try:
         for item in items:
             pending.append(pool.submit(function, item))
-            if len(pending) >= 2 * threads:
+            if len(pending) >= under_way(threads):
                 yield pending.popleft().result()
         while pending:
             yield pending.popleft().result()

@@ -12,6 +12,7 @@ labels.json      classes in each image: of a semantic model
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from io import BufferedReader
@@ -68,7 +69,7 @@ def begin(folder: Path, identity: Mapping[str, Any]) -> None:
         identity: what has to be the same for results to belong together: name -> JSON value.
 
     Raises:
-        ValueError: the folder holds other files, or results of another model or other options.
+        ValueError: the folder holds other files, or results of another input, model or options.
     """
     path = folder / RUN
     if not path.is_file():
@@ -93,9 +94,28 @@ def begin(folder: Path, identity: Mapping[str, Any]) -> None:
     elif differing:
         listed = "; ".join(f"{k} {former.get(k)!r}, now {now.get(k)!r}" for k in differing[:4])
         raise ValueError(
-            f"--output {folder}: holds results of another model or of other options: {listed}"
-            f"{'; ...' if len(differing) > 4 else ''}. Give another --output, or remove it."
+            f"--output {folder}: holds results of another input, model or other options: "
+            f"{listed}{'; ...' if len(differing) > 4 else ''}. Give another --output, or remove it."
         )
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """
+    A block that writes a result, and does nothing else that may raise OSError.
+
+    Raises:
+        OSError: it could not be written; what to do is said.
+    """
+    try:
+        yield
+    except OSError as error:
+        free = shutil.disk_usage(folder).free / 2**20
+        raise OSError(
+            f"{folder}: a result could not be written ({error}); {free:.0f} MiB are free there. "
+            f"The files of images that are done are whole, and {MISSING} names the others. Make "
+            "room, and repeat the command: it goes on."
+        ) from error
 
 
 def drop_unfinished(folder: Path) -> None:
@@ -124,6 +144,15 @@ def done_items(folder: Path, items: Sequence[Item], writer: Writer) -> dict[str,
                     found[item.name] = Place(path, offset)
                 offset += len(line)
     return {name: place for name, place in found.items() if writer.is_written(by_name[name])}
+
+
+def recorded_names(folder: Path) -> set[str]:
+    """Of all images that have ever been done."""
+    names = set()
+    for path in (folder / RECORDS).glob("*.jsonl"):
+        with open(path, "rb") as lines:
+            names.update(json.loads(line)["name"] for line in lines)
+    return names
 
 
 class RecordFile:

@@ -15,7 +15,7 @@ from ocr_panoptic.visualization import VideoReader
 from ocr_panoptic.visualization.inputs import IMAGE_SUFFIXES, find_images
 
 from .ahead import ahead
-from .rows import pixel_count
+from .rows import is_large
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 LIST_SUFFIX = ".txt"
@@ -58,10 +58,12 @@ class Read(NamedTuple):
 class Inputs(Protocol):
     """
     Attributes:
+        entry: what was named, an absolute path.
         folder: that the file names are relative to; None for a video.
         items: all of them, in order.
     """
 
+    entry: Path
     folder: Path | None
     items: Sequence[Item]
 
@@ -79,7 +81,7 @@ def find_inputs(entry: str, output: Path, max_pixels: int) -> Inputs:
         entry: a folder, whose images and those of all folders below are taken; a text file with a
             path on each line, relative to its own folder; an image; or a video.
         output: folder of results, which is left out where it lies in a folder of images.
-        max_pixels: larger images are left to be read in strips.
+        max_pixels: larger images are left to be read row by row.
 
     Raises:
         FileNotFoundError: there is no such entry, or it holds no image.
@@ -88,12 +90,13 @@ def find_inputs(entry: str, output: Path, max_pixels: int) -> Inputs:
     # Absolute, as the paths of a truth are.
     path = Path(os.path.abspath(Path(entry).expanduser()))
     if path.is_dir():
-        return ImageFiles(path, list(find_images([str(path)], str(output))), max_pixels)
+        files = list(find_images([str(path)], str(output)))
+        return ImageFiles(path, path, files, max_pixels)
     if not path.is_file():
         raise FileNotFoundError(f"--input {entry}: no such folder, list, image or video")
     suffix = path.suffix.lower()
     if suffix in IMAGE_SUFFIXES:
-        return ImageFiles(path.parent, [path], max_pixels)
+        return ImageFiles(path, path.parent, [path], max_pixels)
     if suffix in VIDEO_SUFFIXES:
         return VideoFrames(path)
     if suffix != LIST_SUFFIX:
@@ -103,14 +106,15 @@ def find_inputs(entry: str, output: Path, max_pixels: int) -> Inputs:
             f"({', '.join(VIDEO_SUFFIXES)})"
         )
     files = _listed(path)
-    return ImageFiles(Path(os.path.commonpath([f.parent for f in files])), files, max_pixels)
+    folder = Path(os.path.commonpath([file.parent for file in files]))
+    return ImageFiles(path, folder, files, max_pixels)
 
 
 class ImageFiles:
     """Images of a folder; see :class:`Inputs`."""
 
-    def __init__(self, folder: Path, files: Sequence[Path], max_pixels: int):
-        self.folder: Path | None = folder
+    def __init__(self, entry: Path, folder: Path, files: Sequence[Path], max_pixels: int):
+        self.entry, self.folder = entry, folder
         self._max_pixels = max_pixels
         names = [file.relative_to(folder).as_posix() for file in files]
         unique = _unique_names(names, [file.suffix for file in files])
@@ -122,7 +126,7 @@ class ImageFiles:
     def read(self, items: Sequence[Item], image_format: str) -> Iterator[Read]:
         def load(item: Item) -> Read:
             try:
-                if pixel_count(item.source) > self._max_pixels:
+                if is_large(item.source, self._max_pixels):
                     return Read(item, LARGE)
                 return Read(item, read_picture(item.source, image_format))
             except (OSError, ValueError) as error:
@@ -137,7 +141,7 @@ class VideoFrames:
     folder = None
 
     def __init__(self, path: Path):
-        self._path = path
+        self.entry = path
         count = VideoReader(path).num_frames or sum(1 for _ in VideoReader(path))
         if not count:
             raise ValueError(f"--input {path}: no frame can be read; convert it with ffmpeg")
@@ -146,7 +150,7 @@ class VideoFrames:
         self.items: Sequence[Item] = [Item(name, f"{name}.png", path, stamp) for name in names]
 
     def read(self, items: Sequence[Item], image_format: str) -> Iterator[Read]:
-        frames, position = iter(VideoReader(self._path)), -1
+        frames, position = iter(VideoReader(self.entry)), -1
         end: Absence | Exception = ABSENT
 
         def load(item: Item) -> Read:

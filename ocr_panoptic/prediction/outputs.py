@@ -3,7 +3,8 @@
 Shape letters: H, W size of the image.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from ocr_panoptic.files import replacing
 from ocr_panoptic.label_png import write_label_png
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band
-from ocr_panoptic.visualization.overlays import draw_segments, segment_colors
+from ocr_panoptic.visualization.overlays import Color, draw_segments, segment_colors
 
 from .classes import Classes
 from .inputs import Item
@@ -28,6 +29,7 @@ from .rows import PngRows
 
 Record = dict[str, Any]
 ROWS_AT_ONCE = 64  # of a large image
+OVERLAY_PIXELS = 16_000_000  # of a larger one an overlay shows every n-th pixel
 SUFFIXES = {"panoptic": ".png", "labels": ".png", "confidence": ".png", "overlays": ".jpg"}
 
 
@@ -52,9 +54,8 @@ class Writer:
         return {kind: self.folder / kind / f"{item.name}{SUFFIXES[kind]}" for kind in self.kinds}
 
     def is_written(self, item: Item) -> bool:
-        """Whether all files of the image are there, overlays aside."""
-        paths = self.paths(item)
-        return all(path.is_file() for kind, path in paths.items() if kind != "overlays")
+        """Whether all files of the image are there."""
+        return all(path.is_file() for path in self.paths(item).values())
 
     def write(self, item: Item, image: np.ndarray, prediction: Prediction) -> Record:
         """
@@ -73,8 +74,7 @@ class Writer:
         write_label_png(paths["labels"], self._classes.labels[prediction.labels])
         write_label_png(paths["confidence"], eight_bits(prediction.confidence))
         if prediction.ids is None:
-            ids = prediction.labels + 1
-            colors = dict(enumerate(self._classes.colors, start=1))
+            ids, colors = prediction.labels, self._label_colors()
             count = len(self._classes.names)
             totals = label_totals(prediction.labels, prediction.confidence, count)
             content = {"segments": self.label_segments(*totals)}
@@ -89,20 +89,20 @@ class Writer:
                 "instances": self._instances(prediction),
             }
         if "overlays" in paths:
-            rgb = image if self.image_format == "RGB" else image[:, :, ::-1]
-            _write_jpeg(paths["overlays"], draw_segments(rgb, ids, colors))
+            _write_jpeg(paths["overlays"], draw_segments(self._rgb(image), ids, colors))
         return self.record(item, *image.shape[:2], content)
 
     def write_bands(self, item: Item, size: Size, bands: Iterable[Band]) -> Record:
         """
-        :meth:`write` for an image of a semantic model that comes from top to bottom; without
-        overlay.
+        :meth:`write` for an image of a semantic model that comes from top to bottom. Of one that is
+        larger than OVERLAY_PIXELS the overlay is smaller.
 
         Args:
             size: (H, W).
         """
         table, paths = self._classes.labels, self.paths(item)
         totals = np.zeros((2, len(table)))
+        overlay = _Overlay(size) if "overlays" in paths else None
         with ExitStack() as stack:
             labels_png, confidence_png = (
                 stack.enter_context(
@@ -112,13 +112,17 @@ class Writer:
             )
             bar = stack.enter_context(tqdm(total=size[0], desc=item.name, unit="row", leave=False))
             for band in bands:
-                band = [part.cpu().numpy() for part in band]
-                for top in range(0, len(band[0]), ROWS_AT_ONCE):
-                    labels, confidence = (part[top : top + ROWS_AT_ONCE] for part in band)
+                found = [part.cpu().numpy() for part in (band.labels, band.confidence)]
+                if overlay is not None:
+                    overlay.add(self._rgb(band.image.permute(1, 2, 0).numpy()), found[0])
+                for top in range(0, len(found[0]), ROWS_AT_ONCE):
+                    labels, confidence = (part[top : top + ROWS_AT_ONCE] for part in found)
                     labels_png.write(table[labels])
                     confidence_png.write(eight_bits(confidence))
                     totals += label_totals(labels, confidence, len(table))
                     bar.update(len(labels))
+        if overlay is not None:
+            _write_jpeg(paths["overlays"], overlay.draw(self._label_colors()))
         return self.record(item, *size, {"segments": self.label_segments(*totals)})
 
     def record(self, item: Item, height: int, width: int, content: dict[str, Any]) -> Record:
@@ -145,6 +149,12 @@ class Writer:
             }
             for k in np.flatnonzero(areas)
         ]
+
+    def _label_colors(self) -> dict[int, Color]:
+        return dict(enumerate(map(tuple, self._classes.colors)))
+
+    def _rgb(self, image: np.ndarray) -> np.ndarray:
+        return image if self.image_format == "RGB" else image[:, :, ::-1]
 
     def _segments(self, prediction: Prediction) -> list[dict[str, Any]]:
         """``segments_info`` of COCO panoptic format, and "score" and "confidence"."""
@@ -189,6 +199,37 @@ def label_totals(labels: np.ndarray, confidence: np.ndarray, count: int) -> np.n
 def eight_bits(confidence: np.ndarray) -> np.ndarray:
     """Probabilities as 0..255."""
     return (255 * confidence).round().astype(np.uint8)
+
+
+class _Overlay:
+    """
+    The labels of an image that comes from top to bottom, drawn over it: every n-th pixel, so that
+    there are at most OVERLAY_PIXELS.
+    """
+
+    def __init__(self, size: Size):
+        self._step = math.ceil(math.sqrt(math.prod(size) / OVERLAY_PIXELS))
+        shape = [math.ceil(side / self._step) for side in size]
+        self._rgb = np.empty((*shape, 3), np.uint8)
+        self._labels = np.empty(shape, np.uint16)
+        self._known = self._seen = 0  # rows of it, and of the image
+
+    def add(self, rgb: np.ndarray, labels: np.ndarray) -> None:
+        """The next rows, [n,W,3] and [n,W]."""
+        rows = slice(-self._seen % self._step, None, self._step), slice(None, None, self._step)
+        self._seen += len(labels)
+        known = self._known + len(labels[rows])
+        self._rgb[self._known : known] = rgb[rows]
+        self._labels[self._known : known] = labels[rows]
+        self._known = known
+
+    def draw(self, colors: Mapping[int, Color]) -> np.ndarray:
+        """uint8 RGB, as :func:`draw_segments` gives it; the rows that are held are used up."""
+        for top in range(0, len(self._rgb), ROWS_AT_ONCE):
+            rows = slice(top, top + ROWS_AT_ONCE + 1)  # an outline depends on the row below
+            drawn = draw_segments(self._rgb[rows], self._labels[rows].astype(np.int32), colors)
+            self._rgb[top : top + ROWS_AT_ONCE] = drawn[:ROWS_AT_ONCE]
+        return self._rgb
 
 
 def _write_jpeg(path: Path, rgb: np.ndarray) -> None:

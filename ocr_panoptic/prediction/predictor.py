@@ -1,7 +1,5 @@
 """A model's output for an image as arrays. Shape letters: K classes, H, W size of the image."""
 
-import math
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,19 +9,25 @@ import numpy as np
 import torch
 from detectron2.config import CfgNode
 from detectron2.structures import Instances
-from detectron2.utils import comm
 from torch import nn
 
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.modeling.confidence import confident_argmax
 from ocr_panoptic.modeling.inference import Size
-from ocr_panoptic.modeling.large_images import Band, Rows, tile_bands, window_bands
+from ocr_panoptic.modeling.large_images import (
+    Band,
+    check_tiles,
+    check_windows,
+    tile_bands,
+    window_bands,
+)
 from ocr_panoptic.modeling.optimized import inference_precision
-from ocr_panoptic.modeling.panoptic_inference import Prediction as PanopticPrediction
+from ocr_panoptic.modeling.panoptic_inference import PanopticInference
+from ocr_panoptic.modeling.segfix_refinement import RefinedModel, refine_output
+from ocr_panoptic.offsets import moved
 
-from .rows import open_rows
-
-LARGEST = 50_000_000  # pixels
+from .memory import sees_own_size
+from .rows import open_image
 
 
 @dataclass(frozen=True)
@@ -45,44 +49,30 @@ class Prediction:
     instances: Instances | None = None
 
 
-def largest_image(cfg: CfgNode) -> int:
-    """
-    Pixels of the largest image that is seen at once: for a semantic model LARGEST, for a panoptic
-    one as many as half of the free memory has room for, but not more.
-    """
-    if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN":
-        return LARGEST
-    if cfg.MODEL.DEVICE.startswith("cuda"):
-        free = torch.cuda.mem_get_info()[0]
-    else:
-        free = _available_memory() / comm.get_world_size()
-    # Masks of the instances, twice, and some maps; not optimized, scores of all classes twice.
-    of_pixel = 2 * cfg.TEST.DETECTIONS_PER_IMAGE + 128
-    of_pixel += 0 if cfg.TEST.OPTIMIZED else 8 * cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
-    return min(LARGEST, int(free / 2 / of_pixel))
-
-
-def _available_memory() -> int:
-    """Bytes that the system can give to programs; what it keeps of files read is among them."""
-    meminfo = Path("/proc/meminfo")  # on Linux
-    lines = meminfo.read_text().splitlines() if meminfo.exists() else []
-    kilobytes = [int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 1024 * kilobytes[0] if kilobytes else free
-
-
 class Predictor:
     """
     Args:
-        model: in evaluation mode; a ``PanopticFPN`` or an ``OCRSemanticSegmentor``.
+        model: in evaluation mode; a ``PanopticFPN`` or an ``OCRSemanticSegmentor``, or a
+            :class:`.RefinedModel` of one.
+        limit: why an image is too large to be seen at once, for messages.
         whole_regions: of images in bands, see :meth:`bands`.
+
+    Raises:
+        ValueError: the model cannot see images with the regions of the whole image.
     """
 
-    def __init__(self, cfg: CfgNode, model: nn.Module, whole_regions: bool = False):
-        self._cfg, self._model, self._whole_regions = cfg, model, whole_regions
-        self._predict = (
-            self._panoptic if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN" else self._semantic
-        )
+    def __init__(self, cfg: CfgNode, model: nn.Module, limit: str, whole_regions: bool = False):
+        self._refinement = model if isinstance(model, RefinedModel) else None
+        self._model = self._refinement.model if self._refinement else model
+        self._cfg, self._limit, self._whole_regions = cfg, limit, whole_regions
+        self._is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+        if isinstance(self._model, PanopticInference):
+            self._model.gives_confidence = True
+        if whole_regions:
+            try:
+                self._check_bands()
+            except ValueError as error:
+                raise ValueError(f"--whole-regions: {error}") from error
 
     @torch.inference_mode()
     def __call__(self, image: np.ndarray) -> Prediction:
@@ -90,8 +80,11 @@ class Predictor:
         Args:
             image: uint8 [H,W,3] in the channel order INPUT.FORMAT.
         """
+        predict = self._panoptic if self._is_panoptic else self._semantic
         with inference_precision(self._cfg):
-            return self._predict(model_input(self._cfg, image))
+            inputs = model_input(self._cfg, image)
+            prediction = predict(inputs)
+            return self._refined(prediction, inputs) if self._refinement else prediction
 
     def bands(self, path: Path) -> tuple[Size, Iterator[Band]]:
         """
@@ -102,33 +95,44 @@ class Predictor:
             (H, W) and the bands.
 
         Raises:
-            ValueError: the image is broken, or the config has no windows, or resizes images.
+            ValueError: the image is broken, or the model cannot see it in bands.
         """
-        if self._cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
-            limit = largest_image(self._cfg)
-            side = math.isqrt(limit)
+        try:
+            self._check_bands()
+        except ValueError as error:
             raise ValueError(
-                f"{path}: image is too large for a panoptic model, whose instances have masks of "
-                f"its whole size; the free memory is for {limit / 1e6:.1f} megapixels, "
-                f"{side}x{side} say. Scale the image down, or set --max-pixels"
-            )
-        resized = self._cfg.INPUT.MIN_SIZE_TEST, list(self._cfg.INPUT.FIXED_SIZE)
-        if resized != (0, []):
-            raise ValueError(
-                f"{path}: an image that is read in windows is seen at its own size, but "
-                f"INPUT.MIN_SIZE_TEST is {resized[0]} and INPUT.FIXED_SIZE {resized[1]}; set them "
-                "to 0 and [] if the model was trained at such a scale, or scale the image down"
-            )
-
-        def rows() -> tuple[Rows, int, int]:
-            return open_rows(path, self._cfg.INPUT.FORMAT)
-
-        read, *size = rows()
+                f"{path}: image is too large to be seen at once: {self._limit}. {error}"
+            ) from error
+        read, *size = open_image(path, self._cfg.INPUT.FORMAT)
         if self._whole_regions:
-            bands = tile_bands(self._model, lambda: rows()[0], size)
+            bands = tile_bands(self._model, read, size)
         else:
-            bands = window_bands(self._model, read, size)
+            bands = window_bands(self._model, read(), size)
         return size, self._in_precision(bands)
+
+    def _check_bands(self) -> None:
+        if self._is_panoptic:
+            raise ValueError(
+                "In windows a panoptic model does not see it, whose instances have masks of the "
+                "whole size: scale the image down, make memory free, or set --max-pixels."
+            )
+        if self._refinement:
+            raise ValueError(
+                "An image that is read in windows is not refined; set TEST.SEGFIX.WEIGHTS to "
+                "nothing, or raise --max-pixels."
+            )
+        if not sees_own_size(self._cfg):
+            test = self._cfg.INPUT
+            raise ValueError(
+                "An image that is read in windows is seen at its own size, but "
+                f"INPUT.MIN_SIZE_TEST is {test.MIN_SIZE_TEST} and INPUT.FIXED_SIZE "
+                f"{list(test.FIXED_SIZE)}; set them to 0 and [] if the model was trained at such a "
+                "scale, or scale the image down."
+            )
+        if self._whole_regions:
+            check_tiles(self._model)
+        else:
+            check_windows(self._model)
 
     def _in_precision(self, bands: Iterator[Band]) -> Iterator[Band]:
         with torch.inference_mode(), inference_precision(self._cfg):
@@ -141,9 +145,11 @@ class Predictor:
     def _panoptic(self, inputs: dict[str, Any]) -> Prediction:
         output = self._model([inputs])[0]
         ids, segments = output["panoptic_seg"]
-        by_class = isinstance(output, PanopticPrediction)
-        scores = output.class_scores() if by_class else output["sem_seg"][:, None].unbind(0)
-        labels, confidence = (found[0] for found in confident_argmax(scores))
+        if isinstance(self._model, PanopticInference):
+            labels, confidence = output["labels"], output["confidence"]
+        else:
+            found = confident_argmax(output["sem_seg"][:, None].unbind(0))
+            labels, confidence = (part[0] for part in found)
         scores = torch.full((len(segments) + 1,), -1.0, device=ids.device)  # of each segment's id
         scores[0] = 0
         for segment in segments:
@@ -157,3 +163,18 @@ class Predictor:
             tuple(segments),
             output["instances"].to("cpu"),
         )
+
+    def _refined(self, found: Prediction, inputs: dict[str, Any]) -> Prediction:
+        """Every pixel has label, segment and confidence of the one that it takes them from."""
+        sources = self._refinement.sources(inputs).cpu()
+        at = sources.numpy()
+        labels, confidence = moved(found.labels, at), moved(found.confidence, at)
+        if found.ids is None:
+            return Prediction(labels, confidence)
+        output = {
+            "panoptic_seg": (torch.from_numpy(found.ids), found.segments),
+            "instances": found.instances,
+        }
+        output = refine_output(output, sources)
+        ids, segments = output["panoptic_seg"]
+        return Prediction(labels, confidence, ids.numpy(), tuple(segments), output["instances"])

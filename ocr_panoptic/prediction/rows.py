@@ -1,7 +1,6 @@
 """Images that are read, and PNGs that are written, row by row. H, W: size of the image."""
 
 import struct
-import sys
 import zlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -10,34 +9,33 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.modeling.large_images import Rows
+from ocr_panoptic.pictures import TooLarge, header_size, read_picture
 
+# Of libvips: (format, interpretation) -> bits. Of 16 the upper 8 are taken, as of whole images.
+BITS = {
+    ("uchar", "srgb"): 8,
+    ("uchar", "b-w"): 8,
+    ("ushort", "rgb16"): 16,
+    ("ushort", "grey16"): 16,
+}
 COMPRESSION = 3  # of zlib: the default takes twice the time and saves a tenth
 
 
-def pixel_count(path: Path) -> int:
-    """
-    Width times height from the header; more than any limit where Pillow refuses to open it.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no image.
-    """
-    if not path.is_file():  # a pipe would be waited for
-        what = "is no regular file" if path.exists() else "not found"
-        raise FileNotFoundError(f"{path}: image {what}")
+def is_large(path: Path, max_pixels: int) -> bool:
+    """Whether an image has more pixels, by its header. False where it cannot be read: the reader
+    says why."""
     try:
-        with Image.open(path) as picture:
-            return picture.width * picture.height
-    except Image.DecompressionBombError:
-        return sys.maxsize
-    except Exception:  # Pillow raises what the broken bytes lead to; the reader says it
-        return 0
+        size = header_size(path)
+    except TooLarge:
+        return True
+    except ValueError:
+        return False
+    return size.width * size.height > max_pixels
 
 
-def open_rows(path: Path, image_format: str) -> tuple[Callable[[int, int], torch.Tensor], int, int]:
+def open_image(path: Path, image_format: str) -> tuple[Callable[[], Rows], int, int]:
     """
     An image that is decoded as its rows are asked for: by pyvips, or, where it is not installed,
     wholly by Pillow.
@@ -46,11 +44,12 @@ def open_rows(path: Path, image_format: str) -> tuple[Callable[[int, int], torch
         image_format: channel order, "BGR" or "RGB".
 
     Returns:
-        (rows, H, W); ``rows(top, bottom)`` is uint8 [3,bottom-top,W]. From call to call neither of
-        them may fall.
+        (read, H, W); each ``read()`` begins at the top.
 
     Raises:
-        ValueError: the file is broken, is no image of 8 bits, or needs pyvips; it is named.
+        FileNotFoundError: there is no such file.
+        ValueError: the file is broken, of a kind that is not read, or needs pyvips; it is named.
+            Damage further down is raised by the rows.
     """
     try:
         import pyvips
@@ -62,13 +61,13 @@ def open_rows(path: Path, image_format: str) -> tuple[Callable[[int, int], torch
                 f"{error} Or install pyvips, which reads images row by row: "
                 "pip install 'pyvips[binary]'"
             ) from error
-        return (lambda top, bottom: _tensor(np.array(picture[top:bottom]))), *picture.shape[:2]
+        # A copy, for BGR is a view from the last channel to the first.
+        rows = lambda top, bottom: _tensor(picture[top:bottom].copy())  # noqa: E731
+        return (lambda: rows), *picture.shape[:2]
     return _open_vips(pyvips, path, image_format)
 
 
-def _open_vips(
-    pyvips: Any, path: Path, image_format: str
-) -> tuple[Callable[[int, int], torch.Tensor], int, int]:
+def _open_vips(pyvips: Any, path: Path, image_format: str) -> tuple[Callable[[], Rows], int, int]:
     def reading(function: Callable[[], Any]) -> Any:
         try:
             return function()
@@ -79,34 +78,45 @@ def _open_vips(
             ) from error
 
     def opened(access: str) -> Any:
-        return pyvips.Image.new_from_file(str(path), access=access, fail_on="error")
+        return reading(
+            lambda: pyvips.Image.new_from_file(str(path), access=access, fail_on="error")
+        )
 
-    picture = reading(lambda: opened("sequential"))
-    if picture.get_typeof("orientation") and picture.get("orientation") != 1:
+    picture = opened("sequential")
+    is_turned = picture.get_typeof("orientation") and picture.get("orientation") != 1
+    if is_turned:
         # Rows of the turned image are columns of the file: libvips keeps it in a temporary file.
-        picture = reading(lambda: opened("random").autorot())
-    if picture.format != "uchar" or picture.interpretation not in ("srgb", "b-w"):
+        picture = reading(opened("random").autorot)
+    bits = BITS.get((picture.format, picture.interpretation))
+    if bits is None:
         raise ValueError(
             f"{path}: image of {picture.width}x{picture.height} pixels, {picture.interpretation} "
-            f"({picture.format}); one that is read row by row has 8 bits, RGB or grey: convert it"
+            f"({picture.format}); one that is read row by row is RGB or grey, of 8 or 16 bits: "
+            "convert it"
         )
     order = [0, 1, 2] if picture.bands >= 3 else [0, 0, 0]  # without opacity
     order = order if image_format == "RGB" else order[::-1]
-    region = pyvips.Region.new(picture)
-    width, held, first = picture.width, np.empty((0, picture.width, 3), np.uint8), 0
+    width = picture.width
 
-    def rows(top: int, bottom: int) -> torch.Tensor:
-        nonlocal held, first
-        known = first + len(held)
-        if bottom > known:
-            new = reading(lambda: region.fetch(0, known, width, bottom - known))
-            shape = bottom - known, width, picture.bands
-            new = np.frombuffer(new, np.uint8).reshape(shape)[..., order]
-            held = np.concatenate([held[max(top - first, 0) :], new])
-            first = bottom - len(held)
-        return _tensor(held[top - first : bottom - first])
+    def read() -> Rows:
+        region = pyvips.Region.new(picture if is_turned else opened("sequential"))
+        held, first = np.empty((0, width, 3), np.uint8), 0
 
-    return rows, picture.height, width
+        def rows(top: int, bottom: int) -> torch.Tensor:
+            nonlocal held, first
+            known = first + len(held)
+            if bottom > known:
+                new = reading(lambda: region.fetch(0, known, width, bottom - known))
+                shape = bottom - known, width, picture.bands
+                new = np.frombuffer(new, f"u{bits // 8}").reshape(shape)[..., order]
+                new = (new >> (bits - 8)).astype(np.uint8, copy=False)
+                held = np.concatenate([held[max(top - first, 0) :], new])
+                first = bottom - len(held)
+            return _tensor(held[top - first : bottom - first])
+
+        return rows
+
+    return read, picture.height, width
 
 
 def _tensor(rows: np.ndarray) -> torch.Tensor:

@@ -1,30 +1,34 @@
 """A trained model over many images, in one or several processes, in one go or after a stop."""
 
 import hashlib
+import json
 import logging
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from detectron2.config import CfgNode
+from detectron2.data import Metadata
 from detectron2.utils import comm
 from detectron2.utils.file_io import PathManager
 from tqdm import tqdm
 
 from ocr_panoptic.checkpoint import fetch_weights
+from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.engine.config_files import values_by_key
+from ocr_panoptic.engine.segfix import refined_by_segfix
+from ocr_panoptic.engine.segfix_config import segfix_config
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.files import printable
 
 from .ahead import ahead
-from .classes import classes_of
+from .classes import Classes, classes_of
 from .folder import (
     MISSING,
     Place,
@@ -34,12 +38,14 @@ from .folder import (
     done_items,
     drop_unfinished,
     merge,
+    recorded_names,
     write_missing,
+    writing,
 )
 from .inputs import ABSENT, LARGE, Inputs, Item
 from .outputs import Record, Writer
 from .predictor import Predictor
-from .truth import evaluate, register_truth
+from .truth import evaluate, find_truth
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +53,10 @@ logger = logging.getLogger(__name__)
 SECTIONS = ("MODEL", "INPUT", "TEST")
 SHOWN = 20  # reasons in the log
 NOT_YET = "not done yet"
-MACHINE = ("MODEL.WEIGHTS", "MODEL.DEVICE", "MODEL.TRUST_PICKLE", "TEST.ACCUMULATOR_DEVICE")
+MACHINE = (
+    *("MODEL.WEIGHTS", "MODEL.DEVICE", "MODEL.TRUST_PICKLE", "TEST.ACCUMULATOR_DEVICE"),
+    *("TEST.SEGFIX.WEIGHTS", "TEST.SEGFIX.CONFIG_FILE"),
+)
 
 
 @dataclass(frozen=True)
@@ -58,13 +67,15 @@ class Options:
         overlays: whether to draw the segments over the images.
         whole_regions: whether images are seen in tiles with the regions of all of the image, see
             :func:`.tile_bands`.
-        truth: to compare the results with, see :func:`.truth.register_truth`.
+        truth: to compare the results with, see :func:`.truth.find_truth`.
+        limit: why larger images are seen in windows, for messages.
     """
 
     labels: str = "train"
     overlays: bool = False
     whole_regions: bool = False
     truth: Path | None = None
+    limit: str = ""
 
 
 def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) -> int:
@@ -80,12 +91,18 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
 
     Raises:
         FileNotFoundError: the weights are missing.
-        ValueError: they do not fit, or the folder holds other files, or results of another model;
-            regions of the whole image are wanted of a panoptic model.
+        ValueError: they do not fit, or the folder holds other files, or results of another
+            input or model; regions of the whole image are wanted of a panoptic model.
         OSError: a file cannot be written; what is there is whole, and a repetition goes on.
     """
     if options.whole_regions and cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
         raise ValueError("--whole-regions: is of a semantic model; of a panoptic one leave it out")
+    segfix = segfix_config(cfg)
+    if options.whole_regions and segfix:
+        raise ValueError(
+            "--whole-regions: of images in tiles, which TEST.SEGFIX.WEIGHTS does not refine; leave "
+            "one of them out"
+        )
     metadata = class_metadata(cfg)
     classes = classes_of(metadata, options.labels)
     writer = Writer(folder, classes, options.overlays, cfg.INPUT.FORMAT)
@@ -94,7 +111,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
         with stop_together():
             if comm.is_main_process():
                 fetch_weights(cfg.MODEL.WEIGHTS)
-                identity = _identity(cfg, options)
+                identity = _identity(cfg, metadata, classes, inputs, options)
                 stack.enter_context(alone_in(folder))
                 begin(folder, identity)
         with stop_together():
@@ -103,7 +120,8 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
         with stop_together():
             if comm.is_main_process():
                 drop_unfinished(folder)
-        truth = options.truth and register_truth(options.truth, inputs, folder, metadata)
+        with stop_together():
+            truth = options.truth and find_truth(options.truth, inputs, folder, metadata)
         reasons = _predict_rest(cfg, inputs, options, writer, records)
         done = done_items(folder, inputs.items, writer)
         missing = _missing(inputs.items, done, reasons)
@@ -112,6 +130,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
                 write_missing(folder, missing)
                 merge(folder, inputs.items, done, classes)
                 logger.info("Results of %d images are in %s", len(done), folder)
+                _log_others(folder, inputs.items)
                 _log_missing(missing, folder)
         if truth:
             evaluate(cfg, truth, inputs, done, writer, classes, identity)
@@ -133,7 +152,9 @@ def _predict_rest(
         write_missing(folder, [(item, NOT_YET) for item in todo])
     if not todo:
         return {}
-    predictor = Predictor(cfg, build_trained_model(cfg), options.whole_regions)
+    model = refined_by_segfix(cfg, build_trained_model(cfg))
+    with stop_together():
+        predictor = Predictor(cfg, model, options.limit, options.whole_regions)
     reasons: dict[str, str | None] = {}
     try:
         with stop_together():
@@ -155,6 +176,7 @@ def _predict(
     records: RecordFile,
     reasons: dict[str, str | None],
 ) -> None:
+    folder = records.folder
     bar = tqdm(total=len(items), unit="image", disable=not comm.is_main_process())
 
     def predictions() -> Iterator[Callable[[], Record]]:
@@ -162,8 +184,10 @@ def _predict(
         for item, image in inputs.read(items, writer.image_format):
             if image is LARGE:
                 try:
-                    record = writer.write_bands(item, *predictor.bands(item.source))
-                except ValueError as error:
+                    size, bands = predictor.bands(item.source)
+                    with writing(folder):
+                        record = writer.write_bands(item, size, bands)
+                except (FileNotFoundError, ValueError) as error:
                     image = error
                 else:
                     yield lambda record=record: record
@@ -173,20 +197,15 @@ def _predict(
                 reasons[item.name] = None if image is ABSENT else printable(image)
                 bar.update()
 
-    written = 0
+    def write(results: Callable[[], Record]) -> Record:
+        with writing(folder):
+            return results()
+
     with bar:
-        try:
-            for record in ahead(lambda write: write(), predictions()):
+        for record in ahead(write, predictions()):
+            with writing(folder):
                 records.append(record)
-                written += 1
-                bar.update()
-        except OSError as error:
-            free = shutil.disk_usage(records.folder).free / 2**20
-            raise OSError(
-                f"{records.folder}: a result could not be written ({error}); {free:.0f} MiB are "
-                f"free there. {written} images of this run are done, and their files whole; "
-                "missing.txt names the others. Make room, and repeat the command: it goes on."
-            ) from error
+            bar.update()
 
 
 def _missing(
@@ -195,6 +214,18 @@ def _missing(
     """The items without results, and why."""
     whys = ((item, reasons.get(item.name, NOT_YET)) for item in items)
     return [(item, why) for item, why in whys if item.name not in done and why is not None]
+
+
+def _log_others(folder: Path, items: Sequence[Item]) -> None:
+    others = recorded_names(folder) - {item.name for item in items}
+    if others:
+        logger.warning(
+            "%d images that were predicted before are no longer in the input: %s. Their files stay "
+            "in %s; the JSON files leave them out",
+            len(others),
+            first_few(sorted(others)),
+            folder,
+        )
 
 
 def _log_missing(missing: Sequence[tuple[Item, str]], folder: Path) -> None:
@@ -206,23 +237,44 @@ def _log_missing(missing: Sequence[tuple[Item, str]], folder: Path) -> None:
         )
 
 
-def _identity(cfg: CfgNode, options: Options) -> dict[str, Any]:
-    values = {
+def _identity(
+    cfg: CfgNode, metadata: Metadata, classes: Classes, inputs: Inputs, options: Options
+) -> dict[str, Any]:
+    """What has to be the same for results to belong together."""
+    known = json.dumps(asdict(classes), default=np.ndarray.tolist)
+    identity = {
+        "format": "ocr_panoptic.predictions",
+        "input": str(inputs.entry),
+        "data_set": metadata.name,
+        "classes_sha256": hashlib.sha256(known.encode()).hexdigest(),
+        "weights_file_sha256": _sha256(cfg.MODEL.WEIGHTS),
+        "labels": options.labels,
+        "overlays": options.overlays,
+        "whole_regions": options.whole_regions,
+        **_settings(cfg),
+    }
+    if segfix := segfix_config(cfg):
+        identity["segfix"] = {
+            "weights_file_sha256": _sha256(segfix.MODEL.WEIGHTS),
+            **_settings(segfix),
+        }
+    return identity
+
+
+def _settings(cfg: CfgNode) -> dict[str, Any]:
+    return {
         key: "BN" if value == "SyncBN" else value  # the same at inference
         for section in SECTIONS
         for key, value in values_by_key(cfg[section], f"{section}.").items()
         if key not in MACHINE
     }
-    weights = Path(PathManager.get_local_path(cfg.MODEL.WEIGHTS.partition("?")[0]))
+
+
+def _sha256(weights: str) -> str:
+    """Of a file of weights."""
+    path = Path(PathManager.get_local_path(weights.partition("?")[0]))
     digest = hashlib.sha256()
-    with open(weights, "rb") as file:
+    with open(path, "rb") as file:
         while block := file.read(2**20):
             digest.update(block)
-    return {
-        "format": "ocr_panoptic.predictions",
-        "weights_file_sha256": digest.hexdigest(),
-        "labels": options.labels,
-        "overlays": options.overlays,
-        "whole_regions": options.whole_regions,
-        **values,
-    }
+    return digest.hexdigest()

@@ -3,8 +3,8 @@
 import logging
 from collections import OrderedDict
 from collections.abc import Container, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,16 +13,18 @@ from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 from detectron2.evaluation import print_csv_format
 from detectron2.utils import comm
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
+from ocr_panoptic.coco_panoptic import categories_of, read_panoptic_png, write_panoptic_json
 from ocr_panoptic.data import RawSplit, prepare_panoptic, register_prepared
+from ocr_panoptic.data.faults import first_few
+from ocr_panoptic.data.panoptic.annotations import AnnotatedImage, read_panoptic_json
 from ocr_panoptic.data.register import register
-from ocr_panoptic.data.semantic.records import LabelledFolder, load_semantic
 from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.label_png import read_label_png
 from ocr_panoptic.run_folder import write_evaluation
+from ocr_panoptic.visualization.inputs import find_images
 
 from .classes import Classes
 from .folder import Place, read_records
@@ -36,82 +38,145 @@ TRUTH = "prediction_truth"
 SPLIT = "val"
 
 
-def register_truth(path: Path, inputs: Inputs, folder: Path, metadata: Metadata) -> str:
+class Truth(Protocol):
     """
-    The truth as a registered data set. Every process calls it.
+    Attributes:
+        names: of the images that have a truth, relative to the folder of them, in the order of the
+            data set.
+    """
 
+    names: Sequence[str]
+
+    def register(self, names: Container[str]) -> str:
+        """The truth of some images, as a registered data set; returns its name. Every process calls
+        it.
+
+        Raises:
+            DataFaults: it has faults.
+        """
+
+
+def find_truth(path: Path, inputs: Inputs, folder: Path, metadata: Metadata) -> Truth:
+    """
     Args:
         path: for a panoptic model a panoptic JSON, whose PNGs lie in the folder of its name without
-            suffix; for a semantic one a folder of label PNGs.
+            suffix; for a semantic one a folder of label PNGs with the names of the images.
         folder: of the results; the panoptic truth is prepared in a folder in it.
         metadata: of the model's data set.
 
-    Returns:
-        the data set's name.
-
     Raises:
-        FileNotFoundError, DataFaults: it is missing, or has faults.
-        ValueError: it has other classes than the model, or the images are those of a video.
+        FileNotFoundError, DataFaults: it is missing, or has faults that show before any image or
+            PNG is read.
+        ValueError: it has other classes than the model, or no image has a truth; the images are
+            those of a video.
     """
     if inputs.folder is None:
         raise ValueError("--eval compares images with their truth; --input is a video")
-    if metadata.get("thing_classes"):
-        name = _register_panoptic(path, inputs.folder, folder / FOLDER / "truth", metadata)
-    else:
-        name = _register_semantic(path, inputs.folder, metadata)
-    _with_truth(name, inputs, {str(item.source) for item in inputs.items})
-    return name
-
-
-def _with_truth(name: str, inputs: Inputs, sources: Container[str]) -> list[dict]:
-    """The records of the truth, in its order, whose images are among those."""
-    records = [r for r in DatasetCatalog.get(name) if r["file_name"] in sources]
-    if not records:
+    kind = PanopticTruth if metadata.get("thing_classes") else SemanticTruth
+    truth = kind(path, inputs, folder / FOLDER, metadata)
+    if not {item.file_name for item in inputs.items}.intersection(truth.names):
         raise ValueError(
-            f"--eval: none of the {len(inputs.items)} images has a truth and a result; are their "
-            f"names, relative to {inputs.folder}, those of the truth?"
+            f"--eval {path}: none of the {len(inputs.items)} images has a truth; are their names, "
+            f"relative to {inputs.folder}, those of the truth?"
         )
-    return records
+    return truth
 
 
-def _register_semantic(path: Path, images: Path, metadata: Metadata) -> str:
-    if not path.is_dir():
-        raise FileNotFoundError(
-            f"--eval {path}: no such folder; the truth of a semantic model is a folder of label "
-            "PNGs with the names of the images"
-        )
-    known = {key: value for key, value in metadata.as_dict().items() if key != "name"}
-    pairs = LabelledFolder(images, path, listed_by_labels=True)
-    records = load_semantic(TRUTH, [pairs])
-    register(TRUTH, path, lambda: records, known)
-    return TRUTH
+class SemanticTruth:
+    """A folder of label PNGs; see :class:`Truth`."""
 
-
-def _register_panoptic(path: Path, images: Path, output: Path, metadata: Metadata) -> str:
-    if not path.is_file():
-        raise FileNotFoundError(
-            f"--eval {path}: no such file; the truth of a panoptic model is a panoptic JSON"
-        )
-    with stop_together():
-        if comm.is_main_process():
-            prepare_panoptic(TRUTH, {SPLIT: RawSplit(images, path, path.with_suffix(""))}, output)
-    name = f"{TRUTH}_{SPLIT}"
-    register_prepared(output.parent, [name])
-    truth = MetadataCatalog.get(name)
-    for key in ("thing_dataset_id_to_contiguous_id", "stuff_dataset_id_to_contiguous_id"):
-        names = f"{key.partition('_')[0]}_classes"
-        for what in (names, key):
-            if truth.get(what) != metadata.get(what):
+    def __init__(self, path: Path, inputs: Inputs, folder: Path, metadata: Metadata):
+        if not path.is_dir():
+            raise FileNotFoundError(
+                f"--eval {path}: no such folder; the truth of a semantic model is a folder of "
+                "label PNGs with the names of the images"
+            )
+        self._path, self._metadata = path, metadata
+        labels = {
+            _stem(file.relative_to(path).as_posix()): file
+            for file in find_images([str(path)])
+            if file.suffix.lower() == ".png"
+        }
+        self._pairs: dict[str, tuple[Path, Path]] = {}  # name -> image, label PNG
+        absent = dict(labels)
+        for item in sorted(inputs.items, key=lambda item: _stem(item.file_name)):
+            stem = _stem(item.file_name)
+            if stem not in labels:
+                continue
+            if absent.pop(stem, None) is None:
                 raise ValueError(
-                    f"--eval {path}: has other categories than {metadata.name}, whose classes the "
-                    f"model has: {what} {truth.get(what)} and {metadata.get(what)}"
+                    f"--eval {path}: {labels[stem]} is the truth of several images, {item.source} "
+                    "among them; rename them"
                 )
-    return name
+            self._pairs[item.file_name] = item.source, labels[stem]
+        self.names = [*self._pairs, *absent]
+
+    def register(self, names: Container[str]) -> str:
+        records = [
+            {"file_name": str(image), "dataset_name": TRUTH, "sem_seg_file_name": str(label)}
+            for name, (image, label) in self._pairs.items()
+            if name in names
+        ]
+        known = {k: v for k, v in self._metadata.as_dict().items() if k != "name"}
+        register(TRUTH, self._path, lambda: records, known)
+        return TRUTH
+
+
+class PanopticTruth:
+    """A panoptic JSON; see :class:`Truth`."""
+
+    def __init__(self, path: Path, inputs: Inputs, folder: Path, metadata: Metadata):
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"--eval {path}: no such file; the truth of a panoptic model is a panoptic JSON"
+            )
+        self._images, self._folder = inputs.folder, folder
+        self._truth = read_panoptic_json(path)
+        theirs, ours = (
+            [(c["id"], c["name"], "thing" if c["isthing"] else "stuff") for c in categories]
+            for categories in (
+                [category.as_json() for category in self._truth.categories],
+                categories_of(metadata),
+            )
+        )
+        if theirs != ours:
+            raise ValueError(
+                f"--eval {path}: has other categories than {metadata.name}, whose classes the "
+                f"model has: {theirs} and {ours}"
+            )
+        self.names = [image.file_name for image in self._truth.images]
+
+    def register(self, names: Container[str]) -> str:
+        path = self._truth.path
+        with stop_together():
+            if comm.is_main_process():
+                part = self._folder / "truth.json"
+                images = [image for image in self._truth.images if image.file_name in names]
+                categories = [category.as_json() for category in self._truth.categories]
+                write_panoptic_json(part, map(_entry, images), categories)
+                split = RawSplit(self._images, part, path.with_suffix(""))
+                prepare_panoptic(TRUTH, {SPLIT: split}, self._folder / "truth")
+        name = f"{TRUTH}_{SPLIT}"
+        register_prepared(self._folder, [name])
+        return name
+
+
+def _stem(name: str) -> str:
+    return str(PurePosixPath(name).with_suffix(""))
+
+
+def _entry(image: AnnotatedImage) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of an image, the entries of "images" and "annotations"."""
+    size = {"height": image.height, "width": image.width}
+    return (
+        {"id": image.id, "file_name": image.file_name, **size},
+        {"image_id": image.id, "file_name": image.png_name, "segments_info": image.segments},
+    )
 
 
 def evaluate(
     cfg: CfgNode,
-    truth: str,
+    truth: Truth,
     inputs: Inputs,
     places: Mapping[str, Place],
     writer: Writer,
@@ -123,37 +188,47 @@ def evaluate(
     it, and takes a share of them.
 
     Args:
-        truth: of :func:`register_truth`.
         places: of the records of the images that have results.
         run: what is written of the predictions, beside the metrics.
 
     Returns:
         the metrics that ``train_net.py --eval-only`` gives, which are also written to
-        ``evaluation/`` and logged; None but in the main process.
+        ``evaluation/`` and logged, with the images of the truth that they are not of; None but in
+        the main process.
 
     Raises:
-        ValueError: no image has a truth.
+        DataFaults: the truth has faults.
+        ValueError: no image with a truth has a result.
     """
-    by_source = {str(item.source): item for item in inputs.items if item.name in places}
-    # In the order of the data set and by its shares: sums of floats depend on them.
-    records = _with_truth(truth, inputs, by_source)
-    total = len(DatasetCatalog.get(truth))
+    by_name = {item.file_name: item for item in inputs.items if item.name in places}
+    left_out = [name for name in truth.names if name not in by_name]
+    if len(left_out) == len(truth.names):
+        raise ValueError("--eval: no image with a truth has a result, so nothing is compared")
+    name = truth.register(by_name)
+    by_source = {str(item.source): item for item in by_name.values()}
+    records = DatasetCatalog.get(name)
     if comm.is_main_process():
+        total = len(truth.names)
         logger.info("Evaluation of %d of the %d images of the truth", len(records), total)
+        if left_out:
+            logger.warning(
+                "%d images of the truth have no result and are left out of the evaluation: %s",
+                len(left_out),
+                first_few(left_out),
+            )
     output = writer.folder / FOLDER
-    evaluators = _Evaluators(cfg, truth, output, classes)
+    evaluators = _Evaluators(cfg, name, output, classes)
+    # In the order of the data set and by its shares: sums of floats depend on them.
     share = np.array_split(np.arange(len(records)), comm.get_world_size())[comm.get_rank()]
     mine = [records[i] for i in share]
     items = [by_source[record["file_name"]] for record in mine]
     for entry, (item, record) in zip(mine, read_records(items, places), strict=True):
         evaluators.add(entry, record, writer.paths(item))
-    # Of a part of the truth the rest is not missed.
-    part = None if len(records) == total else [record["image_id"] for record in records]
-    results = evaluators.evaluate(part)
+    results = evaluators.evaluate()
     if not comm.is_main_process():
         return None
     print_csv_format(results)
-    write_evaluation(results, output, {**run, "images": len(records)})
+    write_evaluation(results, output, {**run, "images": len(records), "left_out": left_out})
     return results
 
 
@@ -166,7 +241,7 @@ class _Evaluators:
         self._semantic = SemSegEvaluator(truth, output)
         self._panoptic = self._instances = None
         if classes.categories:
-            self._panoptic = PanopticEvaluator(truth)
+            self._panoptic = PanopticEvaluator(truth, output_dir=output)
             tasks = ("bbox", "segm") if cfg.MODEL.MASK_ON else ("bbox",)
             self._instances = InstanceEvaluator(truth, tasks)
             self._instances.reset()
@@ -184,12 +259,11 @@ class _Evaluators:
             [{**r, "category_id": self._class_of[r["category_id"]]} for r in record["instances"]],
         )
 
-    def evaluate(self, image_ids: Sequence[int] | None) -> OrderedDict:
-        """Metrics of the images that were added; ``image_ids`` are theirs, None for all."""
+    def evaluate(self) -> OrderedDict:
         results = OrderedDict()
         if self._panoptic is not None:
             results.update(self._panoptic.evaluate() or {})
         results.update(self._semantic.evaluate() or {})
         if self._instances is not None:
-            results.update(self._instances.evaluate(image_ids) or {})
+            results.update(self._instances.evaluate() or {})
         return results

@@ -62,6 +62,7 @@ def _images_below(folder: Path, results: str | None) -> Iterator[Path]:
             continue
         seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders.sort(key=lambda name: os.path.islink(os.path.join(root, name)))  # own names first
         for name in names:
             path = Path(root, name)
             if path.suffix.lower() in IMAGE_SUFFIXES and name[0] != "." and _is_file(path):

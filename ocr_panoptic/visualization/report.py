@@ -12,6 +12,8 @@ from ocr_panoptic.run_folder import Evaluation
 
 from .figures import ImageFigures
 from .overlays import HEAT_DECADES
+from .ranking import MEANINGS, RankedImage
+from .reliability import reliability_svg
 from .report_sections import class_table, loss_charts, metric_cards
 
 _TEMPLATES = Environment(
@@ -35,6 +37,8 @@ def render_report(
     metadata: Metadata,
     settings: Mapping[str, Any],
     confusion: str = "",
+    ranking: Sequence[RankedImage] = (),
+    calibration: Sequence[Mapping[str, str]] = (),
 ) -> str:
     """
     Args:
@@ -48,6 +52,8 @@ def render_report(
         metadata: of the data set.
         settings: what the page says about the run.
         confusion: data URI of the picture of the confusion matrix, "" for none.
+        ranking: of :func:`ranking.ranked_images`, with their pictures; () for none.
+        calibration: of :func:`reliability.reliability_svg`; () for none.
 
     Returns:
         an HTML document that loads nothing from elsewhere.
@@ -67,6 +73,11 @@ def render_report(
         class_columns=columns,
         class_rows=rows,
         confusion=confusion,
+        ranking=ranking,
+        ranked_by="PQ" if "panoptic_seg" in evaluation.tasks else "mIoU",
+        loss_meanings=MEANINGS,
+        reliability=reliability_svg(calibration),
+        ece=evaluation.tasks.get("sem_seg", {}).get("ECE"),
         absent_classes=len(per_class) - len(rows),
         charts=loss_charts(training_log),
         settings=settings,

@@ -16,6 +16,7 @@ class Card(NamedTuple):
     label: str
     meaning: str
     value: float | None  # percent
+    interval: tuple[float, float] | None = None  # of 95% over the images
 
 
 class Cell(NamedTuple):
@@ -52,11 +53,17 @@ def metric_cards(tasks: Results) -> dict[str, list[Card]]:
                 metric.label,
                 metric.meaning + (", mean over the classes" if metric.column else ""),
                 tasks[metric.task].get(metric.name),
+                _interval(tasks[metric.task], metric.name),
             )
             for metric in metrics
         ]
         for group, metrics in headline_metrics(tasks).items()
     }
+
+
+def _interval(values: Mapping[str, float | None], name: str) -> tuple[float, float] | None:
+    low, high = values.get(f"{name}_low"), values.get(f"{name}_high")
+    return None if low is None or high is None else (low, high)
 
 
 def loss_charts(log: Sequence[Mapping[str, float]]) -> list[LineChart]:

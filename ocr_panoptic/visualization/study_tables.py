@@ -1,66 +1,134 @@
-"""A study's results as a table and as curves."""
+"""A study's results as Markdown tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from matplotlib.figure import Figure
 from tabulate import tabulate
 
+from ocr_panoptic.intervals import Interval, student_quantile
 
-def study_table(rows: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> str:
+Rows = Sequence[Mapping[str, Any]]  # of ocr_panoptic.analysis.study_summary.summarise
+
+
+def study_report(rows: Rows, metrics: Sequence[str], classes: Mapping[str, str]) -> str:
+    """
+    All tables of a study, in Markdown.
+
+    Args:
+        metrics: of the study.
+        classes: class -> its metric.
+    """
+    schemes = list(dict.fromkeys(row["scheme"] for row in rows))
+    parts = [study_table(rows, metrics)]
+    if any(row["place"] for row in rows):
+        parts += [gains_table(rows, metric) for metric in metrics]
+        groups = [[row for row in rows if row["scheme"] == scheme] for scheme in schemes]
+    else:
+        groups = [rows]
+    tables = [class_gains_table(group, classes) for group in groups] if classes else []
+    return "\n\n".join([*parts, *filter(None, tables), gain_note(rows, metrics[0])]) + "\n"
+
+
+def study_table(rows: Rows, metrics: Sequence[str]) -> str:
     """
     Args:
-        rows: of :func:`ocr_panoptic.analysis.study.summarise`.
-        metrics: its metrics, in the order of the columns.
+        metrics: those of the rows, in the order of the columns.
 
     Returns:
-        a Markdown table: mean ± standard deviation over the seeds
+        a row for each system: mean ± standard deviation over the seeds; of the first metric the
+        difference to the baseline, see :func:`gain`; and what the runs cost
     """
     table = []
     for row in rows:
         cells = {"system": row["system"], "runs": row["runs"]}
         for number, metric in enumerate(metrics):
-            cells[metric] = _plus_minus(row[metric], "")
+            cells[metric] = _plus_minus(row[metric])
             if number == 0:
-                difference = _plus_minus(row[f"{metric} - baseline"], "+")
-                cells["difference to the baseline"] = difference
+                cells["difference to the baseline"] = gain(row[f"{metric} - baseline"])
         for column, key, factor, digits in (
             ("parameters (M)", "parameters", 1e-6, 2),
             ("s per iteration", "seconds_per_iteration", 1, 2),
+            ("CPU s a run", "cpu_seconds", 1, 0),
             ("peak memory (MiB)", "peak_memory_bytes", 2**-20, 0),
         ):
             cells[column] = "" if row[key] is None else f"{row[key] * factor:.{digits}f}"
         table.append(cells)
-    return tabulate(table, headers="keys", tablefmt="github", disable_numparse=True)
+    return _markdown(table)
 
 
-def _plus_minus(value: tuple[float | None, float | None], sign: str) -> str:
+def gains_table(rows: Rows, metric: str) -> str:
+    """
+    Returns:
+        a row for each scheme, a column for each place: what the metric gains over the baseline
+        there, see :func:`gain`; first the baseline itself, mean ± standard deviation
+    """
+    places = dict.fromkeys(row["place"] for row in rows)
+    table = []
+    for scheme in dict.fromkeys(row["scheme"] for row in rows):
+        own = {row["place"]: row for row in rows if row["scheme"] == scheme}
+        cells = {metric: scheme}
+        for place in places:
+            row = own[place]
+            is_baseline = row["system"] == row["baseline"]
+            cells[place or "gain"] = (
+                _plus_minus(row[metric]) if is_baseline else gain(row[f"{metric} - baseline"])
+            )
+        table.append(cells)
+    return _markdown(table)
+
+
+def class_gains_table(rows: Rows, metrics: Mapping[str, str]) -> str:
+    """
+    Args:
+        rows: what becomes the columns; those without a difference are left out.
+        metrics: class -> metric of the rows.
+
+    Returns:
+        a row for each class: the gains over the baseline, see :func:`gain`; "" if there are none
+    """
+    columns = [row for row in rows if any(row[f"{m} - baseline"] for m in metrics.values())]
+    if not columns:
+        return ""
+    return _markdown(
+        [
+            {"class": name, **{r["system"]: gain(r[f"{metric} - baseline"]) for r in columns}}
+            for name, metric in metrics.items()
+        ]
+    )
+
+
+def gain(interval: Interval | None) -> str:
+    """Mean and interval of the differences, the mean in bold where the interval excludes 0."""
+    if interval is None:
+        return ""
+    mean = f"{interval.mean:+.2f}"
+    mean = f"**{mean}**" if interval.excludes_zero else mean
+    if interval.half is None:
+        return mean
+    low, high = interval.mean - interval.half, interval.mean + interval.half
+    return f"{mean} [{low:+.2f}, {high:+.2f}]"
+
+
+def gain_note(rows: Rows, metric: str) -> str:
+    """How to read the gains, by the pairs of runs that there are."""
+    intervals = [row[f"{metric} - baseline"] for row in rows]
+    pairs = sorted({i.values for i in intervals if i is not None})
+    note = (
+        "Differences are paired by seed, with their 95 % confidence interval (Student's t) in "
+        "brackets; bold: it excludes 0. One in 20 such intervals misses."
+    )
+    for n in pairs:
+        width = "no interval" if n == 1 else f"± {student_quantile(n - 1) / n**0.5:.1f}"
+        note += f" {n} pair{'s' * (n > 1)}: {width}" + " standard deviations of them." * (n > 1)
+    return note
+
+
+def _plus_minus(value: tuple[float | None, float | None]) -> str:
     mean, deviation = value
     if mean is None:
         return ""
-    return f"{mean:{sign}.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+    return f"{mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
 
 
-def study_curves(records: Sequence[Mapping[str, Any]], metric: str) -> Figure:
-    """
-    The metric over the iterations: for each system the mean of its seeds, and a band from the
-    lowest to the highest.
-
-    Args:
-        records: of :func:`ocr_panoptic.analysis.study.read_records`.
-    """
-    figure = Figure(figsize=(10, 5), layout="constrained")
-    axes = figure.add_subplot(xlabel="iteration", ylabel=metric)
-    for name in dict.fromkeys(record["system"] for record in records):
-        curves = [dict(r["curves"][metric]) for r in records if r["system"] == name]
-        # Iterations that all seeds have: one may still be under way.
-        places = sorted(set.intersection(*(set(curve) for curve in curves)))
-        values = np.array([[curve[place] for place in places] for curve in curves], float)
-        (line,) = axes.plot(places, values.mean(axis=0), marker=".", label=name)
-        axes.fill_between(
-            places, values.min(axis=0), values.max(axis=0), color=line.get_color(), alpha=0.08
-        )
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside right upper")  # ten systems leave no room inside
-    return figure
+def _markdown(table: Sequence[Mapping[str, Any]]) -> str:
+    return tabulate(table, headers="keys", tablefmt="github", disable_numparse=True)

@@ -13,6 +13,7 @@ from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from ocr_panoptic.run_folder import read_table
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def arguments(args, run: Path, *flags: str) -> list[str]:
 def test_the_report_of_a_run(trained, tmp_path, make_report, config):
     args = trained(config=config)
     run = tmp_path / "run"
-    make_report(arguments(args, run, "--num-images", "2"))
+    make_report(arguments(args, run, "--num-images", "2", "--num-ranked", "1"))
     page = (run / "index.html").read_text()
 
     metrics = json.loads((run / "inference/tiny_val/metrics.json").read_text())
@@ -47,10 +48,18 @@ def test_the_report_of_a_run(trained, tmp_path, make_report, config):
     assert "Trained on tiny_train for 3 iterations, evaluated on the 4 images of tiny_val." in page
 
     names = re.findall(r"<h3>(val_\d+\.jpg)</h3>", page)
-    assert names == ["val_00000.jpg", "val_00003.jpg"]  # spread over the data set
-    assert page.count("Panoptic prediction</b>") == 2
+    assert names[:2] == ["val_00000.jpg", "val_00003.jpg"]  # spread over the data set
+    scores = read_table(run / "inference/tiny_val/panoptic_seg_per_image.csv")
+    assert names[2:] == [Path(scores[i]["file_name"]).name for i in (0, -1)]  # worst, best
+    assert [float(s["PQ"]) for s in scores] == sorted(float(s["PQ"]) for s in scores)
+    assert f"Worst: PQ {float(scores[0]['PQ']):.1f}; masks" in page
+    low, high = (metrics["panoptic_seg"][f"PQ_{end}"] for end in ("low", "high"))
+    assert f"{low:.1f} to {high:.1f}" in page
+    assert f"error, {metrics['sem_seg']['ECE']:.1f} %" in " ".join(page.split())
+    assert '<svg class="reliability"' in page
+    assert page.count("Panoptic prediction</b>") == 4
     is_ocr = config == OCR_CONFIG
-    assert page.count("<b>Coarse semantics</b>") == (2 if is_ocr else 0)
+    assert page.count("<b>Coarse semantics</b>") == (4 if is_ocr else 0)
     assert ("Soft object region of sky" in page) == is_ocr
     assert ("Panoptic-FPN + OCR" in page) == is_ocr
     assert f"<dd>{metrics['run']['torch']}</dd>" in page
@@ -75,7 +84,7 @@ def test_the_report_of_a_semantic_run(trained, make_args, tmp_path, make_report,
         content = json.loads(file.read_text())
         content["run"]["weights_sha256"] = weights_sha256(model)
         file.write_text(json.dumps(content))
-    make_report(arguments(args, run, "--num-images", "2"))
+    make_report(arguments(args, run, "--num-images", "2", "--num-ranked", "1"))
     page = (run / "index.html").read_text()
 
     metrics = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["sem_seg"]
@@ -84,8 +93,8 @@ def test_the_report_of_a_semantic_run(trained, make_args, tmp_path, make_report,
     assert f">{metrics['IoU-sky']:.1f}</td>" in page
     title = "Semantic segmentation" + ("" if scheme == "none" else f" + {scheme}")
     assert f"<h1>{title}</h1>" in page
-    assert page.count("<b>Truth</b>") == page.count("<b>Coarse semantics</b>") == 2
-    assert page.count("<b>Refined semantics</b>") == 2
+    assert page.count("<b>Truth</b>") == page.count("<b>Coarse semantics</b>") == 4
+    assert page.count("<b>Refined semantics</b>") == 4
     has_regions = scheme in ("OCR", "DA-OCR", "ACF-OCR", "ASP-OCR")
     assert page.count("Soft object region of sky") == (2 if has_regions else 0)
     assert page.count('<div class="relation"') == (2 if has_regions else 0)
@@ -121,6 +130,8 @@ def test_a_run_that_was_not_evaluated(tiny_data, make_args, tmp_path, make_repor
 def test_requests_that_cannot_be_met(tiny_data, make_args, tmp_path, make_report):
     with pytest.raises(ValueError, match="--num-images is 0"):
         make_report(arguments(make_args(), tmp_path, "--num-images", "0"))
+    with pytest.raises(ValueError, match="--num-ranked is -1"):
+        make_report(arguments(make_args(), tmp_path, "--num-ranked", "-1"))
     args = make_args("MODEL.META_ARCHITECTURE", "SemanticSegmentor")
     with pytest.raises(ValueError, match="META_ARCHITECTURE is SemanticSegmentor"):
         make_report(arguments(args, tmp_path))

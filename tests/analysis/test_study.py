@@ -10,9 +10,12 @@ from other_process import lock_held
 from scripts import load_script
 from tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 
-from ocr_panoptic.analysis.study import add_records, read_records, run_study, summarise
-from ocr_panoptic.analysis.study_file import Study, read_study
-from ocr_panoptic.visualization import study_curves, study_table
+from ocr_panoptic.analysis.study import add_records, read_records, run_study
+from ocr_panoptic.analysis.study_file import Study, System, read_study
+from ocr_panoptic.analysis.study_summary import class_metric_names, summarise
+from ocr_panoptic.intervals import Interval
+from ocr_panoptic.visualization import gain_figure, study_curves, study_report
+from ocr_panoptic.visualization.study_tables import class_gains_table, gains_table, study_table
 
 TRAIN_NET = ROOT / "train_net.py"
 TINY = [
@@ -50,11 +53,11 @@ def test_end_to_end_and_again(tiny_data, study_file, tmp_path):
         assert curve[-1][1] == record["metrics"]["sem_seg/mIoU"]
         assert 2**27 < record["peak_memory_bytes"] < 2**35
         assert 0 < record["seconds_per_iteration"] < record["wall_seconds"]
-        assert 1 < record["cpu_seconds"] < 2 * record["wall_seconds"]  # it imports PyTorch
+        assert record["seconds_per_iteration"] < record["cpu_seconds"]
     assert records[1]["parameters"] > records[0]["parameters"]
-    table = study_table(summarise(study, records), study.metrics)
-    assert table.count("\n") == 3
-    study_curves(records, "sem_seg/mIoU").savefig(tmp_path / "curves.png")
+    rows = summarise(study, records)
+    assert study_table(rows, study.metrics).count("\n") == 3
+    study_curves(rows, records, "sem_seg/mIoU").savefig(tmp_path / "curves.png")
 
     # Finished on another machine: nothing is trained.
     results = tmp_path / "results.json"
@@ -62,6 +65,9 @@ def test_end_to_end_and_again(tiny_data, study_file, tmp_path):
     assert add_records(study, tmp_path / "other", results) == 2
     assert read_records(study, tmp_path / "other") == records
     assert add_records(study, tmp_path / "other", results) == 0
+    *opts, key, value = records[1]["opts"]  # the same in another order
+    results.write_text(json.dumps([{**records[1], "opts": [key, value, *opts]}]))
+    assert add_records(study, tmp_path / "reordered", results) == 1
     run_study(study, tmp_path / "absent.py", sys.executable, tmp_path / "other")
     results.write_text(json.dumps([{**records[1], "opts": ["SOLVER.MAX_ITER", "9"]}]))
     with pytest.raises(ValueError, match="OCR, seed 3 was trained with .* SOLVER.MAX_ITER 9; the"):
@@ -118,49 +124,113 @@ def test_a_metric_that_does_not_exist_shows_after_the_first_run(tiny_data, study
         run_study(study, TRAIN_NET, sys.executable, tmp_path / "out")
 
 
-def record(system: str, seed: int, value: float | None, curve: list) -> dict:
+def record(system: str, seed: int, value: float | None, curve: list = (), **classes) -> dict:
     return {
         "system": system,
         "seed": seed,
-        "metrics": {"sem_seg/mIoU": value},
+        "metrics": {"sem_seg/mIoU": value, **{f"sem_seg/IoU-{c}": v for c, v in classes.items()}},
         "curves": {"sem_seg/mIoU": curve},
         "parameters": 2_500_000,
         "seconds_per_iteration": seed / 10,
+        "cpu_seconds": 100 * seed,
         "peak_memory_bytes": seed * 2**20,
     }
 
 
+def study_of(*schemes: str, places: tuple[str, ...] = ("",)) -> Study:
+    """The first one is the baseline."""
+    names = {(s, p): f"{s} at {p}" if p else s for p in places for s in schemes}
+    systems = {
+        name: System(Path("a.yaml"), (), (1, 2, 3), scheme, place, names[schemes[0], place])
+        for (scheme, place), name in names.items()
+    }
+    return Study(systems, ("sem_seg/mIoU",))
+
+
+def cells(table: str) -> list[list[str]]:
+    return [[c.strip() for c in line.strip("|").split("|")] for line in table.splitlines()]
+
+
 def test_summary_by_hand():
-    config = (Path("a.yaml"), ())
-    systems = {"none": config, "OCR": config, "PPM": config}
-    study = Study(systems, (1, 2, 3), "none", ("sem_seg/mIoU",))
+    study = study_of("none", "OCR", "PPM")
     records = [record("none", s, v, [[10, v]]) for s, v in ((1, 50.0), (2, 52.0), (3, 57.0))]
     records += [record("OCR", s, v, [[10, v]]) for s, v in ((1, 53.0), (3, 58.0))]
-    none, ocr, ppm = summarise(study, records)
+    rows = none, ocr, ppm = summarise(study, records)
     assert none["sem_seg/mIoU"] == pytest.approx((53.0, 13**0.5))
-    assert none["sem_seg/mIoU - baseline"] == (None, None)
+    assert none["sem_seg/mIoU - baseline"] is None
     assert ocr["sem_seg/mIoU"] == pytest.approx((55.5, 12.5**0.5))
-    # Paired: 3 with seed 1 and 1 with seed 3; the mean of all seeds would give 2.5.
-    assert ocr["sem_seg/mIoU - baseline"] == pytest.approx((2.0, 2**0.5))
-    assert (ocr["runs"], ocr["seconds_per_iteration"]) == (2, 0.2)
+    # Paired: 3 with seed 1 and 1 with seed 3; the mean of all seeds would give 2.5. Two pairs
+    # have a deviation of 2 ** 0.5, an error of 1 and one degree of freedom.
+    assert ocr["sem_seg/mIoU - baseline"] == Interval(2.0, pytest.approx(12.706, abs=1e-3), 2)
+    assert (ocr["runs"], ocr["seconds_per_iteration"], ocr["cpu_seconds"]) == (2, 0.2, 200)
     assert ocr["peak_memory_bytes"] == 3 * 2**20
     assert ppm["runs"] == 0 and ppm["sem_seg/mIoU"] == (None, None)
 
-    lines = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in study_table([none, ocr, ppm], study.metrics).splitlines()
-    ]
-    assert lines[2] == ["none", "3", "53.00 ± 3.61", "", "2.50", "0.20", "3"]
-    assert lines[3] == ["OCR", "2", "55.50 ± 3.54", "+2.00 ± 1.41", "2.50", "0.20", "3"]
-    assert lines[4] == ["PPM", "0", "", "", "", "", ""]
+    lines = cells(study_table(rows, study.metrics))
+    assert lines[2] == ["none", "3", "53.00 ± 3.61", "", "2.50", "0.20", "200", "3"]
+    difference = "+2.00 [-10.71, +14.71]"
+    assert lines[3] == ["OCR", "2", "55.50 ± 3.54", difference, "2.50", "0.20", "200", "3"]
+    assert lines[4] == ["PPM", "0", "", "", "", "", "", ""]
+    report = study_report(rows, study.metrics, {})
+    assert "2 pairs: ± 9.0 standard deviations" in report and "3 pairs" not in report
 
-    # A metric that is undefined in one run counts in the others.
-    undefined = summarise(study, [*records[:4], record("OCR", 3, None, [])])[1]
+    # A metric that is undefined in one run counts in the others; and older records have no cost.
+    undefined = summarise(study, [*records[:4], record("OCR", 3, None)])[1]
     assert undefined["sem_seg/mIoU"] == (53.0, None)
-    assert undefined["sem_seg/mIoU - baseline"] == (3.0, None)
+    assert undefined["sem_seg/mIoU - baseline"] == Interval(3.0, None, 1)
+    older = [{k: v for k, v in r.items() if k != "cpu_seconds"} for r in records]
+    assert summarise(study, older)[0]["cpu_seconds"] is None
 
-    (line, _) = study_curves(records, "sem_seg/mIoU").axes[0].lines
+    (line, _) = study_curves(rows, records, "sem_seg/mIoU").axes[0].lines
     assert line.get_xydata().tolist() == [[10.0, 53.0]]
+
+
+@pytest.fixture
+def placed() -> tuple[Study, list[dict]]:
+    """Gains of 2, 3, 4 at a and of 0, 1, -1 at b: the interval of three values of deviation 1 is
+    4.303 / 3 ** 0.5 = 2.48 to both sides."""
+    study = study_of("none", "OCR", places=("a", "b"))
+    records = []
+    for seed in (1, 2, 3):
+        records += [record("none at a", seed, 10.0 * seed, sky=1.0, road=5.0)]
+        records += [record("OCR at a", seed, 10.0 * seed + seed + 1, sky=1.0 + seed, road=4.0)]
+        records += [record("none at b", seed, 50.0, sky=3.0, road=7.0)]
+        records += [record("OCR at b", seed, 50.0 + (0, 1, -1)[seed - 1], sky=3.0, road=6.0)]
+    return study, records
+
+
+def test_gains_at_each_place(placed):
+    study, records = placed
+    classes = class_metric_names(study, records)
+    assert classes == {"sky": "sem_seg/IoU-sky", "road": "sem_seg/IoU-road"}
+    rows = summarise(study, records, [*study.metrics, *classes.values()])
+    lines = cells(gains_table(rows, "sem_seg/mIoU"))
+    assert lines[0] == ["sem_seg/mIoU", "a", "b"]
+    assert lines[2] == ["none", "20.00 ± 10.00", "50.00 ± 0.00"]
+    assert lines[3] == ["OCR", "**+3.00** [+0.52, +5.48]", "+0.00 [-2.48, +2.48]"]
+    # Each class by itself: sky gains 1, 2, 3 at a, which the interval does not tell from 0.
+    lines = cells(class_gains_table(rows, classes))
+    assert lines[0] == ["class", "OCR at a", "OCR at b"]
+    assert lines[2] == ["sky", "+2.00 [-0.48, +4.48]", "+0.00 [+0.00, +0.00]"]
+    assert lines[3] == ["road", "**-1.00** [-1.00, -1.00]", "**-1.00** [-1.00, -1.00]"]
+    report = study_report(rows, study.metrics, classes)
+    for table in (gains_table(rows, "sem_seg/mIoU"), class_gains_table(rows, classes)):
+        assert table in report
+
+
+def test_gains_over_the_receptive_field(placed):
+    study, records = placed
+    fields = {"a": {"effective_share": 0.25}, "b": {"effective_share": 0.1}}
+    (panel,) = gain_figure(summarise(study, records), "sem_seg/mIoU", fields).axes
+    assert panel.get_title() == "OCR"  # the baseline has none
+    points = panel.collections[-1]
+    assert points.get_offsets().tolist() == [[10.0, 0.0], [25.0, 3.0]]
+    white, filled = points.get_facecolors()
+    assert white.tolist() == [1, 1, 1, 1] and filled.tolist() != [1, 1, 1, 1]
+    ((bottom, top),) = [
+        path.vertices[:, 1] for path in panel.collections[0].get_paths() if path.vertices[0, 0] > 20
+    ]
+    assert (bottom, top) == pytest.approx((0.52, 5.48), abs=5e-3)
 
 
 @pytest.mark.parametrize(
@@ -169,11 +239,26 @@ def test_summary_by_hand():
         ({"seed": [1]}, "expected the keys .*; found .*"),
         ({"baseline": "PPM"}, "the baseline 'PPM' is none of"),
         ({"baseline": ["none"]}, r"the baseline \['none'\] is none of"),
-        ({"systems": {"none": {"opt": []}}}, "none has .*'opt'.*; it may have config and opts"),
-        ({"systems": {"none": "a.yaml"}}, "none has 'a.yaml'; it may have"),
-        ({"systems": ["none"]}, r"systems is \['none'\]; expected lines NAME"),
+        (
+            {"systems": {"none": {"opt": []}}},
+            "none of systems has .*'opt'.*; it may have config, o",
+        ),
+        ({"systems": {"none": "a.yaml"}}, "none of systems has 'a.yaml'; it may have"),
+        (
+            {"systems": ["none"]},
+            r"systems is \['none'\]; expected lines NAME: {config: ..., opts: ",
+        ),
+        ({"systems": {}}, r"systems is {}; expected lines NAME"),
+        (
+            {"systems": {"none": {"seeds": [0, 0]}}},
+            r"seeds of none is \[0, 0\]; expected different",
+        ),
+        ({"at": ["layer3"]}, r"at is \['layer3'\]; expected lines NAME: {opts: ...}"),
+        ({"at": {"layer3": {"seeds": [1]}}}, "layer3 of at has .*'seeds'.*; it may have opts"),
+        ({"at": {3: {}}}, "the runs of the system .* at 3. get a folder"),
+        ({"at": {"a": {}, "a at a": {}}, "systems": {"none": {}, "none at a": {}}}, "two systems"),
         ({"seeds": 3}, r"seeds is 3; expected a list, such as \[3\]"),
-        ({"seeds": [1, 1]}, r"seeds is \[1, 1\]; expected different integers"),
+        ({"seeds": [1, 1]}, r"seeds of .* is \[1, 1\]; expected different integers"),
         ({"seeds": [-1]}, "expected different integers from 0 on"),
         ({"seeds": []}, "expected different integers"),
         ({"metrics": "sem_seg/mIoU"}, "metrics is 'sem_seg/mIoU'; expected a list"),
@@ -188,6 +273,22 @@ def test_faults(study_file, change, message):
     study_file.write_text(yaml.safe_dump(content))
     with pytest.raises(ValueError, match=message):
         read_study(study_file)
+
+
+def test_systems_at_places(study_file):
+    """Each scheme at each place, against the baseline there, with all three overrides in turn."""
+    content = yaml.safe_load(study_file.read_text())
+    content["systems"]["OCR"] = {"seeds": [3, 4], "opts": ["SOLVER.MAX_ITER", 7]}
+    content["at"] = {"fast": {"opts": ["SOLVER.BASE_LR", 0.5]}, "slow": None}
+    study_file.write_text(yaml.safe_dump(content, sort_keys=False))
+    study = read_study(study_file)
+    assert list(study.systems) == ["none at fast", "OCR at fast", "none at slow", "OCR at slow"]
+    system = study.systems["OCR at fast"]
+    assert system.opts[-4:] == ("SOLVER.MAX_ITER", "7", "SOLVER.BASE_LR", "0.5")
+    assert (system.scheme, system.place, system.baseline) == ("OCR", "fast", "none at fast")
+    assert (system.seeds, study.systems["none at slow"].seeds) == ((3, 4), (3,))
+    assert study.systems["none at slow"].baseline == "none at slow"
+    assert study.seeds == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +353,9 @@ def test_studies_of_the_repository(path):
     from ocr_panoptic.engine import load_config
 
     study = read_study(path)
-    systems = {load_config(str(c), list(opts)).dump() for c, opts in study.systems.values()}
-    assert len(systems) == len(study.systems)
-    assert len(study.seeds) >= 3
+    configs = {load_config(str(s.config), list(s.opts)).dump() for s in study.systems.values()}
+    assert len(configs) == len(study.systems)
+    for system in study.systems.values():
+        assert len(system.seeds) >= 3
+        # Differences are paired by seed.
+        assert {*system.seeds} <= {*study.systems[system.baseline].seeds}

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from ocr_panoptic.analysis.study import add_records, read_records, summarise
+from ocr_panoptic.analysis.field_measurement import fields_table
+from ocr_panoptic.analysis.study import add_records, read_records
 from ocr_panoptic.analysis.study_file import read_study
-from ocr_panoptic.visualization import study_table
+from ocr_panoptic.analysis.study_summary import summarise
+from ocr_panoptic.visualization.study_tables import gains_table, study_table
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = sorted((ROOT / "docs/results").glob("*.json"))
+FOLDER = ROOT / "docs/results"
+RESULTS = [f for f in sorted(FOLDER.glob("*.json")) if not f.name.endswith(".fields.json")]
 
 
 @pytest.mark.parametrize("file", RESULTS, ids=lambda path: path.stem)
@@ -18,12 +21,27 @@ def test_results(file, tmp_path):
     """Every run has the study's settings, none is missing, and the table is made from them."""
     study = read_study(ROOT / "studies" / f"{file.stem}.yaml")
     results = json.loads(file.read_text())
-    assert len(results) == len(study.seeds) * len(study.systems)
+    assert len(results) == sum(len(system.seeds) for system in study.systems.values())
     assert add_records(study, tmp_path, file) == len(results)
     records = read_records(study, tmp_path)
     document = (ROOT / "docs/camvid_study.md").read_text()
-    assert study_table(summarise(study, records), study.metrics) in document
+    rows = summarise(study, records)
+    is_placed = any(row["place"] for row in rows)
+    table = gains_table(rows, study.metrics[0]) if is_placed else study_table(rows, study.metrics)
+    assert table in document
     for record in records:
         assert {"torch", "detectron2", "python", "ocr_panoptic", "device"} < set(record["run"])
         assert record["wall_seconds"] > 0
-    assert file.with_suffix(".png").is_file() and f"results/{file.stem}.png" in document
+
+
+def test_every_figure_is_shown():
+    document = (ROOT / "docs/camvid_study.md").read_text()
+    for figure in FOLDER.glob("*.png"):
+        assert f"results/{figure.name}" in document
+
+
+def test_the_receptive_fields_are_those_of_the_document():
+    document = (ROOT / "docs/camvid_study.md").read_text()
+    shown = json.loads((FOLDER / "camvid.fields.json").read_text())[2:]
+    for line in fields_table(shown).splitlines()[2:]:
+        assert line in document

@@ -253,6 +253,18 @@ def openseg_hrnet(w: Weights, x, width=48, classes=19):
     return m, w.conv(z, "cls_head", classes, bias=True)
 
 
+def openseg_segfix(w: Weights, x, width=48):
+    """Logits of away from and near a boundary, and of the eight directions."""
+    features = concatenated(hrnet(w, x, "backbone.", width, enlarge_aligned), True)
+
+    def head(name, classes):
+        norm = f"{name}.1" + ".0" * w.nested
+        y = w.conv_norm_relu(features, f"{name}.0", norm, 256, leaky=w.inplace_abn)
+        return w.conv(y, f"{name}.2", classes)
+
+    return head("mask_head", 2), head("dir_head", 8)
+
+
 def hrnet_ocr(w: Weights, x, width=48, classes=19):
     """``seg_hrnet_ocr``: biases in front of two norms, none inside the OCR module."""
     features = concatenated(hrnet(w, x, "", width, enlarge_aligned), True)

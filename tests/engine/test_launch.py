@@ -2,7 +2,9 @@
 
 import logging
 import os
+import signal
 import sys
+import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -51,6 +53,22 @@ def test_a_users_mistake_ends_all_processes_without_a_traceback(make_args, forks
     printed = "".join(capfd.readouterr())
     assert "--config-file nowhere.yaml does not exist" in printed
     assert "Traceback" not in printed
+
+
+def be_terminated(args) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork has the handler of its parent
+    if comm.get_rank() == 1:
+        signal.raise_signal(signal.SIGTERM)
+    time.sleep(5)  # launch ends it
+
+
+def test_a_signal_is_no_defect(make_args, forks, caplog):
+    """Of a process that does not listen to it, as in a prediction."""
+    args = make_args(flags=("--num-gpus", "2", "--dist-url", "auto"))
+    with pytest.raises(SystemExit) as end:
+        launch(be_terminated, args)
+    assert end.value.code == 128 + signal.SIGTERM
+    assert "Stopped by SIGTERM" in caplog.text
 
 
 @pytest.fixture

@@ -446,6 +446,14 @@ def test_the_metric_of_the_best_model_exists(best, data, fits):
             check_solver(cfg, 1)
 
 
+def test_the_best_model_is_not_the_one_of_the_largest_error():
+    cfg = load_config(
+        str(OCR_CONFIG), ["TEST.BEST_CHECKPOINT", "sem_seg/ECE", "MODEL.DEVICE", "cpu"]
+    )
+    with pytest.raises(ValueError, match="TEST.BEST_CHECKPOINT is sem_seg/ECE, an error"):
+        check_solver(cfg, 1)
+
+
 def test_flags_after_keys():
     with pytest.raises(ValueError, match="--resume: flags stand before the first KEY"):
         load_config(str(OCR_CONFIG), ["SOLVER.BASE_LR", "1", "--resume"])
@@ -477,7 +485,7 @@ def test_sync_bn_only_where_there_is_something_to_synchronise(tiny_data, monkeyp
             ("TEST.SLIDING_WINDOW.SIZE", "[9, 9]", "MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "1"),
             ["TEST.SLIDING_WINDOW.SIZE is [9, 9]", "COARSE_KERNEL is 1 (default 3)"],
         ),
-        (OCR_CONFIG, ("MODEL.TIMM.NAME", "resnet18"), ["BACKBONE.NAME build_timm_backbone alone"]),
+        (OCR_CONFIG, ("MODEL.TIMM.NAME", "resnet18"), ["build_timm_backbone or build_timm_fpn"]),
         (PLAIN_CONFIG, ("MODEL.CONTEXT.NAME", "PPM"), ["CONTEXT.NAME is 'PPM' (default 'OCR')"]),
         (SEMANTIC_CONFIG, ("MODEL.RESNETS.STEM_TYPE", "basic"), ["build_dilated_resnet_backbone"]),
         (

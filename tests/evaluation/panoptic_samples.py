@@ -174,6 +174,7 @@ def inputs_and_outputs(name: str, categories, samples: list[Sample], rng) -> tup
             {
                 "panoptic_seg": (torch.from_numpy(sample.predicted_ids), segments_info),
                 "sem_seg": torch.from_numpy(scores.astype(np.float32)),
+                "confidence": torch.from_numpy(rng.random(sample.ids.shape, dtype=np.float32)),
             }
         )
     inputs = [

@@ -72,6 +72,7 @@ def test_hand_worked():
     assert matches.true_positives == [(1, 0.75), (2, 1.0)]
     assert matches.false_positives == [2]
     assert matches.false_negatives == [1]
+    assert matches.confusions == [(1, 2)]
 
     quality = PanopticQuality(categories)
     quality.add_image(true_ids, true_segments, predicted_ids, predicted_segments)
@@ -178,15 +179,15 @@ def test_nothing_predicted_and_segments_without_pixels():
     ids = np.ones((2, 3), dtype=np.int32)
     truth = [{"id": 1, "category_id": 4, "iscrowd": 0}]
     empty = np.zeros_like(ids)
-    assert match_segments(ids, truth, empty, []) == ([], [], [4])
-    assert match_segments(ids, truth, empty, [{"id": 1, "category_id": 4}]) == ([], [], [4])
+    assert match_segments(ids, truth, empty, [])[:3] == ([], [], [4])
+    assert match_segments(ids, truth, empty, [{"id": 1, "category_id": 4}])[:3] == ([], [], [4])
     # A true segment that the PNG lacks is missed.
-    assert match_segments(ids, [*truth, {"id": 2, "category_id": 5}], ids, truth) == (
+    assert match_segments(ids, [*truth, {"id": 2, "category_id": 5}], ids, truth)[:3] == (
         [(4, 1.0)],
         [],
         [5],
     )
-    assert match_segments(empty, [], empty, []) == ([], [], [])
+    assert match_segments(empty, [], empty, []) == ([], [], [], [])
 
 
 IDS = np.array([[1, 1, 2, 2]], dtype=np.int32)

@@ -20,8 +20,14 @@ from ocr_panoptic.evaluation import (
     write_confusion,
 )
 from ocr_panoptic.evaluation.confusion_files import confusion_figure
+from ocr_panoptic.evaluation.image_losses import SEMANTIC_KINDS
 from ocr_panoptic.evaluation.sem_seg_dump import raw_labels
-from ocr_panoptic.run_folder import write_evaluation
+from ocr_panoptic.run_folder import (
+    calibration_file,
+    image_scores_file,
+    read_table,
+    write_evaluation,
+)
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
@@ -61,12 +67,40 @@ class TestEvaluator:
     def test_by_hand(self, inputs):
         evaluator = SemSegEvaluator(NAME)
         metrics = run(evaluator, inputs, samples_of.outputs_of(PREDICTED))["sem_seg"]
-        assert evaluator.total_confusion.tolist() == CONFUSION
+        assert evaluator.total.confusion.tolist() == CONFUSION
         assert metrics["IoU-road"] == 100 * 2 / 4
         assert metrics["IoU-car"] == 100 * 1 / 4
         assert metrics["IoU-sky"] == pytest.approx(100 * 2 / 3)
         assert metrics["mIoU"] == metrics["mIoU_truth_or_predicted"]
         assert metrics["mIoU"] == pytest.approx(100 * (2 / 4 + 1 / 4 + 2 / 3) / 3)
+
+    def test_boundaries_and_confidences(self, inputs, tmp_path):
+        """Sums over the two images; every pixel of such small ones is near a boundary."""
+        confidences = [np.array([[0.9, 0.8, 0.9], [0.5, 0.9, 0.6]]), np.full((2, 2), 0.7)]
+        outputs = samples_of.outputs_of(PREDICTED)
+        for output, confidence in zip(outputs, confidences, strict=True):
+            output["confidence"] = torch.from_numpy(confidence.astype(np.float32))
+        metrics = run(SemSegEvaluator(NAME, tmp_path / "out"), inputs, outputs)["sem_seg"]
+        for width in (3, 5, 9):
+            assert metrics[f"mIoU_trimap_{width}"] == metrics["mIoU"]
+        assert metrics["mBoundaryIoU"] == pytest.approx(metrics["mIoU"])
+        assert metrics["BoundaryIoU-car"] == pytest.approx(metrics["IoU-car"])
+        # By bin: 0.9 three times, of which all are right; 0.8 right; 0.6 wrong; 0.7 three times
+        # (the fourth has no class), of which one is right.
+        gaps = 3 * abs(1 - 0.9) + abs(1 - 0.8) + abs(0 - 0.6) + abs(1 - 2.1)
+        assert metrics["ECE"] == pytest.approx(100 * gaps / 8, rel=1e-6)
+        assert metrics["mIoU_low"] <= metrics["mIoU"] <= metrics["mIoU_high"]
+
+        scores = read_table(image_scores_file(tmp_path / "out", "sem_seg"))
+        # IoU in a: road 2 / 3, car 1 / 2, sky 1; in b: road 0, sky 1 / 2.
+        by_hand = {"images/a.jpg": (2 / 3 + 1 / 2 + 1) / 3, "images/b.png": (0 + 1 / 2) / 2}
+        assert [row["file_name"] for row in scores] == sorted(by_hand, key=by_hand.get)
+        for row in scores:
+            assert float(row["mIoU"]) == pytest.approx(100 * by_hand[row["file_name"]])
+            losses = sum(float(row[kind]) for kind in SEMANTIC_KINDS)
+            assert losses == pytest.approx(100 - float(row["mIoU"]))
+        bins = read_table(calibration_file(tmp_path / "out"))
+        assert [int(row["pixels"]) for row in bins] == [1, 3, 1, 3]
 
     def test_labels_equal_the_argmax_of_scores(self, inputs):
         generator = torch.Generator().manual_seed(0)
@@ -197,6 +231,7 @@ class TestBuildEvaluator:
         write_evaluation(results, tmp_path / "out", {})
         written = {path.name for path in (tmp_path / "out").iterdir()}
         files = {"confusion_matrix.csv", "confusion_matrix.png", "metrics.json", "per_class.csv"}
+        files |= {"sem_seg_per_image.csv", "calibration.csv"}
         assert written == files | ({"sem_seg_predictions"} if save else set())
         with open(tmp_path / "out/confusion_matrix.csv", newline="") as file:
             rows = list(csv.reader(file))

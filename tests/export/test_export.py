@@ -3,6 +3,7 @@ exported."""
 
 import importlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from ocr_panoptic.export import run_onnx
 from ocr_panoptic.export.graphs import build_graph
 from ocr_panoptic.export.parity import segments_equal
 from ocr_panoptic.export.translations import TRANSLATIONS
+from ocr_panoptic.modeling import OCRSemanticSegmentor
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 
 SHAPES = {f"p{i}": ShapeSpec(channels=8, stride=2**i) for i in range(2, 7)}
@@ -90,9 +92,50 @@ def export(config: Path, options: list[str], folder: Path, model: nn.Module) -> 
     return folder / "model.onnx"
 
 
+def assert_as_predict_writes(config: Path, options: list[str], folder: Path) -> None:
+    """Both programs on images of which two have one name, and one lies in a folder below."""
+    first, second, *_ = sorted((folder / "images").iterdir())
+    (folder / "images/below").mkdir()
+    Image.open(first).save(folder / "images" / f"{first.stem}.png")
+    second.rename(folder / "images/below" / second.name)
+    arguments = folder / "model.onnx", "--input", folder / "images", "--output", folder / "onnx"
+    assert run_onnx.main([str(a) for a in arguments]) == 0
+    files = ["--config-file", config, "--weights", folder / "model.pth"]
+    files += ["--input", folder / "images", "--output", folder / "torch"]
+    assert load_script("tools/predict.py").main([*map(str, files), *options]) == 0
+    for name in ("panoptic.json", "labels.json"):
+        contents = [folder / program / name for program in ("onnx", "torch")]
+        if contents[1].exists():
+            found, expected = (json.loads(content.read_text()) for content in contents)
+            assert_alike(found, expected)
+    pngs = sorted(path.relative_to(folder / "torch") for path in (folder / "torch").rglob("*.png"))
+    assert pngs == sorted(p.relative_to(folder / "onnx") for p in (folder / "onnx").rglob("*.png"))
+    for png in pngs:
+        both = (
+            np.asarray(Image.open(folder / name / png)).astype(int) for name in ("onnx", "torch")
+        )
+        assert np.abs(np.subtract(*both)).max() <= (png.parts[0] == "confidence"), png
+
+
+def assert_alike(found: object, expected: object) -> None:
+    """JSON values, numbers to 2e-4."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        found, expected = list(map(found.get, expected)), list(expected.values())
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        for pair in zip(found, expected):
+            assert_alike(*pair)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=2e-4)
+    else:
+        assert found == expected
+
+
 @pytest.mark.slow
 def test_panoptic_model(tiny_data, tmp_path, capsys):
-    images = tiny_data / "tiny/raw/val/images"
+    images = tmp_path / "images"
+    shutil.copytree(tiny_data / "tiny/raw/val/images", images)
     image = sorted(images.iterdir())[0]
     model, record = build(OCR_CONFIG, PANOPTIC, image)
     path = export(OCR_CONFIG, PANOPTIC, tmp_path, model)
@@ -125,11 +168,13 @@ def test_panoptic_model(tiny_data, tmp_path, capsys):
     assert (tmp_path / f"second/panoptic/{image.stem}.png").is_file()
     assert run_onnx.main([str(a) for a in again]) == 1
     assert "second is there already: name a new or an empty folder" in capsys.readouterr().err
+    assert_as_predict_writes(OCR_CONFIG, PANOPTIC, tmp_path)
 
 
 @pytest.mark.slow
 def test_semantic_model(tiny_data, tmp_path):
-    image = sorted((tiny_data / "tiny/raw/val/images").iterdir())[0]
+    shutil.copytree(tiny_data / "tiny/raw/val/images", tmp_path / "images")
+    image = sorted((tmp_path / "images").iterdir())[0]
     model, record = build(SEMANTIC_CONFIG, SEMANTIC, image)
     exported = run_onnx.Model(export(SEMANTIC_CONFIG, SEMANTIC, tmp_path, model))
     pixels = run_onnx.read_image(image)
@@ -138,6 +183,7 @@ def test_semantic_model(tiny_data, tmp_path):
     found = exported(pixels)
     with torch.no_grad():
         assert np.array_equal(found["labels"], model([record])[0]["labels"].numpy())
+    assert_as_predict_writes(SEMANTIC_CONFIG, SEMANTIC, tmp_path)
     assert len(np.unique(found["labels"])) > 1
     assert not exported.is_panoptic and exported.classes[0].keys() == {"name", "color"}
 
@@ -217,6 +263,15 @@ def test_panoptic_models_that_cannot_be_exported(small_cfg, options, message):
     cfg = small_cfg("ocr", *PANOPTIC, "MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG", "True", *options)
     with pytest.raises(ValueError, match=message):
         build_graph(build_model(cfg), cfg.INPUT.FORMAT)
+
+
+def test_another_architecture_cannot_be_exported():
+    class Offsets(OCRSemanticSegmentor):
+        """It could compute something else from the same layers."""
+
+    model = Offsets.__new__(Offsets)
+    with pytest.raises(ValueError, match="META_ARCHITECTURE is Offsets; PanopticFPN and OCRSem"):
+        build_graph(model, "RGB")
 
 
 def test_output_is_an_onnx_file(capsys):

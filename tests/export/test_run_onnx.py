@@ -20,6 +20,8 @@ from ocr_panoptic.export import run_onnx
 from ocr_panoptic.export.description import _resize
 from ocr_panoptic.export.run_onnx import METADATA_KEY, merge, pasted, resized
 from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.prediction.inputs import find_inputs
+from ocr_panoptic.visualization.inputs import IMAGE_SUFFIXES
 
 generator = np.random.default_rng(0)
 
@@ -124,13 +126,13 @@ def test_merge_is_that_of_detectron2(stuff_area):
     assert with_instances > 50
 
 
-def identity_model(**metadata: str) -> bytes:
+def identity_model(opset: int = 18, ir_version: int = 8, **metadata: str) -> bytes:
     value = onnx.helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, [1])
     node = onnx.helper.make_node("Identity", ["image"], ["labels"])
     result = onnx.helper.make_tensor_value_info("labels", onnx.TensorProto.FLOAT, [1])
     graph = onnx.helper.make_graph([node], "graph", [value], [result])
-    opset = onnx.helper.make_opsetid("", 18)
-    model = onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
     onnx.helper.set_model_props(model, metadata)
     return model.SerializeToString()
 
@@ -139,11 +141,21 @@ def identity_model(**metadata: str) -> bytes:
     "content, message",
     [
         (None, "model.onnx: there is no such model"),
-        (b"text", "model.onnx cannot be read as an ONNX model: "),
+        (b"text", "as an ONNX model: Protobuf parsing failed. Is it whole?"),
+        (identity_model()[:-20], "as an ONNX model: Protobuf parsing failed. Is it whole?"),
+        (b"", "as an ONNX model: No graph was found in the protobuf. Is it whole?"),
+        (identity_model(opset=99), "it has Opset 99, newer than onnxruntime"),
+        (identity_model(ir_version=99), "it has IR version 99, newer than onnxruntime"),
         (identity_model(), "model.onnx does not say what its classes and image sizes are"),
         (identity_model(**{METADATA_KEY: '{"format": 99}'}), "is of format 99, and this program"),
+        (identity_model(**{METADATA_KEY: "{"}), "metadata under 'ocr_panoptic' are not those"),
+        (identity_model(**{METADATA_KEY: "[]"}), "metadata under 'ocr_panoptic' are not those"),
+        (identity_model(**{METADATA_KEY: '{"format": 1}'}), "are not those that tools/export_onnx"),
     ],
-    ids=["absent", "no ONNX", "another's", "newer"],
+    ids=[
+        *("absent", "text", "truncated", "empty", "opset", "IR"),
+        *("another's", "newer", "no JSON", "list", "no classes"),
+    ],
 )
 def test_models_that_cannot_be_run(tmp_path, capsys, content, message):
     if content is not None:
@@ -162,9 +174,25 @@ def test_images_that_cannot_be_found(tmp_path):
         run_onnx.find_images([str(tmp_path / "empty")])
     with pytest.raises(FileNotFoundError, match="none: no such file or folder"):
         run_onnx.find_images([str(tmp_path / "none")])
-    for name in ("a/x.png", "b/x.jpg", "a/c/x.png"):
-        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+
+
+NAMES = ["a.jpg", "a.png", "a.jpg.bmp", "b/x y.jpg", "b/X y.PNG", "c/é.tif", "c/e", "d.e.webp"]
+
+
+def test_names_and_suffixes_are_those_of_predict(tmp_path):
+    """Of a folder, and of its files one by one; hidden files are left out, links followed once."""
+    files = [*NAMES, "b/.hidden.jpg", ".cache/a.jpg"]
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert list(run_onnx.find_images([str(tmp_path)])) == ["a/c/x", "a/x", "b/x"]
-    with pytest.raises(ValueError, match="would have one name"):
-        run_onnx.find_images([str(tmp_path / "a"), str(tmp_path / "b")])
+    (tmp_path / "b/back").symlink_to(tmp_path)
+    (tmp_path / "alias").symlink_to(tmp_path / "c")
+    (tmp_path / "gone.jpg").symlink_to(tmp_path / "nothing")
+    expected = find_inputs(str(tmp_path), tmp_path / "out", 0).items
+    found = run_onnx.find_images([str(tmp_path)])
+    known = [(item.name, item.file_name, item.source) for item in expected]
+    assert [tuple(source) for source in found] == known
+    assert {file_name for _, file_name, _ in known} == set(NAMES) - {"c/e"}
+    one_by_one = run_onnx.find_images([str(item.source) for item in expected])
+    assert one_by_one == found
+    assert run_onnx.IMAGE_SUFFIXES == IMAGE_SUFFIXES

@@ -100,6 +100,12 @@ ELSEWHERE = {
     "TEST.SLIDING_WINDOW.SIZE": "modeling/test_inference.py",
     "TEST.SLIDING_WINDOW.STRIDE": "modeling/test_inference.py",
     "TEST.ACCUMULATOR_DEVICE": "modeling/test_inference.py",
+    "MODEL.SEGFIX.BOUNDARY_DISTANCE": "data/test_offset_mapper.py",
+    "MODEL.SEGFIX.CHANNELS": "modeling/test_segfix.py",
+    "MODEL.SEGFIX.NORM": "modeling/test_segfix.py",
+    "TEST.SEGFIX.WEIGHTS": "prediction/test_refined_predictions.py",
+    "TEST.SEGFIX.CONFIG_FILE": "prediction/test_refined_predictions.py",
+    "TEST.SEGFIX.SCALE": "prediction/test_refined_predictions.py",
 }
 
 

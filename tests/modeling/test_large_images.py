@@ -8,8 +8,8 @@ from segmentors import make_cfg
 from tiny_runs import make_labels_vary
 from torch import nn
 
-from ocr_panoptic.modeling import OCRSemanticSegmentor
-from ocr_panoptic.modeling.large_images import tile_bands, window_bands
+from ocr_panoptic.modeling import OCRSemanticSegmentor, large_images
+from ocr_panoptic.modeling.large_images import check_tiles, tile_bands, window_bands
 
 
 @BACKBONE_REGISTRY.register()
@@ -34,12 +34,30 @@ class ShortSightedBackbone(Backbone):
         return {"features": ShapeSpec(channels=16, stride=8)}
 
 
-def make_model(*opts: object) -> OCRSemanticSegmentor:
+@BACKBONE_REGISTRY.register()
+class BranchingBackbone(ShortSightedBackbone):
+    """Two maps that the head resizes to one size, as HRNet's four: strides 8 and 16."""
+
+    def __init__(self, cfg, input_shape):
+        super().__init__(cfg, input_shape)
+        self.coarser = nn.Conv2d(16, 16, 1, stride=2)
+
+    def forward(self, image):
+        fine = super().forward(image)["features"]
+        return {"features": fine, "coarser": self.coarser(fine)}
+
+    def output_shape(self):
+        return {**super().output_shape(), "coarser": ShapeSpec(channels=16, stride=16)}
+
+
+def make_model(
+    *opts: object, name: str = "ShortSightedBackbone", features: tuple[str, ...] = ("features",)
+) -> OCRSemanticSegmentor:
     """For whole images; labels and regions vary on those of :func:`make_image`."""
     cfg = make_cfg(
-        *("MODEL.BACKBONE.NAME", "ShortSightedBackbone"),
-        *("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['features']"),
-        *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['features']"),
+        *("MODEL.BACKBONE.NAME", name),
+        *("MODEL.SEM_SEG_HEAD.IN_FEATURES", str(list(features))),
+        *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", str(list(features))),
         *opts,
     )
     torch.manual_seed(0)
@@ -60,8 +78,10 @@ def make_image(height: int, width: int) -> torch.Tensor:
     return (255 * image).byte()
 
 
-def joined(bands) -> tuple[torch.Tensor, torch.Tensor]:
-    labels, confidence = zip(*bands, strict=True)
+def joined(bands, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels and confidence of all bands, whose rows of the image are compared with it."""
+    labels, confidence, rows = zip(*bands, strict=True)
+    assert torch.equal(torch.cat(rows, dim=1), image)
     return torch.cat(labels), torch.cat(confidence)
 
 
@@ -82,7 +102,8 @@ class TestWindows:
         image = make_image(height, width)
         with torch.inference_mode():
             expected = model.confident_labels({"image": image})
-            found = joined(window_bands(model, lambda a, b: image[:, a:b], (height, width)))
+            bands = window_bands(model, lambda a, b: image[:, a:b], (height, width))
+            found = joined(bands, image)
         assert len(expected[0].unique()) > 1
         assert all(map(torch.equal, found, expected))
 
@@ -111,7 +132,7 @@ class TestWindows:
 
 class TestTiles:
     @pytest.mark.parametrize("scheme", ["OCR", "ACF-OCR", "DA-OCR"])
-    @pytest.mark.parametrize("height, width, padding", [(203, 331, 0), (96, 64, 0), (200, 328, 1)])
+    @pytest.mark.parametrize("height, width, padding", [(203, 331, 0), (96, 64, 0), (200, 328, 8)])
     def test_the_whole_image_at_once(self, scheme, height, width, padding):
         """The tiles' borders lie 32 pixels from what counts in them, and it sees 31."""
         opts = "MODEL.CONTEXT.NAME", scheme, "MODEL.PAD_TO_MULTIPLE", padding
@@ -120,7 +141,7 @@ class TestTiles:
             labels, confidence = model.confident_labels({"image": image})
             with_windows(model, (128, 160), (64, 96))
             bands = tile_bands(model, lambda: lambda a, b: image[:, a:b], (height, width))
-            found_labels, found_confidence = joined(bands)
+            found_labels, found_confidence = joined(bands, image)
         assert len(labels.unique()) > 2
         torch.testing.assert_close(found_confidence, confidence, rtol=0, atol=2e-5)
         assert (found_labels != labels).float().mean() < 1e-4
@@ -139,8 +160,36 @@ class TestTiles:
         with torch.inference_mode():
             whole = model.confident_labels({"image": image})[1]
             with_windows(model, (64, 96), (64, 96))
-            found = joined(tile_bands(model, lambda: lambda a, b: image[:, a:b], (203, 331)))[1]
+            bands = tile_bands(model, lambda: lambda a, b: image[:, a:b], (203, 331))
+            found = joined(bands, image)[1]
         assert (whole - found).abs().max() > 0.01
+
+    @pytest.mark.parametrize("padding", [0, 16])
+    def test_branches_of_several_strides(self, padding, monkeypatch):
+        """Exact where sides are padded to the coarsest stride; else refused, as it is not: the
+        head enlarges 21 columns of stride 16 to 41 of stride 8."""
+        height, width = 203, 321
+        image = make_image(height, width)
+        model = make_model(
+            *("MODEL.PAD_TO_MULTIPLE", padding),
+            name="BranchingBackbone",
+            features=("features", "coarser"),
+        )
+        with torch.inference_mode():
+            confidence = model.confident_labels({"image": image})[1]
+            with_windows(model, (192, 224), (64, 96))
+
+            def found() -> torch.Tensor:
+                bands = tile_bands(model, lambda: lambda a, b: image[:, a:b], (height, width))
+                return (joined(bands, image)[1] - confidence).abs().max()
+
+            if padding:
+                assert found() < 2e-5
+                return
+            with pytest.raises(ValueError, match="stride 16.*set MODEL.PAD_TO_MULTIPLE 16"):
+                found()
+            monkeypatch.setattr(large_images, "check_tiles", lambda model: None)
+            assert found() > 1e-3
 
     @pytest.mark.parametrize(
         "size, stride, opts, message",
@@ -149,9 +198,19 @@ class TestTiles:
             ((128, 128), (128, 128), ("TEST.FLIP", True), "TEST.FLIP"),
             ((128, 128), (64, 64), ("MODEL.CONTEXT.NAME", "none"), "NoContext"),
             ((128, 128), (64, 64), ("MODEL.ALIGN_CORNERS", True), "ALIGN_CORNERS is True"),
-            ((128, 128), (64, 64), ("MODEL.PAD_TO_MULTIPLE", 1), "200 x 203 .* stride 8 divides"),
         ],
     )
     def test_refusals(self, size, stride, opts, message):
         with pytest.raises(ValueError, match=message):
-            next(tile_bands(with_windows(make_model(*opts), size, stride), None, (200, 203)))
+            check_tiles(with_windows(make_model(*opts), size, stride))
+
+    @pytest.mark.slow
+    def test_hrnet(self):
+        """Its maps of stride 32 are enlarged, and images padded to multiples of 4."""
+        model = with_windows(
+            build_model(make_cfg(backbone="hrnet_w18_small")), (128, 128), (64, 64)
+        )
+        with pytest.raises(ValueError, match="multiples of 4, .* set MODEL.PAD_TO_MULTIPLE 32"):
+            check_tiles(model)
+        model.divisor = 32
+        check_tiles(model)

@@ -118,6 +118,19 @@ def test_a_panoptic_model_has_the_same_outputs(panoptic, head):
 
 
 @torch.no_grad()
+def test_confidence_of_a_panoptic_model(panoptic):
+    fast = optimized(*panoptic("ocr"))
+    inputs = images((70, 65))
+    inputs[0].update(height=50, width=77)
+    without = fast(inputs)[0]
+    assert "confidence" not in without
+    fast.gives_confidence = True
+    found = fast(inputs)[0]
+    torch.testing.assert_close(found["confidence"], found["sem_seg"].softmax(dim=0).amax(dim=0))
+    assert torch.equal(found["labels"], without["labels"])
+
+
+@torch.no_grad()
 def test_boxes_are_pooled_by_several_threads_with_the_same_result(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     corners = torch.rand(7, 2, generator=torch.Generator().manual_seed(0)) * 20

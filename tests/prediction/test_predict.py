@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from detectron2.data import MetadataCatalog
+from detectron2.data import Metadata, MetadataCatalog
 from detectron2.data.detection_utils import read_image
 from panopticapi.evaluation import pq_compute_single_core
 from panopticapi.utils import rgb2id
@@ -18,7 +19,9 @@ from PIL import Image
 from ocr_panoptic.data import RawSplit, prepare_panoptic
 from ocr_panoptic.engine import Trainer, build_trained_model, complete_config, load_config
 from ocr_panoptic.engine.single_image import model_input
-from ocr_panoptic.prediction import folder, inputs, outputs, truth
+from ocr_panoptic.modeling import inference, panoptic_inference
+from ocr_panoptic.prediction import folder, inputs, memory, outputs, rows, run, truth
+from ocr_panoptic.visualization.overlays import draw_segments
 
 
 def outputs_of(model: list[str]) -> Callable[[Path], dict]:
@@ -106,6 +109,19 @@ def test_semantic_results(model_of, call, images, tmp_path):
     assert len(entries) == 4
 
 
+@pytest.mark.slow
+def test_panoptic_scores_are_upsampled_once(model_of, call, images, monkeypatch):
+    """Labels and their confidence come from one pass over the classes."""
+    times = []
+    resized = panoptic_inference.resized_classes
+    for module in (inference, panoptic_inference):
+        monkeypatch.setattr(
+            module, "resized_classes", lambda *args: times.append(1) or resized(*args)
+        )
+    assert call(model_of("panoptic"), sorted(images.iterdir())[0]) == 0
+    assert len(times) == 1
+
+
 def evaluation(folder: Path) -> dict:
     metrics = json.loads((folder / "metrics.json").read_text())
     metrics.pop("run")
@@ -126,6 +142,7 @@ def test_evaluation_equals_that_of_the_data_set(
     cfg.OUTPUT_DIR = str(tmp_path / "run")
     Trainer.test(cfg, build_trained_model(cfg))
     expected = evaluation(Path(cfg.OUTPUT_DIR) / "inference" / cfg.DATASETS.TEST[0])
+    assert expected["sem_seg"].pop("ECE") > 0  # the files have no probabilities
     assert evaluation(tmp_path / "out/evaluation") == expected
     assert expected["sem_seg"]["mIoU"] > 0
 
@@ -158,6 +175,65 @@ def test_ap_is_of_the_images(model_of, call, images, tmp_path, clean_catalog, mo
     assert call(model_of("panoptic"), source, "--eval", "panoptic.json") == 0
     assert evaluation(tmp_path / "out/evaluation")["segm"]["AP"] == pytest.approx(100)
     assert len(names) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_evaluation_without_images_that_are_broken_or_absent(
+    model_of, call, images, tmp_path, kind, clean_catalog, caplog
+):
+    """The others are predicted and compared, as if the truth had only them."""
+    model, few = model_of(kind), tmp_path / "images"
+    truth = images.parent / ("panoptic.json" if kind == "panoptic" else "semantic")
+    shutil.copytree(images, few)
+    gone, broken, *good = sorted(few.iterdir())
+    gone.unlink()
+    broken.write_bytes(broken.read_bytes()[:900])
+    assert call(model, few, "--eval", truth) == 1
+    assert [*(tmp_path / "out/labels").iterdir()] and len(good) == 2
+    (line,) = (tmp_path / "out/missing.txt").read_text().splitlines()
+    assert "is broken or truncated" in line
+    found = json.loads((tmp_path / "out/evaluation/metrics.json").read_text())
+    assert found["run"]["images"] == 2
+    assert {Path(name).stem for name in found["run"]["left_out"]} == {gone.stem, broken.stem}
+    assert "2 images of the truth have no result and are left out" in caplog.text
+
+    shutil.copytree(images.parent, tmp_path / "part")
+    for path in (gone, broken):
+        (tmp_path / f"part/semantic/{path.stem}.png").unlink()
+        (tmp_path / f"part/images/{path.name}").unlink()
+    content = json.loads(truth.read_text()) if kind == "panoptic" else None
+    if content:
+        names = {path.name for path in good}
+        content["images"] = [i for i in content["images"] if i["file_name"] in names]
+        ids = {image["id"] for image in content["images"]}
+        content["annotations"] = [a for a in content["annotations"] if a["image_id"] in ids]
+        (tmp_path / "part/panoptic.json").write_text(json.dumps(content))
+    truth = tmp_path / "part" / truth.name
+    assert call(model, tmp_path / "part/images", "--eval", truth, output="second") == 0
+    expected = evaluation(tmp_path / "second/evaluation")
+    assert evaluation(tmp_path / "out/evaluation") == expected
+
+
+@pytest.mark.slow
+def test_a_broken_truth_stops_the_evaluation_alone(model_of, call, images, tmp_path):
+    shutil.copytree(images.parent, tmp_path / "data")
+    (png, *_) = sorted((tmp_path / "data/panoptic").iterdir())
+    png.write_text("no PNG")
+    model, truth = model_of("panoptic"), tmp_path / "data/panoptic.json"
+    with pytest.raises(ValueError, match=png.name):
+        call(model, tmp_path / "data/images", "--eval", truth)
+    assert len(json.loads((tmp_path / "out/panoptic.json").read_text())["images"]) == 4
+    assert not (tmp_path / "out/missing.txt").exists()
+
+
+def test_a_truth_of_two_images(model_of, call, images, tmp_path):
+    first, *_ = sorted(images.iterdir())
+    (tmp_path / "images").mkdir()
+    for suffix in (".jpg", ".png"):
+        shutil.copy(first, tmp_path / f"images/{first.stem}{suffix}")
+    with pytest.raises(ValueError, match="is the truth of several images"):
+        call(model_of("semantic"), tmp_path / "images", "--eval", images.parent / "semantic")
 
 
 @pytest.mark.slow
@@ -287,8 +363,10 @@ def test_windows_of_a_large_image(model_of, call, images, tmp_path):
         "semantic",
         *("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE", "[24, 30]"),
     )
-    assert call(model, images, "--max-pixels", 100) == 0
-    assert call(model, images, output="whole") == 0
+    assert call(model, images, "--overlays", "--max-pixels", 100) == 0
+    assert call(model, images, "--overlays", output="whole") == 0
+    for path in (tmp_path / "whole/overlays").iterdir():
+        assert path.read_bytes() == (tmp_path / "out/overlays" / path.name).read_bytes()
     for path in (tmp_path / "whole").rglob("*.png"):
         other = tmp_path / "out" / path.relative_to(tmp_path / "whole")
         assert np.array_equal(pixels(path), pixels(other)) and len(np.unique(pixels(path))) > 1
@@ -296,14 +374,35 @@ def test_windows_of_a_large_image(model_of, call, images, tmp_path):
     assert texts[0] == texts[1]
 
 
+def test_overlays_of_larger_images_are_smaller(monkeypatch):
+    """Every third pixel of 20x31, whatever the bands, outlined as they are then."""
+    monkeypatch.setattr(outputs, "OVERLAY_PIXELS", 70)
+    monkeypatch.setattr(outputs, "ROWS_AT_ONCE", 2)
+    random = np.random.default_rng(0)
+    rgb = random.integers(0, 256, (20, 31, 3), dtype=np.uint8)
+    labels = random.integers(0, 2, (20, 31), dtype=np.uint8)
+    colors = {0: (200, 0, 0), 1: (0, 0, 200)}
+    overlay = outputs._Overlay((20, 31))
+    for band in (slice(0, 1), slice(1, 8), slice(8, 9), slice(9, 20)):
+        overlay.add(rgb[band], labels[band])
+    assert np.array_equal(
+        overlay.draw(colors), draw_segments(rgb[::3, ::3], labels[::3, ::3], colors)
+    )
+
+
 @pytest.mark.slow
-def test_regions_of_the_whole_image(model_of, call, images, tmp_path):
-    """Tiles that hold all of the image: nothing but rounding differs."""
+def test_regions_of_the_whole_image(model_of, call, images, tmp_path, monkeypatch):
+    """Tiles that hold all of the image: nothing but rounding differs. Without pyvips an image is
+    decoded once for both passes."""
+    monkeypatch.setitem(sys.modules, "pyvips", None)
+    read, seen = rows.read_picture, []
+    monkeypatch.setattr(rows, "read_picture", lambda *args: seen.append(args) or read(*args))
     model = model_of(
         "semantic",
         *("TEST.SLIDING_WINDOW.SIZE", "[192, 192]", "TEST.SLIDING_WINDOW.STRIDE", "[64, 64]"),
     )
     assert call(model, images, "--whole-regions") == 0
+    assert len(seen) == 4
     assert call(model_of("semantic"), images, output="whole") == 0
     for path in (tmp_path / "whole/confidence").iterdir():
         other = pixels(tmp_path / "out/confidence" / path.name)
@@ -316,12 +415,45 @@ class TestRefusals:
     @pytest.mark.slow
     def test_another_model_in_the_folder(self, model_of, call, images, tmp_path):
         assert call(model_of("semantic"), images) == 0
-        with pytest.raises(ValueError, match="of another model or of other options.*TEST.FLIP"):
+        with pytest.raises(ValueError, match="of another input, model or other options.*TEST.FLIP"):
             call(model_of("semantic", "TEST.FLIP", True), images)
         with pytest.raises(ValueError, match="weights_file_sha256"):
             call(model_of("panoptic"), images)
         with pytest.raises(ValueError, match="labels 'train', now 'dataset'"):
             call(model_of("semantic"), images, "--labels", "dataset")
+
+    @pytest.mark.slow
+    def test_another_input(self, model_of, call, images, tmp_path, caplog):
+        """Its results would take the place of those that are there. More images in the same folder
+        are added, and those that are gone are named."""
+        folder, other = tmp_path / "images", tmp_path / "other"
+        first, second, third, _ = sorted(images.iterdir())
+        folder.mkdir(), other.mkdir()
+        shutil.copy2(first, folder / "a.jpg"), shutil.copy2(first, other / "a.jpg")
+        shutil.copy2(second, folder / "b.jpg")
+        assert call(model_of("semantic"), folder) == 0
+        before = (tmp_path / "out/labels.json").read_text()
+        for source in (other, folder / "a.jpg"):
+            with pytest.raises(ValueError, match=f"input '{folder}', now '{source}'"):
+                call(model_of("semantic"), source)
+        assert (tmp_path / "out/labels.json").read_text() == before
+        (folder / "b.jpg").rename(tmp_path / "b.jpg")
+        shutil.copy(third, folder / "c.jpg")
+        assert call(model_of("semantic"), folder) == 0
+        entries = json.loads((tmp_path / "out/labels.json").read_text())["images"]
+        assert [entry["file_name"] for entry in entries] == ["a.jpg", "c.jpg"]
+        assert "1 images that were predicted before are no longer in the input: b" in caplog.text
+
+    @pytest.mark.slow
+    def test_other_classes(self, model_of, call, images, monkeypatch):
+        """Of the data set, which the config and the weights do not hold."""
+        model = model_of("semantic")
+        assert call(model, images) == 0
+        metadata = MetadataCatalog.get("tiny_sem_val").as_dict()
+        metadata["stuff_classes"] = ["globe", *metadata["stuff_classes"][1:]]
+        monkeypatch.setattr(run, "class_metadata", lambda cfg: Metadata(**metadata))
+        with pytest.raises(ValueError, match="classes_sha256"):
+            call(model, images)
 
     def test_weights_of_another_model(self, model_of, call, images, tmp_path):
         """And the folder can be used afterwards."""
@@ -368,7 +500,19 @@ class TestRefusals:
     def test_a_panoptic_model_and_a_large_image(self, model_of, call, images, tmp_path):
         assert call(model_of("panoptic"), images, "--max-pixels", 1000) == 1
         why = (tmp_path / "out/missing.txt").read_text().splitlines()[0]
-        assert "too large for a panoptic model" in why and "Scale the image down" in why
+        assert "image is too large to be seen at once: --max-pixels is 1000" in why
+        assert "masks of the whole size: scale the image down" in why
+
+    @pytest.mark.slow
+    def test_a_semantic_model_without_windows_and_a_large_image(
+        self, model_of, call, images, tmp_path, monkeypatch
+    ):
+        """The limit is that of the memory, and said."""
+        monkeypatch.setattr(memory, "free_memory", lambda: 2**20)
+        assert call(model_of("semantic"), images) == 1
+        why = (tmp_path / "out/missing.txt").read_text().splitlines()[0]
+        assert "75% of the free memory, 0.0 GiB, are for 0.0 megapixels" in why
+        assert "TEST.SLIDING_WINDOW is empty; set SIZE" in why
 
     @pytest.mark.parametrize("limit", ["-5", "0", "many"])
     def test_a_number_of_pixels(self, predict, limit, capsys):
@@ -380,6 +524,25 @@ class TestRefusals:
         with pytest.raises(ValueError, match="--whole-regions: is of a semantic model"):
             call(model_of("panoptic"), images, "--whole-regions")
         assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(
+        "opts, message",
+        [
+            ((), "--whole-regions: TEST.SLIDING_WINDOW is empty"),
+            (("INPUT.MIN_SIZE_TEST", 32), "--whole-regions: .*INPUT.MIN_SIZE_TEST is 32"),
+        ],
+    )
+    def test_whole_regions_are_refused_once(self, model_of, call, images, opts, message):
+        with pytest.raises(ValueError, match=message):
+            call(model_of("semantic", *opts), images, "--whole-regions")
+
+    def test_an_error_of_reading_is_not_one_of_writing(self, model_of, call, images, monkeypatch):
+        def failing(*args):
+            raise OSError(5, "Input/output error")
+
+        monkeypatch.setattr(run.Predictor, "__call__", failing)
+        with pytest.raises(OSError, match="^.Errno 5. Input/output error$"):
+            call(model_of("semantic"), images)
 
     @pytest.mark.slow
     def test_a_full_disk(self, model_of, call, images, tmp_path, monkeypatch):

@@ -20,5 +20,5 @@ from ocr_panoptic.prediction.inputs import ImageFiles
     ],
 )
 def test_names(tmp_path, files, names):
-    inputs = ImageFiles(tmp_path, [tmp_path / file for file in files], 100)
+    inputs = ImageFiles(tmp_path, tmp_path, [tmp_path / file for file in files], 100)
     assert [item.name for item in inputs.items] == names

@@ -1,14 +1,15 @@
 """Images and PNGs row by row, against Pillow."""
 
+import os
 import threading
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.pictures import MAX_MEGAPIXELS, read_picture
 from ocr_panoptic.prediction.ahead import ahead
-from ocr_panoptic.prediction.rows import PngRows, open_rows, pixel_count
+from ocr_panoptic.prediction.rows import PngRows, is_large, open_image
 
 
 def picture(*shape: int, top: int = 255) -> np.ndarray:
@@ -35,6 +36,8 @@ def test_png_of_rows(tmp_path, dtype):
         ("L", "x.png", {}),
         ("RGBA", "x.png", {}),
         ("RGB", "x.tif", {"compression": "tiff_deflate"}),
+        ("P", "x.png", {}),
+        ("I;16", "x.png", {}),
     ],
 )
 def test_rows_of_an_image(tmp_path, monkeypatch, library, mode, name, options):
@@ -43,19 +46,23 @@ def test_rows_of_an_image(tmp_path, monkeypatch, library, mode, name, options):
         pytest.importorskip("pyvips")
     else:
         monkeypatch.setitem(__import__("sys").modules, "pyvips", None)
-    image = Image.fromarray(picture(90, 40, 4).astype(np.uint8)).convert(mode)
+    if mode == "I;16":
+        image = Image.fromarray(picture(90, 40, top=65536).astype(np.uint16))
+    else:
+        image = Image.fromarray(picture(90, 40, 4).astype(np.uint8)).convert(mode)
     if turn := options.pop("turn", None):
         exif = Image.Exif()
         exif[274] = turn
         options["exif"] = exif
     image.save(tmp_path / name, **options)
     for order in ("RGB", "BGR"):
-        rows, height, width = open_rows(tmp_path / name, order)
+        read, height, width = open_image(tmp_path / name, order)
         expected = read_picture(tmp_path / name, order)
         assert (height, width) == expected.shape[:2]
-        for top, bottom in ((0, 20), (10, 33), (30, height)):
-            found = rows(top, bottom).numpy().transpose(1, 2, 0)
-            assert np.array_equal(found, expected[top:bottom])
+        for rows in (read(), read()):
+            for top, bottom in ((0, 20), (10, 33), (30, height)):
+                found = rows(top, bottom).numpy().transpose(1, 2, 0)
+                assert np.array_equal(found, expected[top:bottom])
 
 
 def test_a_broken_image(tmp_path):
@@ -64,18 +71,19 @@ def test_a_broken_image(tmp_path):
     content = (tmp_path / "x.png").read_bytes()
     (tmp_path / "x.png").write_bytes(content[: len(content) // 2])
     with pytest.raises(ValueError, match="x.png: image is broken or truncated"):
-        rows, height, _ = open_rows(tmp_path / "x.png", "RGB")
-        rows(0, height)
+        read, height, _ = open_image(tmp_path / "x.png", "RGB")
+        read()(0, height)
 
 
-def test_pixels_beyond_the_limit_of_pillow(tmp_path, monkeypatch):
-    """As large as they are, they are for windows; a pipe is not waited for."""
+def test_large_images(tmp_path, monkeypatch):
+    """Beyond what Pillow would decode, too; a pipe is not waited for."""
     Image.new("L", (50, 40)).save(tmp_path / "x.png")
-    assert pixel_count(tmp_path / "x.png") == 2000
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    assert pixel_count(tmp_path / "x.png") > 10**9
-    with pytest.raises(FileNotFoundError, match="y.png: image not found"):
-        pixel_count(tmp_path / "y.png")
+    assert not is_large(tmp_path / "x.png", 2000) and is_large(tmp_path / "x.png", 1999)
+    monkeypatch.setenv(MAX_MEGAPIXELS, "0.001")
+    assert is_large(tmp_path / "x.png", 10**9)
+    os.mkfifo(tmp_path / "pipe.png")
+    for name in ("pipe.png", "gone.png"):
+        assert not is_large(tmp_path / name, 0)
 
 
 class TestAhead:

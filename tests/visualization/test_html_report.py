@@ -8,7 +8,7 @@ import pytest
 from detectron2.data import Metadata
 
 from ocr_panoptic.run_folder import Evaluation
-from ocr_panoptic.visualization import ImageFigures, render_report
+from ocr_panoptic.visualization import ImageFigures, RankedImage, render_report
 from ocr_panoptic.visualization.figures import Picture
 from ocr_panoptic.visualization.relation import RelationFigure
 from ocr_panoptic.visualization.report_sections import loss_charts, metric_cards
@@ -112,7 +112,7 @@ def test_the_page_loads_nothing(render):
     page = render()
     parsed = Parsed(page)
     assert parsed.links and all(link.startswith(("data:", "#")) for link in parsed.links)
-    assert not {"script", "link", "iframe", "object", "base"} & set(parsed.tags)
+    assert not {"link", "iframe", "object", "base"} & set(parsed.tags)
 
 
 def test_the_script_is_in_the_page_where_there_is_a_relation(render):
@@ -122,6 +122,7 @@ def test_the_script_is_in_the_page_where_there_is_a_relation(render):
     page = render(images=[ImageFigures("a.jpg", [picture], [], [], relation)])
     parsed = Parsed(page)
     assert parsed.tags.count("script") == 1
+    assert "Shows the relation" in page and "Shows the relation" not in render()
     assert all(link.startswith(("data:", "#")) for link in parsed.links)
     (figure,) = parsed.relations
     assert json.loads(figure["data-classes"]) == [list(c) for c in classes]
@@ -183,3 +184,10 @@ def test_curves_of_the_losses():
     assert semantic.series[1].points == [(20, 2 / 20), (40, 2 / 40)]
     (plain,) = loss_charts(log("loss_sem_seg"))
     assert [s.label for s in plain.series] == ["semantic"]
+
+
+def test_images_that_are_gone_are_ranked_without_pictures(render):
+    ranking = [RankedImage("images/gone.jpg", "worst", 40.0, {"masks": 60.0})]
+    parsed = Parsed(render(ranking=ranking))
+    assert "gone.jpg" in parsed.text and "60.0" in parsed.text
+    assert not any(link.startswith("#ranked-") for link in parsed.links)

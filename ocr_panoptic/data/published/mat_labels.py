@@ -16,6 +16,7 @@ from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.label_map import apply_label_map
 from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.matlab import read_variable, require_scipy
 from ocr_panoptic.pictures import header_size
 
 from . import tables as tables
@@ -80,7 +81,7 @@ def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = N
             release does not have; all are named. Labels without fault have been written.
         ModuleNotFoundError: SciPy, which reads MATLAB files, is not installed.
     """
-    _require_scipy()
+    require_scipy()
     names = {split: _names(root / path, release.hint) for split, path in release.splits.items()}
     for folder in (root / release.images, root / release.mats):
         if not folder.is_dir():
@@ -122,18 +123,7 @@ def read_mat_labels(path: Path, key: str) -> np.ndarray:
         FileNotFoundError: there is no such file.
         ValueError: it is broken, has no such variable, or that holds no labels.
     """
-    from scipy.io import loadmat
-
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: label file not found.")
-    try:
-        content = loadmat(path)
-    except Exception as error:  # SciPy raises what the broken bytes lead to
-        raise ValueError(f"{path}: is broken or no MATLAB file ({error}).") from error
-    labels = content.get(key)
-    if labels is None:
-        found = ", ".join(sorted(name for name in content if not name.startswith("__")))
-        raise ValueError(f"{path}: has no variable {key!r}; found {found or 'none'}.")
+    labels = read_variable(path, key)
     if labels.ndim != 2 or labels.dtype.kind not in "uif" or not labels.size:
         raise ValueError(f"{path}: {key!r} is no matrix of labels, {labels.dtype} {labels.shape}.")
     wide = labels.astype(np.uint16)
@@ -149,12 +139,3 @@ def _names(path: Path, hint: str) -> list[str]:
     if not names:
         raise ValueError(f"{path}: names no image.")
     return names
-
-
-def _require_scipy() -> None:
-    try:
-        import scipy.io  # noqa: F401
-    except ImportError:
-        raise ModuleNotFoundError(
-            "Reading MATLAB files needs SciPy: pip install scipy. Only the preparation does."
-        ) from None

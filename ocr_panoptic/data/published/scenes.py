@@ -66,10 +66,7 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
     """
     if size < 64:
         raise ValueError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
-    if num_train < 1 or num_val < 1:
-        raise ValueError(f"--train {num_train} --val {num_val}: each split needs an image.")
-    if seed < 0:
-        raise ValueError(f"--seed is {seed}, it must be at least 0.")
+    check_splits(num_train, num_val, seed)
     for number, (split, count) in enumerate([("train", num_train), ("val", num_val)]):
         root = output / "raw" / split
         (root / "images").mkdir(parents=True, exist_ok=True)
@@ -78,6 +75,17 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
         write_panoptic_json(root / "panoptic.json", entries, CATEGORIES)
     classes = [{"name": c["name"], "color": c["color"]} for c in CATEGORIES]
     write_json(output / "raw" / "classes.json", {"classes": classes}, indent=1)
+
+
+def check_splits(num_train: int, num_val: int, seed: int) -> None:
+    """
+    Raises:
+        ValueError: for counts or a seed that cannot be drawn.
+    """
+    if num_train < 1 or num_val < 1:
+        raise ValueError(f"--train {num_train} --val {num_val}: each split needs an image.")
+    if seed < 0:
+        raise ValueError(f"--seed is {seed}, it must be at least 0.")
 
 
 def write_scene(

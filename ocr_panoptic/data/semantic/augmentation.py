@@ -33,44 +33,75 @@ def build_semantic_augmentation(
     Raises:
         ValueError: a value of ``cfg.INPUT`` that cannot be used.
     """
+    _check(cfg.INPUT)
+    if not is_train:
+        return _resizing(cfg.INPUT, is_train)
+    return [
+        *_resizing(cfg.INPUT, is_train),
+        *_cropping(cfg),
+        *_flipping(cfg.INPUT, flip_pairs),
+        *_finish(cfg),
+    ]
+
+
+def build_offset_augmentation(cfg: CfgNode, truth: T.Transform) -> list[T.Augmentation]:
+    """:func:`build_semantic_augmentation` in training, for labels that are made of the image's: the
+    image is resized and flipped before, since that changes distances and directions, and cropped
+    after, since a crop does not show what lies beyond it.
+
+    Args:
+        truth: makes them.
+    """
+    _check(cfg.INPUT)
     inputs = cfg.INPUT
-    _check(inputs)
+    return [
+        *(*_resizing(inputs, True), *_flipping(inputs, ()), truth, *_cropping(cfg), *_finish(cfg))
+    ]
+
+
+def _resizing(inputs: CfgNode, is_train: bool) -> list[T.Augmentation]:
     interpolation = INTERPOLATIONS[inputs.INTERPOLATION]
-    augmentations: list[T.Augmentation] = []
     if inputs.FIXED_SIZE:
-        augmentations.append(T.Resize(tuple(inputs.FIXED_SIZE), interpolation))
+        resize = T.Resize(tuple(inputs.FIXED_SIZE), interpolation)
     else:  # 0 leaves the size alone
         if is_train:
             sizes = inputs.MIN_SIZE_TRAIN, inputs.MAX_SIZE_TRAIN, inputs.MIN_SIZE_TRAIN_SAMPLING
         else:
             sizes = inputs.MIN_SIZE_TEST, inputs.MAX_SIZE_TEST, "choice"
-        augmentations.append(T.ResizeShortestEdge(*sizes, interpolation))
-    if not is_train:
-        return augmentations
+        resize = T.ResizeShortestEdge(*sizes, interpolation)
+    if is_train and (list(inputs.RANDOM_SCALE), list(inputs.RANDOM_ASPECT)) != ([1, 1], [1, 1]):
+        return [resize, RandomScaleAspect(inputs.RANDOM_SCALE, inputs.RANDOM_ASPECT, interpolation)]
+    return [resize]
 
-    if list(inputs.RANDOM_SCALE) != [1, 1] or list(inputs.RANDOM_ASPECT) != [1, 1]:
-        augmentations.append(
-            RandomScaleAspect(inputs.RANDOM_SCALE, inputs.RANDOM_ASPECT, interpolation)
+
+def _cropping(cfg: CfgNode) -> list[T.Augmentation]:
+    crop = cfg.INPUT.CROP
+    if not crop.ENABLED:
+        return []
+    ignore_value = cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE
+    return [
+        T.RandomCrop_CategoryAreaConstraint(
+            "absolute", tuple(crop.SIZE), crop.SINGLE_CATEGORY_MAX_AREA, ignore_value
         )
-    if inputs.CROP.ENABLED:
-        augmentations.append(
-            T.RandomCrop_CategoryAreaConstraint(
-                "absolute",
-                tuple(inputs.CROP.SIZE),
-                inputs.CROP.SINGLE_CATEGORY_MAX_AREA,
-                cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE,
-            )
-        )
+    ]
+
+
+def _flipping(inputs: CfgNode, flip_pairs: Sequence[tuple[int, int]]) -> list[T.Augmentation]:
     if inputs.RANDOM_FLIP == "horizontal":
-        augmentations.append(RandomMirror(flip_pairs))
-    elif inputs.RANDOM_FLIP == "vertical":
-        augmentations.append(T.RandomFlip(horizontal=False, vertical=True))
-    if inputs.BRIGHTNESS_SHIFT:
-        augmentations.append(RandomBrightnessShift(inputs.BRIGHTNESS_SHIFT))
-    if inputs.CROP.ENABLED:
-        augmentations.append(
-            PadToSize(inputs.CROP.SIZE, cfg.MODEL.PIXEL_MEAN, cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE)
-        )
+        return [RandomMirror(flip_pairs)]
+    if inputs.RANDOM_FLIP == "vertical":
+        return [T.RandomFlip(horizontal=False, vertical=True)]
+    return []
+
+
+def _finish(cfg: CfgNode) -> list[T.Augmentation]:
+    """Brightness, and the size of a crop for images that are smaller."""
+    augmentations: list[T.Augmentation] = []
+    if cfg.INPUT.BRIGHTNESS_SHIFT:
+        augmentations.append(RandomBrightnessShift(cfg.INPUT.BRIGHTNESS_SHIFT))
+    if cfg.INPUT.CROP.ENABLED:
+        size, ignore_value = cfg.INPUT.CROP.SIZE, cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE
+        augmentations.append(PadToSize(size, cfg.MODEL.PIXEL_MEAN, ignore_value))
     return augmentations
 
 

@@ -110,12 +110,20 @@ class SemanticDatasetMapper:
         """Training labels, uint8 [H, W]."""
         label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
         labels = read_labels(path, label_map)
-        if labels.shape != (record["height"], record["width"]):
-            raise ValueError(
-                f"{path}: the label PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the image "
-                f"{record['file_name']} {record['width']}x{record['height']} (width x height)."
-            )
+        check_label_size(path, labels, record)
         return labels
+
+
+def check_label_size(path: str, labels: np.ndarray, record: dict) -> None:
+    """
+    Raises:
+        ValueError: the labels [H, W] have another size than the record's image.
+    """
+    if labels.shape != (record["height"], record["width"]):
+        raise ValueError(
+            f"{path}: the label PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the image "
+            f"{record['file_name']} {record['width']}x{record['height']} (width x height)."
+        )
 
 
 def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:

@@ -105,7 +105,7 @@ def test_faults(miniature, scipy_io):
     (root / release.mats / f"{other}.mat").unlink()
     assert faults_of(release, root) == [
         f"{path}: has no variable {release.key!r}; found names, other.",
-        f"{root / release.mats / other}.mat: label file not found.",
+        f"{root / release.mats / other}.mat: file not found.",
     ]
     path.write_bytes(b"not a matrix")
     write_mat(scipy_io, root, release, other, raw[:, :-1])

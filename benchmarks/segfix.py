@@ -1,0 +1,113 @@
+#!/usr/bin/env python
+"""
+A model's predictions on DATASETS.TEST[0] before and after refinement, by the truth's offsets and by
+those of trained SegFixes, at several scales: one pass of the model, all evaluators of
+``train_net.py --eval-only`` for each variant. Prints a table.
+
+    python benchmarks/segfix.py --config-file CONFIG --weights FILE \\
+        [--segfix FILE ...] [--scales 1 2] [--boundary-distance 5] [--opts KEY VALUE ...]
+
+Beside the weights of a SegFix lies the config.yaml of its run.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from detectron2.config import CfgNode
+from detectron2.data import DatasetCatalog
+from tabulate import tabulate
+from tqdm import tqdm
+
+from ocr_panoptic.engine import (
+    Trainer,
+    build_trained_model,
+    complete_config,
+    load_config,
+    run_program,
+)
+from ocr_panoptic.engine.segfix_config import load_segfix_config
+from ocr_panoptic.evaluation import build_evaluator
+from ocr_panoptic.modeling.segfix_refinement import refine_output
+from ocr_panoptic.offsets import source_pixels
+from ocr_panoptic.refinement.offset_sources import Offsets, PredictedOffsets, TrueOffsets
+from ocr_panoptic.run_folder import CONFIG
+
+COLUMNS = {
+    "panoptic_seg": ("PQ", "SQ", "BoundaryPQ"),
+    "sem_seg": ("mIoU", "mIoU_trimap_3", "mBoundaryIoU"),
+    "segm": ("AP",),
+}
+
+
+def parse_args(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config-file", required=True)
+    parser.add_argument("--weights", required=True)
+    parser.add_argument("--segfix", nargs="*", default=[], type=Path)
+    parser.add_argument("--scales", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--boundary-distance", type=int, default=5, help="of the truth's offsets")
+    parser.add_argument("--opts", nargs=argparse.REMAINDER, default=[], help="KEY VALUE ...")
+    args = parser.parse_args(argv)
+    args.opts += ["MODEL.WEIGHTS", args.weights]
+    return args
+
+
+def sources_of(cfg: CfgNode, args: argparse.Namespace) -> dict[str, Offsets]:
+    """By the names of their rows."""
+    name = cfg.DATASETS.TEST[0]
+    found: dict[str, Offsets] = {"oracle": TrueOffsets(name, args.boundary_distance)}
+    files = (Path(record["file_name"]) for record in DatasetCatalog.get(name))
+    images = {str(file.with_suffix("")): file for file in files}
+    for weights in args.segfix:
+        opts = ["MODEL.WEIGHTS", str(weights), "MODEL.DEVICE", cfg.MODEL.DEVICE]
+        segfix = load_segfix_config(str(weights.with_name(CONFIG)), opts)
+        found[f"SegFix {weights.parent.name}"] = PredictedOffsets(segfix, images)
+    return found
+
+
+def measure(cfg: CfgNode, args: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+    name, model = cfg.DATASETS.TEST[0], build_trained_model(cfg)
+    offsets = sources_of(cfg, args)
+    with tempfile.TemporaryDirectory() as folder:
+        variants = ["none", *(f"{key}, scale {s}" for key in offsets for s in args.scales)]
+        evaluators = {key: build_evaluator(cfg, name, Path(folder) / key) for key in variants}
+        for evaluator in evaluators.values():
+            evaluator.reset()
+        for inputs in tqdm(Trainer.build_test_loader(cfg, name), unit="image"):
+            with torch.inference_mode():
+                outputs = model(inputs)
+            evaluators["none"].process(inputs, outputs)
+            for key, source in offsets.items():
+                found = source(str(Path(inputs[0]["file_name"]).with_suffix("")))
+                for scale in args.scales:
+                    sources = torch.from_numpy(source_pixels(found, scale))
+                    refined = [refine_output(output, sources) for output in outputs]
+                    evaluators[f"{key}, scale {scale}"].process(inputs, refined)
+        for key, evaluator in evaluators.items():
+            yield key, evaluator.evaluate()
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    cfg = load_config(args.config_file, args.opts)
+    complete_config(cfg)
+    results = dict(measure(cfg, args))
+    columns = [
+        (task, metric)
+        for task, metrics in COLUMNS.items()
+        for metric in metrics
+        if metric in results["none"].get(task, {})
+    ]
+    rows = [[key, *(found[task][m] for task, m in columns)] for key, found in results.items()]
+    header = ["offsets", *(f"{task} {metric}" for task, metric in columns)]
+    print(tabulate(rows, header, floatfmt=".2f", tablefmt="github"))
+
+
+if __name__ == "__main__":
+    run_program(main)

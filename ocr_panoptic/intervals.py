@@ -1,0 +1,70 @@
+"""Confidence intervals of means, of a few runs each."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """
+    The confidence interval of a mean (Student's t): of 100 such intervals, 95 hold what they
+    estimate, if the values are normally distributed.
+
+    Attributes:
+        mean: of the values.
+        half: the interval is mean - half to mean + half; None for one value alone, which says
+            nothing about it.
+        values: their number.
+    """
+
+    mean: float
+    half: float | None
+    values: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Interval":
+        """
+        Raises:
+            statistics.StatisticsError: there is no value.
+        """
+        half = None
+        if len(values) > 1:
+            error = statistics.stdev(values) / math.sqrt(len(values))
+            half = student_quantile(len(values) - 1) * error
+        return cls(statistics.fmean(values), half, len(values))
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.half is not None and abs(self.mean) > self.half
+
+
+def student_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
+    """
+    Args:
+        freedom: degrees of freedom, at least 1.
+        confidence: above 0, below 1.
+
+    Returns:
+        t for which Student's variable is between -t and t with this probability
+    """
+    low, high = 0.0, math.pi / 2  # of atan(t / sqrt(freedom))
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if _probability(middle, freedom) < confidence else (low, middle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _probability(angle: float, freedom: int) -> float:
+    """Of -t to t, where t is the root of ``freedom`` times the tangent of ``angle`` (Abramowitz and
+    Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4)."""
+    odd = freedom % 2
+    term = math.cos(angle) ** odd
+    total = 0.0
+    for power in range(odd, freedom - 1, 2):
+        total += term
+        term *= (power + 1) / (power + 2) * math.cos(angle) ** 2
+    product = math.sin(angle) * total
+    return 2 / math.pi * (angle + product) if odd else product

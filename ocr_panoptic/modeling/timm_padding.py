@@ -1,0 +1,34 @@
+"""TensorFlow's SAME padding, of timm's ``tf_`` networks, on maps of known sizes.
+
+How much it pads depends on the size of the map: a computation before every convolution, and, in an
+export to ONNX, expressions nested as deep as the network, with which it does not come to its end.
+"""
+
+import torch.nn.functional as F
+from timm.layers import Conv2dSame
+from torch import Tensor, nn
+
+
+class EvenConv2dSame(Conv2dSame):
+    """
+    ``Conv2dSame`` on maps whose sides are multiples of its stride: the padding is constant.
+
+    Attributes:
+        pads: left, right, top, bottom.
+    """
+
+    pads: tuple[int, int, int, int]
+
+    @classmethod
+    def convert_all(cls, network: nn.Module) -> None:
+        """Turn every ``Conv2dSame`` of the network into one of this class, in place."""
+        for conv in network.modules():
+            if type(conv) is Conv2dSame:
+                sides = zip(conv.kernel_size, conv.stride, conv.dilation)
+                height, width = (max((k - 1) * d + 1 - s, 0) for k, s, d in sides)
+                conv.__class__ = cls
+                conv.pads = (width // 2, width - width // 2, height // 2, height - height // 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.pad(x, self.pads)
+        return F.conv2d(x, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)

@@ -1,0 +1,189 @@
+"""Predictions of any program, refined file by file: label PNGs, panoptic and instance results."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import pycocotools.mask as mask_util
+from tqdm import tqdm
+
+from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.data.panoptic.annotations import MAX_BYTES
+from ocr_panoptic.data.panoptic.segments import segment_statistics
+from ocr_panoptic.files import read_json, write_json
+from ocr_panoptic.label_png import read_label_png, write_label_png
+from ocr_panoptic.offsets import moved, source_pixels
+
+from .offset_sources import Offsets
+
+Sources = Callable[[str, Sequence[int]], np.ndarray]
+"""From the name of an image and (H, W) of its prediction to :func:`.source_pixels`."""
+
+
+def refine_files(
+    predictions: Path, output: Path, offsets: Offsets, scale: int, names: Mapping[Any, str]
+) -> int:
+    """
+    Args:
+        predictions: a folder of label PNGs; a panoptic JSON, whose PNGs lie in the folder of its
+            name without suffix; or a JSON list of instances in COCO's results format.
+        output: of the same kind, each file whole or not at all.
+        scale: of the offsets.
+        names: of the images by the ids in a JSON that does not say them.
+
+    Returns:
+        the number of images
+
+    Raises:
+        FileNotFoundError: the predictions are not there.
+        ValueError: they are broken or of another kind; an image has no offsets, or ones of another
+            size; or the output would take the place of the predictions.
+    """
+    _check_place(predictions, output)
+
+    def sources(name: str, size: Sequence[int]) -> np.ndarray:
+        found = offsets(name)
+        if found.shape[:2] != tuple(size):
+            raise ValueError(
+                f"{name}: the prediction has {size[1]}x{size[0]} pixels, the offsets "
+                f"{found.shape[1]}x{found.shape[0]} (width x height). Resize the prediction to its "
+                "image."
+            )
+        return source_pixels(found, scale)
+
+    if predictions.is_dir():
+        return refine_labels(predictions, output, offsets, sources)
+    content = read_json(predictions, MAX_BYTES)
+    names = {**offsets.name_of_id, **names}
+    if isinstance(content, list):
+        return refine_instances(content, predictions, output, offsets, sources, names)
+    if isinstance(content, dict) and "annotations" in content:
+        return refine_panoptic(content, predictions, output, offsets, sources, names)
+    raise ValueError(
+        f"{predictions}: is no list of instances and no panoptic JSON with annotations. "
+        "Of label PNGs name the folder."
+    )
+
+
+def refine_labels(folder: Path, output: Path, offsets: Offsets, sources: Sources) -> int:
+    """Every label PNG of a folder and those below, with the same labels."""
+    files = sorted(folder.rglob("*.png"))
+    if not files:
+        raise FileNotFoundError(f"{folder}: holds no label PNGs")
+    names = [file.relative_to(folder).with_suffix("").as_posix() for file in files]
+    offsets.names.check(names)
+    for file, name in zip(tqdm(files, unit="image"), names, strict=True):
+        labels = read_label_png(file)
+        refined = moved(labels, sources(name, labels.shape))
+        write_label_png(output / file.relative_to(folder), refined)
+    return len(files)
+
+
+def refine_panoptic(
+    content: dict[str, Any],
+    file: Path,
+    output: Path,
+    offsets: Offsets,
+    sources: Sources,
+    names: Mapping[Any, str],
+) -> int:
+    """A panoptic JSON and its PNGs: segments move as a whole map, so that they stay apart. Each has
+    its "area" and "bbox" counted anew; those that lose all pixels are left out."""
+    names = {**names, **dict(_names_of_images(content.get("images", ())))}
+    annotations = content["annotations"]
+    try:
+        named = [
+            names.get(a["image_id"], PurePath(a["file_name"]).with_suffix("").as_posix())
+            for a in annotations
+        ]
+        for annotation in annotations:
+            _ = [segment["id"] for segment in annotation["segments_info"]]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file}: is no panoptic JSON ({error!r:.200})") from error
+    offsets.names.check(named)
+
+    def refined(annotation: dict[str, Any], name: str) -> dict[str, Any]:
+        ids = read_panoptic_png(file.with_suffix("") / annotation["file_name"])
+        ids = moved(ids, sources(name, ids.shape))
+        write_panoptic_png(output.with_suffix("") / annotation["file_name"], ids)
+        shown = segment_statistics(ids)
+        segments = [
+            {**segment, **shown[segment["id"]]._asdict()}
+            for segment in annotation["segments_info"]
+            if segment["id"] in shown
+        ]
+        return {**annotation, "segments_info": segments}
+
+    pairs = zip(tqdm(annotations, unit="image"), named, strict=True)
+    write_json(output, {**content, "annotations": [refined(*pair) for pair in pairs]})
+    return len(annotations)
+
+
+def refine_instances(
+    content: list[dict[str, Any]],
+    file: Path,
+    output: Path,
+    offsets: Offsets,
+    sources: Sources,
+    names: Mapping[Any, str],
+) -> int:
+    """Instances in COCO's results format: masks move one by one; scores and boxes stay, those of a
+    detector."""
+    by_image: dict[Any, list[int]] = {}
+    try:
+        for i, instance in enumerate(content):
+            _ = instance["segmentation"]["size"], instance["segmentation"]["counts"]
+            by_image.setdefault(instance["image_id"], []).append(i)
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{file}: expected instances with image_id and a segmentation as RLE ({error!r:.200})"
+        ) from error
+    if unnamed := [image for image in by_image if image not in names]:
+        raise ValueError(
+            f"{file}: does not say which images its ids are of ({unnamed[0]!r:.100} ...). Name a "
+            'JSON with "images" by --image-list.'
+        )
+    offsets.names.check([names[image] for image in by_image])
+
+    def refined(rle: dict[str, Any], at: np.ndarray) -> dict[str, Any]:
+        found = mask_util.encode(np.asfortranarray(moved(mask_util.decode(rle), at)))
+        return {"size": found["size"], "counts": found["counts"].decode("ascii")}
+
+    found = list(content)
+    for image, places in tqdm(by_image.items(), unit="image"):
+        at = sources(names[image], content[places[0]]["segmentation"]["size"])
+        for i in places:
+            found[i] = {**content[i], "segmentation": refined(content[i]["segmentation"], at)}
+    write_json(output, found)
+    return len(by_image)
+
+
+def read_image_names(path: Path) -> dict[Any, str]:
+    """The names of the images in a JSON of COCO's kind, by their ids.
+
+    Raises:
+        FileNotFoundError, ValueError: it is missing, broken, or lists no images.
+    """
+    content = read_json(path, MAX_BYTES)
+    if not isinstance(content, dict) or not content.get("images"):
+        raise ValueError(f'{path}: has no list "images"')
+    return dict(_names_of_images(content["images"]))
+
+
+def _names_of_images(images: Sequence[dict[str, Any]]) -> Iterator[tuple[Any, str]]:
+    for image in images:
+        yield image["id"], PurePath(image["file_name"]).with_suffix("").as_posix()
+
+
+def _check_place(predictions: Path, output: Path) -> None:
+    if not predictions.exists():
+        raise FileNotFoundError(f"--predictions {predictions}: no such folder or file")
+    ours, theirs = output.absolute(), predictions.absolute()
+    if ours == theirs or theirs in ours.parents or ours.with_suffix("") == theirs.with_suffix(""):
+        raise ValueError(
+            f"--output {output} is {predictions} or lies in it; name a place of its own, so that "
+            "the predictions stay"
+        )
+    if predictions.is_file() and output.suffix != ".json":
+        raise ValueError(f"--output {output}: of {predictions.name} expected a name in .json")

@@ -1,0 +1,129 @@
+"""A study's results as figures. Readable without colours: each line has its marker, its label
+beside it or a panel of its own."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ocr_panoptic.intervals import Interval
+
+Points = Sequence[tuple[float, Interval]]  # receptive field in percent, gain
+Rows = Sequence[Mapping[str, Any]]  # of ocr_panoptic.analysis.study_summary.summarise
+MARKERS = "os^DvPph<>X"  # told apart without colours, hollow too
+OTHERS = "0.75"  # grey of what a panel is compared with
+
+
+def study_curves(rows: Rows, records: Sequence[Mapping[str, Any]], metric: str) -> Figure:
+    """
+    The metric over the iterations: for each system the mean of its seeds, and a band from the
+    lowest to the highest. A panel for each place; the baseline is black.
+
+    Args:
+        records: of :func:`ocr_panoptic.analysis.study.read_records`.
+    """
+    of: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        of.setdefault(record["system"], []).append(record)
+    shown = [row for row in rows if row["system"] in of]
+    places = list(dict.fromkeys(row["place"] for row in shown))
+    schemes = list(dict.fromkeys(row["scheme"] for row in shown))
+    figure = Figure(figsize=(2 + max(8, 3 * len(places)), 5), layout="constrained")
+    panels = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
+    panels[0].set_ylabel(metric)
+    lines = {}
+    for axes, place in zip(panels, places, strict=True):
+        axes.set(xlabel="iteration", title=place)
+        axes.grid(alpha=0.3)
+        for row in (row for row in shown if row["place"] == place):
+            number = schemes.index(row["scheme"])
+            is_baseline = row["system"] == row["baseline"]
+            curves = [dict(record["curves"][metric]) for record in of[row["system"]]]
+            # Iterations that all seeds have: one may still be under way.
+            ticks = sorted(set.intersection(*(set(curve) for curve in curves)))
+            values = np.array([[curve[tick] for tick in ticks] for curve in curves], float)
+            color = "black" if is_baseline else f"C{number % 10}"
+            (lines[row["scheme"]],) = axes.plot(
+                ticks,
+                values.mean(axis=0),
+                color=color,
+                linewidth=2 if is_baseline else 1,
+                marker=MARKERS[number % len(MARKERS)],
+                markersize=4,
+                label=row["scheme"],
+            )
+            axes.fill_between(
+                ticks, values.min(axis=0), values.max(axis=0), color=color, alpha=0.08
+            )
+    # Ten systems leave no room inside.
+    figure.legend(handles=list(lines.values()), loc="outside right upper")
+    return figure
+
+
+def gain_figure(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """
+    What each scheme gains over the baseline against the effective receptive field of the features
+    that it gets, as a part of the image: a panel for each scheme, with the confidence intervals,
+    and the means of the others in grey.
+
+    Args:
+        fields: place -> row of ocr_panoptic.analysis.field_measurement.measure_fields.
+    """
+    gains = {
+        scheme: _points([row for row in rows if row["scheme"] == scheme], metric, fields)
+        for scheme in dict.fromkeys(row["scheme"] for row in rows)
+    }
+    gains = {scheme: points for scheme, points in gains.items() if points}
+    columns = min(4, len(gains))
+    lines = math.ceil(len(gains) / columns)
+    figure = Figure(figsize=(3.2 * columns, 2.8 * lines + 0.6), layout="constrained")
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    for axes in panels.flat[len(gains) :]:
+        axes.set_visible(False)
+    for number, (axes, scheme) in enumerate(zip(panels.flat, gains)):
+        for points in gains.values():
+            axes.plot([x for x, _ in points], [i.mean for _, i in points], color=OTHERS, lw=1)
+        axes.axhline(0, color="black", lw=0.8)
+        _draw_gains(axes, gains[scheme], f"C{number % 10}", MARKERS[number % len(MARKERS)])
+        axes.set_title(scheme, fontsize=11)
+        axes.grid(alpha=0.3)
+    _limit(panels.flat[0], gains)
+    shares = {place: field["effective_share"] for place, field in fields.items()}
+    places = sorted({row["place"] for row in rows}, key=shares.__getitem__)
+    figure.supxlabel(
+        f"effective receptive field (% of the image) of {', '.join(places)}\n"
+        "bars: 95 % confidence interval; filled: it excludes 0; grey: the other schemes",
+        fontsize=10,
+    )
+    figure.supylabel(f"gain of {metric} over the baseline", fontsize=10)
+    return figure
+
+
+def _draw_gains(axes: Axes, points: Points, color: str, marker: str) -> None:
+    xs, means = [x for x, _ in points], [interval.mean for _, interval in points]
+    halves = [interval.half or 0 for _, interval in points]
+    axes.errorbar(xs, means, halves, color=color, capsize=3, lw=2)
+    faces = [color if interval.excludes_zero else "white" for _, interval in points]
+    axes.scatter(
+        xs, means, s=45, c=faces, edgecolors=color, linewidths=1.5, marker=marker, zorder=3
+    )
+
+
+def _points(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]) -> Points:
+    """Of one scheme, from the smallest to the largest field; none for a baseline."""
+    found = [
+        (100 * fields[row["place"]]["effective_share"], row[f"{metric} - baseline"])
+        for row in rows
+        if row[f"{metric} - baseline"] is not None
+    ]
+    return sorted(found, key=lambda point: point[0])
+
+
+def _limit(axes: Axes, gains: Mapping[str, Points]) -> None:
+    """The means and a third as much around them: an interval of two runs would hide the others."""
+    means = [interval.mean for points in gains.values() for _, interval in points]
+    low, high = min(0, *means), max(0, *means)
+    axes.set_ylim(low - (high - low) / 3, high + (high - low) / 3)

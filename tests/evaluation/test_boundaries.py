@@ -1,0 +1,172 @@
+"""Boundary regions, trimaps and the counts in them, against every pair of pixels."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from ocr_panoptic.evaluation import confusion_matrix, semantic_metrics
+from ocr_panoptic.evaluation.boundaries import (
+    boundary_counts,
+    boundary_distance,
+    boundary_errors,
+    inner_boundaries,
+    near_other_labels,
+    trimap_confusions,
+)
+
+IGNORED = 255
+K = 4
+
+
+def blobs(seed: int, size: tuple[int, int], labels=(0, 1, 2, 3)) -> np.ndarray:
+    """Rectangles over rectangles, some one pixel wide: uint8 [H, W]."""
+    rng = np.random.default_rng(seed)
+    image = np.full(size, labels[0], dtype=np.uint8)
+    for _ in range(12):
+        top, left = rng.integers(0, size)
+        height, width = rng.integers(1, 9, 2)
+        image[top : top + height, left : left + width] = rng.choice(labels)
+    return image
+
+
+def samples(size=(19, 26)):
+    for seed in range(6):
+        yield blobs(seed, size, (0, 1, 2, 3, IGNORED)), blobs(seed + 100, size)
+
+
+def has_other_label(labels: np.ndarray, y: int, x: int, distance: int, border: bool) -> bool:
+    """Looks at every pixel of the square around one; beyond the border lies another label, or
+    nothing."""
+    for v, u in itertools.product(
+        range(y - distance, y + distance + 1), range(x - distance, x + distance + 1)
+    ):
+        if 0 <= v < labels.shape[0] and 0 <= u < labels.shape[1]:
+            if labels[v, u] != labels[y, x]:
+                return True
+        elif border:
+            return True
+    return False
+
+
+def brute_force(labels: np.ndarray, distance: int, border: bool) -> np.ndarray:
+    return np.array(
+        [
+            [has_other_label(labels, y, x, distance, border) for x in range(labels.shape[1])]
+            for y in range(labels.shape[0])
+        ]
+    )
+
+
+@pytest.mark.parametrize("distance", (1, 2, 3, 5, 9, 40))
+def test_regions(distance):
+    labels = blobs(distance, (13, 17)).astype(np.int32) * 70000  # ids of segments are large
+    for border, regions in ((True, inner_boundaries), (False, near_other_labels)):
+        np.testing.assert_array_equal(
+            regions(labels, distance), brute_force(labels, distance, border)
+        )
+
+
+def test_regions_of_a_diagonal():
+    labels = np.eye(4, dtype=np.uint8)[::-1].cumsum(axis=1, dtype=np.uint8)  # two triangles
+    np.testing.assert_array_equal(near_other_labels(labels, 1), brute_force(labels, 1, False))
+
+
+def test_a_small_distance_reaches_no_further():
+    labels = np.zeros((7, 9), dtype=np.uint8)
+    labels[:, 5:] = 1
+    assert near_other_labels(labels, 2).sum(axis=0).tolist() == [0, 0, 0, 7, 7, 7, 7, 0, 0]
+    assert inner_boundaries(labels, 1).sum(axis=0).tolist() == [7, 2, 2, 2, 7, 7, 2, 2, 7]
+
+
+@pytest.mark.parametrize("distance", range(1, 30))
+def test_a_pixel_in_a_corner_reaches_all_around(distance):
+    labels = np.zeros((24, 30), dtype=np.uint8)
+    labels[0, 0] = 1
+    rows, columns = np.indices(labels.shape)
+    expected = np.maximum(rows, columns) <= distance
+    np.testing.assert_array_equal(near_other_labels(labels, distance), expected)
+
+
+def test_boundary_errors():
+    """A true boundary at column 10, predicted at 12; in the last rows there is none."""
+    truth, prediction = np.zeros((30, 20), dtype=np.uint8), np.zeros((30, 20), dtype=np.uint8)
+    truth[:, 10:], prediction[:, 12:] = 1, 1
+    prediction[20:] = 2
+    found = boundary_errors(truth, prediction, 3, IGNORED, 2)
+    # Columns 10 and 11 of 20 rows; of the rows below, two are near the predicted boundary above
+    # them, and in them columns 8 to 11 are near the true one.
+    expected = np.zeros((3, 3), dtype=np.int64)
+    expected[1, 0], expected[0, 2], expected[1, 2] = 40, 2 * 2, 2 * 2
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    "size, expected",
+    [((480, 640), 16), ((1024, 2048), 46), ((360, 480), 12), ((20, 20), 1), ((3, 4), 1)],
+)
+def test_distance(size, expected):
+    """0.02 * 800 = 16, 0.02 * 2289.7 = 45.8, 0.02 * 600 = 12, 0.02 * 28.3 = 0.57, 0.1 -> 1."""
+    assert boundary_distance(size) == expected
+
+
+def test_trimaps():
+    widths = (1, 3, 5)
+    for truth, prediction in samples():
+        found = trimap_confusions(truth, prediction, K, IGNORED, widths)
+        for width, confusion in zip(widths, found, strict=True):
+            expected = np.zeros((K, K), dtype=np.int64)
+            band = brute_force(truth, width, border=False)
+            for y, x in zip(*np.nonzero(band & (truth != IGNORED)), strict=True):
+                expected[truth[y, x], prediction[y, x]] += 1
+            np.testing.assert_array_equal(confusion, expected)
+
+
+def test_a_wide_trimap_holds_the_image():
+    for truth, prediction in samples():
+        np.testing.assert_array_equal(
+            trimap_confusions(truth, prediction, K, IGNORED, (26,))[0],
+            confusion_matrix(truth, prediction, K, IGNORED),
+        )
+
+
+def test_no_boundary_no_trimap():
+    flat = np.ones((6, 6), dtype=np.uint8)
+    confusion = trimap_confusions(flat, flat, K, IGNORED)
+    assert confusion.shape == (3, K, K) and not confusion.any()
+    assert np.isnan(semantic_metrics(confusion[0], "abcd")["mIoU"])
+
+
+def eroded(mask: np.ndarray, distance: int) -> np.ndarray:
+    """Outside of the image there is no mask."""
+    padded = np.pad(mask, 1)
+    for _ in range(distance):
+        shifted = [
+            padded[1 + v : 1 + v + mask.shape[0], 1 + u : 1 + u + mask.shape[1]]
+            for v, u in itertools.product((-1, 0, 1), repeat=2)
+        ]
+        padded = np.pad(np.logical_and.reduce(shifted), 1)
+    return padded[1:-1, 1:-1]
+
+
+def test_boundary_counts():
+    """Mask by mask, eroded step by step, as the paper defines them."""
+    size = (60, 91)  # of distance 2
+    assert boundary_distance(size) == 2
+    for truth, prediction in samples(size):
+        for k, found in enumerate(boundary_counts(truth, prediction, K, IGNORED)):
+            true, predicted = truth == k, prediction == k
+            true_region = true & ~eroded(true, 2)
+            predicted_region = predicted & ~eroded(predicted, 2) & (truth != IGNORED)
+            assert found.tolist() == [
+                np.sum(true_region & predicted_region),
+                np.sum(true_region | predicted_region),
+            ]
+
+
+def test_boundary_counts_of_the_truth_itself():
+    truth, _ = next(samples())
+    intersection, union = boundary_counts(truth, np.where(truth == IGNORED, 0, truth), K, IGNORED).T
+    # Class 0 fills the pixels without a class, so that its region is another one there.
+    np.testing.assert_array_equal(intersection[1:], union[1:])
+    assert 0 < intersection[0] < union[0]

@@ -1,0 +1,107 @@
+"""Boundary PQ against masks that are eroded and compared pair by pair, as it is published."""
+
+import itertools
+from collections import Counter
+
+import numpy as np
+import panoptic_samples as samples_of
+import pytest
+
+from ocr_panoptic.evaluation import PanopticEvaluator, PanopticQuality
+from ocr_panoptic.evaluation.boundaries import boundary_distance
+
+SIZE = (70, 119)  # of distance 3
+
+
+def boundary(mask: np.ndarray, steps: int) -> np.ndarray:
+    """The mask without what is left of it after so many erosions by 3 x 3 squares."""
+    eroded = mask
+    for _ in range(steps):
+        padded = np.pad(eroded, 1)  # there is no mask beyond the image
+        height, width = mask.shape
+        eroded = np.all(
+            [
+                padded[v : v + height, u : u + width]
+                for v, u in itertools.product(range(3), repeat=2)
+            ],
+            axis=0,
+        )
+    return mask & ~eroded
+
+
+def iou(true: np.ndarray, predicted: np.ndarray, void: np.ndarray) -> float:
+    return (true & predicted).sum() / max(1, (true | (predicted & ~void)).sum())
+
+
+def reference(sample, quality: dict[int, Counter]) -> None:
+    """Adds "iou", "tp", "fp" and "fn" of each category."""
+    void = sample.ids == 0
+    matched = set()
+    predicted = {s["id"]: sample.predicted_ids == s["id"] for s in sample.predicted_segments}
+    regions = {id_: boundary(mask, 3) for id_, mask in predicted.items()}
+    crowds = {s["category_id"]: s["id"] for s in sample.segments if s["iscrowd"]}
+    for segment in sample.segments:
+        if segment["iscrowd"]:
+            continue
+        mask = sample.ids == segment["id"]
+        region = boundary(mask, 3)
+        found = False
+        for other in sample.predicted_segments:
+            if other["category_id"] != segment["category_id"]:
+                continue
+            id_ = other["id"]
+            smaller = min(iou(mask, predicted[id_], void), iou(region, regions[id_], void))
+            if smaller > 0.5:
+                quality[segment["category_id"]] += Counter(tp=1, iou=smaller)
+                matched.add(id_)
+                found = True
+        if not found:
+            quality[segment["category_id"]] += Counter(fn=1)
+    for other in sample.predicted_segments:
+        mask = predicted[other["id"]]
+        forgiven = void | (sample.ids == crowds.get(other["category_id"], 0))
+        if other["id"] not in matched and (mask & forgiven).sum() / mask.sum() <= 0.5:
+            quality[other["category_id"]] += Counter(fp=1)
+
+
+@pytest.fixture(scope="module")
+def samples():
+    categories = samples_of.make_categories(3, 2)
+    return categories, samples_of.random_samples(np.random.default_rng(3), 30, categories, SIZE)
+
+
+def test_equals_the_definition(samples):
+    assert boundary_distance(SIZE) == 3
+    categories, images = samples
+    ours, plain = PanopticQuality(categories), PanopticQuality(categories)
+    theirs = {category["id"]: Counter() for category in categories}
+    for s in images:
+        overlaps = plain.add_image(s.ids, s.segments, s.predicted_ids, s.predicted_segments)
+        ours.add(overlaps.boundary_matches())
+        reference(s, theirs)
+    expected = [[found[key] for key in ("iou", "tp", "fp", "fn")] for found in theirs.values()]
+    np.testing.assert_allclose(ours.statistics(), expected, rtol=1e-12)
+    # It is another measure: some segments match by their masks alone.
+    assert 20 < ours.counts[:, 0].sum() < plain.counts[:, 0].sum()
+
+
+def test_the_evaluator_reports_it(samples, tmp_path, clean_catalog):
+    categories, images = samples
+    name, rng = "boundary_samples", np.random.default_rng(0)
+    samples_of.register(name, tmp_path, categories, images)
+    evaluator = PanopticEvaluator(name)
+    evaluator.process(*samples_of.inputs_and_outputs(name, categories, images, rng))
+    quality = PanopticQuality(categories)
+    for s in images:
+        overlaps = PanopticQuality(categories).add_image(
+            s.ids, s.segments, s.predicted_ids, s.predicted_segments
+        )
+        quality.add(overlaps.boundary_matches())
+    metrics = evaluator.evaluate()["panoptic_seg"]
+    for suffix in ("", "_th", "_st"):
+        expected = 100 * quality.averages()[f"PQ{suffix}"]
+        assert metrics[f"BoundaryPQ{suffix}"] == pytest.approx(expected, rel=1e-12)
+        assert metrics[f"BoundaryPQ{suffix}"] < metrics[f"PQ{suffix}"]
+    for category, value in zip(categories, quality.per_class()["PQ"], strict=True):
+        assert metrics[f"BoundaryPQ-{category['name']}"] == pytest.approx(100 * value)
+    assert metrics["PQ_low"] < metrics["PQ"] < metrics["PQ_high"]

@@ -1,0 +1,55 @@
+"""The expected calibration error, against bins filled pixel by pixel."""
+
+import numpy as np
+import pytest
+
+from ocr_panoptic.evaluation.calibration import (
+    COLUMNS,
+    calibration_rows,
+    count_calibration,
+    expected_calibration_error,
+)
+
+IGNORED = 255
+
+
+def test_by_hand():
+    """Two pixels in bin 9 (0.6, 0.6667], one of them right; one in bin 15; one without a class."""
+    truth = np.array([[0, 1, 1, IGNORED]], dtype=np.uint8)
+    prediction = np.array([[0, 0, 1, 0]])
+    confidence = np.array([[0.62, 0.66, 1.0, 0.1]], dtype=np.float32)
+    counts = count_calibration(truth, prediction, confidence, IGNORED)
+    assert counts[:, 0].nonzero()[0].tolist() == [9, 14]
+    assert counts[9] == pytest.approx([2, 1.28, 1])
+    expected = 2 / 3 * abs(0.5 - 0.64) + 1 / 3 * abs(1 - 1.0)
+    assert expected_calibration_error(counts) == pytest.approx(expected)
+    rows = calibration_rows(counts)
+    assert [tuple(row) for row in rows] == [COLUMNS] * 2
+    assert list(rows[0].values()) == pytest.approx([0.6, 2 / 3, 2, 0.64, 0.5])
+
+
+def test_bins_hold_their_upper_ends():
+    ends = np.arange(16) / 15  # the lowest bin has 0 too
+    counts = count_calibration(
+        np.zeros((1, 16), dtype=np.uint8), np.zeros((1, 16), dtype=int), ends[None], IGNORED
+    )
+    assert counts[:, 0].tolist() == [2] + [1] * 14
+
+
+def test_pixel_by_pixel():
+    rng = np.random.default_rng(0)
+    truth = rng.choice([0, 1, 2, IGNORED], (2, 30, 40)).astype(np.uint8)
+    prediction = rng.integers(0, 3, truth.shape)
+    confidence = rng.random(truth.shape).astype(np.float32)
+    counts = sum(count_calibration(*image, IGNORED) for image in zip(truth, prediction, confidence))
+    error, total = 0.0, (truth != IGNORED).sum()
+    for low in range(15):
+        pixels = (truth != IGNORED) & (confidence > low / 15) & (confidence <= (low + 1) / 15)
+        gap = (truth == prediction)[pixels].mean() - confidence[pixels].mean(dtype=np.float64)
+        error += pixels.sum() / total * abs(gap)
+    assert expected_calibration_error(counts) == pytest.approx(error, rel=1e-9)
+
+
+def test_no_pixels():
+    assert np.isnan(expected_calibration_error(np.zeros((15, 3))))
+    assert calibration_rows(np.zeros((15, 3))) == []

@@ -1,0 +1,104 @@
+"""What an image lacks to a perfect score, and that its kinds add up to it."""
+
+import numpy as np
+import pytest
+from panoptic_samples import make_categories, random_samples
+
+from ocr_panoptic.evaluation import PanopticQuality, confusion_matrix, semantic_metrics
+from ocr_panoptic.evaluation.boundaries import boundary_errors
+from ocr_panoptic.evaluation.image_losses import panoptic_losses, semantic_losses
+
+IGNORED = 255
+
+
+def test_panoptic_kinds_by_hand():
+    # Of category 0 one match of IoU 0.75, a miss, a false positive; of category 1 a confusion with
+    # category 2: its segment is found, as one of category 2.
+    counts = np.array([[0.75, 1, 1, 1], [0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 0, 0]])
+    confused = np.array([[0, 0], [0, 1], [1, 0], [0, 0]])
+    losses = panoptic_losses(counts, confused)
+    thirds = {"masks": 0.25 / 2, "confusions": 2, "false positives": 0.5 / 2, "misses": 0.5 / 2}
+    assert losses == pytest.approx({kind: 100 * value / 3 for kind, value in thirds.items()})
+
+
+def test_panoptic_kinds_add_up():
+    categories = make_categories(3, 2)
+    found = []
+    for sample in random_samples(np.random.default_rng(0), 60, categories):
+        quality = PanopticQuality(categories)
+        overlaps = quality.add_image(
+            sample.ids, sample.segments, sample.predicted_ids, sample.predicted_segments
+        )
+        if not quality.counts.any():
+            continue
+        losses = panoptic_losses(quality.statistics(), quality.confused(overlaps.matches()))
+        assert min(losses.values()) >= 0
+        expected = 100 - 100 * quality.averages()["PQ"]
+        assert sum(losses.values()) == pytest.approx(expected, abs=1e-9)
+        found.append(list(losses.values()))
+    assert (np.array(found) > 0).any(axis=0).all()  # every kind occurs
+
+
+def test_confusions_are_unmatched_pairs():
+    """A predicted segment that lies on void is no false positive, and so no confusion."""
+    categories = [{"id": 1, "isthing": 1}, {"id": 2, "isthing": 1}]
+    ids = np.array([[1, 1, 1, 0, 0, 0, 0, 0]])
+    for width, expected in ((3, [(1, 2)]), (8, [])):
+        predicted = np.zeros_like(ids)
+        predicted[:, :width] = 5
+        matches = PanopticQuality(categories).add_image(
+            *(ids, [{"id": 1, "category_id": 1}], predicted, [{"id": 5, "category_id": 2}])
+        )
+        assert matches.matches().confusions == expected
+        assert matches.matches().false_negatives == [1]
+
+
+def test_semantic_kinds_by_hand():
+    """Truth 0 0 1 1 2 3, prediction 0 1 0 4 0 2: one pixel each."""
+    confusion = np.zeros((5, 5), dtype=np.int64)
+    for true, predicted in ((0, 0), (0, 1), (1, 0), (1, 4), (2, 0), (3, 2)):
+        confusion[true, predicted] += 1
+    losses = semantic_losses(confusion, np.zeros_like(confusion))
+    # Unions: class 0 has 4, 1 has 3, 2 has 2, 3 has 1. Right is a pixel of 0 alone.
+    cost = {(0, 1): 1 / 4 + 1 / 3, (1, 0): 1 / 3 + 1 / 4, (1, 4): 1 / 3}
+    cost |= {(2, 0): 1 / 2 + 1 / 4, (3, 2): 1 + 1 / 2}
+    expected = {
+        "boundaries": 0,
+        # 0 is found elsewhere and 1 is there; no pixel of 1 is right, and there is no 4.
+        "confusions": cost[0, 1] + cost[1, 4],
+        "false positives": 0,
+        "misses": cost[1, 0] + cost[2, 0] + cost[3, 2],
+    }
+    assert losses == pytest.approx({kind: 100 * value / 4 for kind, value in expected.items()})
+    confusion[1, 1] += 1
+    losses = semantic_losses(
+        confusion, np.eye(5, dtype=np.int64)[[4, 4, 0, 4, 4]] * [1, 0, 0, 0, 0]
+    )
+    assert losses["boundaries"] == pytest.approx(100 * (1 / 2 + 1 / 4) / 4)
+    assert losses["false positives"] == pytest.approx(100 * (1 / 4) / 4)  # (1, 4), and 1 is found
+
+
+def test_semantic_kinds_add_up():
+    rng = np.random.default_rng(1)
+    found = []
+    for _ in range(60):
+        truth = rng.choice(5, p=[0.5, 0.2, 0.1, 0.1, 0.1], size=(4, 3)).astype(np.uint8)
+        truth = truth.repeat(8, axis=0).repeat(9, axis=1)
+        prediction = np.roll(truth, rng.integers(-3, 4), axis=1)
+        for label in rng.choice(5, 2):
+            prediction[prediction == label] = rng.choice(5)
+        truth[rng.random(truth.shape) < 0.1] = IGNORED
+        confusion = confusion_matrix(truth, prediction, 5, IGNORED)
+        near = boundary_errors(truth, prediction, 5, IGNORED, 2)
+        losses = semantic_losses(confusion, near)
+        assert min(losses.values()) >= 0
+        expected = 100 - semantic_metrics(confusion, "abcde")["mIoU"]
+        assert sum(losses.values()) == pytest.approx(expected, abs=1e-9)
+        found.append(list(losses.values()))
+    assert (np.array(found) > 0).any(axis=0).all()  # every kind occurs
+
+
+def test_nothing_to_score():
+    empty = np.zeros((2, 2), dtype=np.int64)
+    assert np.isnan(list(semantic_losses(empty, empty).values())).all()
+    assert np.isnan(list(panoptic_losses(np.zeros((2, 4)), empty).values())).all()

@@ -1,0 +1,48 @@
+"""Metrics of offsets, against pixels counted one by one."""
+
+import numpy as np
+import pytest
+import torch
+
+from ocr_panoptic.evaluation.offset_evaluator import OffsetEvaluator
+from ocr_panoptic.offsets import IGNORED, offset_labels
+
+
+def test_counts_over_several_images():
+    rng = np.random.default_rng(0)
+    evaluator, counts = OffsetEvaluator("town_val"), np.zeros(5)
+    for _ in range(3):
+        near, direction = rng.random((6, 7)) < 0.4, rng.integers(0, 9, (6, 7))
+        truth = offset_labels(near, direction).astype(np.int64)
+        truth[rng.random((6, 7)) < 0.2] = IGNORED
+        found, to = rng.random((6, 7)) < 0.5, rng.integers(0, 8, (6, 7))
+        for y in range(6):
+            for x in range(7):
+                if truth[y, x] == IGNORED:
+                    continue
+                counts[0] += near[y, x] and found[y, x]
+                counts[1] += found[y, x]
+                counts[2] += near[y, x]
+                if near[y, x] and direction[y, x] < 8:
+                    counts[3] += direction[y, x] == to[y, x]
+                    counts[4] += 1
+        evaluator.process(
+            [{"file_name": "a.png", "sem_seg": torch.as_tensor(truth)}],
+            [{"near_boundary": torch.as_tensor(found), "direction": torch.as_tensor(to)}],
+        )
+    both, predicted, true, right, pointed = counts
+    precision, recall = both / predicted, both / true
+    expected = {
+        "F1": 200 * precision * recall / (precision + recall),
+        "precision": 100 * precision,
+        "recall": 100 * recall,
+        "direction_ACC": 100 * right / pointed,
+    }
+    assert evaluator.evaluate()["offsets"] == pytest.approx(expected)
+    evaluator.reset()
+    assert all(np.isnan(value) for value in evaluator.evaluate()["offsets"].values())
+
+
+def test_an_image_without_labels_is_named():
+    with pytest.raises(ValueError, match="b.png: the record has no labels"):
+        OffsetEvaluator("town_val").process([{"file_name": "b.png"}], [{}])

@@ -1,0 +1,201 @@
+"""SegFix: its losses, its inference, and the keys that it reads."""
+
+import numpy as np
+import pytest
+import torch
+from detectron2.config import CfgNode
+from detectron2.layers import ShapeSpec
+from detectron2.modeling import build_model
+from segmentors import make_cfg
+from torch import Tensor
+
+from ocr_panoptic.layers import rarity_weighted_cross_entropy
+from ocr_panoptic.modeling import SegFix, SegFixHead
+from ocr_panoptic.modeling.optimized import optimized
+from ocr_panoptic.offsets import IGNORED, MIRRORED, offset_labels
+
+
+def make_segfix_cfg(*opts: object) -> CfgNode:
+    cfg = make_cfg()
+    cfg.MODEL.META_ARCHITECTURE = "SegFix"
+    cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
+    cfg.MODEL.SEM_SEG_HEAD.NAME = "SegFixHead"
+    cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES = ["layer2", "layer1"]
+    cfg.MODEL.SEGFIX.CHANNELS, cfg.MODEL.SEGFIX.NORM = 16, "BN"
+    cfg.merge_from_list([str(o) for o in opts])
+    return cfg
+
+
+def make_segfix(*opts: object) -> SegFix:
+    """With running statistics and classifiers that tell pixels apart."""
+    torch.manual_seed(0)
+    model = build_model(make_segfix_cfg(*opts))
+    model.train()
+    with torch.no_grad():
+        for _ in range(3):
+            model(batch())
+    for branch in (model.sem_seg_head.boundary, model.sem_seg_head.direction):
+        torch.nn.init.normal_(branch[1].weight)
+    return model.eval()
+
+
+def batch(height: int = 61, width: int = 83) -> list[dict]:
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 18, (2, height // 8 + 1, width // 8 + 1), generator=rng)
+    labels = labels.repeat_interleave(8, 1).repeat_interleave(8, 2)[:, :height, :width].clone()
+    labels[:, :3] = IGNORED
+    images = 255 * torch.rand(2, 3, height, width, generator=rng)
+    return [{"image": i, "sem_seg": t} for i, t in zip(images, labels)]
+
+
+def head() -> SegFixHead:
+    shapes = {"a": ShapeSpec(channels=3, stride=4), "b": ShapeSpec(channels=5, stride=8)}
+    return SegFixHead(shapes, in_features=["b", "a"], channels=6, norm="BN", loss_weight=2.0)
+
+
+def test_the_direction_counts_where_a_boundary_is_predicted():
+    near = np.random.default_rng(0).random((2, 8, 8)) < 0.5
+    direction = np.random.default_rng(1).integers(0, 9, (2, 8, 8))
+    targets = torch.as_tensor(offset_labels(near, direction).astype(np.int64))
+    targets[:, 0] = IGNORED
+    torch.manual_seed(0)
+    boundary, directions = torch.randn(2, 2, 8, 8), torch.randn(2, 8, 8, 8)
+    boundary.requires_grad_()
+    losses = head().losses(boundary, directions, targets)
+
+    true_near, true_direction = torch.as_tensor(near).long(), torch.as_tensor(direction)
+    true_near[:, 0] = IGNORED
+    is_counted = (boundary.softmax(1)[:, 1] > 0.5) & (true_direction < 8)
+    is_counted[:, 0] = False
+    true_direction[~is_counted] = IGNORED
+    expected = {
+        "loss_boundary": 2 * rarity_weighted_cross_entropy(boundary, true_near, IGNORED),
+        "loss_direction": 2 * rarity_weighted_cross_entropy(directions, true_direction, IGNORED),
+    }
+    for name, loss in expected.items():
+        torch.testing.assert_close(losses[name], loss)
+    assert not losses["loss_direction"].requires_grad  # nothing goes to the boundary's branch
+
+
+def test_without_a_predicted_boundary_there_is_no_loss_of_directions():
+    """The published code's is 0 / 0 there."""
+    boundary = torch.zeros(1, 2, 4, 4)
+    boundary[:, 0] = 9
+    directions = torch.randn(1, 8, 4, 4, requires_grad=True)
+    losses = head().losses(boundary, directions, torch.full((1, 4, 4), 10))
+    losses["loss_direction"].backward()
+    assert losses["loss_direction"] == 0 and not directions.grad.any()
+
+
+def test_features_are_joined_at_the_finest_of_them():
+    features = {"a": torch.randn(1, 3, 6, 8), "b": torch.randn(1, 5, 3, 4)}
+    ours = head().eval()
+    x = torch.cat([features["a"], torch.nn.functional.interpolate(
+        features["b"], size=(6, 8), mode="bilinear", align_corners=False)], dim=1)  # fmt: skip
+    (boundary, direction), losses = ours(features)
+    assert boundary.shape == (1, 2, 6, 8) and direction.shape == (1, 8, 6, 8) and not losses
+    torch.testing.assert_close(boundary, ours.boundary(x))
+    torch.testing.assert_close(direction, ours.direction(x))
+
+
+def test_training_reaches_every_part():
+    model = build_model(make_segfix_cfg()).train()
+    losses = model(batch())
+    assert set(losses) == {"loss_boundary", "loss_direction"}
+    sum(losses.values()).backward()
+    # What comes after the features that are read is frozen.
+    learns = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    assert all(p.grad is not None for p in learns.values())
+    assert all(p.grad.any() for name, p in learns.items() if "sem_seg_head" in name)
+    frozen = {name.split(".")[2] for name, p in model.named_parameters() if not p.requires_grad}
+    assert frozen == {"layer3", "layer4"}
+
+
+def scores(model: SegFix, image: Tensor) -> Tensor:
+    x = (image - model.pixel_mean) / model.pixel_std
+    bottom, right = (-side % model.divisor for side in image.shape[1:])
+    x = torch.nn.functional.pad(x, (0, right, 0, bottom))[None]
+    with torch.no_grad():
+        boundary, direction = (
+            torch.nn.functional.interpolate(y, x.shape[2:], mode="bilinear", align_corners=False)
+            for y in model.layers(x)
+        )
+    both = torch.cat([boundary.softmax(1)[:, 1:], direction], dim=1)
+    return both[0, :, : image.shape[1], : image.shape[2]]
+
+
+def test_inference_and_its_size():
+    model, image = make_segfix(), batch()[0]["image"]
+    expected = scores(model, image)
+    (found,) = model([{"image": image}])
+    assert torch.equal(found["near_boundary"], expected[0] > 0.5)
+    assert torch.equal(found["direction"], expected[1:].argmax(0))
+    assert len(found["direction"].unique()) > 3 and len(found["near_boundary"].unique()) == 2
+    (large,) = model([{"image": image, "height": 122, "width": 166}])
+    assert large["direction"].shape == large["near_boundary"].shape == (122, 166)
+
+
+def test_with_mirrored_images_a_mirrored_image_has_mirrored_offsets():
+    model, image = make_segfix("TEST.FLIP", True), batch(64, 96)[0]["image"]
+    (found,), (mirrored,) = model([{"image": image}]), model([{"image": image.flip(2)}])
+    table = torch.arange(8)
+    for a, b in MIRRORED:
+        table[[a, b]] = table[[b, a]]
+    assert torch.equal(mirrored["near_boundary"], found["near_boundary"].flip(1))
+    same = mirrored["direction"] == table[found["direction"]].flip(1)
+    assert same.float().mean() > 0.999  # equal scores may fall on either side
+
+
+def test_windows_average_probabilities_and_logits():
+    model = make_segfix(
+        *("TEST.SLIDING_WINDOW.SIZE", [32, 48], "TEST.SLIDING_WINDOW.STRIDE", [32, 24])
+    )
+    image = batch(32, 72)[0]["image"]
+    left, right = scores(model, image[:, :, :48]), scores(model, image[:, :, 24:])
+    total = torch.zeros(9, 32, 72)
+    total[:, :, :48] += left
+    total[:, :, 24:] += right
+    total[:, :, 24:48] /= 2
+    (found,) = model([{"image": image}])
+    assert torch.equal(found["near_boundary"], total[0] > 0.5)
+    assert torch.equal(found["direction"], total[1:].argmax(0))
+
+
+def test_the_copy_for_inference_predicts_the_same():
+    cfg, model, image = make_segfix_cfg(), make_segfix(), batch()[0]["image"]
+    (ours,), (found,) = model([{"image": image}]), optimized(cfg, model)([{"image": image}])
+    for key in ours:
+        assert (ours[key] == found[key]).float().mean() > 0.999
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("MODEL.SEGFIX.CHANNELS", 24),
+        ("MODEL.SEGFIX.NORM", "FrozenBN"),
+        ("MODEL.OCR.NEGATIVE_SLOPE", 0.01),
+        ("MODEL.ALIGN_CORNERS", True),
+        ("MODEL.PAD_TO_MULTIPLE", 1),
+        ("MODEL.SEM_SEG_HEAD.LOSS_WEIGHT", 0.5),
+        ("MODEL.SEM_SEG_HEAD.IN_FEATURES", ["layer1"]),
+    ],
+)
+def test_every_key_changes_the_losses(key, value):
+    def losses(*opts: object) -> list[float]:
+        torch.manual_seed(0)
+        model = build_model(make_segfix_cfg(*opts)).train()
+        return [loss.item() for loss in model(batch()).values()]
+
+    assert losses(key, value) != losses()
+
+
+def test_what_it_refuses():
+    with pytest.raises(ValueError, match="SEM_SEG_HEAD names the feature layer9; the backbone"):
+        build_model(make_segfix_cfg("MODEL.SEM_SEG_HEAD.IN_FEATURES", ["layer9"]))
+    with pytest.raises(ValueError, match="SemSegFPNHead; SegFix takes SegFixHead"):
+        SegFix(
+            inference=None,
+            backbone=torch.nn.Identity(),
+            sem_seg_head=type("SemSegFPNHead", (torch.nn.Module,), {})(),
+            pixel_mean=[0.0], pixel_std=[1.0],
+        )  # fmt: skip

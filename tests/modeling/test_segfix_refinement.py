@@ -1,0 +1,83 @@
+"""A model's outputs, refined: what moves, what stays, what is left out."""
+
+import numpy as np
+import torch
+from detectron2.structures import Boxes, Instances
+from torch import Tensor, nn
+
+from ocr_panoptic.modeling.panoptic_inference import PanopticOutput
+from ocr_panoptic.modeling.segfix_refinement import RefinedModel, refine_output
+from ocr_panoptic.offsets import DIRECTIONS
+
+IDS = torch.tensor([[1, 1, 2, 3], [1, 1, 2, 2]], dtype=torch.int32)
+# Each pixel of the right half takes the value of the one to its left.
+SOURCES = torch.tensor([[0, 1, 1, 2], [4, 5, 5, 6]])
+MOVED = [[1, 1, 1, 2], [1, 1, 1, 2]]
+
+
+def output() -> dict:
+    segments = [
+        {"id": 1, "isthing": True, "score": 0.5, "category_id": 0, "instance_id": 0},
+        {"id": 2, "isthing": False, "category_id": 1, "area": 3},
+        {"id": 3, "isthing": False, "category_id": 2, "area": 1},
+    ]
+    instances = Instances((2, 4))
+    instances.pred_masks = torch.stack([IDS == 1, IDS == 3])
+    instances.pred_boxes = Boxes(torch.tensor([[0.0, 0, 2, 2], [3, 0, 4, 1]]))
+    return {
+        "labels": IDS.long(),
+        "confidence": IDS / 4,
+        "sem_seg": torch.stack([IDS.float(), -IDS.float()]),
+        "panoptic_seg": (IDS, segments),
+        "instances": instances,
+    }
+
+
+def test_all_that_has_pixels_moves():
+    found = refine_output(output(), SOURCES)
+    ids, segments = found["panoptic_seg"]
+    assert ids.tolist() == found["labels"].tolist() == MOVED and ids.dtype == torch.int32
+    assert (4 * found["confidence"]).tolist() == MOVED
+    assert found["sem_seg"][1].tolist() == [[-1.0, -1, -1, -2]] * 2
+    assert [s["id"] for s in segments] == [1, 2] and segments[1]["area"] == 2
+    assert "area" not in segments[0] and segments[0]["score"] == 0.5
+    masks = found["instances"].pred_masks
+    assert masks[0].tolist() == [[True, True, True, False]] * 2 and not masks[1].any()
+    assert len(found["instances"]) == 2
+    assert torch.equal(
+        found["instances"].pred_boxes.tensor, output()["instances"].pred_boxes.tensor
+    )
+
+
+def test_scores_of_a_prediction_are_moved_when_they_are_asked_for():
+    whole = output()
+    prediction = PanopticOutput(lambda: whole["sem_seg"], labels=whole["labels"])
+    found = refine_output(prediction, SOURCES)
+    expected = refine_output(whole, SOURCES)["sem_seg"]
+    assert "sem_seg" not in dict(found) and torch.equal(found["sem_seg"], expected)
+
+
+class Known(nn.Module):
+    """Gives the same for every image."""
+
+    def __init__(self, outputs: dict[str, Tensor]):
+        super().__init__()
+        self.outputs = outputs
+
+    def forward(self, inputs: list[dict]) -> list[dict]:
+        self.seen = inputs
+        return [self.outputs] * len(inputs)
+
+
+def test_a_refined_model_moves_by_scale_offsets():
+    labels = torch.arange(12).reshape(1, 12)
+    near = torch.ones(1, 12, dtype=torch.bool)
+    near[0, 6] = False
+    left = DIRECTIONS.tolist().index([0, -1])
+    segfix = Known({"near_boundary": near, "direction": torch.full((1, 12), left)})
+    model = RefinedModel(Known({"labels": labels}), segfix, scale=3)
+    (found,) = model([{"image": "theirs", "segfix": {"image": "ours"}}])
+    expected = np.maximum(np.arange(12) - 3, 0)
+    expected[6] = 6
+    assert found["labels"].tolist() == [expected.tolist()]
+    assert segfix.seen == [{"image": "ours"}] and model.model.seen[0]["image"] == "theirs"

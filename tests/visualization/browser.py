@@ -1,0 +1,118 @@
+"""A headless Chromium with a page in it, driven by the DevTools protocol over a pipe."""
+
+import fcntl
+import itertools
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+FLAGS = (
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--force-prefers-reduced-motion", "--remote-debugging-pipe"),
+)
+KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " ")}  # code, text
+
+
+def find_chromium() -> str | None:
+    return next((path for path in map(shutil.which, NAMES) if path), None)
+
+
+class Browser:
+    """
+    Args:
+        page: an HTML file, which is opened.
+        profile: an empty folder.
+    """
+
+    def __init__(self, page: Path, profile: Path, size: tuple[int, int] = (1280, 900)):
+        theirs_in, self._out = os.pipe()
+        in_, theirs_out = os.pipe()
+        # Chromium reads from 3 and writes to 4; ours must not be among them.
+        ends = [fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, 10) for end in (theirs_in, theirs_out)]
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._process = subprocess.Popen(
+            [
+                *(find_chromium(), *FLAGS, f"--user-data-dir={profile}"),
+                *(f"--window-size={size[0]},{size[1]}", "about:blank"),
+            ],
+            pass_fds=(3, 4),
+            preexec_fn=lambda: [os.dup2(end, number) for number, end in enumerate(ends, start=3)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        for end in ends:
+            os.close(end)
+        self._in = os.fdopen(in_, "rb")
+        self._numbers = itertools.count(1)
+        self._session: dict[str, str] = {}
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        session = self._call("Target.attachToTarget", targetId=target, flatten=True)
+        self._session = {"sessionId": session["sessionId"]}
+        self._call("Page.enable")
+        self._call("Page.navigate", url=page.as_uri())
+        while self._read().get("method") != "Page.loadEventFired":
+            pass
+
+    def __enter__(self) -> "Browser":
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._in.close()
+        os.close(self._out)
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of a JavaScript expression in the page."""
+        found = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found["exceptionDetails"]
+        return found["result"].get("value")
+
+    def click(self, element: str, x: float = 0.5, y: float = 0.5) -> None:
+        """
+        The left button of the mouse.
+
+        Args:
+            element: a JavaScript expression.
+            x, y: where in its box, as shares of its sides.
+        """
+        box = self.evaluate(
+            f"(() => {{ const e = {element}; e.scrollIntoView({{block: 'center', behavior: "
+            "'instant'}); return e.getBoundingClientRect().toJSON(); })()"
+        )
+        place = {"x": box["x"] + x * box["width"], "y": box["y"] + y * box["height"]}
+        for kind in ("mousePressed", "mouseReleased"):
+            self._call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+
+    def press(self, key: str) -> None:
+        """Args: one of KEYS."""
+        code, text = KEYS[key]
+        event = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": code}
+        self._call("Input.dispatchKeyEvent", type="keyDown", text=text, **event)
+        self._call("Input.dispatchKeyEvent", type="keyUp", **event)
+
+    def screenshot(self) -> str:
+        """Of the window: base64 of a PNG."""
+        return self._call("Page.captureScreenshot")["data"]
+
+    def _call(self, method: str, **params: Any) -> dict:
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": params, **self._session}
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        while (answer := self._read()).get("id") != number:
+            pass
+        assert "error" not in answer, (method, answer["error"])
+        return answer["result"]
+
+    def _read(self) -> dict:
+        message = bytearray()
+        while (byte := self._in.read(1)) != b"\0":
+            assert byte, "Chromium has ended"
+            message += byte
+        return json.loads(message)

@@ -1,0 +1,34 @@
+"""Which images are the worst and the best."""
+
+from ocr_panoptic.visualization import ranked_images
+
+
+def rows(*scores: str | None) -> list[dict[str, str]]:
+    return [
+        {"file_name": f"images/{name}.jpg", "misses": "1.5"} | ({"PQ": score} if score else {})
+        for name, score in zip("abcdef", scores)
+    ]
+
+
+def names(*scores: str | None, number: int) -> list[tuple[str, str]]:
+    return [(i.name[0], i.group) for i in ranked_images(rows(*scores), "PQ", number)]
+
+
+def test_worst_first_best_last():
+    """As numbers, not as text; an image without a score has no rank."""
+    found = names("100.0", "9.5", None, "30", "8.5", number=1)
+    assert found == [("e", "worst"), ("a", "best")]
+    found = names("100.0", "9.5", None, "30", "8.5", number=2)
+    assert found == [("e", "worst"), ("b", "worst"), ("d", "best"), ("a", "best")]
+
+
+def test_no_image_twice():
+    assert names("3", "1", "2", number=2) == [("b", "worst"), ("c", "worst"), ("a", "best")]
+    assert names("3", "1", number=5) == [("b", "worst"), ("a", "worst")]
+    assert names("3", "1", number=0) == []
+    assert ranked_images([], "PQ", 3) == []
+
+
+def test_what_is_known():
+    (image,) = ranked_images(rows("98.5"), "PQ", 1)
+    assert (image.file_name, image.score, image.losses) == ("images/a.jpg", 98.5, {"misses": 1.5})
