@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from other_process import lock_held
 from scripts import load_script
 from tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 
@@ -102,6 +103,16 @@ def test_a_failing_run_names_its_log(study_file, tmp_path):
     ):
         run_study(study, tmp_path / "absent.py", sys.executable, tmp_path / "out")
     assert read_records(study, tmp_path / "out") == []
+
+
+def test_runs_of_another_process_are_left_to_it(study_file, tmp_path, capsys):
+    study, output = read_study(study_file), tmp_path / "out"
+    (output / "none/seed3").mkdir(parents=True)
+    with lock_held(output / "none/seed3/study_run.lock"), pytest.raises(ChildProcessError):
+        run_study(study, tmp_path / "absent.py", sys.executable, output)
+    assert "none, seed 3: another process trains it\nOCR, seed 3: " in capsys.readouterr().out
+    assert not (output / "none/seed3/study_log.txt").exists()
+    assert (output / "OCR/seed3/study_log.txt").exists()
 
 
 @pytest.mark.slow
