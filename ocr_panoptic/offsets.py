@@ -99,8 +99,18 @@ def moved(values: Array, sources: Array) -> Array:
 
     Returns:
         [..., H, W]
+
+    Raises:
+        ValueError: the values are of an image of another size.
     """
-    return values.reshape(*values.shape[:-2], -1)[..., sources]
+    if tuple(values.shape[-2:]) != tuple(sources.shape):
+        (height, width), (rows, columns) = values.shape[-2:], sources.shape
+        raise ValueError(
+            f"the prediction has {width}x{height} pixels, the offsets {columns}x{rows} "
+            "(width x height)"
+        )
+    # The number of pixels, not -1: of no masks at all there is none to be found.
+    return values.reshape(*values.shape[:-2], sources.shape[0] * sources.shape[1])[..., sources]
 
 
 def read_offsets(path: str | os.PathLike) -> np.ndarray:

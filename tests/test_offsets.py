@@ -63,6 +63,15 @@ def test_every_pixel_takes_the_value_of_its_source(scale):
     np.testing.assert_array_equal(found, expected > 500)
 
 
+@pytest.mark.parametrize("library", [np.asarray, torch.as_tensor])
+def test_no_values_and_those_of_another_image(library):
+    sources = library(np.zeros((9, 13), np.int64))
+    assert tuple(moved(library(np.zeros((0, 9, 13))), sources).shape) == (0, 9, 13)
+    for size in ((13, 9), (10, 13)):
+        with pytest.raises(ValueError, match=f"has {size[1]}x{size[0]} pixels, the offsets 13x9"):
+            moved(library(np.zeros(size)), sources)
+
+
 def test_a_step_of_128_does_not_overflow():
     offsets = np.full((1, 300, 2), [0, 1], np.int8)
     assert source_pixels(offsets, 200)[0, 50] == 250

@@ -47,7 +47,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--config-file", help="of the SegFix")
     parser.add_argument("--images", help="folder, or list, of the images that the SegFix sees")
     parser.add_argument(
-        "--boundary-distance", type=positive, default=5, help="of --oracle, in pixels (default 5)"
+        "--boundary-distance", type=positive, help="of --oracle, in pixels (default 5)"
     )
     parser.add_argument(
         "--image-list",
@@ -58,12 +58,16 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
     args = parser.parse_args(argv)
     if args.weights and not (args.config_file and args.images):
         parser.error("--weights needs --config-file and --images")
+    if not args.weights and (args.config_file or args.images or args.opts):
+        parser.error("--config-file, --images and KEY VALUE ... are of --weights")
+    if args.boundary_distance and not args.oracle:
+        parser.error("--boundary-distance is of --oracle")
     return args
 
 
 def offsets(args: argparse.Namespace) -> Offsets:
     if args.oracle:
-        return TrueOffsets(args.oracle, args.boundary_distance)
+        return TrueOffsets(args.oracle, args.boundary_distance or 5)
     if args.offsets:
         return StoredOffsets(args.offsets)
     cfg = load_segfix_config(args.config_file, [*args.opts, "MODEL.WEIGHTS", args.weights])

@@ -21,7 +21,8 @@ def region_mutual_information(
     divided by 9, averaged over images and summed over classes. It may be negative.
 
     Computed in float64 from float32 probabilities, in autocast too. An image's class whose matrix
-    is not positive definite by rounding counts 0; the GPU is not waited for.
+    is not positive definite by rounding counts 0, but one of NaN logits is NaN; the GPU is not
+    waited for.
 
     Args:
         logits: [N, K, H, W]; their sigmoid is the probability
@@ -52,7 +53,8 @@ def region_mutual_information(
     explained = torch.linalg.solve_ex(p @ p.mT + ridge, s_yp.mT)[0]
     m = y @ y.mT - s_yp @ explained + ridge
     # What has no Cholesky factor is replaced before the one that gradients go through.
-    failed = torch.linalg.cholesky_ex(m.detach())[1] != 0
+    # One that is not finite stays, so that a training that has diverged is seen.
+    failed = (torch.linalg.cholesky_ex(m.detach())[1] != 0) & m.isfinite().all(dim=(-2, -1))
     safe = torch.where(failed[..., None, None], torch.eye(m.shape[-1]).to(m), m)
     diagonal = torch.linalg.cholesky_ex(safe)[0].diagonal(dim1=-2, dim2=-1)
     losses = (diagonal + 1e-8).log().sum(dim=-1).mean(dim=0) / p.shape[2]

@@ -6,7 +6,7 @@ Shape shorthand: N images, K classes, H W size of the images that enter.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from functools import cached_property
 
 import torch
 from detectron2.config import CfgNode, configurable
@@ -21,18 +21,48 @@ from .losses import SemSegCriterion
 TRAINING_SCALES = (1.0, 0.5)
 
 
-class ScaleView(NamedTuple):
+class ScaleView:
     """
     What the network says of the image at a scale, at the size of that image: float32 or better.
+    Each map is resized when somebody asks for it, since a test has no use for some.
 
-    Attributes:
-        coarse, refined: logits [N, K, scale * H, scale * W].
-        attention: where to trust them more than those of larger scales, [N, 1, ...].
+    Args:
+        maps: coarse logits, refined logits and attention, as the network gives them.
+        padded: (H, W) of what it saw.
+        size: of the image in it.
+        align_corners: see :func:`.resize`.
     """
 
-    coarse: Tensor
-    refined: Tensor
-    attention: Tensor
+    def __init__(
+        self,
+        maps: Sequence[Tensor],
+        padded: Sequence[int],
+        size: Sequence[int],
+        align_corners: bool,
+    ):
+        self._maps, self._padded, self._size = maps, padded, size
+        self._align_corners = align_corners
+
+    @cached_property
+    def coarse(self) -> Tensor:
+        """Logits [N, K, scale * H, scale * W]."""
+        return self._at_size(0)
+
+    @cached_property
+    def refined(self) -> Tensor:
+        """Logits [N, K, scale * H, scale * W]."""
+        return self._at_size(1)
+
+    @cached_property
+    def attention(self) -> Tensor:
+        """Where to trust the logits more than those of larger scales, [N, 1, ...]."""
+        return self._at_size(2)
+
+    def _at_size(self, i: int) -> Tensor:
+        x = self._maps[i]
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        height, width = self._size
+        return resize(x, self._padded, self._align_corners)[..., :height, :width]
 
 
 # Images [N, 3, H, W] -> coarse logits, refined logits and attention, each of its own size.
@@ -141,12 +171,9 @@ class HierarchicalScales:
         Returns:
             the attention of each scale but the largest, which has none: [N, 1, H, W] in (0, 1)
         """
-        views = dict(zip(self.scales, self._views(network, image, self.scales, divisor)))
-        size = image.shape[2:]
-        return {
-            scale: resize(views[scale].attention, size, self.align_corners)
-            for scale in self.scales[1:]
-        }
+        scales, size = self.scales[1:], image.shape[2:]
+        views = zip(scales, self._views(network, image, scales, divisor))
+        return {scale: resize(v.attention, size, self.align_corners) for scale, v in views}
 
     def _views(
         self, network: Network, image: Tensor, scales: Sequence[float], divisor: int
@@ -154,8 +181,4 @@ class HierarchicalScales:
         for scale in scales:
             size = [max(1, round(scale * side)) for side in image.shape[2:]]
             padded = pad_to_multiple(resize(image, size), divisor)
-            yield ScaleView(*(self._at_size(x, padded, size) for x in network(padded)))
-
-    def _at_size(self, x: Tensor, padded: Tensor, size: Sequence[int]) -> Tensor:
-        x = x.to(torch.promote_types(x.dtype, torch.float32))
-        return resize(x, padded.shape[2:], self.align_corners)[..., : size[0], : size[1]]
+            yield ScaleView(network(padded), padded.shape[2:], size, self.align_corners)

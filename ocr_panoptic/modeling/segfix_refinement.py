@@ -16,15 +16,16 @@ from .segfix import SegFix
 class RefinedModel(nn.Module):
     """
     Args:
-        model: a ``PanopticFPN`` or ``OCRSemanticSegmentor`` in evaluation mode.
-        segfix: in evaluation mode.
+        model: a ``PanopticFPN`` or ``OCRSemanticSegmentor``.
+        segfix: that refines what it predicts, in evaluation mode.
         scale: of the offsets.
     """
 
     def __init__(self, model: nn.Module, segfix: SegFix, scale: int):
         super().__init__()
         self.model, self.segfix, self.scale = model, segfix, scale
-        self.eval()
+        # In the model's mode: an evaluation goes back to it, and the model may be one in training.
+        self.training = model.training
 
     def forward(self, batched_inputs: list[dict]) -> list[dict[str, Any]]:
         """
@@ -63,22 +64,24 @@ def refine_output(output: dict[str, Any], sources: Tensor) -> dict[str, Any]:
         their pixels left out, and the areas of the others counted anew. Masks of instances are
         moved, too; boxes and scores of instances stay.
     """
-    found: dict[str, Any] = {}
-    for key in ("labels", "confidence", "sem_seg"):
-        if key in output:
-            found[key] = moved(output[key], sources.to(output[key].device))
+
+    def refined(values: Tensor) -> Tensor:
+        return moved(values, sources.to(values.device))
+
+    found: dict[str, Any] = {
+        key: refined(output[key]) for key in ("labels", "confidence", "sem_seg") if key in output
+    }
     if "panoptic_seg" in output:
         ids, segments = output["panoptic_seg"]
-        ids = moved(ids, sources.to(ids.device))
+        ids = refined(ids)
         found["panoptic_seg"] = ids, segments_shown(segments, ids)
     if "instances" in output:
         fields = dict(output["instances"].get_fields())
         if "pred_masks" in fields:
-            masks = fields["pred_masks"]
-            fields["pred_masks"] = moved(masks, sources.to(masks.device))
+            fields["pred_masks"] = refined(fields["pred_masks"])
         found["instances"] = Instances(output["instances"].image_size, **fields)
     if isinstance(output, PanopticOutput):
-        return PanopticOutput(lambda: moved(output["sem_seg"], sources), **found)
+        return PanopticOutput(lambda: refined(output["sem_seg"]), **found)
     return found
 
 

@@ -62,7 +62,11 @@ def bytes_of_pixel(cfg: CfgNode) -> int:
     total = LABELS + THREADS * DRAWING + (under_way() + 1) * result
     if sees_own_size(cfg) and not has_windows:
         total += int(NETWORK * max(1.0, *scales) ** 2)
-    total += 4 * classes * (has_windows + (len(scales) > 1))  # running sums
+    several = len(scales) > 1
+    total += 4 * classes * (has_windows + several)  # running sums
+    if cfg.MODEL.HMSA.ENABLED and several and not has_windows:
+        # Logits of the largest scale, and what is blended of them and of the image's own size.
+        total += int(4 * classes * (max(scales) ** 2 + 4))
     if is_panoptic:
         # Masks are cut out of scores; not optimized, scores of all classes, and their softmax.
         total += masks + (0 if cfg.TEST.OPTIMIZED else 8 * classes)

@@ -9,7 +9,7 @@ import pycocotools.mask as mask_util
 from tqdm import tqdm
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.data.panoptic.annotations import MAX_BYTES
+from ocr_panoptic.data.panoptic.annotations import MAX_BYTES, file_name_faults
 from ocr_panoptic.data.panoptic.segments import segment_statistics
 from ocr_panoptic.files import read_json, write_json
 from ocr_panoptic.label_png import read_label_png, write_label_png
@@ -90,15 +90,18 @@ def refine_panoptic(
 ) -> int:
     """A panoptic JSON and its PNGs: segments move as a whole map, so that they stay apart. Each has
     its "area" and "bbox" counted anew; those that lose all pixels are left out."""
-    names = {**names, **dict(_names_of_images(content.get("images", ())))}
     annotations = content["annotations"]
     try:
+        names = {**names, **dict(_names_of_images(content.get("images", ())))}
         named = [
             names.get(a["image_id"], PurePath(a["file_name"]).with_suffix("").as_posix())
             for a in annotations
         ]
         for annotation in annotations:
             _ = [segment["id"] for segment in annotation["segments_info"]]
+            # One of another folder would be written over the prediction itself.
+            if fault := next(file_name_faults(annotation["file_name"]), None):
+                raise ValueError(f"{file}: {fault}")
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file}: is no panoptic JSON ({error!r:.200})") from error
     offsets.names.check(named)
@@ -128,14 +131,14 @@ def refine_instances(
     sources: Sources,
     names: Mapping[Any, str],
 ) -> int:
-    """Instances in COCO's results format: masks move one by one; scores and boxes stay, those of a
-    detector."""
+    """Instances in COCO's results format, masks as compressed or uncompressed RLE: they move one by
+    one; scores and boxes stay, those of a detector."""
     by_image: dict[Any, list[int]] = {}
     try:
         for i, instance in enumerate(content):
-            _ = instance["segmentation"]["size"], instance["segmentation"]["counts"]
+            (_, _), _ = instance["segmentation"]["size"], instance["segmentation"]["counts"]
             by_image.setdefault(instance["image_id"], []).append(i)
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{file}: expected instances with image_id and a segmentation as RLE ({error!r:.200})"
         ) from error
@@ -147,6 +150,8 @@ def refine_instances(
     offsets.names.check([names[image] for image in by_image])
 
     def refined(rle: dict[str, Any], at: np.ndarray) -> dict[str, Any]:
+        if isinstance(rle["counts"], list):
+            rle = mask_util.frPyObjects(rle, *rle["size"])
         found = mask_util.encode(np.asfortranarray(moved(mask_util.decode(rle), at)))
         return {"size": found["size"], "counts": found["counts"].decode("ascii")}
 
@@ -154,7 +159,12 @@ def refine_instances(
     for image, places in tqdm(by_image.items(), unit="image"):
         at = sources(names[image], content[places[0]]["segmentation"]["size"])
         for i in places:
-            found[i] = {**content[i], "segmentation": refined(content[i]["segmentation"], at)}
+            try:
+                found[i] = {**content[i], "segmentation": refined(content[i]["segmentation"], at)}
+            except (TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{file}: instance {i} of image {image!r:.100}: {error}"
+                ) from error
     write_json(output, found)
     return len(by_image)
 
@@ -168,7 +178,12 @@ def read_image_names(path: Path) -> dict[Any, str]:
     content = read_json(path, MAX_BYTES)
     if not isinstance(content, dict) or not content.get("images"):
         raise ValueError(f'{path}: has no list "images"')
-    return dict(_names_of_images(content["images"]))
+    try:
+        return dict(_names_of_images(content["images"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f'{path}: expected "images" with id and file_name ({error!r:.200})'
+        ) from error
 
 
 def _names_of_images(images: Sequence[dict[str, Any]]) -> Iterator[tuple[Any, str]]:
@@ -179,7 +194,7 @@ def _names_of_images(images: Sequence[dict[str, Any]]) -> Iterator[tuple[Any, st
 def _check_place(predictions: Path, output: Path) -> None:
     if not predictions.exists():
         raise FileNotFoundError(f"--predictions {predictions}: no such folder or file")
-    ours, theirs = output.absolute(), predictions.absolute()
+    ours, theirs = output.resolve(), predictions.resolve()
     if ours == theirs or theirs in ours.parents or ours.with_suffix("") == theirs.with_suffix(""):
         raise ValueError(
             f"--output {output} is {predictions} or lies in it; name a place of its own, so that "

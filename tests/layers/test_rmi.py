@@ -84,6 +84,13 @@ def test_a_matrix_without_factor_is_left_out(monkeypatch):
     assert loss.item() == pytest.approx(0, abs=1e-6) and logits.grad.eq(0).all()
 
 
+def test_a_diverged_network_is_seen():
+    logits, targets = make_input()
+    with torch.no_grad():
+        logits[1, 2, 3, 4] = float("nan")
+    assert region_mutual_information(logits, targets, 255).isnan()
+
+
 def test_autocast_keeps_float64():
     logits, targets = make_input()
     single = logits.detach().float()

@@ -1,7 +1,9 @@
 """A model's outputs, refined: what moves, what stays, what is left out."""
 
 import numpy as np
+import pytest
 import torch
+from detectron2.evaluation.evaluator import inference_context
 from detectron2.structures import Boxes, Instances
 from torch import Tensor, nn
 
@@ -57,6 +59,12 @@ def test_scores_of_a_prediction_are_moved_when_they_are_asked_for():
     assert "sem_seg" not in dict(found) and torch.equal(found["sem_seg"], expected)
 
 
+def test_an_image_without_instances():
+    found = output()
+    found["instances"] = found["instances"][[]]
+    assert refine_output(found, SOURCES)["instances"].pred_masks.shape == (0, 2, 4)
+
+
 class Known(nn.Module):
     """Gives the same for every image."""
 
@@ -81,3 +89,12 @@ def test_a_refined_model_moves_by_scale_offsets():
     expected[6] = 6
     assert found["labels"].tolist() == [expected.tolist()]
     assert segfix.seen == [{"image": "ours"}] and model.model.seen[0]["image"] == "theirs"
+
+
+@pytest.mark.parametrize("is_training", [True, False])
+def test_an_evaluation_goes_back_to_the_mode_of_the_model(is_training):
+    """With TEST.OPTIMIZED False it is the model in training that is refined."""
+    model = Known({}).train(is_training)
+    with inference_context(RefinedModel(model, Known({}).eval(), scale=2)):
+        assert not model.training
+    assert model.training == is_training

@@ -93,6 +93,7 @@ def test_instances(offsets, tmp_path):
     for instance, mask in zip(instances, masks):
         rle = mask_util.encode(np.asfortranarray(mask))
         instance["segmentation"] = {"size": [12, 17], "counts": rle["counts"].decode()}
+    instances[2]["segmentation"]["counts"] = [12 * 17]  # uncompressed
     (tmp_path / "pred.json").write_text(json.dumps(instances))
     with pytest.raises(ValueError, match=r"which images its ids are of \(11 ...\).*--image-list"):
         stored(tmp_path, "pred.json", "out.json")
@@ -149,12 +150,50 @@ def test_mistakes(offsets, tmp_path):
     (tmp_path / "a.json").write_text('[{"image_id": 1, "bbox": [0, 0, 1, 1]}]')
     with pytest.raises(ValueError, match="expected instances with image_id and a segmentation"):
         stored(tmp_path, "a.json", "out.json")
-    (tmp_path / "a.json").write_text('{"annotations": [{"image_id": 1}]}')
-    with pytest.raises(ValueError, match="is no panoptic JSON"):
-        stored(tmp_path, "a.json", "out.json")
+    for content in ('"annotations": [{"image_id": 1}]', '"annotations": [], "images": [{}]'):
+        (tmp_path / "a.json").write_text(f"{{{content}}}")
+        with pytest.raises(ValueError, match="is no panoptic JSON"):
+            stored(tmp_path, "a.json", "out.json")
     with pytest.raises(FileNotFoundError, match="no folder with .mat files"):
         refine(["--predictions", str(tmp_path / "labels"), "--output", str(tmp_path / "out"),
                 "--offsets", str(tmp_path / "gone")])  # fmt: skip
-    with pytest.raises(SystemExit):
-        refine(["--predictions", "a", "--output", "b", "--weights", "c"])
+    for more in (
+        *("--weights c", "--offsets c --images d", "--offsets c MODEL.DEVICE cpu"),
+        "--offsets c --boundary-distance 3",
+    ):
+        with pytest.raises(SystemExit):
+            refine(["--predictions", "a", "--output", "b", *more.split()])
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["{}/pred/a.png", "../pred/a.png"])
+def test_a_panoptic_png_outside_of_its_folder_is_refused(name, offsets, tmp_path):
+    """By such a name the refined one would be written over the prediction."""
+    ids = np.arange(12 * 17).reshape(12, 17)
+    write_panoptic_png(tmp_path / "pred/a.png", ids)
+    annotation = {"image_id": 1, "file_name": name.format(tmp_path), "segments_info": []}
+    content = {"annotations": [annotation], "images": [{"id": 1, "file_name": "a.jpg"}]}
+    (tmp_path / "pred.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="file_name must lie inside the given folder"):
+        stored(tmp_path, "pred.json", "out.json")
+    np.testing.assert_array_equal(read_panoptic_png(tmp_path / "pred/a.png"), ids)
+
+
+@pytest.mark.parametrize(
+    "segmentation, message",
+    [
+        ({"size": [17, 12], "counts": [204]}, "has 12x17 pixels, the offsets 17x12"),
+        ({"size": [12, 17], "counts": [300]}, "Invalid RLE"),
+        ({"size": [12, 17], "counts": 5}, "Expected bytes"),
+        ({"size": [12], "counts": [204]}, "expected instances with image_id and a segmentation"),
+    ],
+)
+def test_an_instance_that_is_broken_is_named(segmentation, message, offsets, tmp_path):
+    good = {"image_id": 1, "segmentation": {"size": [12, 17], "counts": [204]}}
+    instances = [good, {"image_id": 1, "segmentation": segmentation}]
+    (tmp_path / "pred.json").write_text(json.dumps(instances))
+    (tmp_path / "images.json").write_text('{"images": [{"id": 1, "file_name": "a.jpg"}]}')
+    with pytest.raises(ValueError, match=message) as found:
+        stored(tmp_path, "pred.json", "out.json", "--image-list", tmp_path / "images.json")
+    assert "pred.json: " in str(found.value)
+    assert not (tmp_path / "out.json").exists()

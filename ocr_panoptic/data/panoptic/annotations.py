@@ -140,14 +140,14 @@ def _by_id(entries: list, key: str, kind: str, faults: list[str]) -> dict[int | 
 
 
 def _image_faults(image: dict) -> Iterator[str]:
-    yield from _file_name_faults(image.get("file_name"))
+    yield from file_name_faults(image.get("file_name"))
     for key in ("height", "width"):
         if not is_id(image.get(key)) or image[key] == 0:
             yield f"{key} must be a number of pixels, found {image.get(key)!r}."
 
 
 def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
-    yield from _file_name_faults(annotation.get("file_name"))
+    yield from file_name_faults(annotation.get("file_name"))
     segments = annotation.get("segments_info")
     if not isinstance(segments, list):
         yield f"segments_info must be a list, found {segments!r}."
@@ -171,7 +171,8 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
             yield f"segment id {number} is used {times} times."
 
 
-def _file_name_faults(name: object) -> Iterator[str]:
+def file_name_faults(name: object) -> Iterator[str]:
+    """What is wrong with a name that a JSON gives, relative to a folder."""
     if not isinstance(name, str) or not name:
         yield f"file_name must be a text, found {name!r}."
     elif has_controls(name):
