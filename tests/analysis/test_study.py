@@ -94,6 +94,26 @@ def test_end_to_end_and_again(tiny_data, study_file, tmp_path):
     assert (output / "none/seed3/metrics.json").read_bytes() == untouched
 
 
+def test_runs_of_a_study_that_has_changed_since_are_refused(study_file, tmp_path):
+    study, output = read_study(study_file), tmp_path / "out"
+    opts = [*study.systems["OCR"].opts, "SEED", "3"]
+    record = {"config": SEMANTIC_CONFIG.name, "opts": opts, "metrics": {}}
+    (output / "OCR/seed3").mkdir(parents=True)
+    (output / "OCR/seed3/study_run.json").write_text(json.dumps(record))
+    assert read_records(study, output) == [record]
+    content = yaml.safe_load(study_file.read_text())
+    content["opts"] += ["SOLVER.MAX_ITER", 7]
+    study_file.write_text(yaml.safe_dump(content))
+    changed = read_study(study_file)
+    message = r"study_run.json: OCR, seed 3 was trained with .*.yaml SOLVER.MAX_ITER 6; .* 7"
+    for use in (
+        lambda: read_records(changed, output),
+        lambda: run_study(changed, tmp_path / "absent.py", sys.executable, output),
+    ):
+        with pytest.raises(ValueError, match=message):
+            use()
+
+
 def test_a_failing_run_names_its_log(study_file, tmp_path):
     study = read_study(study_file)
     with pytest.raises(
