@@ -348,6 +348,27 @@ def test_the_command_without_any_finished_run(study_file, tmp_path):
         main([str(study_file), "--output", str(output), "--report-only"])
 
 
+def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, capsys):
+    """Of runs of the baseline alone; a study without places has none at all."""
+    output, fields = tmp_path / "out", tmp_path / "fields.json"
+    fields.write_text(json.dumps([{"feature": "layer3", "effective_share": 0.5}]))
+    main = load_script("tools/study.py").main
+    arguments = [str(study_file), "--output", str(output), "--fields", str(fields), "--report-only"]
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "has no places (at)" in capsys.readouterr().err
+    content = {**yaml.safe_load(study_file.read_text()), "at": {"layer3": None}}
+    study_file.write_text(yaml.safe_dump(content, sort_keys=False))
+    system = read_study(study_file).systems["none at layer3"]
+    run = {"config": system.config.name, "opts": [*system.opts, "SEED", "3"]}
+    run = {**record("none at layer3", 3, 10.0, [[6, 10.0]]), **run}
+    run["metrics"]["sem_seg/pACC"] = 20.0
+    (output / "none at layer3/seed3").mkdir(parents=True)
+    (output / "none at layer3/seed3/study_run.json").write_text(json.dumps(run))
+    main(arguments)
+    assert "Wrote tables.md, results.json, curves.png to" in capsys.readouterr().out
+
+
 def test_missing_files(study_file, tmp_path):
     with pytest.raises(FileNotFoundError, match="no such study"):
         read_study(tmp_path / "absent.yaml")

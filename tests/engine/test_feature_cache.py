@@ -120,7 +120,8 @@ def test_other_classes_have_another_cache(tiny_data, tmp_path, monkeypatch):
     """The files of the labels stay as they are where two classes become one."""
     weights = tmp_path / "weights.pth"
     weights.write_bytes(b"any")
-    cfg = load_config(str(CONFIG), [*SMALL, "MODEL.FEATURE_CACHE", str(tmp_path)])
+    cfg = load_config(str(CONFIG), SMALL)
+    complete_config(cfg, training=True)
     records = DatasetCatalog.get("tiny_sem_train")
     before = cache_path(cfg, weights, records, True)
     assert cache_path(cfg, weights, records, True) == before
@@ -132,6 +133,7 @@ def test_other_classes_have_another_cache(tiny_data, tmp_path, monkeypatch):
 def test_a_full_disk(tiny_data, tmp_path, monkeypatch):
     """Without the reservation the kernel kills the process that writes to the array."""
     cfg = load_config(str(CONFIG), SMALL)
+    complete_config(cfg, training=True)
     mapper = SemanticDatasetMapper(cfg, True)
     path, records = tmp_path / "cache" / "name", DatasetCatalog.get("tiny_sem_train")
     reserved = []
