@@ -142,7 +142,8 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
     cfg.MODEL.TIMM.NORM = "SyncBN"
     # Train the heads alone, on the features of MODEL.WEIGHTS: the network has no gradient, and its
-    # batch norms use their running statistics.
+    # batch norms use their running statistics. (MODEL.BACKBONE.FREEZE_AT is of Detectron2's
+    # ResNets.)
     cfg.MODEL.TIMM.FROZEN = False
 
     # OCRSemanticSegmentor with MODEL.TIMM.FROZEN alone. Folder in which the features of all images

@@ -10,16 +10,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def dry_run(*args: str, **variables: str) -> str:
+    """The commands of make, whatever this shell, or the ``make test`` that runs this, sets."""
+    own = ("MAKE", "MFLAGS", "CAMVID", "CONFIG", "OUTPUT", "SCHEME", "FINETUNE", "VENV", "PYTHON")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(own)}
+    make = ["make", "--dry-run", *args]
+    return subprocess.run(
+        make, cwd=ROOT, env=environment | variables, capture_output=True, text=True
+    ).stdout
+
+
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 def test_python_of_the_command_line_counts_and_that_of_the_shell_does_not():
     def commands(*args: str) -> str:
-        # What ``make test PYTHON=...`` hands on to the make commands below it is none of this.
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("MAKE", "MFLAGS"))}
-        environment["PYTHON"] = "/shell/python"
-        done = subprocess.run(
-            ["make", "--dry-run", *args], cwd=ROOT, env=environment, capture_output=True, text=True
-        )
-        return done.stdout
+        return dry_run(*args, PYTHON="/shell/python")
 
     assert ".venv/bin/python -m pytest" in commands("test")
     assert "/shell/python" not in commands("test")
@@ -30,9 +34,7 @@ def test_python_of_the_command_line_counts_and_that_of_the_shell_does_not():
 @pytest.mark.skipif(not shutil.which("make"), reason="make is not installed")
 def test_demo_finetune_has_camvid_where_it_is(tmp_path):
     def commands(*args: str) -> str:
-        root = f"DETECTRON2_DATASETS={tmp_path}"
-        make = ["make", "--dry-run", "demo-finetune", "PYTHON=python", root, *args]
-        return subprocess.run(make, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return dry_run("demo-finetune", "PYTHON=python", f"DETECTRON2_DATASETS={tmp_path}", *args)
 
     scenes = commands()
     assert "generate_scenes.py" in scenes and "semantic_ocr_Lite0_scenes.yaml" in scenes

@@ -43,6 +43,8 @@ def main(argv: list[str] | None = None) -> None:
     output = args.output or Path("output") / args.study.stem
     study = read_study(args.study)
     places = {system.place for system in study.systems.values()}
+    if args.fields and places == {""}:
+        parser.error(f"--fields: {args.study} has no places (at), each at features of its own")
     fields = read_fields(args.fields, places) if args.fields else {}
     for file in args.records:
         print(f"{file}: {add_records(study, output, file)} runs added")
@@ -58,7 +60,8 @@ def main(argv: list[str] | None = None) -> None:
     write_text(output / "tables.md", report)
     write_json(output / "results.json", records, indent=1)
     figures = {"curves.png": study_curves(rows, records, study.metrics[0])}
-    if fields:
+    # At first there are runs of the baseline alone.
+    if fields and any(row[f"{study.metrics[0]} - baseline"] for row in rows):
         figures["gains.png"] = gain_figure(rows, study.metrics[0], fields)
     for name, figure in figures.items():
         figure.savefig(output / name, dpi=100)

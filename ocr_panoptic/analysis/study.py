@@ -34,8 +34,9 @@ def run_study(study: Study, train_net: Path, python: str, output: Path) -> None:
 
     Raises:
         ChildProcessError: a run failed; its log is named.
-        ValueError: an evaluation has no such metric.
+        ValueError: an evaluation has no such metric; or see :func:`read_records`.
     """
+    read_records(study, output)
     for seed in study.seeds:
         for name, system in study.systems.items():
             if seed not in system.seeds:
@@ -137,19 +138,14 @@ def add_records(study: Study, output: Path, file: Path) -> int:
         records = json.loads(file.read_text(encoding="utf-8"))
         places = [(record["system"], record["seed"]) for record in records]
         known = [{*record["metrics"], *record["curves"]} for record in records]
-        settings = [(record["config"], [*map(str, record["opts"])]) for record in records]
+        settings = [_settings(record["config"], record["opts"]) for record in records]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{file}: no results of tools/study.py ({error!r:.200})") from error
     for record, (name, seed), metrics, found in zip(records, places, known, settings, strict=True):
         system = study.systems.get(name) if isinstance(name, str) else None
         if system is None or seed not in system.seeds:
             continue
-        wanted = system.config.name, _overrides([*system.opts, "SEED", str(seed)])
-        if (found[0], _overrides(found[1])) != wanted:
-            raise ValueError(
-                f"{file}: {name}, seed {seed} was trained with {found[0]} {shlex.join(found[1])}; "
-                f"the study has {system.config.name} {shlex.join(system.opts)}"
-            )
+        _check_settings(study, name, seed, found, file)
         absent = [m for m in study.metrics if m not in metrics]
         if absent:
             raise ValueError(f"{file}: {name}, seed {seed} has no {', '.join(absent)}")
@@ -161,16 +157,43 @@ def add_records(study: Study, output: Path, file: Path) -> int:
     return len(new)
 
 
-def _overrides(opts: Sequence[str]) -> dict[str, str]:
-    """KEY VALUE pairs, whose order says nothing but where a key comes again."""
-    return dict(zip(opts[::2], opts[1::2]))
+def _settings(config: str, opts: Sequence[Any]) -> tuple[str, dict[str, str]]:
+    """The order of KEY VALUE pairs says nothing but where a key comes again."""
+    return config, dict(zip(map(str, opts[::2]), map(str, opts[1::2])))
+
+
+def _check_settings(
+    study: Study, name: str, seed: int, found: tuple[str, dict[str, str]], file: Path
+) -> None:
+    system = study.systems[name]
+    wanted = _settings(system.config.name, [*system.opts, "SEED", seed])
+    if found != wanted:
+        common = found[1].items() & wanted[1].items()
+        shown, now = (
+            shlex.join([config, *(part for p in opts.items() if p not in common for part in p)])
+            for config, opts in (found, wanted)
+        )
+        raise ValueError(
+            f"{file}: {name}, seed {seed} was trained with {shown}; the study has {now}. "
+            "Take another --output, or remove that run."
+        )
 
 
 def read_records(study: Study, output: Path) -> list[dict[str, Any]]:
-    """The records of all finished runs, by system, then seed."""
-    files = (
-        output / name / f"seed{seed}" / RECORD
-        for name, system in study.systems.items()
-        for seed in system.seeds
-    )
-    return [json.loads(file.read_text()) for file in files if file.is_file()]
+    """
+    The records of all finished runs, by system, then seed.
+
+    Raises:
+        ValueError: a run was trained with another config or other overrides: the study's file has
+            changed since.
+    """
+    records = []
+    for name, system in study.systems.items():
+        for seed in system.seeds:
+            file = output / name / f"seed{seed}" / RECORD
+            if file.is_file():
+                record = json.loads(file.read_text())
+                found = _settings(record["config"], record["opts"])
+                _check_settings(study, name, seed, found, file)
+                records.append(record)
+    return records

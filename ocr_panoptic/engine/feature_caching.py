@@ -69,7 +69,9 @@ def _feature_cache(cfg: CfgNode, records: Sequence[dict], is_train: bool) -> Fea
         if comm.is_main_process():
             path.parent.mkdir(parents=True, exist_ok=True)
             with locked(path.with_name(f"{path.name}.lock"), wait=True):
-                if not path.with_name(f"{path.name}.json").is_file():
+                # The array alone may have been removed, to make room.
+                files = (path.with_name(f"{path.name}.{suffix}") for suffix in ("json", "npy"))
+                if not all(file.is_file() for file in files):
                     _fill(cfg, path, records, is_train)
     with stop_together():
         return FeatureCache(path)

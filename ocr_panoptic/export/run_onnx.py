@@ -96,10 +96,21 @@ class Model:
         return prediction
 
     def run(self, image: np.ndarray, size: tuple[int, int]) -> Prediction:
-        """The network alone, on an image of the size that it gets; ``size``, height and width, is
-        that of the results."""
+        """
+        The network alone, on an image of the size that it gets; ``size``, height and width, is that
+        of the results.
+
+        Raises:
+            ValueError: onnxruntime refuses it, for want of memory most often.
+        """
         feeds = {"image": np.ascontiguousarray(image), "size": np.array(size, np.int64)}
-        return dict(zip(self._outputs, self.session.run(None, feeds)))
+        try:
+            return dict(zip(self._outputs, self.session.run(None, feeds)))
+        except Exception as error:  # onnxruntime's have no common class of their own
+            raise ValueError(
+                f"onnxruntime cannot run the model on an image of {image.shape[1]}x"
+                f"{image.shape[0]} pixels: {str(error).splitlines()[0]}"
+            ) from error
 
 
 def _why_unreadable(path: str | os.PathLike, error: Exception) -> str:
@@ -474,25 +485,30 @@ def overlay(image: np.ndarray, prediction: Prediction, model: Model) -> np.ndarr
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns: the exit status, 1 where an image could not be read."""
+    """Returns: the exit status, 1 where an image could not be read, or the model not run on it."""
     images = find_images(arguments.input)
     model = Model(arguments.model, threads=arguments.threads)
     results = Results(arguments.output, model, arguments.overlays)
-    unreadable = []
+    failed = []
     for number, source in enumerate(images, start=1):
         try:
             image = read_image(source.path)
         except ValueError as error:
-            unreadable.append(str(error))
+            failed.append(str(error))
             continue
-        results.add(source, image, model(image))
+        try:
+            prediction = model(image)
+        except ValueError as error:
+            failed.append(f"{source.path}: {error}")
+            continue
+        results.add(source, image, prediction)
         print(f"{number}/{len(images)} {source.path}", flush=True)
     results.finish()
-    for message in unreadable:
+    for message in failed:
         print(f"error: {message}", file=sys.stderr)
-    done = len(images) - len(unreadable)
+    done = len(images) - len(failed)
     print(f"{done} of {len(images)} images predicted in {arguments.output}")
-    return 1 if unreadable else 0
+    return 1 if failed else 0
 
 
 def main(argv: list[str] | None = None) -> int:

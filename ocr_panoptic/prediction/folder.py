@@ -138,6 +138,8 @@ def done_items(folder: Path, items: Sequence[Item], writer: Writer) -> dict[str,
         offset = 0
         with open(path, "rb") as lines:
             for line in lines:
+                if not line.endswith(b"\n"):  # another process is writing it
+                    break
                 record = json.loads(line)
                 item = by_name.get(record["name"])
                 if item and record["stamp"] == list(item.stamp):

@@ -85,7 +85,10 @@ def free_memory() -> int:
         lines = (line.split() for line in MEMINFO.read_text().splitlines())
         free = next((1024 * int(f[1]) for f in lines if f[0] == "MemAvailable:"), free)
     try:
-        limit, used = ((CGROUP / f"memory.{k}").read_text() for k in ("max", "current"))
-        return min(free, int(limit) - int(used))
+        limit, used = (int((CGROUP / f"memory.{k}").read_text()) for k in ("max", "current"))
+        stat = dict(line.split() for line in (CGROUP / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):  # none, or "max"
         return free
+    # The kernel drops those first; after much reading they fill the container.
+    kept_files = int(stat.get("active_file", 0)) + int(stat.get("inactive_file", 0))
+    return min(free, limit - used + kept_files)

@@ -95,6 +95,26 @@ def test_end_to_end_and_again(tiny_data, study_file, tmp_path):
     assert (output / "none/seed3/metrics.json").read_bytes() == untouched
 
 
+def test_runs_of_a_study_that_has_changed_since_are_refused(study_file, tmp_path):
+    study, output = read_study(study_file), tmp_path / "out"
+    opts = [*study.systems["OCR"].opts, "SEED", "3"]
+    record = {"config": SEMANTIC_CONFIG.name, "opts": opts, "metrics": {}}
+    (output / "OCR/seed3").mkdir(parents=True)
+    (output / "OCR/seed3/study_run.json").write_text(json.dumps(record))
+    assert read_records(study, output) == [record]
+    content = yaml.safe_load(study_file.read_text())
+    content["opts"] += ["SOLVER.MAX_ITER", 7]
+    study_file.write_text(yaml.safe_dump(content))
+    changed = read_study(study_file)
+    message = r"study_run.json: OCR, seed 3 was trained with .*.yaml SOLVER.MAX_ITER 6; .* 7"
+    for use in (
+        lambda: read_records(changed, output),
+        lambda: run_study(changed, tmp_path / "absent.py", sys.executable, output),
+    ):
+        with pytest.raises(ValueError, match=message):
+            use()
+
+
 def test_a_failing_run_names_its_log(study_file, tmp_path):
     study = read_study(study_file)
     with pytest.raises(
@@ -337,6 +357,27 @@ def test_the_command_without_any_finished_run(study_file, tmp_path):
     main = load_script("tools/study.py").main
     with pytest.raises(SystemExit, match=f"{output}: no finished run of {study_file}"):
         main([str(study_file), "--output", str(output), "--report-only"])
+
+
+def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, capsys):
+    """Of runs of the baseline alone; a study without places has none at all."""
+    output, fields = tmp_path / "out", tmp_path / "fields.json"
+    fields.write_text(json.dumps([{"feature": "layer3", "effective_share": 0.5}]))
+    main = load_script("tools/study.py").main
+    arguments = [str(study_file), "--output", str(output), "--fields", str(fields), "--report-only"]
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "has no places (at)" in capsys.readouterr().err
+    content = {**yaml.safe_load(study_file.read_text()), "at": {"layer3": None}}
+    study_file.write_text(yaml.safe_dump(content, sort_keys=False))
+    system = read_study(study_file).systems["none at layer3"]
+    run = {"config": system.config.name, "opts": [*system.opts, "SEED", "3"]}
+    run = {**record("none at layer3", 3, 10.0, [[6, 10.0]]), **run}
+    run["metrics"]["sem_seg/pACC"] = 20.0
+    (output / "none at layer3/seed3").mkdir(parents=True)
+    (output / "none at layer3/seed3/study_run.json").write_text(json.dumps(run))
+    main(arguments)
+    assert "Wrote tables.md, results.json, curves.png to" in capsys.readouterr().out
 
 
 def test_missing_files(study_file, tmp_path):

@@ -1,14 +1,21 @@
 """A head that is trained on kept features is, to the last bit, one on the frozen backbone."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 import torch
-from detectron2.data import DatasetCatalog
+from detectron2.data import DatasetCatalog, MetadataCatalog
 from tiny_runs import CONFIGS
 
-from ocr_panoptic.data import FeatureCache
+from ocr_panoptic.data import (
+    FeatureCache,
+    SemanticDatasetMapper,
+    cache_path,
+    write_feature_cache,
+)
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.modeling import TimmBackbone
 from ocr_panoptic.pictures import read_picture
@@ -96,16 +103,51 @@ def test_other_weights_and_settings_have_another_cache(run, tmp_path):
     cache = tmp_path / "cache"
     opts = ("MODEL.FEATURE_CACHE", cache, "DATASETS.TEST", "()", "SOLVER.MAX_ITER", 1)
     run("first", *opts)
-    assert len(list(cache.glob("*.npy"))) == 1
+    (array,) = cache.glob("*.npy")
     other = write_weights(tmp_path / "other.pth", 1)
     run("second", *opts, "MODEL.WEIGHTS", other)
     run("third", *opts, "INPUT.INTERPOLATION", "bilinear")
+    array.unlink()  # to make room; its JSON stays
     run("fourth", *opts, "SOLVER.BASE_LR", 0.1, "MODEL.CONTEXT.NAME", "none")  # of the head alone
     assert len(list(cache.glob("*.npy"))) == 3
     with pytest.raises(ValueError, match="backbone's weights differ from those of MODEL.WEIGHTS"):
         run("first", *opts, "MODEL.WEIGHTS", other, "SOLVER.MAX_ITER", 2, flags=("--resume",))
     with pytest.raises(ValueError, match=r"FIXED_SIZE is \[60, 64\]; .* needs multiples of 8"):
         run("fifth", *opts, "INPUT.FIXED_SIZE", "[60, 64]")
+
+
+def test_other_classes_have_another_cache(tiny_data, tmp_path, monkeypatch):
+    """The files of the labels stay as they are where two classes become one."""
+    weights = tmp_path / "weights.pth"
+    weights.write_bytes(b"any")
+    cfg = load_config(str(CONFIG), SMALL)
+    complete_config(cfg, training=True)
+    records = DatasetCatalog.get("tiny_sem_train")
+    before = cache_path(cfg, weights, records, True)
+    assert cache_path(cfg, weights, records, True) == before
+    label_map = MetadataCatalog.get("tiny_sem_train").label_map
+    monkeypatch.setitem(label_map, max(label_map), 0)
+    assert cache_path(cfg, weights, records, True) != before
+
+
+def test_a_full_disk(tiny_data, tmp_path, monkeypatch):
+    """Without the reservation the kernel kills the process that writes to the array."""
+    cfg = load_config(str(CONFIG), SMALL)
+    complete_config(cfg, training=True)
+    mapper = SemanticDatasetMapper(cfg, True)
+    path, records = tmp_path / "cache" / "name", DatasetCatalog.get("tiny_sem_train")
+    reserved = []
+
+    def full(descriptor: int, offset: int, size: int) -> None:
+        reserved.append((offset, size))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(OSError, match="MODEL.FEATURE_CACHE cannot be kept in .*cache .No space"):
+        write_feature_cache(path, records, mapper, lambda image: {"f": image.float()}, "")
+    views, size = 2 * len(records), 64 * 64
+    assert reserved[0][0] == 0 and reserved[0][1] > views * (3 * 4 * size + size)
+    assert not list(path.parent.iterdir())
 
 
 @pytest.mark.parametrize(

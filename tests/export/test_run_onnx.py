@@ -168,6 +168,19 @@ def test_models_that_cannot_be_run(tmp_path, capsys, content, message):
     assert not (tmp_path / "o").exists()
 
 
+def test_an_image_that_the_model_does_not_run_on(tmp_path, capsys):
+    """As one that is too large for the memory: here one of bytes, and a model that takes floats."""
+    description = {METADATA_KEY: '{"format": 1, "classes": [], "resize": null}'}
+    (tmp_path / "model.onnx").write_bytes(identity_model(**description))
+    Image.new("RGB", (6, 4)).save(tmp_path / "a.png")
+    arguments = [tmp_path / "model.onnx", "--input", tmp_path / "a.png", "--output", tmp_path / "o"]
+    assert run_onnx.main([str(a) for a in arguments]) == 1
+    said = capsys.readouterr()
+    assert "a.png: onnxruntime cannot run the model on an image of 6x4 pixels: " in said.err
+    assert "0 of 1 images predicted" in said.out
+    assert json.loads((tmp_path / "o/labels.json").read_text())["images"] == []
+
+
 def test_images_that_cannot_be_found(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="empty: no image in this folder"):

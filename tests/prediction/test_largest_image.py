@@ -50,7 +50,8 @@ def test_the_limit_follows_from_the_memory(monkeypatch):
 def test_a_container_has_less(tmp_path, monkeypatch, limit, free):
     (tmp_path / "meminfo").write_text("MemFree: 5 kB\nMemAvailable:    1000 kB\n")
     (tmp_path / "memory.max").write_text(limit)
-    (tmp_path / "memory.current").write_text("100000\n")
+    (tmp_path / "memory.current").write_text("400000\n")  # 300000 of them files that were read
+    (tmp_path / "memory.stat").write_text("anon 100000\nactive_file 100000\ninactive_file 200000\n")
     monkeypatch.setattr(memory, "MEMINFO", tmp_path / "meminfo")
     monkeypatch.setattr(memory, "CGROUP", tmp_path)
     assert free_memory() == free

@@ -66,7 +66,7 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
     """
     if size < 64:
         raise ValueError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
-    check_splits(num_train, num_val, seed)
+    check_splits(output, num_train, num_val, seed)
     for number, (split, count) in enumerate([("train", num_train), ("val", num_val)]):
         root = output / "raw" / split
         (root / "images").mkdir(parents=True, exist_ok=True)
@@ -77,15 +77,25 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
     write_json(output / "raw" / "classes.json", {"classes": classes}, indent=1)
 
 
-def check_splits(num_train: int, num_val: int, seed: int) -> None:
+def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
     """
     Raises:
-        ValueError: for counts or a seed that cannot be drawn.
+        ValueError: for counts or a seed that cannot be drawn; or where images of another run would
+            stay among the new ones, with labels of their own.
     """
     if num_train < 1 or num_val < 1:
         raise ValueError(f"--train {num_train} --val {num_val}: each split needs an image.")
     if seed < 0:
         raise ValueError(f"--seed is {seed}, it must be at least 0.")
+    for split, count in (("train", num_train), ("val", num_val)):
+        folder = output / "raw" / split / "images"
+        names = {f"{split}_{index:05d}.jpg" for index in range(count)}
+        others = sorted(file.name for file in folder.glob("*") if file.name not in names)
+        if others:
+            raise ValueError(
+                f"{folder} holds {len(others)} images of another run ({others[0]} ...), which "
+                f"would stay there: remove {output / 'raw'}, or name another --output."
+            )
 
 
 def write_scene(

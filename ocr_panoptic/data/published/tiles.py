@@ -55,7 +55,7 @@ def generate_tiles(
     Raises:
         ValueError: for arguments that cannot be drawn.
     """
-    check_splits(num_train, num_val, seed)
+    check_splits(output, num_train, num_val, seed)
     if size < 48:
         raise ValueError(
             f"--size is {size} pixels, tiles need at least 48 to be wider than stamps."

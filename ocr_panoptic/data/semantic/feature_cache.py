@@ -7,12 +7,14 @@ the image's features mirrored.
 """
 
 import copy
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from detectron2.config import CfgNode
+from detectron2.data import MetadataCatalog
 from torch import Tensor
 
 from ocr_panoptic.data.fingerprint import digest, file_digest, file_state
@@ -165,6 +167,11 @@ def cache_path(cfg: CfgNode, weights: Path, records: Sequence[dict], is_train: b
         is_train: with mirror images, if INPUT.RANDOM_FLIP has them.
     """
     head = cfg.MODEL.SEM_SEG_HEAD
+    # As they are prepared now: classes may be merged, or sides exchanged, without another file.
+    prepared = [
+        [name, *(repr(MetadataCatalog.get(name).get(key)) for key in ("label_map", "flip_pairs"))]
+        for name in dict.fromkeys(r["dataset_name"] for r in records)
+    ]
     files = [(r["file_name"], r.get("sem_seg_file_name")) for r in records]
     key = digest(
         {key: _value(cfg, key) for key in READ},
@@ -172,6 +179,7 @@ def cache_path(cfg: CfgNode, weights: Path, records: Sequence[dict], is_train: b
         file_digest(weights),
         [(*pair, *(file_state(Path(name)) for name in pair if name)) for pair in files],
         is_train and cfg.INPUT.RANDOM_FLIP,
+        prepared,
     )
     return Path(cfg.MODEL.FEATURE_CACHE) / f"{records[0]['dataset_name']}-{key}"
 
@@ -192,6 +200,7 @@ def write_feature_cache(
 
     Raises:
         FileNotFoundError, ValueError: see :class:`.SemanticDatasetMapper`.
+        OSError: the disk has no room for the array.
     """
     mapper = copy.deepcopy(mapper)
     mirror = _mirror_of(mapper)
@@ -209,6 +218,7 @@ def write_feature_cache(
                 array = np.lib.format.open_memmap(
                     temporary, mode="w+", dtype=fields, shape=(views * len(records),)
                 )
+                _reserve(temporary, path.parent)
             for name, map_ in maps.items():
                 array[name][row] = map_
             if "sem_seg" in inputs:
@@ -219,3 +229,16 @@ def write_feature_cache(
     files = [r["file_name"] for r in records]
     index = {"backbone": backbone, "views": views, "files": files, "sizes": sizes}
     write_json(path.with_name(f"{path.name}.json"), index)
+
+
+def _reserve(file: Path, folder: Path) -> None:
+    """Room on the disk for a file with holes: a full disk kills who writes to a mapped one."""
+    size = file.stat().st_size
+    with open(file, "rb+") as opened:
+        try:
+            os.posix_fallocate(opened.fileno(), 0, size)
+        except OSError as error:
+            raise OSError(
+                f"The {size / 2**20:,.0f} MiB of features for MODEL.FEATURE_CACHE cannot be kept "
+                f"in {folder} ({error.strerror}). Make room, or name another folder."
+            ) from error

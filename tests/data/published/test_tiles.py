@@ -173,3 +173,15 @@ def test_the_program_draws_tiles_where_materials_are_named(tmp_path, capsys):
     main([*tiny, "--materials", "8", "--difficulty", "0.5"])
     generate_tiles(tmp_path / "direct", 1, 1, 64, 0, 8, 0.5)
     assert files(tmp_path / "raw") == files(tmp_path / "direct/raw")
+
+
+def test_neither_tiles_nor_scenes_replace_the_others(tmp_path, monkeypatch):
+    """Images of a larger run would be among the training images, under another light."""
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    main = load_script("datasets/generate_scenes.py").main
+    main(["--train", "2", "--val", "1", "--size", "64", "--materials", "8"])
+    assert [folder.name for folder in tmp_path.iterdir()] == ["tiles"]
+    before = files(tmp_path)
+    with pytest.raises(ValueError, match=r"holds 1 images of another run \(train_00001.jpg"):
+        main(["--train", "1", "--val", "1", "--size", "64", "--materials", "8"])
+    assert files(tmp_path) == before
