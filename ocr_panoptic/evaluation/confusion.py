@@ -1,7 +1,7 @@
 """The confusion matrix of semantic segmentation and the metrics that follow from it.
 
-Shape letters: H, W size of the image; R runs; K classes. Rows of a confusion matrix are true classes,
-columns predicted ones.
+Shape letters: H, W size of the image; R runs of pixels; K classes. Rows of a confusion matrix are
+true classes, columns predicted ones.
 """
 
 from collections.abc import Sequence

@@ -160,8 +160,9 @@ def _joint_histogram(
 ) -> np.ndarray:
     """Numbers of pixels, int64 [G + 2, P + 2], of every pair of segments.
 
-    The ids and ``pixels`` are those of runs [R], see :func:`runs_of`. ``rows`` [G] and ``columns`` [P] are sorted segment ids. Row and column 0 count the pixels of
-    ids that are not among them, row and column 1 those of void, 2.. the segments.
+    The ids and ``pixels`` are those of runs [R], see :func:`runs_of`. ``rows`` [G] and ``columns``
+    [P] are sorted segment ids. Row and column 0 count the pixels of ids that are not among them,
+    row and column 1 those of void, 2.. the segments.
     """
     true_index, predicted_index = _lookup(true_ids, rows), _lookup(predicted_ids, columns)
     unnamed = np.unique(predicted_ids[predicted_index == 0])
