@@ -92,27 +92,25 @@ def boundary_counts(
     predicted_region: np.ndarray,
     pixels: np.ndarray,
     num_classes: int,
-    ignore_label: int,
 ) -> np.ndarray:
     """Pixels of the boundary regions of each class.
 
     Args:
-        truth, prediction, pixels, num_classes, ignore_label: of :func:`confusion_matrix`, which
-            checks them; here they are trusted.
+        truth, prediction: integers [R], labels of runs, which :func:`confusion_matrix` checks; here
+            they are trusted.
         true_region, predicted_region: bool [R], :func:`inner_boundaries`.
+        pixels: integers [R], of each run, 0 where the truth has no class.
+        num_classes: K.
 
     Returns:
         int64 [K, 2], intersection and union of the true and the predicted region; Boundary IoU
         of a class over images is the ratio of the sums.
     """
-    counted = truth != ignore_label
-    true_region = true_region & counted
-    predicted_region = predicted_region & counted
-    both = true_region & predicted_region & (truth == prediction)
 
     def count(labels: np.ndarray, region: np.ndarray) -> np.ndarray:
-        return np.bincount(labels[region], weights=pixels[region], minlength=num_classes)
+        found = np.bincount(labels, weights=pixels * region, minlength=num_classes)
+        return found[:num_classes]
 
-    intersection = count(truth, both)
+    intersection = count(truth, true_region & predicted_region & (truth == prediction))
     union = count(truth, true_region) + count(prediction, predicted_region) - intersection
     return np.stack([intersection, union], axis=1).astype(np.int64)

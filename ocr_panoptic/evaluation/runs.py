@@ -24,7 +24,7 @@ def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     for values in flat[1:]:
         changes |= values[1:] != values[:-1]
     starts = np.flatnonzero(starts)
-    return [values[starts] for values in flat], np.diff(starts, append=size)
+    return [values.take(starts) for values in flat], np.diff(starts, append=size)
 
 
 def check_sizes(truth: np.ndarray, prediction: np.ndarray) -> None:

@@ -76,24 +76,21 @@ class SemSegCounts(NamedTuple):
         )
         true, predicted, true_region, predicted_region, near_both, *bands = values
 
-        def confusion(region: np.ndarray) -> np.ndarray:
-            return confusion_matrix(
-                true[region], predicted[region], num_classes, ignore_label, pixels[region]
-            )
+        def confusion(pixels: np.ndarray) -> np.ndarray:
+            return confusion_matrix(true, predicted, num_classes, ignore_label, pixels)
 
         return cls(
-            confusion(np.s_[:]),
-            np.stack([confusion(band) for band in bands]),
+            confusion(pixels),
+            np.stack([confusion(pixels * band) for band in bands]),
             boundary_counts(
                 true,
                 predicted,
                 true_region,
                 predicted_region,
-                pixels,
+                pixels * (true != ignore_label),
                 num_classes,
-                ignore_label,
             ),
-            confusion(near_both & (true != predicted)),
+            confusion(pixels * (near_both & (true != predicted))),
             np.zeros((NUM_BINS, 3))
             if confidence is None
             else count_calibration(truth, prediction, confidence, ignore_label),
