@@ -16,17 +16,15 @@ from one with another true label, which is n pixels wide on either side of a bou
 without a class make boundaries too, as in PASCAL VOC, where a strip of them runs around each
 object, but are not counted; the image's border makes none.
 
-Shape letters: H, W size of the image; K classes.
+Counts are of runs of pixels (:mod:`.runs`), or of pixels where each run is one.
+
+Shape letters: H, W size of the image; R runs; K classes.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
-
-from ocr_panoptic.metrics import TRIMAP_WIDTHS
-
-from .confusion import confusion_matrix
 
 DILATION_RATIO = 0.02  # of the diagonal, as published
 
@@ -36,139 +34,83 @@ def boundary_distance(size: Sequence[int]) -> int:
     return max(1, round(DILATION_RATIO * math.hypot(*size)))
 
 
-def inner_boundaries(labels: np.ndarray, distance: int) -> np.ndarray:
-    """Whether a pixel belongs to the inner boundary region of the mask of its own label.
+def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int, np.ndarray]:
+    """Whether a pixel of another label is at most so far away.
 
     Args:
         labels: integers [H, W], classes or ids of segments.
+        distances: at least 1 each.
+
+    Returns:
+        of each distance, in ascending order, bool [H, W].
+    """
+    distances = sorted(set(distances))
+    farthest = distances[-1]
+    height, width = labels.shape
+    # The corners of the pixels, [H + 1, W + 1], at which labels meet. A pixel has others at most d
+    # away where one of the 2d x 2d corners around it is such: if none is, all labels there are one.
+    meet = np.zeros((height + 2 * farthest - 1, width + 2 * farthest - 1), dtype=bool)
+    corners = meet[farthest - 1 : farthest + height, farthest - 1 : farthest + width]
+    across, down = labels[:, 1:] != labels[:, :-1], labels[1:] != labels[:-1]
+    corners[1:, 1:-1] = across
+    corners[:-1, 1:-1] |= across
+    corners[1:-1, 1:] |= down
+    corners[1:-1, :-1] |= down
+    near = {}
+    window = 1  # each element of ``meet`` stands for so many corners in both directions
+    for distance in distances:
+        while window < 2 * distance:
+            step = min(window, 2 * distance - window)
+            meet = meet[step:] | meet[:-step]
+            meet = meet[:, step:] | meet[:, :-step]
+            window += step
+        margin = farthest - distance
+        near[distance] = meet[margin : margin + height, margin : margin + width]
+    return near
+
+
+def inner_boundaries(near: np.ndarray, distance: int) -> np.ndarray:
+    """Whether a pixel belongs to the inner boundary region of the mask of its own label.
+
+    Args:
+        near: bool [H, W], :func:`near_other_labels` of this distance.
         distance: d, at least 1.
 
     Returns:
         bool [H, W]: the region of the mask ``labels == l`` is that mask and this one.
     """
-    inside = near_other_labels(labels, distance)
+    inside = near.copy()
     for edge in (inside, inside.T):
         edge[:distance] = edge[-distance:] = True
     return inside
 
 
-def near_other_labels(labels: np.ndarray, distance: int) -> np.ndarray:
-    """Whether a pixel of another label is at most ``distance`` (at least 1) away: bool [H, W].
-
-    Args:
-        labels: integers [H, W].
-    """
-    # A pixel beside a change, at most d - 1 away, has a pixel of another label than ours at most d
-    # away: itself or the one beyond the change. And a way of d steps to one passes such a pixel.
-    return _dilated(_beside_changes(labels), distance - 1)
-
-
-def trimap_confusions(
+def boundary_counts(
     truth: np.ndarray,
     prediction: np.ndarray,
+    true_region: np.ndarray,
+    predicted_region: np.ndarray,
+    pixels: np.ndarray,
     num_classes: int,
-    ignore_label: int,
-    widths: Sequence[int] = TRIMAP_WIDTHS,
-) -> np.ndarray:
-    """Confusion matrices of the pixels near true boundaries; trimap mIoU is their mIoU.
-
-    Args:
-        truth, prediction, num_classes, ignore_label: of :func:`confusion_matrix`, of one size.
-        widths: the n of the bands in pixels, ascending.
-
-    Returns:
-        int64 [len(widths), K, K], rows = truth, columns = prediction.
-
-    Raises:
-        ValueError: as :func:`confusion_matrix`.
-    """
-    rings = []
-    band, reached = _beside_changes(truth), 1
-    counted = np.zeros_like(band)
-    for width in widths:
-        band, reached = _dilated(band, width - reached), width
-        ring, counted = band & ~counted, band
-        rings.append(confusion_matrix(truth[ring], prediction[ring], num_classes, ignore_label))
-    return np.cumsum(rings, axis=0)
-
-
-def boundary_counts(
-    truth: np.ndarray, prediction: np.ndarray, num_classes: int, ignore_label: int
 ) -> np.ndarray:
     """Pixels of the boundary regions of each class.
 
     Args:
-        truth, prediction, num_classes, ignore_label: of :func:`confusion_matrix`, which checks
-            them; here they are trusted.
+        truth, prediction: integers [R], labels of runs, which :func:`confusion_matrix` checks; here
+            they are trusted.
+        true_region, predicted_region: bool [R], :func:`inner_boundaries`.
+        pixels: integers [R], of each run, 0 where the truth has no class.
+        num_classes: K.
 
     Returns:
         int64 [K, 2], intersection and union of the true and the predicted region; Boundary IoU
         of a class over images is the ratio of the sums.
     """
-    distance = boundary_distance(truth.shape)
-    counted = truth != ignore_label
-    true_region = inner_boundaries(truth, distance) & counted
-    predicted_region = inner_boundaries(prediction, distance) & counted
-    both = true_region & predicted_region & (truth == prediction)
 
-    def pixels(labels: np.ndarray, region: np.ndarray) -> np.ndarray:
-        return np.bincount(labels[region], minlength=num_classes)
+    def count(labels: np.ndarray, region: np.ndarray) -> np.ndarray:
+        found = np.bincount(labels, weights=pixels * region, minlength=num_classes)
+        return found[:num_classes]
 
-    intersection = pixels(truth, both)
-    union = pixels(truth, true_region) + pixels(prediction, predicted_region) - intersection
-    return np.stack([intersection, union], axis=1)
-
-
-def boundary_errors(
-    truth: np.ndarray, prediction: np.ndarray, num_classes: int, ignore_label: int, width: int
-) -> np.ndarray:
-    """Wrong pixels at most ``width`` pixels from a true and from a predicted boundary, which may be
-    one boundary that is displaced.
-
-    Args:
-        truth, prediction, num_classes, ignore_label: of :func:`confusion_matrix`, of one size.
-
-    Returns:
-        int64 [K, K], rows = truth, columns = prediction; its diagonal is 0.
-
-    Raises:
-        ValueError: as :func:`confusion_matrix`.
-    """
-    near = truth != prediction
-    near &= near_other_labels(truth, width)
-    near &= near_other_labels(prediction, width)
-    return confusion_matrix(truth[near], prediction[near], num_classes, ignore_label)
-
-
-def _beside_changes(labels: np.ndarray) -> np.ndarray:
-    """Whether one of the 8 neighbours has another label: bool [H, W]."""
-    beside = np.zeros(labels.shape, dtype=bool)
-    for here, there in (
-        (np.s_[:, 1:], np.s_[:, :-1]),
-        (np.s_[1:], np.s_[:-1]),
-        (np.s_[1:, 1:], np.s_[:-1, :-1]),
-        (np.s_[1:, :-1], np.s_[:-1, 1:]),
-    ):
-        changes = labels[here] != labels[there]
-        beside[here] |= changes
-        beside[there] |= changes
-    return beside
-
-
-def _dilated(mask: np.ndarray, distance: int) -> np.ndarray:
-    """The pixels at most ``distance`` away from one of the mask: bool [H, W]."""
-    for axis in (0, 1):
-        mask = np.moveaxis(_dilated_rows(np.moveaxis(mask, axis, 0), distance), 0, axis)
-    return mask
-
-
-def _dilated_rows(mask: np.ndarray, distance: int) -> np.ndarray:
-    """The same along the first axis, in steps that double what was reached."""
-    reached = 0
-    while reached < distance:
-        step = min(reached + 1, distance - reached)  # a longer one would miss at the border
-        grown = mask.copy()
-        grown[step:] |= mask[:-step]
-        grown[:-step] |= mask[step:]
-        mask, reached = grown, reached + step
-    return mask
+    intersection = count(truth, true_region & predicted_region & (truth == prediction))
+    union = count(truth, true_region) + count(prediction, predicted_region) - intersection
+    return np.stack([intersection, union], axis=1).astype(np.int64)

@@ -11,6 +11,8 @@ Pixels without a true class are left out.
 
 import numpy as np
 
+from .runs import runs_of
+
 NUM_BINS = 15
 COLUMNS = ("from", "to", "pixels", "confidence", "accuracy")  # of a reliability diagram
 
@@ -27,15 +29,15 @@ def count_calibration(
     Returns:
         float64 [15, 3]: number of pixels, sum of their confidences, and how many are right.
     """
-    bins = np.ceil(NUM_BINS * confidence).astype(np.int16)
-    bins -= 1
-    bins.clip(0, NUM_BINS - 1, out=bins)
-    bins[truth == ignore_label] = NUM_BINS
+    bins = np.ceil(NUM_BINS * confidence).astype(np.uint8)  # from 1; 0 are the pixels to leave out
+    bins.clip(1, NUM_BINS, out=bins)
+    bins *= truth != ignore_label
     key = (2 * bins + (truth == prediction)).reshape(-1)
     size = 2 * (NUM_BINS + 1)
-    pixels = np.bincount(key, minlength=size).reshape(-1, 2)[:NUM_BINS]
-    sums = np.bincount(key, weights=confidence.reshape(-1), minlength=size).reshape(-1, 2)
-    return np.stack([pixels.sum(1), sums[:NUM_BINS].sum(1), pixels[:, 1]], axis=1).astype(float)
+    (key_of_run,), length = runs_of(key)
+    pixels = np.bincount(key_of_run, weights=length, minlength=size).reshape(-1, 2)[1:]
+    sums = np.bincount(key, weights=confidence.reshape(-1), minlength=size).reshape(-1, 2)[1:]
+    return np.stack([pixels.sum(1), sums.sum(1), pixels[:, 1]], axis=1)
 
 
 def expected_calibration_error(counts: np.ndarray) -> float:

@@ -1,24 +1,31 @@
 """The confusion matrix of semantic segmentation and the metrics that follow from it.
 
-Shape letters: H, W size of the image; K classes. Rows of a confusion matrix are true classes,
-columns predicted ones.
+Shape letters: H, W size of the image; R runs of pixels; K classes. Rows of a confusion matrix are
+true classes, columns predicted ones.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from .runs import check_sizes
+
 
 def confusion_matrix(
-    truth: np.ndarray, prediction: np.ndarray, num_classes: int, ignore_label: int
+    truth: np.ndarray,
+    prediction: np.ndarray,
+    num_classes: int,
+    ignore_label: int,
+    pixels: np.ndarray | None = None,
 ) -> np.ndarray:
     """Count the pixels of every pair of true and predicted class.
 
     Args:
-        truth: unsigned integers [H, W], labels 0..K-1 or ``ignore_label``.
-        prediction: integers [H, W], labels 0..K-1.
+        truth: unsigned integers [H, W], or [R] of runs, labels 0..K-1 or ``ignore_label``.
+        prediction: integers likewise, labels 0..K-1.
         num_classes: K.
         ignore_label: label of the pixels to leave out, not negative.
+        pixels: integers [R], of each run; 1 by default.
 
     Returns:
         int64 [K, K], rows = truth, columns = prediction.
@@ -26,16 +33,13 @@ def confusion_matrix(
     Raises:
         ValueError: the sizes differ, or there are other labels (which, and on how many pixels).
     """
-    if truth.shape != prediction.shape:
-        raise ValueError(
-            f"the prediction has size {list(prediction.shape)} [H, W] and the truth "
-            f"{list(truth.shape)}; predict at the size of the image"
-        )
+    check_sizes(truth, prediction)
     # Every label that the truth holds has a column, so that one histogram counts and checks.
     width = max(int(truth.max(initial=0)), ignore_label, num_classes - 1) + 1
     pair = np.multiply(prediction, width, dtype=np.int64)
     pair += truth
-    joint = np.bincount(pair.reshape(-1), minlength=num_classes * width)
+    joint = np.bincount(pair.reshape(-1), weights=pixels, minlength=num_classes * width)
+    joint = joint.astype(np.int64, copy=False)  # weights make it float64, exact for these integers
     if joint.size > num_classes * width:
         raise ValueError(
             f"the prediction holds label {int(prediction.max())}, expected 0..{num_classes - 1}"

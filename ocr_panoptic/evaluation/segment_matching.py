@@ -9,7 +9,7 @@ IoU and its Boundary IoU (Cheng et al., "Boundary IoU", CVPR 2021, section 6; se
 
 Of several crowd regions of one category in an image the last of the JSON counts, as in panopticapi.
 
-Shape letters: H, W size of the image; G true segments; P predicted segments.
+Shape letters: H, W size of the image; G true segments; P predicted segments; R runs.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,8 @@ import numpy as np
 
 from ocr_panoptic.coco_panoptic import MAX_ID
 
-from .boundaries import boundary_distance, inner_boundaries
+from .boundaries import boundary_distance, inner_boundaries, near_other_labels
+from .runs import check_sizes, runs_of
 
 VOID = 0
 UNNAMED = -1  # no segment has it
@@ -58,17 +59,14 @@ class SegmentOverlaps:
         predicted_ids: np.ndarray,
         predicted_segments: Sequence[Mapping],
     ):
-        if true_ids.shape != predicted_ids.shape:
-            raise ValueError(
-                f"the prediction has size {list(predicted_ids.shape)} [H, W] and the truth "
-                f"{list(true_ids.shape)}; predict at the size of the image"
-            )
+        check_sizes(true_ids, predicted_ids)
         self._true_ids, self._predicted_ids = true_ids, predicted_ids
         # By id: this is the order in which panopticapi adds IoUs.
         self._rows = sorted(true_segments, key=lambda segment: segment["id"])
         self._columns = sorted(predicted_segments, key=lambda segment: segment["id"])
         self._known = _segment_ids(self._rows, "true"), _segment_ids(self._columns, "predicted")
-        self._joint = _joint_histogram(true_ids, self._known[0], predicted_ids, self._known[1])
+        (true, predicted), pixels = runs_of(true_ids, predicted_ids)
+        self._joint = _joint_histogram(true, self._known[0], predicted, self._known[1], pixels)
         self._iou = _ious(self._joint)
         # The last crowd of a category in the order of the JSON, as in panopticapi.
         row_of_id = {segment["id"]: row for row, segment in enumerate(self._rows)}
@@ -85,13 +83,17 @@ class SegmentOverlaps:
     def boundary_matches(self) -> ImageMatches:
         """Those of Boundary PQ."""
         distance = boundary_distance(self._true_ids.shape)
-        true = inner_boundaries(self._true_ids, distance) | (self._true_ids == VOID)
-        predicted = inner_boundaries(self._predicted_ids, distance)
+        maps = self._true_ids, self._predicted_ids
+        regions = (
+            inner_boundaries(near_other_labels(ids, [distance])[distance], distance) for ids in maps
+        )
+        (true, predicted, true_region, predicted_region), pixels = runs_of(*maps, *regions)
         joint = _joint_histogram(
-            np.where(true, self._true_ids, UNNAMED),
+            np.where(true_region | (true == VOID), true, UNNAMED),
             self._known[0],
-            np.where(predicted, self._predicted_ids, VOID),
+            np.where(predicted_region, predicted, VOID),
             self._known[1],
+            pixels,
         )
         return self._matches(np.minimum(self._iou, _ious(joint)))
 
@@ -150,25 +152,20 @@ def _ious(joint: np.ndarray) -> np.ndarray:
 
 
 def _joint_histogram(
-    true_ids: np.ndarray, rows: np.ndarray, predicted_ids: np.ndarray, columns: np.ndarray
+    true_ids: np.ndarray,
+    rows: np.ndarray,
+    predicted_ids: np.ndarray,
+    columns: np.ndarray,
+    pixels: np.ndarray,
 ) -> np.ndarray:
     """Numbers of pixels, int64 [G + 2, P + 2], of every pair of segments.
 
-    ``rows`` [G] and ``columns`` [P] are sorted segment ids. Row and column 0 count the pixels of
-    ids that are not among them, row and column 1 those of void, 2.. the segments.
+    The ids and ``pixels`` are those of runs [R], see :func:`runs_of`. ``rows`` [G] and ``columns``
+    [P] are sorted segment ids. Row and column 0 count the pixels of ids that are not among them,
+    row and column 1 those of void, 2.. the segments.
     """
-    # Segments are connected, by and large: looking up the runs of equal pairs along the rows of
-    # the image is several times faster than looking up its pixels.
-    true_ids, predicted_ids = true_ids.reshape(-1), predicted_ids.reshape(-1)
-    starts = np.ones(true_ids.size, dtype=bool)
-    np.not_equal(true_ids[1:], true_ids[:-1], out=starts[1:])
-    starts[1:] |= predicted_ids[1:] != predicted_ids[:-1]
-    starts = np.flatnonzero(starts)
-    lengths = np.diff(starts, append=true_ids.size)
-
-    true_index = _lookup(true_ids[starts], rows)
-    predicted_index = _lookup(predicted_ids[starts], columns)
-    unnamed = np.unique(predicted_ids[starts[predicted_index == 0]])
+    true_index, predicted_index = _lookup(true_ids, rows), _lookup(predicted_ids, columns)
+    unnamed = np.unique(predicted_ids[predicted_index == 0])
     if unnamed.size:
         raise ValueError(
             f"the prediction has {unnamed.size} segment ids that its segments_info does not "
@@ -177,7 +174,7 @@ def _joint_histogram(
     shape = len(rows) + 2, len(columns) + 2
     pair = true_index * shape[1] + predicted_index
     # Weights make the counts float64, which is exact for these integers.
-    joint = np.bincount(pair, weights=lengths, minlength=shape[0] * shape[1])
+    joint = np.bincount(pair, weights=pixels, minlength=shape[0] * shape[1])
     return joint.astype(np.int64).reshape(shape)
 
 

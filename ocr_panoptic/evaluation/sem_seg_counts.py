@@ -8,19 +8,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .boundaries import TRIMAP_WIDTHS, boundary_counts, boundary_errors, trimap_confusions
+from ocr_panoptic.metrics import TRIMAP_WIDTHS
+
+from .boundaries import boundary_counts, boundary_distance, inner_boundaries, near_other_labels
 from .calibration import NUM_BINS, count_calibration, expected_calibration_error
 from .confusion import confusion_matrix, semantic_metrics
 from .image_losses import BOUNDARY_WIDTH
+from .runs import check_sizes, runs_of
 
 
 class SemSegCounts(NamedTuple):
     """
     Attributes:
         confusion: int64 [K, K], rows = truth.
-        trimaps: int64 [3, K, K], the same near true boundaries, see :func:`trimap_confusions`.
+        trimaps: int64 [3, K, K], the same in the bands of TRIMAP_WIDTHS around true boundaries.
         boundaries: int64 [K, 2], see :func:`boundary_counts`.
-        boundary_errors: int64 [K, K], see :func:`boundary_errors`.
+        boundary_errors: int64 [K, K], of the wrong pixels at most BOUNDARY_WIDTH from a true and
+            from a predicted boundary, which may be one boundary that is displaced.
         calibration: float64 [15, 3], see :func:`count_calibration`; zeros without confidences.
     """
 
@@ -58,15 +62,35 @@ class SemSegCounts(NamedTuple):
         Raises:
             ValueError: as :func:`confusion_matrix`.
         """
-        confusion = confusion_matrix(truth, prediction, num_classes, ignore_label)
-        # Narrow integers compare several times faster.
-        prediction = prediction.astype(np.min_scalar_type(num_classes - 1), copy=False)
-        labels = truth, prediction, num_classes, ignore_label
+        check_sizes(truth, prediction)
+        distance = boundary_distance(truth.shape)
+        near_true = near_other_labels(truth, {*TRIMAP_WIDTHS, BOUNDARY_WIDTH, distance})
+        near_predicted = near_other_labels(prediction, {BOUNDARY_WIDTH, distance})
+        values, pixels = runs_of(
+            truth,
+            prediction,
+            inner_boundaries(near_true[distance], distance),
+            inner_boundaries(near_predicted[distance], distance),
+            near_true[BOUNDARY_WIDTH] & near_predicted[BOUNDARY_WIDTH],
+            *(near_true[width] for width in TRIMAP_WIDTHS),
+        )
+        true, predicted, true_region, predicted_region, near_both, *bands = values
+
+        def confusion(pixels: np.ndarray) -> np.ndarray:
+            return confusion_matrix(true, predicted, num_classes, ignore_label, pixels)
+
         return cls(
-            confusion,
-            trimap_confusions(*labels),
-            boundary_counts(*labels),
-            boundary_errors(*labels, BOUNDARY_WIDTH),
+            confusion(pixels),
+            np.stack([confusion(pixels * band) for band in bands]),
+            boundary_counts(
+                true,
+                predicted,
+                true_region,
+                predicted_region,
+                pixels * (true != ignore_label),
+                num_classes,
+            ),
+            confusion(pixels * (near_both & (true != predicted))),
             np.zeros((NUM_BINS, 3))
             if confidence is None
             else count_calibration(truth, prediction, confidence, ignore_label),

@@ -7,13 +7,13 @@ import pytest
 
 from ocr_panoptic.evaluation import confusion_matrix, semantic_metrics
 from ocr_panoptic.evaluation.boundaries import (
-    boundary_counts,
     boundary_distance,
-    boundary_errors,
     inner_boundaries,
     near_other_labels,
-    trimap_confusions,
 )
+from ocr_panoptic.evaluation.image_losses import BOUNDARY_WIDTH
+from ocr_panoptic.evaluation.sem_seg_counts import SemSegCounts
+from ocr_panoptic.metrics import TRIMAP_WIDTHS
 
 IGNORED = 255
 K = 4
@@ -58,25 +58,36 @@ def brute_force(labels: np.ndarray, distance: int, border: bool) -> np.ndarray:
     )
 
 
-@pytest.mark.parametrize("distance", (1, 2, 3, 5, 9, 40))
-def test_regions(distance):
-    labels = blobs(distance, (13, 17)).astype(np.int32) * 70000  # ids of segments are large
-    for border, regions in ((True, inner_boundaries), (False, near_other_labels)):
-        np.testing.assert_array_equal(
-            regions(labels, distance), brute_force(labels, distance, border)
-        )
+def near(labels: np.ndarray, distance: int) -> np.ndarray:
+    return near_other_labels(labels, [distance])[distance]
+
+
+def counts(truth: np.ndarray, prediction: np.ndarray) -> SemSegCounts:
+    return SemSegCounts.of_image(truth, prediction, None, K, IGNORED)
+
+
+@pytest.mark.parametrize("size", ((13, 17), (1, 17), (13, 1), (1, 1)))
+@pytest.mark.parametrize("distances", ((1,), (2,), (40,), (5, 1, 3, 9, 5)))
+def test_regions(distances, size):
+    labels = blobs(distances[0], size).astype(np.int32) * 70000  # ids of segments are large
+    found = near_other_labels(labels, distances)
+    assert list(found) == sorted(set(distances))
+    for distance, region in found.items():
+        np.testing.assert_array_equal(region, brute_force(labels, distance, False))
+        inner = inner_boundaries(region, distance)
+        np.testing.assert_array_equal(inner, brute_force(labels, distance, True))
 
 
 def test_regions_of_a_diagonal():
     labels = np.eye(4, dtype=np.uint8)[::-1].cumsum(axis=1, dtype=np.uint8)  # two triangles
-    np.testing.assert_array_equal(near_other_labels(labels, 1), brute_force(labels, 1, False))
+    np.testing.assert_array_equal(near(labels, 1), brute_force(labels, 1, False))
 
 
 def test_a_small_distance_reaches_no_further():
     labels = np.zeros((7, 9), dtype=np.uint8)
     labels[:, 5:] = 1
-    assert near_other_labels(labels, 2).sum(axis=0).tolist() == [0, 0, 0, 7, 7, 7, 7, 0, 0]
-    assert inner_boundaries(labels, 1).sum(axis=0).tolist() == [7, 2, 2, 2, 7, 7, 2, 2, 7]
+    assert near(labels, 2).sum(axis=0).tolist() == [0, 0, 0, 7, 7, 7, 7, 0, 0]
+    assert inner_boundaries(near(labels, 1), 1).sum(axis=0).tolist() == [7, 2, 2, 2, 7, 7, 2, 2, 7]
 
 
 @pytest.mark.parametrize("distance", range(1, 30))
@@ -85,19 +96,20 @@ def test_a_pixel_in_a_corner_reaches_all_around(distance):
     labels[0, 0] = 1
     rows, columns = np.indices(labels.shape)
     expected = np.maximum(rows, columns) <= distance
-    np.testing.assert_array_equal(near_other_labels(labels, distance), expected)
+    np.testing.assert_array_equal(near(labels, distance), expected)
 
 
 def test_boundary_errors():
     """A true boundary at column 10, predicted at 12; in the last rows there is none."""
-    truth, prediction = np.zeros((30, 20), dtype=np.uint8), np.zeros((30, 20), dtype=np.uint8)
+    assert BOUNDARY_WIDTH == 5
+    truth, prediction = np.zeros((30, 24), dtype=np.uint8), np.zeros((30, 24), dtype=np.uint8)
     truth[:, 10:], prediction[:, 12:] = 1, 1
     prediction[20:] = 2
-    found = boundary_errors(truth, prediction, 3, IGNORED, 2)
-    # Columns 10 and 11 of 20 rows; of the rows below, two are near the predicted boundary above
-    # them, and in them columns 8 to 11 are near the true one.
-    expected = np.zeros((3, 3), dtype=np.int64)
-    expected[1, 0], expected[0, 2], expected[1, 2] = 40, 2 * 2, 2 * 2
+    found = counts(truth, prediction).boundary_errors
+    # Columns 10 and 11 of 20 rows; of the rows below, five are near the predicted boundary above
+    # them, and in them columns 5 to 14 are near the true one.
+    expected = np.zeros((K, K), dtype=np.int64)
+    expected[1, 0], expected[0, 2], expected[1, 2] = 40, 5 * 5, 5 * 5
     np.testing.assert_array_equal(found, expected)
 
 
@@ -111,10 +123,9 @@ def test_distance(size, expected):
 
 
 def test_trimaps():
-    widths = (1, 3, 5)
     for truth, prediction in samples():
-        found = trimap_confusions(truth, prediction, K, IGNORED, widths)
-        for width, confusion in zip(widths, found, strict=True):
+        found = counts(truth, prediction).trimaps
+        for width, confusion in zip(TRIMAP_WIDTHS, found, strict=True):
             expected = np.zeros((K, K), dtype=np.int64)
             band = brute_force(truth, width, border=False)
             for y, x in zip(*np.nonzero(band & (truth != IGNORED)), strict=True):
@@ -123,16 +134,17 @@ def test_trimaps():
 
 
 def test_a_wide_trimap_holds_the_image():
-    for truth, prediction in samples():
+    for truth, prediction in samples((9, 10)):
+        found = counts(truth, prediction)
+        np.testing.assert_array_equal(found.trimaps[-1], found.confusion)
         np.testing.assert_array_equal(
-            trimap_confusions(truth, prediction, K, IGNORED, (26,))[0],
-            confusion_matrix(truth, prediction, K, IGNORED),
+            found.confusion, confusion_matrix(truth, prediction, K, IGNORED)
         )
 
 
 def test_no_boundary_no_trimap():
     flat = np.ones((6, 6), dtype=np.uint8)
-    confusion = trimap_confusions(flat, flat, K, IGNORED)
+    confusion = counts(flat, flat).trimaps
     assert confusion.shape == (3, K, K) and not confusion.any()
     assert np.isnan(semantic_metrics(confusion[0], "abcd")["mIoU"])
 
@@ -154,7 +166,7 @@ def test_boundary_counts():
     size = (60, 91)  # of distance 2
     assert boundary_distance(size) == 2
     for truth, prediction in samples(size):
-        for k, found in enumerate(boundary_counts(truth, prediction, K, IGNORED)):
+        for k, found in enumerate(counts(truth, prediction).boundaries):
             true, predicted = truth == k, prediction == k
             true_region = true & ~eroded(true, 2)
             predicted_region = predicted & ~eroded(predicted, 2) & (truth != IGNORED)
@@ -166,7 +178,7 @@ def test_boundary_counts():
 
 def test_boundary_counts_of_the_truth_itself():
     truth, _ = next(samples())
-    intersection, union = boundary_counts(truth, np.where(truth == IGNORED, 0, truth), K, IGNORED).T
+    intersection, union = counts(truth, np.where(truth == IGNORED, 0, truth)).boundaries.T
     # Class 0 fills the pixels without a class, so that its region is another one there.
     np.testing.assert_array_equal(intersection[1:], union[1:])
     assert 0 < intersection[0] < union[0]

@@ -5,7 +5,7 @@ import pytest
 from panoptic_samples import make_categories, random_samples
 
 from ocr_panoptic.evaluation import PanopticQuality, confusion_matrix, semantic_metrics
-from ocr_panoptic.evaluation.boundaries import boundary_errors
+from ocr_panoptic.evaluation.boundaries import near_other_labels
 from ocr_panoptic.evaluation.image_losses import panoptic_losses, semantic_losses
 
 IGNORED = 255
@@ -89,8 +89,10 @@ def test_semantic_kinds_add_up():
             prediction[prediction == label] = rng.choice(5)
         truth[rng.random(truth.shape) < 0.1] = IGNORED
         confusion = confusion_matrix(truth, prediction, 5, IGNORED)
-        near = boundary_errors(truth, prediction, 5, IGNORED, 2)
-        losses = semantic_losses(confusion, near)
+        near = near_other_labels(truth, [2])[2] & near_other_labels(prediction, [2])[2]
+        near &= truth != prediction
+        errors = confusion_matrix(truth[near], prediction[near], 5, IGNORED)
+        losses = semantic_losses(confusion, errors)
         assert min(losses.values()) >= 0
         expected = 100 - semantic_metrics(confusion, "abcde")["mIoU"]
         assert sum(losses.values()) == pytest.approx(expected, abs=1e-9)

@@ -1,0 +1,39 @@
+"""Runs of equal pixels. Labels are the same over many pixels by and large, so that counting runs is
+several times faster than counting pixels.
+
+Shape letters: H, W size of the image; R runs.
+"""
+
+import numpy as np
+
+
+def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """
+    Args:
+        maps: [H, W] each.
+
+    Returns:
+        of the runs along the rows in which no map changes: their values in each map [R], and their
+        numbers of pixels, int64 [R].
+    """
+    flat = [values.reshape(-1) for values in maps]
+    size = flat[0].size
+    starts = np.ones(size, dtype=bool)
+    changes = starts[1:]
+    np.not_equal(flat[0][1:], flat[0][:-1], out=changes)
+    for values in flat[1:]:
+        changes |= values[1:] != values[:-1]
+    starts = np.flatnonzero(starts)
+    return [values.take(starts) for values in flat], np.diff(starts, append=size)
+
+
+def check_sizes(truth: np.ndarray, prediction: np.ndarray) -> None:
+    """
+    Raises:
+        ValueError: the maps, [H, W] each, differ in size.
+    """
+    if truth.shape != prediction.shape:
+        raise ValueError(
+            f"the prediction has size {list(prediction.shape)} [H, W] and the truth "
+            f"{list(truth.shape)}; predict at the size of the image"
+        )
