@@ -42,6 +42,8 @@ class Forked:
             code = 1
             try:
                 os.setsid()
+                # Which a shell's background job would ignore.
+                signal.signal(signal.SIGINT, signal.default_int_handler)
                 tqdm.set_lock(threading.RLock())  # a killed process would keep the one we share
                 sys.stderr = os.fdopen(theirs, "w", buffering=1)
                 map_with_progress(function, range(1000), "work", workers=2)

@@ -165,7 +165,7 @@ def test_panoptic_model(tiny_data, tmp_path, capsys):
     assert run_onnx.main([str(a) for a in again]) == 1
     error = capsys.readouterr().err
     assert "broken.png cannot be read as an image" in error and error.count("\n") == 1
-    assert (tmp_path / f"second/panoptic/{image.stem}.png").is_file()
+    assert (tmp_path / f"second/panoptic/images/{image.stem}.png").is_file()
     assert run_onnx.main([str(a) for a in again]) == 1
     assert "second is there already: name a new or an empty folder" in capsys.readouterr().err
     assert_as_predict_writes(OCR_CONFIG, PANOPTIC, tmp_path)
