@@ -77,7 +77,7 @@ endef
 test: $(ENV)  ## run the tests
 	$(PYTHON) -m pytest
 
-test-fast: $(ENV)  ## run the core of them, in a minute
+test-fast: $(ENV)  ## run the core of them, in about two minutes
 	$(PYTHON) -m pytest -m "not slow"
 
 test-gpu: $(ENV)  ## run the tests that need a GPU, or two
