@@ -26,6 +26,18 @@ def add_ocr_config(cfg: CN) -> None:
     # Heads may always be others. 0 starts from any weights.
     cfg.MODEL.WEIGHTS_MIN_SHARE = 0.9
 
+    _add_ocr(cfg)
+    _add_context_schemes(cfg)
+    _add_semantic_heads(cfg)
+    _add_segmentors(cfg)
+    _add_backbones(cfg)
+    _add_input(cfg)
+    _add_solver(cfg)
+    _add_test(cfg)
+
+
+def _add_ocr(cfg: CN) -> None:
+    """The OCR head."""
     cfg.MODEL.OCR = CN()
     # Channels of the pixel representations (after the 3x3 convolution) and of the augmented ones.
     cfg.MODEL.OCR.CHANNELS = 512
@@ -53,6 +65,9 @@ def add_ocr_config(cfg: CN) -> None:
     # Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined one's.
     cfg.MODEL.OCR.COARSE_LOSS_WEIGHT = 0.25
 
+
+def _add_context_schemes(cfg: CN) -> None:
+    """The choice of the context scheme, and what one of them alone reads."""
     # Context scheme: "OCR", "none" (the plain baseline), or one of those listed in
     # docs/context_schemes.md. "GT-OCR" (regions and relations from the ground truth, the paper's
     # upper bound) works in OCRSemanticSegmentor alone.
@@ -73,6 +88,9 @@ def add_ocr_config(cfg: CN) -> None:
     # Number of regions of "Double-Attention".
     cfg.MODEL.CONTEXT.NUM_REGIONS = 64
 
+
+def _add_semantic_heads(cfg: CN) -> None:
+    """Losses of both heads, and the coarse branch of one."""
     # Weight of each class in both losses, as the published Cityscapes recipes have it; [] for none.
     cfg.MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS = []
     # Losses of the refined and of the coarse prediction: "cross_entropy", "ohem" (below),
@@ -98,6 +116,9 @@ def add_ocr_config(cfg: CN) -> None:
     # Channel dropout after it, in training: 0.05 for ResNet, 0 for HRNet in the published code.
     cfg.MODEL.SEM_SEG_HEAD.COARSE_DROPOUT = 0.05
 
+
+def _add_segmentors(cfg: CN) -> None:
+    """The semantic architecture, and SegFix."""
     # OCRSemanticSegmentor and SegFix. Resizing of features and logits: True maps corner pixels onto
     # each other by their centres, as the authors' code does, False by their outer corners.
     cfg.MODEL.ALIGN_CORNERS = False
@@ -113,6 +134,18 @@ def add_ocr_config(cfg: CN) -> None:
     # Weight of the losses of each scale's own prediction; 0 for none.
     cfg.MODEL.HMSA.SCALE_LOSS_WEIGHT = 0.05
 
+    # SegFix alone, which predicts offsets for the predictions of others (docs/segfix.md). A pixel
+    # lies near a boundary where its distance from the nearest pixel of another region, rounded
+    # down, is at most BOUNDARY_DISTANCE.
+    cfg.MODEL.SEGFIX = CN()
+    cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE = 5
+    # Channels and norm between the two convolutions of each of its branches.
+    cfg.MODEL.SEGFIX.CHANNELS = 256
+    cfg.MODEL.SEGFIX.NORM = "SyncBN"
+
+
+def _add_backbones(cfg: CN) -> None:
+    """Dilated ResNets, and networks of timm."""
     # Dilated ResNet ("build_dilated_resnet_backbone", which is Detectron2's DeepLab project's):
     # stride 8 with RES4_DILATION 2 and RES5_DILATION 4.
     cfg.MODEL.RESNETS.RES4_DILATION = 1
@@ -124,15 +157,6 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.MODEL.RESNETS.CONTRACT_DILATION = False
     # Round the size after the stem's pooling up instead of down, as openseg.pytorch does.
     cfg.MODEL.RESNETS.STEM_CEIL_MODE = False
-
-    # SegFix alone, which predicts offsets for the predictions of others (docs/segfix.md). A pixel
-    # lies near a boundary where its distance from the nearest pixel of another region, rounded
-    # down, is at most BOUNDARY_DISTANCE.
-    cfg.MODEL.SEGFIX = CN()
-    cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE = 5
-    # Channels and norm between the two convolutions of each of its branches.
-    cfg.MODEL.SEGFIX.CHANNELS = 256
-    cfg.MODEL.SEGFIX.NORM = "SyncBN"
 
     # Network of timm, alone ("build_timm_backbone": HRNet, a ResNet or EfficientNet that is dilated
     # to OUTPUT_STRIDE ...) or under an FPN ("build_timm_fpn_backbone": any of strides 4 to 32).
@@ -150,6 +174,9 @@ def add_ocr_config(cfg: CN) -> None:
     # are kept, so that training a head does not compute them again (docs/studies.md). "": none.
     cfg.MODEL.FEATURE_CACHE = ""
 
+
+def _add_input(cfg: CN) -> None:
+    """Images of the semantic architecture."""
     # OCRSemanticSegmentor and SegFix. Images (data/semantic/augmentation.py): resized to
     # MIN_SIZE_TRAIN or MIN_SIZE_TEST (0: not at all), or to this height and width if it is not [].
     cfg.INPUT.FIXED_SIZE = []
@@ -164,6 +191,9 @@ def add_ocr_config(cfg: CN) -> None:
     # Largest brightness shift, up or down, in steps of 1 of 255.
     cfg.INPUT.BRIGHTNESS_SHIFT = 0
 
+
+def _add_solver(cfg: CN) -> None:
+    """Training."""
     # Run each batch of SOLVER.IMS_PER_BATCH images in this many parts and step once, for the
     # published batch sizes on a small GPU. Iterations and schedule stay as they are.
     cfg.SOLVER.ACCUMULATION_STEPS = 1
@@ -185,6 +215,9 @@ def add_ocr_config(cfg: CN) -> None:
     cfg.SOLVER.POLY_LR_POWER = 0.9
     cfg.SOLVER.POLY_LR_CONSTANT_ENDING = 0.0
 
+
+def _add_test(cfg: CN) -> None:
+    """Evaluation and prediction."""
     # Write the predictions of an evaluation to OUTPUT_DIR/inference/<data set>: panoptic ones in
     # the format of the panopticapi command, semantic-only ones as PNGs in the labels of the data
     # set's files, which is what the server of Cityscapes takes.
