@@ -1,6 +1,6 @@
 """Predictions of any program, refined file by file: label PNGs, panoptic and instance results."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -17,8 +17,34 @@ from ocr_panoptic.offsets import moved, source_pixels
 
 from .offset_sources import Offsets
 
-Sources = Callable[[str, Sequence[int]], np.ndarray]
-"""From the name of an image and (H, W) of its prediction to :func:`.source_pixels`."""
+
+class Sources:
+    """
+    Where the pixels of predictions come from.
+
+    Args:
+        offsets: of the images.
+        scale: of the offsets.
+    """
+
+    def __init__(self, offsets: Offsets, scale: int):
+        self._offsets, self._scale = offsets, scale
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raises ValueError where an image of these names has no offsets."""
+        self._offsets.names.check(names)
+
+    def __call__(self, name: str, size: Sequence[int]) -> np.ndarray:
+        """:func:`.source_pixels` of an image by its name and (H, W) of its prediction; ValueError
+        where its offsets have another size."""
+        found = self._offsets(name)
+        if found.shape[:2] != tuple(size):
+            raise ValueError(
+                f"{name}: the prediction has {size[1]}x{size[0]} pixels, the offsets "
+                f"{found.shape[1]}x{found.shape[0]} (width x height). Resize the prediction to its "
+                "image."
+            )
+        return source_pixels(found, self._scale)
 
 
 def refine_files(
@@ -41,38 +67,28 @@ def refine_files(
             size; or the output would take the place of the predictions.
     """
     _check_place(predictions, output)
-
-    def sources(name: str, size: Sequence[int]) -> np.ndarray:
-        found = offsets(name)
-        if found.shape[:2] != tuple(size):
-            raise ValueError(
-                f"{name}: the prediction has {size[1]}x{size[0]} pixels, the offsets "
-                f"{found.shape[1]}x{found.shape[0]} (width x height). Resize the prediction to its "
-                "image."
-            )
-        return source_pixels(found, scale)
-
+    sources = Sources(offsets, scale)
     if predictions.is_dir():
-        return refine_labels(predictions, output, offsets, sources)
+        return refine_labels(predictions, output, sources)
     content = read_json(predictions, MAX_BYTES)
     names = {**offsets.name_of_id, **names}
     if isinstance(content, list):
-        return refine_instances(content, predictions, output, offsets, sources, names)
+        return refine_instances(content, predictions, output, sources, names)
     if isinstance(content, dict) and "annotations" in content:
-        return refine_panoptic(content, predictions, output, offsets, sources, names)
+        return refine_panoptic(content, predictions, output, sources, names)
     raise ValueError(
         f"{predictions}: is no list of instances and no panoptic JSON with annotations. "
         "Of label PNGs name the folder."
     )
 
 
-def refine_labels(folder: Path, output: Path, offsets: Offsets, sources: Sources) -> int:
+def refine_labels(folder: Path, output: Path, sources: Sources) -> int:
     """Every label PNG of a folder and those below, with the same labels."""
     files = sorted(folder.rglob("*.png"))
     if not files:
         raise FileNotFoundError(f"{folder}: holds no label PNGs")
     names = [file.relative_to(folder).with_suffix("").as_posix() for file in files]
-    offsets.names.check(names)
+    sources.check(names)
     for file, name in zip(tqdm(files, unit="image"), names, strict=True):
         labels = read_label_png(file)
         refined = moved(labels, sources(name, labels.shape))
@@ -84,7 +100,6 @@ def refine_panoptic(
     content: dict[str, Any],
     file: Path,
     output: Path,
-    offsets: Offsets,
     sources: Sources,
     names: Mapping[Any, str],
 ) -> int:
@@ -104,7 +119,7 @@ def refine_panoptic(
                 raise ValueError(f"{file}: {fault}")
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{file}: is no panoptic JSON ({error!r:.200})") from error
-    offsets.names.check(named)
+    sources.check(named)
 
     def refined(annotation: dict[str, Any], name: str) -> dict[str, Any]:
         ids = read_panoptic_png(file.with_suffix("") / annotation["file_name"])
@@ -127,7 +142,6 @@ def refine_instances(
     content: list[dict[str, Any]],
     file: Path,
     output: Path,
-    offsets: Offsets,
     sources: Sources,
     names: Mapping[Any, str],
 ) -> int:
@@ -147,7 +161,7 @@ def refine_instances(
             f"{file}: does not say which images its ids are of ({unnamed[0]!r:.100} ...). Name a "
             'JSON with "images" by --image-list.'
         )
-    offsets.names.check([names[image] for image in by_image])
+    sources.check([names[image] for image in by_image])
 
     def refined(rle: dict[str, Any], at: np.ndarray) -> dict[str, Any]:
         if isinstance(rle["counts"], list):
