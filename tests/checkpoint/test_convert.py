@@ -439,6 +439,8 @@ def test_published_file_as_safetensors(w18, tmp_path):
     save_file(w18[0], file)
     output = tmp_path / "out.pth"
     convert("hrnet", file, output, "hrnet_HRNet_W48_cityscapes", *W18)
+    weights = torch.load(output, weights_only=True)["model"]
+    assert torch.equal(weights["backbone.body.conv1.weight"], w18[0]["conv1.weight"])
 
 
 class Custom:
