@@ -1,0 +1,50 @@
+"""What every format of annotations is read into."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from pycocotools import mask as rle
+
+
+@dataclass(frozen=True)
+class Segment:
+    """
+    Pixels of one class.
+
+    Attributes:
+        label: the class, as the tool names it.
+        mask: COCO's compressed RLE, {"size": [height, width], "counts": bytes}, as large as the
+            image.
+        instance: True of one object, False of a region that may hold several or none (a semantic
+            label), None where the format does not tell: then the kind of the class decides.
+        is_crowd: a group of things that are not told apart.
+    """
+
+    label: str
+    mask: dict
+    instance: bool | None = None
+    is_crowd: bool = False
+
+    def pixels(self) -> np.ndarray:
+        """bool [height, width]"""
+        return rle.decode(self.mask).astype(bool)
+
+
+@dataclass(frozen=True)
+class AnnotatedImage:
+    """
+    One image and its segments, the lowest first: a later one covers an earlier one where both lie.
+
+    Attributes:
+        file: the image, which exists.
+        name: its path below the folder of the images, by which results are named.
+        height, width: in pixels, as the annotations have them.
+        segments: in the order in which they are painted.
+    """
+
+    file: Path
+    name: str
+    height: int
+    width: int
+    segments: list[Segment] = field(default_factory=list)
