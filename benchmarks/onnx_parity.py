@@ -156,7 +156,7 @@ def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
         rows = check_parity(
             model,
             Model(path, threads=torch.get_num_threads()),
-            lambda inputs: final(task_of(cfg).semantic_logits(model, inputs)),
+            lambda network, inputs: final(task_of(cfg).semantic_logits(network, inputs)),
             cfg.INPUT.FORMAT,
             SIZES,
         )

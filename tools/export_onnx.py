@@ -50,8 +50,8 @@ def export(cfg: CfgNode, model: nn.Module, path: Path) -> str:
     kept = "config_sha256", "weights_sha256", "ocr_panoptic", "detectron2", "torch"
     made = {key: run[key] for key in kept}
 
-    def logits(inputs: list[dict]) -> Tensor:
-        predicted = task.semantic_logits(model, inputs)
+    def logits(network: nn.Module, inputs: list[dict]) -> Tensor:
+        predicted = task.semantic_logits(network, inputs)
         return predicted[1] if isinstance(predicted, tuple) else predicted  # coarse, refined
 
     description = describe(model, class_metadata(cfg), task.test_augmentation(cfg), made)

@@ -26,7 +26,7 @@ def export_onnx(
     channel_order: str,
     description: dict[str, Any],
     path: Path,
-    semantic_logits: Callable[[list[dict]], Tensor],
+    semantic_logits: Callable[[nn.Module, list[dict]], Tensor],
 ) -> list[dict[str, Any]]:
     """
     Write a model as an ONNX file, which takes its name once onnxruntime computes with it what the

@@ -22,7 +22,7 @@ from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.export import run_onnx
 from ocr_panoptic.export.graphs import build_graph
-from ocr_panoptic.export.parity import segments_equal
+from ocr_panoptic.export.parity import check_parity, is_equal, segments_equal
 from ocr_panoptic.export.translations import TRANSLATIONS
 from ocr_panoptic.modeling import OCRSemanticSegmentor
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
@@ -299,3 +299,39 @@ def test_segments_are_compared_without_their_numbers():
     assert segments_equal((ids, things), (ids, other)) == 0.6
     joined = np.minimum(ids, 1)
     assert segments_equal((ids, things), (joined, things[:1])) == 0.7
+
+
+class Cancelling(nn.Module):
+    """Two classes whose logits lose 12 of their 24 bits in float32."""
+
+    def forward(self, inputs: list[dict]) -> list[dict]:
+        logits = self.logits(inputs)[0]
+        return [{"labels": logits.argmax(dim=0)}]
+
+    def logits(self, inputs: list[dict]) -> Tensor:
+        image = inputs[0]["image"].to(next(iter(self.buffers())).dtype)
+        red = (image[0] / 255 + self.large) - self.large
+        return torch.stack([red, 0.5 - red])[None]
+
+
+@pytest.mark.parametrize(("error", "equal"), [(0.0, True), (1e-3, False)])
+def test_as_far_apart_as_the_model_itself_rounds(error, equal):
+    model = Cancelling()
+    model.register_buffer("large", torch.tensor(3000.3))
+
+    class Exported:
+        def run(self, image: np.ndarray, size: tuple[int, int]) -> dict:
+            red = image[:, :, 0] / 255 + error
+            logits = np.stack([red, 0.5 - red])
+            # The labels of the model, so that what is told apart is the logits.
+            labels = model([{"image": torch.as_tensor(image.transpose(2, 0, 1).copy())}])[0]
+            return {
+                "logits": logits,
+                "labels": labels["labels"].numpy(),
+                "confidences": np.ones(size),
+            }
+
+    sizes = [((40, 60), (40, 60))]
+    (row,) = check_parity(model, Exported(), lambda m, x: m.logits(x), "RGB", sizes)
+    assert 1e-4 < row["rounding"] < 3e-4  # half the distance of two float32 near 3000
+    assert is_equal(row) == equal
