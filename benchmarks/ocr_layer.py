@@ -5,6 +5,8 @@
 Both share their weights; their outputs and gradients are compared before anything is timed.
 "Optimized" is the layer as an evaluation has it (``ocr_panoptic.modeling.optimized``): norms
 folded, and x in channels-last memory, as the optimized convolution before it gives it.
+"Products" are the four matrix products over all pixels, of phi and of g with x and y, alone: what
+no order of the computation saves.
 """
 
 import argparse
@@ -128,6 +130,23 @@ def train(layer: nn.Module, x: Tensor, m: Tensor) -> None:
     layer(x_leaf, m_leaf).mean().backward()
 
 
+@torch.no_grad()
+def products(maps: list[tuple[Tensor, Tensor]], backward: bool) -> None:
+    """Pixels [N * P, channels] times weights; with ``backward`` also the two products that the
+    gradients of both take."""
+    for pixels, weight in maps:
+        y = F.linear(pixels, weight)
+        if backward:
+            torch.matmul(y, weight)
+            torch.matmul(y.t(), pixels)
+
+
+def products_of(shape: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
+    c, count = shape[1], shape[0] * shape[2] * shape[3]
+    sizes = [(c, c // 2), (c // 2, c // 2), (c, c), (c, c)]
+    return [(torch.randn(count, i), torch.randn(o, i)) for i, o in sizes]
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -155,15 +174,18 @@ def main(argv: list[str] | None = None) -> None:
             fold_norms(ours)
             to_channels_last(ours)
             steps = [partial(step, ours, x.contiguous(**last), m.contiguous(**last)), steps[1]]
-        (ours, plain), (our_peak, plain_peak) = measure(steps, args.device, args.repeats)
+        maps = [(a.to(args.device), b.to(args.device)) for a, b in products_of(shape)]
+        steps.append(partial(products, maps, step is train))
+        (ours, plain, least), (our_peak, plain_peak, _) = measure(steps, args.device, args.repeats)
         rows.append(
             [title, str(list(shape)), num_classes, f"{output:.0e} / {gradient:.0e}"]
             + [f"{1e3 * plain:.1f}", f"{1e3 * ours:.1f}", f"{ours / plain:.2f}"]
+            + [f"{1e3 * least:.1f}", f"{least / plain:.2f}"]
             + [f"{plain_peak / 2**20:.0f}", f"{our_peak / 2**20:.0f}"]
             + [f"{our_peak / plain_peak:.2f}"]
         )
     headers = ["", "x", "K", "difference (output / gradient)", "transcription ms", "ours ms"]
-    headers += ["ratio", "transcription MiB", "ours MiB", "ratio"]
+    headers += ["ratio", "products ms", "ratio", "transcription MiB", "ours MiB", "ratio"]
     print(tabulate(rows, headers=headers, disable_numparse=True))
 
 
