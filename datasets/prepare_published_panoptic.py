@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> None:
     release, root = PANOPTIC_RELEASES[args.release], datasets_root()
     with faults_listed(root / f"{release.name}_faults.txt"):
         manifest = prepare_panoptic_release(release, root, args.workers)
-    print(f"Wrote {manifest}. Data sets: {release.name}_train and {release.name}_val, as found")
+    print(f"Wrote {manifest}")
 
 
 if __name__ == "__main__":
