@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> None:
     page = write_data_page(args.dataset, args.output, against, args.num_images, cfg, args.workers)
     if page.faults:
         print(f"{len(page.faults)} files cannot be used; the page lists them")
-    print(f"The page is {args.output}, with its pictures in {args.output.parent / page.folder}")
+    print(f"The page is {args.output}; its pictures are in {args.output.stem}_files beside it")
 
 
 if __name__ == "__main__":

@@ -8,20 +8,18 @@ import re
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 from detectron2.config import CfgNode
-from PIL import Image
 
-from ocr_panoptic.data.fingerprint import file_digest
 from ocr_panoptic.data.parallel import map_with_progress
-from ocr_panoptic.files import check_output_folder, replacing, write_text
+from ocr_panoptic.files import check_output_folder, write_text
 from ocr_panoptic.pictures import read_picture
 from ocr_panoptic.visualization.data_page import (
     ClassRow,
@@ -30,15 +28,14 @@ from ocr_panoptic.visualization.data_page import (
     DataPage,
     Pair,
     card_pictures,
-    crop_picture,
 )
 from ocr_panoptic.visualization.figures import css_color
-from ocr_panoptic.visualization.overlays import segment_colors
 
 from .augmented_samples import augmented_pictures
-from .data_facts import KINDS, Box, ImageFacts, Suspicion, segments_of, suspicions_of
-from .data_items import VOID, DataItems, Item, data_items
-from .near_images import NEAR, SIDE, NearPair, near_pairs, small_picture
+from .data_facts import KINDS, ImageFacts, Suspicion
+from .data_items import DataItems, Item, data_items
+from .data_pictures import Place, describe, draw_place, look_at, write_jpeg
+from .near_images import NEAR, SIDE, NearPair, near_pairs
 
 logger = logging.getLogger(__name__)
 
@@ -51,14 +48,6 @@ TITLES = {
     "duplicate": "Things twice",
     "void": "Segments at void",
 }
-
-
-class _Place(NamedTuple):
-    """A part of an image that is shown."""
-
-    image: int
-    segments: tuple[int, ...]
-    box: Box
 
 
 def write_data_page(
@@ -87,7 +76,7 @@ def write_data_page(
         FileNotFoundError, DataFaults: of the data sets.
     """
     content = data_items(dataset, limit)
-    other = data_items(compared_with, limit) if compared_with else None
+    other = data_items(compared_with) if compared_with else None
     with _new_folder(output) as folder:
         view = _View(content, folder, workers)
         page = view.page(dataset, output.parent)
@@ -126,14 +115,14 @@ class _View:
     workers: int | None
 
     def __post_init__(self) -> None:
-        self._tasks: list[tuple[_Place, Item, Path]] = []
+        self._tasks: list[tuple[Place, Item, Path]] = []
         look = partial(look_at, content=replace(self.content, items=[]), folder=self.folder)
         numbered = list(enumerate(self.content.items))
         self.facts = map_with_progress(look, numbered, "look at the images", self.workers)
         self.usable = [number for number, facts in enumerate(self.facts) if not facts.fault]
 
     def page(self, dataset: str, beside: Path) -> DataPage:
-        self._source = os.path.relpath(self.folder, beside)
+        self._source = quote(Path(os.path.relpath(self.folder, beside)).as_posix())
         items, facts = self.content.items, [self.facts[number] for number in self.usable]
         suspicious = self._suspicious()
         empty = self._without_things()
@@ -188,6 +177,7 @@ class _View:
         ]
         across: list[NearPair] = []
         others: list[Item] = []
+        digests: list[str] = []
         if other is not None:
             others = other.items
             seen = map_with_progress(describe, others, f"look at {name}", self.workers)
@@ -198,7 +188,6 @@ class _View:
             ]
             digests = [found.digest for found in seen]
         self._write_findings(inside, across, others)
-        digests = [] if other is None else digests
         own = [facts.digest for facts in self.facts]
         return {
             "compared_with": name,
@@ -228,7 +217,7 @@ class _View:
             rows.append((name, crops))
         return rows
 
-    @property
+    @cached_property
     def rows(self) -> list[ClassRow]:
         return class_rows(self.content, [self.facts[number] for number in self.usable])
 
@@ -257,7 +246,7 @@ class _View:
         for kind in KINDS if self.content.has_things else ("tiny", "void"):
             found = [entry for entry in self._all_suspicions() if entry[1].kind == kind]
             shown = sorted(found, key=lambda entry: _rank(entry[1]))[:SHOWN]
-            places = [_Place(number, s.segments, s.box) for number, s in shown]
+            places = [Place(number, s.segments, s.box) for number, s in shown]
             captions = [
                 f"{self.content.classes[s.class_index].name}, {s.area:,} pixels{_value(s)}"
                 for _, s in shown
@@ -296,7 +285,7 @@ class _View:
                 if own:
                     largest.append((number, max(own, key=lambda s: s.area)))
             largest.sort(key=lambda entry: -entry[1].area)
-            places = [_Place(n, (s.id,), s.box) for n, s in largest[:EXAMPLES]]
+            places = [Place(n, (s.id,), s.box) for n, s in largest[:EXAMPLES]]
             captions = [f"{s.area:,} pixels" for _, s in largest[:EXAMPLES]]
             images = "1 image" if row.images == 1 else f"{row.images:,} images"
             groups.append(
@@ -304,7 +293,7 @@ class _View:
             )
         return groups, absent
 
-    def _crops(self, places: Sequence[_Place], captions: Sequence[str], prefix: str) -> list[Crop]:
+    def _crops(self, places: Sequence[Place], captions: Sequence[str], prefix: str) -> list[Crop]:
         """Pictures of places, named after their images; :meth:`draw` draws them."""
         tasks = [
             (place, self.content.items[place.image], self.folder / f"{prefix}{k}.jpg")
@@ -318,7 +307,7 @@ class _View:
 
     def draw(self) -> None:
         """Draw the places that the page shows."""
-        draw = partial(_draw_place, content=replace(self.content, items=[]))
+        draw = partial(draw_place, content=replace(self.content, items=[]))
         map_with_progress(draw, self._tasks, "draw what is shown", self.workers)
 
     def _pair(self, pair: NearPair, second: Item, same_file: bool, name: str) -> Pair:
@@ -375,74 +364,6 @@ def _value(suspicion: Suspicion) -> str:
     if suspicion.kind == "duplicate":
         return f", IoU {suspicion.value:.2f}"
     return f", {100 * suspicion.value:.0f} % of its outline"
-
-
-def look_at(numbered: tuple[int, Item], content: DataItems, folder: Path) -> ImageFacts:
-    """What an image shows; its pictures are written as ``<number>.jpg`` and ``<number>o.jpg``."""
-    number, item = numbered
-    try:
-        image = read_picture(item.image, "RGB")
-        facts = replace(_description(item, image), width=image.shape[1], height=image.shape[0])
-        ids, colors = None, {}
-        if item.truth is not None:
-            ids, listed = content.truth(item)
-            if ids.shape != image.shape[:2]:
-                raise ValueError(
-                    f"{item.truth}: has {ids.shape[1]}x{ids.shape[0]} pixels, the image "
-                    f"{image.shape[1]}x{image.shape[0]} (width x height)."
-                )
-            segments, _ = segments_of(ids, listed)
-            facts = replace(
-                facts,
-                void=int((ids == VOID).sum()),
-                segments=segments,
-                suspicions=suspicions_of(ids, segments, content.classes),
-            )
-            colors = _colors(content, segments)
-    except (OSError, ValueError) as error:
-        return ImageFacts(fault=str(error))
-    small, overlay = card_pictures(image, ids, colors)
-    write_jpeg(folder / f"{number:06d}.jpg", small)
-    if overlay is not None:
-        write_jpeg(folder / f"{number:06d}o.jpg", overlay)
-    return facts
-
-
-def describe(item: Item) -> ImageFacts:
-    """What is compared of an image; without it, where it cannot be read."""
-    try:
-        return _description(item, read_picture(item.image, "RGB"))
-    except (OSError, ValueError) as error:
-        return ImageFacts(fault=str(error))
-
-
-def _description(item: Item, image: np.ndarray) -> ImageFacts:
-    return ImageFacts(picture=small_picture(image), digest=file_digest(Path(item.image)))
-
-
-def _colors(content: DataItems, segments: Sequence) -> Mapping[int, tuple[int, int, int]]:
-    colors = [data_class.color for data_class in content.classes]
-    info = [
-        {
-            "id": s.id,
-            "isthing": content.classes[s.class_index].isthing,
-            "category_id": s.class_index,
-        }
-        for s in segments
-    ]
-    return segment_colors(info, colors, colors)
-
-
-def _draw_place(task: tuple[_Place, Item, Path], content: DataItems) -> None:
-    place, item, path = task
-    ids, _ = content.truth(item)
-    write_jpeg(path, crop_picture(read_picture(item.image, "RGB"), ids, place.box, place.segments))
-
-
-def write_jpeg(path: Path, picture: np.ndarray) -> None:
-    """Args: picture: uint8 [H, W, 3] RGB."""
-    with replacing(path) as temporary:
-        Image.fromarray(picture).save(temporary, format="JPEG", quality=82)
 
 
 def class_rows(content: DataItems, facts: Sequence[ImageFacts]) -> list[ClassRow]:

@@ -48,7 +48,8 @@ def near_pairs(
     found = []
     for start in range(0, len(first), ROWS):
         rows = first[start : start + ROWS]
-        # |a - b|^2; exact in float64's range below, in float32 to a thousandth of NEAR.
+        # |a - b|^2. float32 rounds it by a few units of more than ten thousand; near ones are
+        # computed anew.
         distances = np.einsum("ij,ij->i", rows, rows)[:, None] + squares - 2 * rows @ second.T
         near = np.argwhere(distances < first.shape[1] * (NEAR + 0.5) ** 2)
         for a, b in near.tolist():
