@@ -20,7 +20,9 @@ Box = tuple[int, int, int, int]  # x, y, width, height in pixels
 TINY_SHARE = 1e-4  # of the image's pixels; a segment with fewer is tiny
 SPLIT_SHARE = 0.1  # of a thing's pixels, that its second part has at least
 VOID_SHARE = 0.5  # of a segment's outline inside the image, that void takes at least
+SEAM = 5  # pixels: void that is narrower everywhere is a seam between segments, and does not count
 SAME_BOX = 0.8  # IoU of the boxes of two things of one class
+SEAM_ID = -1  # in a map, where segments have ids above 0
 
 # Kind -> what it is.
 KINDS = {
@@ -28,7 +30,8 @@ KINDS = {
     "split": "is a thing in two parts, further from each other than the larger one is long",
     "duplicate": f"is a thing whose box overlaps another's of its class with an IoU of {SAME_BOX} "
     "or more",
-    "void": f"borders on void along {VOID_SHARE:.0%} of its outline or more",
+    "void": f"borders on void along {VOID_SHARE:.0%} of its outline or more (void narrower than "
+    f"{SEAM} pixels does not count)",
 }
 
 
@@ -142,9 +145,14 @@ def parts_distance(ids: np.ndarray, segment: Segment) -> float:
 
 def void_shares(ids: np.ndarray) -> dict[int, float]:
     """Of each segment that touches void the share of its outline that does: of the pairs of
-    neighbours (beside or below) with one pixel in it and the other not."""
-    if not (ids == VOID).any():
+    neighbours (beside or below) with one pixel in it and the other not. Seams count as segments."""
+    import cv2
+
+    void = (ids == VOID).astype(np.uint8)
+    if not void.any():
         return {}
+    wide = cv2.morphologyEx(void, cv2.MORPH_OPEN, np.ones((SEAM, SEAM), np.uint8))
+    ids = np.where(void > wide, SEAM_ID, ids)
     found, place = np.unique(ids, return_inverse=True)
     place = place.reshape(ids.shape)
     outline, touching = np.zeros((2, len(found)), np.int64)
@@ -157,7 +165,7 @@ def void_shares(ids: np.ndarray) -> dict[int, float]:
     return {
         number: touching[k] / outline[k]
         for k, number in enumerate(found.tolist())
-        if number != VOID and touching[k]
+        if number not in (VOID, SEAM_ID) and touching[k]
     }
 
 

@@ -271,6 +271,7 @@ class _View:
             for number in found[:SHOWN]
         ]
         note = "The semantic branch learns from them, the detector that nothing is there."
+        note = note if found else "Every image shows one."
         return CropGroup("Images without things", note, len(found), crops)
 
     def _rare(self) -> tuple[list[CropGroup], list[str]]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from ocr_panoptic.analysis.data_facts import (
+    SEAM,
     Segment,
     parts_distance,
     segments_of,
@@ -35,10 +36,12 @@ def test_by_hand():
     ids[81:89, 21:39] = 7  # 144 of 200 pixels of its box
     ids[80:90, 60:70] = 8
     ids[80:89, 61:70] = 9  # the box is 81 % of the other's
-    ids[100:106, 100:110] = 0
-    ids[102:104, 102:108] = 10  # an island in void
+    ids[95:112, 90:120] = 0
+    ids[102:105, 102:108] = 10  # an island in void
+    ids[60:66, 100:110] = 0
+    ids[62:64, 102:108] = 12  # a seam around it is 2 wide
     ids[110, 110] = 11  # a crowd
-    cars = [TrueSegment(number, CAR, number == 11) for number in range(2, 12)]
+    cars = [TrueSegment(number, CAR, number == 11) for number in range(2, 13)]
     found = found_in(ids, TrueSegment(1, ROAD, False), *cars)
     assert found == [
         ("tiny", (2,), 1 / 18000),
@@ -99,15 +102,24 @@ def test_parts_against_flooding(seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_void_against_loops(seed):
     rng = np.random.default_rng(seed)
-    ids = np.kron(rng.integers(0, 5, (6, 7)), np.ones((3, 2), int))
+    ids = np.kron(rng.choice([0, 0, 0, 1, 2, 3], (9, 10)), np.ones((3, 2), int))
     outline, touching = {}, {}
     height, width = ids.shape
+    void = np.pad(ids, SEAM, constant_values=0) == 0
+    # In a square of void, of which less than half may lie beyond the image.
+    wide, half = np.zeros(ids.shape, bool), SEAM - SEAM // 2
+    for y in range(half, height + half):
+        for x in range(half, width + half):
+            if void[y : y + SEAM, x : x + SEAM].all():
+                wide[max(0, y - SEAM) : y, max(0, x - SEAM) : x] = True
+    assert 0 < wide.sum() < (ids == 0).sum()
+    kind = np.where((ids == 0) & ~wide, -1, ids)
     for y in range(height):
         for x in range(width):
             for v, u in ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)):
-                if 0 <= v < height and 0 <= u < width and ids[v, u] != ids[y, x]:
+                if 0 <= v < height and 0 <= u < width and kind[v, u] != kind[y, x]:
                     outline[ids[y, x]] = outline.get(ids[y, x], 0) + 1
-                    touching[ids[y, x]] = touching.get(ids[y, x], 0) + (ids[v, u] == 0)
+                    touching[ids[y, x]] = touching.get(ids[y, x], 0) + wide[v, u]
     expected = {k: touching[k] / outline[k] for k in outline if k and touching[k]}
     assert void_shares(ids) == pytest.approx(expected)
     assert void_shares(ids + 1) == {}
