@@ -10,17 +10,18 @@ some of the validation set, and what augmentation makes of ten images.
 """
 
 import argparse
+from contextlib import suppress
 from pathlib import Path
 
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.analysis.data_view import write_data_page
-from ocr_panoptic.data import register_prepared, register_semantic_datasets
+from ocr_panoptic.data import check_files, register_prepared, register_semantic_datasets
 from ocr_panoptic.engine import complete_config, load_config, run_program
 
 # Of the data set's name, and of the one whose images must not be in it.
-PARTNERS = (("train", "val"), ("trainval", "test"), ("val", "train"), ("training", "validation"))
+PARTNERS = (("train", "val"), ("train", "test"), ("trainval", "test"), ("val", "train"))
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:
@@ -49,13 +50,17 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def partner(dataset: str) -> str:
-    """The data set that this one is compared with where none is named; "" for none."""
+    """The data set that this one is compared with where none is named, if its files are there; ""
+    for none."""
     known = {*DatasetCatalog.list(), *register_prepared(wanted=())}
     for own, other in PARTNERS:
         for end in ("", "_sem", "_panoptic_separated"):
             name = f"{dataset.removesuffix(f'{own}{end}')}{other}{end}"
             if dataset.endswith(f"_{own}{end}") and name in known:
-                return name
+                register_prepared(wanted=[name])
+                with suppress(FileNotFoundError):
+                    check_files([name])
+                    return name
     return ""
 
 

@@ -2,8 +2,6 @@
 
 import csv
 import io
-import logging
-import os
 import re
 import secrets
 import shutil
@@ -37,11 +35,13 @@ from .data_items import DataItems, Item, data_items
 from .data_pictures import Place, describe, draw_place, look_at, write_jpeg
 from .near_images import NEAR, SIDE, NearPair, near_pairs
 
-logger = logging.getLogger(__name__)
-
 SHOWN = 24  # suspicious segments of a kind, images without things, and pairs, in pictures
 RARE_CLASSES, EXAMPLES = 8, 5
 SIZES = 15
+COLUMNS = (
+    *("kind", "image", "class", "segments", "area", "x", "y", "width", "height", "value"),
+    "other",  # image of a pair, or what is wrong with a file
+)
 TITLES = {
     "tiny": "Tiny segments",
     "split": "Split things",
@@ -76,13 +76,17 @@ def write_data_page(
         FileNotFoundError, DataFaults: of the data sets.
     """
     content = data_items(dataset, limit)
-    other = data_items(compared_with) if compared_with else None
+    others = data_items(compared_with).items if compared_with else []
     with _new_folder(output) as folder:
         view = _View(content, folder, workers)
-        page = view.page(dataset, output.parent)
-        page = replace(page, **view.equal(other, compared_with))
-        if cfg is not None:
-            page = replace(page, samples=view.samples(cfg))
+        page = DataPage(
+            dataset=dataset,
+            **view.overview(),
+            **view.details(),
+            **view.equal(others, compared_with),
+            samples=[] if cfg is None else view.samples(cfg),
+            faults=view.faults,
+        )
         view.draw()
         write_text(output, page.render())
     return page
@@ -115,95 +119,83 @@ class _View:
     workers: int | None
 
     def __post_init__(self) -> None:
+        self._source = quote(f"{self.folder.parent.name}/{self.folder.name}")
         self._tasks: list[tuple[Place, Item, Path]] = []
         look = partial(look_at, content=replace(self.content, items=[]), folder=self.folder)
         numbered = list(enumerate(self.content.items))
         self.facts = map_with_progress(look, numbered, "look at the images", self.workers)
         self.usable = [number for number, facts in enumerate(self.facts) if not facts.fault]
+        self.faults = [facts.fault for facts in self.facts if facts.fault]
 
-    def page(self, dataset: str, beside: Path) -> DataPage:
-        self._source = quote(Path(os.path.relpath(self.folder, beside)).as_posix())
-        items, facts = self.content.items, [self.facts[number] for number in self.usable]
-        suspicious = self._suspicious()
-        empty = self._without_things()
-        rare, absent = self._rare()
-        sample = "" if len(items) == self.content.total else f" of {self.content.total:,}"
-        kind = "panoptic" if self.content.has_things else "semantic"
+    def overview(self) -> dict:
+        """Numbers of all images, and what each is in the list of all."""
+        facts = [self.facts[number] for number in self.usable]
+        total, looked_at = self.content.total, len(self.content.items)
+        images = f"{looked_at:,}" + (f" of {total:,}" if looked_at < total else "")
         sizes = Counter(f"{one.width} x {one.height}" for one in facts)
-        most = max(sizes.values(), default=1)
-        listed = [(size, n, 100 * n / most) for size, n in sizes.most_common(SIZES)]
-        if rest := sum(sizes.values()) - sum(n for _, n, _ in listed):
-            listed.append((f"{len(sizes) - SIZES} other sizes", rest, 100 * rest / most))
         pixels = sum(one.width * one.height for one in facts)
         cards = {
-            "Images": f"{len(items):,}{sample}",
+            "Images": images,
             "Classes": f"{sum(bool(r.images) for r in self.rows)} of {len(self.content.classes)}",
             "Void": f"{100 * sum(one.void for one in facts) / max(1, pixels):.1f} %",
             "Sizes": f"{len(sizes):,}",
+            "Suspicious segments": f"{sum(len(one.suspicions) for one in facts):,}",
         }
-        if empty is not None:
+        if self.content.has_things:
             cards["Segments"] = f"{sum(len(one.segments) for one in facts):,}"
-            cards["Images without things"] = f"{empty.total:,}"
-        cards["Suspicious segments"] = f"{sum(group.total for group in suspicious):,}"
-        return DataPage(
-            dataset=dataset,
-            description=f"{len(items):,}{sample} images with {kind} annotations.",
-            cards=cards,
-            classes=self.rows,
-            images=[self._entry(number) for number in self.usable],
-            folder=self._source,
-            findings=f"{self._source}/findings.csv",
-            sizes=listed,
-            empty=empty,
-            rare=rare,
-            absent=absent,
-            suspicious=suspicious,
-            compared_with="",
-            leaks=(),
-            num_leaks=0,
-            duplicates=(),
-            num_duplicates=0,
-            equal_note="",
-            samples=(),
-            faults=[one.fault for one in self.facts if one.fault],
-        )
+        kind = "panoptic" if self.content.has_things else "semantic"
+        return {
+            "description": f"{images} images with {kind} annotations.",
+            "cards": cards,
+            "images": [self._entry(number) for number in self.usable],
+            "folder": self._source,
+            "sizes": _most_frequent(sizes),
+        }
 
-    def equal(self, other: DataItems | None, name: str) -> dict:
-        """What the page says of images that are alike, and the table of all findings."""
-        numbers = self.usable
+    def details(self) -> dict:
+        """Classes, and the segments that are shown."""
+        rare, absent = self._rare()
+        return {
+            "classes": self.rows,
+            "empty": self._without_things(),
+            "rare": rare,
+            "absent": absent,
+            "suspicious": self._suspicious(),
+            "findings": f"{self._source}/findings.csv",
+        }
+
+    def equal(self, others: Sequence[Item], name: str) -> dict:
+        """Images that are alike, within the data set and with the others; writes all findings."""
+        numbers, items = self.usable, self.content.items
         pictures = [self.facts[number].picture for number in numbers]
         inside = [
             NearPair(numbers[a], numbers[b], distance) for a, b, distance in near_pairs(pictures)
         ]
-        across: list[NearPair] = []
-        others: list[Item] = []
-        digests: list[str] = []
-        if other is not None:
-            others = other.items
-            seen = map_with_progress(describe, others, f"look at {name}", self.workers)
-            known = [number for number, found in enumerate(seen) if found.picture is not None]
-            across = [
-                NearPair(numbers[a], known[b], distance)
-                for a, b, distance in near_pairs(pictures, [seen[b].picture for b in known])
-            ]
-            digests = [found.digest for found in seen]
+        seen = (
+            map_with_progress(describe, others, f"look at {name}", self.workers) if others else []
+        )
+        self.faults += [found.fault for found in seen if found.fault]
+        known = [number for number, found in enumerate(seen) if not found.fault]
+        across = [
+            NearPair(numbers[a], known[b], distance)
+            for a, b, distance in near_pairs(pictures, [seen[b].picture for b in known])
+        ]
         self._write_findings(inside, across, others)
-        own = [facts.digest for facts in self.facts]
         return {
             "compared_with": name,
             "leaks": [
-                self._pair(p, others[p.second], own[p.first] == digests[p.second], f"l{k}")
-                for k, p in enumerate(across[:SHOWN])
+                self._pair(pair, others[pair.second], seen[pair.second], f"l{k}")
+                for k, pair in enumerate(across[:SHOWN])
             ],
             "num_leaks": len(across),
             "duplicates": [
-                self._pair(p, self.content.items[p.second], own[p.first] == own[p.second], f"d{k}")
-                for k, p in enumerate(inside[:SHOWN])
+                self._pair(pair, items[pair.second], self.facts[pair.second], f"d{k}")
+                for k, pair in enumerate(inside[:SHOWN])
             ],
             "num_duplicates": len(inside),
             "equal_note": f"Images are compared as pictures of {SIDE}x{SIDE} colours: another size "
-            "or compression changes these by about one level of 255. Pairs that differ by less "
-            f"than {NEAR:g} are listed, the nearest first.",
+            "or compression changes these by about one level of 255. Each image is listed with the "
+            f"nearest other one, if they differ by less than {NEAR:g}.",
         }
 
     def samples(self, cfg: CfgNode) -> list[tuple[str, list[Crop]]]:
@@ -311,17 +303,15 @@ class _View:
         draw = partial(draw_place, content=replace(self.content, items=[]))
         map_with_progress(draw, self._tasks, "draw what is shown", self.workers)
 
-    def _pair(self, pair: NearPair, second: Item, same_file: bool, name: str) -> Pair:
-        write_jpeg(
-            self.folder / f"{name}.jpg",
-            card_pictures(read_picture(second.image, "RGB"), None, {})[0],
-        )
-        first = self.content.items[pair.first]
-        caption = "the same file" if same_file else f"{pair.distance:.1f} levels apart"
+    def _pair(self, pair: NearPair, item: Item, facts: ImageFacts, name: str) -> Pair:
+        """Args: item, facts: of the second image."""
+        picture, _ = card_pictures(read_picture(item.image, "RGB"), None, {})
+        write_jpeg(self.folder / f"{name}.jpg", picture)
+        same = facts.digest == self.facts[pair.first].digest
         return Pair(
-            Crop(f"{self._source}/{pair.first:06d}.jpg", first.name, ""),
-            Crop(f"{self._source}/{name}.jpg", second.name, ""),
-            caption,
+            Crop(f"{self._source}/{pair.first:06d}.jpg", self.content.items[pair.first].name, ""),
+            Crop(f"{self._source}/{name}.jpg", item.name, ""),
+            "the same file" if same else f"{pair.distance:.1f} levels apart",
         )
 
     def _write_findings(
@@ -331,13 +321,9 @@ class _View:
         items, classes = self.content.items, self.content.classes
         text = io.StringIO()
         table = csv.writer(text)
-        table.writerow(
-            ("kind", "image", "class", "segments", "area", "x", "y", "width", "height", "value")
-            + ("other image",)
-        )
-        for item, facts in zip(items, self.facts, strict=True):
-            if facts.fault:
-                table.writerow(("fault", item.name, *[""] * 8, facts.fault))
+        table.writerow(COLUMNS)
+        for fault in self.faults:
+            table.writerow(("fault", *[""] * 9, fault))
         for number, s in self._all_suspicions():
             name = classes[s.class_index].name
             ids = " ".join(map(str, s.segments))
@@ -348,6 +334,14 @@ class _View:
             for a, b, distance in pairs:
                 table.writerow((kind, items[a].name, *[""] * 7, f"{distance:.3g}", seconds[b].name))
         write_text(self.folder / "findings.csv", text.getvalue())
+
+
+def _most_frequent(sizes: Counter[str]) -> list[tuple[str, int, float]]:
+    most = max(sizes.values(), default=1)
+    listed = [(size, count, 100 * count / most) for size, count in sizes.most_common(SIZES)]
+    if rest := sum(sizes.values()) - sum(count for _, count, _ in listed):
+        listed.append((f"{len(sizes) - SIZES} other sizes", rest, 100 * min(1, rest / most)))
+    return listed
 
 
 def _rank(suspicion: Suspicion) -> float:

@@ -35,10 +35,12 @@ def small_picture(image: np.ndarray) -> np.ndarray:
 def near_pairs(
     pictures: Sequence[np.ndarray], others: Sequence[np.ndarray] | None = None
 ) -> list[NearPair]:
-    """The pairs of small pictures that are nearer than NEAR, the nearest first.
+    """Of each small picture the nearest of the others, if it is nearer than NEAR; the nearest pair
+    first. No more pairs than pictures, though all may be equal.
 
     Args:
-        others: a second list; by default pairs within the first.
+        others: a second list; by default those before the picture in its own list, and the earlier
+            one is the first of a pair.
     """
     if not len(pictures) or (others is not None and not len(others)):
         return []
@@ -48,17 +50,17 @@ def near_pairs(
     found = []
     for start in range(0, len(first), ROWS):
         rows = first[start : start + ROWS]
-        # |a - b|^2. float32 rounds it by a few units of more than ten thousand; near ones are
-        # computed anew.
-        distances = np.einsum("ij,ij->i", rows, rows)[:, None] + squares - 2 * rows @ second.T
-        near = np.argwhere(distances < first.shape[1] * (NEAR + 0.5) ** 2)
-        for a, b in near.tolist():
-            a += start
-            if others is None and a >= b:
-                continue
-            distance = float(np.sqrt(np.mean((first[a] - second[b]) ** 2, dtype=np.float64)))
-            if distance < NEAR:
-                found.append(NearPair(a, b, distance))
+        distances = squares - 2 * rows @ second.T  # |a - b|^2, but for |a|^2
+        if others is None:
+            place = np.arange(len(rows))[:, None] + start
+            distances[np.arange(len(second)) >= place] = np.inf
+        for row, nearest in enumerate(distances.argmin(axis=1).tolist()):
+            difference = rows[row] - second[nearest]
+            distance = float(np.sqrt(np.mean(difference**2, dtype=np.float64)))
+            if others is not None and distance < NEAR:
+                found.append(NearPair(start + row, nearest, distance))
+            elif nearest < start + row and distance < NEAR:
+                found.append(NearPair(nearest, start + row, distance))
     return sorted(found, key=lambda pair: (pair.distance, pair.first, pair.second))
 
 

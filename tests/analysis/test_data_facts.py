@@ -146,18 +146,16 @@ def test_near_pairs_against_loops():
     def distance(a: np.ndarray, b: np.ndarray) -> float:
         return float(np.sqrt(np.mean((a.astype(float) - b) ** 2)))
 
-    expected = [
-        (i, j, distance(a, b))
-        for i, a in enumerate(first)
-        for j, b in enumerate(second)
-        if distance(a, b) < NEAR
-    ]
+    nearest = [min((distance(a, b), j) for j, b in enumerate(second)) for a in first]
+    expected = [(i, j, d) for i, (d, j) in enumerate(nearest) if d < NEAR]
     found = near_pairs(first, second)
     assert sorted(found) == [(i, j, pytest.approx(d)) for i, j, d in expected]
     assert [pair.distance for pair in found] == sorted(pair.distance for pair in found)
     assert {pair.first for pair in found} >= {0, 1, 2, 3, 12}
     own = [(i, j) for i, j in combinations(range(13), 2) if distance(first[i], first[j]) < NEAR]
     assert [pair[:2] for pair in near_pairs(first)] == own == [(3, 12)]
+    equal = near_pairs([first[0]] * 1100)  # more than are compared at once
+    assert len(equal) == 1099 and {pair.second for pair in equal} == set(range(1, 1100))
     assert near_pairs([]) == near_pairs(first, []) == []
 
 

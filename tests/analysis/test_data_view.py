@@ -144,7 +144,7 @@ def test_planted_faults_are_found(planted, tmp_path):
     )
     with open(tmp_path / page.findings) as file:
         rows = list(csv.DictReader(file))
-    found = {(row["kind"], row["image"], row["segments"], row["other image"]) for row in rows}
+    found = {(row["kind"], row["image"], row["segments"], row["other"]) for row in rows}
     assert ("tiny", train[0], "900001", "") in found
     assert ("split", train[1], "900002", "") in found
     assert [row for row in found if row[0] == "leak"] == [("leak", train[2], "", val[1])]

@@ -26,7 +26,6 @@ from .tables import ADE20K_CLASSES, cityscapes_categories
 
 logger = logging.getLogger(__name__)
 
-
 CITYSCAPES_ID = "<city>_<sequence>_<frame>"  # of an image
 CITYSCAPES_SUFFIX = "_leftImg8bit.png"
 

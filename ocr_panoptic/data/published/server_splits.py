@@ -5,6 +5,7 @@ Their evaluation writes the predictions for the server and computes nothing.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from detectron2.data.datasets.builtin_meta import _get_builtin_metadata
@@ -101,5 +102,5 @@ def register_server_splits(root: Path | str | None = None) -> list[str]:
             "ignore_label": VOID_LABEL,
             "label_divisor": 1000,
         }
-        register(name, root, lambda load=split.load, files=files: load(*files), metadata, files)
+        register(name, root, partial(split.load, *files), metadata, files)
     return list(SERVER_SPLITS)
