@@ -17,7 +17,12 @@ from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.analysis.data_view import write_data_page
-from ocr_panoptic.data import check_files, register_prepared, register_semantic_datasets
+from ocr_panoptic.data import (
+    check_files,
+    register_prepared,
+    register_semantic_datasets,
+    register_server_splits,
+)
 from ocr_panoptic.engine import complete_config, load_config, run_program
 
 # Of the data set's name, and of the one whose images must not be in it.
@@ -76,6 +81,7 @@ def completed(args: argparse.Namespace) -> CfgNode | None:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     register_semantic_datasets()
+    register_server_splits()
     against = partner(args.dataset) if args.against is None else args.against
     register_prepared(wanted=[name for name in (args.dataset, against) if name])
     cfg = completed(args)

@@ -255,7 +255,7 @@ def test_the_program(tiny_data, clean_catalog, tmp_path, capsys):
     assert "With tiny_val: 0" in html and html.count("<b>draw 4</b>") == 8
     assert run_script("tools/view_data.py", *arguments, "--against", "") == 0
     assert "With tiny_val" not in output.read_text()
-    for name in ("nothing_train", "coco_2017_test-dev"):
+    for name in ("nothing_train", "coco_2017_test-dev", "cityscapes_panoptic_test"):
         assert run_script("tools/view_data.py", "--dataset", name, "--output", output) == 1
     assert run_script("tools/view_data.py", *arguments, "SOLVER.MAX_ITER", "3") == 2
     assert "KEY VALUE without --config-file" in capsys.readouterr().err
