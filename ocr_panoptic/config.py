@@ -176,7 +176,10 @@ def _add_backbones(cfg: CN) -> None:
 
 
 def _add_input(cfg: CN) -> None:
-    """Images of the semantic architecture."""
+    """Images."""
+    # PanopticFPN alone. Where INPUT.CROP.ENABLED crops: after the image was resized to one of
+    # MIN_SIZE_TRAIN, so that crops are of one size; Detectron2 crops before. The others always do.
+    cfg.INPUT.CROP.AFTER_RESIZE = False
     # OCRSemanticSegmentor and SegFix. Images (data/semantic/augmentation.py): resized to
     # MIN_SIZE_TRAIN or MIN_SIZE_TEST (0: not at all), or to this height and width if it is not [].
     cfg.INPUT.FIXED_SIZE = []

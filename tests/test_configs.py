@@ -7,11 +7,13 @@ from functools import partial
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from detectron2 import model_zoo
 from detectron2.config import CfgNode, get_cfg
+from detectron2.data import detection_utils as utils
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
 from detectron2.solver import build_optimizer
@@ -232,11 +234,10 @@ def test_pairs_differ_in_the_head_alone(plain):
     changed = differences(load(plain), ocr)
     changed = {k: v for k, v in changed.items() if not k.startswith("MODEL.OCR.")}
     changed.pop("OUTPUT_DIR", None)
-    assert changed == {
-        "MODEL.SEM_SEG_HEAD.NAME": ("SemSegFPNHead", "OCRSemSegFPNHead"),
-        "MODEL.SEM_SEG_HEAD.LOSS_WEIGHT": (0.5, 0.25),
-    }
-    assert ocr.MODEL.OCR.COARSE_LOSS_WEIGHT == 0.25
+    weight, half = changed.pop("MODEL.SEM_SEG_HEAD.LOSS_WEIGHT")
+    assert changed == {"MODEL.SEM_SEG_HEAD.NAME": ("SemSegFPNHead", "OCRSemSegFPNHead")}
+    assert half == ocr.MODEL.OCR.COARSE_LOSS_WEIGHT == weight / 2
+    assert weight == (1.0 if "Cityscapes" in plain else 0.5)
 
 
 def test_3x_schedule():
@@ -245,6 +246,19 @@ def test_3x_schedule():
         solver = load(f"{COCO}/panoptic_fpn_ocr_{name}").SOLVER
         assert (solver.MAX_ITER, solver.STEPS) == (270000, (210000, 250000))
         assert (solver.IMS_PER_BATCH, solver.BASE_LR) == (16, 0.02)
+
+
+def test_cityscapes_panoptic_recipe():
+    """Section 4.1 of Panoptic-FPN's publication (arXiv:1901.02446)."""
+    cfg = load("Cityscapes-PanopticSegmentation/panoptic_fpn_ocr_R_50_65k_bs32")
+    solver, inputs = cfg.SOLVER, cfg.INPUT
+    assert (solver.IMS_PER_BATCH, solver.BASE_LR, solver.GAMMA) == (32, 0.01, 0.1)
+    assert (solver.STEPS, solver.MAX_ITER) == ((40000, 55000), 65000)
+    assert list(inputs.CROP.SIZE) == [512, 1024] and inputs.CROP.AFTER_RESIZE
+    resize = utils.build_augmentation(cfg, is_train=True)[0]
+    scales = [resize.get_transform(np.zeros((1024, 2048, 1))).new_h / 1024 for _ in range(500)]
+    assert 0.5 <= min(scales) < 0.51 and 1.99 < max(scales) <= 2
+    assert np.mean(scales) == pytest.approx(1.25, abs=0.1)  # uniform
 
 
 @pytest.mark.parametrize("name", NAMES)

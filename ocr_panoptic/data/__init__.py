@@ -13,6 +13,8 @@ from .prepared import register_prepared
 from .published.camvid import prepare_camvid
 from .published.coco import prepare_coco_panoptic
 from .published.mat_labels import MAT_RELEASES, prepare_mat_release
+from .published.panoptic import PANOPTIC_RELEASES, prepare_panoptic_release
+from .published.server_splits import register_server_splits
 from .published.splits import register_semantic_datasets
 from .register import check_files
 from .semantic.augmentation import build_semantic_augmentation
@@ -36,6 +38,7 @@ from .training_stream import (
 
 __all__ = [
     "MAT_RELEASES",
+    "PANOPTIC_RELEASES",
     "CachedFeatureMapper",
     "DataFaults",
     "FeatureCache",
@@ -63,7 +66,9 @@ __all__ = [
     "prepare_coco_panoptic",
     "prepare_mat_release",
     "prepare_panoptic",
+    "prepare_panoptic_release",
     "prepare_semantic",
+    "register_server_splits",
     "register_prepared",
     "register_semantic_datasets",
     "run_seed",

@@ -19,6 +19,7 @@ from ocr_panoptic.data import (
     check_files,
     register_prepared,
     register_semantic_datasets,
+    register_server_splits,
 )
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.run_folder import evaluation_folder
@@ -248,6 +249,7 @@ def _check_best_metric(cfg: CfgNode) -> None:
 def _complete_from_data(cfg: CfgNode, training: bool) -> None:
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
     register_semantic_datasets()
+    register_server_splits()
     prepared = register_prepared(wanted=names)
     for name in names:
         _check_registered(cfg, name, prepared)

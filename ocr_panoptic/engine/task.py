@@ -72,7 +72,10 @@ def training_records(cfg: CfgNode) -> PackedRecords | list[dict[str, Any]]:
 
 def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
     metadata = MetadataCatalog.get(dataset)
-    if metadata.get("evaluator_type") != "coco_panoptic_seg" or not metadata.get("sem_seg_root"):
+    is_panoptic = metadata.get("evaluator_type") == "coco_panoptic_seg"
+    # A test split without truth, which can be predicted alone, has neither.
+    no_truth = dataset not in cfg.DATASETS.TRAIN and not metadata.get("panoptic_json")
+    if not is_panoptic or not (metadata.get("sem_seg_root") or no_truth):
         raise ValueError(
             f"{dataset} is not a data set that Panoptic-FPN can be trained on: it needs instances "
             "and a semantic segmentation with label 0 for things. COCO has it under the name "

@@ -44,6 +44,16 @@ READERS = (
         ("MODEL.HMSA", "MODEL.FEATURE_CACHE", "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA"),
     ),
     Reader(
+        "MODEL.META_ARCHITECTURE PanopticFPN",
+        lambda cfg: cfg.MODEL.META_ARCHITECTURE == "PanopticFPN",
+        ("INPUT.CROP.AFTER_RESIZE",),
+    ),
+    Reader(
+        "INPUT.CROP.ENABLED True",
+        lambda cfg: cfg.INPUT.CROP.ENABLED,
+        ("INPUT.CROP.AFTER_RESIZE",),
+    ),
+    Reader(
         "MODEL.META_ARCHITECTURE SegFix",
         lambda cfg: cfg.MODEL.META_ARCHITECTURE == "SegFix",
         ("MODEL.SEGFIX",),

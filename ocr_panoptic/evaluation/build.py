@@ -9,6 +9,7 @@ from detectron2.evaluation import DatasetEvaluator, DatasetEvaluators
 
 from .instance_evaluator import InstanceEvaluator
 from .offset_evaluator import OffsetEvaluator
+from .panoptic_dump import PanopticPredictions
 from .panoptic_evaluator import PanopticEvaluator
 from .sem_seg_dump import SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
@@ -40,6 +41,11 @@ def build_evaluator(
     evaluator_type = MetadataCatalog.get(dataset_name).get("evaluator_type")
     dump_dir = os.fspath(output_dir) if cfg.TEST.SAVE_PREDICTIONS else None
     if evaluator_type == "coco_panoptic_seg":
+        if not MetadataCatalog.get(dataset_name).get("panoptic_json"):
+            if dump_dir is None:
+                raise _nothing_to_evaluate(dataset_name)
+            logger.info("%s has no truth: predictions are written and nothing else.", dataset_name)
+            return PanopticPredictions(dataset_name, dump_dir)
         evaluators = [
             PanopticEvaluator(dataset_name, dump_dir, output_dir),
             SemSegEvaluator(dataset_name, output_dir),
@@ -68,13 +74,17 @@ def _semantic_evaluator(
     if any("sem_seg_file_name" in record for record in DatasetCatalog.get(dataset_name)):
         evaluators.append(SemSegEvaluator(dataset_name, output_dir))
     elif dump_dir is None:
-        raise ValueError(
-            f"Data set {dataset_name!r} has no labels, so there is nothing to evaluate; set "
-            "TEST.SAVE_PREDICTIONS True to write the predictions."
-        )
+        raise _nothing_to_evaluate(dataset_name)
     else:
         logger.info("%s has no labels: predictions are written and nothing else.", dataset_name)
     return DatasetEvaluators(evaluators)
+
+
+def _nothing_to_evaluate(dataset_name: str) -> ValueError:
+    return ValueError(
+        f"Data set {dataset_name!r} has no labels, so there is nothing to evaluate; set "
+        "TEST.SAVE_PREDICTIONS True to write the predictions."
+    )
 
 
 def _instance_evaluator(cfg: CfgNode, dataset_name: str, dump_dir: str | None) -> InstanceEvaluator:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import logging
+from collections.abc import Mapping
 
 import hotcoco
 from detectron2.evaluation import COCOEvaluator, coco_evaluation
@@ -28,7 +29,11 @@ class InstanceEvaluator(COCOEvaluator):
 
     def __init__(self, dataset_name: str, tasks: tuple[str, ...], output_dir: str | None = None):
         super().__init__(dataset_name, tasks=tasks, output_dir=output_dir, use_fast_impl=True)
-        self._coco_api = hotcoco.COCO(self._metadata.json_file)
+        dataset = self._coco_api.dataset
+        if all(isinstance(image["id"], int) for image in dataset["images"]):
+            self._coco_api = hotcoco.COCO(self._metadata.json_file)
+        else:
+            self._coco_api = numbered_images(dataset)
 
     def add_results(self, image_id: int | str, results: list[dict]) -> None:
         """:meth:`process` for an image whose instances are in COCO's results format already, but
@@ -46,3 +51,34 @@ class InstanceEvaluator(COCOEvaluator):
             found = ", ".join(f"{task} AP {results[task]['AP']:.3f}" for task in results)
             logger.info("Instances on %s: %s", self._metadata.name, found)
         return results
+
+
+class _NumberedImages(hotcoco.COCO):
+    """
+    Attributes:
+        number_of: an image's own id -> its number.
+    """
+
+    number_of: Mapping[str, int]
+
+    def loadRes(self, results: list[dict]) -> hotcoco.COCO:  # pycocotools' name
+        return super().loadRes(
+            [{**result, "image_id": self.number_of[result["image_id"]]} for result in results]
+        )
+
+
+def numbered_images(dataset: dict) -> hotcoco.COCO:
+    """An instance JSON whose image ids are texts. pycocotools takes them and hotcoco does not, for
+    which they are numbered, in pycocotools' order."""
+    ids = sorted(image["id"] for image in dataset["images"])
+    number_of = {own: number for number, own in enumerate(ids, 1)}
+    annotations = dataset["annotations"]
+    found = _NumberedImages(
+        {
+            **dataset,
+            "images": [{**image, "id": number_of[image["id"]]} for image in dataset["images"]],
+            "annotations": [{**a, "image_id": number_of[a["image_id"]]} for a in annotations],
+        }
+    )
+    found.number_of = number_of
+    return found

@@ -1,17 +1,54 @@
 """Panoptic predictions on disk, in COCO's results format."""
 
 import json
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from detectron2.data import Metadata, MetadataCatalog
+from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
 from ocr_panoptic.coco_panoptic import write_panoptic_png
 from ocr_panoptic.files import replacing
 
+logger = logging.getLogger(__name__)
+
 NAME = "panoptic_predictions"
+
+
+class DatasetCategories:
+    """The data set's category ids of the model's classes.
+
+    Args:
+        metadata: with ``{thing,stuff}_dataset_id_to_contiguous_id``.
+    """
+
+    def __init__(self, metadata: Metadata):
+        self._ids = {
+            True: {v: k for k, v in metadata.thing_dataset_id_to_contiguous_id.items()},
+            False: {v: k for k, v in metadata.stuff_dataset_id_to_contiguous_id.items()},
+        }
+
+    def of_data_set(self, segment: dict) -> dict:
+        """A segment whose contiguous category id is mapped back to the data set's.
+
+        Raises:
+            ValueError: the model has other classes.
+        """
+        category_id = segment["category_id"]
+        if segment.get("isthing") is not None:
+            isthing = bool(segment["isthing"])
+            known = self._ids[isthing]
+            if category_id not in known:
+                raise ValueError(
+                    f"predicted segment {segment['id']} has category_id {category_id}, expected "
+                    f"one of the {len(known)} contiguous ids of {'things' if isthing else 'stuff'}"
+                )
+            category_id = known[category_id]
+        return {"id": int(segment["id"]), "category_id": int(category_id)}
 
 
 class PanopticDump:
@@ -83,3 +120,33 @@ class PanopticDump:
 
     def _part(self, rank: int) -> Path:
         return self._folder / f"{NAME}.rank{rank}.jsonl"
+
+
+class PanopticPredictions(DatasetEvaluator):
+    """:class:`PanopticDump` of a data set without truth: its categories' ids, its images' ids, and
+    PNGs named by the stem of the image's file.
+
+    Args:
+        dataset_name: a registered panoptic data set.
+        folder: as of :class:`PanopticDump`.
+    """
+
+    def __init__(self, dataset_name: str, folder: str | os.PathLike):
+        self._folder = Path(folder)
+        self._categories = DatasetCategories(MetadataCatalog.get(dataset_name))
+        self._dump = PanopticDump(folder)
+
+    def reset(self) -> None:
+        self._dump.reset()
+
+    def process(self, inputs: list[dict], outputs: list[dict]) -> None:
+        """Write a batch; arguments as those of :class:`PanopticEvaluator`."""
+        for input_, output in zip(inputs, outputs, strict=True):
+            ids, segments = output["panoptic_seg"]
+            segments = list(map(self._categories.of_data_set, segments))
+            png = f"{Path(input_['file_name']).stem}.png"
+            self._dump.add_image(input_["image_id"], png, ids.cpu().numpy(), segments)
+
+    def evaluate(self) -> None:
+        self._dump.merge()
+        logger.info("Panoptic predictions are in %s", self._folder / NAME)

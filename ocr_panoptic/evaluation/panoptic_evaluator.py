@@ -15,7 +15,7 @@ from ocr_panoptic.coco_panoptic import PanopticTruth
 from .bootstrap import bootstrap_interval, mean_pq
 from .image_losses import panoptic_losses
 from .image_scores import ImageScore, all_counts, write_image_scores
-from .panoptic_dump import PanopticDump
+from .panoptic_dump import DatasetCategories, PanopticDump
 from .panoptic_quality import PanopticQuality
 from .segment_matching import ImageMatches
 
@@ -47,10 +47,7 @@ class PanopticEvaluator(DatasetEvaluator):
     ):
         metadata = MetadataCatalog.get(dataset_name)
         self._dataset_name = dataset_name
-        self._dataset_id = {
-            True: {v: k for k, v in metadata.thing_dataset_id_to_contiguous_id.items()},
-            False: {v: k for k, v in metadata.stuff_dataset_id_to_contiguous_id.items()},
-        }
+        self._categories = DatasetCategories(metadata)
         self._truth = PanopticTruth(metadata)
         self._class_names = _class_names(self._truth.categories, metadata)
         self._dump = PanopticDump(save_predictions) if save_predictions is not None else None
@@ -86,7 +83,7 @@ class PanopticEvaluator(DatasetEvaluator):
             ids, segments_info = output["panoptic_seg"]
             ids = ids.cpu().numpy()
             try:
-                segments = [self._with_dataset_category(segment) for segment in segments_info]
+                segments = list(map(self._categories.of_data_set, segments_info))
                 overlaps = self.quality.add_image(truth.ids, truth.segments, ids, segments)
             except ValueError as error:
                 raise ValueError(
@@ -154,20 +151,6 @@ class PanopticEvaluator(DatasetEvaluator):
             for metric, values in columns.items()
             for name, value in zip(self._class_names, values.tolist(), strict=True)
         }
-
-    def _with_dataset_category(self, segment: dict) -> dict:
-        """A segment whose contiguous category id is mapped back to the data set's."""
-        category_id = segment["category_id"]
-        if segment.get("isthing") is not None:
-            isthing = bool(segment["isthing"])
-            known = self._dataset_id[isthing]
-            if category_id not in known:
-                raise ValueError(
-                    f"predicted segment {segment['id']} has category_id {category_id}, expected "
-                    f"one of the {len(known)} contiguous ids of {'things' if isthing else 'stuff'}"
-                )
-            category_id = known[category_id]
-        return {"id": int(segment["id"]), "category_id": int(category_id)}
 
 
 def _class_names(categories: list[dict], metadata) -> list[str]:

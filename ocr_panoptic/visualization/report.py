@@ -1,11 +1,9 @@
 """One self-contained HTML page about a run: metrics, pictures, classes, losses, settings."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from detectron2.data import Metadata
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ocr_panoptic.metrics import per_class_rows
 from ocr_panoptic.run_folder import Evaluation
@@ -15,15 +13,7 @@ from .overlays import HEAT_DECADES
 from .ranking import MEANINGS, RankedImage
 from .reliability import reliability_svg
 from .report_sections import class_table, loss_charts, metric_cards
-
-_TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,  # class names, file names and settings come from data
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_TEMPLATES.filters["percent"] = lambda value: "–" if value is None else f"{value:.1f}"
+from .templates import TEMPLATES
 
 
 def render_report(
@@ -60,7 +50,7 @@ def render_report(
     """
     per_class = per_class_rows(evaluation.tasks)
     columns, rows = class_table(per_class, metadata)
-    return _TEMPLATES.get_template("report.html").render(
+    return TEMPLATES.get_template("report.html").render(
         title=title,
         description=description,
         dataset=dataset,

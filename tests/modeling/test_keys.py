@@ -90,6 +90,7 @@ ELSEWHERE = {
     "INPUT.RANDOM_SCALE": "data/semantic/test_semantic_augmentation.py",
     "INPUT.RANDOM_ASPECT": "data/semantic/test_semantic_augmentation.py",
     "INPUT.BRIGHTNESS_SHIFT": "data/semantic/test_semantic_augmentation.py",
+    "INPUT.CROP.AFTER_RESIZE": "data/panoptic/test_mapper.py",
     "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA": "data/semantic/test_semantic_augmentation.py",
     "TEST.BEST_CHECKPOINT": "engine/test_checkpoints.py",
     "TEST.OPTIMIZED": "modeling/test_optimized.py",

@@ -17,6 +17,7 @@ from ocr_panoptic.pictures import read_picture
 class PanopticDatasetMapper(DatasetMapper):
     """Detectron2's :class:`DatasetMapper`, whose results it returns for every file that Detectron2
     reads well. Images of 16 bits are scaled, a semantic PNG's palette gives indices, not colours.
+    INPUT.CROP.AFTER_RESIZE crops after the resize, not before it.
 
     Raises:
         FileNotFoundError: the image or the semantic PNG is missing.
@@ -40,8 +41,12 @@ class PanopticDatasetMapper(DatasetMapper):
 
     @classmethod
     def from_config(cls, cfg, is_train: bool = True) -> dict:
+        arguments = super().from_config(cfg, is_train)
+        if is_train and cfg.INPUT.CROP.ENABLED and cfg.INPUT.CROP.AFTER_RESIZE:
+            crop, resize, *rest = arguments["augmentations"]
+            arguments["augmentations"] = [resize, crop, *rest]
         return {
-            **super().from_config(cfg, is_train),
+            **arguments,
             "num_sem_seg_classes": cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
             "ignore_value": cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE,
         }

@@ -14,7 +14,7 @@ Each image is read once: its faults, and what is written of it, come from one lo
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -41,7 +41,11 @@ VERSION = 1  # of what is written of an image
 
 
 def prepare_panoptic(
-    name: str, splits: dict[str, RawSplit], output: Path, workers: int | None = None
+    name: str,
+    splits: dict[str, RawSplit],
+    output: Path,
+    workers: int | None = None,
+    read: Callable[[RawSplit], PanopticJson] = read_split,
 ) -> Path:
     """Check the splits, then write ``output`` (see the module's text).
 
@@ -52,6 +56,7 @@ def prepare_panoptic(
         name: data sets are registered as ``<name>_<split>``.
         splits: e.g. {"train": ..., "val": ...}.
         workers: processes, see :func:`map_with_progress`.
+        read: gives the content of a split's JSON, after the checks of :func:`read_split`.
 
     Returns:
         the manifest's path.
@@ -66,10 +71,16 @@ def prepare_panoptic(
     """
     check_new_name(name, splits, output)
     with preparing(output):
-        return _prepare(name, splits, output, workers)
+        return _prepare(name, splits, output, workers, read)
 
 
-def _prepare(name: str, splits: dict[str, RawSplit], output: Path, workers: int | None) -> Path:
+def _prepare(
+    name: str,
+    splits: dict[str, RawSplit],
+    output: Path,
+    workers: int | None,
+    read: Callable[[RawSplit], PanopticJson],
+) -> Path:
     prepared = {
         split: PreparedSplit(
             images=raw.images,
@@ -84,7 +95,7 @@ def _prepare(name: str, splits: dict[str, RawSplit], output: Path, workers: int 
     contents, faults = {}, []
     for split, raw in splits.items():
         with gathering(faults):
-            contents[split] = read_split(raw)
+            contents[split] = read(raw)
     faults += _category_differences(list(contents.values()))
     journals = {}
     for split, content in contents.items():
@@ -139,24 +150,29 @@ def _prepare_images(
         )
         for image in content.images
     ]
-    prepare = partial(prepare_image, split=raw, label_of=label_of)
+    prepare = partial(prepare_image, split=raw, label_of=label_of, hides=content.hides)
     journal.do(prepare, content.images, works, f"prepare {content.path}", workers)
 
 
 def prepare_image(
-    image: AnnotatedImage, sem_seg: Path | None, split: RawSplit, label_of: dict[int, int]
+    image: AnnotatedImage,
+    sem_seg: Path | None,
+    split: RawSplit,
+    label_of: dict[int, int],
+    hides: bool = False,
 ) -> tuple[list[str], str]:
     """Check one image and, unless it has a fault or no segment, write its semantic PNG.
 
     Args:
         sem_seg: the file to write; None for an image without segments.
         label_of: category id -> label of the semantic PNG, 0 for things.
+        hides: as in :class:`PanopticJson`; hidden segments are left out.
 
     Returns:
         its faults, and lines of JSON: segments_info with area and box from the PNG, then each
         COCO instance annotation, without "id".
     """
-    faults, runs = check_image(image, split)
+    faults, runs = check_image(image, split, hides)
     if faults or not image.segments:
         return faults, "[]"
     write_label_png(sem_seg, labels_of_runs(runs, image.segments, label_of))
@@ -168,6 +184,7 @@ def prepare_image(
             **runs.statistics[segment["id"]]._asdict(),
         }
         for segment in image.segments
+        if segment["id"] in runs.statistics
     ]
     instances = [
         {

@@ -6,6 +6,7 @@ The label maps name every value that a release uses, so that any other value is 
 from detectron2.data.datasets.builtin_meta import ADE20K_SEM_SEG_CATEGORIES, COCO_CATEGORIES
 
 from ocr_panoptic.data.classes import VOID_LABEL, derived_colors
+from ocr_panoptic.data.panoptic.categories import Category
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 
 # label id, name, category, colour of the 19 evaluated classes (cityscapesscripts' labels.py).
@@ -30,7 +31,10 @@ CITYSCAPES_CLASSES = (
     (32, "motorcycle", "vehicle", (0, 0, 230)),
     (33, "bicycle", "vehicle", (119, 11, 32)),
 )
+CITYSCAPES_THINGS = ("human", "vehicle")  # categories
 CITYSCAPES_IGNORED = (0, 1, 2, 3, 4, 5, 6, 9, 10, 14, 15, 16, 18, 29, 30)
+
+ADE20K_CLASSES = tuple(name.strip() for name in ADE20K_SEM_SEG_CATEGORIES)
 
 # Raw labels 0..19. Left and right are the person's own.
 LIP_CLASSES = (
@@ -101,11 +105,18 @@ def cityscapes() -> LabelSpace:
     return LabelSpace(names, label_map, colors, class_categories=categories)
 
 
+def cityscapes_categories() -> list[Category]:
+    """The same classes as panoptic categories, by their label ids: 8 things, 11 stuff."""
+    return [
+        Category(number, name, category in CITYSCAPES_THINGS, color)
+        for number, name, category, color in CITYSCAPES_CLASSES
+    ]
+
+
 def ade20k() -> LabelSpace:
     """150 classes, raw labels 1..150; 0 is "other objects" and ignored."""
-    names = tuple(name.strip() for name in ADE20K_SEM_SEG_CATEGORIES)
     label_map = {0: VOID_LABEL, **{raw: raw - 1 for raw in range(1, 151)}}
-    return LabelSpace(names, label_map, derived_colors(150))
+    return LabelSpace(ADE20K_CLASSES, label_map, derived_colors(150))
 
 
 def lip() -> LabelSpace:

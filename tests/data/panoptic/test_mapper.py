@@ -6,7 +6,9 @@ import torch
 from detectron2.config import get_cfg
 from detectron2.data import DatasetMapper
 from PIL import Image
+from pycocotools import mask as mask_util
 
+from ocr_panoptic import add_ocr_config
 from ocr_panoptic.data import PanopticDatasetMapper
 from ocr_panoptic.mistakes import is_mistake
 
@@ -33,6 +35,7 @@ def record(tmp_path):
 @pytest.fixture
 def cfg():
     cfg = get_cfg()
+    add_ocr_config(cfg)
     cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = 3
     cfg.INPUT.MIN_SIZE_TRAIN = (48, 72)
     return cfg
@@ -56,6 +59,33 @@ def test_equals_detectron2s(cfg, record, is_train, crop):
     assert torch.equal(ours["sem_seg"], theirs["sem_seg"])
     if is_train:
         assert str(ours["instances"]) == str(theirs["instances"])
+
+
+def test_crop_after_resize(cfg, record):
+    """Crops are of one size, out of images of many; Detectron2 resizes crops of one size. The boxes
+    are those of the masks in the crop."""
+    cfg.MODEL.MASK_ON, cfg.INPUT.MASK_FORMAT = True, "bitmask"
+    mask = np.zeros((60, 90), np.uint8)
+    mask[4:34, 3:23] = 1
+    for annotation in record["annotations"]:
+        annotation["segmentation"] = mask_util.encode(np.asfortranarray(mask))
+    cfg.INPUT.CROP.ENABLED, cfg.INPUT.CROP.TYPE, cfg.INPUT.CROP.SIZE = True, "absolute", [30, 45]
+    cfg.INPUT.MIN_SIZE_TRAIN, cfg.INPUT.MIN_SIZE_TRAIN_SAMPLING = (30, 120), "range"
+
+    def sizes(after: bool) -> list[tuple[int, int]]:
+        cfg.INPUT.CROP.AFTER_RESIZE = after
+        mapper = PanopticDatasetMapper(cfg, True)
+        np.random.seed(0)  # noqa: NPY002
+        found = [mapper(record) for _ in range(20)]
+        for one in found:
+            assert one["sem_seg"].shape == one["image"].shape[1:] == one["instances"].image_size
+            if len(one["instances"]):
+                boxes = one["instances"].gt_masks.get_bounding_boxes()
+                assert torch.equal(boxes.tensor, one["instances"].gt_boxes.tensor)
+        return [tuple(one["image"].shape[1:]) for one in found]
+
+    assert set(sizes(after=True)) == {(30, 45)}
+    assert len(set(sizes(after=False))) > 10
 
 
 @pytest.mark.parametrize("is_train", [True, False])

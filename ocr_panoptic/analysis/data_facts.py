@@ -1,0 +1,184 @@
+"""What one image of a data set shows: its segments, and those that look like mistakes.
+
+Shape letters: H, W size of the image; S segments.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pycocotools.mask as mask_util
+
+from ocr_panoptic.data.panoptic.segments import SegmentRuns
+
+from .data_items import VOID, DataClass, TrueSegment
+
+Box = tuple[int, int, int, int]  # x, y, width, height in pixels
+
+TINY_SHARE = 1e-4  # of the image's pixels; a segment with fewer is tiny
+SPLIT_SHARE = 0.1  # of a thing's pixels, that its second part has at least
+VOID_SHARE = 0.5  # of a segment's outline inside the image, that void takes at least
+SEAM = 5  # pixels: void that is narrower everywhere is a seam between segments, and does not count
+SAME_BOX = 0.8  # IoU of the boxes of two things of one class
+SEAM_ID = -1  # in a map, where segments have ids above 0
+
+# Kind -> what it is.
+KINDS = {
+    "tiny": f"has less than {TINY_SHARE:.2%} of the image's pixels",
+    "split": "is a thing in two parts, further from each other than the larger one is long",
+    "duplicate": f"is a thing whose box overlaps another's of its class with an IoU of {SAME_BOX} "
+    "or more",
+    "void": f"borders on void along {VOID_SHARE:.0%} of its outline or more (void narrower than "
+    f"{SEAM} pixels does not count)",
+}
+
+
+class Segment(NamedTuple):
+    id: int
+    class_index: int
+    area: int  # pixels
+    box: Box
+    iscrowd: bool
+
+
+class Suspicion(NamedTuple):
+    """
+    Attributes:
+        kind: one of KINDS.
+        segments: ids, the one in question first.
+        value: by which it is judged: share of pixels, distance over length, IoU, share of outline.
+    """
+
+    kind: str
+    segments: tuple[int, ...]
+    class_index: int
+    area: int
+    box: Box
+    value: float
+
+
+@dataclass(frozen=True)
+class ImageFacts:
+    """
+    Attributes:
+        fault: why the image or its truth cannot be used; "" mostly.
+        void: pixels.
+        picture: the image as 16x16 colours, see :mod:`.near_images`; None where it is broken.
+        digest: of the file's content.
+    """
+
+    fault: str = ""
+    width: int = 0
+    height: int = 0
+    void: int = 0
+    segments: list[Segment] = field(default_factory=list)
+    suspicions: list[Suspicion] = field(default_factory=list)
+    picture: np.ndarray | None = None
+    digest: str = ""
+
+
+def segments_of(
+    ids: np.ndarray, listed: Sequence[TrueSegment]
+) -> tuple[list[Segment], SegmentRuns]:
+    """Those of a map, int32 [H, W], that have a pixel, in the order of their ids."""
+    runs = SegmentRuns(ids)
+    by_id = {segment.id: segment for segment in listed}
+    found = [
+        Segment(number, by_id[number].class_index, s.area, tuple(s.bbox), by_id[number].iscrowd)
+        for number, s in runs.statistics.items()
+        if number in by_id
+    ]
+    return found, runs
+
+
+def suspicions_of(
+    ids: np.ndarray, segments: Sequence[Segment], classes: Sequence[DataClass]
+) -> list[Suspicion]:
+    """What looks like a mistake in a map, int32 [H, W]; crowds are left out."""
+    segments = [segment for segment in segments if not segment.iscrowd]
+    things = [segment for segment in segments if classes[segment.class_index].isthing]
+
+    def suspicion(kind: str, segment: Segment, value: float, *others: int) -> Suspicion:
+        numbers = (segment.id, *others)
+        return Suspicion(
+            kind, numbers, segment.class_index, segment.area, segment.box, float(value)
+        )
+
+    found = [
+        suspicion("tiny", segment, segment.area / ids.size)
+        for segment in segments
+        if segment.area < TINY_SHARE * ids.size
+    ]
+    for segment in things:
+        if (distance := parts_distance(ids, segment)) >= 1:
+            found.append(suspicion("split", segment, distance))
+    for a, b, overlap in _same_boxes(things):
+        found.append(suspicion("duplicate", a, overlap, b.id))
+    shares = void_shares(ids)
+    for segment in segments:
+        if shares.get(segment.id, 0) >= VOID_SHARE:
+            found.append(suspicion("void", segment, shares[segment.id]))
+    return found
+
+
+def parts_distance(ids: np.ndarray, segment: Segment) -> float:
+    """How far the two largest 8-connected parts of a segment are from each other: between their
+    boxes, in longer sides of the larger part's. 0 for a segment in one part, or whose second one
+    has less than SPLIT_SHARE of its pixels."""
+    import cv2
+
+    x, y, width, height = segment.box
+    mask = (ids[y : y + height, x : x + width] == segment.id).astype(np.uint8)
+    count, _, statistics, _ = cv2.connectedComponentsWithStats(mask, connectivity=8)
+    if count < 3:  # the first is what the mask leaves out
+        return 0.0
+    order = np.argsort(-statistics[1:, cv2.CC_STAT_AREA], kind="stable")
+    (x1, y1, w1, h1, _), (x2, y2, w2, h2, area) = statistics[1:][order[:2]].tolist()
+    if area < SPLIT_SHARE * segment.area:
+        return 0.0
+    across = max(x2 - (x1 + w1), x1 - (x2 + w2), 0)
+    down = max(y2 - (y1 + h1), y1 - (y2 + h2), 0)
+    return math.hypot(across, down) / max(w1, h1)
+
+
+def void_shares(ids: np.ndarray) -> dict[int, float]:
+    """Of each segment that touches void the share of its outline that does: of the pairs of
+    neighbours (beside or below) with one pixel in it and the other not. Seams count as segments."""
+    import cv2
+
+    void = (ids == VOID).astype(np.uint8)
+    if not void.any():
+        return {}
+    wide = cv2.morphologyEx(void, cv2.MORPH_OPEN, np.ones((SEAM, SEAM), np.uint8))
+    ids = np.where(void > wide, SEAM_ID, ids)
+    found, place = np.unique(ids, return_inverse=True)
+    place = place.reshape(ids.shape)
+    outline, touching = np.zeros((2, len(found)), np.int64)
+    for a, b in ((place[:, :-1], place[:, 1:]), (place[:-1], place[1:])):
+        differs = a != b
+        a, b = a[differs], b[differs]
+        for one, other in ((a, b), (b, a)):
+            outline += np.bincount(one, minlength=len(found))
+            touching += np.bincount(one[found[other] == VOID], minlength=len(found))
+    return {
+        number: touching[k] / outline[k]
+        for k, number in enumerate(found.tolist())
+        if number not in (VOID, SEAM_ID) and touching[k]
+    }
+
+
+def _same_boxes(things: Sequence[Segment]) -> list[tuple[Segment, Segment, float]]:
+    """Pairs of one class whose boxes are nearly the same, the smaller segment first."""
+    by_class: dict[int, list[Segment]] = {}
+    for segment in things:
+        by_class.setdefault(segment.class_index, []).append(segment)
+    found = []
+    for group in by_class.values():
+        boxes = np.array([segment.box for segment in group], float)
+        overlaps = mask_util.iou(boxes, boxes, [0] * len(boxes))
+        for a, b in zip(*np.nonzero(np.triu(overlaps >= SAME_BOX, 1)), strict=True):
+            pair = sorted((group[a], group[b]), key=lambda segment: segment.area)
+            found.append((*pair, float(overlaps[a, b])))
+    return found

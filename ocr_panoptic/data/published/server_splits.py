@@ -1,0 +1,106 @@
+"""Panoptic data sets whose truth is kept by a server: images to be predicted, and the categories.
+
+Their evaluation writes the predictions for the server and computes nothing.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from detectron2.data.datasets.builtin_meta import _get_builtin_metadata
+
+from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.data.manifest import datasets_root
+from ocr_panoptic.data.panoptic.annotations import MAX_BYTES, file_name_faults
+from ocr_panoptic.data.panoptic.categories import panoptic_metadata
+from ocr_panoptic.data.register import register
+from ocr_panoptic.data.semantic.records import LabelledFolder
+from ocr_panoptic.files import read_json
+
+from .panoptic import CITYSCAPES_SUFFIX
+from .tables import cityscapes_categories
+
+
+@dataclass(frozen=True)
+class ServerSplit:
+    """
+    Attributes:
+        classes: metadata of Panoptic-FPN.
+        files: the images' folder first, relative to Detectron2's folder of data sets.
+        load: from them as absolute paths to the records: file_name and image_id.
+    """
+
+    classes: dict
+    files: tuple[Path, ...]
+    load: Callable[..., list[dict]]
+
+
+def cityscapes_test_images(folder: Path) -> list[dict]:
+    """Records of all images in the folder, with the ids that the server knows them by.
+
+    Raises:
+        FileNotFoundError, DataFaults: as :meth:`LabelledFolder.pairs`.
+    """
+    hint = "Unpack leftImg8bit_trainvaltest.zip of Cityscapes into cityscapes/."
+    images = LabelledFolder(folder, None, (CITYSCAPES_SUFFIX,), hint=hint).pairs()
+    return [
+        {"file_name": str(image), "image_id": image.name.removesuffix(CITYSCAPES_SUFFIX)}
+        for image, _ in images
+    ]
+
+
+def coco_test_images(folder: Path, image_info: Path) -> list[dict]:
+    """Records of the images that ``image_info_test-dev2017.json`` lists.
+
+    Raises:
+        FileNotFoundError, ValueError: there is no such JSON, or it is another one.
+    """
+    content = read_json(image_info, MAX_BYTES)
+    try:
+        listed = [(image["id"], image["file_name"]) for image in content["images"]]
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{image_info}: lists no images with id and file_name.") from error
+    for _, name in listed:
+        for fault in file_name_faults(name):
+            raise ValueError(f"{image_info}: {fault}")
+    return [{"file_name": str(folder / name), "image_id": number} for number, name in listed]
+
+
+SERVER_SPLITS = {
+    "cityscapes_panoptic_test": ServerSplit(
+        panoptic_metadata(cityscapes_categories()),
+        (Path("cityscapes/leftImg8bit/test"),),
+        cityscapes_test_images,
+    ),
+    "coco_2017_test-dev_panoptic_separated": ServerSplit(
+        _get_builtin_metadata("coco_panoptic_separated"),
+        (Path("coco/test2017"), Path("coco/annotations/image_info_test-dev2017.json")),
+        coco_test_images,
+    ),
+}
+
+
+def register_server_splits(root: Path | str | None = None) -> list[str]:
+    """Register all of ``SERVER_SPLITS``. Files are looked for when Detectron2 asks for the records.
+
+    It may be called again; the root then is the new one.
+
+    Args:
+        root: by default ``$DETECTRON2_DATASETS``, or ``datasets``.
+
+    Returns:
+        the names.
+    """
+    root = datasets_root() if root is None else Path(root)
+    for name, split in SERVER_SPLITS.items():
+        files = [root / path for path in split.files]
+        metadata = {
+            **split.classes,
+            "image_root": str(files[0]),
+            "evaluator_type": "coco_panoptic_seg",
+            "ignore_label": VOID_LABEL,
+            "label_divisor": 1000,
+        }
+        register(name, root, partial(split.load, *files), metadata, files)
+    return list(SERVER_SPLITS)

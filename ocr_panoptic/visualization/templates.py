@@ -1,0 +1,14 @@
+"""The environment of the pages' templates."""
+
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,  # class names, file names and settings come from data
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.filters["percent"] = lambda value: "–" if value is None else f"{value:.1f}"

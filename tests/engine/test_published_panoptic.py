@@ -1,0 +1,99 @@
+"""Panoptic-FPN + OCR on miniatures of Cityscapes and ADE20K, from their files to predictions."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import published_trees as trees
+import pytest
+from PIL import Image
+from tiny_runs import CONFIGS, TINY_OCR
+
+from ocr_panoptic.coco_panoptic import read_panoptic_png
+from ocr_panoptic.data import PANOPTIC_RELEASES, prepare_panoptic_release
+from train_net import main
+
+SMALL = (
+    *("MODEL.WEIGHTS", "", "MODEL.RESNETS.WIDTH_PER_GROUP", 16),
+    *("MODEL.RESNETS.RES2_OUT_CHANNELS", 32, "SOLVER.MAX_ITER", 1, "SOLVER.STEPS", "()"),
+    *("TEST.SAVE_PREDICTIONS", True, "MODEL.PANOPTIC_FPN.COMBINE.STUFF_AREA_LIMIT", 0),
+    *("MODEL.ROI_HEADS.SCORE_THRESH_TEST", 0.0),
+    *("MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH", 0.0),
+)
+CITY = "Cityscapes-PanopticSegmentation/panoptic_fpn_ocr_R_50_65k_bs32"
+ADE = "ADE20K-PanopticSegmentation/panoptic_fpn_ocr_R_50_90k_bs16"
+CROPS = ("INPUT.CROP.SIZE", "[32, 64]", "INPUT.MIN_SIZE_TRAIN", "(32, 128)")
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, make_args):
+    """Factory: train a config an iteration and evaluate it; the folder of the results."""
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+
+    def run(config: str, test: str, *opts: object, train: str = "") -> Path:
+        train = train or f"{config.partition('-')[0].lower()}_panoptic_train"
+        data = ["DATASETS.TRAIN", f"('{train}',)", "DATASETS.TEST", f"('{test}',)"]
+        path = CONFIGS / f"{config}.yaml"
+        main(make_args(*SMALL, *TINY_OCR, *opts, *data, config=path))
+        return tmp_path / "run/inference" / test
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("release", "config", "opts", "frames"),
+    [
+        ("cityscapes", CITY, CROPS, [f"{frame}_gtFine_panoptic" for frame in trees.FRAMES["val"]]),
+        ("ade20k", ADE, (), ["ADE_val_00000001", "ADE_val_00000002"]),
+    ],
+)
+def test_train_and_evaluate(run, tmp_path, release, config, opts, frames):
+    getattr(trees, f"write_{release}")(tmp_path)
+    prepare_panoptic_release(PANOPTIC_RELEASES[release], tmp_path, workers=1)
+    folder = run(config, f"{release}_panoptic_val", *opts)
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["panoptic_seg"]["PQ"] >= 0 and "AP" in metrics["segm"]
+    assert metrics["sem_seg"]["mIoU"] >= 0
+    written = json.loads((folder / "panoptic_predictions.json").read_text())["annotations"]
+    assert sorted(a["file_name"] for a in written) == sorted(f"{frame}.png" for frame in frames)
+    check_predictions(folder, written, {c["id"] for c in truth_categories(tmp_path, release)})
+
+
+def truth_categories(root, release) -> list[dict]:
+    path = root / PANOPTIC_RELEASES[release].splits["val"].panoptic_json
+    return json.loads(path.read_text())["categories"]
+
+
+def check_predictions(folder, written: list[dict], categories: set[int]) -> None:
+    for annotation in written:
+        ids = read_panoptic_png(folder / "panoptic_predictions" / annotation["file_name"])
+        assert ids.shape == trees.SIZE
+        segments = annotation["segments_info"]
+        assert {segment["id"] for segment in segments} == set(np.unique(ids).tolist()) - {0}
+        assert segments and {segment["category_id"] for segment in segments} <= categories
+
+
+@pytest.mark.slow
+def test_a_server_keeps_the_truth(run, tmp_path):
+    """Cityscapes' test split: predictions with the server's ids of images and categories."""
+    trees.write_cityscapes(tmp_path)
+    prepare_panoptic_release(PANOPTIC_RELEASES["cityscapes"], tmp_path, workers=1)
+    path = tmp_path / "cityscapes/leftImg8bit/test/berlin/berlin_000000_000019_leftImg8bit.png"
+    trees.write_image(path, np.random.default_rng(0))
+    folder = run(CITY, "cityscapes_panoptic_test", *CROPS)
+    (written,) = json.loads((folder / "panoptic_predictions.json").read_text())["annotations"]
+    assert written["image_id"] == "berlin_000000_000019"
+    assert written["file_name"] == "berlin_000000_000019_leftImg8bit.png"
+    check_predictions(
+        folder, [written], {c["id"] for c in truth_categories(tmp_path, "cityscapes")}
+    )
+    assert Image.open(folder / "panoptic_predictions" / written["file_name"]).mode == "RGB"
+    with pytest.raises(ValueError, match="has no labels, so there is nothing to evaluate"):
+        run(CITY, "cityscapes_panoptic_test", *CROPS, "TEST.SAVE_PREDICTIONS", False)
+
+
+def test_a_split_without_truth_is_not_trained_on(run):
+    name = "cityscapes_panoptic_test"
+    with pytest.raises(ValueError, match=f"{name} is not a data set that Panoptic-FPN can be"):
+        run(CITY, name, train=name)

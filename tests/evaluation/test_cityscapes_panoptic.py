@@ -1,0 +1,70 @@
+"""PQ on Cityscapes against cityscapesscripts, on the files that its server would get."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import published_trees as trees
+import pytest
+import torch
+from cityscapesscripts.evaluation import evalPanopticSemanticLabeling as theirs
+from detectron2.data import DatasetCatalog, MetadataCatalog
+from panoptic_samples import faulty_copy
+
+from ocr_panoptic.coco_panoptic import read_panoptic_png
+from ocr_panoptic.data import PANOPTIC_RELEASES, prepare_panoptic_release, register_prepared
+from ocr_panoptic.evaluation import PanopticEvaluator
+
+NAME = "cityscapes_panoptic_val"
+
+
+def cityscapesscripts_results(root: Path, predictions: Path) -> dict:
+    """Of the JSON and PNGs, in this process."""
+    truth = root / "cityscapes/gtFine/cityscapes_panoptic_val"
+    content = json.loads(truth.with_suffix(".json").read_text())
+    categories = {category["id"]: category for category in content["categories"]}
+    found = json.loads(predictions.with_suffix(".json").read_text())["annotations"]
+    found = {annotation["image_id"]: annotation for annotation in found}
+    pairs = [(annotation, found[annotation["image_id"]]) for annotation in content["annotations"]]
+    counted = theirs.pq_compute_single_core(0, pairs, truth, predictions, categories)
+    return theirs.average_pq(counted, categories)
+
+
+@pytest.mark.usefixtures("clean_catalog")
+def test_equals_cityscapesscripts(tmp_path):
+    trees.write_cityscapes(tmp_path)
+    prepare_panoptic_release(PANOPTIC_RELEASES["cityscapes"], tmp_path, workers=1)
+    register_prepared(tmp_path)
+    metadata = MetadataCatalog.get(NAME)
+    contiguous = {
+        True: metadata.thing_dataset_id_to_contiguous_id,
+        False: metadata.stuff_dataset_id_to_contiguous_id,
+    }
+    categories = [{"id": number} for kind in contiguous.values() for number in kind if number]
+    rng = np.random.default_rng(0)
+    evaluator = PanopticEvaluator(NAME, tmp_path / "results")
+    evaluator.reset()
+    for record in DatasetCatalog.get(NAME):
+        own = {
+            s["id"]: next(
+                number for number, k in contiguous[s["isthing"]].items() if k == s["category_id"]
+            )
+            for s in record["segments_info"]
+        }
+        segments = [{"id": number, "category_id": own[number]} for number in own]
+        truth = read_panoptic_png(record["pan_seg_file_name"])
+        ids, predicted = faulty_copy(rng, truth, segments, categories)
+        for segment in predicted:
+            segment["isthing"] = segment["category_id"] in contiguous[True]
+            segment["category_id"] = contiguous[segment["isthing"]][segment["category_id"]]
+        evaluator.process([record], [{"panoptic_seg": (torch.from_numpy(ids), predicted)}])
+    ours = evaluator.evaluate()["panoptic_seg"]
+
+    expected = cityscapesscripts_results(tmp_path, tmp_path / "results/panoptic_predictions")
+    assert expected["All"]["n"] == 19 and 0.1 < expected["All"]["pq"] < 0.9
+    for group, suffix in (("All", ""), ("Things", "_th"), ("Stuff", "_st")):
+        for metric in ("pq", "sq", "rq"):
+            assert ours[f"{metric.upper()}{suffix}"] == 100 * expected[group][metric]
+    for number, values in expected["per_class"].items():
+        name = next(c.name for c in trees.id2label.values() if c.id == number)
+        assert ours[f"PQ-{name}"] == 100 * values["pq"]
