@@ -1,5 +1,11 @@
 """Data sets: check, preparation, registration with Detectron2, and loading."""
 
+from .annotations.formats import FORMATS as ANNOTATION_FORMATS
+from .annotations.importing import Plan as ImportPlan
+from .annotations.importing import Source as AnnotationSource
+from .annotations.importing import import_annotations
+from .annotations.kinds import read_kinds
+from .annotations.painting import OVERLAPS
 from .faults import DataFaults, faults_listed
 from .histogram import class_histogram, log_class_histogram
 from .manifest import check_name, datasets_root, warn_if_unseen
@@ -23,6 +29,7 @@ from .semantic.feature_cache import (
     check_cacheable,
     write_feature_cache,
 )
+from .semantic.label_space import read_class_file
 from .semantic.manifest import SemanticSplit
 from .semantic.mapper import SemanticDatasetMapper
 from .semantic.prepare import prepare_semantic
@@ -35,10 +42,14 @@ from .training_stream import (
 )
 
 __all__ = [
+    "ANNOTATION_FORMATS",
     "MAT_RELEASES",
+    "OVERLAPS",
+    "AnnotationSource",
     "CachedFeatureMapper",
     "DataFaults",
     "FeatureCache",
+    "ImportPlan",
     "OffsetDatasetMapper",
     "PackedRecords",
     "PanopticDatasetMapper",
@@ -56,6 +67,7 @@ __all__ = [
     "class_histogram",
     "datasets_root",
     "faults_listed",
+    "import_annotations",
     "leave_signals_to_the_trainer",
     "log_class_histogram",
     "packed_records",
@@ -64,6 +76,8 @@ __all__ = [
     "prepare_mat_release",
     "prepare_panoptic",
     "prepare_semantic",
+    "read_class_file",
+    "read_kinds",
     "register_prepared",
     "register_semantic_datasets",
     "run_seed",

@@ -19,12 +19,14 @@ class Segment:
         instance: True of one object, False of a region that may hold several or none (a semantic
             label), None where the format does not tell: then the kind of the class decides.
         is_crowd: a group of things that are not told apart.
+        score: how sure a model was, None where a person drew it.
     """
 
     label: str
     mask: dict
     instance: bool | None = None
     is_crowd: bool = False
+    score: float | None = None
 
     def pixels(self) -> np.ndarray:
         """bool [height, width]"""
