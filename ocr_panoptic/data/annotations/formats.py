@@ -5,8 +5,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .annotated_image import AnnotatedImage
+from .cityscapes import CITYSCAPES_KINDS, read_cityscapes, read_cityscapes_polygons
+from .coco import read_coco
 from .kinds import Kinds
+from .supervisely import read_supervisely
 from .voc import read_voc
+from .yolo import read_yolo
 
 Reader = Callable[[Path, Path | None], Iterable[AnnotatedImage]]
 
@@ -19,17 +23,39 @@ class Format(NamedTuple):
         source: what the first argument is.
         images: what the second one is; None where the source holds the images.
         overlap: which of two segments covers the other unless the user says it, a key of
-            :data:`.painting.OVERLAPS`.
+            :data:`.painting.OVERLAPS`; None where they do not overlap.
         kinds: of its classes, where the format itself has a list of them.
     """
 
     read: Reader
     source: str
     images: str | None = None
-    overlap: str = "order"
+    overlap: str | None = "order"
     kinds: Kinds | None = None
 
 
 FORMATS = {
-    "voc": Format(read_voc, "folder with SegmentationClass, SegmentationObject and JPEGImages"),
+    "coco": Format(read_coco, "JSON of instances", "their folder", overlap="area"),
+    "voc": Format(
+        read_voc,
+        "folder with SegmentationClass and SegmentationObject, or a list in ImageSets/Segmentation",
+        "by default JPEGImages in that folder",
+        overlap=None,
+    ),
+    "yolo-seg": Format(read_yolo, "data.yaml", "by default all that it names", overlap="area"),
+    "supervisely": Format(read_supervisely, "folder of a project, or of a data set in it"),
+    "cityscapes": Format(
+        read_cityscapes,
+        "folder of *_instanceIds.png, as gtFine/train",
+        "folder, as leftImg8bit/train",
+        overlap=None,
+        kinds=CITYSCAPES_KINDS,
+    ),
+    "cityscapes-polygons": Format(
+        read_cityscapes_polygons,
+        "folder of *_polygons.json, as gtFine/train",
+        "folder, as leftImg8bit/train",
+        overlap=None,
+        kinds=CITYSCAPES_KINDS,
+    ),
 }

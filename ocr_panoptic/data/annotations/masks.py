@@ -31,26 +31,27 @@ def mask_of_pixels(pixels: np.ndarray) -> dict:
     return mask_util.encode(np.asfortranarray(pixels, np.uint8))
 
 
-def check_points(points: Sequence, height: int, width: int, least: int = 3) -> np.ndarray:
+def check_points(points: Sequence, height: int, width: int) -> np.ndarray:
     """
     Args:
         points: (x, y) of each corner of a polygon in pixels, from a file.
-        least: corners.
 
     Returns:
-        float64 [N, 2].
+        float64 [N, 2]; with N < 3 it has no pixel.
 
     Raises:
         ValueError: they are none, or lie further from the image than it is large.
     """
     try:
-        found = np.asarray(points, np.float64)
+        found = np.array(points, np.float64)
     except (ValueError, TypeError, OverflowError):
-        found = np.empty(0)
+        found = np.full(1, np.nan)
+    if not found.size:
+        return np.empty((0, 2))
     if found.ndim != 2 or found.shape[1] != 2 or not np.isfinite(found).all():
         raise ValueError("a polygon must be a list of points, each two numbers")
-    if not least <= len(found) <= MAX_POINTS:
-        raise ValueError(f"a polygon has {len(found)} points, it needs {least} to {MAX_POINTS:,}")
+    if len(found) > MAX_POINTS:
+        raise ValueError(f"a polygon has {len(found)} points, at most {MAX_POINTS:,} are drawn")
     reach = max(height, width)
     if found.min() < -reach or (found > (width + reach, height + reach)).any():
         worst = found[np.abs(found - (width / 2, height / 2)).max(axis=1).argmax()]
@@ -67,7 +68,9 @@ def mask_of_polygons(polygons: Sequence[np.ndarray], height: int, width: int) ->
     Args:
         polygons: float64 [N, 2] each, (x, y) in pixels, of :func:`check_points`.
     """
-    flat = [polygon.ravel().tolist() for polygon in polygons]
+    flat = [polygon.ravel().tolist() for polygon in polygons if len(polygon) >= 3]
+    if not flat:
+        return mask_of_pixels(np.zeros((height, width), bool))
     return mask_util.merge(mask_util.frPyObjects(flat, height, width))
 
 
