@@ -26,7 +26,7 @@ from ocr_panoptic.data.manifest import MANIFEST_NAME, mark_incomplete, read_cont
 from ocr_panoptic.data.panoptic.categories import Category
 from ocr_panoptic.data.panoptic.manifest import PANOPTIC_FORMAT, RawSplit
 from ocr_panoptic.data.panoptic.prepare import prepare_panoptic
-from ocr_panoptic.data.preparing import preparing
+from ocr_panoptic.data.preparing import preparing, remove_unfinished
 from ocr_panoptic.data.register import check_new_name
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.data.semantic.manifest import SEMANTIC_FORMAT, SemanticSplit
@@ -163,6 +163,7 @@ def _write(
         wanted |= {raw / split / IMAGES / image.name for image in listed}
         wanted |= {raw / split / drawing.folder / png_name(image) for image in listed}
         wanted.add(raw / split / "panoptic.json")
+    remove_unfinished(raw)
     remove_others(raw, wanted)
     for split, listed in images.items():
         journals[split].publish()

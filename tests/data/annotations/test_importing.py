@@ -92,7 +92,13 @@ def test_what_an_earlier_import_wrote_is_gone(root, voc, things):
     arguments = ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
     run(*arguments, "--split", "0.6")
     (voc / "SegmentationClass/train_00000.png").unlink()
+    mine = [root / "city/raw" / name for name in ("note.md", "train/images/mine.jpg", "val/a.txt")]
+    for path in mine:
+        path.touch()
+    (root / "city/raw/train/images/.a.jpg.0a1b2c3d.tmp").touch()  # of a killed import
     run(*arguments)
+    for path in mine:
+        path.unlink()
     found = {str(path.relative_to(root / "city/raw")) for path in (root / "city/raw").rglob("*.*")}
     names = [
         f"train/{place}.{end}"
