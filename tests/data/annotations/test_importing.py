@@ -215,6 +215,25 @@ def test_two_images_of_one_name(root, voc, things):
         run("--from", "coco", "--name", "city", "--train", voc / "coco.json", voc / "JPEGImages")
 
 
+def test_a_split_of_void(root, voc, things, tmp_path):
+    """Neither is written where one cannot be trained on or evaluated."""
+    (voc / "train.json").write_text('{"images": [], "annotations": [], "categories": []}')
+    given = ["--from", "coco", "--name", "city", "--train", voc / "train.json", SCENES / "images"]
+    with pytest.raises(DataFaults, match="train.json: no image is annotated"):
+        run(*given)
+    for file, name in (("val.txt", "train_00000"), ("train.txt", "train_00002")):
+        (voc / "ImageSets/Segmentation" / file).write_text(name)
+    colors = Image.new("RGB", (64, 64))
+    colors.save(voc / "SegmentationClass/train_00000.png")
+    lists = voc / "ImageSets/Segmentation"
+    with pytest.raises(DataFaults, match="val: no image shows any class, all pixels are void"):
+        run(
+            *("--from", "voc", "--name", "city", "--things", things),
+            *("--train", lists / "train.txt", "--val", lists / "val.txt"),
+        )
+    assert not list(root.rglob("*.json"))
+
+
 def test_files_of_others_are_left_alone(root, voc, things):
     arguments = ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
     (root / "city/raw").mkdir(parents=True)
