@@ -1,5 +1,11 @@
 """Data sets: check, preparation, registration with Detectron2, and loading."""
 
+from .annotations.formats import FORMATS as ANNOTATION_FORMATS
+from .annotations.importing import Plan as ImportPlan
+from .annotations.importing import Source as AnnotationSource
+from .annotations.importing import import_annotations
+from .annotations.kinds import read_kinds
+from .annotations.painting import OVERLAPS
 from .faults import DataFaults, faults_listed
 from .histogram import class_histogram, log_class_histogram
 from .manifest import check_name, datasets_root, warn_if_unseen
@@ -25,6 +31,7 @@ from .semantic.feature_cache import (
     check_cacheable,
     write_feature_cache,
 )
+from .semantic.label_space import read_class_file
 from .semantic.manifest import SemanticSplit
 from .semantic.mapper import SemanticDatasetMapper
 from .semantic.prepare import prepare_semantic
@@ -37,11 +44,15 @@ from .training_stream import (
 )
 
 __all__ = [
+    "ANNOTATION_FORMATS",
     "MAT_RELEASES",
+    "AnnotationSource",
+    "OVERLAPS",
     "PANOPTIC_RELEASES",
     "CachedFeatureMapper",
     "DataFaults",
     "FeatureCache",
+    "ImportPlan",
     "OffsetDatasetMapper",
     "PackedRecords",
     "PanopticDatasetMapper",
@@ -59,6 +70,7 @@ __all__ = [
     "class_histogram",
     "datasets_root",
     "faults_listed",
+    "import_annotations",
     "leave_signals_to_the_trainer",
     "log_class_histogram",
     "packed_records",
@@ -68,6 +80,8 @@ __all__ = [
     "prepare_panoptic",
     "prepare_panoptic_release",
     "prepare_semantic",
+    "read_class_file",
+    "read_kinds",
     "register_server_splits",
     "register_prepared",
     "register_semantic_datasets",

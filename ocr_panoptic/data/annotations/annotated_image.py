@@ -1,6 +1,6 @@
 """What every format of annotations is read into."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,12 +19,14 @@ class Segment:
         instance: True of one object, False of a region that may hold several or none (a semantic
             label), None where the format does not tell: then the kind of the class decides.
         is_crowd: a group of things that are not told apart.
+        score: how sure a model was, None where a person drew it.
     """
 
     label: str
     mask: dict
     instance: bool | None = None
     is_crowd: bool = False
+    score: float | None = None
 
     def pixels(self) -> np.ndarray:
         """bool [height, width]"""
@@ -48,3 +50,9 @@ class AnnotatedImage:
     height: int
     width: int
     segments: list[Segment] = field(default_factory=list)
+
+
+def without_crowds(image: AnnotatedImage) -> AnnotatedImage:
+    """The image with an object in the place of each crowd."""
+    segments = [replace(segment, is_crowd=False) for segment in image.segments]
+    return replace(image, segments=segments)

@@ -1,0 +1,61 @@
+"""The formats of annotations that can be imported, by name."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from .annotated_image import AnnotatedImage
+from .cityscapes import CITYSCAPES_KINDS, read_cityscapes, read_cityscapes_polygons
+from .coco import read_coco
+from .kinds import Kinds
+from .supervisely import read_supervisely
+from .voc import read_voc
+from .yolo import read_yolo
+
+Reader = Callable[[Path, Path | None], Iterable[AnnotatedImage]]
+
+
+class Format(NamedTuple):
+    """
+    Attributes:
+        read: (source, folder of images or None) -> the images, one at a time. Raises
+            FileNotFoundError, ValueError, and DataFaults with those of all images at the end.
+        source: what the first argument is.
+        images: what the second one is; None where the source holds the images.
+        overlap: which of two segments covers the other unless the user says it, a key of
+            :data:`.painting.OVERLAPS`; None where they do not overlap.
+        kinds: of its classes, where the format itself has a list of them.
+    """
+
+    read: Reader
+    source: str
+    images: str | None = None
+    overlap: str | None = "order"
+    kinds: Kinds | None = None
+
+
+FORMATS = {
+    "coco": Format(read_coco, "JSON of instances", "folder of the images", overlap="area"),
+    "voc": Format(
+        read_voc,
+        "folder with SegmentationClass and SegmentationObject, or a list in ImageSets/Segmentation",
+        "by default JPEGImages in that folder",
+        overlap=None,
+    ),
+    "yolo-seg": Format(read_yolo, "data.yaml", "by default all that it names", overlap="area"),
+    "supervisely": Format(read_supervisely, "folder of a project, or of a data set in it"),
+    "cityscapes": Format(
+        read_cityscapes,
+        "folder of *_instanceIds.png, as gtFine/train",
+        "folder, as leftImg8bit/train",
+        overlap=None,
+        kinds=CITYSCAPES_KINDS,
+    ),
+    "cityscapes-polygons": Format(
+        read_cityscapes_polygons,
+        "folder of *_polygons.json, as gtFine/train",
+        "folder, as leftImg8bit/train",
+        overlap=None,
+        kinds=CITYSCAPES_KINDS,
+    ),
+}

@@ -1,0 +1,378 @@
+"""Annotations of any format as a panoptic or a semantic data set.
+
+What is written below the folder of the data set, beside what its preparation writes:
+
+    raw/import.json             what was imported and what was lost; it marks raw/ as this module's
+    raw/<split>/images/         links to the images
+    raw/<split>/panoptic/       panoptic PNGs, and
+    raw/<split>/panoptic.json   the panoptic JSON; or
+    raw/<split>/semantic/       label PNGs, and
+    raw/classes.json            their classes
+"""
+
+import json
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from ocr_panoptic.coco_panoptic import write_panoptic_json
+from ocr_panoptic.data.classes import faults_of_class
+from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
+from ocr_panoptic.data.journal import Journal
+from ocr_panoptic.data.manifest import MANIFEST_NAME, mark_incomplete, read_content
+from ocr_panoptic.data.panoptic.categories import Category
+from ocr_panoptic.data.panoptic.manifest import PANOPTIC_FORMAT, RawSplit
+from ocr_panoptic.data.panoptic.prepare import prepare_panoptic
+from ocr_panoptic.data.preparing import preparing, remove_unfinished
+from ocr_panoptic.data.register import check_new_name
+from ocr_panoptic.data.semantic.label_space import LabelSpace
+from ocr_panoptic.data.semantic.manifest import SEMANTIC_FORMAT, SemanticSplit
+from ocr_panoptic.data.semantic.prepare import prepare_semantic
+from ocr_panoptic.files import write_json
+
+from .annotated_image import AnnotatedImage, without_crowds
+from .drawing import IMAGES, Drawing, link_images, png_name, remove_others
+from .formats import FORMATS
+from .kinds import ClassCount, Kinds, check_classes, count_classes, resolve_kinds
+from .label_pngs import above_labels
+from .painting import Losses
+from .reading import read_object
+from .splitting import split_images
+
+logger = logging.getLogger(__name__)
+
+RAW = "raw"
+RECORD = "import.json"
+RECORD_FORMAT = "ocr_panoptic.import"
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a user names for one split.
+
+    Attributes:
+        annotations: file or folder, as the format has it.
+        images: folder of images; None where the format says where they are.
+        labels: folder of semantic label PNGs under the annotations, or None.
+    """
+
+    annotations: Path
+    images: Path | None = None
+    labels: Path | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How annotations become a data set.
+
+    Attributes:
+        format: key of :data:`.formats.FORMATS`.
+        kinds: what the classes are, where the user says it.
+        label_space: of the label PNGs, where there are any.
+        overlap: key of :data:`.painting.OVERLAPS`; None for the format's own.
+        crowds: what segments are that the annotations mark as crowds: "groups" of objects, or
+            "objects" each; None where no image has two of a class.
+        rest: class of stuff that pixels of no segment get; None for void.
+        split: share of the images that is for training, the others for validation; None where the
+            user has divided them.
+        seed, group_by: see :func:`.splitting.split_images`.
+        semantic: a data set of one label for each pixel, not a panoptic one.
+    """
+
+    format: str
+    kinds: Kinds | None = None
+    label_space: LabelSpace | None = None
+    overlap: str | None = None
+    crowds: str | None = None
+    rest: str | None = None
+    split: float | None = None
+    seed: int = 0
+    group_by: str | None = None
+    semantic: bool = False
+
+
+def import_annotations(
+    name: str, sources: Mapping[str, Source], plan: Plan, output: Path, workers: int | None = None
+) -> Path:
+    """Read annotations, write them as this module's text says, and prepare the data set.
+
+    A repetition does only what is missing or has changed, and gives equal files.
+
+    Args:
+        name: data sets are registered as ``<name>_<split>``.
+        sources: "train", and perhaps "val".
+        output: folder of the data set.
+        workers: processes, see :func:`map_with_progress`.
+
+    Returns:
+        the manifest's path.
+
+    Raises:
+        FileNotFoundError, DataFaults: missing or broken files, annotations that contradict
+            themselves or their images; all are named. Then nothing has been written but
+            ``.preparation``, from which the next run goes on.
+        ValueError: options that do not fit together; a name that is taken; an ``output`` that
+            cannot be written, that another process prepares, or that holds other data.
+    """
+    _check_plan(sources, plan)
+    check_new_name(name, ("train", "val") if plan.split is not None else sources, output)
+    _check_free(output, plan.semantic)
+    images = read_sources(sources, plan)
+    source_format = FORMATS[plan.format]
+    found = count_classes(image for listed in images.values() for image in listed)
+    kinds = resolve_kinds(found, plan.kinds, source_format.kinds, plan.rest, plan.semantic)
+    check_classes(kinds, plan.semantic)
+    overlap = plan.overlap or source_format.overlap or "order"
+    drawing = Drawing(kinds, overlap, plan.rest, plan.semantic)
+    with preparing(output):
+        journals, faults = {}, []
+        for split, listed in images.items():
+            journals[split] = Journal(output, f"import_{split}")
+            with gathering(faults):
+                drawing.draw_all(listed, output / RAW / split, journals[split], workers)
+        if not plan.semantic:
+            faults += [
+                f"{split}: no image shows any class, all pixels are void."
+                for split, journal in journals.items()
+                if not faults and not any(json.loads(result)[0] for result in journal.results)
+            ]
+        raise_if_any(faults)
+        _tell_kinds(kinds, found, plan.semantic, plan.kinds is not None)
+        return _write(name, output, images, journals, drawing, plan, workers)
+
+
+def _write(
+    name: str,
+    output: Path,
+    images: Mapping[str, list[AnnotatedImage]],
+    journals: Mapping[str, Journal],
+    drawing: Drawing,
+    plan: Plan,
+    workers: int | None,
+) -> Path:
+    raw = output / RAW
+    results = {
+        split: [json.loads(result) for result in journal.results]
+        for split, journal in journals.items()
+    }
+    losses = {}
+    for split, entries in results.items():
+        losses[split] = Losses.of([Losses(**lost) for _, lost in entries])
+    mark_incomplete(output)
+    # The record comes first: it says whose the files beside it are.
+    write_json(raw / RECORD, _record(plan, drawing, losses), indent=1)
+    wanted = {raw / RECORD, raw / "classes.json"}
+    for split, listed in images.items():
+        wanted |= {raw / split / IMAGES / image.name for image in listed}
+        wanted |= {raw / split / drawing.folder / png_name(image) for image in listed}
+        wanted.add(raw / split / "panoptic.json")
+    remove_unfinished(raw)
+    remove_others(raw, wanted)
+    for split, listed in images.items():
+        journals[split].publish()
+        journals[split].finish()
+        link_images(listed, raw / split / IMAGES)
+        _tell_losses(split, len(listed), losses[split], drawing)
+    if drawing.semantic:
+        classes = [{"name": n, "color": drawing.kinds.color(n)} for n in drawing.kinds.classes]
+        write_json(raw / "classes.json", {"classes": classes}, indent=1)
+        folders = {s: SemanticSplit(raw / s / IMAGES, raw / s / drawing.folder) for s in images}
+        return prepare_semantic(name, raw / "classes.json", folders, output, workers)
+    splits = {
+        split: RawSplit(
+            raw / split / IMAGES, raw / split / "panoptic.json", raw / split / "panoptic"
+        )
+        for split in images
+    }
+    for split, listed in images.items():
+        _write_panoptic_json(splits[split].panoptic_json, listed, results[split], drawing.kinds)
+    return prepare_panoptic(name, splits, output, workers)
+
+
+def _write_panoptic_json(
+    path: Path, images: list[AnnotatedImage], results: list, kinds: Kinds
+) -> None:
+    categories = [
+        Category(place, name, name in kinds.things, kinds.color(name)).as_json()
+        for place, name in enumerate(kinds.classes, 1)
+    ]
+    entries = []
+    for number, (image, (segments, _)) in enumerate(zip(images, results, strict=True), 1):
+        size = {"height": image.height, "width": image.width}
+        entries.append(
+            (
+                {"id": number, "file_name": image.name, **size},
+                {"image_id": number, "file_name": png_name(image), "segments_info": segments},
+            )
+        )
+    write_panoptic_json(path, entries, categories)
+
+
+def read_sources(sources: Mapping[str, Source], plan: Plan) -> dict[str, list[AnnotatedImage]]:
+    """The images of each split, in the order of their names.
+
+    Raises:
+        FileNotFoundError, ValueError: as the format's reader.
+        ValueError: also where it is not clear what crowds are.
+        DataFaults: those of all images; images of one name, or in two splits; a split without any.
+    """
+    images: dict[str, list[AnnotatedImage]] = {}
+    faults: list[str] = []
+    for split, source in sources.items():
+        images[split] = []
+        with gathering(faults):
+            found = FORMATS[plan.format].read(source.annotations, source.images)
+            if source.labels is not None:
+                found = above_labels(found, source.labels, plan.label_space)
+            images[split].extend(found)
+    raise_if_any(faults)
+    if plan.crowds == "objects":
+        images = {split: list(map(without_crowds, listed)) for split, listed in images.items()}
+    elif plan.crowds is None and not plan.semantic:
+        for listed in images.values():
+            _check_crowds(listed)
+    for split, listed in images.items():
+        listed.sort(key=lambda image: image.name)
+        source = sources[split].annotations
+        faults += [f"{source}: {fault}" for fault in _faults_of_names(listed)]
+    if plan.split is not None:
+        raise_if_any(faults)
+        return split_images(images["train"], plan.split, plan.seed, plan.group_by)
+    owners: dict[str, str] = {}
+    for split, listed in images.items():
+        for image in listed:
+            other = owners.setdefault(os.path.realpath(image.file), split)
+            if other != split:
+                faults.append(f"{image.file}: is in both {other} and {split}.")
+    raise_if_any(faults)
+    return images
+
+
+def _faults_of_names(images: list[AnnotatedImage]) -> Iterator[str]:
+    """What is wrong with the names of a split's images and classes."""
+    if not images:
+        yield "no image is annotated."
+    for name in sorted({segment.label for image in images for segment in image.segments}):
+        for fault in faults_of_class(name, [0, 0, 0]):
+            yield f"class {name!r}: {fault}"
+    for png, times in Counter(map(png_name, images)).items():
+        if times > 1:
+            name = PurePosixPath(png).with_suffix("")
+            yield f"{times} images are named {name}, but for their ends."
+
+
+def _check_crowds(images: list[AnnotatedImage]) -> None:
+    """
+    Raises:
+        ValueError: an image has two crowds of a class, which COCO's have not.
+    """
+    for image in images:
+        crowds = Counter(segment.label for segment in image.segments if segment.is_crowd)
+        for label, times in crowds.items():
+            if times > 1:
+                marked = sum(segment.is_crowd for i in images for segment in i.segments)
+                of = sum(s.instance is not False for i in images for s in i.segments)
+                raise ValueError(
+                    f"{marked} of {of} objects are marked as crowds (iscrowd 1), {times} of "
+                    f"class {label!r} in {image.name}. CVAT and Datumaro mark each mask so. Give "
+                    "--crowds objects if each is an object, --crowds groups if each is a group of "
+                    "objects that are not told apart."
+                )
+
+
+def _check_plan(sources: Mapping[str, Source], plan: Plan) -> None:
+    if plan.split is not None and "val" in sources:
+        raise ValueError("Give --split or --val: with both it is not said what is for validation.")
+    if plan.split is None and plan.group_by is not None:
+        raise ValueError("--group-by says how --split divides the images; give --split, too.")
+    if plan.overlap is not None and FORMATS[plan.format].overlap is None:
+        raise ValueError(f"--overlap: the segments of {plan.format} do not overlap; leave it out.")
+    if any(source.labels for source in sources.values()) != (plan.label_space is not None):
+        raise ValueError(
+            "Label PNGs (after the folder of images) and --label-classes, the file of their "
+            "classes, belong together: give both or none."
+        )
+    if plan.label_space is not None and not all(source.labels for source in sources.values()):
+        raise ValueError("Give a folder of label PNGs for each of --train and --val.")
+
+
+def _check_free(output: Path, semantic: bool) -> None:
+    """Refuse to write over what no earlier import has written.
+
+    Raises:
+        ValueError: there is such.
+    """
+    raw, manifest = output / RAW, output / MANIFEST_NAME
+    if raw.exists() and not _is_ours(raw / RECORD) and any(raw.iterdir()):
+        raise ValueError(
+            f"{raw}: holds files that no import wrote. Give another --name or --output, or move "
+            "them away."
+        )
+    wanted = (SEMANTIC_FORMAT if semantic else PANOPTIC_FORMAT).name
+    if manifest.exists() and read_content(manifest).get("format") != wanted:
+        raise ValueError(
+            f"{manifest}: is of another kind of data set. Give another --name or --output, or "
+            "remove that folder."
+        )
+
+
+def _is_ours(record: Path) -> bool:
+    try:
+        return read_object(record).get("format") == RECORD_FORMAT
+    except (OSError, ValueError):
+        return False
+
+
+def _record(plan: Plan, drawing: Drawing, losses: Mapping[str, Losses]) -> dict:
+    return {
+        "format": RECORD_FORMAT,
+        "from": plan.format,
+        "overlap": drawing.overlap,
+        "crowds": plan.crowds,
+        "rest": plan.rest,
+        "split": plan.split and {"train": plan.split, "seed": plan.seed, "by": plan.group_by},
+        "things": drawing.kinds.things,
+        "stuff": drawing.kinds.stuff,
+        "ignore": drawing.kinds.ignore,
+        "losses": {split: lost.as_json() for split, lost in losses.items()},
+    }
+
+
+def _tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], semantic: bool, given: bool) -> None:
+    if semantic:
+        logger.info(f"Classes: {', '.join(kinds.classes)}")
+    else:
+        source = "--things" if given else "the annotations; --things can say it otherwise"
+        logger.info(f"Things, by {source}: {', '.join(kinds.things)}")
+        logger.info(f"Stuff: {', '.join(kinds.stuff) or 'none'}")
+    if kinds.ignore:
+        logger.info(f"Void: {', '.join(kinds.ignore)}")
+    absent = [name for name in kinds.classes if name not in found]
+    if absent:
+        logger.warning(f"No annotation has {first_few(absent)}.")
+
+
+def _tell_losses(split: str, num_images: int, losses: Losses, drawing: Drawing) -> None:
+    """What of the annotations is not in the maps; in full in the record."""
+    logger.info(
+        f"{split}: {num_images:,} images, {losses.segments:,} segments; "
+        f"{losses.unlabelled / losses.pixels:.1%} of the pixels have none and are "
+        f"{drawing.rest or 'void'}."
+    )
+    if losses.cut:
+        logger.info(
+            f"{split}: {losses.cut:,} segments are partly under others (--overlap "
+            f"{drawing.overlap}), with {losses.covered:,} pixels."
+        )
+    for counts, what in (
+        (losses.hidden, "are wholly under others and left out"),
+        (losses.empty, "have no pixel and are left out"),
+    ):
+        if counts:
+            classes = [f"{name} ({times})" for name, times in sorted(counts.items())]
+            logger.warning(
+                f"{split}: {sum(counts.values()):,} segments {what}: {first_few(classes)}"
+            )

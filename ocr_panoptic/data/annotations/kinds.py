@@ -1,0 +1,228 @@
+"""Which classes are things, which are stuff, and which are void."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from ocr_panoptic.bounded_yaml import read_yaml
+from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, faults_of_class
+from ocr_panoptic.data.faults import DataFaults, raise_if_any
+
+from .annotated_image import AnnotatedImage
+
+KEYS = ("things", "stuff", "ignore", "colors")
+MAX_SHOWN = 300  # classes in a message
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """
+    Attributes:
+        things, stuff: names of classes, in the order of the data set's.
+        ignore: names of classes that are void.
+        colors: of some of them.
+    """
+
+    things: tuple[str, ...] = ()
+    stuff: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    colors: Mapping[str, Color] = field(default_factory=dict)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.things + self.stuff
+
+    def color(self, name: str) -> Color:
+        return self.colors.get(name, derived_color(self.classes.index(name)))
+
+
+def read_kinds(path: Path) -> Kinds:
+    """Read a YAML file: ``things``, ``stuff`` and ``ignore``, each a list of names, and ``colors``,
+    name -> [R, G, B]. Each may be absent.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is no YAML.
+        DataFaults: it cannot be used; every reason is named.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: file of things and stuff not found, or no regular file.")
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise DataFaults([f"{path}: expected things: and stuff:, each with a list of names."])
+    faults = [
+        f"unknown key {key!r}; there are {', '.join(KEYS)}." for key in content if key not in KEYS
+    ]
+    lists = {}
+    for key in KEYS[:3]:
+        lists[key] = content.get(key) or []
+        if not isinstance(lists[key], list):
+            faults.append(f"{key} must be a list of names, found {lists[key]!r}.")
+            lists[key] = []
+    names = [name for listed in lists.values() for name in listed]
+    for name in names:
+        faults += [f"class {name!r}: {fault}" for fault in faults_of_class(name, [0, 0, 0])]
+    for name, times in Counter(map(str, names)).items():
+        if times > 1:
+            faults.append(f"class {name!r} comes {times} times.")
+    colors = content.get("colors") or {}
+    if not isinstance(colors, dict):
+        faults.append(f"colors must be a mapping of names to [R, G, B], found {colors!r}.")
+        colors = {}
+    for name, color in colors.items():
+        faults += [f"colors: {name!r}: {fault}" for fault in faults_of_class(name, color)]
+        if name not in names:
+            faults.append(f"colors: {name!r} is in no list.")
+    raise_if_any([f"{path}: {fault}" for fault in faults])
+    given = {name: tuple(color) for name, color in colors.items()}
+    return Kinds(*map(tuple, lists.values()), given)
+
+
+@dataclass
+class ClassCount:
+    """How often a class was found.
+
+    Attributes:
+        images: that show it.
+        segments: by what their ``instance`` says, crowds as objects.
+    """
+
+    images: int = 0
+    segments: Counter = field(default_factory=Counter)
+
+    @property
+    def kind(self) -> str | None:
+        """ "thing" where some segments are objects, and the others regions; "stuff" where all are
+        regions; None where the format does not tell it."""
+        if None in self.segments:
+            return None
+        return "thing" if True in self.segments else "stuff"
+
+
+def count_classes(images: Iterable[AnnotatedImage]) -> dict[str, ClassCount]:
+    """The classes of all images, by name, in alphabetical order."""
+    found: dict[str, ClassCount] = {}
+    for image in images:
+        for segment in image.segments:
+            count = found.setdefault(segment.label, ClassCount())
+            count.segments[True if segment.is_crowd else segment.instance] += 1
+        for name in {segment.label for segment in image.segments}:
+            found[name].images += 1
+    return dict(sorted(found.items()))
+
+
+def resolve_kinds(
+    found: Mapping[str, ClassCount],
+    given: Kinds | None,
+    default: Kinds | None,
+    rest: str | None,
+    semantic: bool = False,
+) -> Kinds:
+    """What each class is: as the user says; else as the format's own list; else as the segments do.
+
+    Args:
+        found: the classes of the annotations.
+        given: the user's, or None.
+        default: the format's, or None. It counts where it names all classes.
+        rest: a class of stuff besides, or None.
+        semantic: no class needs a kind, all may be stuff.
+
+    Raises:
+        DataFaults: classes that are missing from ``given``.
+        ValueError: nothing says what some classes are; the message has the YAML to write.
+    """
+    if given is not None:
+        raise_if_any(list(_missing(found, given, rest)))
+        return given
+    if default is not None and found.keys() <= {*default.classes, *default.ignore}:
+        return _with_rest(default, rest)
+    if semantic:
+        return _with_rest(Kinds(stuff=tuple(name for name in found if name != rest)), rest)
+    kinds = {name: count.kind for name, count in found.items() if name != rest}
+    if None in kinds.values():
+        raise ValueError(unknown_kinds(found, rest))
+    return _with_rest(
+        Kinds(*(tuple(n for n, k in kinds.items() if k == kind) for kind in ("thing", "stuff"))),
+        rest,
+    )
+
+
+def _with_rest(kinds: Kinds, rest: str | None) -> Kinds:
+    if rest is None or rest in kinds.stuff:
+        return kinds
+    if rest in kinds.things or rest in kinds.ignore:
+        raise ValueError(f"--rest {rest}: is no class of stuff. Name another class.")
+    return Kinds(kinds.things, (*kinds.stuff, rest), kinds.ignore, kinds.colors)
+
+
+def _missing(found: Mapping[str, ClassCount], given: Kinds, rest: str | None) -> Iterator[str]:
+    listed = (*given.classes, *given.ignore)
+    for name, count in found.items():
+        if name not in listed:
+            close = get_close_matches(name, [n for n in listed if n not in found], n=1)
+            hint = f" It has {close[0]!r}, which no annotation has." if close else ""
+            yield (
+                f"class {name!r} ({sum(count.segments.values())} segments in {count.images} "
+                f"images) is in none of the lists of --things: add it to things, stuff or ignore."
+                f"{hint}"
+            )
+    if rest is not None and rest not in given.stuff:
+        yield f"--rest {rest}: is not in the list stuff of --things: add it there."
+
+
+def unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
+    """The message that asks for a file of things and stuff."""
+    rows = [
+        f"  {name}: {sum(count.segments.values())} segments in {count.images} images"
+        + (f", the annotations say {count.kind}" if count.kind else "")
+        for name, count in found.items()
+    ]
+    names = {kind: [n for n, c in found.items() if c.kind == kind] for kind in ("stuff", None)}
+    names["stuff"] += [rest] if rest and rest not in names["stuff"] else []
+    things = [name for name in found if name not in names["stuff"]]
+    return "\n".join(
+        [
+            "The annotations do not say which of their classes are things (objects to count) and "
+            "which are stuff (regions). They have:",
+            *rows[:MAX_SHOWN],
+            *([f"  and {len(rows) - MAX_SHOWN} others"] if len(rows) > MAX_SHOWN else []),
+            "Write a file and give it as --things; move what is stuff, and what is to be void "
+            "(ignore):",
+            *(f"  {line}" for line in as_yaml(things, names["stuff"])),
+        ]
+    )
+
+
+def as_yaml(things: list[str], stuff: list[str]) -> list[str]:
+    """Lines of a file that :func:`read_kinds` reads."""
+    import yaml
+
+    content = {"things": things, "stuff": stuff, "ignore": []}
+    text = yaml.safe_dump(
+        content, default_flow_style=None, sort_keys=False, width=90, allow_unicode=True
+    )
+    return text.splitlines()
+
+
+def check_classes(kinds: Kinds, semantic: bool) -> None:
+    """
+    Raises:
+        ValueError: there are too few or too many of them.
+    """
+    if not kinds.classes:
+        raise ValueError("There is no class: all are ignored, or no image has a segment.")
+    if semantic:
+        if len(kinds.classes) > VOID_LABEL:
+            raise ValueError(f"{len(kinds.classes)} classes, at most {VOID_LABEL} fit label PNGs.")
+        return
+    if not kinds.things:
+        raise ValueError(
+            "No class is a thing, and Panoptic-FPN needs one: list things in --things, or import "
+            "with --semantic."
+        )
+    if len(kinds.stuff) >= VOID_LABEL:
+        raise ValueError(
+            f"{len(kinds.stuff)} classes of stuff, at most {VOID_LABEL - 1} fit semantic PNGs."
+        )

@@ -1,0 +1,209 @@
+"""Pascal VOC: a PNG of classes and a PNG of objects for each image.
+
+The PNGs are those of VOC 2012 (a palette, whose indices are the labels), of one channel, or in
+colours, as CVAT and Datumaro write them, with a ``labelmap.txt`` of names and colours.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ocr_panoptic.coco_panoptic import rgb2id
+from ocr_panoptic.files import printable, read_bytes
+from ocr_panoptic.pictures import load_picture
+
+from .annotated_image import AnnotatedImage, Segment
+from .masks import masks_of_map
+from .reading import ImageFile, check_size, each, files_below, image_file
+
+CLASSES = "SegmentationClass"
+OBJECTS = "SegmentationObject"
+IMAGES = "JPEGImages"
+LABEL_MAP = "labelmap.txt"
+BACKGROUND = "background"
+VOID = 255  # the border between objects
+MAX_LABEL_MAP_BYTES = 1 << 20
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+
+# Of VOC 2012, in the order of their labels.
+VOC_CLASSES = (
+    *(BACKGROUND, "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair"),
+    *("cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa"),
+    *("train", "tvmonitor"),
+)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What the values of a PNG of classes mean; void is in neither.
+
+    Attributes:
+        by_index: names, for PNGs of one channel or a palette.
+        by_color: colour, as :func:`rgb2id` numbers it, -> name.
+        void_color: of void.
+        has_colors: they are of a ``labelmap.txt``: the colours of a palette count, not its indices.
+    """
+
+    by_index: Mapping[int, str]
+    by_color: Mapping[int, str]
+    void_color: int
+    has_colors: bool
+
+
+def read_voc(source: Path, images: Path | None = None) -> Iterator[AnnotatedImage]:
+    """
+    The images of which there is a PNG of classes.
+
+    Pixels of an object are a segment of their own, in VOC 2012 always of a thing, where there is a
+    ``labelmap.txt`` perhaps of stuff; those of a class without object are a region; those of the
+    background and of void, the border between objects, are none.
+
+    Args:
+        source: the folder that holds ``SegmentationClass`` and perhaps ``SegmentationObject`` and
+            ``labelmap.txt``; or a text file with the name of an image in each line, two folders
+            below it, as ``ImageSets/Segmentation/train.txt`` is.
+        images: by default ``JPEGImages`` in that folder.
+
+    Raises:
+        FileNotFoundError, ValueError: a folder or file is missing, or ``labelmap.txt`` is none.
+        DataFaults: at the end, faults of single images: a label or colour that has no name, a size
+            that is not the image's, broken files.
+    """
+    folder, names = _names(source)
+    labels = _labels(folder / LABEL_MAP)
+    images = images or folder / IMAGES
+    if not images.is_dir():
+        raise FileNotFoundError(f"{images}: folder of images not found.")
+    yield from each(names, lambda name: _read_image(name, folder, images, labels))
+
+
+def _names(source: Path) -> tuple[Path, list[str]]:
+    """The folder of all, and the images' paths below theirs without suffix."""
+    if source.is_file():
+        folder = source.parent.parent.parent
+        text = read_bytes(source, MAX_LABEL_MAP_BYTES).decode("utf-8", "replace")
+        names = [line.strip() for line in text.splitlines() if line.strip()]
+        if not names:
+            raise ValueError(f"{source}: names no image.")
+    else:
+        folder, classes = source, source / CLASSES
+        if not classes.is_dir():
+            raise FileNotFoundError(
+                f"{classes}: not found. Give the folder that holds {CLASSES}, or a list such as "
+                "ImageSets/Segmentation/train.txt."
+            )
+        files = files_below(classes, (".png",))
+        names = [file.relative_to(classes).with_suffix("").as_posix() for file in files]
+    return folder, names
+
+
+def _read_image(name: str, folder: Path, images: Path, labels: Labels) -> AnnotatedImage:
+    image = _find(images, name, str(folder / CLASSES / f"{name}.png"))
+    path = folder / CLASSES / f"{name}.png"
+    names, classes = _read_classes(path, labels)
+    check_size(image, *classes.shape, str(path))
+    objects = np.zeros_like(classes)
+    if (other := folder / OBJECTS / f"{name}.png").exists():
+        objects = _read_objects(other, labels.void_color)
+        check_size(image, *objects.shape, str(other))
+    both = np.where(classes > 0, classes << 24 | objects, 0)
+    # Tools that write a labelmap.txt number each shape, those of stuff too.
+    numbered = None if labels.has_colors else True
+    segments = [
+        Segment(names[value >> 24], mask, instance=numbered if value & 0xFFFFFF else False)
+        for value, mask in masks_of_map(both)
+    ]
+    return AnnotatedImage(image.file, image.name, image.height, image.width, segments)
+
+
+def _find(images: Path, name: str, source: str) -> ImageFile:
+    for suffix in IMAGE_SUFFIXES:
+        if (images / f"{name}{suffix}").is_file():
+            return image_file(images, f"{name}{suffix}", source)
+    return image_file(images, f"{name}{IMAGE_SUFFIXES[0]}", source)
+
+
+def _read_classes(path: Path, labels: Labels) -> tuple[list[str], np.ndarray]:
+    """Names, "" for none, and the place of each pixel's, int64 [H, W]."""
+    values, is_color = _values(path, in_colors=labels.has_colors)
+    if is_color:
+        meaning = {**labels.by_color, labels.void_color: ""}
+    else:
+        meaning = {VOID: "", **labels.by_index}
+    found, place = np.unique(values, return_inverse=True)
+    if unknown := [value for value in found.tolist() if value not in meaning]:
+        shown = [[v & 255, v >> 8 & 255, v >> 16] if is_color else v for v in unknown[:5]]
+        where = path.parent.parent / LABEL_MAP if labels.has_colors else "VOC 2012"
+        raise ValueError(
+            f"{path}: {'colours' if is_color else 'labels'} that are no class of {where}: {shown}, "
+            f"on {np.isin(values, unknown).sum()} pixels. Name each in a {LABEL_MAP}: name:R,G,B::"
+        )
+    names = ["", *sorted({meaning[value] for value in found.tolist()} - {""})]
+    table = [names.index(meaning[value]) for value in found.tolist()]
+    return names, np.array(table, np.int64)[place].reshape(values.shape)
+
+
+def _read_objects(path: Path, void_color: int) -> np.ndarray:
+    """A number of each pixel's object, 0 for none, int64 [H, W]."""
+    values, is_color = _values(path, in_colors=False)
+    return np.where(values == (void_color if is_color else VOID), 0, values)
+
+
+def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
+    """Labels or colours of a PNG, int64 [H, W], and whether they are colours.
+
+    Args:
+        in_colors: colours rather than indices where there is a palette.
+    """
+    picture = load_picture(path, "PNG of VOC")
+    if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
+        return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True
+    values = np.asarray(picture)
+    if picture.mode not in ("P", "L", "1") and not picture.mode.startswith("I"):
+        raise ValueError(f"{path}: expected a palette, one channel or RGB, found {picture.mode!r}.")
+    return values.astype(np.int64), False
+
+
+def _labels(path: Path) -> Labels:
+    """Those of a ``labelmap.txt``, or of VOC 2012 where there is none."""
+    void_color = _as_id(voc_color(VOID))
+    if not path.exists():
+        names = {index: _or_none(name) for index, name in enumerate(VOC_CLASSES)}
+        colors = {_as_id(voc_color(index)): name for index, name in names.items()}
+        return Labels(names, colors, void_color, has_colors=False)
+    names, colors = {}, {}
+    text = read_bytes(path, MAX_LABEL_MAP_BYTES).decode("utf-8", "replace")
+    lines = [line.strip() for line in text.splitlines()]
+    for line in lines:
+        if not line or line.startswith("#"):
+            continue
+        name, *others = line.split(":")
+        parts = others[0].split(",") if others and others[0] else []
+        if not all(part.strip().isdecimal() and int(part) < 256 for part in parts) or len(
+            parts
+        ) not in (0, 3):
+            raise ValueError(f"{path}: expected name:R,G,B:parts:actions, found {printable(line)}.")
+        color = tuple(map(int, parts)) if parts else voc_color(len(names))
+        if (number := _as_id(color)) in colors:
+            raise ValueError(f"{path}: {printable(name)}: the colour {color} comes twice.")
+        names[len(names)] = colors[number] = _or_none(name)
+    return Labels(names, colors, void_color, has_colors=True)
+
+
+def _or_none(name: str) -> str:
+    return "" if name == BACKGROUND else name
+
+
+def _as_id(color: tuple[int, int, int]) -> int:
+    return color[0] | color[1] << 8 | color[2] << 16
+
+
+def voc_color(index: int) -> tuple[int, int, int]:
+    """Of VOC's palette: bits 0, 3, 6 of the index are red's highest, and so on."""
+    channels = [
+        sum((index >> 3 * place + channel & 1) << 7 - place for place in range(3))
+        for channel in range(3)
+    ]
+    return tuple(channels)
