@@ -78,7 +78,7 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--crowds",
         choices=("groups", "objects"),
-        help="what segments are that are marked as crowds, where an image has several of a class",
+        help="what segments are that are marked as crowds, if the command asks for it",
     )
     parser.add_argument("--rest", metavar="CLASS", help="stuff: pixels that have no segment")
     parser.add_argument(

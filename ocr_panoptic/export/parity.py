@@ -84,7 +84,7 @@ def is_equal(row: dict[str, Any]) -> bool:
     differences = [row[key] for key in ("confidences", "scores", "masks") if key in row]
     return (
         min(shares) >= LEAST_SHARE
-        and max(differences) <= LARGEST_DIFFERENCE
+        and all(difference <= LARGEST_DIFFERENCE for difference in differences)  # no NaN
         and row["logits"] <= max(LARGEST_DIFFERENCE, ROUNDING * row.get("rounding", 0.0))
     )
 

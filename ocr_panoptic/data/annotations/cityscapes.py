@@ -15,7 +15,6 @@ from PIL import Image, ImageDraw
 
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.published.tables import CITYSCAPES_CLASSES
-from ocr_panoptic.data.semantic.records import IMAGE_SUFFIXES
 from ocr_panoptic.label_png import read_label_png
 
 from .annotated_image import AnnotatedImage, Segment
@@ -26,7 +25,7 @@ from .reading import (
     check_size,
     each,
     files_below,
-    image_file,
+    image_with_stem,
     read_object,
     require_images,
 )
@@ -52,7 +51,6 @@ CITYSCAPES_KINDS = Kinds(
 )
 
 _TAIL = re.compile(r"(_gt[A-Za-z]+)?_(instanceIds\.png|polygons\.json)$")
-_IMAGE_TAILS = ("_leftImg8bit", "")
 
 
 def read_cityscapes(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
@@ -87,9 +85,7 @@ def read_cityscapes_polygons(source: Path, images: Path | None) -> Iterator[Anno
 
 def _image_of(path: Path, source: Path, images: Path) -> ImageFile:
     stem = (path.parent / _TAIL.sub("", path.name)).relative_to(source).as_posix()
-    names = [f"{stem}{tail}{suffix}" for tail in _IMAGE_TAILS for suffix in IMAGE_SUFFIXES]
-    found = next((name for name in names if (images / name).is_file()), None)
-    return image_file(images, found or f"{stem}_leftImg8bit.png", str(path))
+    return image_with_stem(images, [f"{stem}_leftImg8bit", stem], str(path))
 
 
 def _read_png(path: Path, source: Path, images: Path) -> AnnotatedImage:

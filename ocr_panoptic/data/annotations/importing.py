@@ -74,7 +74,7 @@ class Plan:
         label_space: of the label PNGs, where there are any.
         overlap: key of :data:`.painting.OVERLAPS`; None for the format's own.
         crowds: what segments are that the annotations mark as crowds: "groups" of objects, or
-            "objects" each; None where no image has two of a class.
+            "objects" each; None where it is clear: see :func:`_check_crowds`.
         rest: class of stuff that pixels of no segment get; None for void.
         split: share of the images that is for training, the others for validation; None where the
             user has divided them.
@@ -232,8 +232,7 @@ def read_sources(sources: Mapping[str, Source], plan: Plan) -> dict[str, list[An
     if plan.crowds == "objects":
         images = {split: list(map(without_crowds, listed)) for split, listed in images.items()}
     elif plan.crowds is None and not plan.semantic:
-        for listed in images.values():
-            _check_crowds(listed)
+        _check_crowds([image for listed in images.values() for image in listed])
     for split, listed in images.items():
         listed.sort(key=lambda image: image.name)
         source = sources[split].annotations
@@ -267,20 +266,28 @@ def _faults_of_names(images: list[AnnotatedImage]) -> Iterator[str]:
 def _check_crowds(images: list[AnnotatedImage]) -> None:
     """
     Raises:
-        ValueError: an image has two crowds of a class, which COCO's have not.
+        ValueError: what COCO's annotations have not: an image with two crowds of a class, or a
+            class that has nothing else.
     """
+    objects: Counter[str] = Counter()
+    crowds: Counter[str] = Counter()
+    why = ""
     for image in images:
-        crowds = Counter(segment.label for segment in image.segments if segment.is_crowd)
-        for label, times in crowds.items():
-            if times > 1:
-                marked = sum(segment.is_crowd for i in images for segment in i.segments)
-                of = sum(s.instance is not False for i in images for s in i.segments)
-                raise ValueError(
-                    f"{marked} of {of} objects are marked as crowds (iscrowd 1), {times} of "
-                    f"class {label!r} in {image.name}. CVAT and Datumaro mark each mask so. Give "
-                    "--crowds objects if each is an object, --crowds groups if each is a group of "
-                    "objects that are not told apart."
-                )
+        own = Counter(segment.label for segment in image.segments if segment.is_crowd)
+        crowds += own
+        objects.update(s.label for s in image.segments if s.instance is not False)
+        for label, times in own.items():
+            if times > 1 and not why:
+                why = f"{times} of class {label!r} in {image.name}"
+    for label in crowds:
+        if crowds[label] == objects[label] and not why:
+            why = f"all {crowds[label]} of class {label!r}"
+    if why:
+        raise ValueError(
+            f"{crowds.total()} of {objects.total()} objects are marked as crowds (iscrowd 1), "
+            f"{why}. CVAT and Datumaro mark each mask so. Give --crowds objects if each is an "
+            "object, --crowds groups if each is a group of objects that are not told apart."
+        )
 
 
 def _check_plan(sources: Mapping[str, Source], plan: Plan) -> None:

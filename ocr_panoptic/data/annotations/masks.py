@@ -94,7 +94,9 @@ def mask_of_rle(rle: object, height: int, width: int) -> dict:
         if not all(type(number) is int and 0 <= number <= height * width for number in counts):
             raise ValueError("the counts of an RLE must be integers of at least 0")
         numbers = np.array(counts, np.int64)
-    if (numbers < 0).any() or numbers.sum() != height * width:
+    # No sum of numbers within the image can run over.
+    within = (numbers >= 0) & (numbers <= height * width)
+    if not within.all() or numbers.sum() != height * width:
         raise ValueError(
             f"the counts of an RLE must be at least 0 and add up to the image's {height * width} "
             f"pixels, they add up to {numbers.sum()}"

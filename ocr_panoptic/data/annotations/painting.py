@@ -102,8 +102,8 @@ def paint(image: AnnotatedImage, kinds: Kinds, overlap: str, rest: str | None = 
     """
     The map of an image's segments.
 
-    A class of stuff is one segment. So are the regions of a class of things, a crowd: which objects
-    they are of is not told.
+    A class of stuff is one segment. So are the crowds and regions of a class of things, one crowd:
+    which objects they are of is not told, and an evaluation knows one crowd of a class in an image.
 
     Args:
         overlap: key of :data:`OVERLAPS`, the rule by which one segment covers another.
@@ -126,12 +126,13 @@ def paint(image: AnnotatedImage, kinds: Kinds, overlap: str, rest: str | None = 
             losses.empty[segment.label] += 1
             continue
         thing = segment.label in kinds.things
-        key = (segment.label, place if thing and segment.instance is not False else None)
+        object_ = place if segment.part_of is None else segment.part_of
+        key = (segment.label, object_ if thing and _is_object(segment) else None)
         number = numbers.setdefault(key, len(numbers) + 1)
         ids[pixels] = number
         masks.setdefault(number, []).append(segment.mask)
         labels[number] = places[segment.label]
-        if thing and (segment.is_crowd or segment.instance is False):
+        if thing and not _is_object(segment):
             crowds.add(number)
     losses.segments = len(numbers)
     visible = np.bincount(ids.ravel().clip(0), minlength=len(numbers) + 1).tolist()

@@ -1,7 +1,7 @@
 """What readers of annotations share: faults of single images, files by the names that they give."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -71,6 +71,27 @@ def image_file(folder: Path, name: object, source: str) -> ImageFile:
     return ImageFile(file, name, size.height, size.width)
 
 
+def image_with_stem(folder: Path, stems: Sequence[str], source: str) -> ImageFile:
+    """The image that has one of the names, but for its suffix; the first that is there.
+
+    Args:
+        source: names the file of annotations, for messages.
+
+    Raises:
+        ValueError: as :func:`image_file`.
+    """
+    for fault in file_name_faults(stems[0]):
+        raise ValueError(f"{source}: {fault}")
+    ends = [end for suffix in IMAGE_SUFFIXES for end in (suffix, suffix.upper())]
+    for name in (f"{stem}{end}" for stem in stems for end in ends):
+        if (folder / name).is_file():
+            return image_file(folder, name, source)
+    raise ValueError(
+        f"{source}: {printable(folder / stems[0])} with an end such as .jpg or .png not found. Is "
+        f"{folder} the right folder?"
+    )
+
+
 def check_size(image: ImageFile, height: object, width: object, source: str) -> None:
     """
     Raises:
@@ -79,7 +100,8 @@ def check_size(image: ImageFile, height: object, width: object, source: str) -> 
     if (height, width) != (image.height, image.width):
         raise ValueError(
             f"{source}: is of {printable(width)}x{printable(height)} pixels, the image "
-            f"{printable(image.file)} of {image.width}x{image.height} (width x height)."
+            f"{printable(image.file)} of {image.width}x{image.height} (width x height)"
+            f"{header_size(image.file).note}."
         )
 
 

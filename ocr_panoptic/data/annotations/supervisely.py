@@ -5,7 +5,6 @@ are. Figures without area (points, lines) and rectangles are left out, with a wa
 """
 
 import base64
-import binascii
 import io
 import logging
 import zlib
@@ -29,9 +28,14 @@ META = "meta.json"
 SUFFIX = ".json"
 
 
+class _Outside(ValueError):
+    """A bitmap is not inside its image."""
+
+
 def read_supervisely(source: Path, images: Path | None = None) -> Iterator[AnnotatedImage]:
     """
-    Figures in the order in which they are listed, a later one on top.
+    Figures in the order in which they are listed, a later one on top. Those of a class with the
+    same ``instance`` are parts of one object.
 
     Args:
         source: the folder of a project, or of one data set in it.
@@ -79,9 +83,6 @@ def _read_image(path: Path, source: Path, classes: set[str], notes: Counter[str]
     if not isinstance(objects, list):
         raise ValueError(f"{path}: expected a list of objects.")
     segments, faults = [], []
-    keys = Counter(str(key) for figure in objects if (key := _binding(figure)) is not None)
-    if several := sum(times for times in keys.values() if times > 1):
-        notes["are parts of objects (instance), and here objects of their own"] += several
     for place, figure in enumerate(objects):
         try:
             pixels = _pixels(figure, classes, image)
@@ -89,18 +90,15 @@ def _read_image(path: Path, source: Path, classes: set[str], notes: Counter[str]
                 kind = printable(figure.get("geometryType"))[:100]
                 notes[f"are left out, as each is a {kind}"] += 1
             else:
-                segments.append(Segment(figure["classTitle"], mask_of_pixels(pixels)))
+                mask, key = mask_of_pixels(pixels), figure.get("instance")
+                part_of = None if key is None else str(key)
+                segments.append(Segment(figure["classTitle"], mask, part_of=part_of))
         except ValueError as error:
             faults.append(f"{path}: object {place}: {error}.")
     if faults:
         raise DataFaults(faults)
     name = (data_set.relative_to(source) / image.name).as_posix()
     return AnnotatedImage(image.file, name, image.height, image.width, segments)
-
-
-def _binding(figure: object) -> object:
-    """What figures that are parts of one object have in common; None for one by itself."""
-    return figure.get("instance") if isinstance(figure, dict) else None
 
 
 def _pixels(figure: object, classes: set[str], image: ImageFile) -> np.ndarray | None:
@@ -159,16 +157,18 @@ def _bitmap(bitmap: object, image: ImageFile) -> np.ndarray:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
             (width, height), (left, top) = picture.size, origin
             if left < 0 or top < 0 or left + width > image.width or top + height > image.height:
-                raise ValueError(
+                raise _Outside(
                     f"the bitmap of {width}x{height} pixels at {origin} is not inside the image of "
                     f"{image.width}x{image.height}"
                 )
             values = np.asarray(picture)
-    except (OSError, SyntaxError, zlib.error, binascii.Error) as error:
+    except _Outside:
+        raise
+    except Exception as error:  # Pillow raises what the broken bytes lead to
         raise ValueError(f"the bitmap is broken ({printable(error)})") from error
     if values.ndim == 3:
         # As Supervisely reads it: opacity where there is one.
-        values = values[..., 3] if values.shape[2] == 4 else values.any(axis=2)
+        values = values[..., -1] if values.shape[2] in (2, 4) else values.any(axis=2)
     pixels = np.zeros((image.height, image.width), bool)
     pixels[top : top + height, left : left + width] = values != 0
     return pixels

@@ -16,7 +16,7 @@ from ocr_panoptic.pictures import load_picture
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map
-from .reading import ImageFile, check_size, each, files_below, image_file
+from .reading import check_size, each, files_below, image_with_stem
 
 CLASSES = "SegmentationClass"
 OBJECTS = "SegmentationObject"
@@ -24,8 +24,7 @@ IMAGES = "JPEGImages"
 LABEL_MAP = "labelmap.txt"
 BACKGROUND = "background"
 VOID = 255  # the border between objects
-MAX_LABEL_MAP_BYTES = 1 << 20
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+MAX_LIST_BYTES = 64 << 20  # of a list of images or of labels
 
 # Of VOC 2012, in the order of their labels.
 VOC_CLASSES = (
@@ -58,7 +57,8 @@ def read_voc(source: Path, images: Path | None = None) -> Iterator[AnnotatedImag
 
     Pixels of an object are a segment of their own, in VOC 2012 always of a thing, where there is a
     ``labelmap.txt`` perhaps of stuff; those of a class without object are a region; those of the
-    background and of void, the border between objects, are none.
+    background and of void, the border between objects, are none. Without a folder
+    ``SegmentationObject`` there are no objects; where there is one it has a PNG of each image.
 
     Args:
         source: the folder that holds ``SegmentationClass`` and perhaps ``SegmentationObject`` and
@@ -83,7 +83,7 @@ def _names(source: Path) -> tuple[Path, list[str]]:
     """The folder of all, and the images' paths below theirs without suffix."""
     if source.is_file():
         folder = source.parent.parent.parent
-        text = read_bytes(source, MAX_LABEL_MAP_BYTES).decode("utf-8", "replace")
+        text = read_bytes(source, MAX_LIST_BYTES).decode("utf-8", "replace")
         names = [line.strip() for line in text.splitlines() if line.strip()]
         if not names:
             raise ValueError(f"{source}: names no image.")
@@ -100,12 +100,13 @@ def _names(source: Path) -> tuple[Path, list[str]]:
 
 
 def _read_image(name: str, folder: Path, images: Path, labels: Labels) -> AnnotatedImage:
-    image = _find(images, name, str(folder / CLASSES / f"{name}.png"))
     path = folder / CLASSES / f"{name}.png"
+    image = image_with_stem(images, [name], str(path))
     names, classes = _read_classes(path, labels)
     check_size(image, *classes.shape, str(path))
     objects = np.zeros_like(classes)
-    if (other := folder / OBJECTS / f"{name}.png").exists():
+    if (folder / OBJECTS).is_dir():
+        other = folder / OBJECTS / f"{name}.png"
         objects = _read_objects(other, labels.void_color)
         check_size(image, *objects.shape, str(other))
     both = np.where(classes > 0, classes << 24 | objects, 0)
@@ -118,18 +119,11 @@ def _read_image(name: str, folder: Path, images: Path, labels: Labels) -> Annota
     return AnnotatedImage(image.file, image.name, image.height, image.width, segments)
 
 
-def _find(images: Path, name: str, source: str) -> ImageFile:
-    for suffix in IMAGE_SUFFIXES:
-        if (images / f"{name}{suffix}").is_file():
-            return image_file(images, f"{name}{suffix}", source)
-    return image_file(images, f"{name}{IMAGE_SUFFIXES[0]}", source)
-
-
 def _read_classes(path: Path, labels: Labels) -> tuple[list[str], np.ndarray]:
     """Names, "" for none, and the place of each pixel's, int64 [H, W]."""
     values, is_color = _values(path, in_colors=labels.has_colors)
     if is_color:
-        meaning = {**labels.by_color, labels.void_color: ""}
+        meaning = {labels.void_color: "", **labels.by_color}
     else:
         meaning = {VOID: "", **labels.by_index}
     found, place = np.unique(values, return_inverse=True)
@@ -174,7 +168,7 @@ def _labels(path: Path) -> Labels:
         colors = {_as_id(voc_color(index)): name for index, name in names.items()}
         return Labels(names, colors, void_color, has_colors=False)
     names, colors = {}, {}
-    text = read_bytes(path, MAX_LABEL_MAP_BYTES).decode("utf-8", "replace")
+    text = read_bytes(path, MAX_LIST_BYTES).decode("utf-8", "replace")
     lines = [line.strip() for line in text.splitlines()]
     for line in lines:
         if not line or line.startswith("#"):

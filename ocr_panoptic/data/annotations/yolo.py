@@ -36,7 +36,8 @@ def read_yolo(source: Path, images: Path | None = None) -> Iterator[AnnotatedIma
 
     Raises:
         FileNotFoundError: the file or a folder is missing.
-        ValueError: the file names no classes or no folder of images.
+        ValueError: the file names no classes or no folder of images; a folder of images of which
+            none has a text file.
         DataFaults: at the end, faults of single files: lines that are no polygon (a box), or a
             class without name.
     """
@@ -46,7 +47,9 @@ def read_yolo(source: Path, images: Path | None = None) -> Iterator[AnnotatedIma
     names = _names(content, source)
     folders = [images] if images else _folders(content, source)
     root = Path(os.path.commonpath(folders))
-    files = [file for folder in folders for file in files_below(folder)]
+    files = []
+    for folder in folders:
+        files += _labelled(files_below(folder), folder)
     yield from each(files, lambda file: _read_image(file, root, names))
     for folder in folders:
         _warn_of_lost_labels(folder, files)
@@ -95,6 +98,19 @@ def _labels_path(path: Path) -> Path:
     if "images" in parts:
         parts[len(parts) - 1 - parts[::-1].index("images")] = "labels"
     return Path(*parts)
+
+
+def _labelled(files: list[Path], folder: Path) -> list[Path]:
+    """The files; how many of them have no text file is told, and not all of them must."""
+    without = sum(not _labels_path(file).with_suffix(".txt").exists() for file in files)
+    if without == len(files):
+        raise ValueError(
+            f"{folder}: none of the {without} images has a text file in {_labels_path(folder)}. "
+            "Name the folders of images that have, after data.yaml."
+        )
+    if without:
+        logger.info(f"{folder}: {without} of {len(files)} images have no text file, so no object.")
+    return files
 
 
 def _warn_of_lost_labels(folder: Path, files: Sequence[Path]) -> None:

@@ -37,6 +37,10 @@ def test_uncompressed_rles():
     assert rle.decode(found).tolist() == [[0, 1, 0], [1, 0, 0]]
 
 
+# Counts 6 and, with zeros between, 1, 2, ... 32768, 32768, ... 65535 times 2 ** 33: 6 + 2 ** 64.
+RUNS_OVER = "6" + "PPPPPP80" * 32768 + "00" + "PPPPPP80" * 32767
+
+
 @pytest.mark.parametrize(
     "wrong, message",
     [
@@ -49,6 +53,7 @@ def test_uncompressed_rles():
         ({"size": [2, 3], "counts": "6é"}, "no compressed counts|add up"),
         ({"size": [2, 3], "counts": "PPPPPPPPP0"}, "no compressed counts"),
         ({"size": [2, 3], "counts": "7N1"}, "at least 0 and add up"),
+        ({"size": [2, 3], "counts": RUNS_OVER}, "at least 0 and add up"),
         ({"size": [2, 3], "counts": ""}, "add up to 0"),
         ({"counts": None}, "must be an object"),
         ("6", "must be an object"),

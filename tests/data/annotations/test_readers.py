@@ -130,10 +130,11 @@ def test_yolo_layouts(yolo, caplog):
     found = [len(image.segments) for image in read("yolo-seg", yolo / "data.yaml")]
     assert found == [5, 3, 5]
     (yolo / "labels/train_00000.txt").rename(yolo / "labels/lost.txt")
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO):
         found = read("yolo-seg", yolo / "data.yaml", yolo / "images")
     assert [len(image.segments) for image in found] == [0, 3, 5]
     assert "1 text files have no image: lost.txt" in caplog.text
+    assert "1 of 3 images have no text file" in caplog.text
     for kind in ("images", "labels"):
         for split in ("train", "valid"):
             shutil.copytree(yolo / kind, yolo / split / kind)
@@ -153,12 +154,17 @@ def test_yolo_layouts(yolo, caplog):
         ("names: [a, a]\ntrain: images", "the class a comes 2 times"),
         ("names: [a]", "names no folder of images .* Give the folder of images after"),
         ("names: [a]\ntrain: nowhere", "train: nowhere is no folder"),
+        (
+            "names: [a]\ntrain: pictures",
+            "pictures: none of the 3 images has a text file in .*/pict",
+        ),
         ("names: [a]\ntrain: ../..", "train: ../.. leads out of the folder"),
         ("names: [a]\npath: /\ntrain: tmp", "train: tmp leads out of the folder|is no folder"),
     ],
 )
 def test_faults_of_data_yaml(yolo, text, message):
     (yolo / "data.yaml").write_text(text)
+    shutil.copytree(yolo / "images", yolo / "pictures")
     with pytest.raises(ValueError, match=message):
         read("yolo-seg", yolo / "data.yaml")
 
@@ -192,6 +198,39 @@ def test_voc_2012(tmp_path, kind):
     (image,) = read("voc", tmp_path, IMAGES)
     found = {s.label: (s.instance, int(s.pixels().sum())) for s in image.segments}
     assert found == {"person": (True, 9), "car": (False, 34 * 34)}
+
+
+def test_voc_as_people_name_it(voc, tmp_path):
+    """A suffix in capitals, a class in the colour that VOC 2012 has for void, no objects."""
+    (tmp_path / "JPEGImages").mkdir()
+    shutil.copy(IMAGES / "train_00000.jpg", tmp_path / "JPEGImages/train_00000.JPG")
+    colors = np.zeros((64, 64, 3), np.uint8)
+    colors[:2] = voc_color(255)
+    (tmp_path / "SegmentationClass").mkdir()
+    Image.fromarray(colors).save(tmp_path / "SegmentationClass/train_00000.png")
+    (tmp_path / "labelmap.txt").write_text("background:0,0,0::\nsand:224,224,192::\n")
+    (image,) = read("voc", tmp_path)
+    assert image.name == "train_00000.JPG"
+    assert [(s.label, s.instance, s.pixels().sum()) for s in image.segments] == [
+        ("sand", False, 2 * 64)
+    ]
+
+
+def test_a_missing_png_of_objects(voc):
+    """Its things would be one crowd, and nobody told."""
+    (voc / "SegmentationObject/train_00002.png").unlink()
+    with pytest.raises(DataFaults, match=r"SegmentationObject/train_00002.png: .*not found"):
+        read("voc", voc, IMAGES)
+
+
+def test_sizes_before_a_turn(voc, tmp_path):
+    """Annotated as the file lies, shown as its EXIF data say: the message says which."""
+    exif = Image.Exif()
+    exif[274] = 6
+    shutil.copytree(IMAGES, tmp_path / "turned")
+    Image.new("RGB", (64, 32)).save(tmp_path / "turned/train_00000.jpg", exif=exif)
+    with pytest.raises(DataFaults, match="of 32x64 .width x height. once turned as its EXIF orien"):
+        read("voc", voc, tmp_path / "turned")
 
 
 def test_a_list_of_voc(voc):
@@ -255,11 +294,36 @@ def test_supervisely(project, caplog):
     with caplog.at_level(logging.WARNING):
         found = {image.name: image for image in read("supervisely", project)}
     assert "1 figures are left out, as each is a rectangle" in caplog.text
-    assert "2 figures are parts of objects" in caplog.text
     assert len(found) == 4 and "bitmaps/train_00000.jpg" in found
     ball, sky = found["polygons/train_00000.jpg"].segments
     assert np.argwhere(ball.pixels()).tolist() == [[2, 60], [3, 61], [4, 62], [5, 63]]
     assert sky.pixels().sum() == 11 * 11 - 5 * 5 and sky.instance is None
+    assert ball.part_of == sky.part_of == "a1"
+    assert all(s.part_of is None for s in found["bitmaps/train_00000.jpg"].segments)
+
+
+def test_bitmaps_with_opacity(project):
+    """It says what the object is, whatever the colour below."""
+    path = project / "polygons/ann/train_00000.jpg.json"
+    content = json.loads(path.read_text())
+    opacity = np.eye(4, dtype=np.uint8) * 255
+    for colors in (1, 3):
+        pixels = np.dstack([np.full((4, 4), 7, np.uint8)] * colors + [opacity])
+        path.write_text(json.dumps(content | {"objects": [bitmap(pixels / 255)]}))
+        (image,) = read("supervisely", project / "polygons")
+        (segment,) = image.segments
+        assert np.argwhere(segment.pixels()).tolist() == [[2, 60], [3, 61], [4, 62], [5, 63]]
+
+
+def declared_size(side: int) -> str:
+    """A PNG whose header says so, as Supervisely writes it."""
+    file = io.BytesIO()
+    Image.new("L", (1, 1)).save(file, "PNG")
+    content = file.getvalue()
+    header = b"IHDR" + side.to_bytes(4, "big") * 2 + content[24:29]
+    return base64.b64encode(
+        content[:12] + header + zlib.crc32(header).to_bytes(4, "big") + content[33:]
+    ).decode()
 
 
 @pytest.mark.parametrize(
@@ -270,6 +334,7 @@ def test_supervisely(project, caplog):
         (bitmap(np.eye(4), origin=[0.5, 0]), 'needs "data" and "origin"'),
         (bitmap(np.eye(4), data="!"), "the bitmap is broken"),
         (bitmap(np.eye(4), data=base64.b64encode(zlib.compress(b"0" * 10**7)).decode()), "broken"),
+        (bitmap(np.eye(4), data=declared_size(10**5)), "the bitmap is broken"),
         ({"classTitle": "x", "geometryType": "bitmap"}, "classTitle 'x' is not in meta.json"),
         ({"classTitle": "sky", "geometryType": "polygon", "points": 4}, "needs points with"),
         ([], "expected an object of JSON"),

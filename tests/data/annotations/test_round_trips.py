@@ -60,6 +60,20 @@ def test_datumaros_coco_is_exact_but_for_crowds(tmp_path):
         assert not any(region.is_crowd for region in found[name])
 
 
+def test_a_class_of_crowds_alone_is_asked_about(tmp_path):
+    """One mask of a class in each image, all marked: no image shows that something is wrong."""
+    source = tmp_path / "one.json"
+    content = json.loads((FIXTURES / "coco/annotations/instances_train.json").read_text())
+    first = {(a["image_id"], a["category_id"]): a for a in content["annotations"][::-1]}
+    source.write_text(json.dumps(content | {"annotations": list(first.values())}))
+    with pytest.raises(ValueError, match="marked as crowds .iscrowd 1., all 3 of class 'crate'"):
+        run_import(tmp_path, AnnotationSource(source, SCENES / "images"), ImportPlan("coco"))
+    found = run_import(
+        tmp_path, AnnotationSource(source, SCENES / "images"), ImportPlan("coco", crowds="groups")
+    )
+    assert all(region.is_crowd for regions in found.values() for region in regions)
+
+
 def test_yolo_with_label_pngs_is_exact_but_for_crowds(tmp_path):
     found = above_stuff(tmp_path, "yolo-seg", FIXTURES / "yolo/data.yaml", None)
     for name, regions in scenes().items():
