@@ -308,7 +308,7 @@ def test_bitmaps_with_opacity(project):
     content = json.loads(path.read_text())
     opacity = np.eye(4, dtype=np.uint8) * 255
     for colors in (1, 3):
-        pixels = np.dstack([np.full((4, 4), 7, np.uint8)] * colors + [opacity])
+        pixels = np.dstack([np.full((4, 4), 255, np.uint8)] * colors + [opacity])
         path.write_text(json.dumps(content | {"objects": [bitmap(pixels / 255)]}))
         (image,) = read("supervisely", project / "polygons")
         (segment,) = image.segments
