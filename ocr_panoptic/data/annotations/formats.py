@@ -5,7 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .annotated_image import AnnotatedImage
+from .cvat import read_cvat
 from .kinds import Kinds
+from .label_studio import read_label_studio
+from .labelme import read_labelme
 from .voc import read_voc
 
 Reader = Callable[[Path, Path | None], Iterable[AnnotatedImage]]
@@ -31,5 +34,16 @@ class Format(NamedTuple):
 
 
 FORMATS = {
+    "cvat": Format(
+        read_cvat,
+        'XML of "CVAT for images 1.1", or the unpacked export with it',
+        "folder of the images, by default images/ beside the XML",
+    ),
+    "label-studio": Format(read_label_studio, "JSON export", "folder of the images"),
+    "labelme": Format(
+        read_labelme,
+        "folder of LabelMe's JSON files",
+        "folder of the images, by default that of the JSON files",
+    ),
     "voc": Format(read_voc, "folder with SegmentationClass, SegmentationObject and JPEGImages"),
 }
