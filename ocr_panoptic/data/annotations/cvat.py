@@ -17,8 +17,8 @@ from ocr_panoptic.bounded_xml import read_parts
 from ocr_panoptic.data.faults import raise_if_any
 
 from .annotated_image import AnnotatedImage, Segment
-from .areas import ellipse, joined, placed, polygon, rectangle
 from .reading import check_size, each, image_file, require_images
+from .shapes import ellipse, joined, placed, polygon, rectangle
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .annotated_image import AnnotatedImage
+from .cityscapes import CITYSCAPES_KINDS, read_cityscapes, read_cityscapes_polygons
+from .coco import read_coco
 from .cvat import read_cvat
 from .kinds import Kinds
 from .label_studio import read_label_studio
 from .labelme import read_labelme
+from .supervisely import read_supervisely
 from .voc import read_voc
+from .yolo import read_yolo
 
 Reader = Callable[[Path, Path | None], Iterable[AnnotatedImage]]
 
@@ -22,18 +26,41 @@ class Format(NamedTuple):
         source: what the first argument is.
         images: what the second one is; None where the source holds the images.
         overlap: which of two segments covers the other unless the user says it, a key of
-            :data:`.painting.OVERLAPS`.
+            :data:`.painting.OVERLAPS`; None where they do not overlap.
         kinds: of its classes, where the format itself has a list of them.
     """
 
     read: Reader
     source: str
     images: str | None = None
-    overlap: str = "order"
+    overlap: str | None = "order"
     kinds: Kinds | None = None
 
 
 FORMATS = {
+    "coco": Format(read_coco, "JSON of instances", "their folder", overlap="area"),
+    "voc": Format(
+        read_voc,
+        "folder with SegmentationClass and SegmentationObject, or a list in ImageSets/Segmentation",
+        "by default JPEGImages in that folder",
+        overlap=None,
+    ),
+    "yolo-seg": Format(read_yolo, "data.yaml", "by default all that it names", overlap="area"),
+    "supervisely": Format(read_supervisely, "folder of a project, or of a data set in it"),
+    "cityscapes": Format(
+        read_cityscapes,
+        "folder of *_instanceIds.png, as gtFine/train",
+        "folder, as leftImg8bit/train",
+        overlap=None,
+        kinds=CITYSCAPES_KINDS,
+    ),
+    "cityscapes-polygons": Format(
+        read_cityscapes_polygons,
+        "folder of *_polygons.json, as gtFine/train",
+        "folder, as leftImg8bit/train",
+        overlap=None,
+        kinds=CITYSCAPES_KINDS,
+    ),
     "cvat": Format(
         read_cvat,
         'XML of "CVAT for images 1.1", or the unpacked export with it',
@@ -45,5 +72,4 @@ FORMATS = {
         "folder of LabelMe's JSON files",
         "folder of the images, by default that of the JSON files",
     ),
-    "voc": Format(read_voc, "folder with SegmentationClass, SegmentationObject and JPEGImages"),
 }

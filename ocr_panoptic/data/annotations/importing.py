@@ -121,7 +121,8 @@ def import_annotations(
     found = count_classes(image for listed in images.values() for image in listed)
     kinds = resolve_kinds(found, plan.kinds, source_format.kinds, plan.rest, plan.semantic)
     check_classes(kinds, plan.semantic)
-    drawing = Drawing(kinds, plan.overlap or source_format.overlap, plan.rest, plan.semantic)
+    overlap = plan.overlap or source_format.overlap or "order"
+    drawing = Drawing(kinds, overlap, plan.rest, plan.semantic)
     with preparing(output):
         journals, faults = {}, []
         for split, listed in images.items():
@@ -244,6 +245,8 @@ def _check_plan(sources: Mapping[str, Source], plan: Plan) -> None:
         raise ValueError("Give --split or --val: with both it is not said what is for validation.")
     if plan.split is None and plan.group_by is not None:
         raise ValueError("--group-by says how --split divides the images; give --split, too.")
+    if plan.overlap is not None and FORMATS[plan.format].overlap is None:
+        raise ValueError(f"--overlap: the segments of {plan.format} do not overlap; leave it out.")
     if any(source.labels for source in sources.values()) != (plan.label_space is not None):
         raise ValueError(
             "Label PNGs (after the folder of images) and --label-classes, the file of their "

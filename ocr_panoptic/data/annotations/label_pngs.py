@@ -9,8 +9,8 @@ from ocr_panoptic.label_map import apply_label_map
 from ocr_panoptic.label_png import read_label_png
 
 from .annotated_image import AnnotatedImage, Segment
+from .masks import masks_of_map
 from .reading import each
-from .shapes import masks_of_map
 
 
 def above_labels(

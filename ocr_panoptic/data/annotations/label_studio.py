@@ -22,8 +22,8 @@ from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.files import printable, read_json
 
 from .annotated_image import AnnotatedImage, Segment
-from .areas import ellipse, polygon, read_base64_png, rectangle
 from .brush import decode_brush
+from .masks import mask_of_pixels
 from .reading import (
     IMAGE_SUFFIXES,
     MAX_JSON_BYTES,
@@ -33,7 +33,7 @@ from .reading import (
     image_file,
     require_images,
 )
-from .shapes import mask_of_pixels
+from .shapes import ellipse, polygon, read_base64_png, rectangle
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import numpy as np
 from ocr_panoptic.data.faults import raise_if_any
 
 from .annotated_image import AnnotatedImage, Segment
-from .areas import ellipse, joined, placed, polygon, read_base64_png, rectangle
 from .reading import check_size, each, files_below, image_file, read_object
+from .shapes import ellipse, joined, placed, polygon, read_base64_png, rectangle
 
 WITHOUT_AREA = ("point", "points", "line", "linestrip")
 

@@ -1,125 +1,166 @@
-"""Masks as COCO's compressed RLE, from maps, polygons and RLEs of any origin.
+"""Shapes that annotation tools draw, beside polygons, and the parts of an object.
+
+Coordinates are in pixels from the upper left corner of the image, whose first pixel reaches from
+(0, 0) to (1, 1).
 
 Shape letters: H, W size of the image.
 """
 
-from collections.abc import Iterator, Sequence
+import base64
+import binascii
+import io
+import math
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
-from pycocotools import mask as mask_util
+from PIL import Image
 
-from ocr_panoptic.data.panoptic.segments import SegmentRuns
-
-MAX_POINTS = 1_000_000  # of the polygons of one object
-
-
-def masks_of_map(values: np.ndarray) -> Iterator[tuple[int, dict]]:
-    """(value, mask of it) of each value of a map but 0, ascending.
-
-    Args:
-        values: non-negative integers [H, W].
-    """
-    runs = SegmentRuns(values)
-    for value in runs.ids.tolist():
-        if value:
-            mask = runs.run_lengths(value)
-            yield value, {**mask, "counts": mask["counts"].encode("ascii")}
+from .annotated_image import Segment
+from .masks import check_points, mask_of_pixels, mask_of_polygons
 
 
-def mask_of_pixels(pixels: np.ndarray) -> dict:
-    """The mask of bool [H, W]."""
-    return mask_util.encode(np.asfortranarray(pixels, np.uint8))
-
-
-def check_points(points: Sequence, height: int, width: int, least: int = 3) -> np.ndarray:
+def polygon(points: Sequence[Sequence[float]], height: int, width: int) -> dict:
     """
     Args:
-        points: (x, y) of each corner of a polygon in pixels, from a file.
-        least: corners.
-
-    Returns:
-        float64 [N, 2].
+        points: (x, y) of each corner.
 
     Raises:
-        ValueError: they are none, or lie further from the image than it is large.
+        ValueError: they are no polygon, or lie far from the image.
     """
-    try:
-        found = np.asarray(points, np.float64)
-    except (ValueError, TypeError, OverflowError):
-        found = np.empty(0)
-    if found.ndim != 2 or found.shape[1] != 2 or not np.isfinite(found).all():
-        raise ValueError("a polygon must be a list of points, each two numbers")
-    if not least <= len(found) <= MAX_POINTS:
-        raise ValueError(f"a polygon has {len(found)} points, it needs {least} to {MAX_POINTS:,}")
-    reach = max(height, width)
-    if found.min() < -reach or (found > (width + reach, height + reach)).any():
-        worst = found[np.abs(found - (width / 2, height / 2)).max(axis=1).argmax()]
-        raise ValueError(
-            f"the point ({worst[0]:g}, {worst[1]:g}) of a polygon lies far outside of the image of "
-            f"{width}x{height} pixels. Are its coordinates those of another size?"
-        )
-    return found
+    return mask_of_polygons([check_points(points, height, width)], height, width)
 
 
-def mask_of_polygons(polygons: Sequence[np.ndarray], height: int, width: int) -> dict:
-    """The union of polygons, drawn as COCO's own tools do (pycocotools).
+def rectangle(
+    corners: Sequence[float],
+    height: int,
+    width: int,
+    rotation: float = 0.0,
+    pivot: Sequence[float] | None = None,
+) -> dict:
+    """
+    Args:
+        corners: x, y of one and x, y of the opposite one.
+        rotation: clockwise, in degrees.
+        pivot: about which it is rotated; else the centre.
+
+    Raises:
+        ValueError: it lies far from the image.
+    """
+    x0, y0, x1, y1 = corners
+    points = np.array([(x0, y0), (x1, y0), (x1, y1), (x0, y1)], np.float64)
+    center = points.mean(0) if pivot is None else np.asarray(pivot, np.float64)
+    cos, sin = _cos_sin(rotation)
+    turned = (points - center) @ np.array([[cos, sin], [-sin, cos]]) + center
+    return polygon(turned, height, width)
+
+
+def ellipse(
+    center: Sequence[float],
+    radii: Sequence[float],
+    height: int,
+    width: int,
+    rotation: float = 0.0,
+) -> dict:
+    """The pixels whose centres lie in it.
 
     Args:
-        polygons: float64 [N, 2] each, (x, y) in pixels, of :func:`check_points`.
+        center: x, y.
+        radii: in x and y, before it is rotated.
+        rotation: clockwise, in degrees, about the centre.
+
+    Raises:
+        ValueError: it lies far from the image, or a radius is not above 0.
     """
-    flat = [polygon.ravel().tolist() for polygon in polygons]
-    return mask_util.merge(mask_util.frPyObjects(flat, height, width))
+    (cx, cy), (rx, ry) = center, radii
+    if not (rx > 0 and ry > 0):
+        raise ValueError(f"an ellipse has radii above 0, found {rx} and {ry}")
+    check_points([(cx - rx, cy - ry), (cx + rx, cy + ry)], height, width, least=2)
+    x = np.arange(width)[None, :] + 0.5 - cx
+    y = np.arange(height)[:, None] + 0.5 - cy
+    cos, sin = _cos_sin(rotation)
+    along, across = (cos * x + sin * y) / rx, (cos * y - sin * x) / ry
+    return mask_of_pixels(along**2 + across**2 <= 1)
 
 
-def mask_of_rle(rle: object, height: int, width: int) -> dict:
-    """COCO's RLE of a file, compressed or not, as a compressed one.
+def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
+    """A mask of a part of the image.
+
+    Args:
+        part: bool [h, w].
+        left, top: of its first pixel.
+
+    Raises:
+        ValueError: it does not lie in the image.
+    """
+    rows, columns = part.shape
+    if left < 0 or top < 0 or left + columns > width or top + rows > height:
+        raise ValueError(
+            f"a mask of {columns}x{rows} pixels at x {left}, y {top} does not lie in the image of "
+            f"{width}x{height}"
+        )
+    pixels = np.zeros((height, width), bool)
+    pixels[top : top + rows, left : left + columns] = part
+    return mask_of_pixels(pixels)
+
+
+def read_base64_png(text: object, height: int, width: int) -> np.ndarray:
+    """A PNG that a JSON holds as text, of a size that is known.
+
+    Returns:
+        [height, width], or [height, width, channels].
 
     Raises:
         ValueError: it is none, or of another size.
     """
-    counts = rle.get("counts") if isinstance(rle, dict) else None
-    if not isinstance(counts, list | str):
-        raise ValueError('an RLE must be an object with "size" and "counts"')
-    if rle.get("size") != [height, width]:
+    try:
+        if not isinstance(text, str):
+            raise ValueError(f"found {type(text).__name__}")
+        content = base64.b64decode(text, validate=True)
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+            if image.size != (width, height):
+                raise ValueError(f"found {image.width}x{image.height} pixels")
+            return np.asarray(image)
+    except (ValueError, OSError, SyntaxError, binascii.Error) as error:
+        # Pillow has OSError and SyntaxError for broken bytes.
         raise ValueError(
-            f"the RLE is of size {str(rle.get('size')):.40}, the image is {[height, width]} "
-            "([height, width])"
-        )
-    if isinstance(counts, str):
-        numbers = _decompressed(counts)
-    else:
-        if not all(type(number) is int and 0 <= number <= height * width for number in counts):
-            raise ValueError("the counts of an RLE must be integers of at least 0")
-        numbers = np.array(counts, np.int64)
-    if (numbers < 0).any() or numbers.sum() != height * width:
-        raise ValueError(
-            f"the counts of an RLE must be at least 0 and add up to the image's {height * width} "
-            f"pixels, they add up to {numbers.sum()}"
-        )
-    # pycocotools follows counts wherever they lead, so it gets only those that have been checked.
-    return mask_util.frPyObjects(
-        {"size": [height, width], "counts": numbers.tolist()}, height, width
-    )
+            f"the mask must be a PNG of {width}x{height} pixels in base64 ({error})"
+        ) from error
 
 
-def _decompressed(text: str) -> np.ndarray:
-    """The counts of COCO's compressed RLE: numbers of 5 bits a character, the lowest first, a sixth
-    bit says that the number goes on; from the fourth on they are differences to the last but one.
+def joined(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment]:
+    """Segments in the order in which they are painted, those of one object made one.
+
+    A joined segment has the place of its last part; of the others it lacks what segments in between
+    cover, so that each pixel has the segment that it would have had.
+
+    Args:
+        parts: each with a key: those of an equal key and label are one object. Key None: by itself.
     """
-    codes = np.frombuffer(text.encode("ascii", "replace"), np.uint8).astype(np.int64) - 48
-    if not codes.size:
-        return codes
-    more = codes & 32 != 0
-    if codes.min() < 0 or codes.max() > 63 or more[-1]:
-        raise ValueError("the counts of an RLE are no compressed counts of COCO")
-    starts = np.flatnonzero(np.concatenate(([True], ~more[:-1])))
-    lengths = np.diff(starts, append=codes.size)
-    if lengths.max() > 7:  # 35 bits, more than any image has pixels
-        raise ValueError("the counts of an RLE are no compressed counts of COCO")
-    shifts = 5 * (np.arange(codes.size) - np.repeat(starts, lengths))
-    numbers = np.add.reduceat((codes & 31) << shifts, starts)
-    last = codes[starts + lengths - 1]
-    numbers -= np.where(last & 16 != 0, np.int64(1) << 5 * lengths, 0)  # the sign goes on
-    for parity in (1, 2):  # the first number stands alone
-        numbers[parity::2] = np.cumsum(numbers[parity::2])
-    return numbers
+    parts = list(parts)
+    members: dict[Hashable, list[int]] = {}
+    for place, (key, segment) in enumerate(parts):
+        members.setdefault(place if key is None else (key, segment.label), []).append(place)
+    result = {}
+    for places in members.values():
+        last = parts[places[-1]][1]
+        if len(places) > 1:
+            last = Segment(last.label, mask_of_pixels(_union(parts, places)), last.instance)
+        result[places[-1]] = last
+    return [result[place] for place in sorted(result)]
+
+
+def _union(parts: Sequence[tuple[Hashable | None, Segment]], places: Sequence[int]) -> np.ndarray:
+    """bool [H, W]"""
+    pixels = np.zeros(parts[0][1].mask["size"], bool)
+    for place in range(places[0], places[-1] + 1):
+        if place in places:
+            pixels |= parts[place][1].pixels()
+        else:
+            pixels &= ~parts[place][1].pixels()
+    return pixels
+
+
+def _cos_sin(degrees: float) -> tuple[float, float]:
+    if not math.isfinite(degrees):
+        raise ValueError(f"rotation is {degrees}")
+    return math.cos(math.radians(degrees)), math.sin(math.radians(degrees))

@@ -15,8 +15,8 @@ from ocr_panoptic.files import printable, read_bytes
 from ocr_panoptic.pictures import load_picture
 
 from .annotated_image import AnnotatedImage, Segment
+from .masks import masks_of_map
 from .reading import ImageFile, check_size, each, files_below, image_file
-from .shapes import masks_of_map
 
 CLASSES = "SegmentationClass"
 OBJECTS = "SegmentationObject"

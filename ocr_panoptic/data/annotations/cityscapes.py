@@ -1,0 +1,151 @@
+"""Cityscapes: for each image ``*_instanceIds.png`` and ``*_polygons.json``.
+
+The files are named ``<city>/<city>_<sequence>_<frame>_gtFine_instanceIds.png``, the images
+``<city>/<city>_<sequence>_<frame>_leftImg8bit.png``, or without these parts. Polygons are drawn as
+cityscapesscripts does, by Pillow in the order of the file, so that they give its PNGs.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.published.tables import CITYSCAPES_CLASSES
+from ocr_panoptic.data.semantic.records import IMAGE_SUFFIXES
+from ocr_panoptic.label_png import read_label_png
+
+from .annotated_image import AnnotatedImage, Segment
+from .kinds import Kinds
+from .masks import check_points, masks_of_map
+from .reading import (
+    ImageFile,
+    check_size,
+    each,
+    files_below,
+    image_file,
+    read_object,
+    require_images,
+)
+
+FIRST_THING = 24  # label ids from here on have instances
+INSTANCES = 1000  # label id * 1000 + number is an object
+GROUP = "group"  # objects that are not told apart: "cargroup"
+NOT_DRAWN = "license plate"  # cityscapesscripts leaves what is below
+
+# Label ids that are not evaluated (cityscapesscripts' labels.py).
+IGNORED = {
+    **{0: "unlabeled", 1: "ego vehicle", 2: "rectification border", 3: "out of roi"},
+    **{4: "static", 5: "dynamic", 6: "ground", 9: "parking", 10: "rail track"},
+    **{14: "guard rail", 15: "bridge", 16: "tunnel", 18: "polegroup", 29: "caravan"},
+    30: "trailer",
+}
+NAMES = IGNORED | {number: name for number, name, _, _ in CITYSCAPES_CLASSES}
+CITYSCAPES_KINDS = Kinds(
+    things=tuple(name for number, name, _, _ in CITYSCAPES_CLASSES if number >= FIRST_THING),
+    stuff=tuple(name for number, name, _, _ in CITYSCAPES_CLASSES if number < FIRST_THING),
+    ignore=tuple(IGNORED.values()),
+    colors={name: color for _, name, _, color in CITYSCAPES_CLASSES},
+)
+
+_TAIL = re.compile(r"(_gt[A-Za-z]+)?_(instanceIds\.png|polygons\.json)$")
+_IMAGE_TAILS = ("_leftImg8bit", "")
+
+
+def read_cityscapes(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
+    """
+    The PNGs of instance ids: an id of 1000 or more is an object of label id // 1000, another is the
+    label id of a region.
+
+    Args:
+        source: folder such as ``gtFine/train``.
+        images: folder such as ``leftImg8bit/train``.
+
+    Raises:
+        FileNotFoundError, ValueError: a folder is missing, was not given, or holds no such file.
+        DataFaults: at the end, faults of single files.
+    """
+    images = require_images(images, f"{source}: Cityscapes' annotations")
+    files = files_below(source, ("_instanceIds.png",))
+    yield from each(files, partial(_read_png, source=source, images=images))
+
+
+def read_cityscapes_polygons(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
+    """
+    The JSON files. Classes may be others than those of Cityscapes; a label that ends in "group" is
+    a region of its class. What is covered is not read, as in Cityscapes' own PNGs.
+
+    Args, Raises: as :func:`read_cityscapes`.
+    """
+    images = require_images(images, f"{source}: Cityscapes' annotations")
+    files = files_below(source, ("_polygons.json",))
+    yield from each(files, partial(_read_polygons, source=source, images=images))
+
+
+def _image_of(path: Path, source: Path, images: Path) -> ImageFile:
+    stem = (path.parent / _TAIL.sub("", path.name)).relative_to(source).as_posix()
+    names = [f"{stem}{tail}{suffix}" for tail in _IMAGE_TAILS for suffix in IMAGE_SUFFIXES]
+    found = next((name for name in names if (images / name).is_file()), None)
+    return image_file(images, found or f"{stem}_leftImg8bit.png", str(path))
+
+
+def _read_png(path: Path, source: Path, images: Path) -> AnnotatedImage:
+    image = _image_of(path, source, images)
+    ids = read_label_png(path).astype(np.int64)
+    check_size(image, *ids.shape, str(path))
+    segments, unknown = [], []
+    for value, mask in masks_of_map(ids):
+        number = value // INSTANCES if value >= INSTANCES else value
+        if number in NAMES:
+            segments.append(Segment(NAMES[number], mask, instance=value >= INSTANCES))
+        else:
+            unknown.append(value)
+    if unknown:
+        raise ValueError(f"{path}: the ids {unknown[:5]} are no label ids of Cityscapes.")
+    return AnnotatedImage(image.file, image.name, image.height, image.width, segments)
+
+
+def _read_polygons(path: Path, source: Path, images: Path) -> AnnotatedImage:
+    image = _image_of(path, source, images)
+    content = read_object(path)
+    check_size(image, content.get("imgHeight"), content.get("imgWidth"), str(path))
+    objects = content.get("objects")
+    if not isinstance(objects, list):
+        raise ValueError(f"{path}: expected a list of objects.")
+    canvas = Image.new("I", (image.width, image.height), 0)
+    faults = []
+    for place, entry in enumerate(objects, 1):
+        try:
+            _draw(entry, place, canvas)
+        except ValueError as error:
+            faults.append(f"{path}: object {place - 1}: {error}.")
+    if faults:
+        raise DataFaults(faults)
+    segments = []
+    for place, mask in masks_of_map(np.asarray(canvas)):
+        label, is_group = _label(objects[place - 1]["label"])
+        segments.append(Segment(label, mask, instance=False if is_group else None))
+    return AnnotatedImage(image.file, image.name, image.height, image.width, segments)
+
+
+def _draw(entry: object, place: int, canvas: Image.Image) -> None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("label"), str):
+        raise ValueError("expected a label and a polygon")
+    if entry.get("deleted") or entry["label"] == NOT_DRAWN:
+        return
+    corners = check_points(entry.get("polygon", ()), canvas.height, canvas.width)
+    if len(corners) >= 2:
+        # Whole numbers as such: Pillow rounds others in its own way.
+        points = [
+            tuple(int(v) if v == int(v) else v for v in corner) for corner in corners.tolist()
+        ]
+        ImageDraw.Draw(canvas).polygon(points, fill=place)
+
+
+def _label(label: str) -> tuple[str, bool]:
+    if label in NAMES.values() or not label.endswith(GROUP):
+        return label, False
+    return label.removesuffix(GROUP), True

@@ -1,0 +1,159 @@
+"""Supervisely's projects: ``meta.json``, and for each data set a folder ``img`` and one ``ann``.
+
+Polygons are drawn as Supervisely draws them, by OpenCV with their borders; bitmaps are read as they
+are. Figures without area (points, lines) and rectangles are left out, with a warning.
+"""
+
+import base64
+import binascii
+import io
+import logging
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.files import printable
+
+from .annotated_image import AnnotatedImage, Segment
+from .masks import check_points, mask_of_pixels
+from .reading import ImageFile, check_size, each, files_below, image_file, read_object
+
+logger = logging.getLogger(__name__)
+
+META = "meta.json"
+SUFFIX = ".json"
+
+
+def read_supervisely(source: Path, images: Path | None = None) -> Iterator[AnnotatedImage]:
+    """
+    Figures in the order in which they are listed, a later one on top.
+
+    Args:
+        source: the folder of a project, or of one data set in it.
+        images: None; images lie in the project.
+
+    Raises:
+        FileNotFoundError: no ``meta.json`` in the folder or above it, or no data set.
+        ValueError: ``meta.json`` is broken; or a folder of images was given.
+        DataFaults: at the end, faults of single images.
+    """
+    if images is not None:
+        raise ValueError(f"{source}: a project has its images in itself, give no folder of images.")
+    classes = _classes(source)
+    annotations = [path for path in files_below(source, (SUFFIX,)) if path.parent.name == "ann"]
+    if not annotations:
+        raise FileNotFoundError(f"{source}: no annotation; expected data sets with ann/*.json.")
+    left_out: Counter[str] = Counter()
+    yield from each(annotations, lambda path: _read_image(path, source, classes, left_out))
+    for kind, times in sorted(left_out.items()):
+        logger.warning(f"{source}: {times} figures are left out, as they are {kind}.")
+
+
+def _classes(source: Path) -> set[str]:
+    folder = source.resolve()
+    places = [folder / META, *(parent / META for parent in list(folder.parents)[:4])]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        raise FileNotFoundError(
+            f"{source / META}: not found. Give the folder of a project, or of a data set in it."
+        )
+    listed = read_object(path).get("classes")
+    if not isinstance(listed, list):
+        raise ValueError(f"{path}: expected a list of classes.")
+    titles = [entry.get("title") for entry in listed if isinstance(entry, dict)]
+    return {title for title in titles if isinstance(title, str)}
+
+
+def _read_image(
+    path: Path, source: Path, classes: set[str], left_out: Counter[str]
+) -> AnnotatedImage:
+    data_set = path.parent.parent
+    image = image_file(data_set / "img", path.name.removesuffix(SUFFIX), str(path))
+    content = read_object(path)
+    size = content.get("size") if isinstance(content.get("size"), dict) else {}
+    check_size(image, size.get("height"), size.get("width"), str(path))
+    objects = content.get("objects")
+    if not isinstance(objects, list):
+        raise ValueError(f"{path}: expected a list of objects.")
+    segments, faults = [], []
+    for place, figure in enumerate(objects):
+        try:
+            pixels = _pixels(figure, classes, image)
+            if pixels is None:
+                left_out[printable(figure.get("geometryType"))] += 1
+            else:
+                segments.append(Segment(figure["classTitle"], mask_of_pixels(pixels)))
+        except ValueError as error:
+            faults.append(f"{path}: object {place}: {error}.")
+    if faults:
+        raise DataFaults(faults)
+    name = (data_set.relative_to(source) / image.name).as_posix()
+    return AnnotatedImage(image.file, name, image.height, image.width, segments)
+
+
+def _pixels(figure: object, classes: set[str], image: ImageFile) -> np.ndarray | None:
+    """bool [height, width] of a figure; None where it is of another kind than polygon or bitmap."""
+    if not isinstance(figure, dict):
+        raise ValueError("expected an object of JSON")
+    if not isinstance(title := figure.get("classTitle"), str) or title not in classes:
+        raise ValueError(f"classTitle {title!r:.100} is not in {META}")
+    match figure.get("geometryType"):
+        case "polygon":
+            return _polygon(figure.get("points"), image)
+        case "bitmap":
+            return _bitmap(figure.get("bitmap"), image)
+    return None
+
+
+def _polygon(points: object, image: ImageFile) -> np.ndarray:
+    """Filled with its border; its holes are emptied with theirs."""
+    import cv2
+
+    points = points if isinstance(points, dict) else {}
+    exterior, interior = points.get("exterior"), points.get("interior", [])
+    if not isinstance(exterior, list) or not isinstance(interior, list):
+        raise ValueError('a polygon needs points with "exterior" and "interior"')
+    pixels = np.zeros((image.height, image.width), np.uint8)
+    for ring, value in ((exterior, 1), *((hole, 0) for hole in interior)):
+        corners = check_points(ring, image.height, image.width)
+        if len(corners) >= 3:
+            cv2.fillPoly(pixels, [corners.round().astype(np.int32)], value)
+    return pixels.astype(bool)
+
+
+def _bitmap(bitmap: object, image: ImageFile) -> np.ndarray:
+    """A PNG, compressed again and in base64, and where its upper left pixel lies."""
+    bitmap = bitmap if isinstance(bitmap, dict) else {}
+    origin, data = bitmap.get("origin"), bitmap.get("data")
+    if (
+        not isinstance(data, str)
+        or not isinstance(origin, list)
+        or [type(value) for value in origin] != [int, int]
+    ):
+        raise ValueError('a bitmap needs "data" and "origin" [x, y]')
+    try:
+        content = base64.b64decode(data, validate=True)
+        if content[:8] != b"\x89PNG\r\n\x1a\n":
+            limit = 4 * image.height * image.width + 65536
+            content = zlib.decompressobj().decompress(content, limit)
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
+            (width, height), (left, top) = picture.size, origin
+            if left < 0 or top < 0 or left + width > image.width or top + height > image.height:
+                raise ValueError(
+                    f"the bitmap of {width}x{height} pixels at {origin} is not inside the image of "
+                    f"{image.width}x{image.height}"
+                )
+            values = np.asarray(picture)
+    except (OSError, SyntaxError, zlib.error, binascii.Error) as error:
+        raise ValueError(f"the bitmap is broken ({printable(error)})") from error
+    if values.ndim == 3:
+        # As Supervisely reads it: opacity where there is one.
+        values = values[..., 3] if values.shape[2] == 4 else values.any(axis=2)
+    pixels = np.zeros((image.height, image.width), bool)
+    pixels[top : top + height, left : left + width] = values != 0
+    return pixels
