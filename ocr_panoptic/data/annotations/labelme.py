@@ -45,15 +45,13 @@ def _read_file(source: Path, images: Path | None, path: Path) -> AnnotatedImage:
             f"{path}: is no file of LabelMe: it has no imagePath or no list of shapes."
         )
     name = _image_name(source, images, path, content["imagePath"])
-    embedded = content.get("imageData") is not None
     try:
         image = image_file(images or source, name, f"{path}")
     except ValueError as error:
-        if not embedded or ((images or source) / name).exists():
+        if content.get("imageData") is None:
             raise
         raise ValueError(
-            f"{error} The file has a copy of the image, which labelme's command "
-            "labelme_export_json writes as img.png."
+            f"{error} The JSON has a copy of the image; docs/imports.md tells how to write it."
         ) from error
     size = [content.get(key) for key in ("imageHeight", "imageWidth")]
     if size != [None, None]:  # which LabelMe writes, but others may not
@@ -73,23 +71,25 @@ def _read_file(source: Path, images: Path | None, path: Path) -> AnnotatedImage:
 
 
 def _image_name(source: Path, images: Path | None, path: Path, text: str) -> str:
-    """Of the image, below the folder of images.
+    """Of the image, below the folder of images: where the JSON says; or else, in a folder of images
+    of their own, where the JSON is in its own, or at the top.
 
     Args:
-        text: its path below the folder of the JSON, as Windows or others write it.
+        text: the image's path from the folder of the JSON, as Windows or others write it.
     """
     written = PureWindowsPath(text)
-    beside = os.path.normpath(path.parent / written.as_posix())
     folder = os.path.abspath(images or source)
-    beside = os.path.relpath(os.path.abspath(beside), folder)
-    if not beside.startswith(".."):
-        return Path(beside).as_posix()
+    said = os.path.relpath(os.path.abspath(path.parent / written.as_posix()), folder)
+    inside = said != ".." and not said.startswith("../")
     if images is None:
-        raise ValueError(
-            f"{path}: its image {text!r} lies outside {source}. Give the folder of the images."
-        )
-    below = path.parent.relative_to(source) / written.name
-    return below.as_posix() if (images / below).is_file() else written.name
+        if not inside:
+            raise ValueError(
+                f"{path}: its image {text!r} lies outside {source}. Give the folder of the images."
+            )
+        return said
+    names = [said] if inside else []
+    names += [(path.parent.relative_to(source) / written.name).as_posix(), written.name]
+    return next((name for name in names if (images / name).is_file()), names[0])
 
 
 def _group(shape: dict) -> int | None:

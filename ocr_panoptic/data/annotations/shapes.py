@@ -22,10 +22,10 @@ from .masks import check_points, mask_of_pixels, mask_of_polygons
 def polygon(points: Sequence[Sequence[float]], height: int, width: int) -> dict:
     """
     Args:
-        points: (x, y) of each corner.
+        points: (x, y) of each corner; less than three have no pixel.
 
     Raises:
-        ValueError: they are no polygon, or lie far from the image.
+        ValueError: they are none, or lie far from the image.
     """
     return mask_of_polygons([check_points(points, height, width)], height, width)
 
@@ -69,12 +69,13 @@ def ellipse(
         rotation: clockwise, in degrees, about the centre.
 
     Raises:
-        ValueError: it lies far from the image, or a radius is not above 0.
+        ValueError: a radius is not above 0, or a number is not finite.
     """
     (cx, cy), (rx, ry) = center, radii
-    if not (rx > 0 and ry > 0):
-        raise ValueError(f"an ellipse has radii above 0, found {rx} and {ry}")
-    check_points([(cx - rx, cy - ry), (cx + rx, cy + ry)], height, width, least=2)
+    if not (rx > 0 and ry > 0 and all(map(math.isfinite, (cx, cy, rx, ry)))):
+        raise ValueError(
+            f"an ellipse at ({cx}, {cy}) has the radii {rx} and {ry}, expected above 0"
+        )
     x = np.arange(width)[None, :] + 0.5 - cx
     y = np.arange(height)[:, None] + 0.5 - cy
     cos, sin = _cos_sin(rotation)
