@@ -39,6 +39,7 @@ def main(argv: list[str] | None = None) -> None:
             kinds=args.things and read_kinds(args.things),
             label_space=args.label_classes and read_class_file(args.label_classes),
             overlap=args.overlap,
+            crowds=args.crowds,
             rest=args.rest,
             split=args.split,
             seed=args.seed,
@@ -73,6 +74,11 @@ def argument_parser() -> argparse.ArgumentParser:
         choices=OVERLAPS,
         help="which of two segments lies on top: the later one, the smaller one, the one of the "
         "higher score; by default as is usual for the format",
+    )
+    parser.add_argument(
+        "--crowds",
+        choices=("groups", "objects"),
+        help="what segments are that are marked as crowds, where an image has several of a class",
     )
     parser.add_argument("--rest", metavar="CLASS", help="stuff: pixels that have no segment")
     parser.add_argument(

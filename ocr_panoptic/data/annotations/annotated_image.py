@@ -1,6 +1,6 @@
 """What every format of annotations is read into."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -50,3 +50,9 @@ class AnnotatedImage:
     height: int
     width: int
     segments: list[Segment] = field(default_factory=list)
+
+
+def without_crowds(image: AnnotatedImage) -> AnnotatedImage:
+    """The image with an object in the place of each crowd."""
+    segments = [replace(segment, is_crowd=False) for segment in image.segments]
+    return replace(image, segments=segments)

@@ -32,7 +32,7 @@ from ocr_panoptic.data.semantic.manifest import SEMANTIC_FORMAT, SemanticSplit
 from ocr_panoptic.data.semantic.prepare import prepare_semantic
 from ocr_panoptic.files import write_json
 
-from .annotated_image import AnnotatedImage
+from .annotated_image import AnnotatedImage, without_crowds
 from .drawing import IMAGES, Drawing, link_images, png_name, remove_others
 from .formats import FORMATS
 from .kinds import ClassCount, Kinds, check_classes, count_classes, resolve_kinds
@@ -72,6 +72,8 @@ class Plan:
         kinds: what the classes are, where the user says it.
         label_space: of the label PNGs, where there are any.
         overlap: key of :data:`.painting.OVERLAPS`; None for the format's own.
+        crowds: what segments are that the annotations mark as crowds: "groups" of objects, or
+            "objects" each; None where no image has two of a class.
         rest: class of stuff that pixels of no segment get; None for void.
         split: share of the images that is for training, the others for validation; None where the
             user has divided them.
@@ -83,6 +85,7 @@ class Plan:
     kinds: Kinds | None = None
     label_space: LabelSpace | None = None
     overlap: str | None = None
+    crowds: str | None = None
     rest: str | None = None
     split: float | None = None
     seed: int = 0
@@ -205,6 +208,7 @@ def read_sources(sources: Mapping[str, Source], plan: Plan) -> dict[str, list[An
 
     Raises:
         FileNotFoundError, ValueError: as the format's reader.
+        ValueError: also where it is not clear what crowds are.
         DataFaults: those of all images; images of one name, or in two splits; a split without any.
     """
     images: dict[str, list[AnnotatedImage]] = {}
@@ -217,6 +221,11 @@ def read_sources(sources: Mapping[str, Source], plan: Plan) -> dict[str, list[An
                 found = above_labels(found, source.labels, plan.label_space)
             images[split].extend(found)
     raise_if_any(faults)
+    if plan.crowds == "objects":
+        images = {split: list(map(without_crowds, listed)) for split, listed in images.items()}
+    elif plan.crowds is None:
+        for listed in images.values():
+            _check_crowds(listed)
     for split, listed in images.items():
         listed.sort(key=lambda image: image.name)
         if not listed:
@@ -238,6 +247,25 @@ def read_sources(sources: Mapping[str, Source], plan: Plan) -> dict[str, list[An
     if plan.split is not None:
         return split_images(images["train"], plan.split, plan.seed, plan.group_by)
     return images
+
+
+def _check_crowds(images: list[AnnotatedImage]) -> None:
+    """
+    Raises:
+        ValueError: an image has two crowds of a class, which COCO's have not.
+    """
+    for image in images:
+        crowds = Counter(segment.label for segment in image.segments if segment.is_crowd)
+        for label, times in crowds.items():
+            if times > 1:
+                marked = sum(segment.is_crowd for i in images for segment in i.segments)
+                of = sum(s.instance is not False for i in images for s in i.segments)
+                raise ValueError(
+                    f"{marked} of {of} objects are marked as crowds (iscrowd 1), {times} of "
+                    f"class {label!r} in {image.name}. CVAT and Datumaro mark each mask so. Give "
+                    "--crowds objects if each is an object, --crowds groups if each is a group of "
+                    "objects that are not told apart."
+                )
 
 
 def _check_plan(sources: Mapping[str, Source], plan: Plan) -> None:
@@ -288,6 +316,7 @@ def _record(plan: Plan, drawing: Drawing, losses: Mapping[str, Losses]) -> dict:
         "format": RECORD_FORMAT,
         "from": plan.format,
         "overlap": drawing.overlap,
+        "crowds": plan.crowds,
         "rest": plan.rest,
         "split": plan.split and {"train": plan.split, "seed": plan.seed, "by": plan.group_by},
         "things": drawing.kinds.things,

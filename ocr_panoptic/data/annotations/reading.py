@@ -92,11 +92,12 @@ def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> lis
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder}: folder not found.")
+    ends = tuple(suffix.lower() for suffix in suffixes)
     found = [
         Path(root, name)
         for root, _, names in os.walk(folder)
         for name in names
-        if name.lower().endswith(suffixes) and not name.startswith(".")
+        if name.lower().endswith(ends) and not name.startswith(".")
     ]
     if not found:
         raise ValueError(f"{folder}: no file that ends in {', '.join(suffixes)}.")

@@ -37,8 +37,8 @@ def read_yolo(source: Path, images: Path | None = None) -> Iterator[AnnotatedIma
     Raises:
         FileNotFoundError: the file or a folder is missing.
         ValueError: the file names no classes or no folder of images.
-        DataFaults: at the end, faults of single files: lines that are no polygon (a box), or a class
-            without name.
+        DataFaults: at the end, faults of single files: lines that are no polygon (a box), or a
+            class without name.
     """
     if not source.is_file():
         raise FileNotFoundError(f"{source}: not found. Give YOLO's data.yaml.")
@@ -79,8 +79,8 @@ def _folders(content: dict, source: Path) -> list[Path]:
                 raise ValueError(f"{source}: {split}: {printable(entry)} is no folder. {fix}")
             if not folder.resolve().is_relative_to(source.parent.resolve()):
                 raise ValueError(
-                    f"{source}: {split}: {printable(entry)} leads out of the folder of {source.name}"
-                    f". {fix}"
+                    f"{source}: {split}: {printable(entry)} leads out of the folder of "
+                    f"{source.name}. {fix}"
                 )
             if folder.resolve() not in [other.resolve() for other in folders]:
                 folders.append(folder)

@@ -1,0 +1,207 @@
+"""Our scenes, written by each format's library and imported again."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from imported import FIXTURES, SCENES, Region, as_set, iou, run_import, scenes, stuff_labels
+from PIL import Image
+
+from ocr_panoptic.coco_panoptic import read_panoptic_png
+from ocr_panoptic.data import (
+    AnnotationSource,
+    ImportPlan,
+    RawSplit,
+    import_annotations,
+    prepare_panoptic,
+)
+from ocr_panoptic.data.annotations.kinds import Kinds
+from ocr_panoptic.data.semantic.label_space import parse_label_space
+from ocr_panoptic.label_png import read_label_png
+
+pytestmark = pytest.mark.usefixtures("clean_catalog")
+
+THINGS = ("ball", "crate", "tent", "starfish")
+STUFF = ("sky", "forest", "water", "sand", "grass")
+KINDS = Kinds(THINGS, STUFF)
+
+
+def above_stuff(tmp_path, format: str, source: Path, images: Path, **options):
+    """Import objects above label PNGs of the scenes' stuff."""
+    classes = stuff_labels(tmp_path / "labels")
+    space = parse_label_space({"classes": classes}, "classes")
+    source = AnnotationSource(source, images, tmp_path / "labels")
+    return run_import(tmp_path, source, ImportPlan(format, label_space=space, **options))
+
+
+def test_coco_with_label_pngs_is_exact(tmp_path):
+    """Objects and crowds as COCO publishes them, in the JSON that the preparation writes."""
+    raw = {"train": RawSplit(SCENES / "images", SCENES / "panoptic.json", SCENES / "panoptic")}
+    prepare_panoptic("truth", raw, tmp_path / "truth", workers=1)
+    source = tmp_path / "truth/instances_train.json"
+    found = above_stuff(tmp_path, "coco", source, SCENES / "images")
+    truth = scenes()
+    assert found.keys() == truth.keys()
+    assert sum(r.is_crowd for regions in truth.values() for r in regions) == 2
+    for name, regions in truth.items():
+        assert as_set(found[name]) == as_set(regions)
+
+
+def test_datumaros_coco_is_exact_but_for_crowds(tmp_path):
+    """It marks every mask as a crowd."""
+    source = FIXTURES / "coco/annotations/instances_train.json"
+    with pytest.raises(ValueError, match="15 of 15 objects are marked .* --crowds objects if"):
+        above_stuff(tmp_path, "coco", source, SCENES / "images")
+    assert not (tmp_path / "scenes").exists()
+    found = above_stuff(tmp_path, "coco", source, SCENES / "images", crowds="objects")
+    for name, regions in scenes().items():
+        assert as_set(found[name], crowds=False) == as_set(regions, crowds=False)
+        assert not any(region.is_crowd for region in found[name])
+
+
+def test_yolo_with_label_pngs_is_exact_but_for_crowds(tmp_path):
+    found = above_stuff(tmp_path, "yolo-seg", FIXTURES / "yolo/data.yaml", None)
+    for name, regions in scenes().items():
+        assert as_set(found[name]) == as_set([r for r in regions if not r.is_crowd])
+
+
+def test_voc_is_exact_but_for_crowds(tmp_path):
+    plan = ImportPlan("voc", kinds=KINDS)
+    found = run_import(tmp_path, AnnotationSource(FIXTURES / "voc", SCENES / "images"), plan)
+    for name, regions in scenes().items():
+        assert as_set(found[name], crowds=False) == as_set(regions, crowds=False)
+
+
+def test_supervisely_bitmaps_are_exact_but_for_crowds(tmp_path):
+    plan = ImportPlan("supervisely", kinds=KINDS)
+    found = run_import(tmp_path, AnnotationSource(FIXTURES / "supervisely/bitmaps"), plan)
+    for name, regions in scenes().items():
+        assert as_set(found[name], crowds=False) == as_set(regions, crowds=False)
+
+
+def test_supervisely_polygons_are_as_supervisely_draws_them(tmp_path):
+    plan = ImportPlan("supervisely", kinds=KINDS)
+    found = run_import(tmp_path, AnnotationSource(FIXTURES / "supervisely/polygons"), plan)
+    (name,) = found
+    file = FIXTURES / f"supervisely/polygons/ann/{name}.jpg.json"
+    figures = json.loads(file.read_text())["objects"]
+    assert {figure["geometryType"] for figure in figures} == {"polygon", "bitmap"}
+    drawn = np.asarray(Image.open(FIXTURES / f"supervisely_drawn/{name}.png"))
+    expected = [
+        Region(figure["classTitle"], figure["classTitle"] in THINGS, False, drawn == place)
+        for place, figure in enumerate(figures, 1)
+    ]
+    assert as_set(found[name]) == as_set(expected)
+
+
+def test_what_polygons_lose(tmp_path):
+    """supervision leads polygons through the centres of border pixels, and COCO's library takes
+    them for lines between pixels: objects lose half a pixel all around."""
+    source = AnnotationSource(FIXTURES / "coco_polygons/annotations.json", SCENES / "images")
+    found = run_import(tmp_path, source, ImportPlan("coco"))
+    assert len(found) == 2
+    for name, regions in found.items():
+        truth = [r for r in scenes()[name] if r.is_thing and not r.is_crowd]
+        assert len(regions) == len(truth)
+        for region in truth:
+            best = max(iou(region.pixels, r.pixels) for r in regions if r.label == region.label)
+            assert best > 0.6
+            border = sum(
+                (region.pixels & ~np.roll(region.pixels, shift, axis)).sum()
+                for shift in (-1, 1)
+                for axis in (0, 1)
+            )
+            nearest = max(
+                (r.pixels for r in regions if r.label == region.label),
+                key=lambda pixels: iou(region.pixels, pixels),
+            )
+            assert (nearest ^ region.pixels).sum() <= border
+
+
+CITYSCAPES_NAME = {
+    **{"ball": "person", "crate": "car", "tent": "bus", "starfish": "bicycle"},
+    **{"sky": "sky", "forest": "vegetation", "water": "road", "sand": "terrain"},
+    "grass": "sidewalk",
+}
+
+
+@pytest.fixture
+def cityscapes(tmp_path) -> Path:
+    """The scenes as Cityscapes' JSON, and the PNGs that cityscapesscripts makes of it."""
+    import cv2
+
+    annotation = pytest.importorskip("cityscapesscripts.helpers.annotation")
+    to_png = pytest.importorskip("cityscapesscripts.preparation.json2instanceImg")
+    root = tmp_path / "cityscapes"
+    for folder in ("gtFine/train/aachen", "leftImg8bit/train/aachen"):
+        (root / folder).mkdir(parents=True)
+    for name, regions in scenes().items():
+        content = annotation.Annotation()
+        content.imgHeight = content.imgWidth = 64
+        for place, region in enumerate(regions):
+            label = CITYSCAPES_NAME[region.label] + ("group" if region.is_crowd else "")
+            contours, _ = cv2.findContours(
+                region.pixels.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE
+            )
+            for contour in (c for c in contours if len(c) > 2):
+                entry = annotation.CsPoly()
+                entry.label = label
+                entry.polygon = [annotation.Point(int(x), int(y)) for x, y in contour[:, 0]]
+                entry.deleted = int(place == 3)
+                content.objects.append(entry)
+        file = root / f"gtFine/train/aachen/{name}_gtFine_polygons.json"
+        content.toJsonFile(str(file))
+        to_png.json2instanceImg(
+            str(file), str(file).replace("polygons.json", "instanceIds.png"), "ids"
+        )
+        image = Image.open(SCENES / f"images/{name}.jpg")
+        image.save(root / f"leftImg8bit/train/aachen/{name}_leftImg8bit.png")
+    return root
+
+
+def test_cityscapes_pngs_are_those_of_its_own_panoptic_tool(cityscapes, tmp_path):
+    tool = pytest.importorskip("cityscapesscripts.preparation.createPanopticImgs")
+    tool.convert2panoptic(str(cityscapes / "gtFine"), str(tmp_path), setNames=["train"])
+    expected = json.loads((tmp_path / "cityscapes_panoptic_train.json").read_text())
+    names = {c["id"]: (c["name"], bool(c["isthing"])) for c in expected["categories"]}
+    source = AnnotationSource(cityscapes / "gtFine/train", cityscapes / "leftImg8bit/train")
+    found = run_import(tmp_path, source, ImportPlan("cityscapes"))
+    assert len(expected["annotations"]) == len(found) == 3
+    for entry in expected["annotations"]:
+        ids = read_panoptic_png(tmp_path / "cityscapes_panoptic_train" / entry["file_name"])
+        regions = [
+            Region(*names[s["category_id"]], bool(s["iscrowd"]), ids == s["id"])
+            for s in entry["segments_info"]
+        ]
+        stem = entry["file_name"].replace("_gtFine_panoptic.png", "_leftImg8bit")
+        assert as_set(found[stem]) == as_set(regions)
+    assert any(r.is_crowd for regions in found.values() for r in regions)
+
+
+def test_cityscapes_polygons_give_its_pngs(cityscapes, tmp_path):
+    source = AnnotationSource(cityscapes / "gtFine/train", cityscapes / "leftImg8bit/train")
+    pngs = run_import(tmp_path, source, ImportPlan("cityscapes"), "a")
+    polygons = run_import(tmp_path, source, ImportPlan("cityscapes-polygons"), "b")
+    assert pngs.keys() == polygons.keys()
+    for name, regions in pngs.items():
+        assert as_set(regions) == as_set(polygons[name])
+
+
+def test_the_semantic_data_set_has_the_same_classes(tmp_path):
+    plan = ImportPlan("voc", kinds=KINDS, semantic=True)
+    source = AnnotationSource(FIXTURES / "voc", SCENES / "images")
+    import_annotations("town", {"train": source}, plan, tmp_path / "town", workers=1)
+    classes = json.loads((tmp_path / "town/raw/classes.json").read_text())["classes"]
+    assert [c["name"] for c in classes] == [*THINGS, *STUFF]
+    for name, regions in scenes().items():
+        labels = read_label_png(tmp_path / f"town/raw/train/semantic/{name}.png")
+        expected = np.full(labels.shape, 255)
+        for region in regions:
+            expected[region.pixels] = [*THINGS, *STUFF].index(region.label)
+        assert np.array_equal(labels, expected)
+
+
+def test_the_fixtures_are_copies_of_the_scenes():
+    for file in FIXTURES.rglob("*.jpg"):
+        assert file.read_bytes() == (SCENES / "images" / file.name).read_bytes()
