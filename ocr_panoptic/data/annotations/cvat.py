@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 ROOT = "annotations"
 XML, IMAGES = "annotations.xml", "images"  # in an export with its images
+FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # CVAT's own, and what frames may have been made as
 WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton")
 
 
@@ -73,12 +74,8 @@ def _image_elements(path: Path) -> Iterator[Element]:
 
 def _read_image(path: Path, folder: Path, element: Element) -> tuple[AnnotatedImage, int]:
     """The image, and how many boxes it has."""
-    name = element.get("name", "")
-    where = f"{path}: image {name!r}"
-    subset = element.get("subset")  # of a project: a folder of its images
-    if subset and not (folder / name).is_file() and (folder / subset / name).is_file():
-        name = f"{subset}/{name}"
-    image = image_file(folder, name, where)
+    where = f"{path}: image {element.get('name', '')!r}"
+    image = image_file(folder, _file_name(element, folder), where)
     check_size(image, *(_size(element, key, where) for key in ("height", "width")), where)
     faults, shapes = [], []
     for number, shape in enumerate(element):
@@ -109,6 +106,14 @@ def _read_image(path: Path, folder: Path, element: Element) -> tuple[AnnotatedIm
         AnnotatedImage(image.file, image.name, image.height, image.width, segments),
         sum(shape.tag == "box" for shape in element),
     )
+
+
+def _file_name(element: Element, folder: Path) -> str:
+    """In a project an image may lie in the folder of its subset; a frame's name has no suffix."""
+    name, subset = element.get("name", ""), element.get("subset")
+    names = [name, f"{subset}/{name}"] if subset and name else [name]
+    names += [one + suffix for one in names for suffix in FRAME_SUFFIXES if name]
+    return next((one for one in names if (folder / one).is_file()), name)
 
 
 def _size(element: Element, key: str, where: str) -> int:

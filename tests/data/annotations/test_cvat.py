@@ -110,6 +110,14 @@ def test_finds_the_images_of_a_project_by_their_subset(folder):
     assert image.name == "Train/a.png"
 
 
+@pytest.mark.parametrize("suffix", [".PNG", ".png", ".jpg"])
+def test_finds_the_frames_of_a_video(folder, suffix):
+    (folder / "images" / "a.png").rename(folder / "images" / f"frame_000000{suffix}")
+    write(folder, "", f'name="frame_000000" width="{W}" height="{H}"')
+    (image,) = read_cvat(folder, None)
+    assert image.name == f"frame_000000{suffix}"
+
+
 def test_an_image_without_shapes_has_no_segments(folder):
     write(folder, "")
     assert read(folder) == []

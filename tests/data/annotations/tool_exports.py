@@ -1,4 +1,4 @@
-"""The scenes in ``fixtures/tools/`` and others like them, and how an import is compared with them."""
+"""The scenes in ``fixtures/tools/`` and others like them, and their comparison with imports."""
 
 import json
 from pathlib import Path
