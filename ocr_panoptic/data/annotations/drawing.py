@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -114,7 +114,7 @@ def draw(image: AnnotatedImage, output: Path, drawing: Drawing) -> tuple[list[st
             }
             for number, label in painted.labels.items()
         ]
-    return [], json.dumps([segments, asdict(painted.losses)])
+    return [], json.dumps([segments, painted.losses.as_json()])
 
 
 def link_images(images: Sequence[AnnotatedImage], folder: Path) -> None:

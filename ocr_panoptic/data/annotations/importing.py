@@ -15,10 +15,11 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ocr_panoptic.coco_panoptic import write_panoptic_json
+from ocr_panoptic.data.classes import faults_of_class
 from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
 from ocr_panoptic.data.journal import Journal
 from ocr_panoptic.data.manifest import MANIFEST_NAME, mark_incomplete, read_content
@@ -223,13 +224,17 @@ def read_sources(sources: Mapping[str, Source], plan: Plan) -> dict[str, list[An
     raise_if_any(faults)
     if plan.crowds == "objects":
         images = {split: list(map(without_crowds, listed)) for split, listed in images.items()}
-    elif plan.crowds is None:
+    elif plan.crowds is None and not plan.semantic:
         for listed in images.values():
             _check_crowds(listed)
     for split, listed in images.items():
         listed.sort(key=lambda image: image.name)
         if not listed:
             faults.append(f"{sources[split].annotations}: no image is annotated.")
+        names = {segment.label for image in listed for segment in image.segments}
+        for name in sorted(names):
+            for fault in faults_of_class(name, [0, 0, 0]):
+                faults.append(f"{sources[split].annotations}: class {name!r}: {fault}")
         for png, times in Counter(map(png_name, listed)).items():
             if times > 1:
                 faults.append(
@@ -322,7 +327,7 @@ def _record(plan: Plan, drawing: Drawing, losses: Mapping[str, Losses]) -> dict:
         "things": drawing.kinds.things,
         "stuff": drawing.kinds.stuff,
         "ignore": drawing.kinds.ignore,
-        "losses": {split: asdict(lost) for split, lost in losses.items()},
+        "losses": {split: lost.as_json() for split, lost in losses.items()},
     }
 
 

@@ -130,16 +130,9 @@ def resolve_kinds(
         semantic: no class needs a kind, all may be stuff.
 
     Raises:
-        DataFaults: names that cannot be used, classes that are missing from ``given``.
+        DataFaults: classes that are missing from ``given``.
         ValueError: nothing says what some classes are; the message has the YAML to write.
     """
-    raise_if_any(
-        [
-            f"class {name!r} of the annotations: {fault}"
-            for name in found
-            for fault in faults_of_class(name, [0, 0, 0])
-        ]
-    )
     if given is not None:
         raise_if_any(list(_missing(found, given, rest)))
         return given

@@ -59,6 +59,12 @@ class Losses:
     unlabelled: int = 0
     pixels: int = 0
 
+    def as_json(self) -> dict:
+        return {
+            key: dict(sorted(value.items())) if isinstance(value, Counter) else value
+            for key, value in vars(self).items()
+        }
+
     @classmethod
     def of(cls, parts: Iterable["Losses"]) -> "Losses":
         """The sum of those of several images."""

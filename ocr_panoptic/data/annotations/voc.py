@@ -129,23 +129,16 @@ def _read_classes(path: Path, labels: Labels) -> tuple[list[str], np.ndarray]:
         meaning = {**labels.by_color, labels.void_color: ""}
     else:
         meaning = {VOID: "", **labels.by_index}
-    names, numbers = [""], {"": 0}
-    table = []
     found, place = np.unique(values, return_inverse=True)
-    for value in found.tolist():
-        if value not in meaning:
-            shown = f"colour {[value & 255, value >> 8 & 255, value >> 16]}" if is_color else value
-            raise ValueError(
-                f"{path}: {shown} is no class of "
-                f"{f'{path.parent.parent / LABEL_MAP}' if labels.has_colors else 'VOC 2012'}, on "
-                f"{np.count_nonzero(values == value)} pixels. "
-                f"Name it in a {LABEL_MAP}: a line name:R,G,B::"
-            )
-        name = meaning[value]
-        if name not in numbers:
-            numbers[name] = len(names)
-            names.append(name)
-        table.append(numbers[name])
+    if unknown := [value for value in found.tolist() if value not in meaning]:
+        shown = [[v & 255, v >> 8 & 255, v >> 16] if is_color else v for v in unknown[:5]]
+        where = path.parent.parent / LABEL_MAP if labels.has_colors else "VOC 2012"
+        raise ValueError(
+            f"{path}: {'colours' if is_color else 'labels'} that are no class of {where}: {shown}, "
+            f"on {np.isin(values, unknown).sum()} pixels. Name each in a {LABEL_MAP}: name:R,G,B::"
+        )
+    names = ["", *sorted({meaning[value] for value in found.tolist()} - {""})]
+    table = [names.index(meaning[value]) for value in found.tolist()]
     return names, np.array(table, np.int64)[place].reshape(values.shape)
 
 

@@ -1,0 +1,241 @@
+"""From the command line to registered data: splits, repetition, interruption, refusals."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from detectron2.data import DatasetCatalog, MetadataCatalog
+from imported import FIXTURES, SCENES, stuff_labels
+from PIL import Image
+from scripts import load_script
+from tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
+
+from ocr_panoptic.data import DataFaults, register_prepared
+from ocr_panoptic.label_png import read_label_png
+from train_net import main as train
+
+pytestmark = pytest.mark.usefixtures("clean_catalog")
+
+THINGS = "things: [ball, crate, tent, starfish]\nstuff: [sky, forest, water, sand, grass]\n"
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def things(tmp_path) -> Path:
+    (tmp_path / "things.yaml").write_text(THINGS)
+    return tmp_path / "things.yaml"
+
+
+@pytest.fixture
+def voc(tmp_path) -> Path:
+    """Images in their place, so that no folder of them is given."""
+    shutil.copytree(FIXTURES / "voc", tmp_path / "voc")
+    shutil.copytree(SCENES / "images", tmp_path / "voc/JPEGImages")
+    return tmp_path / "voc"
+
+
+def run(*arguments: object) -> None:
+    script = load_script("datasets/import_annotations.py")
+    script.main([*map(str, arguments), "--workers", "1"])
+
+
+def contents(folder: Path) -> dict[str, object]:
+    """Bytes of all files, targets of all links."""
+    return {
+        str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes()
+        for path in folder.rglob("*")
+        if not path.is_dir() and ".preparation" not in path.parts
+    }
+
+
+def test_a_split_of_one_source(root, voc, things, capsys):
+    arguments = ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
+    run(*arguments, "--split", "0.6", "--group-by", r"_(\d+)")
+    assert "Data sets: city_train, city_val" in capsys.readouterr().out
+    register_prepared(root)
+    files = {s: [Path(r["file_name"]).name for r in DatasetCatalog.get(f"city_{s}")] for s in SPLIT}
+    assert files == SPLIT
+    metadata = MetadataCatalog.get("city_train")
+    assert metadata.thing_classes == ["ball", "crate", "tent", "starfish"]
+    assert metadata.stuff_classes == ["things", "sky", "forest", "water", "sand", "grass"]
+    image = root / "city/raw/val/images/train_00007.jpg"
+    assert (
+        image.is_symlink() and image.read_bytes() == (SCENES / "images" / image.name).read_bytes()
+    )
+
+
+SPLIT = {"train": ["train_00000.jpg", "train_00002.jpg"], "val": ["train_00007.jpg"]}
+
+
+def test_a_repetition_gives_the_same_and_does_nothing_anew(root, voc, things):
+    arguments = ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
+    run(*arguments)
+    before = contents(root)
+    states = {path: path.stat().st_mtime_ns for path in root.rglob("*.png")}
+    run(*arguments)
+    assert contents(root) == before
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*.png")} == states
+    shutil.rmtree(root)
+    run(*arguments)
+    assert contents(root) == before
+
+
+def test_what_an_earlier_import_wrote_is_gone(root, voc, things):
+    arguments = ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
+    run(*arguments, "--split", "0.6")
+    (voc / "SegmentationClass/train_00000.png").unlink()
+    run(*arguments)
+    found = {str(path.relative_to(root / "city/raw")) for path in (root / "city/raw").rglob("*.*")}
+    names = [
+        f"train/{place}.{end}"
+        for name in ("train_00002", "train_00007")
+        for place, end in ((f"images/{name}", "jpg"), (f"panoptic/{name}", "png"))
+    ]
+    assert found == {"import.json", "train/panoptic.json", *names}
+
+
+@pytest.mark.parametrize("place", ["publish", "write_panoptic_json", "prepare_panoptic"])
+def test_an_interrupted_import(root, voc, things, monkeypatch, place):
+    arguments = ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
+    run(*arguments)
+    expected = contents(root)
+    shutil.rmtree(root)
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    run(*arguments, "--rest", "sky")  # an earlier one that came to its end
+    with monkeypatch.context() as patch:
+        module = "ocr_panoptic.data.annotations.importing"
+        name = f"{module}.{place}" if place != "publish" else f"{module}.Journal.publish"
+        patch.setattr(name, interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run(*arguments)
+    with pytest.raises(ValueError, match="preparation of city has not come to its end"):
+        register_prepared(root)
+    run(*arguments)
+    assert contents(root) == expected
+
+
+def test_a_semantic_data_set_with_rest(root, voc):
+    run(*("--from", "voc", "--name", "town", "--train", voc, "--semantic", "--rest", "other"))
+    register_prepared(root)
+    classes = MetadataCatalog.get("town_train").stuff_classes
+    assert classes == sorted(classes[:-1]) + ["other"] and len(classes) == 10
+    labels = read_label_png(root / "town/raw/train/semantic/train_00000.png")
+    assert (labels == 9).any() and not (labels == 255).any()
+
+
+def test_coco_over_label_pngs(root, tmp_path, capsys):
+    classes = stuff_labels(tmp_path / "labels")
+    (tmp_path / "classes.yaml").write_text(yaml.safe_dump({"classes": classes}))
+    source = (FIXTURES / "coco/annotations/instances_train.json", SCENES / "images")
+    run(
+        *("--from", "coco", "--name", "city", "--train", *source, tmp_path / "labels"),
+        *("--label-classes", tmp_path / "classes.yaml", "--crowds", "objects"),
+    )
+    record = json.loads((root / "city/raw/import.json").read_text())
+    assert (record["things"], sorted(record["stuff"])) == (
+        ["ball", "crate", "starfish", "tent"],
+        ["forest", "grass", "sand", "sky", "water"],
+    )
+    assert record["losses"]["train"]["cut"] == 0  # labels have void below the objects
+
+
+def test_faults_are_told_before_anything_is_written(root, voc, things):
+    (voc / "JPEGImages/train_00002.jpg").write_bytes(b"\xff\xd8\xff")
+    Image.new("RGB", (64, 63)).save(voc / "JPEGImages/train_00000.jpg")
+    with pytest.raises(DataFaults) as error:
+        run("--from", "voc", "--name", "city", "--train", voc, "--things", things)
+    first, second = error.value.faults
+    assert "is of 64x64 pixels, the image" in first and "broken or truncated" in second
+    assert not root.exists()
+    # Damage behind its header is found when the image is decoded.
+    shutil.copytree(SCENES / "images", voc / "JPEGImages", dirs_exist_ok=True)
+    whole = (voc / "JPEGImages/train_00000.jpg").read_bytes()
+    (voc / "JPEGImages/train_00000.jpg").write_bytes(whole[:-500])
+    with pytest.raises(DataFaults, match="train_00000.jpg: the image is broken or truncated"):
+        run("--from", "voc", "--name", "city", "--train", voc, "--things", things)
+    assert {p.name for p in root.rglob("*") if not p.is_dir()} == {p.name for p in parts(root)}
+
+
+def parts(root: Path) -> list[Path]:
+    """What has been done and need not be done again."""
+    return [path for path in (root / "city/.preparation").rglob("*") if not path.is_dir()]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--split", "0.5", "--val", "VOC"], "Give --split or --val"),
+        (["--group-by", "folder"], "give --split, too"),
+        (["--overlap", "area"], "--overlap: the segments of voc do not overlap; leave it out"),
+        (["--label-classes", "THINGS"], r'expected "classes:"'),
+        (["--val", "VOC"], "train_00000.jpg: is in both train and val"),
+        (["--rest", "mud"], "--rest mud: is not in the list stuff of --things"),
+        (["--name", "../x"], "Data set name"),
+        (["--train", "a", "b", "c", "d"], "expected SOURCE .IMAGES .LABELS.., found 4 paths"),
+        (["--train", "VOC", "IMAGES", "LABELS"], "belong together: give both or none"),
+    ],
+)
+def test_options_that_do_not_fit(root, voc, things, arguments, message):
+    places = {"VOC": voc, "THINGS": things, "IMAGES": SCENES / "images", "LABELS": voc}
+    given = ["--from", "voc", "--name", "city", "--train", voc, "--things", things, *arguments]
+    with pytest.raises(ValueError, match=message):
+        run(*(places.get(argument, argument) for argument in given))
+    assert not root.exists()
+
+
+def test_two_images_of_one_name(root, voc, things):
+    shutil.copy(voc / "JPEGImages/train_00000.jpg", voc / "JPEGImages/train_00000.jpeg")
+    source = {
+        "images": [
+            {"id": place, "file_name": f"train_00000.{end}", "height": 64, "width": 64}
+            for place, end in enumerate(("jpg", "jpeg"))
+        ],
+        "annotations": [],
+        "categories": [],
+    }
+    (voc / "coco.json").write_text(json.dumps(source))
+    with pytest.raises(DataFaults, match="2 images are named train_00000, but for their ends"):
+        run("--from", "coco", "--name", "city", "--train", voc / "coco.json", voc / "JPEGImages")
+
+
+def test_files_of_others_are_left_alone(root, voc, things):
+    arguments = ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
+    (root / "city/raw").mkdir(parents=True)
+    (root / "city/raw/mine.txt").touch()
+    with pytest.raises(ValueError, match="raw: holds files that no import wrote"):
+        run(*arguments)
+    assert contents(root) == {"city/raw/mine.txt": b""}
+    (root / "city/raw/mine.txt").unlink()
+    run(*arguments)
+    before = contents(root)
+    with pytest.raises(ValueError, match="dataset.json: is of another kind of data set"):
+        run(*arguments, "--semantic")
+    assert contents(root) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_training_and_evaluation(root, voc, things, make_args, tmp_path, kind):
+    """An imported data set is trained on for two iterations and evaluated."""
+    arguments = ("--from", "voc", "--name", "city", "--train", voc, "--split", "0.6")
+    run(*arguments, "--things", things, *(["--semantic"] if kind == "semantic" else []))
+    options = ["SOLVER.MAX_ITER", 2, "SOLVER.STEPS", "()"]
+    names = ["DATASETS.TRAIN", "('city_train',)", "DATASETS.TEST", "('city_val',)"]
+    if kind == "semantic":
+        train(make_args(*TINY_SEMANTIC, *options, *names, config=SEMANTIC_CONFIG))
+    else:
+        train(make_args(*options, *names))
+    metrics = json.loads((tmp_path / "run/inference/city_val/metrics.json").read_text())
+    task = {"panoptic": "panoptic_seg", "semantic": "sem_seg"}[kind]
+    assert metrics[KEY][task]
