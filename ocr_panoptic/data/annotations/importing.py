@@ -134,7 +134,7 @@ def import_annotations(
             with gathering(faults):
                 drawing.draw_all(listed, output / RAW / split, journals[split], workers)
         raise_if_any(faults)
-        _tell_kinds(kinds, found, semantic=plan.semantic)
+        _tell_kinds(kinds, found, plan.semantic, plan.kinds is not None)
         return _write(name, output, images, journals, drawing, plan, workers)
 
 
@@ -168,7 +168,7 @@ def _write(
         journals[split].publish()
         journals[split].finish()
         link_images(listed, raw / split / IMAGES)
-        _tell_losses(split, losses[split], drawing)
+        _tell_losses(split, len(listed), losses[split], drawing)
     if drawing.semantic:
         classes = [{"name": n, "color": drawing.kinds.color(n)} for n in drawing.kinds.classes]
         write_json(raw / "classes.json", {"classes": classes}, indent=1)
@@ -331,11 +331,12 @@ def _record(plan: Plan, drawing: Drawing, losses: Mapping[str, Losses]) -> dict:
     }
 
 
-def _tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], semantic: bool) -> None:
+def _tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], semantic: bool, given: bool) -> None:
     if semantic:
         logger.info(f"Classes: {', '.join(kinds.classes)}")
     else:
-        logger.info(f"Things: {', '.join(kinds.things)}")
+        source = "--things" if given else "the annotations; --things can say it otherwise"
+        logger.info(f"Things, by {source}: {', '.join(kinds.things)}")
         logger.info(f"Stuff: {', '.join(kinds.stuff) or 'none'}")
     if kinds.ignore:
         logger.info(f"Void: {', '.join(kinds.ignore)}")
@@ -344,14 +345,18 @@ def _tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], semantic: bool) -
         logger.warning(f"No annotation has {first_few(absent)}.")
 
 
-def _tell_losses(split: str, losses: Losses, drawing: Drawing) -> None:
+def _tell_losses(split: str, num_images: int, losses: Losses, drawing: Drawing) -> None:
     """What of the annotations is not in the maps; in full in the record."""
     logger.info(
-        f"{split}: {losses.segments:,} segments; of {losses.cut:,} a part lies under others "
-        f"(--overlap {drawing.overlap}), {losses.covered:,} pixels; "
-        f"{losses.unlabelled / max(losses.pixels, 1):.1%} of all pixels have no segment and are "
+        f"{split}: {num_images:,} images, {losses.segments:,} segments; "
+        f"{losses.unlabelled / losses.pixels:.1%} of the pixels have none and are "
         f"{drawing.rest or 'void'}."
     )
+    if losses.cut:
+        logger.info(
+            f"{split}: {losses.cut:,} segments are partly under others (--overlap "
+            f"{drawing.overlap}), with {losses.covered:,} pixels."
+        )
     for counts, what in (
         (losses.hidden, "are wholly under others and left out"),
         (losses.empty, "have no pixel and are left out"),

@@ -56,8 +56,9 @@ def read_voc(source: Path, images: Path | None = None) -> Iterator[AnnotatedImag
     """
     The images of which there is a PNG of classes.
 
-    Pixels of an object are a segment of their own; those of a class without object are a region;
-    those of the background and of void, the border between objects, are none.
+    Pixels of an object are a segment of their own, in VOC 2012 always of a thing, where there is a
+    ``labelmap.txt`` perhaps of stuff; those of a class without object are a region; those of the
+    background and of void, the border between objects, are none.
 
     Args:
         source: the folder that holds ``SegmentationClass`` and perhaps ``SegmentationObject`` and
@@ -83,7 +84,7 @@ def _names(source: Path) -> tuple[Path, list[str]]:
     if source.is_file():
         folder = source.parent.parent.parent
         text = read_bytes(source, MAX_LABEL_MAP_BYTES).decode("utf-8", "replace")
-        names = [line.split()[0] for line in text.splitlines() if line.strip()]
+        names = [line.strip() for line in text.splitlines() if line.strip()]
         if not names:
             raise ValueError(f"{source}: names no image.")
     else:
@@ -108,8 +109,10 @@ def _read_image(name: str, folder: Path, images: Path, labels: Labels) -> Annota
         objects = _read_objects(other, labels.void_color)
         check_size(image, *objects.shape, str(other))
     both = np.where(classes > 0, classes << 24 | objects, 0)
+    # Tools that write a labelmap.txt number each shape, those of stuff too.
+    numbered = None if labels.has_colors else True
     segments = [
-        Segment(names[value >> 24], mask, instance=bool(value & 0xFFFFFF))
+        Segment(names[value >> 24], mask, instance=numbered if value & 0xFFFFFF else False)
         for value, mask in masks_of_map(both)
     ]
     return AnnotatedImage(image.file, image.name, image.height, image.width, segments)

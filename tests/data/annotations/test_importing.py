@@ -237,5 +237,7 @@ def test_training_and_evaluation(root, voc, things, make_args, tmp_path, kind):
     else:
         train(make_args(*options, *names))
     metrics = json.loads((tmp_path / "run/inference/city_val/metrics.json").read_text())
-    task = {"panoptic": "panoptic_seg", "semantic": "sem_seg"}[kind]
-    assert metrics[KEY][task]
+    key = {"panoptic": ("panoptic_seg", "PQ_st"), "semantic": ("sem_seg", "mIoU")}[kind]
+    assert 0 <= metrics[key[0]][key[1]] <= 100
+    names = MetadataCatalog.get("city_val").stuff_classes
+    assert {f"IoU-{name}" for name in names} <= metrics["sem_seg"].keys()
