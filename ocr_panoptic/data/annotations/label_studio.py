@@ -12,6 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -128,38 +129,52 @@ def _read_task(source: Path, folder: Path, chosen: tuple[dict, dict]) -> Annotat
     return AnnotatedImage(image.file, image.name, image.height, image.width, segments)
 
 
-def _regions(results: list) -> dict[str, dict[str, Any]]:
-    """The results that are of one region in one, by its id, without those that are of none."""
-    regions: dict[str, dict[str, Any]] = {}
+@dataclass
+class Region:
+    """
+    Attributes:
+        types: of the results that are of it.
+        value: what they say, in one.
+        others: what else they have.
+    """
+
+    types: set[str] = field(default_factory=set)
+    value: dict[str, Any] = field(default_factory=dict)
+    others: dict[str, Any] = field(default_factory=dict)
+
+
+def _regions(results: list) -> dict[str, Region]:
+    """The regions by their id; several controls may say something of one."""
+    regions: dict[str, Region] = {}
     for number, result in enumerate(results):
-        if not isinstance(result, dict) or result.get("type") in WITHOUT_PLACE:
+        if not isinstance(result, dict) or (kind := str(result.get("type"))) in WITHOUT_PLACE:
             continue
-        region = regions.setdefault(str(result.get("id", f"number {number}")), {})
-        value = result.get("value")
-        region["types"] = [*region.get("types", []), str(result.get("type"))]
-        region["value"] = {**region.get("value", {}), **(value if isinstance(value, dict) else {})}
-        region.update({k: v for k, v in result.items() if k not in ("type", "value")})
+        region = regions.setdefault(str(result.get("id", f"number {number}")), Region())
+        region.types.add(kind)
+        region.others |= result
+        if isinstance(value := result.get("value"), dict):
+            region.value |= value
     return regions
 
 
-def _segment(region: dict[str, Any], image: ImageFile, where: str) -> Segment:
-    value, types = region["value"], region["types"]
-    if region.get("item_index"):
+def _segment(region: Region, image: ImageFile, where: str) -> Segment:
+    if region.others.get("item_index"):
         raise ValueError("is of the second or a later image of its task; a task must have one")
-    kinds = {kind for kind in (name.removesuffix("labels") for name in types) if kind}
+    kinds = {kind.removesuffix("labels") for kind in region.types} - {""}
     if len(kinds) != 1 or not kinds <= MASKS.keys():
         raise ValueError(
-            f"is a {' and '.join(types)}, and has no area that is known; there are "
+            f"is a {' and '.join(sorted(region.types))}, and has no area that is known; there are "
             f"{', '.join(MASKS)}, and each with labels"
         )
-    listed = [value[key] for key in value if key.endswith("labels")]
+    listed = [names for key, names in region.value.items() if key.endswith("labels")]
     labels = {str(name) for names in listed if isinstance(names, list) for name in names}
     if len(labels) != 1:
         raise ValueError(f"must have one label, found {sorted(labels) or 'none'}")
-    check_size(image, region.get("original_height"), region.get("original_width"), where)
+    height, width = (region.others.get(f"original_{side}") for side in ("height", "width"))
+    check_size(image, height, width, where)
     try:
-        mask = MASKS[kinds.pop()](value, image.height, image.width)
-    except (KeyError, TypeError) as error:
+        mask = MASKS[kinds.pop()](region.value, image.height, image.width)
+    except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"cannot be read ({type(error).__name__}: {error})") from error
     return Segment(labels.pop(), mask)
 

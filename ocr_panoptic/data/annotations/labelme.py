@@ -1,21 +1,24 @@
 """LabelMe's JSON, one for each image: https://github.com/wkentaro/labelme
 
-Areas become masks: polygons, rectangles and circles filled, masks as they are. A later shape covers
-an earlier one; those of one ``group_id`` that have the same label are parts of one object.
+Areas become masks: polygons, rectangles and circles as LabelMe draws them, by Pillow and with the
+pixels on their borders; masks as they are. A later shape covers an earlier one; those of one
+``group_id`` that have the same label are parts of one object.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path, PureWindowsPath
 
 import numpy as np
+from PIL import Image, ImageDraw
 
 from ocr_panoptic.data.faults import raise_if_any
 
 from .annotated_image import AnnotatedImage, Segment
+from .masks import check_points, mask_of_pixels
 from .reading import check_size, each, files_below, image_file, read_object
-from .shapes import ellipse, joined, placed, polygon, read_base64_png, rectangle
+from .shapes import joined, placed, read_base64_png
 
 WITHOUT_AREA = ("point", "points", "line", "linestrip")
 
@@ -101,13 +104,13 @@ def _group(shape: dict) -> int | None:
 
 def _mask(shape: dict, height: int, width: int) -> dict:
     kind = shape.get("shape_type") or "polygon"  # very old files do not say it
+    if not isinstance(kind, str) or kind not in (*WITHOUT_AREA, *MASKS):
+        raise ValueError(f"is of an unknown kind {kind!r}; there are {', '.join(MASKS)}")
     if kind in WITHOUT_AREA:
         raise ValueError(f"a {kind} has no area. Delete it, or draw a polygon")
-    if kind not in MASKS:
-        raise ValueError(f"is of an unknown kind {kind!r}; there are {', '.join(MASKS)}")
     try:
         points = np.array(shape.get("points"), np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         points = np.empty(0)
     if points.ndim != 2 or points.shape[1] != 2:
         raise ValueError("points must be a list of [x, y]")
@@ -115,25 +118,40 @@ def _mask(shape: dict, height: int, width: int) -> dict:
 
 
 def _polygon(points: np.ndarray, shape: dict, height: int, width: int) -> dict:
-    return polygon(points, height, width)
+    if len(points) < 3:
+        raise ValueError(f"it has three points or more, found {len(points)}")
+    corners = _corners(points, height, width)
+    return _drawn(lambda draw: draw.polygon(corners, fill=1, outline=1), height, width)
 
 
 def _rectangle(points: np.ndarray, shape: dict, height: int, width: int) -> dict:
     if len(points) == 4:
-        return polygon(points, height, width)
-    return rectangle(_two(points).ravel(), height, width)
+        return _polygon(points, shape, height, width)
+    points = _two(points)
+    corners = _corners([points.min(0), points.max(0)], height, width)
+    return _drawn(lambda draw: draw.rectangle(corners, fill=1, outline=1), height, width)
 
 
 def _circle(points: np.ndarray, shape: dict, height: int, width: int) -> dict:
     center, border = _two(points)
-    radius = float(np.hypot(*(border - center)))
-    return ellipse(center, (radius, radius), height, width)
+    radius = np.hypot(*(border - center))
+    corners = _corners([center - radius, center + radius], height, width)
+    return _drawn(lambda draw: draw.ellipse(corners, fill=1, outline=1), height, width)
+
+
+def _corners(points: Sequence, height: int, width: int) -> list[tuple[float, float]]:
+    return list(map(tuple, check_points(points, height, width).tolist()))
+
+
+def _drawn(draw: Callable[[ImageDraw.ImageDraw], None], height: int, width: int) -> dict:
+    picture = Image.new("L", (width, height))
+    draw(ImageDraw.Draw(picture))
+    return mask_of_pixels(np.asarray(picture) > 0)
 
 
 def _brush(points: np.ndarray, shape: dict, height: int, width: int) -> dict:
-    if not np.isfinite(points).all():
-        raise ValueError("points must be finite")
-    (left, top), (right, bottom) = _two(points).astype(int).tolist()
+    corners = check_points(_two(points), height, width)
+    (left, top), (right, bottom) = corners.astype(int).tolist()
     columns, rows = right - left + 1, bottom - top + 1
     pixels = read_base64_png(shape.get("mask"), rows, columns)
     if pixels.ndim != 2:

@@ -232,6 +232,8 @@ def test_names_images_that_do_not_fit(folder, data, reason):
         (result({"rle": [0, 0]}, "brushlabels"), "ends too early"),
         (result({"rle": encode_brush(np.ones((W, W)) > 0)}, "brushlabels"), "for 40x20 pixels"),
         (result({"imageDataURL": "http://x"}, "bitmasklabels"), "must begin with data:image/png"),
+        (result({"points": [[10**400, 0], [1, 1], [2, 2]]}), "OverflowError"),
+        (result({}, type=["polygonlabels"]), "has no area"),
         (square(0, original_width=H), "20x20 pixels, the image .* of 40x20"),
     ],
 )

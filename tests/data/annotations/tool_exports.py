@@ -1,4 +1,4 @@
-"""The scenes in ``fixtures/tools/`` and others like them, and their comparison with imports."""
+"""The scenes in ``exports/`` and others like them, and their comparison with imports."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from ocr_panoptic.data.annotations.masks import masks_of_map
 from ocr_panoptic.data.annotations.painting import paint
 from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene
 
-EXPORTS = Path(__file__).parent / "fixtures" / "tools"
+EXPORTS = Path(__file__).parent / "exports"
 IMAGES = EXPORTS / "images"
 NAMES = {category["id"]: category["name"] for category in CATEGORIES}
 KINDS = Kinds(
@@ -30,7 +30,7 @@ def segment_sets(ids: np.ndarray, names: dict[int, str]) -> set[tuple[str, bytes
 
 
 def true_segments() -> dict[str, set[tuple[str, bytes]]]:
-    """Of the images in ``fixtures/tools/``, by name."""
+    """Of the images in ``exports/``, by name."""
     content = json.loads((EXPORTS / "panoptic.json").read_text())
     return {
         image["file_name"]: segment_sets(
