@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> None:
             semantic=args.semantic,
         )
         manifest = import_annotations(args.name, sources, plan, output, args.workers)
-    names = ("train", "val") if args.split else sources
+    names = ("train", "val") if args.split is not None else sources
     print(f"Wrote {manifest}. Data sets: {', '.join(f'{args.name}_{split}' for split in names)}")
 
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -127,14 +127,24 @@ def link_images(images: Sequence[AnnotatedImage], folder: Path) -> None:
             os.symlink(target, temporary)
 
 
-def remove_others(folder: Path, wanted: set[Path]) -> None:
-    """Remove what an earlier import has written below a folder of this one, and empty folders."""
+def remove_others(folder: Path, wanted: Collection[Path]) -> None:
+    """Remove from the folder of all splits what an earlier import has written there and this one
+    does not: links, PNGs, JSONs, and folders that are empty then."""
     for root, folders, names in os.walk(folder, topdown=False):
         for path in (Path(root, name) for name in names):
-            if path not in wanted:
+            if path not in wanted and _is_written(path, path.relative_to(folder).parts):
                 path.unlink()
         for path in (Path(root, name) for name in folders):
-            if path.is_symlink():
-                path.unlink()
-            elif not any(path.iterdir()):
+            if not path.is_symlink() and not any(path.iterdir()):
                 path.rmdir()
+
+
+def _is_written(path: Path, parts: tuple[str, ...]) -> bool:
+    match parts:
+        case ("classes.json",) | (_, "panoptic.json"):
+            return True
+        case (_, "images", *_):
+            return path.is_symlink()
+        case (_, "panoptic" | "semantic", *_):
+            return path.suffix == ".png"
+    return False

@@ -38,7 +38,7 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "coco": Format(read_coco, "JSON of instances", "their folder", overlap="area"),
+    "coco": Format(read_coco, "JSON of instances", "folder of the images", overlap="area"),
     "voc": Format(
         read_voc,
         "folder with SegmentationClass and SegmentationObject, or a list in ImageSets/Segmentation",

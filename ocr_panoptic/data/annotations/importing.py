@@ -14,7 +14,7 @@ import json
 import logging
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -26,7 +26,7 @@ from ocr_panoptic.data.manifest import MANIFEST_NAME, mark_incomplete, read_cont
 from ocr_panoptic.data.panoptic.categories import Category
 from ocr_panoptic.data.panoptic.manifest import PANOPTIC_FORMAT, RawSplit
 from ocr_panoptic.data.panoptic.prepare import prepare_panoptic
-from ocr_panoptic.data.preparing import preparing
+from ocr_panoptic.data.preparing import preparing, remove_unfinished
 from ocr_panoptic.data.register import check_new_name
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.data.semantic.manifest import SEMANTIC_FORMAT, SemanticSplit
@@ -118,7 +118,7 @@ def import_annotations(
             cannot be written, that another process prepares, or that holds other data.
     """
     _check_plan(sources, plan)
-    check_new_name(name, ("train", "val") if plan.split else sources, output)
+    check_new_name(name, ("train", "val") if plan.split is not None else sources, output)
     _check_free(output, plan.semantic)
     images = read_sources(sources, plan)
     source_format = FORMATS[plan.format]
@@ -133,6 +133,12 @@ def import_annotations(
             journals[split] = Journal(output, f"import_{split}")
             with gathering(faults):
                 drawing.draw_all(listed, output / RAW / split, journals[split], workers)
+        if not plan.semantic:
+            faults += [
+                f"{split}: no image shows any class, all pixels are void."
+                for split, journal in journals.items()
+                if not faults and not any(json.loads(result)[0] for result in journal.results)
+            ]
         raise_if_any(faults)
         _tell_kinds(kinds, found, plan.semantic, plan.kinds is not None)
         return _write(name, output, images, journals, drawing, plan, workers)
@@ -163,6 +169,7 @@ def _write(
         wanted |= {raw / split / IMAGES / image.name for image in listed}
         wanted |= {raw / split / drawing.folder / png_name(image) for image in listed}
         wanted.add(raw / split / "panoptic.json")
+    remove_unfinished(raw)
     remove_others(raw, wanted)
     for split, listed in images.items():
         journals[split].publish()
@@ -229,29 +236,32 @@ def read_sources(sources: Mapping[str, Source], plan: Plan) -> dict[str, list[An
             _check_crowds(listed)
     for split, listed in images.items():
         listed.sort(key=lambda image: image.name)
-        if not listed:
-            faults.append(f"{sources[split].annotations}: no image is annotated.")
-        names = {segment.label for image in listed for segment in image.segments}
-        for name in sorted(names):
-            for fault in faults_of_class(name, [0, 0, 0]):
-                faults.append(f"{sources[split].annotations}: class {name!r}: {fault}")
-        for png, times in Counter(map(png_name, listed)).items():
-            if times > 1:
-                faults.append(
-                    f"{sources[split].annotations}: {times} images are named "
-                    f"{PurePosixPath(png).with_suffix('')}, but for their ends."
-                )
-    if plan.split is None:
-        owners: dict[str, str] = {}
-        for split, listed in images.items():
-            for image in listed:
-                other = owners.setdefault(os.path.realpath(image.file), split)
-                if other != split:
-                    faults.append(f"{image.file}: is in both {other} and {split}.")
-    raise_if_any(faults)
+        source = sources[split].annotations
+        faults += [f"{source}: {fault}" for fault in _faults_of_names(listed)]
     if plan.split is not None:
+        raise_if_any(faults)
         return split_images(images["train"], plan.split, plan.seed, plan.group_by)
+    owners: dict[str, str] = {}
+    for split, listed in images.items():
+        for image in listed:
+            other = owners.setdefault(os.path.realpath(image.file), split)
+            if other != split:
+                faults.append(f"{image.file}: is in both {other} and {split}.")
+    raise_if_any(faults)
     return images
+
+
+def _faults_of_names(images: list[AnnotatedImage]) -> Iterator[str]:
+    """What is wrong with the names of a split's images and classes."""
+    if not images:
+        yield "no image is annotated."
+    for name in sorted({segment.label for image in images for segment in image.segments}):
+        for fault in faults_of_class(name, [0, 0, 0]):
+            yield f"class {name!r}: {fault}"
+    for png, times in Counter(map(png_name, images)).items():
+        if times > 1:
+            name = PurePosixPath(png).with_suffix("")
+            yield f"{times} images are named {name}, but for their ends."
 
 
 def _check_crowds(images: list[AnnotatedImage]) -> None:

@@ -48,10 +48,10 @@ def read_supervisely(source: Path, images: Path | None = None) -> Iterator[Annot
     annotations = [path for path in files_below(source, (SUFFIX,)) if path.parent.name == "ann"]
     if not annotations:
         raise FileNotFoundError(f"{source}: no annotation; expected data sets with ann/*.json.")
-    left_out: Counter[str] = Counter()
-    yield from each(annotations, lambda path: _read_image(path, source, classes, left_out))
-    for kind, times in sorted(left_out.items()):
-        logger.warning(f"{source}: {times} figures are left out, as they are {kind}.")
+    notes: Counter[str] = Counter()
+    yield from each(annotations, lambda path: _read_image(path, source, classes, notes))
+    for note, times in sorted(notes.items()):
+        logger.warning(f"{source}: {times} figures {note}.")
 
 
 def _classes(source: Path) -> set[str]:
@@ -69,9 +69,7 @@ def _classes(source: Path) -> set[str]:
     return {title for title in titles if isinstance(title, str)}
 
 
-def _read_image(
-    path: Path, source: Path, classes: set[str], left_out: Counter[str]
-) -> AnnotatedImage:
+def _read_image(path: Path, source: Path, classes: set[str], notes: Counter[str]) -> AnnotatedImage:
     data_set = path.parent.parent
     image = image_file(data_set / "img", path.name.removesuffix(SUFFIX), str(path))
     content = read_object(path)
@@ -81,11 +79,15 @@ def _read_image(
     if not isinstance(objects, list):
         raise ValueError(f"{path}: expected a list of objects.")
     segments, faults = [], []
+    keys = Counter(str(key) for figure in objects if (key := _binding(figure)) is not None)
+    if several := sum(times for times in keys.values() if times > 1):
+        notes["are parts of objects (instance), and here objects of their own"] += several
     for place, figure in enumerate(objects):
         try:
             pixels = _pixels(figure, classes, image)
             if pixels is None:
-                left_out[printable(figure.get("geometryType"))] += 1
+                kind = printable(figure.get("geometryType"))[:100]
+                notes[f"are left out, as each is a {kind}"] += 1
             else:
                 segments.append(Segment(figure["classTitle"], mask_of_pixels(pixels)))
         except ValueError as error:
@@ -94,6 +96,11 @@ def _read_image(
         raise DataFaults(faults)
     name = (data_set.relative_to(source) / image.name).as_posix()
     return AnnotatedImage(image.file, name, image.height, image.width, segments)
+
+
+def _binding(figure: object) -> object:
+    """What figures that are parts of one object have in common; None for one by itself."""
+    return figure.get("instance") if isinstance(figure, dict) else None
 
 
 def _pixels(figure: object, classes: set[str], image: ImageFile) -> np.ndarray | None:
@@ -111,9 +118,17 @@ def _pixels(figure: object, classes: set[str], image: ImageFile) -> np.ndarray |
 
 
 def _polygon(points: object, image: ImageFile) -> np.ndarray:
-    """Filled with its border; its holes are emptied with theirs."""
-    import cv2
+    """Filled with its border; its holes are emptied with theirs.
 
+    Raises:
+        ModuleNotFoundError: OpenCV is not installed.
+    """
+    try:
+        import cv2
+    except ImportError:
+        raise ModuleNotFoundError(
+            "Drawing Supervisely's polygons needs OpenCV: pip install opencv-python-headless."
+        ) from None
     points = points if isinstance(points, dict) else {}
     exterior, interior = points.get("exterior"), points.get("interior", [])
     if not isinstance(exterior, list) or not isinstance(interior, list):

@@ -80,7 +80,7 @@ def formats(root: Path) -> dict[str, tuple[AnnotationSource, str, Kinds | None, 
         "cityscapes-polygons": (
             AnnotationSource(city / "json", city / "images"),
             "*/json/*",
-            None,
+            Kinds(("car",), ("sky",)),
             None,
         ),
     }

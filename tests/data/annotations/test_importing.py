@@ -92,7 +92,13 @@ def test_what_an_earlier_import_wrote_is_gone(root, voc, things):
     arguments = ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
     run(*arguments, "--split", "0.6")
     (voc / "SegmentationClass/train_00000.png").unlink()
+    mine = [root / "city/raw" / name for name in ("note.md", "train/images/mine.jpg", "val/a.txt")]
+    for path in mine:
+        path.touch()
+    (root / "city/raw/train/images/.a.jpg.0a1b2c3d.tmp").touch()  # of a killed import
     run(*arguments)
+    for path in mine:
+        path.unlink()
     found = {str(path.relative_to(root / "city/raw")) for path in (root / "city/raw").rglob("*.*")}
     names = [
         f"train/{place}.{end}"
@@ -207,6 +213,25 @@ def test_two_images_of_one_name(root, voc, things):
     (voc / "coco.json").write_text(json.dumps(source))
     with pytest.raises(DataFaults, match="2 images are named train_00000, but for their ends"):
         run("--from", "coco", "--name", "city", "--train", voc / "coco.json", voc / "JPEGImages")
+
+
+def test_a_split_of_void(root, voc, things, tmp_path):
+    """Neither is written where one cannot be trained on or evaluated."""
+    (voc / "train.json").write_text('{"images": [], "annotations": [], "categories": []}')
+    given = ["--from", "coco", "--name", "city", "--train", voc / "train.json", SCENES / "images"]
+    with pytest.raises(DataFaults, match="train.json: no image is annotated"):
+        run(*given)
+    for file, name in (("val.txt", "train_00000"), ("train.txt", "train_00002")):
+        (voc / "ImageSets/Segmentation" / file).write_text(name)
+    colors = Image.new("RGB", (64, 64))
+    colors.save(voc / "SegmentationClass/train_00000.png")
+    lists = voc / "ImageSets/Segmentation"
+    with pytest.raises(DataFaults, match="val: no image shows any class, all pixels are void"):
+        run(
+            *("--from", "voc", "--name", "city", "--things", things),
+            *("--train", lists / "train.txt", "--val", lists / "val.txt"),
+        )
+    assert not list(root.rglob("*.json"))
 
 
 def test_files_of_others_are_left_alone(root, voc, things):

@@ -247,14 +247,15 @@ def test_supervisely(project, caplog):
     hole = [[12, 12], [16, 12], [16, 16], [12, 16]]
     ring = {"exterior": [[10, 10], [20, 10], [20, 20], [10, 20]], "interior": [hole]}
     content["objects"] = [
-        bitmap(np.eye(4)),
-        {"classTitle": "sky", "geometryType": "polygon", "points": ring},
+        bitmap(np.eye(4)) | {"instance": "a1"},
+        {"classTitle": "sky", "geometryType": "polygon", "points": ring, "instance": "a1"},
         {"classTitle": "sky", "geometryType": "rectangle", "points": {}},
     ]
     path.write_text(json.dumps(content))
     with caplog.at_level(logging.WARNING):
         found = {image.name: image for image in read("supervisely", project)}
-    assert "1 figures are left out, as they are rectangle" in caplog.text
+    assert "1 figures are left out, as each is a rectangle" in caplog.text
+    assert "2 figures are parts of objects" in caplog.text
     assert len(found) == 4 and "bitmaps/train_00000.jpg" in found
     ball, sky = found["polygons/train_00000.jpg"].segments
     assert np.argwhere(ball.pixels()).tolist() == [[2, 60], [3, 61], [4, 62], [5, 63]]
