@@ -53,7 +53,8 @@ def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     predictions = read_predictions(args.predictions)
     named = {name: getattr(args, name) for name in LABEL_STUDIO if getattr(args, name)}
-    project = Project(predictions.colors, model_version=predictions.model_version, **named)
+    known = {"frames": predictions.frames, "model_version": predictions.model_version}
+    project = Project(predictions.colors, **known, **named)
     write_export(args.to, predictions.images, project, args.output)
     print(f"Wrote the predictions of {predictions.count} images: {args.output}")
     print(f"The project needs these labels:\n{project_setup(args.to, project)}")

@@ -17,6 +17,7 @@ from ocr_panoptic.data.panoptic.annotations import file_name_faults, read_panopt
 from ocr_panoptic.label_png import read_label_png
 
 from .folder import RUN
+from .inputs import VIDEO_SUFFIXES
 
 PANOPTIC, SEMANTIC = "panoptic.json", "labels.json"
 
@@ -31,12 +32,14 @@ class Predictions:
             segment's score is that of an object, else the mean confidence of its pixels, where the
             JSON has them.
         model_version: names the weights, as far as they are known.
+        frames: whether they are frames of a video, whose names are their numbers.
     """
 
     colors: dict[str, Color]
     count: int
     images: Iterator[AnnotatedImage]
     model_version: str
+    frames: bool
 
 
 def read_predictions(path: Path) -> Predictions:
@@ -89,7 +92,7 @@ def _read_panoptic(path: Path) -> Predictions:
 
     colors = {category.name: category.color for category in content.categories}
     images = each(content.images, read)
-    return Predictions(colors, len(content.images), images, _model_version(path.parent))
+    return Predictions(colors, len(content.images), images, *_run(path.parent))
 
 
 def _read_semantic(folder: Path) -> Predictions:
@@ -126,7 +129,7 @@ def _read_semantic(folder: Path) -> Predictions:
         ]
         return AnnotatedImage(Path(file_name), file_name, height, width, segments)
 
-    return Predictions(colors, len(images), each(images, read), _model_version(folder))
+    return Predictions(colors, len(images), each(images, read), *_run(folder))
 
 
 def _masks(png: Path, values: np.ndarray, size: tuple[int, int]) -> dict[int, dict]:
@@ -138,7 +141,8 @@ def _masks(png: Path, values: np.ndarray, size: tuple[int, int]) -> dict[int, di
     return dict(masks_of_map(values))
 
 
-def _model_version(folder: Path) -> str:
+def _run(folder: Path) -> tuple[str, bool]:
+    """Version of the model, and whether the images are frames."""
     run = read_object(folder / RUN) if (folder / RUN).is_file() else {}
-    weights = run.get("weights_file_sha256")
-    return f"ocr_panoptic {weights[:12]}" if isinstance(weights, str) else "ocr_panoptic"
+    weights, source = (str(run.get(key, "")) for key in ("weights_file_sha256", "input"))
+    return f"ocr_panoptic {weights[:12]}".strip(), source.lower().endswith(VIDEO_SUFFIXES)

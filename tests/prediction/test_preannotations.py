@@ -62,6 +62,7 @@ def test_reads_panoptic_predictions(tmp_path):
     found = read_predictions(folder)
     assert found.colors == {"cat": (1, 2, 3), "sky": (4, 5, 6)}
     assert (found.count, found.model_version) == (1, "ocr_panoptic 0123456789ab")
+    assert not found.frames
     (image,) = found.images
     assert (image.name, image.height, image.width) == ("x/a.jpg", 2, 4)
     cat, crowd, sky = image.segments
@@ -73,6 +74,14 @@ def test_reads_panoptic_predictions(tmp_path):
     # Any panoptic JSON with its PNGs will do.
     (again,) = read_predictions(folder / "panoptic.json").images
     assert again == image
+
+
+@pytest.mark.parametrize("source, frames", [("/x/way.MP4", True), ("/x/images", False)])
+def test_knows_frames_of_a_video(tmp_path, export, source, frames):
+    folder = write_semantic(tmp_path / "out", file_name="000003.png")
+    (folder / "run.json").write_text(json.dumps({"input": source}))
+    export("--predictions", folder, "--to", "cvat", "--output", tmp_path / "a.xml")
+    assert ('<image id="3" name="000003.png"' in (tmp_path / "a.xml").read_text()) == frames
 
 
 def test_reads_semantic_predictions(tmp_path):

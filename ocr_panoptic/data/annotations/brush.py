@@ -48,7 +48,7 @@ def decode_brush(code: object, height: int, width: int) -> np.ndarray:
         length = bits.take(sizes[bits.take(2)]) + 1
         if length > count - place:
             raise ValueError(f"rle has more than its {count} values")
-        values[place : place + length] = bits.take(8) if repeated else bits.bytes(length)
+        values[place : place + length] = bits.take(VALUE_BITS) if repeated else bits.bytes(length)
         place += length
     return values.reshape(height, width, CHANNELS)[..., -1] > 0
 

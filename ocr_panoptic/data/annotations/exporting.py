@@ -4,7 +4,7 @@ Every function yields the text of a file, piece by piece.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -20,8 +20,8 @@ from .annotated_image import AnnotatedImage, Segment
 from .brush import encode_brush
 from .cvat import encode_runs
 
-# CVAT takes the image of an <image> by its name, and where no name matches, silently the frame of
-# this number. None has one from here on.
+# CVAT finds an image by its name, and where none has that name silently takes the frame of this
+# number. No image has one from here on.
 NO_FRAME = 10**9
 
 
@@ -31,6 +31,7 @@ class Project:
 
     Attributes:
         colors: class -> its colour, in the order of the classes.
+        frames: the images are frames of a video, and their names the numbers of these.
         from_name, to_name, data_key: of Label Studio's <BrushLabels> and <Image>, and the data that
             the image is in.
         url_prefix: of Label Studio's images, before their names.
@@ -38,6 +39,7 @@ class Project:
     """
 
     colors: dict[str, Color]
+    frames: bool = False
     from_name: str = "label"
     to_name: str = "image"
     data_key: str = "image"
@@ -55,11 +57,8 @@ def cvat_xml(images: Iterable[AnnotatedImage], project: Project) -> Iterator[str
     )
     yield '<?xml version="1.0" encoding="utf-8"?>\n<annotations>\n<version>1.1</version>\n'
     yield f"<meta><task><labels>{labels}</labels></task></meta>\n"
-    numbers: set[int] = set()
     for place, image in enumerate(images):
-        number = _frame(image.name)
-        number = NO_FRAME + place if number is None or number in numbers else number
-        numbers.add(number)
+        number = int(PurePosixPath(image.name).stem) if project.frames else NO_FRAME + place
         size = f'width="{image.width}" height="{image.height}"'
         yield f'<image id="{number}" name={quoteattr(image.name)} {size}>\n'
         for segment in image.segments:
@@ -68,23 +67,18 @@ def cvat_xml(images: Iterable[AnnotatedImage], project: Project) -> Iterator[str
     yield "</annotations>\n"
 
 
-def _frame(name: str) -> int | None:
-    """The number of a video's frame, which is its name."""
-    stem = PurePosixPath(name).with_suffix("").as_posix()
-    return int(stem) if stem.isascii() and stem.isdecimal() and len(stem) < 10 else None
-
-
 def _cvat_mask(segment: Segment) -> Iterator[str]:
     left, top, width, height = (int(number) for number in rle.toBbox(segment.mask))
     if not width:
         return
     runs = encode_runs(segment.pixels()[top : top + height, left : left + width])
-    score = "" if segment.score is None else f"{segment.score:.4f}"
     yield (
         f'<mask label={quoteattr(segment.label)} source="auto" occluded="0" rle="{runs}" '
         f'left="{left}" top="{top}" width="{width}" height="{height}" z_order="0">'
-        f'{score and f"""<attribute name="score">{score}</attribute>"""}</mask>\n'
     )
+    if segment.score is not None:
+        yield f'<attribute name="score">{segment.score:.4f}</attribute>'
+    yield "</mask>\n"
 
 
 def coco_json(images: Iterable[AnnotatedImage], project: Project) -> Iterator[str]:
@@ -190,7 +184,7 @@ def _label_studio_config(colors: dict[str, str], project: Project) -> str:
     names = [
         quoteattr(name) for name in (project.from_name, project.to_name, f"${project.data_key}")
     ]
-    lines: Sequence[str] = [
+    lines = [
         "<View>",
         f'  <Image name={names[1]} value={names[2]} zoom="true"/>',
         f"  <BrushLabels name={names[0]} toName={names[1]}>",
