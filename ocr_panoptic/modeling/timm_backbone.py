@@ -2,17 +2,18 @@
 
 from collections.abc import Iterable
 
-import timm
 import torch
 from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone
+from timm.layers import DropPath
 from timm.models.efficientnet import EfficientNetFeatures
 from timm.models.hrnet import HighResolutionModule
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import resize
 
+from .timm_network import Training, create_network, training_of_parameters
 from .timm_norms import fold_norms, with_norm
 
 
@@ -79,9 +80,12 @@ class TimmBackbone(Backbone):
         norm: "BN", "SyncBN" or "FrozenBN", of its batch norms.
         align_corners: of HRNet's :class:`BilinearFusion`.
         frozen: nothing is learnt: no gradient, and batch norms use their running statistics.
+        drop_path: chance in training that the last of its residual blocks is left out for an image
+            (stochastic depth); those before it have less, linearly from 0.
 
     Raises:
-        ValueError: unknown name or norm, or a stride that the network does not have.
+        ValueError: unknown name or norm, a stride that the network does not have, or drop path in
+            one that has none.
     """
 
     def __init__(
@@ -92,8 +96,10 @@ class TimmBackbone(Backbone):
         norm: str = "SyncBN",
         align_corners: bool = False,
         frozen: bool = False,
+        drop_path: float = 0.0,
     ):
         super().__init__()
+        self.name = name
         self.frozen = frozen
         options = {}
         if name.startswith("hrnet"):
@@ -102,14 +108,21 @@ class TimmBackbone(Backbone):
             options["strict_img_size"] = False  # pads to its windows, whatever the size
         if output_stride != 32:
             options["output_stride"] = output_stride
+        if drop_path:
+            options["drop_path_rate"] = drop_path
         try:
-            body = timm.create_model(name, pretrained=False, features_only=True, **options)
+            body = create_network(name, features_only=True, **options)
         except (RuntimeError, TypeError, NotImplementedError, AssertionError) as e:
             raise ValueError(
                 f"MODEL.TIMM.NAME {name} with OUTPUT_STRIDE {output_stride}: timm says {e}. "
                 "Use hrnet_w18, hrnet_w32, hrnet_w48 (stride 32), resnet18 or "
                 "tf_efficientnet_lite0 (32, 16, 8)."
             ) from e
+        if drop_path and not any(isinstance(m, DropPath) and m.drop_prob for m in body.modules()):
+            raise ValueError(
+                f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. "
+                "Set it to 0."
+            )
         body = with_norm(body, norm)
         for module in body.modules():
             if isinstance(module, HighResolutionModule):
@@ -189,6 +202,11 @@ class TimmBackbone(Backbone):
             for name in names[last + 1 :]:
                 getattr(self.body, name).requires_grad_(False)
 
+    def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
+        """Of each parameter, see :func:`.training_of_parameters`."""
+        found = training_of_parameters(self.name, self.body, layer_decay)
+        return {f"body.{name}": training for name, training in found.items()}
+
     def fold_norms(self) -> None:
         """Fold the batch norms into their convolutions, in place; see :func:`.fold_norms`."""
         fold_norms(self.body, self._shapes)
@@ -221,6 +239,7 @@ def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
         norm=cfg.MODEL.TIMM.NORM,
         align_corners=cfg.MODEL.ALIGN_CORNERS,
         frozen=cfg.MODEL.TIMM.FROZEN,
+        drop_path=cfg.MODEL.TIMM.DROP_PATH,
     )
     head = cfg.MODEL.SEM_SEG_HEAD
     coarse = head.COARSE_IN_FEATURES if head.NAME == "ContextSemSegHead" else []

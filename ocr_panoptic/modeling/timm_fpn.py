@@ -102,6 +102,7 @@ def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
         output_stride=cfg.MODEL.TIMM.OUTPUT_STRIDE,
         norm=cfg.MODEL.TIMM.NORM,
         frozen=cfg.MODEL.TIMM.FROZEN,
+        drop_path=cfg.MODEL.TIMM.DROP_PATH,
     )
     return FPN(
         bottom_up,
