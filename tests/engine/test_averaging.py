@@ -15,7 +15,7 @@ from ocr_panoptic.engine.averaging import Averaging
 from ocr_panoptic.engine.saved_state import checked_state
 from ocr_panoptic.run_folder import evaluation_folder
 
-EMA = ("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75)
+EMA = ("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75, "DATALOADER.NUM_WORKERS", 0)
 ADAMW = (
     *("SOLVER.OPTIMIZER", "AdamW", "SOLVER.BASE_LR", 1e-3, "SOLVER.WEIGHT_DECAY", 0.05),
     *("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR", "SOLVER.WARMUP_ITERS", 2),
@@ -52,9 +52,8 @@ def test_the_recursion():
     "kind, opts",
     [
         ("panoptic", (*ADAMW, *EMA)),
-        # Layer decay, and float32 and bfloat16 in turns; the semantic run accumulates gradients.
+        # The semantic run accumulates gradients.
         ("semantic", (*ADAMW, *EMA, "SOLVER.LAYER_DECAY", 0.7, "SOLVER.AMP.ENABLED", True)),
-        ("semantic", EMA),
     ],
 )
 def test_a_resumed_run_equals_the_whole_one(tiny_data, make_args, tmp_path, kind, opts):
@@ -109,7 +108,7 @@ def test_the_average_is_what_is_evaluated_and_saved(tiny_data, make_args, tmp_pa
         return results["sem_seg"], info["run"]["weights_sha256"]
 
     results, sha256 = evaluate(run / "model_final.pth")
-    assert results == trainer._last_eval_results["sem_seg"]
+    np.testing.assert_equal(results, trainer._last_eval_results["sem_seg"])  # NaN is NaN
     assert sha256 == written["run"]["weights_sha256"]
     trained = tmp_path / "trained.pth"
     torch.save({"model": final["trainer"]["trained_weights"]}, trained)
@@ -122,11 +121,13 @@ def test_resumed_with_and_without_an_average(tiny_data, make_args, tmp_path):
     folder = tmp_path / "run"
     train(make_args, "semantic", folder, *EMA, death=2)
     half = saved(folder, "model_0000001")
-    trainer = train(make_args, "semantic", folder, death=2, resume=True)
+    trainer = train(
+        make_args, "semantic", folder, "DATALOADER.NUM_WORKERS", 0, death=2, resume=True
+    )
     trained = half["trainer"]["trained_weights"]
     assert_same(dict(trainer.model.state_dict()), dict(trained))
     other = tmp_path / "other"
-    train(make_args, "semantic", other, death=2)
+    train(make_args, "semantic", other, "DATALOADER.NUM_WORKERS", 0, death=2)
     trainer = train(make_args, "semantic", other, *EMA, death=2, resume=True)
     plain = saved(other, "model_0000001")["model"]
     for model in (trainer.model, trainer.evaluated_model):
