@@ -182,7 +182,7 @@ def count_training_memory(
 
 
 def _loss(model: nn.Module, cfg: CfgNode, images: int, height: int, width: int) -> Tensor:
-    batch = torch.empty(images, 3, height, width)
+    batch = torch.empty(images, cfg.INPUT.CHANNELS, height, width)
     targets = torch.empty(images, height, width, dtype=torch.long)
     features = model.backbone(batch)
     _, losses = model.sem_seg_head(features, targets)

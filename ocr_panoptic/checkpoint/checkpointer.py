@@ -21,6 +21,7 @@ from .efficientnet_lite import conversion_record, is_efficientnet_lite
 from .fit import Fit
 from .former_names import rename_former
 from .imagenet import imagenet_to_backbone
+from .input_channels import adapt_input_channels
 from .last import NO_CHECKPOINT, last_checkpoint
 from .packages import PackageHandler
 from .reading import read_checkpoint
@@ -178,8 +179,11 @@ class SafeCheckpointer(DetectionCheckpointer):
                 f"The weights {self._path} are OCR weights of another code base: convert them with "
                 "tools/convert_checkpoint.py, see docs/checkpoints.md."
             )
+        shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
+        # A model that is evaluated has been trained on such images.
+        if not self.strict and (mean := getattr(self.model, "pixel_mean", None)) is not None:
+            checkpoint["model"] = weights = adapt_input_channels(weights, shapes, len(mean))
         if not checkpoint.get("matching_heuristics"):
-            shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
             checkpoint["model"] = imagenet_to_backbone(weights, shapes, self._path)
             if is_efficientnet_lite(weights) and checkpoint["model"] is not weights:
                 self.record = conversion_record(self._path)

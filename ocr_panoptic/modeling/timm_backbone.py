@@ -82,6 +82,7 @@ class TimmBackbone(Backbone):
         frozen: nothing is learnt: no gradient, and batch norms use their running statistics.
         drop_path: chance in training that the last of its residual blocks is left out for an image
             (stochastic depth); those before it have less, linearly from 0.
+        in_channels: of the images.
 
     Raises:
         ValueError: unknown name or norm, a stride that the network does not have, or drop path in
@@ -97,11 +98,12 @@ class TimmBackbone(Backbone):
         align_corners: bool = False,
         frozen: bool = False,
         drop_path: float = 0.0,
+        in_channels: int = 3,
     ):
         super().__init__()
         self.name = name
         self.frozen = frozen
-        options = {}
+        options = {"in_chans": in_channels}
         if name.startswith("hrnet"):
             options["feature_location"] = ""  # the plain stages, not the classification head's
         if name.startswith("swin"):
@@ -129,7 +131,7 @@ class TimmBackbone(Backbone):
                 BilinearFusion.convert(module, align_corners)
         self.body = body
         if isinstance(body, EfficientNetFeatures):
-            self._shapes = _read_all_stages(body)
+            self._shapes = _read_all_stages(body, in_channels)
         else:
             self._shapes = {
                 feature["module"]: ShapeSpec(
@@ -150,7 +152,7 @@ class TimmBackbone(Backbone):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
         Args:
-            x: [N, 3, H, W]
+            x: [N, in_channels, H, W]
 
         Returns:
             feature maps by timm's name of the module, [N, C, H / stride, W / stride], rounded up.
@@ -215,14 +217,14 @@ class TimmBackbone(Backbone):
         return dict(self._shapes)
 
 
-def _read_all_stages(body: EfficientNetFeatures) -> dict[str, ShapeSpec]:
+def _read_all_stages(body: EfficientNetFeatures, in_channels: int) -> dict[str, ShapeSpec]:
     """Let timm's network return the maps of all its stages, not of the last one of each stride
     alone; their shapes, which a small image shows."""
     body._stage_out_idx = {i + 1: i for i in range(len(body.blocks))}
     side = 64
     is_training = body.training
     with torch.no_grad():
-        maps = body.eval()(torch.zeros(1, 3, side, side))
+        maps = body.eval()(torch.zeros(1, in_channels, side, side))
     body.train(is_training)
     return {
         f"blocks.{i}": ShapeSpec(channels=map_.shape[1], stride=side // map_.shape[2])
@@ -240,6 +242,7 @@ def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
         align_corners=cfg.MODEL.ALIGN_CORNERS,
         frozen=cfg.MODEL.TIMM.FROZEN,
         drop_path=cfg.MODEL.TIMM.DROP_PATH,
+        in_channels=input_shape.channels,
     )
     head = cfg.MODEL.SEM_SEG_HEAD
     coarse = head.COARSE_IN_FEATURES if head.NAME == "ContextSemSegHead" else []
