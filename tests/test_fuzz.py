@@ -4,6 +4,7 @@ Seeded and bounded. OCR_PANOPTIC_FUZZ_TRIALS=5000 makes more trials with each ki
 100 of every day, OCR_PANOPTIC_FUZZ_SEED=7 makes others.
 """
 
+import copy
 import io
 import json
 import logging
@@ -78,6 +79,9 @@ class Hostile:
         return os.system, ("touch canary",)
 
 
+ARRAYS = Path(__file__).parent / "array_files"
+
+
 def saved(image: Image.Image, format: str) -> bytes:
     file = io.BytesIO()
     image.save(file, format)
@@ -109,6 +113,28 @@ def test_pictures(tmp_path, read):
         return breach(lambda: read(path), tmp_path, (str(path),))
 
     check(tmp_path, trial)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".tif"])
+def test_arrays(tmp_path, suffix):
+    """Of four channels; what NumPy and libvips read."""
+    seeds = [path.read_bytes() for path in ARRAYS.glob("*_4.tif")]
+    if suffix == ".npy":
+        seeds = [array_file(NOISE), array_file(NOISE[..., [0, 1, 2, 0]] * 0.5)]
+        seeds.append(array_file(np.array([Hostile()]), allow_pickle=True))
+    path = tmp_path / f"a{suffix}"
+
+    def trial(rng):
+        path.write_bytes(mutated_bytes(rng.choice(seeds), rng))
+        return breach(lambda: read_picture(path, channels=4), tmp_path, (str(path),))
+
+    check(tmp_path, trial)
+
+
+def array_file(array: np.ndarray, **options: bool) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
 
 
 def test_the_demos_pictures(tmp_path):
@@ -376,15 +402,22 @@ def test_states_of_a_training(tmp_path):
     """Of what is resumed from."""
     path = tmp_path / "model_final.pth"
     model = torch.nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-    solver = {"IMS_PER_BATCH": 2, "REFERENCE_WORLD_SIZE": 0, "MAX_ITER": 9}
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    solver = {"IMS_PER_BATCH": 2, "REFERENCE_WORLD_SIZE": 0, "MAX_ITER": 9, "OPTIMIZER": "AdamW"}
     cfg = CfgNode({"MODEL": {"TRUST_PICKLE": False}, "SOLVER": solver})
     scaler = torch.amp.GradScaler("cpu").state_dict()
     tree = {
         **{"iteration": 3, "images": 8, "seed": 3, "processes": 1},
         **{"config": cfg.dump(), "parameters": ["weight", "bias"]},
-        "_trainer": {"iteration": 3, "optimizer": optimizer.state_dict(), "grad_scaler": scaler},
+        "_trainer": {
+            "iteration": 3,
+            "optimizer": {**optimizer.state_dict(), "state": {}},
+            "grad_scaler": scaler,
+        },
     }
+    others = torch.zeros(2), torch.zeros(3, 2), torch.tensor(1.0), 1.0, None, "x"
 
     def read():
         state = continued_state(cfg, str(path), model)
@@ -394,6 +427,9 @@ def test_states_of_a_training(tmp_path):
         optimizer.load_state_dict(
             continued_optimizer(saved["optimizer"], names, ["weight", "bias"], optimizer)
         )
+        optimizer.step()
+        if "trained_weights" in state:
+            model.load_state_dict(state["trained_weights"])
         if saved.get("grad_scaler"):
             torch.amp.GradScaler("cpu").load_state_dict(saved["grad_scaler"])
 
@@ -401,6 +437,14 @@ def test_states_of_a_training(tmp_path):
         state = mutated_tree(tree, rng)
         if rng.random() < 0.3 and isinstance(state, dict):
             state["config"] = mutated_bytes(cfg.dump().encode(), rng).decode(errors="replace")
+        if rng.random() < 0.5:  # one of the tensors is another, or none
+            state = copy.deepcopy(tree)
+            momenta = copy.deepcopy(optimizer.state_dict()["state"])
+            weights = dict(model.state_dict())
+            damaged = rng.choice([weights, *momenta.values()])
+            damaged[rng.choice(list(damaged))] = rng.choice(others)
+            state["_trainer"]["optimizer"]["state"] = momenta
+            state["trained_weights"] = weights
         torch.save({"model": model.state_dict(), "trainer": state}, path)
         return breach(read, tmp_path, (str(path), "The checkpoint"))
 

@@ -21,6 +21,7 @@ from .efficientnet_lite import conversion_record, is_efficientnet_lite
 from .fit import Fit
 from .former_names import rename_former
 from .imagenet import imagenet_to_backbone
+from .input_channels import adapt_input_channels
 from .last import NO_CHECKPOINT, last_checkpoint
 from .packages import PackageHandler
 from .reading import read_checkpoint
@@ -54,6 +55,8 @@ class SafeCheckpointer(DetectionCheckpointer):
             :func:`.settings.check_settings`: as tools/convert_checkpoint.py has written it into the
             file, or as its layout is known for; None for any other. Written into files that are
             saved.
+        average: a module whose weights are saved in place of the model's; None for those of the
+            model.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.min_share = min_share
         self.fit: Fit | None = None
         self.record: dict[str, Any] | None = None
+        self.average: nn.Module | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """
@@ -98,7 +102,8 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     def save(self, name: str, *, tag: bool = True, **kwargs: Any) -> None:
         """
-        Write the model, the checkpointables and :attr:`record`, whole or not at all.
+        Write the model (or :attr:`average`), the checkpointables and :attr:`record`, whole or not
+        at all.
 
         Args:
             name: of the file, without its suffix.
@@ -110,7 +115,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         """
         if not self.save_dir or not self.save_to_disk:
             return
-        data = {"model": self.model.state_dict()}
+        data = {"model": (self.average or self.model).state_dict()}
         data |= {key: value.state_dict() for key, value in self.checkpointables.items()}
         data |= {**kwargs, **({RECORD: self.record} if self.record else {})}
         path = Path(self.save_dir) / f"{name}.pth"
@@ -174,8 +179,11 @@ class SafeCheckpointer(DetectionCheckpointer):
                 f"The weights {self._path} are OCR weights of another code base: convert them with "
                 "tools/convert_checkpoint.py, see docs/checkpoints.md."
             )
+        shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
+        # A model that is evaluated has been trained on such images.
+        if not self.strict and (mean := getattr(self.model, "pixel_mean", None)) is not None:
+            checkpoint["model"] = weights = adapt_input_channels(weights, shapes, len(mean))
         if not checkpoint.get("matching_heuristics"):
-            shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
             checkpoint["model"] = imagenet_to_backbone(weights, shapes, self._path)
             if is_efficientnet_lite(weights) and checkpoint["model"] is not weights:
                 self.record = conversion_record(self._path)

@@ -25,11 +25,18 @@ AT_LEAST = {
     "SOLVER.GATHER_METRIC_PERIOD": 1,
     "TEST.EVAL_PERIOD": 0,
     "DATALOADER.NUM_WORKERS": 0,
+    "INPUT.CHANNELS": 1,
     "MODEL.OCR.CHANNELS": 1,
     "MODEL.OCR.KEY_CHANNELS": 1,
     "MODEL.SEGFIX.BOUNDARY_DISTANCE": 1,
     "MODEL.SEGFIX.CHANNELS": 1,
     "TEST.SEGFIX.SCALE": 1,
+}
+# Shares, with the ends that they may have.
+SHARES = {
+    "SOLVER.LAYER_DECAY": "(0, 1]",
+    "MODEL.EMA.DECAY": "[0, 1)",
+    "MODEL.TIMM.DROP_PATH": "[0, 1)",
 }
 MEANING_OF_0 = {
     "SOLVER.CHECKPOINT_PERIOD": "0 saves at the end alone",
@@ -44,6 +51,7 @@ ONE_OF = {
         "WarmupStepWithFixedGammaLR",
         "WarmupPolyLR",
     ),
+    "SOLVER.OPTIMIZER": ("SGD", "AdamW"),
     "SOLVER.CLIP_GRADIENTS.CLIP_TYPE": ("value", "norm"),
     "DATALOADER.SAMPLER_TRAIN": (
         "TrainingSampler",
@@ -76,6 +84,10 @@ def check_values(cfg: CfgNode) -> None:
         if value is not None and not (least <= value < math.inf):  # NaN is neither
             zero = f" ({MEANING_OF_0[key]})" if key in MEANING_OF_0 else ""
             raise ValueError(f"{key} is {value!s:.200}; it is a number of at least {least}{zero}.")
+    for key, ends in SHARES.items():
+        value = _value(cfg, key)
+        if not (0 < value < 1 or (value == 0 and "[0" in ends) or (value == 1 and "1]" in ends)):
+            raise ValueError(f"{key} is {value!s:.200}; it is a number in {ends}.")
     for key, names in ONE_OF.items():
         _check_choice(key, _value(cfg, key), names)
     for key, registry in REGISTERED.items():
@@ -87,10 +99,22 @@ def check_values(cfg: CfgNode) -> None:
             f"INPUT.MIN_SIZE_TRAIN is {sizes!s:.200}; it is a tuple of at least one size in "
             "pixels, 0 for the image's own."
         )
+    channels = cfg.INPUT.CHANNELS
+    for key in ("PIXEL_MEAN", "PIXEL_STD"):
+        if len(cfg.MODEL[key]) != channels:
+            raise ValueError(
+                f"MODEL.{key} is {cfg.MODEL[key]!s:.200}, {len(cfg.MODEL[key])} values, and "
+                f"INPUT.CHANNELS is {channels}; each channel has one."
+            )
     deviations = cfg.MODEL.PIXEL_STD
     if not all(_is_number(value) and 0 < value < math.inf for value in deviations):
         raise ValueError(
             f"MODEL.PIXEL_STD is {deviations!s:.200}; it is a list of numbers above 0."
+        )
+    if not 0 <= cfg.SOLVER.BASE_LR_END <= cfg.SOLVER.BASE_LR:
+        raise ValueError(
+            f"SOLVER.BASE_LR_END is {cfg.SOLVER.BASE_LR_END}; it is a number from 0 to "
+            f"SOLVER.BASE_LR, {cfg.SOLVER.BASE_LR}."
         )
     steps = cfg.SOLVER.STEPS
     if not all(isinstance(step, int) and step >= 0 for step in steps) or [*steps] != sorted(steps):

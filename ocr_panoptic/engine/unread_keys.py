@@ -116,8 +116,14 @@ READERS = (
     Reader(
         "MODEL.BACKBONE.NAME build_timm_backbone or build_timm_fpn_backbone",
         lambda cfg: cfg.MODEL.BACKBONE.NAME in ("build_timm_backbone", "build_timm_fpn_backbone"),
-        ("MODEL.TIMM",),
+        ("MODEL.TIMM", "SOLVER.LAYER_DECAY"),
     ),
+    Reader(
+        "SOLVER.OPTIMIZER SGD",
+        lambda cfg: cfg.SOLVER.OPTIMIZER == "SGD",
+        ("SOLVER.MOMENTUM", "SOLVER.NESTEROV"),
+    ),
+    Reader("MODEL.EMA.ENABLED True", lambda cfg: cfg.MODEL.EMA.ENABLED, ("MODEL.EMA.DECAY",)),
     Reader(
         "SOLVER.AMP.ENABLED True", lambda cfg: cfg.SOLVER.AMP.ENABLED, ("SOLVER.AMP.PRECISION",)
     ),
@@ -125,6 +131,11 @@ READERS = (
         "SOLVER.LR_SCHEDULER_NAME WarmupPolyLR",
         lambda cfg: cfg.SOLVER.LR_SCHEDULER_NAME == "WarmupPolyLR",
         ("SOLVER.POLY_LR_POWER", "SOLVER.POLY_LR_CONSTANT_ENDING"),
+    ),
+    Reader(
+        "SOLVER.LR_SCHEDULER_NAME WarmupCosineLR",
+        lambda cfg: cfg.SOLVER.LR_SCHEDULER_NAME == "WarmupCosineLR",
+        ("SOLVER.BASE_LR_END",),
     ),
     *(
         Reader(

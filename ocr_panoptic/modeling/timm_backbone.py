@@ -2,17 +2,18 @@
 
 from collections.abc import Iterable
 
-import timm
 import torch
 from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone
+from timm.layers import DropPath
 from timm.models.efficientnet import EfficientNetFeatures
 from timm.models.hrnet import HighResolutionModule
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import resize
 
+from .timm_network import Training, create_network, training_of_parameters
 from .timm_norms import fold_norms, with_norm
 
 
@@ -79,9 +80,13 @@ class TimmBackbone(Backbone):
         norm: "BN", "SyncBN" or "FrozenBN", of its batch norms.
         align_corners: of HRNet's :class:`BilinearFusion`.
         frozen: nothing is learnt: no gradient, and batch norms use their running statistics.
+        drop_path: chance in training that the last of its residual blocks is left out for an image
+            (stochastic depth); those before it have less, linearly from 0.
+        in_channels: of the images.
 
     Raises:
-        ValueError: unknown name or norm, or a stride that the network does not have.
+        ValueError: unknown name or norm, a stride that the network does not have, or drop path in
+            one that has none.
     """
 
     def __init__(
@@ -92,31 +97,41 @@ class TimmBackbone(Backbone):
         norm: str = "SyncBN",
         align_corners: bool = False,
         frozen: bool = False,
+        drop_path: float = 0.0,
+        in_channels: int = 3,
     ):
         super().__init__()
+        self.name = name
         self.frozen = frozen
-        options = {}
+        options = {"in_chans": in_channels}
         if name.startswith("hrnet"):
             options["feature_location"] = ""  # the plain stages, not the classification head's
         if name.startswith("swin"):
             options["strict_img_size"] = False  # pads to its windows, whatever the size
         if output_stride != 32:
             options["output_stride"] = output_stride
+        if drop_path:
+            options["drop_path_rate"] = drop_path
         try:
-            body = timm.create_model(name, pretrained=False, features_only=True, **options)
+            body = create_network(name, features_only=True, **options)
         except (RuntimeError, TypeError, NotImplementedError, AssertionError) as e:
             raise ValueError(
                 f"MODEL.TIMM.NAME {name} with OUTPUT_STRIDE {output_stride}: timm says {e}. "
                 "Use hrnet_w18, hrnet_w32, hrnet_w48 (stride 32), resnet18 or "
                 "tf_efficientnet_lite0 (32, 16, 8)."
             ) from e
+        if drop_path and not any(isinstance(m, DropPath) and m.drop_prob for m in body.modules()):
+            raise ValueError(
+                f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. "
+                "Set it to 0."
+            )
         body = with_norm(body, norm)
         for module in body.modules():
             if isinstance(module, HighResolutionModule):
                 BilinearFusion.convert(module, align_corners)
         self.body = body
         if isinstance(body, EfficientNetFeatures):
-            self._shapes = _read_all_stages(body)
+            self._shapes = _read_all_stages(body, in_channels)
         else:
             self._shapes = {
                 feature["module"]: ShapeSpec(
@@ -137,7 +152,7 @@ class TimmBackbone(Backbone):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
         Args:
-            x: [N, 3, H, W]
+            x: [N, in_channels, H, W]
 
         Returns:
             feature maps by timm's name of the module, [N, C, H / stride, W / stride], rounded up.
@@ -189,6 +204,11 @@ class TimmBackbone(Backbone):
             for name in names[last + 1 :]:
                 getattr(self.body, name).requires_grad_(False)
 
+    def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
+        """Of each parameter, see :func:`.training_of_parameters`."""
+        found = training_of_parameters(self.name, self.body, layer_decay)
+        return {f"body.{name}": training for name, training in found.items()}
+
     def fold_norms(self) -> None:
         """Fold the batch norms into their convolutions, in place; see :func:`.fold_norms`."""
         fold_norms(self.body, self._shapes)
@@ -197,14 +217,14 @@ class TimmBackbone(Backbone):
         return dict(self._shapes)
 
 
-def _read_all_stages(body: EfficientNetFeatures) -> dict[str, ShapeSpec]:
+def _read_all_stages(body: EfficientNetFeatures, in_channels: int) -> dict[str, ShapeSpec]:
     """Let timm's network return the maps of all its stages, not of the last one of each stride
     alone; their shapes, which a small image shows."""
     body._stage_out_idx = {i + 1: i for i in range(len(body.blocks))}
     side = 64
     is_training = body.training
     with torch.no_grad():
-        maps = body.eval()(torch.zeros(1, 3, side, side))
+        maps = body.eval()(torch.zeros(1, in_channels, side, side))
     body.train(is_training)
     return {
         f"blocks.{i}": ShapeSpec(channels=map_.shape[1], stride=side // map_.shape[2])
@@ -221,6 +241,8 @@ def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
         norm=cfg.MODEL.TIMM.NORM,
         align_corners=cfg.MODEL.ALIGN_CORNERS,
         frozen=cfg.MODEL.TIMM.FROZEN,
+        drop_path=cfg.MODEL.TIMM.DROP_PATH,
+        in_channels=input_shape.channels,
     )
     head = cfg.MODEL.SEM_SEG_HEAD
     coarse = head.COARSE_IN_FEATURES if head.NAME == "ContextSemSegHead" else []

@@ -31,8 +31,8 @@ class TimmPyramid(TimmBackbone):
             strides say (images of a fixed size, convolutions without padding).
     """
 
-    def __init__(self, name: str, **kwargs):
-        super().__init__(name, **kwargs)
+    def __init__(self, name: str, *, in_channels: int = 3, **kwargs):
+        super().__init__(name, in_channels=in_channels, **kwargs)
         shapes = super().output_shape()
         self._by_stride = {shape.stride: feature for feature, shape in shapes.items()}
         if not STAGES.keys() <= self._by_stride.keys():
@@ -41,14 +41,14 @@ class TimmPyramid(TimmBackbone):
                 f"MODEL.TIMM.NAME {name} has features of stride {found}, and an FPN needs those of "
                 f"{', '.join(map(str, STAGES))}. {_ADVICE}"
             )
-        self._check_sizes(name)
+        self._check_sizes(name, in_channels)
 
     @torch.no_grad()
-    def _check_sizes(self, name: str, size: tuple[int, int] = (96, 160)) -> None:
+    def _check_sizes(self, name: str, in_channels: int, size: tuple[int, int] = (96, 160)) -> None:
         """That the maps are as large as they are said to be, with a black image."""
         training = self.training
         try:
-            maps = self.eval()(torch.zeros(1, 3, *size))
+            maps = self.eval()(torch.zeros(1, in_channels, *size))
         except (RuntimeError, AssertionError) as e:
             raise ValueError(
                 f"MODEL.TIMM.NAME {name} does not take images of {size[0]}x{size[1]} pixels, and "
@@ -69,7 +69,7 @@ class TimmPyramid(TimmBackbone):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
         Args:
-            x: [N, 3, H, W], H and W multiples of 32
+            x: [N, in_channels, H, W], H and W multiples of 32
 
         Returns:
             res2 to res5, [N, C, H / stride, W / stride] each
@@ -102,6 +102,8 @@ def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
         output_stride=cfg.MODEL.TIMM.OUTPUT_STRIDE,
         norm=cfg.MODEL.TIMM.NORM,
         frozen=cfg.MODEL.TIMM.FROZEN,
+        drop_path=cfg.MODEL.TIMM.DROP_PATH,
+        in_channels=input_shape.channels,
     )
     return FPN(
         bottom_up,

@@ -7,7 +7,10 @@ from typing import NamedTuple
 from .annotated_image import AnnotatedImage
 from .cityscapes import CITYSCAPES_KINDS, read_cityscapes, read_cityscapes_polygons
 from .coco import read_coco
+from .cvat import read_cvat
 from .kinds import Kinds
+from .label_studio import read_label_studio
+from .labelme import read_labelme
 from .supervisely import read_supervisely
 from .voc import read_voc
 from .yolo import read_yolo
@@ -57,5 +60,16 @@ FORMATS = {
         "folder, as leftImg8bit/train",
         overlap=None,
         kinds=CITYSCAPES_KINDS,
+    ),
+    "cvat": Format(
+        read_cvat,
+        'XML of "CVAT for images 1.1", or the unpacked export with it',
+        "folder of the images, by default images/ beside the XML",
+    ),
+    "label-studio": Format(read_label_studio, "JSON export", "folder of the images"),
+    "labelme": Format(
+        read_labelme,
+        "folder of LabelMe's JSON files",
+        "folder of the images, by default that of the JSON files",
     ),
 }

@@ -25,12 +25,13 @@ def read_split(split: RawSplit) -> PanopticJson:
 
 
 def check_image(
-    image: AnnotatedImage, split: RawSplit, hides: bool = False
+    image: AnnotatedImage, split: RawSplit, channels: int = 3, hides: bool = False
 ) -> tuple[list[str], SegmentRuns | None]:
     """Check one image and its panoptic PNG against the JSON; both are decoded wholly.
 
     Args:
-        split: where they lie. Images may be of any format that Pillow reads.
+        split: where they lie. Images may be of any format that :func:`.read_picture` reads.
+        channels: of the images.
         hides: as in :class:`PanopticJson`.
 
     Returns:
@@ -39,7 +40,7 @@ def check_image(
         the segments of the PNG; None where it has a fault.
     """
     picture, png = split.images / image.file_name, split.panoptic_root / image.png_name
-    faults = list(_picture_faults(image, picture))
+    faults = list(_picture_faults(image, picture, channels))
     try:
         ids = read_panoptic_png(png)
     except (FileNotFoundError, ValueError) as error:
@@ -56,7 +57,7 @@ def check_image(
     return faults + wrong, None if wrong else runs
 
 
-def _picture_faults(image: AnnotatedImage, path: Path) -> Iterator[str]:
+def _picture_faults(image: AnnotatedImage, path: Path, channels: int) -> Iterator[str]:
     if path.exists() and not path.is_file():
         yield f"{path}: image {image.id!r} is no regular file."
         return
@@ -66,7 +67,7 @@ def _picture_faults(image: AnnotatedImage, path: Path) -> Iterator[str]:
         yield f"{path}: image {image.id!r} not found.{hint}"
         return
     try:
-        width, height, note = read_size(path)
+        width, height, note = read_size(path, channels)
     except ValueError as error:
         yield f"{path}: image {image.id!r} {error}."
         return

@@ -45,6 +45,7 @@ def prepare_panoptic(
     splits: dict[str, RawSplit],
     output: Path,
     workers: int | None = None,
+    channels: int = 3,
     read: Callable[[RawSplit], PanopticJson] = read_split,
 ) -> Path:
     """Check the splits, then write ``output`` (see the module's text).
@@ -56,6 +57,7 @@ def prepare_panoptic(
         name: data sets are registered as ``<name>_<split>``.
         splits: e.g. {"train": ..., "val": ...}.
         workers: processes, see :func:`map_with_progress`.
+        channels: of the images, INPUT.CHANNELS; with 3 they are of any kind and read in colour.
         read: gives the content of a split's JSON, after the checks of :func:`read_split`.
 
     Returns:
@@ -71,7 +73,7 @@ def prepare_panoptic(
     """
     check_new_name(name, splits, output)
     with preparing(output):
-        return _prepare(name, splits, output, workers, read)
+        return _prepare(name, splits, output, workers, channels, read)
 
 
 def _prepare(
@@ -79,6 +81,7 @@ def _prepare(
     splits: dict[str, RawSplit],
     output: Path,
     workers: int | None,
+    channels: int,
     read: Callable[[RawSplit], PanopticJson],
 ) -> Path:
     prepared = {
@@ -101,14 +104,16 @@ def _prepare(
     for split, content in contents.items():
         journals[split] = Journal(output, split)
         with gathering(faults):
-            _prepare_images(journals[split], splits[split], prepared[split], content, workers)
+            _prepare_images(
+                journals[split], splits[split], prepared[split], content, workers, channels
+            )
         if not any(image.segments for image in content.images):
             faults.append(f"{content.path}: no image holds a segment, all pixels are void.")
     raise_if_any(faults)
     categories = next(iter(contents.values())).categories
     # First of all a manifest that says so: it marks the files as this command's, and as not to be
     # used, should it be interrupted. Last of all the same one, complete.
-    manifest = Manifest(name, categories, prepared)
+    manifest = Manifest(name, categories, prepared, channels=channels)
     PANOPTIC_FORMAT.write(output, replace(manifest, complete=False))
     for split, content in contents.items():
         _write_split(prepared[split], content, categories, journals[split])
@@ -138,9 +143,11 @@ def _prepare_images(
     paths: PreparedSplit,
     content: PanopticJson,
     workers: int | None,
+    channels: int,
 ) -> None:
     label_of = semantic_label_of(content.categories)
-    kinds = digest(VERSION, [(category.id, category.isthing) for category in content.categories])
+    things = [(category.id, category.isthing) for category in content.categories]
+    kinds = digest(VERSION, things, *([channels] if channels != 3 else []))
     works = [
         Work(
             key=image.semantic_name,
@@ -150,7 +157,9 @@ def _prepare_images(
         )
         for image in content.images
     ]
-    prepare = partial(prepare_image, split=raw, label_of=label_of, hides=content.hides)
+    prepare = partial(
+        prepare_image, split=raw, label_of=label_of, channels=channels, hides=content.hides
+    )
     journal.do(prepare, content.images, works, f"prepare {content.path}", workers)
 
 
@@ -159,6 +168,7 @@ def prepare_image(
     sem_seg: Path | None,
     split: RawSplit,
     label_of: dict[int, int],
+    channels: int = 3,
     hides: bool = False,
 ) -> tuple[list[str], str]:
     """Check one image and, unless it has a fault or no segment, write its semantic PNG.
@@ -172,7 +182,7 @@ def prepare_image(
         its faults, and lines of JSON: segments_info with area and box from the PNG, then each
         COCO instance annotation, without "id".
     """
-    faults, runs = check_image(image, split, hides)
+    faults, runs = check_image(image, split, channels, hides)
     if faults or not image.segments:
         return faults, "[]"
     write_label_png(sem_seg, labels_of_runs(runs, image.segments, label_of))

@@ -176,4 +176,4 @@ def prepare_panoptic_release(
             )
         return release.adapt(content)
 
-    return prepare_panoptic(release.name, found, root / release.name, workers, read)
+    return prepare_panoptic(release.name, found, root / release.name, workers, read=read)

@@ -1,0 +1,178 @@
+"""CVAT's own XML, "CVAT for images 1.1": https://docs.cvat.ai/docs/dataset_management/formats/
+
+Shapes become the masks that CVAT's mask exports make of them: polygons, boxes and ellipses filled,
+brush masks as they are. Later and higher (``z_order``) shapes cover others; those of a group that
+have the same label are parts of one object. Tags say nothing of pixels and are passed over.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from xml.etree.ElementTree import Element
+
+import numpy as np
+
+from ocr_panoptic.bounded_xml import read_parts
+from ocr_panoptic.data.faults import raise_if_any
+
+from .annotated_image import AnnotatedImage, Segment
+from .reading import check_size, each, image_file, require_images
+from .shapes import ellipse, joined, placed, polygon, rectangle
+
+logger = logging.getLogger(__name__)
+
+ROOT = "annotations"
+XML, IMAGES = "annotations.xml", "images"  # in an export with its images
+FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # CVAT's own, and what frames may have been made as
+WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton")
+
+
+def read_cvat(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
+    """
+    Args:
+        source: the XML, or the unpacked export with it.
+        images: folder of the images, which the XML's names are relative to; None: "images" beside
+            the XML.
+
+    Raises:
+        FileNotFoundError: there is no such file or folder.
+        ValueError: it is no such XML, or has tracks of a video.
+        DataFaults: at the end, images that are missing or of another size, and shapes that cannot
+            be read or have no area.
+    """
+    path = source / XML if source.is_dir() else source
+    if images is None and (path.parent / IMAGES).is_dir():
+        images = path.parent / IMAGES
+    read = partial(_read_image, path, require_images(images, f"{path}"))
+    boxes = 0
+    for image, count in each(_image_elements(path), read):
+        boxes += count
+        yield image
+    if boxes:
+        logger.warning(
+            "%s: %d boxes are taken as filled rectangles, as CVAT's mask exports have them",
+            path,
+            boxes,
+        )
+
+
+def _image_elements(path: Path) -> Iterator[Element]:
+    count = 0
+    for element in read_parts(path, ROOT):
+        if element.tag == "track":
+            raise ValueError(
+                f'{path}: has tracks of a video. Export it as "CVAT for images 1.1", which has the '
+                "shapes of every frame."
+            )
+        if element.tag == "image":
+            count += 1
+            yield element
+    if not count:
+        raise ValueError(f'{path}: has no image. Is it an export as "CVAT for images 1.1"?')
+
+
+def _read_image(path: Path, folder: Path, element: Element) -> tuple[AnnotatedImage, int]:
+    """The image, and how many boxes it has."""
+    where = f"{path}: image {element.get('name', '')!r}"
+    image = image_file(folder, _file_name(element, folder), where)
+    check_size(image, *(_size(element, key, where) for key in ("height", "width")), where)
+    faults, shapes = [], []
+    for number, shape in enumerate(element):
+        kind = shape.tag
+        if kind == "tag":
+            continue
+        try:
+            label = shape.get("label")
+            if not label:
+                raise ValueError("has no label")
+            if kind in WITHOUT_AREA:
+                raise ValueError(
+                    'has no area. Delete it in CVAT, or export as "COCO 1.0" or "Segmentation mask '
+                    '1.1", which leave such shapes out'
+                )
+            if kind not in MASKS:
+                raise ValueError(f"is of an unknown kind; there are {', '.join(MASKS)}")
+            segment = Segment(label, MASKS[kind](shape.attrib, image.height, image.width))
+            group = int(shape.get("group_id", 0)) or None
+            shapes.append((int(shape.get("z_order", 0)), group, segment))
+        except (KeyError, ValueError) as error:
+            reason = f"has no {error}" if isinstance(error, KeyError) else error
+            faults.append(f"{where}: {kind} {number} ({shape.get('label')!r}): {reason}.")
+    raise_if_any(faults)
+    shapes.sort(key=lambda shape: shape[0])
+    segments = joined((group, segment) for _, group, segment in shapes)
+    return (
+        AnnotatedImage(image.file, image.name, image.height, image.width, segments),
+        sum(shape.tag == "box" for shape in element),
+    )
+
+
+def _file_name(element: Element, folder: Path) -> str:
+    """In a project an image may lie in the folder of its subset; a frame's name has no suffix."""
+    name, subset = element.get("name", ""), element.get("subset")
+    names = [name, f"{subset}/{name}"] if subset and name else [name]
+    names += [one + suffix for one in names for suffix in FRAME_SUFFIXES if name]
+    return next((one for one in names if (folder / one).is_file()), name)
+
+
+def _size(element: Element, key: str, where: str) -> int:
+    text = element.get(key, "")
+    if not text.isdecimal():
+        raise ValueError(f"{where}: {key} must be a number of pixels, found {text!r}.")
+    return int(text)
+
+
+Attributes = Mapping[str, str]
+
+
+def _polygon(attributes: Attributes, height: int, width: int) -> dict:
+    points = [list(map(float, pair.split(","))) for pair in attributes["points"].split(";")]
+    return polygon(points, height, width)
+
+
+def _box(attributes: Attributes, height: int, width: int) -> dict:
+    corners = [float(attributes[key]) for key in ("xtl", "ytl", "xbr", "ybr")]
+    return rectangle(corners, height, width, float(attributes.get("rotation", 0)))
+
+
+def _ellipse(attributes: Attributes, height: int, width: int) -> dict:
+    cx, cy, rx, ry = (float(attributes[key]) for key in ("cx", "cy", "rx", "ry"))
+    return ellipse((cx, cy), (rx, ry), height, width, float(attributes.get("rotation", 0)))
+
+
+def _mask(attributes: Attributes, height: int, width: int) -> dict:
+    left, top, columns, rows = (int(attributes[key]) for key in ("left", "top", "width", "height"))
+    if not (0 < columns <= width and 0 < rows <= height):
+        raise ValueError(f"a mask of {columns}x{rows} pixels in an image of {width}x{height}")
+    return placed(decode_runs(attributes["rle"], rows, columns), left, top, height, width)
+
+
+MASKS = {"polygon": _polygon, "box": _box, "ellipse": _ellipse, "mask": _mask}
+
+
+def decode_runs(text: str, height: int, width: int) -> np.ndarray:
+    """
+    Args:
+        text: lengths of runs of pixels, row after row, that are in turn outside and inside the
+            mask; the first are outside.
+
+    Returns:
+        bool [height, width].
+
+    Raises:
+        ValueError: they are no lengths of as many pixels.
+    """
+    lengths = [int(number) for number in text.split(",")]
+    if min(lengths) < 0 or sum(lengths) != height * width:
+        raise ValueError(f"a mask of {width}x{height} pixels has runs of {sum(lengths)}")
+    inside = np.arange(len(lengths)) % 2 == 1
+    return np.repeat(inside, lengths).reshape(height, width)
+
+
+def encode_runs(pixels: np.ndarray) -> str:
+    """The inverse of :func:`decode_runs`, of bool [H, W]."""
+    flat = pixels.ravel()
+    starts = np.flatnonzero(np.diff(flat, prepend=False))
+    lengths = np.diff(starts, prepend=0, append=flat.size)
+    return ", ".join(map(str, lengths.tolist()))
