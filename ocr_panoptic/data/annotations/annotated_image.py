@@ -20,8 +20,6 @@ class Segment:
             label), None where the format does not tell: then the kind of the class decides.
         is_crowd: a group of things that are not told apart.
         score: how sure a model was, None where a person drew it.
-        part_of: segments of one class with equal names here are parts of one object; None of a
-            segment that is whole.
     """
 
     label: str
@@ -29,7 +27,6 @@ class Segment:
     instance: bool | None = None
     is_crowd: bool = False
     score: float | None = None
-    part_of: str | None = None
 
     def pixels(self) -> np.ndarray:
         """bool [height, width]"""

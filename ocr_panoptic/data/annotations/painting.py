@@ -126,8 +126,7 @@ def paint(image: AnnotatedImage, kinds: Kinds, overlap: str, rest: str | None = 
             losses.empty[segment.label] += 1
             continue
         thing = segment.label in kinds.things
-        object_ = place if segment.part_of is None else segment.part_of
-        key = (segment.label, object_ if thing and _is_object(segment) else None)
+        key = (segment.label, place if thing and _is_object(segment) else None)
         number = numbers.setdefault(key, len(numbers) + 1)
         ids[pixels] = number
         masks.setdefault(number, []).append(segment.mask)

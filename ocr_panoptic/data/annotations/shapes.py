@@ -7,13 +7,14 @@ Shape letters: H, W size of the image.
 """
 
 import base64
-import binascii
 import io
 import math
 from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 from PIL import Image
+
+from ocr_panoptic.files import printable
 
 from .annotated_image import Segment
 from .masks import check_points, mask_of_pixels, mask_of_polygons
@@ -116,16 +117,35 @@ def read_base64_png(text: object, height: int, width: int) -> np.ndarray:
     try:
         if not isinstance(text, str):
             raise ValueError(f"found {type(text).__name__}")
-        content = base64.b64decode(text, validate=True)
-        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
-            if image.size != (width, height):
-                raise ValueError(f"found {image.width}x{image.height} pixels")
-            return np.asarray(image)
-    except (ValueError, OSError, SyntaxError, binascii.Error) as error:
-        # Pillow has OSError and SyntaxError for broken bytes.
+        pixels = read_png(base64.b64decode(text, validate=True), height, width)
+        if pixels.shape[:2] != (height, width):
+            raise ValueError(f"found {pixels.shape[1]}x{pixels.shape[0]} pixels")
+    except ValueError as error:
         raise ValueError(
             f"the mask must be a PNG of {width}x{height} pixels in base64 ({error})"
         ) from error
+    return pixels
+
+
+def read_png(content: bytes, height: int, width: int) -> np.ndarray:
+    """A PNG inside another file, which is no larger than its image.
+
+    Returns:
+        [h, w], or [h, w, channels].
+
+    Raises:
+        ValueError: it is none, or larger.
+    """
+    try:
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
+            size = picture.size
+            if size[0] <= width and size[1] <= height:
+                return np.asarray(picture)
+    except Exception as error:  # Pillow raises what the broken bytes lead to
+        raise ValueError(f"the PNG is broken ({printable(error)})") from error
+    raise ValueError(
+        f"the PNG of {size[0]}x{size[1]} pixels is larger than the image of {width}x{height}"
+    )
 
 
 def joined(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment]:

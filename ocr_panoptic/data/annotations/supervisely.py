@@ -5,7 +5,6 @@ are. Figures without area (points, lines) and rectangles are left out, with a wa
 """
 
 import base64
-import io
 import logging
 import zlib
 from collections import Counter
@@ -13,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.files import printable
@@ -21,15 +19,12 @@ from ocr_panoptic.files import printable
 from .annotated_image import AnnotatedImage, Segment
 from .masks import check_points, mask_of_pixels
 from .reading import ImageFile, check_size, each, files_below, image_file, read_object
+from .shapes import joined, read_png
 
 logger = logging.getLogger(__name__)
 
 META = "meta.json"
 SUFFIX = ".json"
-
-
-class _Outside(ValueError):
-    """A bitmap is not inside its image."""
 
 
 def read_supervisely(source: Path, images: Path | None = None) -> Iterator[AnnotatedImage]:
@@ -82,7 +77,7 @@ def _read_image(path: Path, source: Path, classes: set[str], notes: Counter[str]
     objects = content.get("objects")
     if not isinstance(objects, list):
         raise ValueError(f"{path}: expected a list of objects.")
-    segments, faults = [], []
+    parts, faults = [], []
     for place, figure in enumerate(objects):
         try:
             pixels = _pixels(figure, classes, image)
@@ -90,15 +85,15 @@ def _read_image(path: Path, source: Path, classes: set[str], notes: Counter[str]
                 kind = printable(figure.get("geometryType"))[:100]
                 notes[f"are left out, as each is a {kind}"] += 1
             else:
-                mask, key = mask_of_pixels(pixels), figure.get("instance")
-                part_of = None if key is None else str(key)
-                segments.append(Segment(figure["classTitle"], mask, part_of=part_of))
+                key = figure.get("instance")
+                segment = Segment(figure["classTitle"], mask_of_pixels(pixels))
+                parts.append((None if key is None else str(key), segment))
         except ValueError as error:
             faults.append(f"{path}: object {place}: {error}.")
     if faults:
         raise DataFaults(faults)
     name = (data_set.relative_to(source) / image.name).as_posix()
-    return AnnotatedImage(image.file, name, image.height, image.width, segments)
+    return AnnotatedImage(image.file, name, image.height, image.width, joined(parts))
 
 
 def _pixels(figure: object, classes: set[str], image: ImageFile) -> np.ndarray | None:
@@ -154,18 +149,15 @@ def _bitmap(bitmap: object, image: ImageFile) -> np.ndarray:
         if content[:8] != b"\x89PNG\r\n\x1a\n":
             limit = 4 * image.height * image.width + 65536
             content = zlib.decompressobj().decompress(content, limit)
-        with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
-            (width, height), (left, top) = picture.size, origin
-            if left < 0 or top < 0 or left + width > image.width or top + height > image.height:
-                raise _Outside(
-                    f"the bitmap of {width}x{height} pixels at {origin} is not inside the image of "
-                    f"{image.width}x{image.height}"
-                )
-            values = np.asarray(picture)
-    except _Outside:
-        raise
-    except Exception as error:  # Pillow raises what the broken bytes lead to
+        values = read_png(content, image.height, image.width)
+    except (ValueError, zlib.error) as error:
         raise ValueError(f"the bitmap is broken ({printable(error)})") from error
+    (height, width), (left, top) = values.shape[:2], origin
+    if left < 0 or top < 0 or left + width > image.width or top + height > image.height:
+        raise ValueError(
+            f"the bitmap of {width}x{height} pixels at {origin} is not inside the image of "
+            f"{image.width}x{image.height}"
+        )
     if values.ndim == 3:
         # As Supervisely reads it: opacity where there is one.
         values = values[..., -1] if values.shape[2] in (2, 4) else values.any(axis=2)

@@ -298,8 +298,26 @@ def test_supervisely(project, caplog):
     ball, sky = found["polygons/train_00000.jpg"].segments
     assert np.argwhere(ball.pixels()).tolist() == [[2, 60], [3, 61], [4, 62], [5, 63]]
     assert sky.pixels().sum() == 11 * 11 - 5 * 5 and sky.instance is None
-    assert ball.part_of == sky.part_of == "a1"
-    assert all(s.part_of is None for s in found["bitmaps/train_00000.jpg"].segments)
+
+
+def test_parts_of_objects(project):
+    """Figures of a class with one instance are one object, where others do not cover them."""
+    path = project / "polygons/ann/train_00000.jpg.json"
+    content = json.loads(path.read_text())
+    corner, row = np.eye(2)[:1], np.ones((1, 2))
+    content["objects"] = [
+        bitmap(row, origin=[0, 0]) | {"instance": "a1"},
+        bitmap(corner, origin=[0, 0]) | {"classTitle": "tent", "instance": "a1"},
+        bitmap(row, origin=[0, 5]) | {"instance": "a1"},
+        bitmap(row, origin=[0, 9]),
+    ]
+    path.write_text(json.dumps(content))
+    (image,) = read("supervisely", project / "polygons")
+    assert [(s.label, np.argwhere(s.pixels()).tolist()) for s in image.segments] == [
+        ("tent", [[0, 0]]),
+        ("ball", [[0, 1], [5, 0], [5, 1]]),
+        ("ball", [[9, 0], [9, 1]]),
+    ]
 
 
 def test_bitmaps_with_opacity(project):
