@@ -140,7 +140,7 @@ def import_annotations(
                 if not faults and not any(json.loads(result)[0] for result in journal.results)
             ]
         raise_if_any(faults)
-        _tell_kinds(kinds, found, plan.semantic, plan.kinds is not None)
+        _tell_kinds(kinds, found, plan)
         return _write(name, output, images, journals, drawing, plan, workers)
 
 
@@ -216,7 +216,7 @@ def read_sources(sources: Mapping[str, Source], plan: Plan) -> dict[str, list[An
 
     Raises:
         FileNotFoundError, ValueError: as the format's reader.
-        ValueError: also where it is not clear what crowds are.
+        ValueError: also where it is not clear what crowds are, or there are no scores to go by.
         DataFaults: those of all images; images of one name, or in two splits; a split without any.
     """
     images: dict[str, list[AnnotatedImage]] = {}
@@ -233,6 +233,9 @@ def read_sources(sources: Mapping[str, Source], plan: Plan) -> dict[str, list[An
         images = {split: list(map(without_crowds, listed)) for split, listed in images.items()}
     elif plan.crowds is None and not plan.semantic:
         _check_crowds([image for listed in images.values() for image in listed])
+    segments = (s for listed in images.values() for image in listed for s in image.segments)
+    if plan.overlap == "score" and all(segment.score is None for segment in segments):
+        raise ValueError("--overlap score: no annotation has a score. Give another, or none.")
     for split, listed in images.items():
         listed.sort(key=lambda image: image.name)
         source = sources[split].annotations
@@ -348,16 +351,20 @@ def _record(plan: Plan, drawing: Drawing, losses: Mapping[str, Losses]) -> dict:
     }
 
 
-def _tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], semantic: bool, given: bool) -> None:
-    if semantic:
+def _tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: Plan) -> None:
+    if plan.semantic:
         logger.info(f"Classes: {', '.join(kinds.classes)}")
     else:
-        source = "--things" if given else "the annotations; --things can say it otherwise"
+        source = (
+            "--things"
+            if plan.kinds is not None
+            else "the annotations; --things can say it otherwise"
+        )
         logger.info(f"Things, by {source}: {', '.join(kinds.things)}")
         logger.info(f"Stuff: {', '.join(kinds.stuff) or 'none'}")
     if kinds.ignore:
         logger.info(f"Void: {', '.join(kinds.ignore)}")
-    absent = [name for name in kinds.classes if name not in found]
+    absent = [name for name in kinds.classes if name not in found and name != plan.rest]
     if absent:
         logger.warning(f"No annotation has {first_few(absent)}.")
 

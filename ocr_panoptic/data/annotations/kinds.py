@@ -140,7 +140,9 @@ def resolve_kinds(
         return _with_rest(default, rest)
     if semantic:
         return _with_rest(Kinds(stuff=tuple(name for name in found if name != rest)), rest)
-    kinds = {name: count.kind for name, count in found.items() if name != rest}
+    kinds = {name: count.kind for name, count in found.items()}
+    if rest in kinds:
+        kinds[rest] = kinds[rest] or "stuff"
     if None in kinds.values():
         raise ValueError(unknown_kinds(found, rest))
     return _with_rest(

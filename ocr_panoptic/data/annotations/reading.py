@@ -95,8 +95,10 @@ def image_with_stem(folder: Path, stems: Sequence[str], source: str) -> ImageFil
 def check_size(image: ImageFile, height: object, width: object, source: str) -> None:
     """
     Raises:
-        ValueError: the annotations give the image another size than it has.
+        ValueError: the annotations give the image another size than it has, or none.
     """
+    if height is None or width is None:
+        raise ValueError(f"{source}: does not say the image's width and height.")
     if (height, width) != (image.height, image.width):
         raise ValueError(
             f"{source}: is of {printable(width)}x{printable(height)} pixels, the image "

@@ -200,6 +200,33 @@ def test_options_that_do_not_fit(root, voc, things, arguments, message):
     assert not root.exists()
 
 
+def test_scores_that_are_none(root):
+    source = (FIXTURES / "coco_polygons/annotations.json", SCENES / "images")
+    with pytest.raises(ValueError, match="--overlap score: no annotation has a score"):
+        run("--from", "coco", "--name", "city", "--train", *source, "--overlap", "score")
+    assert not root.exists()
+
+
+def test_rest_is_not_missed(root, caplog):
+    source = (FIXTURES / "coco_polygons/annotations.json", SCENES / "images")
+    run("--from", "coco", "--name", "city", "--train", *source, "--rest", "ground")
+    assert "No annotation has" not in caplog.text
+
+
+def test_one_image_in_both_splits(root, voc, tmp_path):
+    """By its file, whatever its name is; another file of the same name is another image."""
+    source = FIXTURES / "coco_polygons/annotations.json"
+    content = json.loads(source.read_text())
+    for image in content["images"]:
+        image["file_name"] = f"images/{image['file_name']}"
+    (tmp_path / "val.json").write_text(json.dumps(content))
+    given = ("--from", "coco", "--name", "city", "--train", source, SCENES / "images", "--val")
+    with pytest.raises(DataFaults, match="images/train_00000.jpg: is in both train and val"):
+        run(*given, tmp_path / "val.json", SCENES)
+    run(*given, source, voc / "JPEGImages")
+    assert (root / "city/dataset.json").exists()
+
+
 def test_two_images_of_one_name(root, voc, things):
     shutil.copy(voc / "JPEGImages/train_00000.jpg", voc / "JPEGImages/train_00000.jpeg")
     source = {

@@ -75,6 +75,10 @@ def test_segments_tell_it():
     assert resolve_kinds(found, None, None, "sky").stuff == ("road", "sky")
     with pytest.raises(ValueError, match="--rest car: is no class of stuff"):
         resolve_kinds(found, None, Kinds(("car",), ("road", "sky")), "car")
+    with pytest.raises(ValueError, match="--rest car: is no class of stuff"):
+        resolve_kinds(found, None, None, "car")
+    unknown = count_classes([image(car=True, road=None)])
+    assert resolve_kinds(unknown, None, None, "road") == Kinds(("car",), ("road",))
 
 
 def test_the_error_that_asks_has_a_file_that_is_one(tmp_path):

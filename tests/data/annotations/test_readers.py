@@ -88,6 +88,11 @@ def test_faults_of_coco(coco, changes, message):
     assert str(path) in str(error.value)
 
 
+def test_coco_without_sizes(coco):
+    with pytest.raises(DataFaults, match="image 1: does not say the image's width and height"):
+        read("coco", coco(image={"width": None}), IMAGES)
+
+
 def test_all_faults_of_coco_are_told_and_where_images_lie(coco):
     thing = {"id": 5, "image_id": 1, "category_id": 3, "segmentation": [[1]]}
     path = coco(

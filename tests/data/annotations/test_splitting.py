@@ -47,6 +47,14 @@ def test_groups_stay_together(group_by):
     assert abs(len(found["train"]) - 24) <= 9  # half of the largest group and the last one
 
 
+@pytest.mark.parametrize("share, nearest", [(0.45, 12), (0.55, 18)])
+def test_the_share_is_met_as_nearly_as_groups_allow(share, nearest):
+    groups = [
+        AnnotatedImage(None, f"{k}/{frame}.jpg", 4, 4) for k in range(5) for frame in range(6)
+    ]
+    assert len(split_images(groups, share, group_by="folder")["train"]) == nearest
+
+
 @pytest.mark.parametrize("share", [0.01, 0.99])
 def test_no_part_is_empty(share):
     assert all(split_images(FRAMES[:2], share).values())
