@@ -192,7 +192,7 @@ def test_voc_2012(tmp_path, kind):
     """No labelmap.txt: the 20 classes of VOC; void around objects."""
     classes, objects = np.zeros((64, 64), np.uint8), np.zeros((64, 64), np.uint8)
     classes[:9], classes[2:5, 2:5], classes[30:, 30:] = 255, 15, 7
-    objects[:9], objects[2:5, 2:5] = 255, 1
+    objects[:9], objects[2:5, 2:5], objects[40:42, 40:42] = 255, 1, 255
     colors = np.array([voc_color(index) for index in range(256)], np.uint8)
     for folder, labels in (("SegmentationClass", classes), ("SegmentationObject", objects)):
         picture = Image.fromarray(colors[labels] if kind == "colours" else labels)
