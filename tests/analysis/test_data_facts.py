@@ -141,7 +141,8 @@ def test_near_pairs_against_loops():
         np.clip(first[k] + rng.normal(0, sigma, (16, 16, 3)), 0, 255).astype(np.uint8)
         for k, sigma in enumerate((0, 1, 2, 3, 4, 4.2, 5, 9))
     ]
-    first.append(first[3])
+    noise = rng.normal(0, 1, (16, 16, 3))
+    first += [first[3], np.clip(first[5] + noise, 0, 255).astype(np.uint8)]
 
     def distance(a: np.ndarray, b: np.ndarray) -> float:
         return float(np.sqrt(np.mean((a.astype(float) - b) ** 2)))
@@ -152,8 +153,8 @@ def test_near_pairs_against_loops():
     assert sorted(found) == [(i, j, pytest.approx(d)) for i, j, d in expected]
     assert [pair.distance for pair in found] == sorted(pair.distance for pair in found)
     assert {pair.first for pair in found} >= {0, 1, 2, 3, 12}
-    own = [(i, j) for i, j in combinations(range(13), 2) if distance(first[i], first[j]) < NEAR]
-    assert [pair[:2] for pair in near_pairs(first)] == own == [(3, 12)]
+    own = [(i, j) for i, j in combinations(range(14), 2) if distance(first[i], first[j]) < NEAR]
+    assert [pair[:2] for pair in near_pairs(first)] == own == [(3, 12), (5, 13)]
     equal = near_pairs([first[0]] * 1100)  # more than are compared at once
     assert len(equal) == 1099 and {pair.second for pair in equal} == set(range(1, 1100))
     assert near_pairs([]) == near_pairs(first, []) == []

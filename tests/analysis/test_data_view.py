@@ -99,12 +99,15 @@ def test_a_sample_is_spread_evenly(registered):
 
 @pytest.fixture
 def planted(tmp_path, clean_catalog) -> Path:
-    """Scenes with a tiny segment, a split thing, and an image of the training set in the other."""
+    """Scenes with a tiny segment, a split thing, a split crowd, which is none, and an image of the
+    training set in the other."""
     root = tmp_path / "data"
     generate_scenes(root / "odd", num_train=4, num_val=3, size=160, seed=3)
     raw = root / "odd/raw"
     edit(raw / "train", 0, 900001, (slice(80, 81), slice(40, 42)))  # 2 of 25600 pixels
-    edit(raw / "train", 1, 900002, (slice(5, 25), slice(5, 20)), (slice(130, 150), slice(135, 150)))
+    apart = (slice(5, 25), slice(5, 20)), (slice(130, 150), slice(135, 150))
+    edit(raw / "train", 1, 900002, *apart)
+    edit(raw / "train", 3, 900003, *apart, iscrowd=1)
     image = Image.open(sorted((raw / "train/images").iterdir())[2])
     image.resize((120, 120)).resize((160, 160)).save(
         sorted((raw / "val/images").iterdir())[1], quality=70
@@ -118,7 +121,9 @@ def planted(tmp_path, clean_catalog) -> Path:
     return raw
 
 
-def edit(folder: Path, number: int, segment_id: int, *places: tuple[slice, slice]) -> None:
+def edit(
+    folder: Path, number: int, segment_id: int, *places: tuple[slice, slice], iscrowd: int = 0
+) -> None:
     """Paint a ball in an image's PNG, and enter it in the JSON."""
     content = json.loads((folder / "panoptic.json").read_text())
     annotation = sorted(content["annotations"], key=lambda a: a["file_name"])[number]
@@ -132,7 +137,7 @@ def edit(folder: Path, number: int, segment_id: int, *places: tuple[slice, slice
         {key: s[key] for key in ("id", "category_id", "iscrowd")}
         for s in annotation["segments_info"]
         if s["id"] in shown
-    ] + [{"id": segment_id, "category_id": 1, "iscrowd": 0}]
+    ] + [{"id": segment_id, "category_id": 1, "iscrowd": iscrowd}]
     (folder / "panoptic.json").write_text(json.dumps(content))
 
 
@@ -147,6 +152,7 @@ def test_planted_faults_are_found(planted, tmp_path):
     found = {(row["kind"], row["image"], row["segments"], row["other"]) for row in rows}
     assert ("tiny", train[0], "900001", "") in found
     assert ("split", train[1], "900002", "") in found
+    assert not any("900003" in row[2] for row in found)
     assert [row for row in found if row[0] == "leak"] == [("leak", train[2], "", val[1])]
     assert (page.num_leaks, len(page.leaks), page.num_duplicates) == (1, 1, 0)
     assert page.leaks[0].second.title == val[1]

@@ -301,6 +301,12 @@ def test_segments_are_compared_without_their_numbers():
     assert segments_equal((ids, things), (joined, things[:1])) == 0.7
 
 
+def test_what_is_no_number_is_not_equal():
+    row = {"labels equal": 1.0, "segments equal": 1.0, "logits": 0.0, "confidences": 0.0}
+    assert is_equal(row | {"scores": 0.0, "masks": 0.0})
+    assert not is_equal(row | {"scores": float("nan"), "masks": 0.0})
+
+
 class Cancelling(nn.Module):
     """Two classes whose logits lose 12 of their 24 bits in float32."""
 
