@@ -33,6 +33,7 @@ def add_ocr_config(cfg: CN) -> None:
     _add_backbones(cfg)
     _add_input(cfg)
     _add_solver(cfg)
+    _add_ema(cfg)
     _add_test(cfg)
 
 
@@ -177,6 +178,9 @@ def _add_backbones(cfg: CN) -> None:
     # batch norms use their running statistics. (MODEL.BACKBONE.FREEZE_AT, which is of Detectron2's
     # ResNets, freezes nothing here; other values than 0 and Detectron2's default are refused.)
     cfg.MODEL.TIMM.FROZEN = False
+    # Drop path (stochastic depth) of its residual blocks in training: the chance of the last one,
+    # rising to it linearly from the first. Networks of timm without it are refused.
+    cfg.MODEL.TIMM.DROP_PATH = 0.0
 
     # OCRSemanticSegmentor with MODEL.TIMM.FROZEN alone. Folder in which the features of all images
     # are kept, so that training a head does not compute them again (docs/studies.md). "": none.
@@ -208,6 +212,14 @@ def _add_solver(cfg: CN) -> None:
     # Learning rate of everything outside the backbone, of which the FPN is a part, as a multiple of
     # SOLVER.BASE_LR: 10 on PASCAL-Context and COCO-Stuff in the published code.
     cfg.SOLVER.HEAD_LR_FACTOR = 1.0
+    # "SGD" (with MOMENTUM and NESTEROV) or "AdamW". With AdamW what has one dimension, and what a
+    # timm network exempts (position embeddings, tokens, tables of relative positions), has
+    # WEIGHT_DECAY_NORM, which is 0 in Detectron2; biases too, unless WEIGHT_DECAY_BIAS is set.
+    cfg.SOLVER.OPTIMIZER = "SGD"
+    # Learning rate of each layer of a timm network as a multiple of that of the next one; that of
+    # the last is this multiple of BASE_LR. What a layer is, timm says (its group_matcher): mostly a
+    # block. 1 trains all layers alike.
+    cfg.SOLVER.LAYER_DECAY = 1.0
     # Number of model_<iteration>.pth that are kept, the last ones; 0 for all. model_final.pth and
     # model_best.pth always are.
     cfg.SOLVER.CHECKPOINTS_TO_KEEP = 0
@@ -222,6 +234,18 @@ def _add_solver(cfg: CN) -> None:
     # POLY_LR_CONSTANT_ENDING of BASE_LR.
     cfg.SOLVER.POLY_LR_POWER = 0.9
     cfg.SOLVER.POLY_LR_CONSTANT_ENDING = 0.0
+
+
+def _add_ema(cfg: CN) -> None:
+    """Averaging of the weights."""
+    # Keep an exponential moving average of the weights, and of the statistics of batch norms. It is
+    # what is evaluated, what "model" in every checkpoint is, and so what demo.py, tools/ and other
+    # trainings read. The weights that are trained lie beside it, and --resume goes on with both.
+    cfg.MODEL.EMA = CN()
+    cfg.MODEL.EMA.ENABLED = False
+    # After each iteration: average = DECAY * average + (1 - DECAY) * weights. It looks back over
+    # about 1 / (1 - DECAY) iterations.
+    cfg.MODEL.EMA.DECAY = 0.999
 
 
 def _add_test(cfg: CN) -> None:

@@ -54,6 +54,8 @@ class SafeCheckpointer(DetectionCheckpointer):
             :func:`.settings.check_settings`: as tools/convert_checkpoint.py has written it into the
             file, or as its layout is known for; None for any other. Written into files that are
             saved.
+        average: a module whose weights are saved in place of the model's; None for those of the
+            model.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.min_share = min_share
         self.fit: Fit | None = None
         self.record: dict[str, Any] | None = None
+        self.average: nn.Module | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """
@@ -98,7 +101,8 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     def save(self, name: str, *, tag: bool = True, **kwargs: Any) -> None:
         """
-        Write the model, the checkpointables and :attr:`record`, whole or not at all.
+        Write the model (or :attr:`average`), the checkpointables and :attr:`record`, whole or not
+        at all.
 
         Args:
             name: of the file, without its suffix.
@@ -110,7 +114,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         """
         if not self.save_dir or not self.save_to_disk:
             return
-        data = {"model": self.model.state_dict()}
+        data = {"model": (self.average or self.model).state_dict()}
         data |= {key: value.state_dict() for key, value in self.checkpointables.items()}
         data |= {**kwargs, **({RECORD: self.record} if self.record else {})}
         path = Path(self.save_dir) / f"{name}.pth"

@@ -31,6 +31,12 @@ AT_LEAST = {
     "MODEL.SEGFIX.CHANNELS": 1,
     "TEST.SEGFIX.SCALE": 1,
 }
+# Shares, with the ends that they may have.
+SHARES = {
+    "SOLVER.LAYER_DECAY": "(0, 1]",
+    "MODEL.EMA.DECAY": "[0, 1)",
+    "MODEL.TIMM.DROP_PATH": "[0, 1)",
+}
 MEANING_OF_0 = {
     "SOLVER.CHECKPOINT_PERIOD": "0 saves at the end alone",
     "SOLVER.CHECKPOINTS_TO_KEEP": "0 keeps all",
@@ -44,6 +50,7 @@ ONE_OF = {
         "WarmupStepWithFixedGammaLR",
         "WarmupPolyLR",
     ),
+    "SOLVER.OPTIMIZER": ("SGD", "AdamW"),
     "SOLVER.CLIP_GRADIENTS.CLIP_TYPE": ("value", "norm"),
     "DATALOADER.SAMPLER_TRAIN": (
         "TrainingSampler",
@@ -76,6 +83,10 @@ def check_values(cfg: CfgNode) -> None:
         if value is not None and not (least <= value < math.inf):  # NaN is neither
             zero = f" ({MEANING_OF_0[key]})" if key in MEANING_OF_0 else ""
             raise ValueError(f"{key} is {value!s:.200}; it is a number of at least {least}{zero}.")
+    for key, ends in SHARES.items():
+        value = _value(cfg, key)
+        if not (0 < value < 1 or (value == 0 and "[0" in ends) or (value == 1 and "1]" in ends)):
+            raise ValueError(f"{key} is {value!s:.200}; it is a number in {ends}.")
     for key, names in ONE_OF.items():
         _check_choice(key, _value(cfg, key), names)
     for key, registry in REGISTERED.items():

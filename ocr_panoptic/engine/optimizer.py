@@ -1,16 +1,24 @@
-"""SGD with a learning rate of its own for everything outside the backbone."""
+"""SGD and AdamW, with learning rates of heads and layers."""
 
 import torch
 from detectron2.config import CfgNode
 from detectron2.solver import get_default_optimizer_params
-from detectron2.solver.build import maybe_add_gradient_clipping
+from detectron2.solver.build import maybe_add_gradient_clipping, reduce_param_groups
 from torch import nn
+
+from ocr_panoptic.modeling.timm_backbone import TimmBackbone
+from ocr_panoptic.modeling.timm_network import Training
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
-    Detectron2's SGD, with SOLVER.HEAD_LR_FACTOR: parameters whose name does not begin with
-    ``backbone.`` learn at that multiple of SOLVER.BASE_LR.
+    SOLVER.OPTIMIZER with
+
+    - SOLVER.HEAD_LR_FACTOR: parameters whose name does not begin with ``backbone.`` learn at that
+      multiple of SOLVER.BASE_LR;
+    - SOLVER.LAYER_DECAY: the layers of a network of timm at multiples of their own;
+    - with AdamW, no weight decay where timm has none, see SOLVER.OPTIMIZER in config.py. With SGD
+      it is Detectron2's: norms have SOLVER.WEIGHT_DECAY_NORM.
 
     Raises:
         ValueError: for a factor that is not above 0.
@@ -21,11 +29,14 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
             f"SOLVER.HEAD_LR_FACTOR is {solver.HEAD_LR_FACTOR}; it is a number above 0, and 1.0 "
             "trains all parts at SOLVER.BASE_LR."
         )
+    of_timm = _training_of_timm(model, solver.LAYER_DECAY)
 
     def factor(name: str) -> float:
-        head = 1.0 if name.startswith("backbone.") else solver.HEAD_LR_FACTOR
-        # Not by Detectron2's argument, which would put aside the factor of the head's biases.
-        return head * (solver.BIAS_LR_FACTOR if name.endswith(".bias") else 1.0)
+        part = 1.0 if name.startswith("backbone.") else solver.HEAD_LR_FACTOR
+        if name in of_timm:
+            part *= of_timm[name].lr_factor
+        # Not by Detectron2's argument, which would put aside the factors of heads and layers.
+        return part * (solver.BIAS_LR_FACTOR if name.endswith(".bias") else 1.0)
 
     groups = get_default_optimizer_params(
         model,
@@ -34,12 +45,45 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         weight_decay_bias=solver.WEIGHT_DECAY_BIAS,
         lr_factor_func=factor,
     )
-    optimizer = torch.optim.SGD(
-        groups,
-        lr=solver.BASE_LR,
-        momentum=solver.MOMENTUM,
-        nesterov=solver.NESTEROV,
-        weight_decay=solver.WEIGHT_DECAY,
-        foreach=True,
-    )
+    if solver.OPTIMIZER == "AdamW":
+        exempt = _exempt_from_decay(model, of_timm, biases=solver.WEIGHT_DECAY_BIAS is None)
+        # What comes later overwrites what comes before.
+        groups += [{"params": exempt, "weight_decay": solver.WEIGHT_DECAY_NORM}]
+        optimizer = torch.optim.AdamW(
+            reduce_param_groups(groups),
+            lr=solver.BASE_LR,
+            weight_decay=solver.WEIGHT_DECAY,
+            foreach=True,
+        )
+    else:
+        optimizer = torch.optim.SGD(
+            groups,
+            lr=solver.BASE_LR,
+            momentum=solver.MOMENTUM,
+            nesterov=solver.NESTEROV,
+            weight_decay=solver.WEIGHT_DECAY,
+            foreach=True,
+        )
     return maybe_add_gradient_clipping(cfg, optimizer)
+
+
+def _training_of_timm(model: nn.Module, layer_decay: float) -> dict[str, Training]:
+    """Of each parameter of the model that is one of a network of timm."""
+    return {
+        f"{prefix}.{name}": training
+        for prefix, module in model.named_modules()
+        if isinstance(module, TimmBackbone)
+        for name, training in module.training_of_parameters(layer_decay).items()
+    }
+
+
+def _exempt_from_decay(
+    model: nn.Module, of_timm: dict[str, Training], *, biases: bool
+) -> list[nn.Parameter]:
+    return [
+        parameter
+        for name, parameter in model.named_parameters()
+        if parameter.requires_grad
+        and (parameter.ndim <= 1 or (name in of_timm and not of_timm[name].decays))
+        and (biases or not name.endswith(".bias"))
+    ]

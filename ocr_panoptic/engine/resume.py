@@ -147,7 +147,27 @@ def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]
             + f"Undo what has changed, or start another run from its weights: MODEL.WEIGHTS {file} "
             "and another OUTPUT_DIR, without --resume."
         )
+    _check_optimizer(cfg, file, state)
     return state
+
+
+# What the optimizers keep of each parameter.
+KEPT = {"SGD": {"momentum_buffer"}, "AdamW": {"step", "exp_avg", "exp_avg_sq"}}
+
+
+def _check_optimizer(cfg: CfgNode, file: str, state: Mapping[str, Any]) -> None:
+    """That the state is of the optimizer that goes on with it."""
+    expected = KEPT[cfg.SOLVER.OPTIMIZER]
+    for values in state["_trainer"]["optimizer"]["state"].values():
+        if values.keys() != expected and (values or expected != KEPT["SGD"]):
+            found = next((name for name, keys in KEPT.items() if keys == values.keys()), None)
+            raise ValueError(
+                f"{file} has the state of {found or 'another optimizer'} "
+                f"({', '.join(map(str, values)) or 'nothing'} of a parameter), and "
+                f"SOLVER.OPTIMIZER is {cfg.SOLVER.OPTIMIZER}, which goes on with "
+                f"{', '.join(sorted(expected))}. Undo what has changed, or start another run from "
+                f"its weights: MODEL.WEIGHTS {file} and another OUTPUT_DIR, without --resume."
+            )
 
 
 def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> Position:

@@ -39,6 +39,8 @@ def checked_state(state: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
         raise _fault("_trainer's iteration", trainer.get("iteration"), "a number of at least 0")
     if not isinstance(hooks := trainer.get("hooks", {}), dict):
         raise _fault("hooks", hooks, "their states")
+    if "trained_weights" in state:
+        _check_weights(state["trained_weights"], shapes)
     _check_optimizer(trainer["optimizer"], state.get("parameters"), shapes)
     scaler = trainer.get("grad_scaler") or {}
     if not isinstance(scaler, dict) or (
@@ -62,6 +64,16 @@ def _config(text: Any) -> dict[str, Any]:
     ):
         raise _fault("config", text, "sections of keys, SOLVER.IMS_PER_BATCH among them")
     return config
+
+
+def _check_weights(weights: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Those that the model of the file is the average of."""
+    if not isinstance(weights, dict) or weights.keys() != shapes.keys():
+        raise _fault("trained_weights", weights, "a tensor for each of the model")
+    for name, value in weights.items():
+        shape = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+        if shape != shapes[name]:
+            raise _fault(f"trained_weights {name!r:.100}", shape, f"of the shape {shapes[name]}")
 
 
 def _check_optimizer(optimizer: Any, names: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:

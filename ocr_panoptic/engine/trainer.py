@@ -25,6 +25,7 @@ from ocr_panoptic.checkpoint import (
     newest_whole,
     settings_of,
 )
+from ocr_panoptic.checkpoint.former_names import rename_former
 from ocr_panoptic.data import (
     TrainingStream,
     build_training_stream,
@@ -46,6 +47,7 @@ from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import AccumulatingTrainer
 from .agreement import agree, stop_together
+from .averaging import Averaging
 from .feature_caching import cached_feature_mapper, check_cached_backbone
 from .hooks import BestModel, Checkpoints, Evaluation, PreciseBN, StopOnSignal
 from .optimizer import build_optimizer
@@ -80,7 +82,8 @@ class Trainer(DefaultTrainer):
     ``DefaultTrainer`` with
 
     - several CPU processes (Detectron2's asks DistributedDataParallel for GPUs),
-    - gradient accumulation, a learning rate of the heads, and the poly schedule,
+    - gradient accumulation, AdamW, learning rates of heads and layers, and the poly schedule,
+    - an average of the weights that is evaluated and saved (:class:`.Averaging`),
     - checkpoints that are whole or absent, and read without running code from them,
     - ``--resume`` that goes on exactly where the run ended, by the schedule of the config of now:
       images, their augmentation and every random number follow from the seed and the iteration,
@@ -107,6 +110,7 @@ class Trainer(DefaultTrainer):
             segfix_config(cfg)  # which evaluations need
             model = self.build_model(cfg)
             optimizer = self.build_optimizer(cfg, model)
+        self.averaging = Averaging.of(cfg, model)
         data_loader = self.build_train_loader(self._seeded_cfg())
         model = create_ddp_model(
             model,
@@ -130,6 +134,8 @@ class Trainer(DefaultTrainer):
             min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
             trainer=weakref.proxy(self),
         )
+        if self.averaging:
+            self.checkpointer.average = self.averaging.module
         self._written = written or cfg.dump()
         self.start = Position(0, 0)
         self.max_iter = cfg.SOLVER.MAX_ITER
@@ -163,6 +169,8 @@ class Trainer(DefaultTrainer):
         else:
             with stop_together():
                 self.checkpointer.load(self.cfg.MODEL.WEIGHTS, checkpointables=[])
+            if self.averaging:
+                self.averaging.begin()
             if former := self.checkpointer.get_checkpoint_file():
                 logger.warning(
                     "OUTPUT_DIR has checkpoints of another training, %s the last. This one starts "
@@ -203,6 +211,11 @@ class Trainer(DefaultTrainer):
             self.best.resume()
 
     @property
+    def evaluated_model(self) -> nn.Module:
+        """The one that is evaluated and saved: with MODEL.EMA the average."""
+        return self.averaging.module if self.averaging else self.model
+
+    @property
     def last_iteration(self) -> int:
         """The one that the model is of."""
         return min(self.storage.iter, self.max_iter - 1)  # MAX_ITER after the training
@@ -211,7 +224,7 @@ class Trainer(DefaultTrainer):
         """All that a resumed run needs besides the model's weights: the random numbers and the
         images to come follow from seed and position."""
         done = self.last_iteration + 1 - self.start_iter
-        return {
+        state = {
             "iteration": self.last_iteration,
             "images": self.start.images + done * self.cfg.SOLVER.IMS_PER_BATCH,
             "seed": self.seed,
@@ -220,12 +233,20 @@ class Trainer(DefaultTrainer):
             "parameters": parameter_names(self.checkpointer.model, self.optimizer),
             "_trainer": self._trainer.state_dict(),
         }
+        if self.averaging:  # which is the model of the file
+            state["trained_weights"] = self.averaging.trained()
+        return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """
         Raises:
             ValueError: see :func:`.resume.continued_optimizer`.
         """
+        if self.averaging:
+            self.averaging.begin()  # with that of the file, which the model has been filled with
+        if "trained_weights" in state_dict:
+            weights = rename_former(state_dict["trained_weights"])
+            self.checkpointer.model.load_state_dict(weights)
         saved = dict(state_dict["_trainer"])
         saved["optimizer"] = continued_optimizer(
             saved["optimizer"],
@@ -249,14 +270,17 @@ class Trainer(DefaultTrainer):
             keep=cfg.SOLVER.CHECKPOINTS_TO_KEEP,
         )
         precise_bn = None
-        if cfg.TEST.PRECISE_BN.ENABLED and get_bn_modules(self.model):
+        if cfg.TEST.PRECISE_BN.ENABLED and get_bn_modules(self.evaluated_model):
             alone = self._seeded_cfg()
             alone.DATALOADER.NUM_WORKERS = 0
             loader = self.build_train_loader(alone)
-            precise_bn = PreciseBN(period, self.model, loader, cfg.TEST.PRECISE_BN.NUM_ITER)
+            precise_bn = PreciseBN(
+                period, self.evaluated_model, loader, cfg.TEST.PRECISE_BN.NUM_ITER
+            )
         return [
             hooks.IterationTimer(),
             hooks.LRScheduler(),
+            self.averaging,  # before what reads the average
             precise_bn,  # before the checkpoints, as it changes the model
             checkpoints,
             StopOnSignal(self.stopping, checkpoints),
@@ -316,7 +340,7 @@ class Trainer(DefaultTrainer):
     def _evaluate(self) -> dict:
         with self.stopping.at_once():  # a checkpoint has been saved before
             saved = self.checkpointer.get_checkpoint_file()
-            self._last_eval_results = self.test(self.cfg, self.model, weights=saved)
+            self._last_eval_results = self.test(self.cfg, self.evaluated_model, weights=saved)
         if self.best:
             self.best.update(self._last_eval_results, self.last_iteration)
         return self._last_eval_results

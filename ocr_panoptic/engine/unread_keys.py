@@ -111,7 +111,7 @@ READERS = (
     Reader(
         f"MODEL.BACKBONE.NAME {', '.join(TIMM_BUILDERS[:-1])} or {TIMM_BUILDERS[-1]}",
         lambda cfg: cfg.MODEL.BACKBONE.NAME in TIMM_BUILDERS,
-        ("MODEL.TIMM",),
+        ("MODEL.TIMM", "SOLVER.LAYER_DECAY"),
     ),
     # 0 freezes nothing, which is what a network of timm does.
     Reader(
@@ -122,6 +122,12 @@ READERS = (
         ),
         ("MODEL.BACKBONE.FREEZE_AT",),
     ),
+    Reader(
+        "SOLVER.OPTIMIZER SGD",
+        lambda cfg: cfg.SOLVER.OPTIMIZER == "SGD",
+        ("SOLVER.MOMENTUM", "SOLVER.NESTEROV"),
+    ),
+    Reader("MODEL.EMA.ENABLED True", lambda cfg: cfg.MODEL.EMA.ENABLED, ("MODEL.EMA.DECAY",)),
     Reader(
         "SOLVER.AMP.ENABLED True", lambda cfg: cfg.SOLVER.AMP.ENABLED, ("SOLVER.AMP.PRECISION",)
     ),

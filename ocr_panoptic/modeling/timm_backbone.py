@@ -9,13 +9,14 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone
-from timm.layers import LayerNorm2d
+from timm.layers import DropPath, LayerNorm2d
 from timm.models.efficientnet import EfficientNetFeatures
 from timm.models.hrnet import HighResolutionModule
 from torch import Tensor, nn
 
 from .bilinear_fusion import BilinearFusion
 from .timm_features import create_features, is_plain, needed_multiple, network_options
+from .timm_network import Training, create_network, training_of_parameters
 from .timm_norms import fold_norms, with_norm
 
 OUTPUT_NORMS = ("", "LN")
@@ -36,10 +37,12 @@ class TimmBackbone(Backbone):
         patch_size: see :func:`.create_features`.
         align_corners: of HRNet's :class:`.BilinearFusion`.
         frozen: nothing is learnt: no gradient, and batch norms use their running statistics.
+        drop_path: chance in training that the last of its residual blocks is left out for an image
+            (stochastic depth); those before it have less, linearly from 0.
 
     Raises:
-        ValueError: unknown name or norm, a stride that the network does not have, or a network for
-            images of one size.
+        ValueError: unknown name or norm, a stride that the network does not have, a network for
+            images of one size, or drop path in one that has none.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class TimmBackbone(Backbone):
         patch_size: int = 0,
         align_corners: bool = False,
         frozen: bool = False,
+        drop_path: float = 0.0,
     ):
         super().__init__()
         if output_norm not in OUTPUT_NORMS:
@@ -59,7 +63,14 @@ class TimmBackbone(Backbone):
         self.name = name
         self.frozen = frozen
         self._options = {"output_stride": output_stride, "patch_size": patch_size}
-        body = create_features(name, **self._options, final_norm=output_norm == "LN")
+        body = create_features(
+            name, **self._options, final_norm=output_norm == "LN", drop_path=drop_path
+        )
+        if drop_path and not any(isinstance(m, DropPath) and m.drop_prob for m in body.modules()):
+            raise ValueError(
+                f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. "
+                "Set it to 0."
+            )
         body = with_norm(body, norm)
         for module in body.modules():
             if isinstance(module, HighResolutionModule):
@@ -146,7 +157,7 @@ class TimmBackbone(Backbone):
             self.body.blocks = self.body.blocks[:count]
         elif is_plain(self.name):
             self.body.out_indices = self.body.model.prune_intermediate_layers(
-                range(count), prune_norm=not self.body.norm
+                list(range(count)), prune_norm=not self.body.norm
             )
         else:
             return
@@ -166,6 +177,11 @@ class TimmBackbone(Backbone):
         self.train(training)
         for parameter, gradient in zip(learnt, gradients, strict=True):
             parameter.requires_grad_(gradient is not None)
+
+    def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
+        """Of each parameter, see :func:`.training_of_parameters`."""
+        found = training_of_parameters(self.name, self.body, layer_decay)
+        return {f"body.{name}": training for name, training in found.items()}
 
     def fold_norms(self) -> None:
         """Fold the batch norms into their convolutions, in place; see :func:`.fold_norms`."""
@@ -190,7 +206,7 @@ class TimmBackbone(Backbone):
             return weights
         options = network_options(self.name, **self._options)
         with torch.device("meta"):
-            whole = timm.create_model(self.name, pretrained=False, **options)
+            whole = create_network(self.name, **options)
         try:
             return adapt(dict(weights), whole)
         except (KeyError, AttributeError, RuntimeError, ValueError, IndexError):
@@ -223,6 +239,7 @@ def timm_arguments(cfg: CfgNode) -> dict[str, object]:
         "patch_size": network.PATCH_SIZE,
         "align_corners": cfg.MODEL.ALIGN_CORNERS,
         "frozen": network.FROZEN,
+        "drop_path": network.DROP_PATH,
     }
 
 

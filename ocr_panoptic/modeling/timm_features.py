@@ -9,6 +9,8 @@ from detectron2.layers import ShapeSpec
 from timm.models._features import FeatureGetterNet
 from torch import Tensor, nn
 
+from .timm_network import create_network
+
 # Networks of one stride whose every block is a feature, by timm's modules.
 _PLAIN = ("vision_transformer", "deit", "eva")
 # Swin pads to its windows, whatever the size. Every second block of its last stage moves them, as
@@ -48,13 +50,18 @@ def network_options(
                 "ViT. Set it to 0."
             )
         with torch.device("meta"):
-            grid = timm.create_model(name, pretrained=False).patch_embed.grid_size
+            grid = create_network(name).patch_embed.grid_size
         options |= {"patch_size": patch_size, "img_size": tuple(n * patch_size for n in grid)}
     return options
 
 
 def create_features(
-    name: str, *, output_stride: int = 32, patch_size: int = 0, final_norm: bool = False
+    name: str,
+    *,
+    output_stride: int = 32,
+    patch_size: int = 0,
+    final_norm: bool = False,
+    drop_path: float = 0.0,
 ) -> nn.Module:
     """
     A network with random weights; timm never asks the internet for others.
@@ -63,15 +70,16 @@ def create_features(
         name: of a timm model with ``features_only``. Of a plain ViT every block is a feature.
         output_stride, patch_size: of :func:`network_options`.
         final_norm: the features of a plain ViT go through its last norm.
+        drop_path: see :class:`.TimmBackbone`.
 
     Raises:
         ValueError: timm has no such network, or not with these options.
     """
     options = network_options(name, output_stride=output_stride, patch_size=patch_size)
+    if drop_path:
+        options["drop_path_rate"] = drop_path
     try:
-        network = timm.create_model(
-            name, pretrained=False, features_only=not is_plain(name), **options
-        )
+        network = create_network(name, features_only=not is_plain(name), **options)
     except (RuntimeError, TypeError, NotImplementedError, AssertionError) as e:
         raise ValueError(
             f"MODEL.TIMM.NAME {name} with OUTPUT_STRIDE {output_stride}: timm says {e}. "

@@ -1,14 +1,18 @@
-"""SOLVER.HEAD_LR_FACTOR, in both architectures."""
+"""Learning rate and weight decay of every parameter, in both architectures."""
 
 import pytest
+import timm
 import torch
 from detectron2.config import CfgNode
 from detectron2.modeling import build_model
+from detectron2.modeling.backbone.vit import get_vit_lr_decay_rate
 from detectron2.solver import build_optimizer as detectron2_optimizer
-from tiny_runs import SEMANTIC_CONFIG
+from timm.optim import create_optimizer_v2
+from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
 from torch import nn
 
 from ocr_panoptic.engine import Trainer, load_config
+from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 
 
 @pytest.fixture(params=["panoptic", "semantic"])
@@ -49,6 +53,114 @@ def test_factor_1_is_detectron2s_optimizer(cfg):
     ours, theirs = Trainer.build_optimizer(cfg, model), detectron2_optimizer(cfg, model)
     assert ours.state_dict() == theirs.state_dict()
     assert ours.__class__.__name__ == theirs.__class__.__name__ != "SGD"
+
+
+class Network(nn.Module):
+    """A network of timm as the backbone, and a head."""
+
+    def __init__(self, name: str):
+        super().__init__()
+        self.backbone = TimmBackbone(name, norm="BN")
+        self.head = nn.Sequential(nn.Conv2d(3, 4, 1), nn.LayerNorm(4))
+
+
+ADAMW = [
+    *("SOLVER.OPTIMIZER", "AdamW", "SOLVER.LAYER_DECAY", "0.75", "SOLVER.BASE_LR", "0.5"),
+    *("SOLVER.WEIGHT_DECAY", "0.25", "SOLVER.HEAD_LR_FACTOR", "2.0"),
+]
+# Network -> parameter -> layers behind it, counted by hand: its blocks, and the classifier.
+BEHIND = {
+    "convnext_atto": {  # 2 + 2 + 6 + 2 blocks; the reduction before a stage is of its first block
+        **{"stem_0.weight": 13, "stem_1.bias": 13, "stages_0.blocks.0.gamma": 12},
+        **{"stages_0.blocks.1.conv_dw.weight": 11, "stages_1.downsample.1.weight": 10},
+        **{"stages_2.blocks.0.mlp.fc1.weight": 8, "stages_3.blocks.1.mlp.fc2.weight": 1},
+    },
+    "resnet18": {  # 8 blocks
+        **{"conv1.weight": 9, "bn1.weight": 9, "layer1.0.conv1.weight": 8},
+        **{"layer2.0.downsample.0.weight": 6, "layer4.1.conv2.weight": 1},
+    },
+    "vit_tiny_patch16_224": {  # 12 blocks
+        **{"model.pos_embed": 13, "model.cls_token": 13, "model.patch_embed.proj.weight": 13},
+        **{"model.blocks.0.attn.qkv.weight": 12, "model.blocks.11.mlp.fc2.bias": 1},
+    },
+    "swin_tiny_patch4_window7_224": {  # 2 + 2 + 6 + 2
+        **{"patch_embed.proj.weight": 13, "layers_1.downsample.reduction.weight": 10},
+        **{"layers_0.blocks.1.attn.relative_position_bias_table": 11},
+    },
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_layers_of_timm(name):
+    """timm's own optimizer of the whole classifier, and hand-worked rates."""
+    model = Network(name)
+    optimizer = Trainer.build_optimizer(load_config("", ADAMW), model)
+    assert type(optimizer) is torch.optim.AdamW
+    rates, decays = (of_each_parameter(model, optimizer, key) for key in ("lr", "weight_decay"))
+    for key, behind in BEHIND[name].items():
+        assert rates[f"backbone.body.{key}"] == pytest.approx(0.5 * 0.75**behind), key
+    assert {rates[f"head.{key}"] for key in ("0.weight", "0.bias", "1.weight")} == {1.0}
+    assert [decays[f"head.{key}"] for key in ("0.weight", "0.bias", "1.weight")] == [0.25, 0, 0]
+
+    theirs = timm.create_model(name)
+    groups = create_optimizer_v2(theirs, "adamw", lr=0.5, weight_decay=0.25, layer_decay=0.75)
+    factors = of_each_parameter(theirs, groups, "lr_scale")
+    their_decays = of_each_parameter(theirs, groups, "weight_decay")
+    prefix = "backbone.body."
+    for key in (key.removeprefix(prefix) for key in rates if key.startswith(prefix)):
+        their_key = key.removeprefix("model.")
+        for part in ("stem", "stages", "layers"):
+            their_key = their_key.replace(f"{part}_", f"{part}.")
+        assert rates[prefix + key] == pytest.approx(0.5 * factors[their_key]), key
+        assert decays[prefix + key] == their_decays[their_key], key
+        if name.startswith("vit") and "cls_token" not in key:  # which Detectron2's does not train
+            rate = get_vit_lr_decay_rate(f"backbone.net.{their_key}", 0.75, num_layers=12)
+            assert rates[prefix + key] == pytest.approx(0.5 * rate), key
+
+
+@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "regnety_002", "hrnet_w18_small"])
+def test_every_parameter_has_a_layer(name):
+    """The first ones learn slowest, on the "meta" device too."""
+    with torch.device("meta"):
+        model = Network(name)
+        optimizer = Trainer.build_optimizer(load_config("", ADAMW), model)
+    rates = list(of_each_parameter(model.backbone, optimizer, "lr").values())
+    assert rates[0] == min(rates) < max(rates) == 0.5 * 0.75 and len(set(rates)) >= 5
+
+
+def test_decay_of_biases_and_norms_with_adamw():
+    """Detectron2's keys say it where they are set. A factor of biases is kept."""
+    opts = ["SOLVER.WEIGHT_DECAY_NORM", "0.125", "SOLVER.WEIGHT_DECAY_BIAS", "0.0625"]
+    opts += ["SOLVER.BIAS_LR_FACTOR", "3.0"]
+    model = Network("resnet10t")
+    optimizer = Trainer.build_optimizer(load_config("", [*ADAMW, *opts]), model)
+    decays, rates = (of_each_parameter(model, optimizer, key) for key in ("weight_decay", "lr"))
+    for name, decay in decays.items():
+        norm = "bn" in name or "downsample.2" in name or "head.1" in name or ".conv1.1" in name
+        norm = norm or ".conv1.4" in name
+        expected = 0.0625 if name.endswith(".bias") else 0.125 if norm else 0.25
+        assert decay == expected, name
+    assert rates["head.0.bias"] == 3 * rates["head.0.weight"] == 3.0
+
+
+@pytest.mark.parametrize("config", [OCR_CONFIG, SEMANTIC_CONFIG])
+def test_adamw_in_both_architectures(config):
+    """Layers of a backbone alone and under an FPN, whose own parameters learn as heads do."""
+    is_panoptic = config is OCR_CONFIG
+    opts = [*ADAMW, "MODEL.DEVICE", "cpu", "MODEL.TIMM.NAME", "resnet10t", "MODEL.TIMM.NORM", "BN"]
+    opts += ["MODEL.ROI_HEADS.NUM_CLASSES", "2", "MODEL.SEM_SEG_HEAD.NUM_CLASSES", "4"]
+    opts += ["MODEL.OCR.NORM", "BN"]
+    if is_panoptic:
+        opts += ["MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", "MODEL.FPN.NORM", "BN"]
+    cfg = load_config(str(config), opts)
+    model = build_model(cfg)
+    optimizer = Trainer.build_optimizer(cfg, model)
+    rates = of_each_parameter(model, optimizer, "lr")
+    prefix = "backbone.bottom_up.body." if is_panoptic else "backbone.body."
+    assert rates[f"{prefix}conv1.0.weight"] == pytest.approx(0.5 * 0.75**5)  # 4 blocks
+    assert rates[f"{prefix}layer4.0.conv1.weight"] == pytest.approx(0.5 * 0.75)
+    others = {rate for name, rate in rates.items() if not name.startswith(prefix)}
+    assert others == ({0.5, 1.0} if is_panoptic else {1.0})
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0])

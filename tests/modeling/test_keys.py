@@ -62,6 +62,7 @@ SEMANTIC = [
     ("MODEL.TIMM.OUTPUT_STRIDE", 16, ()),
     ("MODEL.TIMM.NORM", "FrozenBN", ()),
     ("MODEL.TIMM.FROZEN", True, ()),
+    ("MODEL.TIMM.DROP_PATH", 0.9, ()),
     ("MODEL.CONTEXT.TRUE_PART", "gather", (SCHEME, "GT-OCR")),
     ("MODEL.CONTEXT.TRUE_PART", "relation", (SCHEME, "GT-OCR")),
 ]
@@ -80,6 +81,10 @@ ELSEWHERE = {
     "MODEL.OCR.RECOMPUTE": "modeling/test_recompute.py",
     "SOLVER.ACCUMULATION_STEPS": "engine/test_train_net.py",
     "SOLVER.HEAD_LR_FACTOR": "engine/test_optimizer.py",
+    "SOLVER.OPTIMIZER": "engine/test_optimizer.py",
+    "SOLVER.LAYER_DECAY": "engine/test_optimizer.py",
+    "MODEL.EMA.ENABLED": "engine/test_averaging.py",
+    "MODEL.EMA.DECAY": "engine/test_averaging.py",
     "SOLVER.CHECKPOINTS_TO_KEEP": "engine/test_checkpoints.py",
     "SOLVER.AMP.PRECISION": "engine/test_accumulation.py",
     "SOLVER.GATHER_METRIC_PERIOD": "engine/test_accumulation.py",

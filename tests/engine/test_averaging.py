@@ -1,0 +1,146 @@
+"""MODEL.EMA.ENABLED and EMA.DECAY: what is averaged, evaluated, saved and resumed."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from interrupted_runs import assert_same, saved, train
+from tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
+from torch import nn
+
+from ocr_panoptic.engine import Trainer, setup
+from ocr_panoptic.engine.averaging import Averaging
+from ocr_panoptic.engine.saved_state import checked_state
+from ocr_panoptic.run_folder import evaluation_folder
+
+EMA = ("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75, "DATALOADER.NUM_WORKERS", 0)
+ADAMW = (
+    *("SOLVER.OPTIMIZER", "AdamW", "SOLVER.BASE_LR", 1e-3, "SOLVER.WEIGHT_DECAY", 0.05),
+    *("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR", "SOLVER.WARMUP_ITERS", 2),
+)
+
+
+def test_the_recursion():
+    """In float64 by NumPy, from the first weights; batch norms' statistics are averaged too, and
+    their counter is the model's."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).train()
+    averaging = Averaging(model, decay=0.75)
+    nn.init.normal_(model[0].weight)  # weights are loaded before the training
+    averaging.begin()
+    expected = {k: v.double().numpy().copy() for k, v in model.state_dict().items()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(20):
+        optimizer.zero_grad()
+        model(torch.randn(8, 3)).pow(3).mean().backward()
+        optimizer.step()
+        averaging.after_step()
+        for name, value in model.state_dict().items():
+            expected[name] = 0.75 * expected[name] + 0.25 * value.double().numpy()
+    found = averaging.module.state_dict()
+    assert found.pop("1.num_batches_tracked") == 20
+    for name, value in found.items():
+        np.testing.assert_allclose(value.numpy(), expected[name], rtol=1e-5, atol=1e-6)
+    assert not torch.equal(found["0.weight"], model[0].weight)
+    assert not any(p.requires_grad for p in averaging.module.parameters())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind, opts",
+    [
+        ("panoptic", (*ADAMW, *EMA)),
+        # The semantic run accumulates gradients.
+        ("semantic", (*ADAMW, *EMA, "SOLVER.LAYER_DECAY", 0.7, "SOLVER.AMP.ENABLED", True)),
+    ],
+)
+def test_a_resumed_run_equals_the_whole_one(tiny_data, make_args, tmp_path, kind, opts):
+    """Killed in iteration 3, after a checkpoint of iteration 1; to the last bit."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    train(make_args, kind, whole, *opts)
+    train(make_args, kind, parts, *opts, death=3)
+    assert not (parts / "model_final.pth").exists()
+    resumed = train(make_args, kind, parts, *opts, resume="auto")
+    assert resumed.start == (2, 4)
+    assert_same(saved(parts), saved(whole))
+    # Weights, their average and the optimizer's state are what a plain float64 recursion says.
+    files = [saved(whole, f"model_{i:07d}") for i in (1, 3)] + [saved(whole)]
+    average, trained = ([pick(file) for file in files] for pick in (_average, _trained))
+    for name in average[0]:
+        expected = 0.75 * average[1][name].double() + 0.25 * trained[2][name].double()
+        assert torch.allclose(average[2][name].double(), expected, atol=1e-5), name
+    assert any(not torch.equal(average[2][name], trained[2][name]) for name in average[2])
+
+
+def _average(file: dict) -> dict:
+    return {k: v for k, v in file["model"].items() if v.is_floating_point()}
+
+
+def _trained(file: dict) -> dict:
+    weights = file["trainer"]["trained_weights"]
+    return {k: v for k, v in weights.items() if v.is_floating_point()}
+
+
+@pytest.mark.slow
+def test_the_average_is_what_is_evaluated_and_saved(tiny_data, make_args, tmp_path):
+    """Its batch norms' statistics are those that PreciseBN measures with it; the last and the best
+    checkpoint, --eval-only and the result file are of the same weights."""
+    opts = (*TINY_SEMANTIC, *ADAMW, *EMA, "SOLVER.MAX_ITER", 3, "TEST.PRECISE_BN.ENABLED", True)
+    opts += ("TEST.PRECISE_BN.NUM_ITER", 2, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU")
+    trainer = Trainer(*setup(make_args(*opts, config=SEMANTIC_CONFIG)))
+    trainer.resume_or_load(False)
+    trainer.train()
+    run = tmp_path / "run"
+    final, best = saved(run), saved(run, "model_best")
+    assert_same(best["model"], final["model"])
+    mean = "backbone.body.bn1.running_mean"
+    assert not torch.equal(final["model"][mean], final["trainer"]["trained_weights"][mean])
+    written = json.loads((evaluation_folder(run, "tiny_sem_val") / "metrics.json").read_text())
+
+    def evaluate(weights: Path) -> tuple[dict, str]:
+        other = ("OUTPUT_DIR", tmp_path / weights.stem, "MODEL.WEIGHTS", weights)
+        args = make_args(*opts, *other, config=SEMANTIC_CONFIG, flags=("--eval-only",))
+        results = Trainer.evaluate(setup(args)[0])
+        folder = evaluation_folder(tmp_path / weights.stem, "tiny_sem_val")
+        info = json.loads((folder / "metrics.json").read_text())
+        return results["sem_seg"], info["run"]["weights_sha256"]
+
+    results, sha256 = evaluate(run / "model_final.pth")
+    np.testing.assert_equal(results, trainer._last_eval_results["sem_seg"])  # NaN is NaN
+    assert sha256 == written["run"]["weights_sha256"]
+    trained = tmp_path / "trained.pth"
+    torch.save({"model": final["trainer"]["trained_weights"]}, trained)
+    assert evaluate(trained)[1] != sha256
+
+
+@pytest.mark.slow
+def test_resumed_with_and_without_an_average(tiny_data, make_args, tmp_path):
+    """An average begins as the weights that are trained; without one those go on."""
+    folder = tmp_path / "run"
+    train(make_args, "semantic", folder, *EMA, death=2)
+    half = saved(folder, "model_0000001")
+    trainer = train(
+        make_args, "semantic", folder, "DATALOADER.NUM_WORKERS", 0, death=2, resume=True
+    )
+    trained = half["trainer"]["trained_weights"]
+    assert_same(dict(trainer.model.state_dict()), dict(trained))
+    other = tmp_path / "other"
+    train(make_args, "semantic", other, "DATALOADER.NUM_WORKERS", 0, death=2)
+    trainer = train(make_args, "semantic", other, *EMA, death=2, resume=True)
+    plain = saved(other, "model_0000001")["model"]
+    for model in (trainer.model, trainer.evaluated_model):
+        assert_same(dict(model.state_dict()), dict(plain))
+    # Another optimizer has nothing of what it goes on with.
+    with pytest.raises(
+        ValueError, match=r"has the state of SGD \(momentum_buffer .*is AdamW, which"
+    ):
+        train(make_args, "semantic", folder, *ADAMW, *EMA, death=2, resume=True)
+
+
+@pytest.mark.parametrize("fault", [7, {}, {"a": torch.zeros(2)}, {"a": 1.0}, {"b": torch.zeros(3)}])
+def test_damaged_weights_beside_the_average(fault):
+    state = {"iteration": 1, "_trainer": {"iteration": 1, "optimizer": {}}}
+    with pytest.raises(ValueError, match="its trained_weights"):
+        checked_state({**state, "trained_weights": fault}, {"a": (3,)})
