@@ -17,7 +17,8 @@ from torch import nn
 
 from ocr_panoptic.files import replacing, write_text
 
-from .efficientnet_lite import conversion_record, is_efficientnet_lite
+from . import efficientnet_lite, timm_files
+from .efficientnet_lite import is_efficientnet_lite
 from .fit import Fit
 from .former_names import rename_former
 from .imagenet import imagenet_to_backbone
@@ -29,6 +30,7 @@ from .settings import RECORD
 logger = logging.getLogger(__name__)
 
 PathManager.register_handler(PackageHandler(), allow_override=True)
+PathManager.register_handler(timm_files.TimmHandler(), allow_override=True)
 
 TIMEOUT = 30  # seconds without an answer to a download
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
@@ -180,9 +182,16 @@ class SafeCheckpointer(DetectionCheckpointer):
             )
         if not checkpoint.get("matching_heuristics"):
             shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
-            checkpoint["model"] = imagenet_to_backbone(weights, shapes, self._path)
-            if is_efficientnet_lite(weights) and checkpoint["model"] is not weights:
-                self.record = conversion_record(self._path)
+            # A network of timm, which knows the layouts of its files; see TimmBackbone.
+            network = next((m for m in self.model.modules() if hasattr(m, "as_timms")), None)
+            checkpoint["model"] = imagenet_to_backbone(
+                weights, shapes, self._path, network and network.as_timms
+            )
+            if checkpoint["model"] is not weights:
+                if is_efficientnet_lite(weights):
+                    self.record = efficientnet_lite.conversion_record(self._path)
+                elif network:
+                    self.record = timm_files.conversion_record(network.name, self._path)
         incompatible = super()._load_model(checkpoint)
         self.fit = fit = Fit.of(
             self.model.state_dict(),
@@ -241,7 +250,9 @@ def fetch_weights(path: str) -> str:
     file = _download(path) if has_address else path
     if path and not os.path.isfile(file):
         if has_address:
-            what = "are at no address that can be read: https://, detectron2:// or package://"
+            what = (
+                "are at no address that can be read: https://, detectron2://, timm:// or package://"
+            )
         else:
             what = "are no file" if os.path.exists(path) else "do not exist"
         raise FileNotFoundError(
@@ -257,7 +268,7 @@ def _download(address: str) -> str:
     socket.setdefaulttimeout(TIMEOUT)
     try:
         return PathManager.get_local_path(address)
-    except FileNotFoundError:  # of a package, which says what to do
+    except FileNotFoundError:  # of a package or timm, which says what to do
         raise
     except Exception as e:  # of urllib, http.client, iopath ...
         raise OSError(

@@ -87,9 +87,9 @@ class TimmBackbone(Backbone):
                 )
                 for feature in body.feature_info.get_dicts()
             }
-        self.body.eval()
+        self.eval()
         self._multiple = needed_multiple(name, self._maps, self._shapes)
-        self.body.train()
+        self.train()
         if frozen:
             self.requires_grad_(False)
 
