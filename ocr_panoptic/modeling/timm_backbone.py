@@ -15,6 +15,7 @@ from timm.models.hrnet import HighResolutionModule
 from torch import Tensor, nn
 
 from .bilinear_fusion import BilinearFusion
+from .swin_windows import pad_before_shifting
 from .timm_features import create_features, is_plain, needed_multiple, network_options
 from .timm_network import Training, create_network, training_of_parameters
 from .timm_norms import fold_norms, with_norm
@@ -72,6 +73,7 @@ class TimmBackbone(Backbone):
                 "Set it to 0."
             )
         body = with_norm(body, norm)
+        pad_before_shifting(body)
         for module in body.modules():
             if isinstance(module, HighResolutionModule):
                 BilinearFusion.convert(module, align_corners)

@@ -13,13 +13,13 @@ from .timm_network import create_network
 
 # Networks of one stride whose every block is a feature, by timm's modules.
 _PLAIN = ("vision_transformer", "deit", "eva")
-# Swin pads to its windows, whatever the size. Every second block of its last stage moves them, as
+# Swin pads to its windows, whatever the size. Every second block of its last stage shifts them, as
 # in the published detectors: timm leaves that out where a classifier's map is one window large.
 _SWIN = {"strict_img_size": False, "always_partition": True}
 # What lets networks take images of any size, by timm's modules.
 _OPTIONS: dict[str, dict[str, object]] = {
     "hrnet": {"feature_location": ""},  # the plain stages, not the classification head's
-    **dict.fromkeys(("swin_transformer", "swin_transformer_v2", "swin_transformer_v2_cr"), _SWIN),
+    **dict.fromkeys(("swin_transformer", "swin_transformer_v2"), _SWIN),
     # Position embeddings are interpolated to the number of patches.
     **dict.fromkeys(_PLAIN, {"dynamic_img_size": True}),
 }
