@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
         count = draw_video(reader, output, model, metadata)
         logger.info("%d frames drawn%s", count, f" to {output}" if output else "")
         return 0
-    unreadable = draw_images(list(images), outputs, model, metadata)
+    unreadable = draw_images(list(images), outputs, model, metadata, cfg.INPUT.CHANNELS)
     if outputs:
         done = len(images) - len(unreadable)
         logger.info("%d pictures drawn in %s", done, printable(args.output))

@@ -33,6 +33,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--output", type=Path, help="folder to write, by default $DETECTRON2_DATASETS/NAME"
     )
+    parser.add_argument(
+        "--channels",
+        type=int,
+        default=3,
+        help="of the images, INPUT.CHANNELS of the configs; by default 3, in colour",
+    )
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     args = parser.parse_args(argv)
 
@@ -42,7 +48,7 @@ def main(argv: list[str] | None = None) -> None:
     output = args.output or datasets_root() / args.name
     warn_if_unseen(output)
     with faults_listed(output.with_name(f"{output.name}_faults.txt")):
-        manifest = prepare_panoptic(args.name, splits, output, args.workers)
+        manifest = prepare_panoptic(args.name, splits, output, args.workers, args.channels)
     print(f"Wrote {manifest}. Data sets: {', '.join(f'{args.name}_{split}' for split in splits)}")
 
 

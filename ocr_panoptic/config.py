@@ -188,7 +188,13 @@ def _add_backbones(cfg: CN) -> None:
 
 
 def _add_input(cfg: CN) -> None:
-    """Images of the semantic architecture."""
+    """Images."""
+    # Channels of the images, and values in MODEL.PIXEL_MEAN and PIXEL_STD. 3: colours, whatever the
+    # file is. Any other number: as the file has them (datasets/README.md), uint8 or numbers, from
+    # TIFF, .npy and what Pillow reads; of 4 or more the first three are RGB, which INPUT.FORMAT
+    # "BGR" reverses. Of weights for 3 channels the first convolution is adapted as timm does it.
+    cfg.INPUT.CHANNELS = 3
+
     # OCRSemanticSegmentor and SegFix. Images (data/semantic/augmentation.py): resized to
     # MIN_SIZE_TRAIN or MIN_SIZE_TEST (0: not at all), or to this height and width if it is not [].
     cfg.INPUT.FIXED_SIZE = []
@@ -200,7 +206,7 @@ def _add_input(cfg: CN) -> None:
     # Largest share of a crop that one class may have, with ten tries (INPUT.CROP.TYPE "absolute");
     # OCRSemanticSegmentor alone.
     cfg.INPUT.CROP.SINGLE_CATEGORY_MAX_AREA = 1.0
-    # Largest brightness shift, up or down, in steps of 1 of 255.
+    # Largest brightness shift of the colours, up or down, in steps of 1 of 255.
     cfg.INPUT.BRIGHTNESS_SHIFT = 0
 
 

@@ -1,7 +1,7 @@
 """Image files: one reader for preparation, training, evaluation and drawing. Label and panoptic
 PNGs are opened here, too, so that all keep the same limits and name the file at fault.
 
-Shape letters: H, W size of the image.
+Shape letters: H, W size of the image, C channels.
 """
 
 import functools
@@ -15,6 +15,7 @@ from detectron2.data.detection_utils import convert_PIL_to_numpy
 from detectron2.utils.file_io import PathManager
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from .array_files import NUMPY_SUFFIX, ArrayFile, open_array
 from .files import printable
 
 # Millions of pixels up to which a file is read: a few bytes can state a size that fills any memory.
@@ -36,6 +37,7 @@ TURNS = {
     8: Image.Transpose.ROTATE_90,
 }
 QUARTER_TURNS = (5, 6, 7, 8)  # the orientations that swap width and height
+COLOURS = 3  # channels of a picture
 
 
 class TooLarge(ValueError):
@@ -48,23 +50,33 @@ class PictureSize(NamedTuple):
     note: str  # how it was turned, for messages; "" mostly
 
 
-def read_picture(path: str | os.PathLike, format: str = "BGR") -> np.ndarray:
+def read_picture(
+    path: str | os.PathLike, format: str = "BGR", channels: int = COLOURS
+) -> np.ndarray:
     """The pixels of an image file, turned as its EXIF data say.
 
-    Files of 8 bits give what Detectron2's ``read_image`` gives. Of 16 bits the upper 8 are taken,
-    as Pillow does for colours; its conversion of grey ones cuts them off at 255.
+    With 3 channels, files of 8 bits give what Detectron2's ``read_image`` gives, in colour whatever
+    the file is. Of 16 bits the upper 8 are taken, as Pillow does for colours; its conversion of
+    grey ones cuts them off at 255. NumPy files, and those of another number of channels, are taken
+    as they are.
 
     Args:
-        format: "BGR", "RGB", "L", or another of Detectron2's.
+        format: "BGR", "RGB", "L", or another of Detectron2's; of three channels or more, "BGR" has
+            the first three of the file in reverse.
+        channels: C, INPUT.CHANNELS.
 
     Returns:
-        uint8 [H, W, 3], or [H, W, 1] for "L".
+        uint8 [H, W, 3], or [H, W, 1] for "L"; as the file has them, [H, W, C], uint8, or float32
+        for any other type.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: it is no image, is broken or truncated, has more pixels than
-            OCR_PANOPTIC_MAX_MEGAPIXELS, or values without a known white (mode "F", say).
+            OCR_PANOPTIC_MAX_MEGAPIXELS or another number of channels, values without a known white
+            (mode "F", say), or, as float numbers, some that are not finite.
     """
+    if _is_array(path, channels):
+        return reordered(_read_channels(path, channels), format)
     image = load_picture(path, "image")
     try:
         bits = _bits(image)
@@ -73,6 +85,102 @@ def read_picture(path: str | os.PathLike, format: str = "BGR") -> np.ndarray:
     if bits > 8:
         image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype(np.uint8))
     return convert_PIL_to_numpy(image, format)
+
+
+def reordered(image: np.ndarray, format: str) -> np.ndarray:
+    """[H, W, C] from RGB to a format, "RGB" or "BGR", or back: the first three channels, if there
+    are as many."""
+    if format != "BGR" or image.shape[2] < COLOURS:
+        return image
+    if image.shape[2] == COLOURS:
+        return image[:, :, ::-1]
+    return image[:, :, [2, 1, 0, *range(COLOURS, image.shape[2])]]
+
+
+def as_colours(image: np.ndarray, format: str) -> np.ndarray:
+    """What people see of an image as a network gets it: the first three channels, or the first one
+    in grey where there are fewer. Numbers that are not uint8 are spread from the smallest to the
+    largest.
+
+    Args:
+        image: uint8 or float32 [H, W, C].
+        format: its order, "RGB" or "BGR".
+
+    Returns:
+        uint8 [H, W, 3] RGB.
+    """
+    colours = reordered(image, format)[:, :, : COLOURS if image.shape[2] >= COLOURS else 1]
+    if colours.dtype != np.uint8:
+        low, high = float(colours.min()), float(colours.max())
+        colours = ((colours - low) * (255 / max(high - low, 1e-12))).astype(np.uint8)
+    return np.broadcast_to(colours, (*colours.shape[:2], COLOURS))
+
+
+def _is_array(path: str | os.PathLike, channels: int) -> bool:
+    """Whether the file is taken as it is, not as a picture in colour."""
+    return channels != COLOURS or os.fspath(path).lower().endswith(NUMPY_SUFFIX)
+
+
+def _read_channels(path: str | os.PathLike, channels: int) -> np.ndarray:
+    """RGB first, where there are as many."""
+    if not PathManager.exists(os.fspath(path)):
+        raise FileNotFoundError(f"{printable(path)}: image not found.")
+    try:
+        return _channels(path, channels)
+    except ValueError as error:
+        raise ValueError(f"{printable(path)}: image {error}.") from error
+
+
+def _channels(path: str | os.PathLike, channels: int) -> np.ndarray:
+    """Raises ValueError with the reason only, without the name."""
+    if found := _open_array(path):
+        _check_channels(found.channels, channels)
+        image = _turned(found.read(), found.orientation)
+    else:
+        picture, orientation = _open(path, decode=True)
+        if picture.mode in ("1", "P"):
+            picture = picture.convert({"1": "L", "P": "RGB"}[picture.mode])
+        if picture.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
+            raise ValueError(f"holds {picture.mode}, no RGB; convert it")
+        _check_channels(len(picture.getbands()), channels)
+        picture = picture.transpose(TURNS[orientation]) if orientation in TURNS else picture
+        image = np.asarray(picture).reshape(picture.height, picture.width, -1)
+    if image.dtype == np.uint8:
+        return image
+    image = image.astype(np.float32)
+    if lost := image.size - np.count_nonzero(np.isfinite(image)):
+        raise ValueError(f"holds {lost} values that are no finite float32 numbers; replace them")
+    return image
+
+
+def _check_channels(found: int, expected: int) -> None:
+    if found != expected:
+        raise ValueError(
+            f"has {found} channels, expected {expected} (INPUT.CHANNELS, and --channels of the "
+            "preparation)"
+        )
+
+
+def _open_array(path: str | os.PathLike) -> ArrayFile | None:
+    """:func:`open_array`, of a size that may be read."""
+    path = os.fspath(path)
+    if not PathManager.isfile(path):
+        raise ValueError("is no regular file" if PathManager.exists(path) else "was not found")
+    found = open_array(PathManager.get_local_path(path))
+    if found and found.height * found.width > _max_megapixels() * 1e6:
+        raise _too_large(_max_megapixels())
+    return found
+
+
+def _turned(image: np.ndarray, orientation: int) -> np.ndarray:
+    """[H, W, C] as :data:`TURNS` has it for Pillow's images."""
+    if orientation in QUARTER_TURNS:
+        image = image.transpose(1, 0, 2)
+    if orientation in (2, 3, 6, 7):
+        image = image[:, ::-1]
+    if orientation in (3, 4, 7, 8):
+        image = image[::-1]
+    return image
 
 
 def load_picture(path: str | os.PathLike, kind: str) -> Image.Image:
@@ -93,29 +201,37 @@ def load_picture(path: str | os.PathLike, kind: str) -> Image.Image:
     return image.transpose(TURNS[orientation]) if orientation in TURNS else image
 
 
-def read_size(path: str | os.PathLike) -> PictureSize:
+def read_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
     """Decode an image wholly; its size, turned as its EXIF data say.
 
     Raises:
         ValueError: :func:`read_picture` would not read it; the reason only, without the name.
     """
+    if _is_array(path, channels):
+        height, width, _ = _channels(path, channels).shape
+        return PictureSize(width, height, "")
     return _size(path, decode=True)
 
 
-def header_size(path: str | os.PathLike) -> PictureSize:
+def header_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
     """:func:`read_size` from the header alone, which is quick and finds no damage after it.
 
     Raises:
         TooLarge: it has more pixels than are read.
         ValueError: as :func:`read_size`.
     """
+    if _is_array(path, channels) and (found := _open_array(path)):
+        return _turned_size(found.width, found.height, found.orientation)
     return _size(path, decode=False)
 
 
 def _size(path: str | os.PathLike, decode: bool) -> PictureSize:
     image, orientation = _open(path, decode)
     _bits(image)
-    width, height = image.size
+    return _turned_size(*image.size, orientation)
+
+
+def _turned_size(width: int, height: int, orientation: int | None) -> PictureSize:
     if orientation in QUARTER_TURNS:
         note = f" once turned as its EXIF orientation {orientation} says"
         return PictureSize(height, width, note)
@@ -138,16 +254,20 @@ def _open(path: str | os.PathLike, decode: bool) -> tuple[Image.Image, int | Non
                 image.load()
             return image, _orientation(image)
     except Image.DecompressionBombError as error:
-        raise TooLarge(
-            f"has more than {limit:.6g} megapixels; where such images are wanted, set the "
-            f"environment variable {MAX_MEGAPIXELS} to a larger number"
-        ) from error
+        raise _too_large(limit) from error
     except MemoryError as error:
         raise ValueError("needs more memory than there is") from error
     except Exception as error:  # Pillow raises what the broken bytes lead to
         unknown = isinstance(error, UnidentifiedImageError)
         reason = "no known format" if unknown else printable(error) or type(error).__name__
         raise ValueError(f"is broken or truncated ({reason}); copy or download it again") from error
+
+
+def _too_large(limit: float) -> TooLarge:
+    return TooLarge(
+        f"has more than {limit:.6g} megapixels; where such images are wanted, set the environment "
+        f"variable {MAX_MEGAPIXELS} to a larger number"
+    )
 
 
 def _orientation(image: Image.Image) -> int | None:

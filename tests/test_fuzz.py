@@ -4,6 +4,7 @@ Seeded and bounded. OCR_PANOPTIC_FUZZ_TRIALS=5000 makes more trials with each ki
 100 of every day, OCR_PANOPTIC_FUZZ_SEED=7 makes others.
 """
 
+import copy
 import io
 import json
 import logging
@@ -376,15 +377,22 @@ def test_states_of_a_training(tmp_path):
     """Of what is resumed from."""
     path = tmp_path / "model_final.pth"
     model = torch.nn.Linear(3, 2)
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-    solver = {"IMS_PER_BATCH": 2, "REFERENCE_WORLD_SIZE": 0, "MAX_ITER": 9}
+    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    solver = {"IMS_PER_BATCH": 2, "REFERENCE_WORLD_SIZE": 0, "MAX_ITER": 9, "OPTIMIZER": "AdamW"}
     cfg = CfgNode({"MODEL": {"TRUST_PICKLE": False}, "SOLVER": solver})
     scaler = torch.amp.GradScaler("cpu").state_dict()
     tree = {
         **{"iteration": 3, "images": 8, "seed": 3, "processes": 1},
         **{"config": cfg.dump(), "parameters": ["weight", "bias"]},
-        "_trainer": {"iteration": 3, "optimizer": optimizer.state_dict(), "grad_scaler": scaler},
+        "_trainer": {
+            "iteration": 3,
+            "optimizer": {**optimizer.state_dict(), "state": {}},
+            "grad_scaler": scaler,
+        },
     }
+    others = torch.zeros(2), torch.zeros(3, 2), torch.tensor(1.0), 1.0, None, "x"
 
     def read():
         state = continued_state(cfg, str(path), model)
@@ -394,6 +402,9 @@ def test_states_of_a_training(tmp_path):
         optimizer.load_state_dict(
             continued_optimizer(saved["optimizer"], names, ["weight", "bias"], optimizer)
         )
+        optimizer.step()
+        if "trained_weights" in state:
+            model.load_state_dict(state["trained_weights"])
         if saved.get("grad_scaler"):
             torch.amp.GradScaler("cpu").load_state_dict(saved["grad_scaler"])
 
@@ -401,6 +412,14 @@ def test_states_of_a_training(tmp_path):
         state = mutated_tree(tree, rng)
         if rng.random() < 0.3 and isinstance(state, dict):
             state["config"] = mutated_bytes(cfg.dump().encode(), rng).decode(errors="replace")
+        if rng.random() < 0.5:  # one of the tensors is another, or none
+            state = copy.deepcopy(tree)
+            momenta = copy.deepcopy(optimizer.state_dict()["state"])
+            weights = dict(model.state_dict())
+            damaged = rng.choice([weights, *momenta.values()])
+            damaged[rng.choice(list(damaged))] = rng.choice(others)
+            state["_trainer"]["optimizer"]["state"] = momenta
+            state["trained_weights"] = weights
         torch.save({"model": model.state_dict(), "trainer": state}, path)
         return breach(read, tmp_path, (str(path), "The checkpoint"))
 

@@ -45,7 +45,10 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
     args = parser.parse_args(argv)
     cfg = load_config(args.config_file, args.opts)
-    images = normalised(cfg, [*find_images(args.input)]) if args.input else noise(*args.size)
+    if args.input:
+        images = normalised(cfg, [*find_images(args.input)])
+    else:
+        images = noise(*args.size, cfg.INPUT.CHANNELS)
     rows = measure_fields(build_loaded_backbone(cfg), images)
     print(fields_table(rows))
     if args.json:

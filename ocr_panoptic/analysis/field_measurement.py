@@ -44,21 +44,21 @@ def build_loaded_backbone(cfg: CfgNode) -> Backbone:
 
 
 def normalised(cfg: CfgNode, files: Sequence[Path]) -> Iterator[Tensor]:
-    """Images as the backbone gets them in tests, float32 [3, H, W] each."""
+    """Images as the backbone gets them in tests, float32 [C, H, W] each."""
     mean, deviation = (
         torch.tensor(values)[:, None, None]
         for values in (cfg.MODEL.PIXEL_MEAN, cfg.MODEL.PIXEL_STD)
     )
     for file in files:
-        image = read_picture(file, cfg.INPUT.FORMAT)
+        image = read_picture(file, cfg.INPUT.FORMAT, cfg.INPUT.CHANNELS)
         yield (model_input(cfg, image)["image"] - mean) / deviation
 
 
-def noise(height: int, width: int, seed: int = 0) -> Iterator[Tensor]:
-    """Standard normal images, float32 [3, H, W] each: what Luo et al. measure on."""
+def noise(height: int, width: int, channels: int = 3, seed: int = 0) -> Iterator[Tensor]:
+    """Standard normal images, float32 [C, H, W] each: what Luo et al. measure on."""
     generator = torch.Generator().manual_seed(seed)
     for _ in range(NOISE_IMAGES):
-        yield torch.randn(3, height, width, generator=generator)
+        yield torch.randn(channels, height, width, generator=generator)
 
 
 def measure_fields(backbone: Backbone, images: Iterable[Tensor]) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import torch
 from detectron2.config import CfgNode
-from detectron2.data.detection_utils import convert_image_to_rgb
 from torch import Tensor, nn
 
 from ocr_panoptic.engine.task import task_of
@@ -16,7 +15,7 @@ from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling import OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference import upsample_argmax
 from ocr_panoptic.modeling.refined_head import RefinedHead
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.pictures import as_colours, read_picture
 from ocr_panoptic.visualization import Inspection, Segments
 
 
@@ -32,7 +31,7 @@ class Inspector:
     """
 
     def __init__(self, cfg: CfgNode, model: nn.Module):
-        self._image_format = cfg.INPUT.FORMAT
+        self._image_format, self._channels = cfg.INPUT.FORMAT, cfg.INPUT.CHANNELS
         self._model = model
         self._task = task_of(cfg)
         self._mapper = self._task.mapper(cfg, False)
@@ -76,7 +75,7 @@ class Inspector:
         return replace(self._view(record, inputs, seen), panoptic=Segments(ids.cpu().numpy(), info))
 
     def _view(self, record: dict[str, Any], inputs: dict[str, Any], seen: "_Seen") -> Inspection:
-        pixels = read_picture(record["file_name"], self._image_format)
+        pixels = read_picture(record["file_name"], self._image_format, self._channels)
         head = self._model.sem_seg_head
         align_corners = isinstance(head, RefinedHead) and head.align_corners
         size, features = tuple(inputs["image"].shape[1:]), seen.refined.shape[2:]
@@ -92,7 +91,7 @@ class Inspector:
             return upsample_argmax(logits, *sizes, align_corners)[0].cpu().numpy()
 
         inspection = Inspection(
-            image=convert_image_to_rgb(pixels, self._image_format),
+            image=as_colours(pixels, self._image_format),
             panoptic=None,
             refined=labels(seen.refined),
             coarse=None if seen.coarse is None else labels(seen.coarse),

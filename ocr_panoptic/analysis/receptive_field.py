@@ -96,7 +96,8 @@ def receptive_boxes(network: nn.Module, height: int, width: int) -> dict[str, Bo
     """
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     shapes = {name: torch.empty(tensor.shape, device="meta") for name, tensor in state.items()}
-    image = torch.empty(1, 3, height, width, device="meta")
+    channels = next(p.shape[1] for p in network.parameters() if p.ndim == 4)  # the first one's
+    image = torch.empty(1, channels, height, width, device="meta")
     assert not network.training  # a batch norm would see all of the image
     with torch.no_grad(), _Propagation(image) as propagation:
         features = torch.func.functional_call(network, shapes, (image,))

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ocr_panoptic.checkpoint import fetch_weights, last_checkpoint
+from ocr_panoptic.engine.optimizer import MOMENTA
 from ocr_panoptic.engine.resume import Resume, continued_state, find_checkpoint, position_after
 from ocr_panoptic.engine.task import task_of, training_records
 from ocr_panoptic.engine.trainer import Trainer
@@ -66,8 +67,8 @@ def check_run(cfg: CfgNode, gpus: int, *, resume: Resume = False) -> RunCheck:
     check.tables["Data"] = _data(cfg, check.faults)
     with FakeTensorMode(), torch.device("cuda"):
         model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg).train()
-        optimizer = Trainer.build_optimizer(cfg, model)
-        check.tables["Learning rates"] = _learning_rates(cfg, model, optimizer)
+    optimizer = Trainer.build_optimizer(cfg, model)
+    check.tables["Learning rates"] = _learning_rates(cfg, model, optimizer)
     check.tables["Memory of one GPU"] = _memory(cfg, model, gpus)
     check.tables["Checkpoints"] = _checkpoints(cfg, model, resume, check.faults)
     return check
@@ -130,7 +131,7 @@ def _memory(cfg: CfgNode, model: nn.Module, gpus: int) -> list[list]:
     memory = count_training_memory(cfg, images, *size, cfg.SOLVER.AMP.ENABLED)
     trained = sum(_bytes(p) for p in model.parameters() if p.requires_grad)
     held = {
-        "parameters, buffers, momentum": memory.states,
+        "parameters, buffers, optimizer": memory.states,
         f"a step with {images} image(s) of {size[0]} x {size[1]}": memory.step,
         "gradients as the processes exchange them": trained if gpus > 1 else 0,
     }
@@ -156,7 +157,9 @@ def _image_size(cfg: CfgNode, model: nn.Module) -> tuple[int, int] | None:
 def _checkpoints(cfg: CfgNode, model: nn.Module, resume: Resume, faults: list[str]) -> list[list]:
     folder, period = Path(cfg.OUTPUT_DIR), cfg.SOLVER.CHECKPOINT_PERIOD
     trained = sum(_bytes(p) for p in model.parameters() if p.requires_grad)
-    size = sum(_bytes(t) for t in model.state_dict().values()) + trained
+    weights = sum(_bytes(t) for t in model.state_dict().values())
+    size = weights * (2 if cfg.MODEL.EMA.ENABLED else 1)
+    size += trained * len(MOMENTA[cfg.SOLVER.OPTIMIZER])
     periods = [p for p in (period, cfg.TEST.EVAL_PERIOD) if p > 0]  # one before each evaluation
     written = len({i for p in periods for i in range(p, cfg.SOLVER.MAX_ITER, p)})
     kept = min(written, cfg.SOLVER.CHECKPOINTS_TO_KEEP or written)

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
+from ocr_panoptic.engine.optimizer import MOMENTA
 from ocr_panoptic.layers import pixel_losses
 
 
@@ -142,7 +143,7 @@ class TrainingMemory(NamedTuple):
     Bytes.
 
     Attributes:
-        states: parameters, buffers and the optimizer's momentum.
+        states: parameters, buffers, the optimizer's momenta, and the average of MODEL.EMA.
         step: the rest at the highest point of a step, gradients of the parameters included.
     """
 
@@ -158,7 +159,7 @@ def count_training_memory(
     cfg: CfgNode, images: int, height: int, width: int, amp: bool = False
 ) -> TrainingMemory:
     """
-    One step of SGD with momentum. Of a detector, proposals and regions of interest are as many as
+    One step of SOLVER.OPTIMIZER. Of a detector, proposals and regions of interest are as many as
     the config asks for and pooled from the finest features; matching with the ground truth is left
     out.
 
@@ -172,7 +173,9 @@ def count_training_memory(
     with counting() as allocated:
         model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg).train()
         parameters = list(model.parameters())
-        states = [*parameters, *model.buffers(), *(p for p in parameters if p.requires_grad)]
+        trained = [p for p in parameters if p.requires_grad]
+        states = [*parameters, *model.buffers()] * (2 if cfg.MODEL.EMA.ENABLED else 1)
+        states += trained * len(MOMENTA[cfg.SOLVER.OPTIMIZER])
         before = allocated.reset()
         with torch.autocast("cpu", torch.bfloat16, enabled=amp):
             loss = _loss(model, cfg, images, height, width)
@@ -182,7 +185,7 @@ def count_training_memory(
 
 
 def _loss(model: nn.Module, cfg: CfgNode, images: int, height: int, width: int) -> Tensor:
-    batch = torch.empty(images, 3, height, width)
+    batch = torch.empty(images, cfg.INPUT.CHANNELS, height, width)
     targets = torch.empty(images, height, width, dtype=torch.long)
     features = model.backbone(batch)
     _, losses = model.sem_seg_head(features, targets)

@@ -22,6 +22,7 @@ from .efficientnet_lite import is_efficientnet_lite
 from .fit import Fit
 from .former_names import rename_former
 from .imagenet import imagenet_to_backbone
+from .input_channels import adapt_input_channels
 from .last import NO_CHECKPOINT, last_checkpoint
 from .packages import PackageHandler
 from .reading import read_checkpoint
@@ -180,8 +181,12 @@ class SafeCheckpointer(DetectionCheckpointer):
                 f"The weights {self._path} are OCR weights of another code base: convert them with "
                 "tools/convert_checkpoint.py, see docs/checkpoints.md."
             )
+        shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
+        mean = getattr(self.model, "pixel_mean", None)
+        channels = 3 if mean is None else len(mean)
+        if not self.strict:  # a model that is evaluated has been trained on such images
+            checkpoint["model"] = weights = adapt_input_channels(weights, shapes, channels)
         if not checkpoint.get("matching_heuristics"):
-            shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
             # A network of timm, which knows the layouts of its files; see TimmBackbone.
             network = next((m for m in self.model.modules() if hasattr(m, "as_timms")), None)
             checkpoint["model"] = imagenet_to_backbone(
@@ -190,7 +195,7 @@ class SafeCheckpointer(DetectionCheckpointer):
             if checkpoint["model"] is not weights:
                 if is_efficientnet_lite(weights):
                     self.record = efficientnet_lite.conversion_record(self._path)
-                elif network:
+                elif network and channels == 3:
                     self.record = timm_files.conversion_record(network.name, self._path)
         incompatible = super()._load_model(checkpoint)
         self.fit = fit = Fit.of(

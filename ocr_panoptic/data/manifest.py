@@ -106,12 +106,14 @@ class Manifest:
         classes: categories or label space.
         splits: name -> absolute paths, an instance of the format's split.
         complete: every file that the preparation writes has been written.
+        channels: of the images.
     """
 
     name: str
     classes: Any
     splits: dict[str, Any]
     complete: bool = True
+    channels: int = 3
 
 
 @dataclass(frozen=True)
@@ -153,6 +155,8 @@ class ManifestFormat:
             },
             self.key: self.as_json(manifest.classes),
         }
+        if manifest.channels != 3:
+            content["channels"] = manifest.channels
         write_json(folder / MANIFEST_NAME, content, indent=1)
         return folder / MANIFEST_NAME
 
@@ -170,13 +174,16 @@ class ManifestFormat:
                 for split, paths in content["splits"].items()
             }
             classes = self.parse(content[self.key], str(path))
+            channels = content.get("channels", 3)
+            if type(channels) is not int or channels < 1:
+                raise ValueError(f"channels is {channels!r:.100}, expected a number from 1 on")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = "; ".join(error.faults[:3]) if isinstance(error, DataFaults) else error
             reason = printable(reason)[:1000]
             raise ValueError(f"{path}: not a usable manifest ({reason}). {self.hint}") from error
         # Earlier versions did not say it. It is known where the manifest is all that is written.
         complete = content.get("complete", not self.written) is True
-        return Manifest(content["name"], classes, splits, complete)
+        return Manifest(content["name"], classes, splits, complete, channels)
 
     def complete_manifest(self, content: dict, path: Path) -> Manifest:
         """:meth:`manifest` of data to be used.

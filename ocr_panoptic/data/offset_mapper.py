@@ -41,6 +41,7 @@ class OffsetDatasetMapper(SemanticDatasetMapper):
                 else build_semantic_augmentation(cfg, is_train=False)
             ),
             "image_format": cfg.INPUT.FORMAT,
+            "channels": cfg.INPUT.CHANNELS,
             "num_classes": VOID_LABEL,  # any
             "label_maps": {name: found for name, found in maps.items() if found},
             "boundary_distance": distance,

@@ -65,7 +65,9 @@ def register_prepared(
             for name, paths in zip(names, manifest.splits.values(), strict=True):
                 if name in in_use:
                     files = vars(paths).values()
-                    register(name, path, *data_set(name, manifest.classes, paths), files)
+                    load, metadata = data_set(name, manifest.classes, paths)
+                    metadata["channels"] = manifest.channels
+                    register(name, path, load, metadata, files)
     lost = [name for name in wanted or () if name not in found and name not in DatasetCatalog]
     if broken and (lost or wanted is None):
         problem = f"{', '.join(lost)} not found, and broken: " if lost else ""

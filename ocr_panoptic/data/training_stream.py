@@ -15,7 +15,7 @@ from detectron2.utils import comm
 from torch.utils.data import DataLoader, Dataset
 
 from ocr_panoptic.mistakes import Telling, checked
-from ocr_panoptic.pictures import header_size
+from ocr_panoptic.pictures import COLOURS, header_size
 from ocr_panoptic.seeding import seeded_generators
 
 from .packed import PackedRecords
@@ -41,6 +41,7 @@ class TrainingStream:
         group: put images that are wider than high, and the others, into batches of their own.
         workers: processes that load images; 0 for none.
         seed: nonnegative.
+        channels: of the images, INPUT.CHANNELS.
 
     Attributes:
         seen: images of all processes at the start of the sequence that are left out; whole batches.
@@ -56,10 +57,11 @@ class TrainingStream:
         group: bool,
         workers: int,
         seed: int,
+        channels: int = COLOURS,
     ):
         self.sampler = sampler
         self.batch_size = batch_size
-        self.wide = _wide(records) if group else None
+        self.wide = _wide(records, channels) if group else None
         self.workers = workers
         if isinstance(records, list):  # in one piece of memory, which the workers share
             records = DatasetFromList(records, copy=False)
@@ -129,6 +131,7 @@ def build_training_stream(
         group=parts["aspect_ratio_grouping"],
         workers=parts["num_workers"],
         seed=seed,
+        channels=cfg.INPUT.CHANNELS,
     )
 
 
@@ -151,17 +154,17 @@ class _Examples(Dataset):
             return self.mapper(self.records[index])
 
 
-def _wide(records: Sequence[dict] | Dataset) -> list[bool]:
+def _wide(records: Sequence[dict] | Dataset, channels: int) -> list[bool]:
     if isinstance(records, PackedRecords):
         return records.wide.tolist()
-    return [_is_wide(records[i]) for i in range(len(records))]
+    return [_is_wide(records[i], channels) for i in range(len(records))]
 
 
-def _is_wide(record: dict) -> bool:
+def _is_wide(record: dict, channels: int) -> bool:
     if "width" in record:
         return record["width"] > record["height"]
     try:
-        size = header_size(record["file_name"])
+        size = header_size(record["file_name"], channels)
     except ValueError as e:
         raise ValueError(f"{record['file_name']}: the image {e}") from e
     return size.width > size.height

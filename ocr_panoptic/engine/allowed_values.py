@@ -25,6 +25,7 @@ AT_LEAST = {
     "SOLVER.GATHER_METRIC_PERIOD": 1,
     "TEST.EVAL_PERIOD": 0,
     "DATALOADER.NUM_WORKERS": 0,
+    "INPUT.CHANNELS": 1,
     "MODEL.OCR.CHANNELS": 1,
     "MODEL.OCR.KEY_CHANNELS": 1,
     "MODEL.SEGFIX.BOUNDARY_DISTANCE": 1,
@@ -98,6 +99,13 @@ def check_values(cfg: CfgNode) -> None:
             f"INPUT.MIN_SIZE_TRAIN is {sizes!s:.200}; it is a tuple of at least one size in "
             "pixels, 0 for the image's own."
         )
+    channels = cfg.INPUT.CHANNELS
+    for key in ("PIXEL_MEAN", "PIXEL_STD"):
+        if len(cfg.MODEL[key]) != channels:
+            raise ValueError(
+                f"MODEL.{key} is {cfg.MODEL[key]!s:.200}, {len(cfg.MODEL[key])} values, and "
+                f"INPUT.CHANNELS is {channels}; each channel has one."
+            )
     deviations = cfg.MODEL.PIXEL_STD
     if not all(_is_number(value) and 0 < value < math.inf for value in deviations):
         raise ValueError(

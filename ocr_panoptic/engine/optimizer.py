@@ -9,6 +9,10 @@ from torch import nn
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 from ocr_panoptic.modeling.timm_network import Training
 
+# SOLVER.OPTIMIZER -> what it keeps of each parameter, in tensors of its shape, and besides.
+MOMENTA = {"SGD": {"momentum_buffer"}, "AdamW": {"exp_avg", "exp_avg_sq"}}
+COUNTERS = {"SGD": set(), "AdamW": {"step"}}
+
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """

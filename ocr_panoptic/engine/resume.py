@@ -18,6 +18,7 @@ from ocr_panoptic.checkpoint.former_names import rename_former
 from ocr_panoptic.checkpoint.reading import AGAIN, read_checkpoint
 
 from .config_files import values_by_key
+from .optimizer import COUNTERS, MOMENTA
 from .saved_state import checked_state
 from .scaling import scaled
 
@@ -151,19 +152,16 @@ def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]
     return state
 
 
-# What the optimizers keep of each parameter.
-KEPT = {"SGD": {"momentum_buffer"}, "AdamW": {"step", "exp_avg", "exp_avg_sq"}}
-
-
 def _check_optimizer(cfg: CfgNode, file: str, state: Mapping[str, Any]) -> None:
     """That the state is of the optimizer that goes on with it."""
-    expected = KEPT[cfg.SOLVER.OPTIMIZER]
+    kept = {name: MOMENTA[name] | COUNTERS[name] for name in MOMENTA}
+    expected = kept[cfg.SOLVER.OPTIMIZER]
     for values in state["_trainer"]["optimizer"]["state"].values():
-        if values.keys() != expected and (values or expected != KEPT["SGD"]):
-            found = next((name for name, keys in KEPT.items() if keys == values.keys()), None)
+        if values and values.keys() != expected:  # without momentum SGD keeps nothing
+            found = next((name for name, keys in kept.items() if keys == values.keys()), None)
             raise ValueError(
                 f"{file} has the state of {found or 'another optimizer'} "
-                f"({', '.join(map(str, values)) or 'nothing'} of a parameter), and "
+                f"({', '.join(map(str, values))} of each parameter), and "
                 f"SOLVER.OPTIMIZER is {cfg.SOLVER.OPTIMIZER}, which goes on with "
                 f"{', '.join(sorted(expected))}. Undo what has changed, or start another run from "
                 f"its weights: MODEL.WEIGHTS {file} and another OUTPUT_DIR, without --resume."

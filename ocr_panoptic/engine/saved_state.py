@@ -93,10 +93,13 @@ def _check_optimizer(optimizer: Any, names: Any, shapes: Mapping[str, tuple[int,
     for number, name in enumerate(names):
         if not isinstance(name, str) or name not in shapes:
             raise _fault("parameters", name, "a name of the model")
-        for value in values.get(number, {}).values():
-            shape = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
-            if shape not in ((), shapes[name]):
-                raise _fault(f"momentum of {name}", shape, f"of the shape {shapes[name]}")
+        for key, value in values.get(number, {}).items():
+            expected = () if key == "step" else shapes[name]  # AdamW's count of steps
+            shape = tuple(value.shape) if isinstance(value, torch.Tensor) else type(value).__name__
+            # SGD without momentum has None.
+            if shape != expected and not (key == "momentum_buffer" and value is None):
+                what = "steps" if key == "step" else "momentum"
+                raise _fault(f"{what} of {name}", shape, f"of the shape {expected}")
 
 
 def _is_number(value: Any, least: int) -> bool:

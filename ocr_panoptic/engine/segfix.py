@@ -45,5 +45,6 @@ class SegFixMapper:
 
     def __call__(self, dataset_dict: dict) -> dict:
         record = self._mapper(dataset_dict)
-        image = read_picture(dataset_dict["file_name"], self._cfg.INPUT.FORMAT)
+        inputs = self._cfg.INPUT
+        image = read_picture(dataset_dict["file_name"], inputs.FORMAT, inputs.CHANNELS)
         return {**record, "segfix": model_input(self._cfg, image)}

@@ -34,7 +34,13 @@ def segfix_config(cfg: CfgNode) -> CfgNode | None:
             f"TEST.SEGFIX.{what} {file}: no such file. Set TEST.SEGFIX.CONFIG_FILE to the config "
             "of that SegFix."
         )
-    return _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
+    found = _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
+    if found.INPUT.CHANNELS != cfg.INPUT.CHANNELS:
+        raise ValueError(
+            f"{file}: INPUT.CHANNELS is {found.INPUT.CHANNELS}, and that of the model which this "
+            f"SegFix is to refine {cfg.INPUT.CHANNELS}; both see the same images."
+        )
+    return found
 
 
 @functools.cache

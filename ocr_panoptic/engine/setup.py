@@ -254,6 +254,7 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> None:
     task = task_of(cfg)
     for name in names:
         task.complete_classes(cfg, name)
+        _check_channels(cfg, name)
         kind = MetadataCatalog.get(name).get("mask_format", cfg.INPUT.MASK_FORMAT)
         if cfg.MODEL.META_ARCHITECTURE == "SegFix":  # which reads no masks
             continue
@@ -262,6 +263,16 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> None:
                 f"INPUT.MASK_FORMAT is {cfg.INPUT.MASK_FORMAT}, but {name} holds a {kind} for each "
                 f"mask. Set it to {kind}, as configs/Custom-PanopticSegmentation does."
             )
+
+
+def _check_channels(cfg: CfgNode, name: str) -> None:
+    channels = MetadataCatalog.get(name).get("channels", 3)
+    if channels != cfg.INPUT.CHANNELS:
+        raise ValueError(
+            f"INPUT.CHANNELS is {cfg.INPUT.CHANNELS}, but the images of {name} have {channels}. "
+            f"Set it to {channels}, and MODEL.PIXEL_MEAN and PIXEL_STD to as many values; or "
+            f"prepare the data with --channels {cfg.INPUT.CHANNELS}."
+        )
 
 
 def _check_registered(cfg: CfgNode, name: str, prepared: list[str]) -> None:

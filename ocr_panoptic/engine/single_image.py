@@ -6,8 +6,10 @@ import numpy as np
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import Metadata, MetadataCatalog
-from detectron2.data import transforms as T
 from torch import nn
+
+from ocr_panoptic.data.channel_input import ChannelInput
+from ocr_panoptic.pictures import reordered
 
 from .segfix_config import segfix_config
 from .task import task_of
@@ -40,19 +42,27 @@ def class_metadata(cfg: CfgNode) -> Metadata:
 def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
     Args:
-        image: uint8 [H,W,3] in the channel order INPUT.FORMAT.
+        image: [H,W,C] in the channel order INPUT.FORMAT, as :func:`.read_picture` gives it.
 
     Returns:
         the model's input for this image, resized as the config says for tests; with "segfix", that
         of SegFix, where TEST.SEGFIX.WEIGHTS names one.
+
+    Raises:
+        ValueError: the image has not INPUT.CHANNELS channels.
     """
-    inputs = T.AugInput(image)
+    if image.shape[2] != cfg.INPUT.CHANNELS:
+        raise ValueError(
+            f"The image has {image.shape[2]} channels, and INPUT.CHANNELS is {cfg.INPUT.CHANNELS}: "
+            "the model was trained on other images."
+        )
+    inputs = ChannelInput(image)
     task_of(cfg).test_augmentation(cfg)(inputs)
     tensor = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
     found = {"image": tensor, "height": image.shape[0], "width": image.shape[1]}
     if segfix := segfix_config(cfg):
         same_order = segfix.INPUT.FORMAT == cfg.INPUT.FORMAT
-        found["segfix"] = model_input(segfix, image if same_order else image[:, :, ::-1])
+        found["segfix"] = model_input(segfix, image if same_order else reordered(image, "BGR"))
     return found
 
 
@@ -60,13 +70,13 @@ def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> dict[str, Any]
     """
     Args:
         model: in evaluation mode.
-        image: uint8 [H,W,3] BGR.
+        image: [H,W,C], BGR if it has colours.
 
     Returns:
         the model's output for this image, see Detectron2's ``PanopticFPN.forward`` and
         ``OCRSemanticSegmentor.forward``; refined, if the model is of :func:`.refined_by_segfix`.
     """
     if cfg.INPUT.FORMAT == "RGB":
-        image = image[:, :, ::-1]
+        image = reordered(image, "BGR")
     with torch.inference_mode():
         return model([model_input(cfg, image)])[0]

@@ -45,6 +45,11 @@ class SemanticGraph(nn.Module):
                 f"INPUT.FORMAT is {channel_order}; it is {' or '.join(CHANNEL_ORDERS)} in a model "
                 "that is exported"
             )
+        channels = model.pixel_mean.numel()
+        if channels != 3:
+            raise ValueError(
+                f"INPUT.CHANNELS is {channels}; an exported model takes images of 3, in colour"
+            )
         context = getattr(model.sem_seg_head, "context", None)
         if context is not None and context.needs_truth:
             raise ValueError(

@@ -15,7 +15,7 @@ class CeilModeStem(DeepLabStem):
     def forward(self, x: Tensor) -> Tensor:
         """
         Args:
-            x: [N, 3, H, W]
+            x: [N, in_channels, H, W]
 
         Returns:
             [N, C, h, w] with h = ceil((ceil(H / 2) + 1) / 2), w alike

@@ -40,6 +40,7 @@ class TimmBackbone(Backbone):
         frozen: nothing is learnt: no gradient, and batch norms use their running statistics.
         drop_path: chance in training that the last of its residual blocks is left out for an image
             (stochastic depth); those before it have less, linearly from 0.
+        in_channels: of the images.
 
     Raises:
         ValueError: unknown name or norm, a stride that the network does not have, a network for
@@ -57,13 +58,19 @@ class TimmBackbone(Backbone):
         align_corners: bool = False,
         frozen: bool = False,
         drop_path: float = 0.0,
+        in_channels: int = 3,
     ):
         super().__init__()
         if output_norm not in OUTPUT_NORMS:
             raise ValueError(f'MODEL.TIMM.OUTPUT_NORM is {output_norm}; it is "LN" or ""')
         self.name = name
         self.frozen = frozen
-        self._options = {"output_stride": output_stride, "patch_size": patch_size}
+        self._in_channels = in_channels
+        self._options = {
+            "output_stride": output_stride,
+            "patch_size": patch_size,
+            "in_channels": in_channels,
+        }
         body = create_features(
             name, **self._options, final_norm=output_norm == "LN", drop_path=drop_path
         )
@@ -81,7 +88,7 @@ class TimmBackbone(Backbone):
         own_norm = is_plain(name) and not isinstance(body.model.norm, nn.Identity)
         self._has_new_norms = output_norm == "LN" and not own_norm
         if isinstance(body, EfficientNetFeatures):
-            self._shapes = _read_all_stages(body)
+            self._shapes = _read_all_stages(body, in_channels)
         else:
             self._shapes = {
                 feature["module"]: ShapeSpec(
@@ -90,7 +97,7 @@ class TimmBackbone(Backbone):
                 for feature in body.feature_info.get_dicts()
             }
         self.eval()
-        self._multiple = needed_multiple(name, self._maps, self._shapes)
+        self._multiple = needed_multiple(name, self._maps, self._shapes, in_channels)
         self.train()
         if frozen:
             self.requires_grad_(False)
@@ -110,7 +117,7 @@ class TimmBackbone(Backbone):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
         Args:
-            x: [N, 3, H, W], multiples of :attr:`size_divisibility`
+            x: [N, in_channels, H, W], multiples of :attr:`size_divisibility`
 
         Returns:
             feature maps by timm's name of the module, [N, C, H / stride, W / stride], rounded up.
@@ -173,7 +180,7 @@ class TimmBackbone(Backbone):
         side = 3 * math.lcm(*(shape.stride for shape in self._shapes.values()))
         self.eval()
         with torch.enable_grad():
-            maps = self._maps(torch.zeros(1, 3, side, side))
+            maps = self._maps(torch.zeros(1, self._in_channels, side, side))
             total = sum(maps[name].sum() for name in read)
             gradients = torch.autograd.grad(total, learnt, allow_unused=True)
         self.train(training)
@@ -215,14 +222,14 @@ class TimmBackbone(Backbone):
             return weights  # of another network, which the comparison of names will tell
 
 
-def _read_all_stages(body: EfficientNetFeatures) -> dict[str, ShapeSpec]:
+def _read_all_stages(body: EfficientNetFeatures, in_channels: int) -> dict[str, ShapeSpec]:
     """Let timm's network return the maps of all its stages, not of the last one of each stride
     alone; their shapes, which a small image shows."""
     body._stage_out_idx = {i + 1: i for i in range(len(body.blocks))}
     side = 64
     is_training = body.training
     with torch.no_grad():
-        maps = body.eval()(torch.zeros(1, 3, side, side))
+        maps = body.eval()(torch.zeros(1, in_channels, side, side))
     body.train(is_training)
     return {
         f"blocks.{i}": ShapeSpec(channels=map_.shape[1], stride=side // map_.shape[2])
@@ -230,8 +237,8 @@ def _read_all_stages(body: EfficientNetFeatures) -> dict[str, ShapeSpec]:
     }
 
 
-def timm_arguments(cfg: CfgNode) -> dict[str, object]:
-    """Of :class:`TimmBackbone`, by MODEL.TIMM."""
+def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, object]:
+    """Of :class:`TimmBackbone`, by MODEL.TIMM and the images."""
     network = cfg.MODEL.TIMM
     return {
         "name": network.NAME,
@@ -242,13 +249,14 @@ def timm_arguments(cfg: CfgNode) -> dict[str, object]:
         "align_corners": cfg.MODEL.ALIGN_CORNERS,
         "frozen": network.FROZEN,
         "drop_path": network.DROP_PATH,
+        "in_channels": input_shape.channels,
     }
 
 
 @BACKBONE_REGISTRY.register()
 def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
     """The network of MODEL.TIMM, for the features that MODEL.SEM_SEG_HEAD names."""
-    backbone = TimmBackbone(**timm_arguments(cfg))
+    backbone = TimmBackbone(**timm_arguments(cfg, input_shape))
     head = cfg.MODEL.SEM_SEG_HEAD
     coarse = head.COARSE_IN_FEATURES if head.NAME == "ContextSemSegHead" else []
     backbone.read({*head.IN_FEATURES, *coarse})

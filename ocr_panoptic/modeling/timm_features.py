@@ -26,7 +26,7 @@ _OPTIONS: dict[str, dict[str, object]] = {
 
 
 def network_options(
-    name: str, *, output_stride: int = 32, patch_size: int = 0
+    name: str, *, output_stride: int = 32, patch_size: int = 0, in_channels: int = 3
 ) -> dict[str, object]:
     """
     Of ``timm.create_model``, so that the network takes images of any size.
@@ -36,11 +36,12 @@ def network_options(
         output_stride: 32, or 16 or 8 for networks that timm can dilate.
         patch_size: of a plain ViT, in pixels; 0 for that of its weights. There are as many position
             embeddings as these have.
+        in_channels: of the images.
 
     Raises:
         ValueError: a patch size for a network without patches.
     """
-    options = dict(_OPTIONS.get(_module(name), {}))
+    options = {"in_chans": in_channels, **_OPTIONS.get(_module(name), {})}
     if output_stride != 32:
         options["output_stride"] = output_stride
     if patch_size:
@@ -60,6 +61,7 @@ def create_features(
     *,
     output_stride: int = 32,
     patch_size: int = 0,
+    in_channels: int = 3,
     final_norm: bool = False,
     drop_path: float = 0.0,
 ) -> nn.Module:
@@ -68,14 +70,16 @@ def create_features(
 
     Args:
         name: of a timm model with ``features_only``. Of a plain ViT every block is a feature.
-        output_stride, patch_size: of :func:`network_options`.
+        output_stride, patch_size, in_channels: of :func:`network_options`.
         final_norm: the features of a plain ViT go through its last norm.
         drop_path: see :class:`.TimmBackbone`.
 
     Raises:
         ValueError: timm has no such network, or not with these options.
     """
-    options = network_options(name, output_stride=output_stride, patch_size=patch_size)
+    options = network_options(
+        name, output_stride=output_stride, patch_size=patch_size, in_channels=in_channels
+    )
     if drop_path:
         options["drop_path_rate"] = drop_path
     try:
@@ -105,15 +109,19 @@ def _module(name: str) -> str:
 
 
 def needed_multiple(
-    name: str, maps_of: Callable[[Tensor], Mapping[str, Tensor]], shapes: Mapping[str, ShapeSpec]
+    name: str,
+    maps_of: Callable[[Tensor], Mapping[str, Tensor]],
+    shapes: Mapping[str, ShapeSpec],
+    in_channels: int,
 ) -> int:
     """
     What the sides of images have to be multiples of, which black images show.
 
     Args:
         name: of the network, for messages.
-        maps_of: its maps of images [1, 3, H, W], in evaluation mode.
+        maps_of: its maps of images [1, in_channels, H, W], in evaluation mode.
         shapes: what it says of them.
+        in_channels: of the images.
 
     Returns:
         0 where a map of an image of any size has ceil(side / stride) pixels, as with padded
@@ -127,7 +135,7 @@ def needed_multiple(
     multiple = math.lcm(*(shape.stride for shape in shapes.values()))
     size = (3 * multiple, 5 * multiple)
     try:
-        found = _sizes(maps_of, size)
+        found = _sizes(maps_of, (in_channels, *size))
     except (RuntimeError, AssertionError) as e:
         raise ValueError(
             f"MODEL.TIMM.NAME {name} does not take images of {size[0]}x{size[1]} pixels, and it "
@@ -142,7 +150,7 @@ def needed_multiple(
             )
     odd = (3 * multiple + 1, 4 * multiple + 3)
     try:
-        return 0 if _sizes(maps_of, odd) == _expected(shapes, odd) else multiple
+        return 0 if _sizes(maps_of, (in_channels, *odd)) == _expected(shapes, odd) else multiple
     except (RuntimeError, AssertionError):
         return multiple
 
@@ -155,9 +163,9 @@ _ADVICE = (
 
 @torch.no_grad()
 def _sizes(
-    maps_of: Callable[[Tensor], Mapping[str, Tensor]], size: tuple[int, int]
+    maps_of: Callable[[Tensor], Mapping[str, Tensor]], shape: tuple[int, ...]
 ) -> dict[str, tuple[int, ...]]:
-    return {key: tuple(map_.shape[1:]) for key, map_ in maps_of(torch.zeros(1, 3, *size)).items()}
+    return {key: tuple(map_.shape[1:]) for key, map_ in maps_of(torch.zeros(1, *shape)).items()}
 
 
 def _expected(shapes: Mapping[str, ShapeSpec], size: tuple[int, int]) -> dict[str, tuple[int, ...]]:

@@ -76,7 +76,7 @@ def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
             f"MODEL.FPN.IN_FEATURES is {fpn.IN_FEATURES}; build_timm_fpn_backbone has "
             f"{list(STAGES.values())}, the features of stride {', '.join(map(str, STAGES))}"
         )
-    bottom_up = TimmPyramid(**timm_arguments(cfg))
+    bottom_up = TimmPyramid(**timm_arguments(cfg, input_shape))
     return FPN(
         bottom_up,
         fpn.IN_FEATURES,

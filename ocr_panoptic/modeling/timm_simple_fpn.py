@@ -38,7 +38,7 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
         ValueError: the network's features are not of stride 16, or it has not the one feature.
     """
     fpn = cfg.MODEL.FPN
-    net = TimmBackbone(**timm_arguments(cfg))
+    net = TimmBackbone(**timm_arguments(cfg, input_shape))
     shapes = net.output_shape()
     strides = sorted({shape.stride for shape in shapes.values()})
     if strides != [PATCH_SIZE]:

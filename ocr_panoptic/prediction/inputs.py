@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.pictures import COLOURS, read_picture
 from ocr_panoptic.visualization import VideoReader
 from ocr_panoptic.visualization.inputs import IMAGE_SUFFIXES, find_images
 
@@ -48,7 +48,8 @@ LARGE, ABSENT = Absence
 class Read(NamedTuple):
     """
     Attributes:
-        image: uint8 [H,W,3]; or why it is not there, an exception where it cannot be read.
+        image: [H,W,C], see :func:`.read_picture`; or why it is not there, an exception where it
+            cannot be read.
     """
 
     item: Item
@@ -67,11 +68,14 @@ class Inputs(Protocol):
     folder: Path | None
     items: Sequence[Item]
 
-    def read(self, items: Sequence[Item], image_format: str) -> Iterator[Read]:
+    def read(
+        self, items: Sequence[Item], image_format: str, channels: int = COLOURS
+    ) -> Iterator[Read]:
         """The images of some of the items, in their order, read ahead of what is done with them.
 
         Args:
             image_format: channel order, "BGR" or "RGB".
+            channels: C; frames of a video have 3.
         """
 
 
@@ -123,12 +127,14 @@ class ImageFiles:
             for own, name, file in zip(unique, names, files, strict=True)
         ]
 
-    def read(self, items: Sequence[Item], image_format: str) -> Iterator[Read]:
+    def read(
+        self, items: Sequence[Item], image_format: str, channels: int = COLOURS
+    ) -> Iterator[Read]:
         def load(item: Item) -> Read:
             try:
-                if is_large(item.source, self._max_pixels):
+                if is_large(item.source, self._max_pixels, channels):
                     return Read(item, LARGE)
-                return Read(item, read_picture(item.source, image_format))
+                return Read(item, read_picture(item.source, image_format, channels))
             except (OSError, ValueError) as error:
                 return Read(item, error)
 
@@ -149,7 +155,9 @@ class VideoFrames:
         stamp = _stamp(path)
         self.items: Sequence[Item] = [Item(name, f"{name}.png", path, stamp) for name in names]
 
-    def read(self, items: Sequence[Item], image_format: str) -> Iterator[Read]:
+    def read(
+        self, items: Sequence[Item], image_format: str, channels: int = COLOURS
+    ) -> Iterator[Read]:
         frames, position = iter(VideoReader(self.entry)), -1
         end: Absence | Exception = ABSENT
 

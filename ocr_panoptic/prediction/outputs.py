@@ -20,6 +20,7 @@ from ocr_panoptic.files import replacing
 from ocr_panoptic.label_png import write_label_png
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band
+from ocr_panoptic.pictures import as_colours
 from ocr_panoptic.visualization.overlays import Color, draw_segments, segment_colors
 
 from .classes import Classes
@@ -41,11 +42,14 @@ class Writer:
     Args:
         folder: of all results.
         overlays: whether to draw the segments over the images.
-        image_format: channel order of the images, "BGR" or "RGB".
+        image_format, channels: of the images, INPUT.FORMAT and CHANNELS.
     """
 
-    def __init__(self, folder: Path, classes: Classes, overlays: bool, image_format: str):
-        self.folder, self._classes, self.image_format = folder, classes, image_format
+    def __init__(
+        self, folder: Path, classes: Classes, overlays: bool, image_format: str, channels: int = 3
+    ):
+        self.folder, self._classes = folder, classes
+        self.image_format, self.channels = image_format, channels
         kinds = ["labels", "confidence"] + ["overlays"] * overlays
         self.kinds = ["panoptic", *kinds] if classes.categories else kinds
 
@@ -154,7 +158,7 @@ class Writer:
         return dict(enumerate(map(tuple, self._classes.colors)))
 
     def _rgb(self, image: np.ndarray) -> np.ndarray:
-        return image if self.image_format == "RGB" else image[:, :, ::-1]
+        return as_colours(image, self.image_format)
 
     def _segments(self, prediction: Prediction) -> list[dict[str, Any]]:
         """``segments_info`` of COCO panoptic format, and "score" and "confidence"."""

@@ -25,6 +25,7 @@ from ocr_panoptic.modeling.optimized import inference_precision
 from ocr_panoptic.modeling.panoptic_inference import PanopticInference
 from ocr_panoptic.modeling.segfix_refinement import RefinedModel, refine_output
 from ocr_panoptic.offsets import moved
+from ocr_panoptic.pictures import COLOURS
 
 from .memory import sees_own_size
 from .rows import open_image
@@ -78,7 +79,10 @@ class Predictor:
     def __call__(self, image: np.ndarray) -> Prediction:
         """
         Args:
-            image: uint8 [H,W,3] in the channel order INPUT.FORMAT.
+            image: [H,W,C] in the channel order INPUT.FORMAT.
+
+        Raises:
+            ValueError: it has not INPUT.CHANNELS channels.
         """
         predict = self._panoptic if self._is_panoptic else self._semantic
         with inference_precision(self._cfg):
@@ -115,6 +119,12 @@ class Predictor:
             raise ValueError(
                 "In windows a panoptic model does not see it, whose instances have masks of the "
                 "whole size: scale the image down, make memory free, or set --max-pixels."
+            )
+        if self._cfg.INPUT.CHANNELS != COLOURS:
+            raise ValueError(
+                f"An image that is read in windows has {COLOURS} channels, and INPUT.CHANNELS is "
+                f"{self._cfg.INPUT.CHANNELS}: scale the image down, make memory free, or set "
+                "--max-pixels."
             )
         if self._refinement:
             raise ValueError(

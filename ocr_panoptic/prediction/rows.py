@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ocr_panoptic.modeling.large_images import Rows
-from ocr_panoptic.pictures import TooLarge, header_size, read_picture
+from ocr_panoptic.pictures import COLOURS, TooLarge, header_size, read_picture
 
 # Of libvips: (format, interpretation) -> bits. Of 16 the upper 8 are taken, as of whole images.
 BITS = {
@@ -23,11 +23,11 @@ BITS = {
 COMPRESSION = 3  # of zlib: the default takes twice the time and saves a tenth
 
 
-def is_large(path: Path, max_pixels: int) -> bool:
+def is_large(path: Path, max_pixels: int, channels: int = COLOURS) -> bool:
     """Whether an image has more pixels, by its header. False where it cannot be read: the reader
     says why."""
     try:
-        size = header_size(path)
+        size = header_size(path, channels)
     except TooLarge:
         return True
     except ValueError:

@@ -105,7 +105,8 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
         )
     metadata = class_metadata(cfg)
     classes = classes_of(metadata, options.labels)
-    writer = Writer(folder, classes, options.overlays, cfg.INPUT.FORMAT)
+    inputs_of = cfg.INPUT
+    writer = Writer(folder, classes, options.overlays, inputs_of.FORMAT, inputs_of.CHANNELS)
     identity: dict[str, Any] = {}
     with ExitStack() as stack:
         with stop_together():
@@ -181,7 +182,7 @@ def _predict(
 
     def predictions() -> Iterator[Callable[[], Record]]:
         """What writes the results of an image."""
-        for item, image in inputs.read(items, writer.image_format):
+        for item, image in inputs.read(items, writer.image_format, writer.channels):
             if image is LARGE:
                 try:
                     size, bands = predictor.bands(item.source)

@@ -131,6 +131,7 @@ class PanopticTruth:
                 f"--eval {path}: no such file; the truth of a panoptic model is a panoptic JSON"
             )
         self._images, self._folder = inputs.folder, folder
+        self._channels = metadata.get("channels", 3)
         self._truth = read_panoptic_json(path)
         theirs, ours = (
             [(c["id"], c["name"], "thing" if c["isthing"] else "stuff") for c in categories]
@@ -155,7 +156,8 @@ class PanopticTruth:
                 categories = [category.as_json() for category in self._truth.categories]
                 write_panoptic_json(part, map(_entry, images), categories)
                 split = RawSplit(self._images, part, path.with_suffix(""))
-                prepare_panoptic(TRUTH, {SPLIT: split}, self._folder / "truth")
+                output = self._folder / "truth"
+                prepare_panoptic(TRUTH, {SPLIT: split}, output, channels=self._channels)
         name = f"{TRUTH}_{SPLIT}"
         register_prepared(self._folder, [name])
         return name

@@ -149,7 +149,8 @@ class PredictedOffsets:
         self._cfg, self._model = cfg, build_trained_model(cfg)
 
     def __call__(self, name: str) -> np.ndarray:
-        image = read_picture(self.names[name], self._cfg.INPUT.FORMAT)
+        inputs = self._cfg.INPUT
+        image = read_picture(self.names[name], inputs.FORMAT, inputs.CHANNELS)
         with torch.inference_mode():
             (found,) = self._model([model_input(self._cfg, image)])
         return offsets_of(found["near_boundary"].cpu().numpy(), found["direction"].cpu().numpy())

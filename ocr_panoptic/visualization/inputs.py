@@ -11,7 +11,8 @@ from ocr_panoptic.files import printable
 
 logger = logging.getLogger(__name__)
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+IMAGE_SUFFIXES = (*PICTURE_SUFFIXES, ".npy")
 
 
 def find_images(entries: Sequence[str], output: str | None = None) -> dict[Path, Path]:
@@ -90,7 +91,7 @@ def output_paths(images: Mapping[Path, Path], output: str) -> list[Path]:
             overwrite one of the images.
     """
     target = Path(output).expanduser()
-    if target.suffix.lower() in IMAGE_SUFFIXES and not target.is_dir():
+    if target.suffix.lower() in PICTURE_SUFFIXES and not target.is_dir():
         if len(images) > 1:
             raise ValueError(
                 f"--output {output} is one file for {len(images)} inputs; give a folder"
@@ -116,4 +117,4 @@ def output_paths(images: Mapping[Path, Path], output: str) -> list[Path]:
 
 def _drawn_name(name: Path) -> Path:
     """A picture has its image's format where that is one of pictures."""
-    return name if name.suffix.lower() in IMAGE_SUFFIXES else name.with_name(f"{name.name}.png")
+    return name if name.suffix.lower() in PICTURE_SUFFIXES else name.with_name(f"{name.name}.png")

@@ -14,18 +14,23 @@ from PIL import Image
 from tqdm import tqdm
 
 from ocr_panoptic.files import replacing
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.pictures import COLOURS, as_colours, read_picture
 
 from .video import VideoReader, VideoWriter, Window
 
 Predictor = Callable[[np.ndarray], dict[str, Any]]
-"""From uint8 [H,W,3] BGR to a model's output for that image: "panoptic_seg", or else "labels"."""
+"""From [H,W,C], BGR if it has colours, to a model's output for that image: "panoptic_seg", or else
+"labels"."""
 
 WINDOW = "Segmentation (q or Esc: stop)"
 
 
 def draw_images(
-    paths: Sequence[Path], outputs: Sequence[Path] | None, predict: Predictor, metadata: Metadata
+    paths: Sequence[Path],
+    outputs: Sequence[Path] | None,
+    predict: Predictor,
+    metadata: Metadata,
+    channels: int = COLOURS,
 ) -> list[Path]:
     """
     Draw the segments over every image, with class names and scores.
@@ -35,6 +40,7 @@ def draw_images(
         outputs: where each picture goes; None shows them in a window, one after another.
         predict: the model.
         metadata: class names and colours.
+        channels: of the images, INPUT.CHANNELS.
 
     Returns:
         the images that could not be read; each is logged with the reason, the others are drawn.
@@ -46,12 +52,12 @@ def draw_images(
     unreadable = []
     for i, path in enumerate(tqdm(paths, unit="image")):
         try:
-            image = read_picture(path)
+            image = read_picture(path, channels=channels)
         except (OSError, ValueError) as error:
             logging.getLogger(__name__).error("%s", error)
             unreadable.append(path)
             continue
-        visualizer = Visualizer(image[:, :, ::-1], metadata)
+        visualizer = Visualizer(as_colours(image, "BGR"), metadata)
         picture = _draw(predict(image), visualizer.draw_panoptic_seg, visualizer.draw_sem_seg)
         if window is None:
             format = Image.registered_extensions()[outputs[i].suffix.lower()]

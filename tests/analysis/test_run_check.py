@@ -43,7 +43,8 @@ def megabytes(check: RunCheck, row: str) -> int:
 @pytest.mark.parametrize("config", [None, SEMANTIC_CONFIG], ids=["panoptic", "semantic"])
 def test_a_run_keeps_what_the_check_says(tiny_data, make_args, tmp_path, config):
     opts = ["SOLVER.HEAD_LR_FACTOR", 10.0, "SOLVER.CHECKPOINT_PERIOD", 2]
-    opts += TINY_SEMANTIC if config else []
+    more = ["SOLVER.OPTIMIZER", "AdamW", "MODEL.EMA.ENABLED", True]
+    opts += [*TINY_SEMANTIC, *more] if config else []
     args = make_args(*opts, **({"config": config} if config else {}))
     before = check(args)
     assert not before.faults
@@ -68,8 +69,9 @@ def test_a_run_keeps_what_the_check_says(tiny_data, make_args, tmp_path, config)
     count = sum(p.numel() for p in model.parameters())
     assert cell(before, "Learning rates", "all") == f"{count:,}"
     momentum = [p for p in model.parameters() if p.requires_grad]
-    held = sum(t.nbytes for t in (*model.parameters(), *model.buffers(), *momentum))
-    assert megabytes(before, "parameters, buffers, momentum") == round(held / 2**20)
+    weights = sum(t.nbytes for t in (*model.parameters(), *model.buffers()))
+    held = (2 if config else 1) * (weights + sum(t.nbytes for t in momentum))
+    assert megabytes(before, "parameters, buffers, optimizer") == round(held / 2**20)
 
     files = sorted(path.name for path in (tmp_path / "run").glob("*.pth"))
     assert files == ["model_0000001.pth", "model_final.pth"]

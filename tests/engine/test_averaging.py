@@ -134,7 +134,7 @@ def test_resumed_with_and_without_an_average(tiny_data, make_args, tmp_path):
         assert_same(dict(model.state_dict()), dict(plain))
     # Another optimizer has nothing of what it goes on with.
     with pytest.raises(
-        ValueError, match=r"has the state of SGD \(momentum_buffer .*is AdamW, which"
+        ValueError, match=r"has the state of SGD \(momentum_buffer of .*is AdamW, which"
     ):
         train(make_args, "semantic", folder, *ADAMW, *EMA, death=2, resume=True)
 

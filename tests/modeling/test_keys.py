@@ -90,6 +90,7 @@ ELSEWHERE = {
     "SOLVER.GATHER_METRIC_PERIOD": "engine/test_accumulation.py",
     "SOLVER.POLY_LR_POWER": "engine/test_accumulation.py",
     "SOLVER.POLY_LR_CONSTANT_ENDING": "engine/test_accumulation.py",
+    "INPUT.CHANNELS": "engine/test_channels_run.py",
     "INPUT.FIXED_SIZE": "data/semantic/test_semantic_augmentation.py",
     "INPUT.INTERPOLATION": "data/semantic/test_semantic_augmentation.py",
     "INPUT.RANDOM_SCALE": "data/semantic/test_semantic_augmentation.py",

@@ -24,11 +24,14 @@ def read_split(split: RawSplit) -> PanopticJson:
     return read_panoptic_json(split.panoptic_json)
 
 
-def check_image(image: AnnotatedImage, split: RawSplit) -> tuple[list[str], SegmentRuns | None]:
+def check_image(
+    image: AnnotatedImage, split: RawSplit, channels: int = 3
+) -> tuple[list[str], SegmentRuns | None]:
     """Check one image and its panoptic PNG against the JSON; both are decoded wholly.
 
     Args:
-        split: where they lie. Images may be of any format that Pillow reads.
+        split: where they lie. Images may be of any format that :func:`.read_picture` reads.
+        channels: of the images.
 
     Returns:
         faults: segment ids, areas or boxes of the JSON that are not the PNG's, sizes that differ,
@@ -36,7 +39,7 @@ def check_image(image: AnnotatedImage, split: RawSplit) -> tuple[list[str], Segm
         the segments of the PNG; None where it has a fault.
     """
     picture, png = split.images / image.file_name, split.panoptic_root / image.png_name
-    faults = list(_picture_faults(image, picture))
+    faults = list(_picture_faults(image, picture, channels))
     try:
         ids = read_panoptic_png(png)
     except (FileNotFoundError, ValueError) as error:
@@ -53,7 +56,7 @@ def check_image(image: AnnotatedImage, split: RawSplit) -> tuple[list[str], Segm
     return faults + wrong, None if wrong else runs
 
 
-def _picture_faults(image: AnnotatedImage, path: Path) -> Iterator[str]:
+def _picture_faults(image: AnnotatedImage, path: Path, channels: int) -> Iterator[str]:
     if path.exists() and not path.is_file():
         yield f"{path}: image {image.id!r} is no regular file."
         return
@@ -63,7 +66,7 @@ def _picture_faults(image: AnnotatedImage, path: Path) -> Iterator[str]:
         yield f"{path}: image {image.id!r} not found.{hint}"
         return
     try:
-        width, height, note = read_size(path)
+        width, height, note = read_size(path, channels)
     except ValueError as error:
         yield f"{path}: image {image.id!r} {error}."
         return

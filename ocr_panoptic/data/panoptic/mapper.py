@@ -7,16 +7,17 @@ import torch
 from detectron2.config import configurable
 from detectron2.data import DatasetMapper
 from detectron2.data import detection_utils as utils
-from detectron2.data import transforms as T
 
+from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.image_size import check_image_size
 from ocr_panoptic.label_png import read_label_png
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.pictures import COLOURS, read_picture
 
 
 class PanopticDatasetMapper(DatasetMapper):
     """Detectron2's :class:`DatasetMapper`, whose results it returns for every file that Detectron2
-    reads well. Images of 16 bits are scaled, a semantic PNG's palette gives indices, not colours.
+    reads well. Images of 16 bits are scaled, those of any number of channels read, and a
+    semantic PNG's palette gives indices, not colours.
 
     Raises:
         FileNotFoundError: the image or the semantic PNG is missing.
@@ -26,17 +27,25 @@ class PanopticDatasetMapper(DatasetMapper):
 
     @configurable
     def __init__(
-        self, is_train: bool, *, num_sem_seg_classes: int, ignore_value: int = 255, **kwargs
+        self,
+        is_train: bool,
+        *,
+        num_sem_seg_classes: int,
+        ignore_value: int = 255,
+        channels: int = COLOURS,
+        **kwargs,
     ):
         """
         Args:
             num_sem_seg_classes: classes of the semantic head, "things" included.
             ignore_value: label that the loss ignores.
+            channels: of the images.
             kwargs: of Detectron2's mapper.
         """
         super().__init__(is_train, **kwargs)
         self.num_sem_seg_classes = num_sem_seg_classes
         self.ignore_value = ignore_value
+        self.channels = channels
 
     @classmethod
     def from_config(cls, cfg, is_train: bool = True) -> dict:
@@ -44,15 +53,16 @@ class PanopticDatasetMapper(DatasetMapper):
             **super().from_config(cfg, is_train),
             "num_sem_seg_classes": cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
             "ignore_value": cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE,
+            "channels": cfg.INPUT.CHANNELS,
         }
 
     def __call__(self, dataset_dict: dict) -> dict:
         record = copy.deepcopy(dataset_dict)
-        image = read_picture(record["file_name"], self.image_format)
+        image = read_picture(record["file_name"], self.image_format, self.channels)
         check_image_size(record, image)
         path = record.pop("sem_seg_file_name", None)
         labels = None if path is None else self._labels(path, record)
-        inputs = T.AugInput(image, sem_seg=labels)
+        inputs = ChannelInput(image, sem_seg=labels)
         transforms = self.augmentations(inputs)
         size = inputs.image.shape[:2]
         record["image"] = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))

@@ -41,7 +41,11 @@ VERSION = 1  # of what is written of an image
 
 
 def prepare_panoptic(
-    name: str, splits: dict[str, RawSplit], output: Path, workers: int | None = None
+    name: str,
+    splits: dict[str, RawSplit],
+    output: Path,
+    workers: int | None = None,
+    channels: int = 3,
 ) -> Path:
     """Check the splits, then write ``output`` (see the module's text).
 
@@ -52,6 +56,7 @@ def prepare_panoptic(
         name: data sets are registered as ``<name>_<split>``.
         splits: e.g. {"train": ..., "val": ...}.
         workers: processes, see :func:`map_with_progress`.
+        channels: of the images, INPUT.CHANNELS; with 3 they are of any kind and read in colour.
 
     Returns:
         the manifest's path.
@@ -66,10 +71,12 @@ def prepare_panoptic(
     """
     check_new_name(name, splits, output)
     with preparing(output):
-        return _prepare(name, splits, output, workers)
+        return _prepare(name, splits, output, workers, channels)
 
 
-def _prepare(name: str, splits: dict[str, RawSplit], output: Path, workers: int | None) -> Path:
+def _prepare(
+    name: str, splits: dict[str, RawSplit], output: Path, workers: int | None, channels: int
+) -> Path:
     prepared = {
         split: PreparedSplit(
             images=raw.images,
@@ -90,14 +97,16 @@ def _prepare(name: str, splits: dict[str, RawSplit], output: Path, workers: int 
     for split, content in contents.items():
         journals[split] = Journal(output, split)
         with gathering(faults):
-            _prepare_images(journals[split], splits[split], prepared[split], content, workers)
+            _prepare_images(
+                journals[split], splits[split], prepared[split], content, workers, channels
+            )
         if not any(image.segments for image in content.images):
             faults.append(f"{content.path}: no image holds a segment, all pixels are void.")
     raise_if_any(faults)
     categories = next(iter(contents.values())).categories
     # First of all a manifest that says so: it marks the files as this command's, and as not to be
     # used, should it be interrupted. Last of all the same one, complete.
-    manifest = Manifest(name, categories, prepared)
+    manifest = Manifest(name, categories, prepared, channels=channels)
     PANOPTIC_FORMAT.write(output, replace(manifest, complete=False))
     for split, content in contents.items():
         _write_split(prepared[split], content, categories, journals[split])
@@ -127,9 +136,11 @@ def _prepare_images(
     paths: PreparedSplit,
     content: PanopticJson,
     workers: int | None,
+    channels: int,
 ) -> None:
     label_of = semantic_label_of(content.categories)
-    kinds = digest(VERSION, [(category.id, category.isthing) for category in content.categories])
+    things = [(category.id, category.isthing) for category in content.categories]
+    kinds = digest(VERSION, things, *([channels] if channels != 3 else []))
     works = [
         Work(
             key=image.semantic_name,
@@ -139,12 +150,16 @@ def _prepare_images(
         )
         for image in content.images
     ]
-    prepare = partial(prepare_image, split=raw, label_of=label_of)
+    prepare = partial(prepare_image, split=raw, label_of=label_of, channels=channels)
     journal.do(prepare, content.images, works, f"prepare {content.path}", workers)
 
 
 def prepare_image(
-    image: AnnotatedImage, sem_seg: Path | None, split: RawSplit, label_of: dict[int, int]
+    image: AnnotatedImage,
+    sem_seg: Path | None,
+    split: RawSplit,
+    label_of: dict[int, int],
+    channels: int = 3,
 ) -> tuple[list[str], str]:
     """Check one image and, unless it has a fault or no segment, write its semantic PNG.
 
@@ -156,7 +171,7 @@ def prepare_image(
         its faults, and lines of JSON: segments_info with area and box from the PNG, then each
         COCO instance annotation, without "id".
     """
-    faults, runs = check_image(image, split)
+    faults, runs = check_image(image, split, channels)
     if faults or not image.segments:
         return faults, "[]"
     write_label_png(sem_seg, labels_of_runs(runs, image.segments, label_of))

@@ -16,6 +16,8 @@ from detectron2.data import transforms as T
 from fvcore.transforms.transform import BlendTransform, HFlipTransform, Transform
 from PIL import Image
 
+from ocr_panoptic.pictures import COLOURS
+
 INTERPOLATIONS = {"bicubic": Image.BICUBIC, "bilinear": Image.BILINEAR}
 
 
@@ -109,12 +111,14 @@ def _check(inputs: CfgNode) -> None:
     fixed, shift, crop = inputs.FIXED_SIZE, inputs.BRIGHTNESS_SHIFT, inputs.CROP
     flips, limits = ("horizontal", "vertical", "none"), "[smallest, largest], above 0"
     crop_type = 'one size in pixels: set "absolute", and INPUT.CROP.SIZE to [height, width]'
+    colourless = f"0 with INPUT.CHANNELS {inputs.CHANNELS}, which has no colours"
     for key, is_usable, expected in (
         ("FIXED_SIZE", not fixed or _is_size(fixed), "[height, width], or []"),
         ("INTERPOLATION", inputs.INTERPOLATION in INTERPOLATIONS, " or ".join(INTERPOLATIONS)),
         ("RANDOM_SCALE", _is_range(inputs.RANDOM_SCALE), limits),
         ("RANDOM_ASPECT", _is_range(inputs.RANDOM_ASPECT), limits),
         ("BRIGHTNESS_SHIFT", isinstance(shift, int) and 0 <= shift <= 255, "an integer 0..255"),
+        ("BRIGHTNESS_SHIFT", not shift or inputs.CHANNELS >= COLOURS, colourless),
         ("RANDOM_FLIP", inputs.RANDOM_FLIP in flips, " or ".join(flips)),
         ("CROP.TYPE", not crop.ENABLED or crop.TYPE == "absolute", crop_type),
         ("CROP.SIZE", not crop.ENABLED or _is_size(crop.SIZE), "[height, width] in pixels"),
@@ -183,7 +187,7 @@ class MirrorTransform(HFlipTransform):
 
 
 class RandomBrightnessShift(T.Augmentation):
-    """Add one integer, uniform in -shift..shift, to all pixels and channels, and clip to 0..255."""
+    """Add one integer, uniform in -shift..shift, to all pixels and colours, and clip to 0..255."""
 
     def __init__(self, shift: int):
         super().__init__()

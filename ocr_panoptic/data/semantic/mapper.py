@@ -9,10 +9,11 @@ from detectron2.config import CfgNode, configurable
 from detectron2.data import Metadata, MetadataCatalog
 from detectron2.data import transforms as T
 
+from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.image_size import check_image_size
 from ocr_panoptic.label_map import read_labels
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.pictures import COLOURS, read_picture
 
 from .augmentation import build_semantic_augmentation
 
@@ -32,6 +33,7 @@ class SemanticDatasetMapper:
         *,
         augmentations: Sequence[T.Augmentation],
         image_format: str,
+        channels: int = COLOURS,
         num_classes: int,
         label_maps: Mapping[str, Mapping[int, int]],
         keep_labels: bool = False,
@@ -40,6 +42,7 @@ class SemanticDatasetMapper:
         Args:
             augmentations: of images and labels.
             image_format: "BGR" or "RGB".
+            channels: C, of the images.
             num_classes: of the model.
             label_maps: name of a data set -> raw label -> training label or 255.
             keep_labels: give the labels outside training too, for schemes that see the truth.
@@ -47,6 +50,7 @@ class SemanticDatasetMapper:
         self.is_train = is_train
         self.augmentations = T.AugmentationList(augmentations)
         self.image_format = image_format
+        self.channels = channels
         self.label_maps = label_maps
         self.identity = {label: label for label in (*range(num_classes), VOID_LABEL)}
         self.with_labels = is_train or keep_labels
@@ -66,6 +70,7 @@ class SemanticDatasetMapper:
                 cfg, is_train, _flip_pairs([metadata[name] for name in cfg.DATASETS.TRAIN])
             ),
             "image_format": cfg.INPUT.FORMAT,
+            "channels": cfg.INPUT.CHANNELS,
             "num_classes": cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
             "label_maps": {
                 name: found.label_map for name, found in metadata.items() if found.get("label_map")
@@ -79,15 +84,16 @@ class SemanticDatasetMapper:
                 sem_seg_file_name.
 
         Returns:
-            the record with "image", [3, H, W] uint8 (float32 where it was padded), "height" and
-            "width" of the file's image and, where labels are wanted, "sem_seg", int64 [H, W].
+            the record with "image", [C, H, W] uint8 (float32 where it was padded, or is of other
+            numbers), "height" and "width" of the file's image and, where labels are wanted,
+            "sem_seg", int64 [H, W].
 
         Raises:
             FileNotFoundError: a file is missing.
             ValueError: a file is broken, the sizes differ, or labels are outside the map.
         """
         record = copy.copy(dataset_dict)
-        image = read_picture(record["file_name"], self.image_format)
+        image = read_picture(record["file_name"], self.image_format, self.channels)
         check_image_size(record, image)
         labels = None
         path = record.pop("sem_seg_file_name", None)
@@ -99,7 +105,7 @@ class SemanticDatasetMapper:
                     f"{purpose}. Is it a split without labels?"
                 )
             labels = self._labels(path, record)
-        inputs = T.AugInput(image, sem_seg=labels)
+        inputs = ChannelInput(image, sem_seg=labels)
         self.augmentations(inputs)
         record["image"] = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
         if labels is not None:

@@ -37,6 +37,7 @@ def prepare_semantic(
     splits: dict[str, SemanticSplit],
     output: Path,
     workers: int | None = None,
+    channels: int = 3,
 ) -> Path:
     """Check the splits, then write ``output/dataset.json``.
 
@@ -47,6 +48,7 @@ def prepare_semantic(
         class_file: see :func:`read_class_file`.
         splits: e.g. {"train": ..., "val": ...}.
         workers: processes, see :func:`map_with_progress`.
+        channels: of the images, INPUT.CHANNELS; with 3 they are of any kind and read in colour.
 
     Returns:
         the manifest's path.
@@ -66,20 +68,23 @@ def prepare_semantic(
         faults: list[str] = []
         for split, paths in splits.items():
             with gathering(faults):
-                _check_split(Journal(output, split), paths, space, workers)
+                _check_split(Journal(output, split), paths, space, workers, channels)
         raise_if_any(faults)
-        return SEMANTIC_FORMAT.write(output, Manifest(name, space, splits))
+        manifest = Manifest(name, space, splits, channels=channels)
+        return SEMANTIC_FORMAT.write(output, manifest)
 
 
 def _check_split(
-    journal: Journal, paths: SemanticSplit, space: LabelSpace, workers: int | None
+    journal: Journal, paths: SemanticSplit, space: LabelSpace, workers: int | None, channels: int
 ) -> None:
     """Raise the faults of one split, or warn of classes and images that show nothing."""
     split = journal.name
     pairs = LabelledFolder(paths.images, paths.labels).pairs()
-    recipe = digest(VERSION, sorted(space.label_map.items()))
+    recipe = digest(
+        VERSION, sorted(space.label_map.items()), *([channels] if channels != 3 else [])
+    )
     works = [Work(str(pair[1].relative_to(paths.labels)), recipe, pair) for pair in pairs]
-    check = partial(check_pair, label_map=space.label_map)
+    check = partial(check_pair, label_map=space.label_map, channels=channels)
     journal.do(check, pairs, works, f"check {split}", workers)
     journal.finish()
     pixels = np.zeros((len(pairs), VOID_LABEL + 1), np.int64)
@@ -97,7 +102,7 @@ def _check_split(
 
 
 def check_pair(
-    pair: tuple[Path, Path], output: None, label_map: Mapping[int, int]
+    pair: tuple[Path, Path], output: None, label_map: Mapping[int, int], channels: int = 3
 ) -> tuple[list[str], str]:
     """
     Returns:
@@ -107,7 +112,7 @@ def check_pair(
     image, label_png = pair
     faults, size, found = [], None, ([], [])
     try:
-        size = read_size(image)
+        size = read_size(image, channels)
     except ValueError as error:
         faults.append(f"{image}: the image {error}.")
     try:

@@ -1,0 +1,108 @@
+"""Augmentation of any number of channels: each by itself, as Detectron2 does it with colours."""
+
+import numpy as np
+import pytest
+from detectron2.data import transforms as T
+from PIL import Image
+
+from ocr_panoptic.data.channel_input import ChannelInput
+from ocr_panoptic.data.semantic.augmentation import (
+    MirrorTransform,
+    RandomBrightnessShift,
+    build_semantic_augmentation,
+)
+from ocr_panoptic.engine import load_config
+
+RESIZES = [(9, 17), (50, 40), (24, 31)]  # smaller, larger, almost the same
+INTERPOLATIONS = [Image.BILINEAR, Image.BICUBIC]
+
+
+@pytest.fixture
+def image():
+    return np.random.default_rng(0).integers(0, 256, (24, 32, 6), np.uint8)
+
+
+def transformed(image: np.ndarray, transform: T.Transform) -> np.ndarray:
+    inputs = ChannelInput(image)
+    inputs.transform(transform)
+    return inputs.image
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@pytest.mark.parametrize("size", RESIZES)
+def test_channels_are_resized_as_colours(image, size, interpolation):
+    """Detectron2's own result for each three of them; no channel is taken for opacity."""
+    resize = T.ResizeTransform(24, 32, *size, interpolation)
+    expected = [resize.apply_image(image[:, :, :3]), resize.apply_image(image[:, :, 3:])]
+    expected = np.concatenate(expected, axis=2)
+    for channels in range(1, 7):
+        found = transformed(image[:, :, :channels], resize)
+        np.testing.assert_array_equal(found, expected[:, :, :channels])
+    # What Detectron2 makes of four channels.
+    assert (resize.apply_image(image[:, :, :4]) != expected[:, :, :4]).mean() > 0.1
+
+
+@pytest.mark.parametrize("interpolation", INTERPOLATIONS)
+@pytest.mark.parametrize("size", RESIZES)
+def test_floats_are_resized_as_bytes(image, size, interpolation):
+    """But for rounding; they are not bound to 0..255, and antialiased where they are reduced."""
+    image = image // 2 + 64  # bytes are clipped between rows and columns
+    resize = T.ResizeTransform(24, 32, *size, interpolation)
+    found = transformed(image.astype(np.float32), resize)
+    assert found.dtype == np.float32
+    expected = transformed(image, resize)
+    np.testing.assert_allclose(found, expected, atol=2)  # rounded twice
+    np.testing.assert_allclose(
+        transformed(1e4 * image.astype(np.float32) - 7e5, resize),
+        1e4 * found - 7e5,
+        rtol=1e-4,
+        atol=1,
+    )
+
+
+def test_brightness_is_of_colours(image):
+    shift = RandomBrightnessShift(20)
+    np.random.seed(0)  # noqa: NPY002
+    blend = shift.get_transform(image)
+    found = transformed(image, blend)
+    np.testing.assert_array_equal(found[:, :, :3], blend.apply_image(image[:, :, :3]))
+    np.testing.assert_array_equal(found[:, :, 3:], image[:, :, 3:])
+    assert (found[:, :, :3] != image[:, :, :3]).any()
+    with pytest.raises(ValueError, match="INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255"):
+        transformed(image.astype(np.float32), blend)
+
+
+def test_all_augmentations_of_the_semantic_architecture(image):
+    """With a label in each pixel that says what the image has to be there."""
+    opts = ["INPUT.CHANNELS", "6", "MODEL.PIXEL_MEAN", "[1., 2., 3., 4., 5., 6.]"]
+    opts += ["MODEL.PIXEL_STD", "[1., 1., 1., 1., 1., 1.]", "INPUT.MIN_SIZE_TRAIN", "(48,)"]
+    opts += ["INPUT.RANDOM_SCALE", "[0.5, 2.0]", "INPUT.RANDOM_ASPECT", "[0.5, 2.0]"]
+    opts += ["INPUT.CROP.ENABLED", "True", "INPUT.CROP.SIZE", "[40, 40]"]
+    opts += ["INPUT.CROP.TYPE", "absolute"]
+    cfg = load_config("", opts)
+    labels = np.repeat(np.arange(2, dtype=np.uint8)[None], 16, axis=1).repeat(24, axis=0)
+    image = labels[:, :, None] * np.arange(100, 700, 100, dtype=np.float32)
+    np.random.seed(3)  # noqa: NPY002
+    is_flipped, is_padded = set(), set()
+    for _ in range(20):
+        inputs = ChannelInput(image, sem_seg=labels)
+        transforms = T.AugmentationList(build_semantic_augmentation(cfg, True))(inputs)
+        assert inputs.image.shape == (40, 40, 6) and inputs.sem_seg.shape == (40, 40)
+        padding = inputs.sem_seg == 255
+        assert (inputs.image[padding] == [1, 2, 3, 4, 5, 6]).all()
+        for label in (0, 1):  # but for pixels between the two
+            if np.count_nonzero(inputs.sem_seg == label) > 200:
+                found = np.median(inputs.image[inputs.sem_seg == label], axis=0)
+                np.testing.assert_allclose(found, label * np.arange(100, 700, 100), atol=1e-3)
+        is_flipped.add(any(isinstance(t, MirrorTransform) for t in transforms.transforms))
+        is_padded.add(bool(padding.any()))
+    assert is_flipped == is_padded == {True, False}
+
+
+def test_brightness_without_colours():
+    opts = ["INPUT.CHANNELS", "2", "MODEL.PIXEL_MEAN", "[0., 0.]", "MODEL.PIXEL_STD", "[1., 1.]"]
+    cfg = load_config("", [*opts, "INPUT.CROP.ENABLED", "False", "INPUT.BRIGHTNESS_SHIFT", "10"])
+    with pytest.raises(
+        ValueError, match="BRIGHTNESS_SHIFT is 10; expected 0 with INPUT.CHANNELS 2"
+    ):
+        build_semantic_augmentation(cfg, True)

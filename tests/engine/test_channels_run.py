@@ -1,0 +1,207 @@
+"""INPUT.CHANNELS 4, from the command line of the preparation to pictures and a report."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from scripts import load_script
+from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
+
+import demo
+from ocr_panoptic.coco_panoptic import write_panoptic_png
+from ocr_panoptic.data import DataFaults
+from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
+
+SIZE = 48
+FOUR = ("INPUT.CHANNELS", 4, "MODEL.PIXEL_MEAN", "[120., 120., 120., 2.]")
+FOUR += ("MODEL.PIXEL_STD", "[60., 60., 60., 1.]")
+QUICK = ("SOLVER.OPTIMIZER", "AdamW", "SOLVER.BASE_LR", 0.003, "SOLVER.WARMUP_ITERS", 0)
+
+
+def scene(seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """An image float32 [SIZE, SIZE, 4] whose colours are noise, and where it is near, which the
+    last channel, a distance in metres, alone shows: one side of a random line."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:SIZE, :SIZE] - SIZE / 2
+    angle, offset = rng.uniform(0, 2 * np.pi), rng.uniform(-8, 8)
+    near = x * np.cos(angle) + y * np.sin(angle) > offset
+    image = rng.uniform(0, 255, (SIZE, SIZE, 4))
+    image[:, :, 3] = np.where(near, 1, 3) + rng.normal(0, 0.1, near.shape)
+    return image.astype(np.float32), near
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def semantic_data(root) -> Path:
+    """NumPy files and label PNGs: 0 far, 1 near. Returns the folder."""
+    raw = root / "raw"
+    (raw / "classes.yaml").parent.mkdir()
+    (raw / "classes.yaml").write_text("classes: [far, near]\n")
+    for split, seeds in (("train", range(8)), ("val", range(100, 104))):
+        for kind in ("images", "labels"):
+            (raw / split / kind).mkdir(parents=True)
+        for seed in seeds:
+            image, near = scene(seed)
+            np.save(raw / split / f"images/{seed}.npy", image)
+            Image.fromarray(near.astype(np.uint8)).save(raw / split / f"labels/{seed}.png")
+    return raw
+
+
+def prepare_semantic(raw: Path, *options: str) -> None:
+    splits = [part for s in ("train", "val") for part in (f"--{s}", *map(str, folders(raw / s)))]
+    arguments = ["--name", "depth", "--classes", str(raw / "classes.yaml"), "--workers", "1"]
+    load_script("datasets/prepare_semantic.py").main([*arguments, *splits, *options])
+
+
+def folders(split: Path) -> tuple[Path, Path]:
+    return split / "images", split / "labels"
+
+
+def semantic_args(make_args, *opts: object, flags: tuple[str, ...] = ()):
+    data = ("DATASETS.TRAIN", "('depth_train',)", "DATASETS.TEST", "('depth_val',)")
+    opts = (*TINY_SEMANTIC, *data, "SOLVER.MAX_ITER", 30, "SOLVER.IMS_PER_BATCH", 4, *QUICK, *opts)
+    return make_args(*opts, "MODEL.TIMM.NAME", "resnet10t", config=SEMANTIC_CONFIG, flags=flags)
+
+
+def train(args) -> dict:
+    trainer = Trainer(*setup(args))
+    trainer.resume_or_load(False)
+    trainer.train()
+    return trainer._last_eval_results
+
+
+@pytest.mark.slow
+def test_a_class_that_the_fourth_channel_shows(semantic_data, root, make_args):
+    """Trained, evaluated, predicted, drawn and reported; without that channel it is not learnt."""
+    prepare_semantic(semantic_data, "--channels", "4")
+    assert json.loads((root / "depth/dataset.json").read_text())["channels"] == 4
+    with pytest.raises(ValueError, match="INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255"):
+        train(semantic_args(make_args, *FOUR, "SOLVER.MAX_ITER", 1))
+    args = semantic_args(make_args, *FOUR, "INPUT.BRIGHTNESS_SHIFT", 0)
+    assert train(args)["sem_seg"]["mIoU"] > 85
+    run = ["--config-file", str(SEMANTIC_CONFIG)]
+    weights = ["MODEL.WEIGHTS", str(root / "run/model_final.pth")]
+    images = folders(semantic_data / "val")[0]
+
+    out = root / "drawn"
+    assert not demo.main(
+        [*run, "--input", str(images), "--output", str(out), "--opts", *args.opts, *weights]
+    )
+    assert sorted(path.name for path in out.iterdir()) == [f"{n}.npy.png" for n in range(100, 104)]
+
+    predict = load_script("tools/predict.py").main
+    out = root / "predicted"
+    command = [*run, "--weights", weights[1], "--input", str(images), "--output", str(out)]
+    assert not predict([*command, "--overlays", *args.opts])
+    labels = np.asarray(Image.open(out / "labels/100.png"))
+    assert (labels == scene(100)[1]).mean() > 0.9
+    with Image.open(out / "overlays/100.jpg") as overlay:
+        assert overlay.size == (SIZE, SIZE) and overlay.mode == "RGB"
+
+    load_script("tools/make_report.py").main([*run, "--num-images", "1", *args.opts, *weights])
+    assert "depth_val" in (root / "run/index.html").read_text()
+
+    with pytest.raises(
+        ValueError, match="INPUT.CHANNELS is 4; an exported model takes images of 3"
+    ):
+        load_script("tools/export_onnx.py").main(
+            [*run, "--weights", weights[1], "--output", str(root / "a.onnx"), *args.opts]
+        )
+
+
+@pytest.mark.slow
+def test_without_that_channel(semantic_data, root, make_args):
+    for path in semantic_data.glob("*/images/*.npy"):
+        np.save(path, np.load(path)[:, :, :3].astype(np.uint8))
+    prepare_semantic(semantic_data)
+    assert train(semantic_args(make_args))["sem_seg"]["mIoU"] < 60
+
+
+def test_another_number_of_channels_is_told_before_training(semantic_data, root, make_args):
+    with pytest.raises(DataFaults, match=r"0.npy: the image has 4 channels, expected 3 \(INPUT.CH"):
+        prepare_semantic(semantic_data)
+    assert not (root / "depth/dataset.json").exists()
+    prepare_semantic(semantic_data, "--channels", "4")
+    with pytest.raises(ValueError, match="INPUT.CHANNELS is 3, but the images of depth_val have 4"):
+        setup(semantic_args(make_args, "DATASETS.TRAIN", "('depth_val',)"))
+    manifest = root / "depth/dataset.json"
+    manifest.write_text(manifest.read_text().replace('"channels": 4', '"channels": "4"'))
+    with pytest.raises(ValueError, match="channels is '4', expected a number from 1 on"):
+        setup(semantic_args(make_args, *FOUR))
+
+
+@pytest.mark.parametrize(
+    "opts, message",
+    [
+        (FOUR[:2], r"MODEL.PIXEL_MEAN is .*, 3 values, and INPUT.CHANNELS is 4; each channel has"),
+        (FOUR[:4], r"MODEL.PIXEL_STD is .*, 3 values, and INPUT.CHANNELS is 4"),
+        (FOUR[2:], r"MODEL.PIXEL_MEAN is .*, 4 values, and INPUT.CHANNELS is 3"),
+        (("INPUT.CHANNELS", 0), "INPUT.CHANNELS is 0; it is a number of at least 1"),
+    ],
+)
+def test_values_for_each_channel(opts, message):
+    with pytest.raises(ValueError, match=message):
+        complete_config(load_config(str(SEMANTIC_CONFIG), list(map(str, opts))))
+
+
+@pytest.fixture
+def panoptic_data(root) -> Path:
+    """RGBA PNGs, whose opacity is the distance, with near and far as stuff and a thing, a white
+    box."""
+    raw = root / "raw"
+    categories = [
+        {"id": 1, "name": "box", "isthing": 1, "color": [0, 0, 0]},
+        {"id": 2, "name": "far", "isthing": 0, "color": [1, 1, 1]},
+        {"id": 3, "name": "near", "isthing": 0, "color": [2, 2, 2]},
+    ]
+    for split, seeds in (("train", range(8)), ("val", range(100, 104))):
+        for kind in ("images", "panoptic"):
+            (raw / split / kind).mkdir(parents=True)
+        images, annotations = [], []
+        for seed in seeds:
+            image, near = scene(seed)
+            image[:, :, 3] *= 60
+            ids = np.where(near, 3, 2).astype(np.int32)
+            ids[:12, :12] = 1
+            image[:12, :12] = 255
+            name = f"{seed}.png"
+            Image.fromarray(image.clip(0, 255).astype(np.uint8)).save(raw / split / "images" / name)
+            write_panoptic_png(raw / split / "panoptic" / name, ids)
+            images.append({"id": seed, "file_name": name, "height": SIZE, "width": SIZE})
+            segments = [{"id": n, "category_id": n} for n in np.unique(ids).tolist()]
+            annotations.append({"image_id": seed, "file_name": name, "segments_info": segments})
+        content = {"images": images, "annotations": annotations, "categories": categories}
+        (raw / split / "panoptic.json").write_text(json.dumps(content))
+    return raw
+
+
+@pytest.mark.slow
+def test_panoptic_fpn_with_four_channels(panoptic_data, root, make_args):
+    arguments = ["--name", "boxes", "--workers", "1", "--channels", "4"]
+    for split in ("train", "val"):
+        raw = panoptic_data / split
+        paths = raw / "images", raw / "panoptic.json", raw / "panoptic"
+        arguments += [f"--{split}", *map(str, paths)]
+    load_script("datasets/prepare_panoptic.py").main(arguments)
+    opts = ("DATASETS.TRAIN", "('boxes_train',)", "DATASETS.TEST", "('boxes_val',)", *QUICK)
+    opts += (*FOUR[:2], "MODEL.PIXEL_MEAN", "[120., 120., 120., 120.]", "SOLVER.MAX_ITER", 30)
+    opts += ("MODEL.PIXEL_STD", "[60., 60., 60., 60.]", "SOLVER.STEPS", "(29,)")
+    args = make_args(*opts, config=OCR_CONFIG)
+    results = train(args)
+    assert results["sem_seg"]["IoU-near"] > 70 and results["sem_seg"]["IoU-far"] > 70
+
+    out = root / "predicted"
+    command = ["--config-file", str(OCR_CONFIG), "--weights", str(root / "run/model_final.pth")]
+    command += ["--input", str(panoptic_data / "val/images"), "--output", str(out)]
+    truth = ("--eval", str(panoptic_data / "val/panoptic.json"))
+    assert not load_script("tools/predict.py").main([*command, *truth, *args.opts])
+    files = out.glob("evaluation/**/metrics.json")
+    metrics = json.loads(next(files).read_text())
+    assert metrics["sem_seg"]["IoU-near"] == pytest.approx(results["sem_seg"]["IoU-near"], abs=0.1)
