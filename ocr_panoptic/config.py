@@ -159,16 +159,24 @@ def _add_backbones(cfg: CN) -> None:
     # Round the size after the stem's pooling up instead of down, as openseg.pytorch does.
     cfg.MODEL.RESNETS.STEM_CEIL_MODE = False
 
-    # Network of timm, alone ("build_timm_backbone": HRNet, a ResNet or EfficientNet that is dilated
-    # to OUTPUT_STRIDE ...) or under an FPN ("build_timm_fpn_backbone": any of strides 4 to 32).
+    # Network of timm (docs/backbones.md), alone ("build_timm_backbone": HRNet, a ResNet or
+    # EfficientNet that is dilated to OUTPUT_STRIDE ...), under an FPN ("build_timm_fpn_backbone":
+    # any of strides 4 to 32), or a plain ViT under ViTDet's simple feature pyramid
+    # ("build_timm_simple_fpn_backbone").
     # NORM is that of its batch norms: "BN", "SyncBN" or "FrozenBN". Other norms stay as they are.
     cfg.MODEL.TIMM = CN()
     cfg.MODEL.TIMM.NAME = "hrnet_w48"
     cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
     cfg.MODEL.TIMM.NORM = "SyncBN"
+    # "LN": a layer norm over the channels of each feature that is read, as the published segmenters
+    # and detectors with ConvNeXt and Swin have it; of a plain ViT its own last norm. "" for none.
+    cfg.MODEL.TIMM.OUTPUT_NORM = ""
+    # Patches of a plain ViT, in pixels: the pyramid needs 16, and DINOv2 has 14. The patch
+    # embedding of MODEL.WEIGHTS is resampled as timm does. 0 for that of its weights.
+    cfg.MODEL.TIMM.PATCH_SIZE = 0
     # Train the heads alone, on the features of MODEL.WEIGHTS: the network has no gradient, and its
-    # batch norms use their running statistics. (MODEL.BACKBONE.FREEZE_AT is of Detectron2's
-    # ResNets.)
+    # batch norms use their running statistics. (MODEL.BACKBONE.FREEZE_AT, which is of Detectron2's
+    # ResNets, freezes nothing here; other values than 0 and Detectron2's default are refused.)
     cfg.MODEL.TIMM.FROZEN = False
     # Drop path (stochastic depth) of its residual blocks in training: the chance of the last one,
     # rising to it linearly from the first. Networks of timm without it are refused.

@@ -41,6 +41,7 @@ SMALL_RESNET = (
 SMALL_OCR = ("MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16")
 SMALL_COARSE = ("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "24")
 SMALL_HRNET = ("MODEL.TIMM.NAME", "hrnet_w18_small", *SMALL_COARSE)
+TEST_CONVNEXT = ("MODEL.TIMM.NAME", "test_convnext")
 TRAINED = {
     f"{COCO}/panoptic_fpn_R_50_1x": (*SMALL_RESNET, *SMALL_FPN),
     f"{COCO}/panoptic_fpn_ocr_R_101_3x": (*SMALL_RESNET, *SMALL_FPN, *SMALL_OCR),
@@ -57,6 +58,19 @@ TRAINED = {
     "converted/openseg_R_101_cityscapes": (*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),
     "Cityscapes-SemanticSegmentation/plain_HRNet_W48_s4_40k_bs8": SMALL_HRNET,
     "ADE20K-SemanticSegmentation/ocr_HRNet_W48_s4_150k_bs16": (*SMALL_HRNET, *SMALL_OCR),
+    f"{COCO}/panoptic_fpn_ocr_ConvNeXt_T_3x": (*TEST_CONVNEXT, *SMALL_FPN, *SMALL_OCR),
+    f"{COCO}/panoptic_fpn_ocr_Swin_T_3x": (*SMALL_FPN, *SMALL_OCR),
+    f"{COCO}/panoptic_fpn_ocr_DINOv2_B_3x": (
+        *("MODEL.TIMM.NAME", "test_vit", "MODEL.FPN.IN_FEATURES", "['blocks.5']"),
+        *(*SMALL_FPN, *SMALL_OCR),
+    ),
+    "ADE20K-SemanticSegmentation/ocr_ConvNeXt_T_s4_160k_bs16": (
+        *(*TEST_CONVNEXT, *SMALL_COARSE, *SMALL_OCR),
+    ),
+    "Cityscapes-SemanticSegmentation/ocr_Swin_T_s4_90k_bs16": (*SMALL_COARSE, *SMALL_OCR),
+    "ADE20K-SemanticSegmentation/ocr_DINOv2_B_s14_40k_bs16": (
+        *("MODEL.TIMM.NAME", "vit_tiny_patch16_224", *SMALL_COARSE, *SMALL_OCR),
+    ),
     "SegFix/segfix_HRNet_W48_cityscapes_80k_bs16": ("MODEL.TIMM.NAME", "hrnet_w18_small"),
     "quick_schedules/segfix_R_18_scenes": (),
 }
@@ -90,9 +104,9 @@ def stride(cfg: CfgNode) -> int:
         return 2
     if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME:
         return 8
-    is_hrnet = cfg.MODEL.TIMM.NAME.startswith("hrnet")
-    is_one_map = cfg.MODEL.BACKBONE.NAME == "build_timm_backbone" and not is_hrnet
-    return cfg.MODEL.TIMM.OUTPUT_STRIDE if is_one_map else 4
+    if "fpn" in cfg.MODEL.BACKBONE.NAME or len(cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES) > 1:
+        return 4
+    return 14 if "patch14" in cfg.MODEL.TIMM.NAME else cfg.MODEL.TIMM.OUTPUT_STRIDE
 
 
 class Shapes:

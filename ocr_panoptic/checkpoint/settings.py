@@ -12,15 +12,16 @@ RECORD = "conversion"
 
 def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
     """One line for each key of the config whose value is another one than expected, or than one of
-    a frozenset of values."""
+    a frozenset of values, in which tuples stand for lists."""
     faults = []
     for key, value in expected.items():
         allowed = value if isinstance(value, frozenset) else (value,)
+        allowed = [list(one) if isinstance(one, tuple) else one for one in allowed]
         found = value_of(cfg, key)
         if key in ("MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD") and isinstance(value, list):
             found = found[: len(value)]  # colour images say nothing of further channels
         if found not in allowed:
-            faults.append(f"{key} is {found}, expected {' or '.join(map(str, allowed))}")
+            faults.append(f"{key} is {found}, expected {' or '.join(sorted(map(str, allowed)))}")
     return faults
 
 

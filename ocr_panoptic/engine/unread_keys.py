@@ -13,6 +13,11 @@ from .config_files import values_by_key
 
 logger = logging.getLogger(__name__)
 
+TIMM_BUILDERS = (
+    *("build_timm_backbone", "build_timm_fpn_backbone"),
+    "build_timm_simple_fpn_backbone",
+)
+
 
 class Reader(NamedTuple):
     """
@@ -114,9 +119,18 @@ READERS = (
         ),
     ),
     Reader(
-        "MODEL.BACKBONE.NAME build_timm_backbone or build_timm_fpn_backbone",
-        lambda cfg: cfg.MODEL.BACKBONE.NAME in ("build_timm_backbone", "build_timm_fpn_backbone"),
+        f"MODEL.BACKBONE.NAME {', '.join(TIMM_BUILDERS[:-1])} or {TIMM_BUILDERS[-1]}",
+        lambda cfg: cfg.MODEL.BACKBONE.NAME in TIMM_BUILDERS,
         ("MODEL.TIMM", "SOLVER.LAYER_DECAY"),
+    ),
+    # 0 freezes nothing, which is what a network of timm does.
+    Reader(
+        "a ResNet of Detectron2 (networks of timm learn all of it with 0, nothing with "
+        "MODEL.TIMM.FROZEN True)",
+        lambda cfg: (
+            cfg.MODEL.BACKBONE.NAME not in TIMM_BUILDERS or cfg.MODEL.BACKBONE.FREEZE_AT == 0
+        ),
+        ("MODEL.BACKBONE.FREEZE_AT",),
     ),
     Reader(
         "SOLVER.OPTIMIZER SGD",

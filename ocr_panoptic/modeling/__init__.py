@@ -8,6 +8,7 @@ from .segfix_head import SegFixHead
 from .semantic_segmentor import OCRSemanticSegmentor
 from .timm_backbone import TimmBackbone
 from .timm_fpn import build_timm_fpn_backbone
+from .timm_simple_fpn import build_timm_simple_fpn_backbone
 
 __all__ = [
     "ContextSemSegHead",
@@ -18,5 +19,6 @@ __all__ = [
     "TimmBackbone",
     "build_dilated_resnet_backbone",
     "build_timm_fpn_backbone",
+    "build_timm_simple_fpn_backbone",
     "optimized",
 ]

@@ -1,71 +1,26 @@
-"""Backbones of timm with Detectron2's interface: HRNet, dilated ResNets, others."""
+"""Backbones of timm with Detectron2's interface: HRNet, ConvNeXt, Swin, EfficientNet, ViT ..."""
 
-from collections.abc import Iterable
+import math
+import sys
+from collections.abc import Iterable, Mapping
 
+import timm
 import torch
 from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone
-from timm.layers import DropPath
+from timm.layers import DropPath, LayerNorm2d
 from timm.models.efficientnet import EfficientNetFeatures
 from timm.models.hrnet import HighResolutionModule
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import resize
-
+from .bilinear_fusion import BilinearFusion
+from .swin_windows import pad_before_shifting
+from .timm_features import create_features, is_plain, needed_multiple, network_options
 from .timm_network import Training, create_network, training_of_parameters
 from .timm_norms import fold_norms, with_norm
 
-
-class BilinearFusion(HighResolutionModule):
-    """
-    HRNet's exchange between its branches as the published segmentation codes have it: coarse maps
-    are enlarged bilinearly, whatever the sizes. (timm's, of a classifier, takes the nearest
-    neighbours and needs sizes that fit.) Parameters and their names are timm's.
-
-    Attributes:
-        align_corners: True resizes to the size of the finer map at once, as the authors' code.
-            False enlarges by the ratio of the strides first, so that pixels stay where they are,
-            and resizes what does not fit after that, as mmsegmentation.
-    """
-
-    align_corners: bool
-
-    @classmethod
-    def convert(cls, module: HighResolutionModule, align_corners: bool) -> None:
-        """Turn a module of timm into one of this class, in place."""
-        module.__class__ = cls
-        module.align_corners = align_corners
-        rows = module.fuse_layers if module.num_branches > 1 else ()
-        for i, row in enumerate(rows):
-            for j in range(i + 1, len(row)):
-                assert isinstance(row[j][2], nn.Upsample)
-                row[j][2] = nn.Identity()
-
-    def forward(self, x: list[Tensor]) -> list[Tensor]:
-        """
-        Args:
-            x: the maps of the branches, [N, C, h, w] each, the finest first
-
-        Returns:
-            the same, each with what it gets from the others
-        """
-        x = [branch(map_) for branch, map_ in zip(self.branches, x, strict=True)]
-        if self.num_branches == 1:
-            return x
-        fused = []
-        for i, row in enumerate(self.fuse_layers):
-            y = row[0](x[0]) if i else x[0]
-            for j in range(1, len(x)):
-                coarse = row[j](x[j])
-                y = y + (self._enlarge(coarse, 2 ** (j - i), x[i]) if j > i else coarse)
-            fused.append(self.fuse_act(y))
-        return fused
-
-    def _enlarge(self, coarse: Tensor, factor: int, fine: Tensor) -> Tensor:
-        if not self.align_corners:
-            coarse = resize(coarse, tuple(factor * side for side in coarse.shape[2:]))
-        return resize(coarse, fine.shape[2:], self.align_corners)
+OUTPUT_NORMS = ("", "LN")
 
 
 class TimmBackbone(Backbone):
@@ -75,18 +30,21 @@ class TimmBackbone(Backbone):
 
     Args:
         name: of a timm model with ``features_only``, such as hrnet_w48 or resnet18. Of an
-            EfficientNet every stage is a feature, blocks.0 to blocks.6.
+            EfficientNet every stage is a feature, blocks.0 to blocks.6; of a plain ViT every block.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
         norm: "BN", "SyncBN" or "FrozenBN", of its batch norms.
-        align_corners: of HRNet's :class:`BilinearFusion`.
+        output_norm: "LN" for a layer norm over the channels of each feature that is read: the
+            network's last one where that is a plain ViT's, new ones else. "" for none.
+        patch_size: see :func:`.create_features`.
+        align_corners: of HRNet's :class:`.BilinearFusion`.
         frozen: nothing is learnt: no gradient, and batch norms use their running statistics.
         drop_path: chance in training that the last of its residual blocks is left out for an image
             (stochastic depth); those before it have less, linearly from 0.
         in_channels: of the images.
 
     Raises:
-        ValueError: unknown name or norm, a stride that the network does not have, or drop path in
-            one that has none.
+        ValueError: unknown name or norm, a stride that the network does not have, a network for
+            images of one size, or drop path in one that has none.
     """
 
     def __init__(
@@ -95,41 +53,40 @@ class TimmBackbone(Backbone):
         *,
         output_stride: int = 32,
         norm: str = "SyncBN",
+        output_norm: str = "",
+        patch_size: int = 0,
         align_corners: bool = False,
         frozen: bool = False,
         drop_path: float = 0.0,
         in_channels: int = 3,
     ):
         super().__init__()
+        if output_norm not in OUTPUT_NORMS:
+            raise ValueError(f'MODEL.TIMM.OUTPUT_NORM is {output_norm}; it is "LN" or ""')
         self.name = name
         self.frozen = frozen
-        options = {"in_chans": in_channels}
-        if name.startswith("hrnet"):
-            options["feature_location"] = ""  # the plain stages, not the classification head's
-        if name.startswith("swin"):
-            options["strict_img_size"] = False  # pads to its windows, whatever the size
-        if output_stride != 32:
-            options["output_stride"] = output_stride
-        if drop_path:
-            options["drop_path_rate"] = drop_path
-        try:
-            body = create_network(name, features_only=True, **options)
-        except (RuntimeError, TypeError, NotImplementedError, AssertionError) as e:
-            raise ValueError(
-                f"MODEL.TIMM.NAME {name} with OUTPUT_STRIDE {output_stride}: timm says {e}. "
-                "Use hrnet_w18, hrnet_w32, hrnet_w48 (stride 32), resnet18 or "
-                "tf_efficientnet_lite0 (32, 16, 8)."
-            ) from e
+        self._in_channels = in_channels
+        self._options = {
+            "output_stride": output_stride,
+            "patch_size": patch_size,
+            "in_channels": in_channels,
+        }
+        body = create_features(
+            name, **self._options, final_norm=output_norm == "LN", drop_path=drop_path
+        )
         if drop_path and not any(isinstance(m, DropPath) and m.drop_prob for m in body.modules()):
             raise ValueError(
                 f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. "
                 "Set it to 0."
             )
         body = with_norm(body, norm)
+        pad_before_shifting(body)
         for module in body.modules():
             if isinstance(module, HighResolutionModule):
                 BilinearFusion.convert(module, align_corners)
         self.body = body
+        own_norm = is_plain(name) and not isinstance(body.model.norm, nn.Identity)
+        self._has_new_norms = output_norm == "LN" and not own_norm
         if isinstance(body, EfficientNetFeatures):
             self._shapes = _read_all_stages(body, in_channels)
         else:
@@ -139,8 +96,16 @@ class TimmBackbone(Backbone):
                 )
                 for feature in body.feature_info.get_dicts()
             }
+        self.eval()
+        self._multiple = needed_multiple(name, self._maps, self._shapes, in_channels)
+        self.train()
         if frozen:
             self.requires_grad_(False)
+
+    @property
+    def size_divisibility(self) -> int:
+        """Sides of images are multiples of it; 0 for images of any size."""
+        return self._multiple
 
     def train(self, mode: bool = True) -> "TimmBackbone":
         """A frozen network stays in evaluation mode."""
@@ -152,7 +117,7 @@ class TimmBackbone(Backbone):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
         Args:
-            x: [N, in_channels, H, W]
+            x: [N, in_channels, H, W], multiples of :attr:`size_divisibility`
 
         Returns:
             feature maps by timm's name of the module, [N, C, H / stride, W / stride], rounded up.
@@ -168,41 +133,59 @@ class TimmBackbone(Backbone):
         maps = self.body(x)
         if getattr(self.body, "output_fmt", "NCHW") == "NHWC":
             maps = [y.permute(0, 3, 1, 2) for y in maps]
-        return dict(zip(self._shapes, maps))
+        maps = dict(zip(self._shapes, maps))
+        for key, norm in getattr(self, "output_norms", {}).items():
+            maps[key.replace("-", ".")] = norm(maps[key.replace("-", ".")])
+        return maps
 
-    def truncate(self, features: Iterable[str]) -> None:
+    def read(self, features: Iterable[str]) -> None:
         """
-        Leave out the stages of an EfficientNet behind the last one that is read.
+        Say which features are read. Norms of them are added (``output_norm``), stages of an
+        EfficientNet and blocks of a ViT behind the last of them are left out, and what makes up
+        others alone is frozen: of HRNet the last exchange between its branches, of a ResNet the
+        stages behind. DistributedDataParallel waits for the gradient of every parameter that is not
+        frozen.
 
         Args:
-            features: the names of those that are read.
+            features: their names; those of another backbone are not looked at.
         """
+        features = set(features)
+        read = [name for name in self._shapes if name in features]
+        if not read:
+            return
+        self._truncate(list(self._shapes).index(read[-1]) + 1)
+        if self._has_new_norms:
+            self.output_norms = nn.ModuleDict(
+                {name.replace(".", "-"): LayerNorm2d(self._shapes[name].channels) for name in read}
+            )
+            self.output_norms.requires_grad_(not self.frozen)
+        self._freeze_unread(read)
+
+    def _truncate(self, count: int) -> None:
         if isinstance(self.body, EfficientNetFeatures):
-            last = max((i for i, name in enumerate(self._shapes) if name in features), default=-1)
-            if last >= 0:
-                self.body.blocks = self.body.blocks[: last + 1]
-                self._shapes = dict(list(self._shapes.items())[: last + 1])
+            self.body.blocks = self.body.blocks[:count]
+        elif is_plain(self.name):
+            self.body.out_indices = self.body.model.prune_intermediate_layers(
+                list(range(count)), prune_norm=not self.body.norm
+            )
+        else:
+            return
+        self._shapes = dict(list(self._shapes.items())[:count])
 
-    def freeze_unread_branches(self, features: Iterable[str]) -> None:
-        """
-        Freeze what makes up outputs that are not among ``features`` alone: of HRNet the last
-        exchange between its branches, of a ResNet the stages after the last one that is read.
-        DistributedDataParallel waits for the gradient of every parameter that is not frozen.
-
-        Args:
-            features: the names of those that are read.
-        """
-        exchanges = [m for m in self.body.modules() if isinstance(m, HighResolutionModule)]
-        if exchanges:
-            rows = exchanges[-1].fuse_layers
-            for name, row in zip(list(self._shapes)[-len(rows) :], rows, strict=True):
-                if name not in features:
-                    row.requires_grad_(False)
-        elif not isinstance(self.body, EfficientNetFeatures):  # for that see truncate
-            names = list(self._shapes)
-            last = max((i for i, name in enumerate(names) if name in features), default=len(names))
-            for name in names[last + 1 :]:
-                getattr(self.body, name).requires_grad_(False)
+    def _freeze_unread(self, read: list[str]) -> None:
+        learnt = [p for p in self.parameters() if p.requires_grad]
+        if not learnt:
+            return
+        training = self.training
+        side = 3 * math.lcm(*(shape.stride for shape in self._shapes.values()))
+        self.eval()
+        with torch.enable_grad():
+            maps = self._maps(torch.zeros(1, self._in_channels, side, side))
+            total = sum(maps[name].sum() for name in read)
+            gradients = torch.autograd.grad(total, learnt, allow_unused=True)
+        self.train(training)
+        for parameter, gradient in zip(learnt, gradients, strict=True):
+            parameter.requires_grad_(gradient is not None)
 
     def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
         """Of each parameter, see :func:`.training_of_parameters`."""
@@ -215,6 +198,28 @@ class TimmBackbone(Backbone):
 
     def output_shape(self) -> dict[str, ShapeSpec]:
         return dict(self._shapes)
+
+    def as_timms(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """
+        Args:
+            weights: of a classifier, or of pre-training, of this network, as its authors or timm
+                have published it: any layout that timm itself reads.
+
+        Returns:
+            them with timm's names, and position and patch embeddings resampled to this network's
+            patches; ``weights`` where timm does not know the layout
+        """
+        entry = timm.model_entrypoint(self.name.partition(".")[0])
+        adapt = getattr(sys.modules[entry.__module__], "checkpoint_filter_fn", None)
+        if adapt is None:
+            return weights
+        options = network_options(self.name, **self._options)
+        with torch.device("meta"):
+            whole = create_network(self.name, **options)
+        try:
+            return adapt(dict(weights), whole)
+        except (KeyError, AttributeError, RuntimeError, ValueError, IndexError):
+            return weights  # of another network, which the comparison of names will tell
 
 
 def _read_all_stages(body: EfficientNetFeatures, in_channels: int) -> dict[str, ShapeSpec]:
@@ -232,21 +237,27 @@ def _read_all_stages(body: EfficientNetFeatures, in_channels: int) -> dict[str, 
     }
 
 
+def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, object]:
+    """Of :class:`TimmBackbone`, by MODEL.TIMM and the images."""
+    network = cfg.MODEL.TIMM
+    return {
+        "name": network.NAME,
+        "output_stride": network.OUTPUT_STRIDE,
+        "norm": network.NORM,
+        "output_norm": network.OUTPUT_NORM,
+        "patch_size": network.PATCH_SIZE,
+        "align_corners": cfg.MODEL.ALIGN_CORNERS,
+        "frozen": network.FROZEN,
+        "drop_path": network.DROP_PATH,
+        "in_channels": input_shape.channels,
+    }
+
+
 @BACKBONE_REGISTRY.register()
 def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
     """The network of MODEL.TIMM, for the features that MODEL.SEM_SEG_HEAD names."""
-    backbone = TimmBackbone(
-        cfg.MODEL.TIMM.NAME,
-        output_stride=cfg.MODEL.TIMM.OUTPUT_STRIDE,
-        norm=cfg.MODEL.TIMM.NORM,
-        align_corners=cfg.MODEL.ALIGN_CORNERS,
-        frozen=cfg.MODEL.TIMM.FROZEN,
-        drop_path=cfg.MODEL.TIMM.DROP_PATH,
-        in_channels=input_shape.channels,
-    )
+    backbone = TimmBackbone(**timm_arguments(cfg, input_shape))
     head = cfg.MODEL.SEM_SEG_HEAD
     coarse = head.COARSE_IN_FEATURES if head.NAME == "ContextSemSegHead" else []
-    read = {*head.IN_FEATURES, *coarse}
-    backbone.freeze_unread_branches(read)
-    backbone.truncate(read)
+    backbone.read({*head.IN_FEATURES, *coarse})
     return backbone

@@ -485,7 +485,11 @@ def test_sync_bn_only_where_there_is_something_to_synchronise(tiny_data, monkeyp
             ("TEST.SLIDING_WINDOW.SIZE", "[9, 9]", "MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "1"),
             ["TEST.SLIDING_WINDOW.SIZE is [9, 9]", "COARSE_KERNEL is 1 (default 3)"],
         ),
-        (OCR_CONFIG, ("MODEL.TIMM.NAME", "resnet18"), ["build_timm_backbone or build_timm_fpn"]),
+        (
+            OCR_CONFIG,
+            ("MODEL.TIMM.NAME", "resnet18"),
+            ["build_timm_backbone, build_timm_fpn_backbone or"],
+        ),
         (PLAIN_CONFIG, ("MODEL.CONTEXT.NAME", "PPM"), ["CONTEXT.NAME is 'PPM' (default 'OCR')"]),
         (SEMANTIC_CONFIG, ("MODEL.RESNETS.STEM_TYPE", "basic"), ["build_dilated_resnet_backbone"]),
         (

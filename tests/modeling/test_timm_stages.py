@@ -55,7 +55,7 @@ def test_strides_of_the_network_itself():
 @torch.no_grad()
 def test_what_lies_behind_the_last_feature_is_not_there(network):
     whole, part, x = backbone_of(network), backbone_of(network), torch.randn(1, 3, 32, 32)
-    part.truncate({"blocks.3", "blocks.2"})
+    part.read({"blocks.3", "blocks.2"})
     assert list(part.output_shape()) == STAGES[:4]
     assert sum(p.numel() for p in part.parameters()) < 0.1 * sum(
         p.numel() for p in whole.parameters()
@@ -63,7 +63,7 @@ def test_what_lies_behind_the_last_feature_is_not_there(network):
     expected = whole(x)
     for name, map_ in part(x).items():
         assert torch.equal(map_, expected[name])
-    part.truncate({"of another backbone"})
+    part.read({"of another backbone"})
     assert list(part.output_shape()) == STAGES[:4]
 
 

@@ -1,0 +1,57 @@
+"""HRNet's exchange between its branches, for images of any size."""
+
+from timm.models.hrnet import HighResolutionModule
+from torch import Tensor, nn
+
+from ocr_panoptic.layers import resize
+
+
+class BilinearFusion(HighResolutionModule):
+    """
+    HRNet's exchange between its branches as the published segmentation codes have it: coarse maps
+    are enlarged bilinearly, whatever the sizes. (timm's, of a classifier, takes the nearest
+    neighbours and needs sizes that fit.) Parameters and their names are timm's.
+
+    Attributes:
+        align_corners: True resizes to the size of the finer map at once, as the authors' code.
+            False enlarges by the ratio of the strides first, so that pixels stay where they are,
+            and resizes what does not fit after that, as mmsegmentation.
+    """
+
+    align_corners: bool
+
+    @classmethod
+    def convert(cls, module: HighResolutionModule, align_corners: bool) -> None:
+        """Turn a module of timm into one of this class, in place."""
+        module.__class__ = cls
+        module.align_corners = align_corners
+        rows = module.fuse_layers if module.num_branches > 1 else ()
+        for i, row in enumerate(rows):
+            for j in range(i + 1, len(row)):
+                assert isinstance(row[j][2], nn.Upsample)
+                row[j][2] = nn.Identity()
+
+    def forward(self, x: list[Tensor]) -> list[Tensor]:
+        """
+        Args:
+            x: the maps of the branches, [N, C, h, w] each, the finest first
+
+        Returns:
+            the same, each with what it gets from the others
+        """
+        x = [branch(map_) for branch, map_ in zip(self.branches, x, strict=True)]
+        if self.num_branches == 1:
+            return x
+        fused = []
+        for i, row in enumerate(self.fuse_layers):
+            y = row[0](x[0]) if i else x[0]
+            for j in range(1, len(x)):
+                coarse = row[j](x[j])
+                y = y + (self._enlarge(coarse, 2 ** (j - i), x[i]) if j > i else coarse)
+            fused.append(self.fuse_act(y))
+        return fused
+
+    def _enlarge(self, coarse: Tensor, factor: int, fine: Tensor) -> Tensor:
+        if not self.align_corners:
+            coarse = resize(coarse, tuple(factor * side for side in coarse.shape[2:]))
+        return resize(coarse, fine.shape[2:], self.align_corners)

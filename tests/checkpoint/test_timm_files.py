@@ -1,0 +1,213 @@
+"""Files of timm's networks: the same weights as timm's own loading gives, and what they expect."""
+
+import logging
+import re
+
+import pytest
+import timm
+import torch
+from detectron2.config import CfgNode, get_cfg
+from detectron2.modeling import build_backbone
+from huggingface_hub import constants
+from safetensors.torch import save_file
+from torch import nn
+
+from ocr_panoptic import add_ocr_config
+from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights
+from ocr_panoptic.checkpoint.timm_files import conversion_record
+
+
+def config_of(name: str, builder: str = "build_timm_backbone", *opts: object) -> CfgNode:
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    cfg.MODEL.BACKBONE.NAME = builder
+    cfg.MODEL.TIMM.NAME, cfg.MODEL.TIMM.NORM = name, "BN"
+    cfg.MODEL.FPN.IN_FEATURES = ["res2", "res3", "res4", "res5"]
+    cfg.merge_from_list([str(o) for o in opts])
+    return cfg
+
+
+class Model(nn.Module):
+    def __init__(self, cfg: CfgNode):
+        super().__init__()
+        self.backbone = build_backbone(cfg)
+        self.sem_seg_head = nn.Conv2d(3, 2, 1)
+
+
+def classifier(name: str) -> nn.Module:
+    torch.manual_seed(0)
+    network = timm.create_model(name)
+    for parameter in network.parameters():
+        parameter.data.add_(0.1 * torch.randn_like(parameter))
+    return network
+
+
+def load(cfg: CfgNode, path: object) -> tuple[Model, SafeCheckpointer]:
+    model = Model(cfg)
+    checkpointer = SafeCheckpointer(model, min_share=0.9)
+    checkpointer.load(str(path))
+    return model, checkpointer
+
+
+FPN = "build_timm_fpn_backbone"
+VIT = ("build_timm_simple_fpn_backbone", "MODEL.FPN.IN_FEATURES", "['blocks.5']")
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "pth"])
+@pytest.mark.parametrize(
+    "name, opts",
+    [
+        ("test_convnext", ()),
+        ("test_convnext", (FPN, "MODEL.TIMM.OUTPUT_NORM", "LN")),
+        ("test_vit", ("build_timm_backbone", "MODEL.TIMM.OUTPUT_NORM", "LN")),
+        ("test_vit", VIT),
+        ("test_efficientnet", (FPN,)),
+    ],
+)
+def test_every_tensor_is_the_files(name, opts, suffix, tmp_path):
+    """timm's names of modules, with features_only, are others."""
+    source, path = classifier(name), tmp_path / f"{name}.{suffix}"
+    if suffix == "pth":
+        torch.save(source.state_dict(), path)
+    else:
+        save_file(source.state_dict(), path)
+    model, checkpointer = load(config_of(name, *opts), path)
+    weights = source.state_dict()
+    found = {
+        re.sub(r".*\.body\.(model\.)?", "", f".{key}"): value
+        for key, value in model.backbone.state_dict().items()
+        if ".body." in f".{key}"
+    }
+    assert len(found) > 30
+    for key, value in found.items():
+        flat = re.sub(r"^([a-z]+)_(\d)", r"\1.\2", key)  # stages_0 of stages.0
+        expected = weights[key] if key in weights else weights[flat]
+        assert torch.equal(value, expected), key
+
+
+@torch.no_grad()
+def test_patches_are_resampled_as_timm_does(tmp_path):
+    """A ViT with patches of 16 as one with patches of 8."""
+    path = tmp_path / "vit.safetensors"
+    save_file(classifier("test_vit3").state_dict(), path)
+    cfg = config_of("test_vit3", "build_timm_backbone", "MODEL.TIMM.PATCH_SIZE", 8)
+    model, _ = load(cfg, path)
+    theirs = timm.create_model(
+        "test_vit3",
+        **{"patch_size": 8, "img_size": 80, "dynamic_img_size": True, "pretrained": True},
+        pretrained_cfg_overlay={"file": str(path), "url": "", "hf_hub_id": ""},
+    ).eval()
+    assert theirs.patch_embed.proj.weight.shape[2:] == (8, 8)
+    image = torch.randn(1, 3, 40, 64)
+    expected = theirs.forward_intermediates(image, intermediates_only=True)[-1]
+    assert torch.equal(model.backbone.eval()(image)["blocks.8"], expected)
+
+
+def test_the_authors_layout_of_convnext(tmp_path):
+    source = classifier("test_convnext")
+    weights = {}
+    for key, value in source.state_dict().items():
+        key = re.sub(r"^stages\.(\d)\.blocks", r"stages.\1", key)
+        key = re.sub(r"^stages\.(\d)\.downsample", r"downsample_layers.\1", key)
+        key = re.sub(r"^stem", "downsample_layers.0", key)
+        key = key.replace("conv_dw", "dwconv").replace("mlp.fc", "pwconv")
+        if not key.startswith("head"):
+            weights[key] = value
+    path = tmp_path / "convnext.pth"
+    torch.save({"model": weights}, path)
+    model, _ = load(config_of("test_convnext"), path)
+    body, expected = model.backbone.body, source.state_dict()
+    assert torch.equal(body.stages_1.downsample[1].weight, expected["stages.1.downsample.1.weight"])
+    assert torch.equal(
+        body.stages_3.blocks[0].mlp.fc2.bias, expected["stages.3.blocks.0.mlp.fc2.bias"]
+    )
+
+
+def test_another_network_is_refused(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_file(classifier("test_convnext").state_dict(), path)
+    with pytest.raises(ValueError, match=r"(?s)do not fit the backbone: 52 of its 52.*TIMM.NAME"):
+        load(config_of("test_convnext2"), path)
+    with pytest.raises(ValueError, match="do not fit the model|do not fit the backbone"):
+        load(config_of("test_vit"), path)
+
+
+def test_the_normalisation_of_the_weights_is_compared(tmp_path, caplog):
+    path = tmp_path / "model.safetensors"
+    save_file(classifier("test_convnext").state_dict(), path)
+    cfg = config_of("test_convnext", FPN, "INPUT.FORMAT", "RGB")
+    record = load(cfg, path)[1].record
+    with caplog.at_level(logging.WARNING):
+        check_settings(cfg, record, strict=False)
+    assert "weights come from timm's test_convnext" in caplog.text
+    assert "PIXEL_STD is [1.0, 1.0, 1.0], expected [127.5, 127.5, 127.5]" in caplog.text
+    assert "INPUT.FORMAT" not in caplog.text
+    cfg.MODEL.PIXEL_MEAN = cfg.MODEL.PIXEL_STD = [127.5, 127.5, 127.5]
+    check_settings(cfg, record, strict=True)
+    cfg.INPUT.FORMAT = "BGR"
+    with pytest.raises(ValueError, match="INPUT.FORMAT is BGR, expected RGB"):
+        check_settings(cfg, record, strict=True)
+
+
+IMAGENET = (123.675, 116.28, 103.53)
+
+
+@pytest.mark.parametrize(
+    "network, file, means",
+    [
+        ("vit_small_patch16_224", "w/vit_small_patch16_224.dino.pth", {IMAGENET}),
+        ("vit_small_patch16_224", "timm://vit_small_patch16_224.augreg_in1k", {(127.5,) * 3}),
+        ("vit_small_patch16_224.dino", "model.pth", {IMAGENET}),
+        ("vit_small_patch16_224", "model.pth", {IMAGENET, (127.5,) * 3}),
+        ("convnext_tiny", "models--timm--convnext_tiny.fb_in1k/model.safetensors", {IMAGENET}),
+        ("convnext_tiny", "timm://convnext_tiny", {IMAGENET}),
+    ],
+)
+def test_which_weights_a_file_is_of(network, file, means):
+    """Means as timm's documentation of these weights has them."""
+    settings = conversion_record(network, file)["settings"]
+    assert settings["MODEL.PIXEL_MEAN"] == means
+
+
+def test_a_network_without_weights_expects_nothing():
+    assert conversion_record("convnext_nano_ols_of_nobody", "model.pth") is None
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """An empty cache of the Hugging Face hub on a machine without a network."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_weights_by_timms_name(hub):
+    """The layout of the hub's cache."""
+    folder = hub / "models--timm--test_convnext.r160_in1k"
+    revision = "0123456789abcdef0123456789abcdef01234567"
+    (folder / "refs").mkdir(parents=True)
+    (folder / "refs/main").write_text(revision)
+    (folder / "snapshots" / revision).mkdir(parents=True)
+    source = classifier("test_convnext")
+    save_file(source.state_dict(), folder / "snapshots" / revision / "model.safetensors")
+    for address in ("timm://test_convnext.r160_in1k", "timm://test_convnext"):
+        model, checkpointer = load(config_of("test_convnext"), address)
+        assert torch.equal(model.backbone.body.stem_0.weight, source.stem[0].weight)
+        assert checkpointer.record["settings"]["MODEL.PIXEL_STD"] == {(127.5, 127.5, 127.5)}
+
+
+@pytest.mark.parametrize(
+    "address, message",
+    [
+        (
+            "timm://convnext_tiny.fb_in1k",
+            r"could not be downloaded .*https://huggingface.co/timm/convnext_tiny.fb_in1k/resolve",
+        ),
+        ("timm://convnext_tiny.fb_in", "no weights timm://convnext_tiny.fb_in.*convnext_tiny.fb_i"),
+        ("timm://convnext_tinny", "similar ones: .*convnext_tiny"),
+        ("timm://", "Names are like timm://convnext_tiny.fb_in1k"),
+    ],
+)
+def test_weights_that_there_are_not(address, message, hub):
+    with pytest.raises(FileNotFoundError, match=message):
+        fetch_weights(address)
