@@ -9,7 +9,7 @@ paper, in Markdown.
 Or of the backbones and semantic heads of configs, on one image on the CPU:
 
     python tools/complexity.py --configs FILE ... [--image-size 800,1216] [--repeats 5] \\
-        [--json FILE]
+        [--opts KEY VALUE ...] [--json FILE]
 """
 
 import argparse
@@ -65,6 +65,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--repeats", type=int, default=5, help="timed passes (default 5)")
     parser.add_argument("--configs", nargs="+", help="models whose backbones are compared")
+    parser.add_argument("--opts", nargs="+", default=[], help="KEY VALUE ... of all of them")
     parser.add_argument(
         "--image-size", type=parse_image_size, default=(800, 1216), help="for them (800,1216)"
     )
@@ -92,7 +93,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def compare_backbones(args: argparse.Namespace) -> None:
-    configs = [(Path(file).stem, model_config(file)) for file in args.configs]
+    configs = [(Path(file).stem, model_config(file, args.opts)) for file in args.configs]
     rows = measure_backbones(configs, args.image_size, args.repeats)
     print(
         f"One image of {args.image_size[0]}x{args.image_size[1]} pixels, on "
@@ -103,10 +104,21 @@ def compare_backbones(args: argparse.Namespace) -> None:
         write_json(args.json, rows, indent=2)
 
 
-def model_config(file: str) -> CfgNode:
-    """With random weights and without data."""
-    cfg = load_config(file, ["MODEL.DEVICE", "cpu", "DATASETS.TRAIN", "()", "DATASETS.TEST", "()"])
+def model_config(file: str, opts: list[str]) -> CfgNode:
+    """
+    On the CPU and without data.
+
+    Raises:
+        ValueError: the number of classes follows from the data alone.
+    """
+    cfg = load_config(file, [*opts, *("MODEL.DEVICE", "cpu"), *("DATASETS.TRAIN", "()")])
+    cfg.DATASETS.TEST = ()
     complete_config(cfg)
+    if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:
+        raise ValueError(
+            f"{file} has as many classes as its data; say how many: --opts "
+            "MODEL.SEM_SEG_HEAD.NUM_CLASSES 19 MODEL.ROI_HEADS.NUM_CLASSES 8"
+        )
     return cfg
 
 

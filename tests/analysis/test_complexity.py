@@ -184,3 +184,37 @@ def test_the_documented_counts_are_these(counts):
         assert documented[1] == f"{row['parameters'] / 1e6:.2f}"
         assert documented[3] == f"{row['flops'] / 1e9:.1f}"
         assert documented[5] == f"{row['flops_reduced'] / 1e9:.1f}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, billions, millions",
+    [
+        # Multiply-accumulates of one image of 224x224 and parameters, as timm's and torchvision's
+        # tables of classifiers have them, of which the last norm and layer (0.77M) are not here.
+        ("ADE20K-SemanticSegmentation/ocr_ConvNeXt_T_s4_160k_bs16", 4.47, 28.59),
+        ("ADE20K-SemanticSegmentation/ocr_Swin_T_s4_160k_bs16", 4.49, 28.29),
+    ],
+)
+def test_backbones_of_configs(name, billions, millions, tool, capsys, tmp_path):
+    files = ["--configs", str(ROOT / f"configs/{name}.yaml"), "--json", str(tmp_path / "rows.json")]
+    tool.main([*files, "--image-size", "224,224", "--repeats", "0"])
+    (row,) = json.loads((tmp_path / "rows.json").read_text())
+    assert row["flops"] == pytest.approx(2e9 * billions, rel=0.02)
+    assert row["parameters"] == pytest.approx(1e6 * (millions - 0.77), rel=0.002)
+    # Of 56 x 56 pixels: 1440 channels to 512 for the classifier's branch, 3x3 for the pixels, and
+    # OCR's own transforms.
+    assert 2 * 56 * 56 * 1440 * 512 * 10 < row["head_flops"] < 2 * 56 * 56 * 1440 * 512 * 14
+    table = capsys.readouterr().out
+    assert f"{1e-6 * row['parameters']:.1f}" in table and "4/8/16/32" in table
+
+
+def test_time_and_memory_of_a_backbone(tool, capsys):
+    config = str(ROOT / "configs/quick_schedules/semantic_ocr_tiles.yaml")
+    arguments = ["--configs", config, "--image-size", "32,48", "--repeats", "2"]
+    with pytest.raises(ValueError, match="as many classes as its data; say how many: --opts"):
+        tool.main(arguments)
+    tool.main([*arguments, "--opts", "MODEL.SEM_SEG_HEAD.NUM_CLASSES", "3"])
+    header, _, line = capsys.readouterr().out.strip().splitlines()[-3:]
+    assert "CPU time (s)" in header and "peak memory (MiB)" in header
+    assert float(line.split("|")[-2]) > 0
