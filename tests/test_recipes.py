@@ -25,7 +25,58 @@ PAPER = {
     "Mapillary": (0.01, 0.0005, 1024, 16, 500_000),
 }
 
-SEMANTIC = [name for name in NAMES if name.partition("-SemanticSegmentation")[0] in PAPER]
+OF_PAPER = [name for name in NAMES if name.partition("-SemanticSegmentation")[0] in PAPER]
+SEMANTIC = [name for name in OF_PAPER if "HRNet" in name or "R_101" in name]
+# Of mmsegmentation, Mask2Former and DINOv2: rate, decay, drop path, layer decay, crop, batch,
+# iterations. A rate of 0.9 by stage leaves 0.48 to the first layers, of 19.
+LATER = {
+    "ADE20K-SemanticSegmentation/ocr_ConvNeXt_T_s4_160k_bs16": (
+        *(1e-4, 0.05, 0.4, pytest.approx(0.9 ** (7 / 19), abs=0.003), [512, 512], 16, 160_000),
+    ),
+    "ADE20K-SemanticSegmentation/ocr_Swin_T_s4_160k_bs16": (
+        *(6e-5, 0.01, 0.3, 1.0, [512, 512], 16, 160_000),
+    ),
+    "ADE20K-SemanticSegmentation/ocr_DINOv2_B_s14_40k_bs16": (
+        *(1e-3, 0.0001, 0.0, 1.0, [512, 512], 16, 40_000),
+    ),
+    "Cityscapes-SemanticSegmentation/ocr_ConvNeXt_T_s4_90k_bs16": (
+        *(1e-4, 0.05, 0.4, pytest.approx(0.9 ** (7 / 19), abs=0.003), [512, 1024], 16, 90_000),
+    ),
+    "Cityscapes-SemanticSegmentation/ocr_Swin_T_s4_90k_bs16": (
+        *(6e-5, 0.01, 0.3, 1.0, [512, 1024], 16, 90_000),
+    ),
+}
+# Of mmdetection and ViT-Adapter, of 16 images: rate, decay, drop path, layer decay.
+PANOPTIC = {
+    "ConvNeXt_T": (1e-4, 0.05, 0.4, pytest.approx(0.95 ** (7 / 19), abs=0.002)),
+    "Swin_T": (1e-4, 0.05, 0.2, 1.0),
+    "DINOv2_B": (1e-4, 0.05, 0.3, 0.7),
+}
+
+
+def test_recipes_of_later_networks():
+    assert LATER.keys() == set(OF_PAPER) - set(SEMANTIC)
+    for name, expected in LATER.items():
+        cfg = load(name)
+        solver, crop = cfg.SOLVER, cfg.INPUT.CROP
+        schedule = (crop.SIZE, solver.IMS_PER_BATCH, solver.MAX_ITER)
+        assert (*rates(cfg), *schedule) == expected, name
+        assert (solver.LR_SCHEDULER_NAME, solver.POLY_LR_POWER) == ("WarmupPolyLR", 1.0)
+        assert (solver.WARMUP_ITERS, solver.WARMUP_FACTOR) == (1500, 1e-6)
+        assert crop.SINGLE_CATEGORY_MAX_AREA == 0.75 and cfg.INPUT.RANDOM_SCALE == [0.5, 2.0]
+        assert name.endswith(f"_{solver.MAX_ITER // 1000}k_bs16")
+    for name, expected in PANOPTIC.items():
+        cfg = load(f"COCO-PanopticSegmentation/panoptic_fpn_ocr_{name}_3x")
+        assert rates(cfg) == expected, name
+        assert (cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.MAX_ITER) == (16, 270_000)
+        assert tuple(range(480, 801, 32)) == cfg.INPUT.MIN_SIZE_TRAIN
+
+
+def rates(cfg: CfgNode) -> tuple:
+    solver = cfg.SOLVER
+    assert (solver.OPTIMIZER, solver.WEIGHT_DECAY_NORM) == ("AdamW", 0.0)
+    assert cfg.MODEL.WEIGHTS.startswith(f"timm://{cfg.MODEL.TIMM.NAME}.")
+    return solver.BASE_LR, solver.WEIGHT_DECAY, cfg.MODEL.TIMM.DROP_PATH, solver.LAYER_DECAY
 
 
 def recipe(cfg: CfgNode) -> tuple:
@@ -96,7 +147,7 @@ def test_what_all_recipes_share(name):
 CONVERTED = [n for n in NAMES if n.startswith("converted") and "segfix" not in n]
 
 
-@pytest.mark.parametrize("name", [*SEMANTIC, *CONVERTED])
+@pytest.mark.parametrize("name", [*OF_PAPER, *CONVERTED])
 def test_data_and_their_augmentation_exist(name):
     for split in set(NAMED_SPLITS) & set(DatasetCatalog.list()):  # of other tests
         DatasetCatalog.remove(split)

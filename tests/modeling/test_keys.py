@@ -19,6 +19,10 @@ TESTS = Path(__file__).resolve().parents[1]
 SCHEME = "MODEL.CONTEXT.NAME"
 TRANSFORMER = (SCHEME, "Segmentation-Transformer")
 HEAD = "MODEL.SEM_SEG_HEAD"
+ViT = (
+    *("MODEL.TIMM.NAME", "test_vit", "MODEL.TIMM.OUTPUT_STRIDE", 32),
+    *(f"{HEAD}.IN_FEATURES", "['blocks.5']", f"{HEAD}.COARSE_IN_FEATURES", "['blocks.5']"),
+)
 COARSE = "COARSE_LOSS_TYPE"
 OHEM = (f"{HEAD}.LOSS_TYPE", "ohem", f"{HEAD}.OHEM_THRESHOLD", 0.2)
 
@@ -63,6 +67,8 @@ SEMANTIC = [
     ("MODEL.TIMM.NORM", "FrozenBN", ()),
     ("MODEL.TIMM.FROZEN", True, ()),
     ("MODEL.TIMM.DROP_PATH", 0.9, ()),
+    ("MODEL.TIMM.OUTPUT_NORM", "LN", ()),
+    ("MODEL.TIMM.PATCH_SIZE", 8, ViT),
     ("MODEL.CONTEXT.TRUE_PART", "gather", (SCHEME, "GT-OCR")),
     ("MODEL.CONTEXT.TRUE_PART", "relation", (SCHEME, "GT-OCR")),
 ]
