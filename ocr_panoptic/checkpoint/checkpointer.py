@@ -195,7 +195,7 @@ class SafeCheckpointer(DetectionCheckpointer):
             if checkpoint["model"] is not weights:
                 if is_efficientnet_lite(weights):
                     self.record = efficientnet_lite.conversion_record(self._path)
-                elif network and channels == 3:
+                elif network and channels >= 3:
                     self.record = timm_files.conversion_record(network.name, self._path)
         incompatible = super()._load_model(checkpoint)
         self.fit = fit = Fit.of(

@@ -53,14 +53,19 @@ class Fit:
     def backbone_share(self) -> float:
         """
         The filled share of the tensors of the network that features come from, without those of an
-        FPN on it and running statistics. Whatever a training starts from has all of it: ImageNet
-        weights have nothing else, and detectors and segmenters of other classes differ in the
-        heads. 1 for a model without a backbone.
+        FPN on it, norms of its features (MODEL.TIMM.OUTPUT_NORM) and running statistics. Whatever a
+        training starts from has all of it: ImageNet weights have nothing else, and detectors and
+        segmenters of other classes differ in the heads. 1 for a model without a backbone.
         """
         of = next(
             (of for of in NETWORKS if any(name.startswith(of) for name in self.names)), "backbone."
         )
-        names = [n for n in self.names if n.startswith(of) and not n.endswith(STATISTICS)]
+        added = f"{of}output_norms."
+        names = [
+            name
+            for name in self.names
+            if name.startswith(of) and not name.startswith(added) and not name.endswith(STATISTICS)
+        ]
         filled = sum(name not in self.faults for name in names)
         return filled / len(names) if names else 1.0
 

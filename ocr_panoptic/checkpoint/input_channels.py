@@ -17,8 +17,9 @@ def adapt_input_channels(
     The weights with the convolution that reads the image as timm makes it for other images: for one
     channel the sum over the colours, for several the colours again and again, times 3 / channels.
 
-    It is known by its shape, as names differ among files: a convolution of the backbone of the same
-    shape has as many input channels as the image.
+    It is known by its shape, as names differ among files: a convolution of the backbone with as
+    many outputs has as many input channels as the image. The kernel may be of another size: patches
+    of a ViT are resampled after this.
 
     Args:
         weights: tensors by their names in the file.
@@ -31,14 +32,15 @@ def adapt_input_channels(
     if channels == COLOURS:
         return weights
     wanted = {
-        (shape[0], COLOURS, *shape[2:])
+        shape[0]
         for name, shape in shapes.items()
         if name.startswith("backbone.") and len(shape) == 4 and shape[1] == channels
     }
     found = {
         name: adapt_input_conv(channels, torch.as_tensor(value))
         for name, value in weights.items()
-        if (shape := tuple(getattr(value, "shape", ()))) in wanted and shapes.get(name) != shape
+        if len(shape := tuple(getattr(value, "shape", ()))) == 4
+        and (shape[0] in wanted and shape[1] == COLOURS and shapes.get(name) != shape)
     }
     if found:
         logging.getLogger(__name__).warning(

@@ -100,7 +100,9 @@ def conversion_record(network: str, file: str) -> Mapping[str, Any] | None:
     architecture = network.partition(".")[0]
     names = timm.list_pretrained(f"{architecture}.*")
     # "x.in22k_ft_in1k" holds "x.in22k".
-    named = max((name for name in names if name in file or name == network), key=len, default="")
+    named = max((name for name in names if name in file), key=len, default="")
+    if not named and network in names:
+        named = network
     if not named and file == f"{PREFIX}{architecture}":
         named = architecture  # timm's choice
     found = [timm.get_pretrained_cfg(name) for name in ([named] if named else names)]

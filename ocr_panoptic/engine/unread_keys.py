@@ -123,6 +123,11 @@ READERS = (
         lambda cfg: cfg.MODEL.BACKBONE.NAME in TIMM_BUILDERS,
         ("MODEL.TIMM", "SOLVER.LAYER_DECAY"),
     ),
+    Reader(
+        "MODEL.TIMM.FROZEN False",
+        lambda cfg: not cfg.MODEL.TIMM.FROZEN,
+        ("MODEL.TIMM.DROP_PATH", "SOLVER.LAYER_DECAY"),
+    ),
     # 0 freezes nothing, which is what a network of timm does.
     Reader(
         "a ResNet of Detectron2 (networks of timm learn all of it with 0, nothing with "

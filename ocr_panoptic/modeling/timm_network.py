@@ -1,6 +1,5 @@
 """A network of timm by its name: made, and what timm says of how its parameters are trained."""
 
-import re
 from typing import NamedTuple
 
 import timm
@@ -37,7 +36,8 @@ def training_of_parameters(
     name: str, features: nn.Module, layer_decay: float
 ) -> dict[str, Training]:
     """
-    How timm trains a network: its ``param_groups_layer_decay``, of the whole classifier.
+    How timm trains a network: its ``param_groups_layer_decay``, of the whole classifier. Register
+    tokens, which timm forgets, are trained as the class token.
 
     Args:
         name: of the network.
@@ -53,7 +53,7 @@ def training_of_parameters(
         ValueError: one of them is unknown to timm's network.
     """
     with torch.device("meta"):
-        network = create_network(name)
+        network = create_network(name, num_classes=1)  # DINOv2's has no classifier of its own
     names = {parameter: key for key, parameter in network.named_parameters()}
     exempt = network.no_weight_decay() if hasattr(network, "no_weight_decay") else ()
     groups = param_groups_layer_decay(
@@ -64,12 +64,14 @@ def training_of_parameters(
         for group in groups
         for parameter in group["params"]
     }
+    if {"cls_token", "reg_token"} <= known.keys():
+        known["reg_token"] = known["cls_token"]
+    # timm makes "stages_0.blocks" of "stages.0.blocks", or puts "model." first.
+    known = {key.replace(".", "_"): training for key, training in known.items()}
     found = {}
     for key, _ in features.named_parameters():
-        # timm makes "stages_0" of "stages.0", or puts "model." first.
-        forms = (key, key.removeprefix("model."), re.sub(r"^([^.]*)_(\d+)\.", r"\1.\2.", key))
-        form = next((form for form in forms if form in known), None)
-        if form is None:
+        form = key.removeprefix("model.").replace(".", "_")
+        if form not in known:
             raise ValueError(
                 f"timm's {name} has no parameter {key}, so that nothing says which layer it is of"
             )

@@ -144,9 +144,10 @@ def test_share_of_a_gpu(tiny_data, make_args):
         check_main(["--config-file", args.config_file, "--num-gpus", "3", *args.opts])
 
 
-def test_the_long_run_without_data(capsys, monkeypatch):
+@pytest.mark.parametrize("network", ["R_50", "ConvNeXt_T", "DINOv2_B"])
+def test_the_long_run_without_data(capsys, monkeypatch, network):
     monkeypatch.setenv("DETECTRON2_DATASETS", "nowhere")
-    config = CONFIGS / "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x.yaml"
+    config = CONFIGS / f"COCO-PanopticSegmentation/panoptic_fpn_ocr_{network}_3x.yaml"
     with pytest.raises(SystemExit) as end:
         check_main(["--config-file", str(config), "--num-gpus", "8"])
     assert end.value.code == 1

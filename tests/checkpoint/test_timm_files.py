@@ -10,6 +10,8 @@ from detectron2.config import CfgNode, get_cfg
 from detectron2.modeling import build_backbone
 from huggingface_hub import constants
 from safetensors.torch import save_file
+from timm.layers import resample_patch_embed
+from timm.models import adapt_input_conv
 from torch import nn
 
 from ocr_panoptic import add_ocr_config
@@ -32,6 +34,7 @@ class Model(nn.Module):
         super().__init__()
         self.backbone = build_backbone(cfg)
         self.sem_seg_head = nn.Conv2d(3, 2, 1)
+        self.register_buffer("pixel_mean", torch.zeros(len(cfg.MODEL.PIXEL_MEAN)), False)
 
 
 def classifier(name: str) -> nn.Module:
@@ -103,6 +106,25 @@ def test_patches_are_resampled_as_timm_does(tmp_path):
     assert torch.equal(model.backbone.eval()(image)["blocks.8"], expected)
 
 
+@torch.no_grad()
+def test_patches_of_another_size_and_number_of_channels(tmp_path):
+    """The first three are colours, with weights and normalisation of them; timm's own resampling of
+    its own adaptation."""
+    path = tmp_path / "vit.safetensors"
+    weights = classifier("test_vit3").state_dict()
+    save_file(weights, path)
+    opts = ("MODEL.TIMM.PATCH_SIZE", 8, "INPUT.CHANNELS", 4, "MODEL.PIXEL_STD", [127.5] * 4)
+    cfg = config_of("test_vit3", "build_timm_backbone", "MODEL.PIXEL_MEAN", [127.5] * 4, *opts)
+    model, checkpointer = load(cfg, path)
+    expected = resample_patch_embed(adapt_input_conv(4, weights["patch_embed.proj.weight"]), [8, 8])
+    assert torch.allclose(model.backbone.body.model.patch_embed.proj.weight, expected, atol=1e-6)
+    cfg.INPUT.FORMAT = "RGB"
+    check_settings(cfg, checkpointer.record, strict=True)
+    cfg.MODEL.PIXEL_MEAN = [0.0, 127.5, 127.5, 127.5]
+    with pytest.raises(ValueError, match=r"PIXEL_MEAN is \[0.0, 127.5, 127.5\], expected"):
+        check_settings(cfg, checkpointer.record, strict=True)
+
+
 def test_the_authors_layout_of_convnext(tmp_path):
     source = classifier("test_convnext")
     weights = {}
@@ -158,6 +180,7 @@ IMAGENET = (123.675, 116.28, 103.53)
         ("vit_small_patch16_224", "w/vit_small_patch16_224.dino.pth", {IMAGENET}),
         ("vit_small_patch16_224", "timm://vit_small_patch16_224.augreg_in1k", {(127.5,) * 3}),
         ("vit_small_patch16_224.dino", "model.pth", {IMAGENET}),
+        ("vit_small_patch16_224.augreg_in1k", "vit_small_patch16_224.dino.pth", {IMAGENET}),
         ("vit_small_patch16_224", "model.pth", {IMAGENET, (127.5,) * 3}),
         ("convnext_tiny", "models--timm--convnext_tiny.fb_in1k/model.safetensors", {IMAGENET}),
         ("convnext_tiny", "timm://convnext_tiny", {IMAGENET}),

@@ -118,7 +118,24 @@ def test_layers_of_timm(name):
             assert rates[prefix + key] == pytest.approx(0.5 * rate), key
 
 
-@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "regnety_002", "hrnet_w18_small"])
+def test_a_vit_without_a_classifier_and_with_register_tokens():
+    """Detectron2's rates of ViTDet, of which the last block has the decay once, too."""
+    model = Network("vit_small_patch14_reg4_dinov2")
+    optimizer = Trainer.build_optimizer(load_config("", ADAMW), model)
+    rates, decays = (of_each_parameter(model, optimizer, key) for key in ("lr", "weight_decay"))
+    prefix = "backbone.body.model."
+    for key in (key.removeprefix(prefix) for key in rates if key.startswith(f"{prefix}blocks.")):
+        rate = get_vit_lr_decay_rate(f"backbone.net.{key}", 0.75, num_layers=12)
+        assert rates[prefix + key] == pytest.approx(0.5 * rate), key
+    for token in ("cls_token", "reg_token"):
+        assert rates[prefix + token] == pytest.approx(0.5 * 0.75**13)
+        assert decays[prefix + token] == 0
+
+
+# timm joins two parts of the names of the last one.
+@pytest.mark.parametrize(
+    "name", ["tf_efficientnet_lite0", "regnety_002", "hrnet_w18_small", "cspresnet50"]
+)
 def test_every_parameter_has_a_layer(name):
     """The first ones learn slowest, on the "meta" device too."""
     with torch.device("meta"):
@@ -163,6 +180,9 @@ def test_adamw_in_both_architectures(config):
     assert others == ({0.5, 1.0} if is_panoptic else {1.0})
 
 
+TIMM = ("MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", "MODEL.TIMM.FROZEN", "True")
+
+
 @pytest.mark.parametrize(
     "opts, message",
     [
@@ -171,11 +191,14 @@ def test_adamw_in_both_architectures(config):
         (("BASE_LR_END", "0.001"), "BASE_LR_END is 0.001 .*with SOLVER.LR_SCHEDULER_NAME WarmupCo"),
         (("LR_SCHEDULER_NAME", "WarmupCosineLR", "BASE_LR_END", "2.0"), "BASE_LR_END is 2.0; it"),
         (("LAYER_DECAY", "0.0"), r"LAYER_DECAY is 0.0; it is a number in \(0, 1\]"),
+        ((*TIMM, "LAYER_DECAY", "0.9"), "LAYER_DECAY is 0.9 .*with MODEL.TIMM.FROZEN False"),
+        ((*TIMM, "MODEL.TIMM.DROP_PATH", "0.9"), "DROP_PATH is 0.9 .*with MODEL.TIMM.FROZEN False"),
         (("OPTIMIZER", "Adam"), "SOLVER.OPTIMIZER is Adam; it is one of SGD, AdamW"),
     ],
 )
 def test_keys_that_do_not_go_together(opts, message):
-    opts = [f"SOLVER.{part}" if i % 2 == 0 else part for i, part in enumerate(opts)]
+    of_solver = [i % 2 == 0 and "." not in part for i, part in enumerate(opts)]
+    opts = [f"SOLVER.{part}" if is_key else part for is_key, part in zip(of_solver, opts)]
     with pytest.raises(ValueError, match=message):
         complete_config(load_config(str(OCR_CONFIG), opts))
 
