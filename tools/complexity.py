@@ -63,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
         help="regions of OCR (default 150, as in ADE20K)",
     )
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
-    parser.add_argument("--repeats", type=int, default=5, help="timed passes (default 5)")
+    parser.add_argument("--repeats", type=parse_count, default=5, help="timed passes (default 5)")
     parser.add_argument("--configs", nargs="+", help="models whose backbones are compared")
     parser.add_argument("--opts", nargs="+", default=[], help="KEY VALUE ... of all of them")
     parser.add_argument(

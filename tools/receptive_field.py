@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> None:
         images = normalised(cfg, [*find_images(args.input)])
     else:
         images = noise(*args.size, cfg.INPUT.CHANNELS)
-    rows = measure_fields(build_loaded_backbone(cfg), images)
+    rows = measure_fields(build_loaded_backbone(cfg), images, cfg.INPUT.CHANNELS)
     print(fields_table(rows))
     if args.json:
         write_json(args.json, rows, indent=1)

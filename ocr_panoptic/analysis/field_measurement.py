@@ -61,11 +61,14 @@ def noise(height: int, width: int, channels: int = 3, seed: int = 0) -> Iterator
         yield torch.randn(channels, height, width, generator=generator)
 
 
-def measure_fields(backbone: Backbone, images: Iterable[Tensor]) -> list[dict[str, Any]]:
+def measure_fields(
+    backbone: Backbone, images: Iterable[Tensor], channels: int = 3
+) -> list[dict[str, Any]]:
     """
     Args:
         backbone: in evaluation mode, on the CPU.
         images: see :func:`.effective_fields`.
+        channels: of the images.
 
     Returns:
         for each feature: "feature" and "stride"; "theoretical", height and width in pixels, None
@@ -74,8 +77,9 @@ def measure_fields(backbone: Backbone, images: Iterable[Tensor]) -> list[dict[st
     """
     fields = effective_fields(backbone, images)
     height, width = next(iter(fields.values())).shape
-    sides = padded(torch.empty(3, height, width, device="meta"), backbone).shape[1:]
-    boxes, sizes = receptive_boxes(backbone, *sides), receptive_sizes(backbone)
+    sides = padded(torch.empty(channels, height, width, device="meta"), backbone).shape[1:]
+    boxes = receptive_boxes(backbone, *sides, channels)
+    sizes = receptive_sizes(backbone, channels)
     rows = []
     for name, shape in backbone.output_shape().items():
         size, effective = sizes[name], field_size(fields[name])

@@ -270,7 +270,7 @@ def test_going_on_after_a_stop(model_of, call, images, tmp_path, monkeypatch):
     seen = []
     read = inputs.read_picture
     monkeypatch.setattr(
-        inputs, "read_picture", lambda path, f: seen.append(path.stem) or read(path, f)
+        inputs, "read_picture", lambda path, *how: seen.append(path.stem) or read(path, *how)
     )
     assert call(model, folder) == 0
     assert sorted(seen) == [names[0], names[3]]
