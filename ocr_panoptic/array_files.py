@@ -6,6 +6,7 @@ strips and tiles, with LZW, Deflate and most other compressions; not Zstandard, 
 Shape letters: H, W size of the image, C channels.
 """
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -77,8 +78,9 @@ def _open_tiff(path: str | os.PathLike) -> ArrayFile:
         image = opened()
         pages = image.get("n-pages") if image.get_typeof("n-pages") else 1
         height, channels = image.height, image.bands
-        if channels == 1 and pages > 1:  # a page for each
-            image, channels = opened(n=-1), pages
+        if channels == 1 and pages > 1:  # a page for each, or smaller copies of the first
+            with contextlib.suppress(pyvips.Error):
+                image, channels = opened(n=-1), pages
         if image.interpretation in ("cmyk", "lab", "labs", "labq") or "complex" in image.format:
             raise ValueError(f"holds {image.interpretation} ({image.format}); convert it")
     except pyvips.Error as error:

@@ -113,7 +113,7 @@ def as_colours(image: np.ndarray, format: str) -> np.ndarray:
     if colours.dtype != np.uint8:
         low, high = float(colours.min()), float(colours.max())
         colours = ((colours - low) * (255 / max(high - low, 1e-12))).astype(np.uint8)
-    return np.broadcast_to(colours, (*colours.shape[:2], COLOURS))
+    return colours if colours.shape[2] == COLOURS else colours.repeat(COLOURS, axis=2)
 
 
 def _is_array(path: str | os.PathLike, channels: int) -> bool:

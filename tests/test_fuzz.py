@@ -79,6 +79,9 @@ class Hostile:
         return os.system, ("touch canary",)
 
 
+ARRAYS = Path(__file__).parent / "array_files"
+
+
 def saved(image: Image.Image, format: str) -> bytes:
     file = io.BytesIO()
     image.save(file, format)
@@ -110,6 +113,28 @@ def test_pictures(tmp_path, read):
         return breach(lambda: read(path), tmp_path, (str(path),))
 
     check(tmp_path, trial)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".tif"])
+def test_arrays(tmp_path, suffix):
+    """Of four channels; what NumPy and libvips read."""
+    seeds = [path.read_bytes() for path in ARRAYS.glob("*_4.tif")]
+    if suffix == ".npy":
+        seeds = [array_file(NOISE), array_file(NOISE[..., [0, 1, 2, 0]] * 0.5)]
+        seeds.append(array_file(np.array([Hostile()]), allow_pickle=True))
+    path = tmp_path / f"a{suffix}"
+
+    def trial(rng):
+        path.write_bytes(mutated_bytes(rng.choice(seeds), rng))
+        return breach(lambda: read_picture(path, channels=4), tmp_path, (str(path),))
+
+    check(tmp_path, trial)
+
+
+def array_file(array: np.ndarray, **options: bool) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
 
 
 def test_the_demos_pictures(tmp_path):

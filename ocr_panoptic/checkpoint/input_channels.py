@@ -38,7 +38,7 @@ def adapt_input_channels(
     found = {
         name: adapt_input_conv(channels, torch.as_tensor(value))
         for name, value in weights.items()
-        if tuple(value.shape) in wanted and shapes.get(name) != tuple(value.shape)
+        if (shape := tuple(getattr(value, "shape", ()))) in wanted and shapes.get(name) != shape
     }
     if found:
         logging.getLogger(__name__).warning(

@@ -111,6 +111,11 @@ def check_values(cfg: CfgNode) -> None:
         raise ValueError(
             f"MODEL.PIXEL_STD is {deviations!s:.200}; it is a list of numbers above 0."
         )
+    if not 0 <= cfg.SOLVER.BASE_LR_END <= cfg.SOLVER.BASE_LR:
+        raise ValueError(
+            f"SOLVER.BASE_LR_END is {cfg.SOLVER.BASE_LR_END}; it is a number from 0 to "
+            f"SOLVER.BASE_LR, {cfg.SOLVER.BASE_LR}."
+        )
     steps = cfg.SOLVER.STEPS
     if not all(isinstance(step, int) and step >= 0 for step in steps) or [*steps] != sorted(steps):
         raise ValueError(

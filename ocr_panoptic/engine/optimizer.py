@@ -33,7 +33,8 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
             f"SOLVER.HEAD_LR_FACTOR is {solver.HEAD_LR_FACTOR}; it is a number above 0, and 1.0 "
             "trains all parts at SOLVER.BASE_LR."
         )
-    of_timm = _training_of_timm(model, solver.LAYER_DECAY)
+    asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
+    of_timm = _training_of_timm(model, solver.LAYER_DECAY) if asks_timm else {}
 
     def factor(name: str) -> float:
         part = 1.0 if name.startswith("backbone.") else solver.HEAD_LR_FACTOR

@@ -81,11 +81,14 @@ def _schedule(cfg: CfgNode, start: int, images: int | None) -> str:
 
 def _rates(cfg: CfgNode) -> str:
     solver = cfg.SOLVER
-    text = f"learning rate {solver.BASE_LR:g}, {solver.LR_SCHEDULER_NAME}"
+    text = f"{solver.OPTIMIZER}, learning rate {solver.BASE_LR:g}, {solver.LR_SCHEDULER_NAME}"
     if solver.LR_SCHEDULER_NAME == "WarmupMultiStepLR":
         steps = [step for step in solver.STEPS if step < solver.MAX_ITER]
         text += f" times {solver.GAMMA:g} at {', '.join(map(str, steps))}" if steps else ""
-    return f"{text}, {solver.WARMUP_ITERS} iterations of warm-up"
+    text += f", {solver.WARMUP_ITERS} iterations of warm-up"
+    if cfg.MODEL.EMA.ENABLED:
+        text += f"; evaluated and saved is the average of the weights (EMA {cfg.MODEL.EMA.DECAY:g})"
+    return text
 
 
 def _periods(cfg: CfgNode) -> str:

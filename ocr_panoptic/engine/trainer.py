@@ -110,7 +110,6 @@ class Trainer(DefaultTrainer):
             segfix_config(cfg)  # which evaluations need
             model = self.build_model(cfg)
             optimizer = self.build_optimizer(cfg, model)
-        self.averaging = Averaging.of(cfg, model)
         data_loader = self.build_train_loader(self._seeded_cfg())
         model = create_ddp_model(
             model,
@@ -134,8 +133,9 @@ class Trainer(DefaultTrainer):
             min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
             trainer=weakref.proxy(self),
         )
-        if self.averaging:
-            self.checkpointer.average = self.averaging.module
+        # Of the weights that all processes have by now.
+        self.averaging = Averaging.of(cfg, self.checkpointer.model)
+        self.checkpointer.average = self.averaging and self.averaging.module
         self._written = written or cfg.dump()
         self.start = Position(0, 0)
         self.max_iter = cfg.SOLVER.MAX_ITER

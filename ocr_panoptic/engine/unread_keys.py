@@ -136,6 +136,11 @@ READERS = (
         lambda cfg: cfg.SOLVER.LR_SCHEDULER_NAME == "WarmupPolyLR",
         ("SOLVER.POLY_LR_POWER", "SOLVER.POLY_LR_CONSTANT_ENDING"),
     ),
+    Reader(
+        "SOLVER.LR_SCHEDULER_NAME WarmupCosineLR",
+        lambda cfg: cfg.SOLVER.LR_SCHEDULER_NAME == "WarmupCosineLR",
+        ("SOLVER.BASE_LR_END",),
+    ),
     *(
         Reader(
             f"MODEL.CONTEXT.NAME {' or '.join(schemes_reading(key))}",

@@ -105,8 +105,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
         )
     metadata = class_metadata(cfg)
     classes = classes_of(metadata, options.labels)
-    inputs_of = cfg.INPUT
-    writer = Writer(folder, classes, options.overlays, inputs_of.FORMAT, inputs_of.CHANNELS)
+    writer = Writer(folder, classes, options.overlays, cfg.INPUT.FORMAT, cfg.INPUT.CHANNELS)
     identity: dict[str, Any] = {}
     with ExitStack() as stack:
         with stop_together():

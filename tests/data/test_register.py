@@ -66,7 +66,7 @@ def test_metadata(registered):
     assert registered == "pets_train"
     metadata = MetadataCatalog.get("pets_train").as_dict()
     theirs = MetadataCatalog.get("coco_2017_val_panoptic_separated").as_dict()
-    assert set(metadata) == {*theirs, "label_divisor", "mask_format"}
+    assert set(metadata) == {*theirs, "label_divisor", "mask_format", "channels"}
     assert metadata["thing_classes"] == ["cat", "dog"]
     assert metadata["stuff_classes"] == ["things", "sky", "grass"]
     assert metadata["thing_dataset_id_to_contiguous_id"] == {4: 0, 9: 1}

@@ -10,12 +10,20 @@ from interrupted_runs import assert_same, saved, train
 from tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 from torch import nn
 
-from ocr_panoptic.engine import Trainer, setup
+from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.averaging import Averaging
 from ocr_panoptic.engine.saved_state import checked_state
 from ocr_panoptic.run_folder import evaluation_folder
 
 EMA = ("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75, "DATALOADER.NUM_WORKERS", 0)
+# Networks of timm's own tests, half a million parameters each.
+SMALL = {
+    "panoptic": (
+        *("MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", "MODEL.TIMM.NAME", "test_convnext"),
+        *("MODEL.TIMM.DROP_PATH", 0.5, "SOLVER.LAYER_DECAY", 0.7),
+    ),
+    "semantic": ("MODEL.TIMM.NAME", "test_resnet", "SOLVER.LAYER_DECAY", 0.7),
+}
 ADAMW = (
     *("SOLVER.OPTIMIZER", "AdamW", "SOLVER.BASE_LR", 1e-3, "SOLVER.WEIGHT_DECAY", 0.05),
     *("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR", "SOLVER.WARMUP_ITERS", 2),
@@ -49,16 +57,14 @@ def test_the_recursion():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
+    # The semantic run accumulates gradients.
     "kind, opts",
-    [
-        ("panoptic", (*ADAMW, *EMA)),
-        # The semantic run accumulates gradients.
-        ("semantic", (*ADAMW, *EMA, "SOLVER.LAYER_DECAY", 0.7, "SOLVER.AMP.ENABLED", True)),
-    ],
+    [("panoptic", ()), ("semantic", ("SOLVER.AMP.ENABLED", True))],
 )
 def test_a_resumed_run_equals_the_whole_one(tiny_data, make_args, tmp_path, kind, opts):
     """Killed in iteration 3, after a checkpoint of iteration 1; to the last bit."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
+    opts = (*SMALL[kind], *ADAMW, *EMA, *opts)
     train(make_args, kind, whole, *opts)
     train(make_args, kind, parts, *opts, death=3)
     assert not (parts / "model_final.pth").exists()
@@ -87,7 +93,16 @@ def _trained(file: dict) -> dict:
 def test_the_average_is_what_is_evaluated_and_saved(tiny_data, make_args, tmp_path):
     """Its batch norms' statistics are those that PreciseBN measures with it; the last and the best
     checkpoint, --eval-only and the result file are of the same weights."""
-    opts = (*TINY_SEMANTIC, *ADAMW, *EMA, "SOLVER.MAX_ITER", 3, "TEST.PRECISE_BN.ENABLED", True)
+    opts = (
+        *TINY_SEMANTIC,
+        *SMALL["semantic"],
+        *ADAMW,
+        *EMA,
+        "SOLVER.MAX_ITER",
+        3,
+        "TEST.PRECISE_BN.ENABLED",
+        True,
+    )
     opts += ("TEST.PRECISE_BN.NUM_ITER", 2, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU")
     trainer = Trainer(*setup(make_args(*opts, config=SEMANTIC_CONFIG)))
     trainer.resume_or_load(False)
@@ -119,16 +134,16 @@ def test_the_average_is_what_is_evaluated_and_saved(tiny_data, make_args, tmp_pa
 def test_resumed_with_and_without_an_average(tiny_data, make_args, tmp_path):
     """An average begins as the weights that are trained; without one those go on."""
     folder = tmp_path / "run"
-    train(make_args, "semantic", folder, *EMA, death=2)
+    alone = (*SMALL["semantic"], "DATALOADER.NUM_WORKERS", 0)
+    small = (*SMALL["semantic"], *EMA)
+    train(make_args, "semantic", folder, *small, death=2)
     half = saved(folder, "model_0000001")
-    trainer = train(
-        make_args, "semantic", folder, "DATALOADER.NUM_WORKERS", 0, death=2, resume=True
-    )
+    trainer = train(make_args, "semantic", folder, *alone, death=2, resume=True)
     trained = half["trainer"]["trained_weights"]
     assert_same(dict(trainer.model.state_dict()), dict(trained))
     other = tmp_path / "other"
-    train(make_args, "semantic", other, "DATALOADER.NUM_WORKERS", 0, death=2)
-    trainer = train(make_args, "semantic", other, *EMA, death=2, resume=True)
+    train(make_args, "semantic", other, *alone, death=2)
+    trainer = train(make_args, "semantic", other, *small, death=2, resume=True)
     plain = saved(other, "model_0000001")["model"]
     for model in (trainer.model, trainer.evaluated_model):
         assert_same(dict(model.state_dict()), dict(plain))
@@ -136,7 +151,23 @@ def test_resumed_with_and_without_an_average(tiny_data, make_args, tmp_path):
     with pytest.raises(
         ValueError, match=r"has the state of SGD \(momentum_buffer of .*is AdamW, which"
     ):
-        train(make_args, "semantic", folder, *ADAMW, *EMA, death=2, resume=True)
+        train(make_args, "semantic", folder, *small, *ADAMW, death=2, resume=True)
+
+
+@pytest.mark.parametrize(
+    "opts, message",
+    [
+        (
+            ("DECAY", "0.5"),
+            r"EMA.DECAY is 0.5 \(default 0.999\); it is read with MODEL.EMA.ENABLED",
+        ),
+        (("ENABLED", "True", "DECAY", "1.0"), r"EMA.DECAY is 1.0; it is a number in \[0, 1\)"),
+    ],
+)
+def test_keys_that_do_not_go_together(opts, message):
+    opts = [f"MODEL.EMA.{part}" if i % 2 == 0 else part for i, part in enumerate(opts)]
+    with pytest.raises(ValueError, match=message):
+        complete_config(load_config(str(SEMANTIC_CONFIG), opts))
 
 
 @pytest.mark.parametrize("fault", [7, {}, {"a": torch.zeros(2)}, {"a": 1.0}, {"b": torch.zeros(3)}])

@@ -21,7 +21,7 @@ from ocr_panoptic.export.description import _resize
 from ocr_panoptic.export.run_onnx import METADATA_KEY, merge, pasted, resized
 from ocr_panoptic.pictures import read_picture
 from ocr_panoptic.prediction.inputs import find_inputs
-from ocr_panoptic.visualization.inputs import IMAGE_SUFFIXES
+from ocr_panoptic.visualization.inputs import PICTURE_SUFFIXES
 
 generator = np.random.default_rng(0)
 
@@ -208,4 +208,4 @@ def test_names_and_suffixes_are_those_of_predict(tmp_path):
     assert {file_name for _, file_name, _ in known} == set(NAMES) - {"c/e"}
     one_by_one = run_onnx.find_images([str(item.source) for item in expected])
     assert one_by_one == found
-    assert run_onnx.IMAGE_SUFFIXES == IMAGE_SUFFIXES
+    assert run_onnx.IMAGE_SUFFIXES == PICTURE_SUFFIXES

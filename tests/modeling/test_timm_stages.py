@@ -7,6 +7,7 @@ import timm
 import torch
 from detectron2.modeling import build_model
 from segmentors import make_batch, make_cfg
+from timm.layers import DropPath
 from torch import nn
 
 from ocr_panoptic.modeling import TimmBackbone
@@ -119,3 +120,18 @@ def test_its_features_are_those_of_an_evaluation_in_autocast_too():
         evaluated = model.backbone.eval()(x)["blocks.4"]
     assert learning.dtype == torch.float32
     assert torch.equal(learning, evaluated)
+
+
+@pytest.mark.parametrize("name, blocks", [("convnext_atto", 12), ("resnet18", 8)])
+def test_drop_path_rises_from_block_to_block(name, blocks):
+    """Linearly from 0, as stochastic depth was published; the first block is never left out."""
+    backbone = TimmBackbone(name, norm="BN", drop_path=0.3)
+    chances = [m.drop_prob for m in backbone.modules() if isinstance(m, DropPath)]
+    expected = [0.3 * i / (blocks - 1) for i in range(blocks)]
+    assert [chance for chance in chances if chance] == pytest.approx(expected[1:])
+
+
+@pytest.mark.parametrize("name", ["hrnet_w18_small", "vgg11"])
+def test_drop_path_of_a_network_without_it(name):
+    with pytest.raises(ValueError, match=f"MODEL.TIMM.*{name}.*(leaves out no|drop_path_rate)"):
+        TimmBackbone(name, norm="BN", drop_path=0.3)

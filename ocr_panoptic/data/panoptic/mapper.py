@@ -53,7 +53,7 @@ class PanopticDatasetMapper(DatasetMapper):
             **super().from_config(cfg, is_train),
             "num_sem_seg_classes": cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
             "ignore_value": cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE,
-            "channels": cfg.INPUT.CHANNELS,
+            "channels": cfg.INPUT.get("CHANNELS", COLOURS),  # Detectron2's own config has none
         }
 
     def __call__(self, dataset_dict: dict) -> dict:

@@ -1,0 +1,59 @@
+"""Networks for images of four channels: each sees the last one, in training and in every test."""
+
+import pytest
+import torch
+from detectron2.config import CfgNode
+from detectron2.modeling import build_model
+from segmentors import make_batch, make_cfg, make_resnet_cfg
+
+from ocr_panoptic.modeling.optimized import optimized
+
+
+def four(cfg: CfgNode, *opts: object) -> CfgNode:
+    values = ["INPUT.CHANNELS", 4, "MODEL.PIXEL_MEAN", "[1.0, 2.0, 3.0, 4.0]"]
+    values += ["MODEL.PIXEL_STD", "[57.0, 57.0, 57.0, 9.0]"]
+    cfg.merge_from_list([str(value) for value in (*values, *opts)])
+    return cfg
+
+
+CONFIGS = {
+    "timm": lambda: four(make_cfg()),
+    "timm, all stages": lambda: four(
+        make_cfg(backbone="tf_efficientnet_lite0"),
+        *("MODEL.TIMM.OUTPUT_STRIDE", 8, "MODEL.SEM_SEG_HEAD.IN_FEATURES", "['blocks.4']"),
+        *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['blocks.3']"),
+    ),
+    "dilated": lambda: four(make_resnet_cfg(50)),
+    "dilated, another stem": lambda: four(make_resnet_cfg(50), "MODEL.RESNETS.STEM_TYPE", "basic"),
+    "dilated, ceil mode": lambda: four(make_resnet_cfg(50), "MODEL.RESNETS.STEM_CEIL_MODE", True),
+    "scales": lambda: four(make_cfg(), "MODEL.HMSA.ENABLED", True, "TEST.SCALES", "[0.5, 1.0]"),
+    "windows and mirrored": lambda: four(
+        make_cfg(),
+        *("TEST.FLIP", True, "TEST.SCALES", "[0.5, 1.0]"),
+        *("TEST.SLIDING_WINDOW.SIZE", "[60, 60]", "TEST.SLIDING_WINDOW.STRIDE", "[40, 40]"),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_fourth_channel_is_seen(name):
+    torch.manual_seed(0)
+    cfg = CONFIGS[name]()
+    model = build_model(cfg)
+    first = next(p for p in model.backbone.parameters() if p.ndim == 4)
+    assert first.shape[1] == 4
+    batch = make_batch()
+    for record in batch:
+        record["image"] = torch.cat(
+            [record["image"], 9 * torch.rand(1, *record["image"].shape[1:])]
+        )
+    without = batch[0]["image"].clone()
+    without[3] = 0
+    sum(model.train()(batch).values()).backward()
+    assert first.grad[:, 3].abs().sum() > 0
+    for tested in (model.eval(), optimized(cfg, model)):
+        with torch.inference_mode():
+            _, confidence = tested.confident_labels(batch[0])
+            _, changed = tested.confident_labels({**batch[0], "image": without})
+        assert (confidence - changed).abs().max() > 1e-4
