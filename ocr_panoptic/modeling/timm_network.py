@@ -53,7 +53,7 @@ def training_of_parameters(
         ValueError: one of them is unknown to timm's network.
     """
     with torch.device("meta"):
-        network = create_network(name)
+        network = create_network(name, num_classes=1)  # of its own DINOv2 has no classifier
     names = {parameter: key for key, parameter in network.named_parameters()}
     exempt = network.no_weight_decay() if hasattr(network, "no_weight_decay") else ()
     groups = param_groups_layer_decay(
