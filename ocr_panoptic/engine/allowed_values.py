@@ -28,6 +28,7 @@ AT_LEAST = {
     "INPUT.CHANNELS": 1,
     "MODEL.OCR.CHANNELS": 1,
     "MODEL.OCR.KEY_CHANNELS": 1,
+    "MODEL.TIMM.PATCH_SIZE": 0,
     "MODEL.SEGFIX.BOUNDARY_DISTANCE": 1,
     "MODEL.SEGFIX.CHANNELS": 1,
     "TEST.SEGFIX.SCALE": 1,
@@ -42,6 +43,7 @@ MEANING_OF_0 = {
     "SOLVER.CHECKPOINT_PERIOD": "0 saves at the end alone",
     "SOLVER.CHECKPOINTS_TO_KEEP": "0 keeps all",
     "TEST.EVAL_PERIOD": "0 evaluates at the end alone",
+    "MODEL.TIMM.PATCH_SIZE": "0 is that of its weights",
     "DATALOADER.NUM_WORKERS": "0 loads images in the training's own process",
 }
 ONE_OF = {

@@ -12,6 +12,7 @@ from detectron2.modeling import PanopticFPN
 from torch import Tensor, nn
 
 from ocr_panoptic.modeling import OCRSemanticSegmentor
+from ocr_panoptic.modeling.swin_windows import WindowBlock
 
 from .instances import check_instances, find_instances
 from .operators import confident_labels
@@ -55,6 +56,11 @@ class SemanticGraph(nn.Module):
             raise ValueError(
                 f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) needs the ground "
                 "truth of every image, which an exported model does not get"
+            )
+        if any(isinstance(module, WindowBlock) for module in model.modules()):
+            raise ValueError(
+                "A Swin cannot be exported: with windows on maps of any size PyTorch's exporter "
+                "comes to no end. ConvNeXt, ViT, PVT v2, ResNet and EfficientNet can"
             )
         self.model = model
         self.is_bgr = channel_order == "BGR"

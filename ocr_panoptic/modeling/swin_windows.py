@@ -6,7 +6,7 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2Block
 from torch import Tensor, nn
 
 
-class _PaddedFirst:
+class WindowBlock:
     """
     Pads the map before the windows are shifted, as the published detectors and torchvision do.
     timm shifts first: pixels that go round then lie before the padding, where its mask does not
@@ -26,11 +26,11 @@ class _PaddedFirst:
         return super()._attn(F.pad(x, (0, 0, 0, right, 0, below)))[:, :height, :width]
 
 
-class SwinBlock(_PaddedFirst, SwinTransformerBlock):
+class SwinBlock(WindowBlock, SwinTransformerBlock):
     """Of Swin."""
 
 
-class SwinV2Block(_PaddedFirst, SwinTransformerV2Block):
+class SwinV2Block(WindowBlock, SwinTransformerV2Block):
     """Of Swin V2."""
 
 

@@ -48,7 +48,7 @@ class TimmPyramid(TimmBackbone):
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
         Args:
-            x: [N, 3, H, W], H and W multiples of 32
+            x: [N, C, H, W], H and W multiples of 32
 
         Returns:
             res2 to res5, [N, C, H / stride, W / stride] each

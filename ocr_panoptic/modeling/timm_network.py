@@ -22,14 +22,15 @@ class Training(NamedTuple):
 
 def create_network(name: str, **options: object) -> nn.Module:
     """``timm.create_model`` with random weights, on the "meta" device too."""
+    is_meta = torch.get_default_device().type == "meta"
     try:
-        return timm.create_model(name, pretrained=False, **options)
+        network = timm.create_model(name, pretrained=False, **options)
     except NotImplementedError:
-        if torch.get_default_device().type != "meta":
+        if not is_meta:
             raise
         with torch.device("cpu"):  # RegNet computes its widths, and there are no values on "meta"
             network = timm.create_model(name, pretrained=False, **options)
-        return network.to("meta")
+    return network.to("meta") if is_meta else network  # DINOv3's frequencies are on the CPU
 
 
 def training_of_parameters(

@@ -172,6 +172,7 @@ def test_the_normalisation_of_the_weights_is_compared(tmp_path, caplog):
 
 
 IMAGENET = (123.675, 116.28, 103.53)
+IMAGENET_STD = (58.395, 57.12, 57.375)
 
 
 @pytest.mark.parametrize(
@@ -187,9 +188,11 @@ IMAGENET = (123.675, 116.28, 103.53)
     ],
 )
 def test_which_weights_a_file_is_of(network, file, means):
-    """Means as timm's documentation of these weights has them."""
+    """Means and deviations as timm's documentation of these weights has them."""
     settings = conversion_record(network, file)["settings"]
     assert settings["MODEL.PIXEL_MEAN"] == means
+    deviations = {IMAGENET_STD if mean == IMAGENET else mean for mean in means}
+    assert settings["MODEL.PIXEL_STD"] == deviations
 
 
 def test_a_network_without_weights_expects_nothing():

@@ -78,6 +78,13 @@ def test_a_resumed_run_equals_the_whole_one(tiny_data, make_args, tmp_path, kind
         expected = 0.75 * average[1][name].double() + 0.25 * trained[2][name].double()
         assert torch.allclose(average[2][name].double(), expected, atol=1e-5), name
     assert any(not torch.equal(average[2][name], trained[2][name]) for name in average[2])
+    # Another training begins with them, and so does its average.
+    weights = ("MODEL.WEIGHTS", whole / "model_final.pth", "SOLVER.MAX_ITER", 1, "SOLVER.STEPS", ())
+    train(make_args, kind, tmp_path / "other", *opts, *weights)
+    other = saved(tmp_path / "other")
+    for name, value in _average(other).items():
+        expected = 0.75 * average[2][name].double() + 0.25 * _trained(other)[name].double()
+        assert torch.allclose(value.double(), expected, atol=1e-5), name
 
 
 def _average(file: dict) -> dict:

@@ -132,9 +132,13 @@ def test_a_vit_without_a_classifier_and_with_register_tokens():
         assert decays[prefix + token] == 0
 
 
-# timm joins two parts of the names of the last one.
 @pytest.mark.parametrize(
-    "name", ["tf_efficientnet_lite0", "regnety_002", "hrnet_w18_small", "cspresnet50"]
+    "name",
+    [
+        *("tf_efficientnet_lite0", "regnety_002", "hrnet_w18_small"),
+        "cspresnet50",  # timm joins two parts of names
+        "vit_small_patch16_dinov3",
+    ],
 )
 def test_every_parameter_has_a_layer(name):
     """The first ones learn slowest, on the "meta" device too."""

@@ -261,6 +261,7 @@ def test_values_of_the_command_line_that_are_none(value):
         ("INPUT.MIN_SIZE_TRAIN_SAMPLING", "foo", "one of choice, range"),
         ("INPUT.FORMAT", "XYZ", "one of BGR, RGB"),
         ("MODEL.OCR.KEY_CHANNELS", 0, "at least 1"),
+        ("MODEL.TIMM.PATCH_SIZE", -1, "at least 0"),
         ("MODEL.OCR.CHANNELS", 0, "at least 1"),
         ("MODEL.PIXEL_STD", [0, 1, 1], "a list of numbers above 0"),
         ("MODEL.PIXEL_STD", [1, 1, math.nan], "a list of numbers above 0"),

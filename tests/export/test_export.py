@@ -66,6 +66,12 @@ SEMANTIC = [
     *("['p3']", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "16", "INPUT.MIN_SIZE_TEST", "49"),
     *("MODEL.TIMM.NAME", "hrnet_w48", "MODEL.TIMM.OUTPUT_STRIDE", "32"),
 ]
+SWIN = [
+    *("MODEL.BACKBONE.NAME", "build_timm_backbone"),
+    *("MODEL.TIMM.NAME", "swin_tiny_patch4_window7_224"),
+    *("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['layers.0']"),
+    *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['layers.0']"),
+]
 
 
 def build(config: Path, options: list[str], image: Path) -> tuple[nn.Module, dict]:
@@ -239,6 +245,7 @@ def test_every_scheme(tmp_path):
     "options, message",
     [
         (["MODEL.CONTEXT.NAME", "GT-OCR"], "GroundTruthOCR.* needs the ground truth"),
+        (SWIN, "A Swin cannot be exported"),
         (["TEST.FLIP", "True"], "TEST.FLIP or TEST.SLIDING_WINDOW is set"),
         (["TEST.SCALES", "[0.5, 1.0]"], "set TEST.SCALES .1.0."),
         (["INPUT.FORMAT", "YUV-BT.601"], "INPUT.FORMAT is YUV-BT.601; it is RGB or BGR"),
