@@ -8,8 +8,8 @@ paper, in Markdown.
 
 Or of the backbones and semantic heads of configs, on one image on the CPU:
 
-    python tools/complexity.py --configs FILE ... [--image-size 800,1216] [--repeats 5] \\
-        [--opts KEY VALUE ...] [--json FILE]
+    python tools/complexity.py --configs FILE ... [--image-size 800,1216] \\
+        [--repeats 5 | --counts-only] [--opts KEY VALUE ...] [--json FILE]
 """
 
 import argparse
@@ -65,6 +65,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--repeats", type=parse_count, default=5, help="timed passes (default 5)")
     parser.add_argument("--configs", nargs="+", help="models whose backbones are compared")
+    parser.add_argument("--counts-only", action="store_true", help="of them; nothing is measured")
     parser.add_argument("--opts", nargs="+", default=[], help="KEY VALUE ... of all of them")
     parser.add_argument(
         "--image-size", type=parse_image_size, default=(800, 1216), help="for them (800,1216)"
@@ -74,6 +75,8 @@ def main(argv: list[str] | None = None) -> None:
     if args.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device is cuda, but PyTorch finds no GPU; use --device cpu")
 
+    if (args.counts_only or args.opts) and not args.configs:
+        parser.error("--counts-only and --opts are about --configs")
     if args.configs:
         return compare_backbones(args)
 
@@ -94,7 +97,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def compare_backbones(args: argparse.Namespace) -> None:
     configs = [(Path(file).stem, model_config(file, args.opts)) for file in args.configs]
-    rows = measure_backbones(configs, args.image_size, args.repeats)
+    rows = measure_backbones(configs, args.image_size, 0 if args.counts_only else args.repeats)
     print(
         f"One image of {args.image_size[0]}x{args.image_size[1]} pixels, on "
         f"{machine_name('cpu')}, PyTorch {torch.__version__}, {datetime.date.today()}.\n"

@@ -198,7 +198,7 @@ def test_the_documented_counts_are_these(counts):
 )
 def test_backbones_of_configs(name, billions, millions, tool, capsys, tmp_path):
     files = ["--configs", str(ROOT / f"configs/{name}.yaml"), "--json", str(tmp_path / "rows.json")]
-    tool.main([*files, "--image-size", "224,224", "--repeats", "0"])
+    tool.main([*files, "--image-size", "224,224", "--counts-only"])
     (row,) = json.loads((tmp_path / "rows.json").read_text())
     assert row["flops"] == pytest.approx(2e9 * billions, rel=0.02)
     assert row["parameters"] == pytest.approx(1e6 * (millions - 0.77), rel=0.002)
