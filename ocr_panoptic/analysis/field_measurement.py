@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,12 @@ def measure_fields(backbone: Backbone, images: Iterable[Tensor]) -> list[dict[st
         where it sees all of every image; "effective", a side in pixels; and the parts of the image
         in the two, "theoretical_share" and "effective_share", for the cell in the middle
     """
-    fields = effective_fields(backbone, images)
-    height, width = next(iter(fields.values())).shape
+    first = list(islice(images := iter(images), 1))
+    fields = effective_fields(backbone, chain(first, images))
+    channels, height, width = first[0].shape
     sides = padded(torch.empty(3, height, width, device="meta"), backbone).shape[1:]
-    boxes, sizes = receptive_boxes(backbone, *sides), receptive_sizes(backbone)
+    boxes = receptive_boxes(backbone, *sides, channels)
+    sizes = receptive_sizes(backbone, channels)
     rows = []
     for name, shape in backbone.output_shape().items():
         size, effective = sizes[name], field_size(fields[name])

@@ -57,11 +57,12 @@ class Box(NamedTuple):
         return Box(top, min(self.bottom, height - 1), left, min(self.right, width - 1))
 
 
-def receptive_sizes(network: nn.Module) -> dict[str, tuple[float, float]]:
+def receptive_sizes(network: nn.Module, channels: int = 3) -> dict[str, tuple[float, float]]:
     """
     Args:
-        network: from images [N, 3, H, W] to features by name, [N, C, h, w] each; in evaluation
-            mode.
+        network: from images [N, channels, H, W] to features by name, [N, C, h, w] each; in
+            evaluation mode.
+        channels: of the images.
 
     Returns:
         for each feature, height and width in pixels of what the cell in the middle sees of an image
@@ -72,21 +73,23 @@ def receptive_sizes(network: nn.Module) -> dict[str, tuple[float, float]]:
         ValueError: an operator of unknown reach.
     """
     side = 512
-    boxes = receptive_boxes(network, side, side)
+    boxes = receptive_boxes(network, side, side, channels)
     while side < LARGEST and not all(box.is_inside(side) for box in boxes.values()):
         side *= 2
-        boxes = receptive_boxes(network, side, side)
+        boxes = receptive_boxes(network, side, side, channels)
     return {
         name: box.size if box.is_inside(side) else (math.inf, math.inf)
         for name, box in boxes.items()
     }
 
 
-def receptive_boxes(network: nn.Module, height: int, width: int) -> dict[str, Box]:
+def receptive_boxes(
+    network: nn.Module, height: int, width: int, channels: int = 3
+) -> dict[str, Box]:
     """
     Args:
         network: as in :func:`receptive_sizes`.
-        height, width: of the image, which the network takes.
+        height, width, channels: of the image, which the network takes.
 
     Returns:
         what the cell in the middle (see :func:`middle`) of each feature sees of this image
@@ -96,7 +99,6 @@ def receptive_boxes(network: nn.Module, height: int, width: int) -> dict[str, Bo
     """
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     shapes = {name: torch.empty(tensor.shape, device="meta") for name, tensor in state.items()}
-    channels = next(p.shape[1] for p in network.parameters() if p.ndim == 4)  # the first one's
     image = torch.empty(1, channels, height, width, device="meta")
     assert not network.training  # a batch norm would see all of the image
     with torch.no_grad(), _Propagation(image) as propagation:
