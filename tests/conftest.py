@@ -174,3 +174,12 @@ def forks(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     fork = functools.partial(mp.start_processes, start_method="fork")
     monkeypatch.setattr(mp, "start_processes", fork)
+
+
+@pytest.fixture
+def hostile_files(tmp_path, monkeypatch):
+    """What a hostile file would write lands in the test's folder; nothing is said of each."""
+    monkeypatch.chdir(tmp_path)
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)

@@ -7,7 +7,6 @@ Seeded and bounded. OCR_PANOPTIC_FUZZ_TRIALS=5000 makes more trials with each ki
 import copy
 import io
 import json
-import logging
 import os
 import pickle
 import random
@@ -55,16 +54,7 @@ TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "100"))
 SECONDS = float("inf") if "OCR_PANOPTIC_FUZZ_TRIALS" in os.environ else 5
 SEED = int(os.getenv("OCR_PANOPTIC_FUZZ_SEED", "0"))
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder(tmp_path, monkeypatch):
-    """What a hostile file would write lands there."""
-    monkeypatch.chdir(tmp_path)
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("hostile_files")]
 
 
 def check(tmp_path: Path, trial: Callable[[random.Random], str | None], share: float = 1) -> None:

@@ -68,9 +68,12 @@ class _NumberedImages(hotcoco.COCO):
 
 
 def numbered_images(dataset: dict) -> hotcoco.COCO:
-    """An instance JSON whose image ids are texts. pycocotools takes them and hotcoco does not, for
-    which they are numbered, in pycocotools' order."""
-    ids = sorted(image["id"] for image in dataset["images"])
+    """An instance JSON with texts for image ids. pycocotools takes them and hotcoco does not, for
+    which they are numbered, in pycocotools' order. (Integers among them, which it cannot order,
+    come first.)"""
+    ids = sorted(
+        (image["id"] for image in dataset["images"]), key=lambda i: (isinstance(i, str), i)
+    )
     number_of = {own: number for number, own in enumerate(ids, 1)}
     annotations = dataset["annotations"]
     found = _NumberedImages(

@@ -127,6 +127,23 @@ def test_equal_to_pycocotools(register, seed):
     assert 0 < ours["segm"]["AP"] < 100 and not math.isnan(ours["bbox"]["APl"])
 
 
+def test_texts_and_integers(register):
+    """Ids say nothing but which image is meant (and which of equal scores comes first)."""
+    truth, predictions = samples(0, num_images=12, num_classes=3)
+    register(truth)
+    expected = evaluate(InstanceEvaluator(NAME, ("bbox", "segm")), predictions)
+    ids = sorted(image["id"] for image in truth["images"])
+    new = {number: k if k < 6 else f"{k:02d}" for k, number in enumerate(ids)}
+    for image in truth["images"]:
+        image["id"] = new[image["id"]]
+    for entry in (*truth["annotations"], *(record for record, _ in predictions)):
+        entry["image_id"] = new[entry["image_id"]]
+    register(truth)
+    np.testing.assert_equal(
+        evaluate(InstanceEvaluator(NAME, ("bbox", "segm")), predictions), expected
+    )
+
+
 def test_nothing_is_predicted(register):
     truth, predictions = samples(0, num_images=5, num_classes=2)
     register(truth)

@@ -1,5 +1,6 @@
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -106,6 +107,9 @@ def test_cocos_json(tmp_path, capsys):
     assert np.flatnonzero(coco.annToMask(cat)).tolist() == [1, 2, 5]
     assert isinstance(cat["segmentation"]["counts"], str)
     assert dog["category_id"] == 2 and "score" not in dog
+    crowd = replace(IMAGE, segments=[replace(IMAGE.segments[0], is_crowd=True)])
+    (cats,) = json.loads(written("coco", tmp_path, [crowd]).read_text())["annotations"]
+    assert cats["iscrowd"] == 1
     assert json.loads(written("coco", tmp_path, []).read_text())["annotations"] == []
 
 

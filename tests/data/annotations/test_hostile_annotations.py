@@ -1,7 +1,6 @@
 """Damaged and hostile annotations: an import, or a message and nothing written."""
 
 import json
-import logging
 import os
 import random
 import shutil
@@ -21,16 +20,7 @@ SECONDS = float("inf") if "OCR_PANOPTIC_FUZZ_TRIALS" in os.environ else 1
 SEED = int(os.getenv("OCR_PANOPTIC_FUZZ_SEED", "0"))
 KINDS = Kinds(("ball", "crate", "tent", "starfish"), ("sky", "forest", "water", "sand", "grass"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_catalog")]
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder(tmp_path, monkeypatch):
-    """What a hostile file would write lands there."""
-    monkeypatch.chdir(tmp_path)
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_catalog", "hostile_files")]
 
 
 def cityscapes(root: Path) -> None:

@@ -1,6 +1,5 @@
 """Damaged and hostile files of annotation tools: an import, or a message and nothing written."""
 
-import logging
 import os
 import random
 import shutil
@@ -16,22 +15,13 @@ TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "30"))
 SECONDS = float("inf") if "OCR_PANOPTIC_FUZZ_TRIALS" in os.environ else 1
 SEED = int(os.getenv("OCR_PANOPTIC_FUZZ_SEED", "0"))
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_catalog")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_catalog", "hostile_files")]
 
 CVAT_SHAPES = """
     <polygon label="ball" points="2.5,3;20,4;9.5,20" z_order="2" group_id="1"/>
     <box label="crate" xtl="30" ytl="5" xbr="40" ybr="15" rotation="20"/>
     <ellipse label="ball" cx="20" cy="30" rx="8" ry="5" rotation="10" group_id="1"/>
 </image>"""
-
-
-@pytest.fixture(autouse=True)
-def in_a_folder(tmp_path, monkeypatch):
-    """What a hostile file would write lands there."""
-    monkeypatch.chdir(tmp_path)
-    logging.disable(logging.CRITICAL)
-    yield
-    logging.disable(logging.NOTSET)
 
 
 @pytest.mark.parametrize(
