@@ -2,7 +2,8 @@
 
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import timm
 import torch
@@ -21,6 +22,9 @@ from .timm_network import Training, create_network, training_of_parameters
 from .timm_norms import fold_norms, with_norm
 
 OUTPUT_NORMS = ("", "LN")
+
+# What black images have shown of networks: the same of each that is built with equal arguments.
+_SHOWN: dict[tuple, Any] = {}
 
 
 class TimmBackbone(Backbone):
@@ -96,8 +100,11 @@ class TimmBackbone(Backbone):
                 )
                 for feature in body.feature_info.get_dicts()
             }
+        self._arguments = (name, norm, output_norm, *self._options.values())
         self.eval()
-        self._multiple = needed_multiple(name, self._maps, self._shapes, in_channels)
+        self._multiple = self._once(
+            "multiple", lambda: needed_multiple(name, self._maps, self._shapes, in_channels)
+        )
         self.train()
         if frozen:
             self.requires_grad_(False)
@@ -173,19 +180,31 @@ class TimmBackbone(Backbone):
         self._shapes = dict(list(self._shapes.items())[:count])
 
     def _freeze_unread(self, read: list[str]) -> None:
-        learnt = [p for p in self.parameters() if p.requires_grad]
-        if not learnt:
+        if self.frozen:
             return
+        unread = self._once(("unread", *read), lambda: self._without_gradient(read))
+        for name, parameter in self.named_parameters():
+            if name in unread:
+                parameter.requires_grad_(False)
+
+    def _without_gradient(self, read: list[str]) -> set[str]:
+        """Names of the parameters that do not change these features."""
         training = self.training
         side = 3 * math.lcm(*(shape.stride for shape in self._shapes.values()))
+        learnt = {name: p for name, p in self.named_parameters() if p.requires_grad}
         self.eval()
         with torch.enable_grad():
             maps = self._maps(torch.zeros(1, self._in_channels, side, side))
             total = sum(maps[name].sum() for name in read)
-            gradients = torch.autograd.grad(total, learnt, allow_unused=True)
+            gradients = torch.autograd.grad(total, list(learnt.values()), allow_unused=True)
         self.train(training)
-        for parameter, gradient in zip(learnt, gradients, strict=True):
-            parameter.requires_grad_(gradient is not None)
+        return {name for name, gradient in zip(learnt, gradients, strict=True) if gradient is None}
+
+    def _once(self, question: object, find: Callable[[], Any]) -> Any:
+        key = (*self._arguments, question)
+        if key not in _SHOWN:
+            _SHOWN[key] = find()
+        return _SHOWN[key]
 
     def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
         """Of each parameter, see :func:`.training_of_parameters`."""

@@ -39,6 +39,7 @@ def test_counts_against_the_files(registered, tmp_path):
     content = json.loads((raw / "panoptic.json").read_text())
     areas: dict[int, list[int]] = {}
     images: dict[int, set[str]] = {}
+    best: dict[int, list[int]] = {}  # the largest segment of each image
     void = pixels = 0
     without = set()
     things = {c["id"] for c in content["categories"] if c["isthing"]}
@@ -51,6 +52,9 @@ def test_counts_against_the_files(registered, tmp_path):
             k = segment["category_id"]
             areas.setdefault(k, []).append(int((ids == segment["id"]).sum()))
             images.setdefault(k, set()).add(annotation["file_name"])
+        for k in {s["category_id"] for s in annotation["segments_info"]}:
+            own = (s["id"] for s in annotation["segments_info"] if s["category_id"] == k)
+            best.setdefault(k, []).append(max(int((ids == number).sum()) for number in own))
         if not {s["category_id"] for s in annotation["segments_info"]} & things:
             without.add(annotation["file_name"])
     total = sum(map(sum, areas.values()))
@@ -70,6 +74,10 @@ def test_counts_against_the_files(registered, tmp_path):
         == min((r for r in page.classes if r.images), key=lambda r: (r.images, r.share)).name
     )
     assert page.absent == [row.name for row in page.classes if not row.images]
+    for group in page.rare:  # shown where they are largest
+        (row,) = (r for r in content["categories"] if r["name"] == group.title)
+        largest = sorted(best[row["id"]], reverse=True)[: len(group.crops)]
+        assert [crop.caption for crop in group.crops] == [f"{area:,} pixels" for area in largest]
 
 
 def test_labels_against_the_files(registered, tmp_path):

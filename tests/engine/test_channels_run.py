@@ -182,14 +182,30 @@ def panoptic_data(root) -> Path:
     return raw
 
 
-@pytest.mark.slow
-def test_panoptic_fpn_with_four_channels(panoptic_data, root, make_args):
-    arguments = ["--name", "boxes", "--workers", "1", "--channels", "4"]
+def prepare_panoptic(raw: Path, channels: int) -> None:
+    arguments = ["--name", "boxes", "--workers", "1", "--channels", str(channels)]
     for split in ("train", "val"):
-        raw = panoptic_data / split
-        paths = raw / "images", raw / "panoptic.json", raw / "panoptic"
+        paths = (raw / split / name for name in ("images", "panoptic.json", "panoptic"))
         arguments += [f"--{split}", *map(str, paths)]
     load_script("datasets/prepare_panoptic.py").main(arguments)
+
+
+def test_semantic_images_are_checked_again_for_other_channels(semantic_data):
+    prepare_semantic(semantic_data, "--channels", "4")
+    with pytest.raises(DataFaults, match="the image has 4 channels, expected 3"):
+        prepare_semantic(semantic_data)
+
+
+def test_panoptic_images_are_checked_again_for_other_channels(panoptic_data):
+    prepare_panoptic(panoptic_data, 3)  # in colour, whatever the files are
+    prepare_panoptic(panoptic_data, 4)
+    with pytest.raises(DataFaults, match="has 4 channels, expected 2"):
+        prepare_panoptic(panoptic_data, 2)
+
+
+@pytest.mark.slow
+def test_panoptic_fpn_with_four_channels(panoptic_data, root, make_args):
+    prepare_panoptic(panoptic_data, 4)
     opts = ("DATASETS.TRAIN", "('boxes_train',)", "DATASETS.TEST", "('boxes_val',)", *QUICK)
     opts += (*FOUR[:2], "MODEL.PIXEL_MEAN", "[120., 120., 120., 120.]", "SOLVER.MAX_ITER", 25)
     opts += ("MODEL.PIXEL_STD", "[60., 60., 60., 60.]", "SOLVER.STEPS", "(24,)")
