@@ -38,10 +38,11 @@ def main(argv: list[str] | None = None) -> None:
         type=Path,
         help="JSON of tools/receptive_field.py; the places of the study are its features",
     )
+    parser.add_argument("--baseline", help="system to compare with, by default that of the study")
     parser.add_argument("--report-only", action="store_true", help="train nothing")
     args = parser.parse_args(argv)
     output = args.output or Path("output") / args.study.stem
-    study = read_study(args.study)
+    study = read_study(args.study, args.baseline)
     places = {system.place for system in study.systems.values()}
     if args.fields and places == {""}:
         parser.error(f"--fields: {args.study} has no places (at), each at features of its own")

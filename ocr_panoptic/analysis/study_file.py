@@ -53,7 +53,7 @@ class Study:
         return tuple(dict.fromkeys(s for system in self.systems.values() for s in system.seeds))
 
 
-def read_study(path: Path) -> Study:
+def read_study(path: Path, baseline: str | None = None) -> Study:
     """
     Read a study's YAML file:
 
@@ -72,6 +72,9 @@ def read_study(path: Path) -> Study:
     With places the systems are called "other at layer3", and each is compared with the baseline at
     its own place.
 
+    Args:
+        baseline: takes the place of the file's.
+
     Raises:
         FileNotFoundError: no such file, or a config that it names.
         ValueError: what is wrong with it, or with the config of a system.
@@ -80,21 +83,22 @@ def read_study(path: Path) -> Study:
         raise FileNotFoundError(f"{path}: no such study")
     content = read_yaml(path)
     try:
-        return _study(content, path.parent)
+        return _study(content, path.parent, baseline)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path}: {error}") from error
     except (OSError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _study(content: Any, folder: Path) -> Study:
+def _study(content: Any, folder: Path, other: str | None) -> Study:
     if not isinstance(content, dict) or set(content) - KEYS or KEYS - OPTIONAL - set(content):
         found = list(content) if isinstance(content, dict) else content
         expected = ", ".join(sorted(KEYS))
         raise ValueError(f"expected the keys {expected}; found {reprlib.repr(found)}")
     schemes = _entries(content, "systems", {"config", "opts", "seeds"})
     places = _entries(content, "at", {"opts"}) if "at" in content else {"": {}}
-    baseline, metrics = content["baseline"], _list(content, "metrics")
+    baseline = content["baseline"] if other is None else other
+    metrics = _list(content, "metrics")
     if baseline not in list(schemes):
         raise ValueError(f"the baseline {reprlib.repr(baseline)} is none of {list(schemes)}")
     if not metrics or not all(isinstance(m, str) and "/" in m for m in metrics):

@@ -60,7 +60,7 @@ def gains_table(rows: Rows, metric: str) -> str:
     """
     Returns:
         a row for each scheme, a column for each place: what the metric gains over the baseline
-        there, see :func:`gain`; first the baseline itself, mean ± standard deviation
+        there, see :func:`gain`; of the baseline itself mean ± standard deviation
     """
     places = dict.fromkeys(row["place"] for row in rows)
     table = []

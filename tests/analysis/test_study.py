@@ -309,6 +309,15 @@ def test_systems_at_places(study_file):
     assert (system.seeds, study.systems["none at slow"].seeds) == ((3, 4), (3,))
     assert study.systems["none at slow"].baseline == "none at slow"
     assert study.seeds == (3, 4)
+    other = read_study(study_file, "OCR").systems
+    assert {name: s.baseline for name, s in other.items()} == {
+        "none at fast": "OCR at fast",
+        "OCR at fast": "OCR at fast",
+        "none at slow": "OCR at slow",
+        "OCR at slow": "OCR at slow",
+    }
+    with pytest.raises(ValueError, match="study.yaml: the baseline 'PPM' is none of"):
+        read_study(study_file, "PPM")
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,14 @@
 """The published results are those of the published studies, and the documents show them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from ocr_panoptic.analysis.field_measurement import fields_table
 from ocr_panoptic.analysis.study import add_records, read_records
-from ocr_panoptic.analysis.study_file import read_study
+from ocr_panoptic.analysis.study_file import Study, read_study
 from ocr_panoptic.analysis.study_summary import summarise
 from ocr_panoptic.visualization.study_tables import gains_table, study_table
 
@@ -20,22 +21,27 @@ RESULTS = [f for f in sorted(FOLDER.glob("*.json")) if not f.name.endswith(".fie
 @pytest.mark.parametrize("file", RESULTS, ids=lambda path: path.stem)
 def test_results(file, tmp_path):
     """Every run has the study's settings, none is missing, and a document has the table that is
-    made from them, and the command."""
-    study = read_study(ROOT / "studies" / f"{file.stem}.yaml")
+    made from them, beside the command; the same for other baselines that a document names."""
+    name = f"studies/{file.stem}.yaml"
+    study = read_study(ROOT / name)
     results = json.loads(file.read_text())
     assert len(results) == sum(len(system.seeds) for system in study.systems.values())
     assert add_records(study, tmp_path, file) == len(results)
-    records = read_records(study, tmp_path)
-    rows = summarise(study, records)
-    is_placed = any(row["place"] for row in rows)
-    table = gains_table(rows, study.metrics[0]) if is_placed else study_table(rows, study.metrics)
     texts = [document.read_text() for document in DOCUMENTS]
-    with_table = [text for text in texts if table in text]
-    assert with_table, f"no document has this table:\n{table}"
-    assert any(f"python tools/study.py studies/{file.stem}.yaml" in text for text in with_table)
-    for record in records:
+    assert any(_shows(text, study, tmp_path, f"python tools/study.py {name}") for text in texts)
+    for text in texts:
+        for command, baseline in re.findall(rf"(python.* {name}.* --baseline (\S+))", text):
+            assert _shows(text, read_study(ROOT / name, baseline), tmp_path, command), command
+    for record in results:
         assert {"torch", "detectron2", "python", "ocr_panoptic", "device"} < set(record["run"])
         assert record["wall_seconds"] > 0
+
+
+def _shows(text: str, study: Study, output: Path, command: str) -> bool:
+    rows = summarise(study, read_records(study, output))
+    is_placed = any(row["place"] for row in rows)
+    table = gains_table(rows, study.metrics[0]) if is_placed else study_table(rows, study.metrics)
+    return table in text and command in text
 
 
 def test_every_figure_is_shown():
