@@ -110,7 +110,7 @@ class ConvNormReLU(Conv2d):
     The parameters are named as in Detectron2's ``Conv2d``: ``weight``, ``bias`` (only without a
     norm) and ``norm.*``. Weight and bias start as PyTorch's convolutions do, U(-b, b) with
     b = 1 / sqrt(I k k), as in openseg.pytorch and HRNet-OCR. Detectron2's heads start larger
-    (``c2_msra_fill``, std sqrt(2 / (O k k))); docs/camvid_study.md measures what that costs.
+    (``c2_msra_fill``, std sqrt(2 / (O k k))); docs/architecture.md measures what that costs.
 
     Args:
         in_channels, out_channels: I and O.

@@ -59,7 +59,7 @@ class OCRSemSegFPNHead(RefinedHead, SemSegFPNHead):
                 "ContextSemSegHead for it, or another scheme here."
             )
         # Detectron2 starts it with std sqrt(2 / K): logits so large that the spatial softmax of
-        # each region begins as a few random pixels (docs/camvid_study.md).
+        # each region begins as a few random pixels (docs/architecture.md).
         self.predictor.reset_parameters()
         self.coarse = nn.Sequential()
         channels, classes = self.predictor.in_channels, self.predictor.out_channels
