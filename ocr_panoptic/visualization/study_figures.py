@@ -67,7 +67,8 @@ def gain_figure(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]
     """
     What each scheme gains over the baseline against the effective receptive field of the features
     that it gets, as a part of the image: a panel for each scheme, with the confidence intervals,
-    and the means of the others in grey.
+    and the means of the others in grey. A scheme that gains more than twice as much as all others,
+    as one that is told the truth does, comes last, with a scale of its own.
 
     Args:
         fields: place -> row of ocr_panoptic.analysis.field_measurement.measure_fields.
@@ -77,10 +78,13 @@ def gain_figure(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]
         for scheme in dict.fromkeys(row["scheme"] for row in rows)
     }
     gains = {scheme: points for scheme, points in gains.items() if points}
+    apart = _far_above(gains)
+    usual = {scheme: points for scheme, points in gains.items() if scheme != apart}
+    gains = usual | gains
     columns = min(4, len(gains))
     lines = math.ceil(len(gains) / columns)
     figure = Figure(figsize=(3.2 * columns, 2.8 * lines + 0.6), layout="constrained")
-    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+    panels = figure.subplots(lines, columns, sharex=True, squeeze=False)
     for axes in panels.flat[len(gains) :]:
         axes.set_visible(False)
     for number, (axes, scheme) in enumerate(zip(panels.flat, gains)):
@@ -90,7 +94,11 @@ def gain_figure(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]
         _draw_gains(axes, gains[scheme], f"C{number % 10}", MARKERS[number % len(MARKERS)])
         axes.set_title(scheme, fontsize=11)
         axes.grid(alpha=0.3)
-    _limit(panels.flat[0], gains)
+        _limit(axes, gains if scheme == apart else usual)
+        axes.label_outer()
+        if scheme == apart:
+            axes.yaxis.tick_right()
+            axes.tick_params(axis="y", labelright=True)
     shares = {place: field["effective_share"] for place, field in fields.items()}
     places = sorted({row["place"] for row in rows}, key=shares.__getitem__)
     figure.supxlabel(
@@ -120,6 +128,13 @@ def _points(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]) ->
         if row[f"{metric} - baseline"] is not None
     ]
     return sorted(found, key=lambda point: point[0])
+
+
+def _far_above(gains: Mapping[str, Points]) -> str | None:
+    """The scheme that gains more than twice as much as any other."""
+    largest = {name: max(abs(i.mean) for _, i in points) for name, points in gains.items()}
+    first, *others = sorted(largest, key=largest.__getitem__, reverse=True)
+    return first if others and largest[first] > 2 * largest[others[0]] else None
 
 
 def _limit(axes: Axes, gains: Mapping[str, Points]) -> None:

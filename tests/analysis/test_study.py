@@ -254,6 +254,22 @@ def test_gains_over_the_receptive_field(placed):
 
 
 @pytest.mark.parametrize(
+    "second, order, tops",
+    [
+        (4.0, ["OCR", "PPM", "GT-OCR"], [16 / 3, 16 / 3, 12]),
+        (4.5, ["GT-OCR", "OCR", "PPM"], [12, 12, 12]),  # half as much
+    ],
+)
+def test_a_scheme_that_gains_far_more_has_a_scale_of_its_own(second, order, tops):
+    gains = {"none": 0.0, "GT-OCR": 9.0, "OCR": 3.0, "PPM": second}
+    records = [record(name, seed, 50 + gain) for name, gain in gains.items() for seed in (1, 2, 3)]
+    rows = [{**row, "place": "a"} for row in summarise(study_of(*gains), records)]
+    panels = gain_figure(rows, "sem_seg/mIoU", {"a": {"effective_share": 0.25}}).axes
+    assert [panel.get_title() for panel in panels] == order
+    assert [panel.get_ylim()[1] for panel in panels] == pytest.approx(tops)
+
+
+@pytest.mark.parametrize(
     "change, message",
     [
         ({"seed": [1]}, "expected the keys .*; found .*"),
