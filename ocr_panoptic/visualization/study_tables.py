@@ -24,9 +24,10 @@ def study_report(rows: Rows, metrics: Sequence[str], classes: Mapping[str, str])
         parts += [gains_table(rows, metric) for metric in metrics]
         groups = [[row for row in rows if row["scheme"] == scheme] for scheme in schemes]
     else:
+        parts.append(metric_gains_table(rows, metrics))
         groups = [rows]
     tables = [class_gains_table(group, classes) for group in groups] if classes else []
-    return "\n\n".join([*parts, *filter(None, tables), gain_note(rows, metrics[0])]) + "\n"
+    return "\n\n".join([*filter(None, [*parts, *tables]), gain_note(rows, metrics[0])]) + "\n"
 
 
 def study_table(rows: Rows, metrics: Sequence[str]) -> str:
@@ -54,6 +55,21 @@ def study_table(rows: Rows, metrics: Sequence[str]) -> str:
             cells[column] = "" if row[key] is None else f"{row[key] * factor:.{digits}f}"
         table.append(cells)
     return _markdown(table)
+
+
+def metric_gains_table(rows: Rows, metrics: Sequence[str]) -> str:
+    """
+    Returns:
+        a row for each system but the baseline, a column for each metric: its gain, see
+        :func:`gain`; "" if there are none
+    """
+    return _markdown(
+        [
+            {"gain of": row["system"], **{m: gain(row[f"{m} - baseline"]) for m in metrics}}
+            for row in rows
+            if any(row[f"{m} - baseline"] for m in metrics)
+        ]
+    )
 
 
 def gains_table(rows: Rows, metric: str) -> str:

@@ -15,7 +15,12 @@ from ocr_panoptic.analysis.study_file import Study, System, read_study
 from ocr_panoptic.analysis.study_summary import class_metric_names, summarise
 from ocr_panoptic.intervals import Interval
 from ocr_panoptic.visualization import gain_figure, study_curves, study_report
-from ocr_panoptic.visualization.study_tables import class_gains_table, gains_table, study_table
+from ocr_panoptic.visualization.study_tables import (
+    class_gains_table,
+    gains_table,
+    metric_gains_table,
+    study_table,
+)
 
 TRAIN_NET = ROOT / "train_net.py"
 TINY = [
@@ -193,6 +198,11 @@ def test_summary_by_hand():
     assert lines[4] == ["PPM", "0", "", "", "", "", "", ""]
     report = study_report(rows, study.metrics, {})
     assert "2 pairs: ± 9.0 standard deviations" in report and "3 pairs" not in report
+    table = metric_gains_table(rows, study.metrics)
+    assert table in report and cells(table)[::2] == [
+        ["gain of", "sem_seg/mIoU"],
+        ["OCR", difference],
+    ]
 
     # A metric that is undefined in one run counts in the others; and older records have no cost.
     undefined = summarise(study, [*records[:4], record("OCR", 3, None)])[1]
