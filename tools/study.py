@@ -38,7 +38,10 @@ def main(argv: list[str] | None = None) -> None:
         type=Path,
         help="JSON of tools/receptive_field.py; the places of the study are its features",
     )
-    parser.add_argument("--baseline", help="system to compare with, by default that of the study")
+    parser.add_argument(
+        "--baseline",
+        help="print the tables of finished runs against this system; writes and trains nothing",
+    )
     parser.add_argument("--report-only", action="store_true", help="train nothing")
     args = parser.parse_args(argv)
     output = args.output or Path("output") / args.study.stem
@@ -49,7 +52,7 @@ def main(argv: list[str] | None = None) -> None:
     fields = read_fields(args.fields, places) if args.fields else {}
     for file in args.records:
         print(f"{file}: {add_records(study, output, file)} runs added")
-    if not args.report_only:
+    if not args.report_only and not args.baseline:
         run_study(study, TRAIN_NET, sys.executable, output)
     records = read_records(study, output)
     if not records:
@@ -58,6 +61,8 @@ def main(argv: list[str] | None = None) -> None:
     rows = summarise(study, records, [*study.metrics, *classes.values()])
     report = study_report(rows, study.metrics, classes)
     print(report)
+    if args.baseline:
+        return
     write_text(output / "tables.md", report)
     write_json(output / "results.json", records, indent=1)
     figures = {"curves.png": study_curves(rows, records, study.metrics[0])}

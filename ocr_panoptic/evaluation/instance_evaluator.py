@@ -59,7 +59,7 @@ class _NumberedImages(hotcoco.COCO):
         number_of: an image's own id -> its number.
     """
 
-    number_of: Mapping[str, int]
+    number_of: Mapping[int | str, int]
 
     def loadRes(self, results: list[dict]) -> hotcoco.COCO:  # pycocotools' name
         return super().loadRes(

@@ -191,14 +191,17 @@ class TimmBackbone(Backbone):
         """Names of the parameters that do not change these features."""
         training = self.training
         side = 3 * math.lcm(*(shape.stride for shape in self._shapes.values()))
-        learnt = {name: p for name, p in self.named_parameters() if p.requires_grad}
-        self.eval()
+        parameters = dict(self.named_parameters())
+        learnt = [p for p in parameters.values() if p.requires_grad]
+        self.eval().requires_grad_(True)
         with torch.enable_grad():
             maps = self._maps(torch.zeros(1, self._in_channels, side, side))
             total = sum(maps[name].sum() for name in read)
-            gradients = torch.autograd.grad(total, list(learnt.values()), allow_unused=True)
-        self.train(training)
-        return {name for name, gradient in zip(learnt, gradients, strict=True) if gradient is None}
+            gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+        self.train(training).requires_grad_(False)
+        for parameter in learnt:
+            parameter.requires_grad_(True)
+        return {name for name, found in zip(parameters, gradients, strict=True) if found is None}
 
     def _once(self, question: object, find: Callable[[], Any]) -> Any:
         key = (*self._arguments, question)

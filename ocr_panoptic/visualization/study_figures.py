@@ -103,7 +103,9 @@ def gain_figure(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]
     places = sorted({row["place"] for row in rows}, key=shares.__getitem__)
     figure.supxlabel(
         f"effective receptive field (% of the image) of {', '.join(places)}\n"
-        "bars: 95 % confidence interval; filled: it excludes 0; grey: the other schemes",
+        "bars: 95 % confidence interval; filled: it excludes 0; grey: the other schemes"
+        + f"; {apart} has another scale"
+        * (apart is not None),
         fontsize=10,
     )
     figure.supylabel(f"gain of {metric} over the baseline", fontsize=10)
@@ -132,7 +134,7 @@ def _points(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]) ->
 
 def _far_above(gains: Mapping[str, Points]) -> str | None:
     """The scheme that gains more than twice as much as any other."""
-    largest = {name: max(abs(i.mean) for _, i in points) for name, points in gains.items()}
+    largest = {name: max(0, *(i.mean for _, i in points)) for name, points in gains.items()}
     first, *others = sorted(largest, key=largest.__getitem__, reverse=True)
     return first if others and largest[first] > 2 * largest[others[0]] else None
 

@@ -413,6 +413,10 @@ def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, caps
     (output / "none at layer3/seed3/study_run.json").write_text(json.dumps(run))
     main(arguments)
     assert "Wrote tables.md, results.json, curves.png to" in capsys.readouterr().out
+    before = {file: file.stat().st_mtime_ns for file in output.iterdir()}
+    main([*arguments[:-1], "--baseline", "OCR"])  # neither trains nor writes
+    assert "| none at layer3 " in capsys.readouterr().out
+    assert before == {file: file.stat().st_mtime_ns for file in output.iterdir()}
 
 
 def test_missing_files(study_file, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from ocr_panoptic.analysis.field_measurement import fields_table
 from ocr_panoptic.analysis.study import add_records, read_records
 from ocr_panoptic.analysis.study_file import read_study
 from ocr_panoptic.analysis.study_summary import summarise
-from ocr_panoptic.visualization.study_tables import gains_table, metric_gains_table, study_table
+from ocr_panoptic.visualization import study_report
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs/results"
@@ -28,22 +29,34 @@ def test_results(file, tmp_path):
     results = json.loads(file.read_text())
     assert len(results) == sum(len(system.seeds) for system in study.systems.values())
     assert add_records(study, tmp_path, file) == len(results)
-    texts = [document.read_text() for document in DOCUMENTS]
-    rows = summarise(study, read_records(study, tmp_path))
-    is_placed = any(row["place"] for row in rows)
-    table = gains_table(rows, study.metrics[0]) if is_placed else study_table(rows, study.metrics)
-    with_table = [text for text in texts if table in text]
-    assert with_table, f"no document has this table:\n{table}"
-    assert any(f"python tools/study.py {name}" in text for text in with_table)
-    for text in texts:
-        for command in re.findall(rf"python.* {name}.* --baseline .*", text):
-            other = read_study(ROOT / name, shlex.split(command)[-1])
+    tables = dict.fromkeys(["", *_baselines(name)], 0)
+    for document in DOCUMENTS:
+        for options, table in _tables_behind(name, document.read_text()):
+            other = read_study(ROOT / name, options or None)
             rows = summarise(other, read_records(other, tmp_path))
-            table = gains_table(rows, study.metrics[0]) if is_placed else ""
-            assert (table or metric_gains_table(rows, study.metrics)) in text, command
+            assert table in study_report(rows, study.metrics, {}), (document, options)
+            tables[options] += 1
+    assert all(tables.values()), tables
     for record in results:
         assert {"torch", "detectron2", "python", "ocr_panoptic", "device"} < set(record["run"])
         assert record["wall_seconds"] > 0
+
+
+def _baselines(name: str) -> list[str]:
+    """Other baselines of a study that the documents name."""
+    texts = "\n".join(document.read_text() for document in DOCUMENTS)
+    return [shlex.split(c)[-1] for c in re.findall(rf"{name}.* --baseline .*", texts)]
+
+
+def _tables_behind(name: str, text: str) -> Iterator[tuple[str, str]]:
+    """Tables of results between the command of a study and the next one: its baseline, text."""
+    for section in re.split(r"^(?=## )|(?=python tools/study\.py)", text, flags=re.M):
+        command, _, rest = section.partition("\n")
+        if f"python tools/study.py {name}" in command:
+            _, _, baseline = command.partition(" --baseline ")
+            for table in re.findall(r"(?:^\|.*\n?)+", rest, re.M):
+                if re.match(r"\| (system .*parameters|gain of|\w+/\w+ )", table):
+                    yield "".join(shlex.split(baseline)), table.strip()
 
 
 def test_every_figure_is_shown():

@@ -163,6 +163,28 @@ def test_output_norms_are_layer_norms_of_what_is_read():
     assert len(list(normed.output_norms.parameters())) == 4
 
 
+def test_what_one_network_has_frozen_says_nothing_of_the_next():
+    """What is not learnt is remembered for networks of equal arguments."""
+
+    def learnt(backbone: TimmBackbone) -> set[str]:
+        stages = {name.split(".")[1] for name, p in backbone.named_parameters() if p.requires_grad}
+        return {stage for stage in stages if stage.startswith("layer")}
+
+    first = TimmBackbone("resnet10t", norm="BN")
+    first.body.layer1.requires_grad_(False)
+    first.read(["layer3"])
+    assert learnt(first) == {"layer2", "layer3"}
+    first.read(["layer2"])
+    assert learnt(first) == {"layer2"}
+    for read, stages in ((["layer2"], {"layer1", "layer2"}), (["layer3", "layer1"], "123")):
+        again = TimmBackbone("resnet10t", norm="BN")
+        again.read(read)
+        assert learnt(again) == {f"layer{stage[-1]}" for stage in stages}
+    other = TimmBackbone("resnet10t", norm="BN", in_channels=4)
+    other.read(["layer4"])
+    assert learnt(other) == {"layer1", "layer2", "layer3", "layer4"}
+
+
 @pytest.mark.parametrize(
     "name, read, idle",
     [
