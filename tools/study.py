@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument(
         "--baseline",
-        help="print the tables of finished runs against this system; writes and trains nothing",
+        help="system to compare with instead: print the tables of finished runs, and no more",
     )
     parser.add_argument("--report-only", action="store_true", help="train nothing")
     args = parser.parse_args(argv)

@@ -101,11 +101,10 @@ def gain_figure(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]
             axes.tick_params(axis="y", labelright=True)
     shares = {place: field["effective_share"] for place, field in fields.items()}
     places = sorted({row["place"] for row in rows}, key=shares.__getitem__)
+    note = f"; {apart} has a scale of its own" if apart else ""
     figure.supxlabel(
         f"effective receptive field (% of the image) of {', '.join(places)}\n"
-        "bars: 95 % confidence interval; filled: it excludes 0; grey: the other schemes"
-        + f"; {apart} has another scale"
-        * (apart is not None),
+        "bars: 95 % confidence interval; filled: it excludes 0; grey: the other schemes" + note,
         fontsize=10,
     )
     figure.supylabel(f"gain of {metric} over the baseline", fontsize=10)

@@ -264,14 +264,15 @@ def test_gains_over_the_receptive_field(placed):
 
 
 @pytest.mark.parametrize(
-    "second, order, tops",
+    "first, second, order, tops",
     [
-        (4.0, ["OCR", "PPM", "GT-OCR"], [16 / 3, 16 / 3, 12]),
-        (4.5, ["GT-OCR", "OCR", "PPM"], [12, 12, 12]),  # half as much
+        (9.0, 4.0, ["OCR", "PPM", "GT-OCR"], [16 / 3, 16 / 3, 12]),
+        (9.0, 4.5, ["GT-OCR", "OCR", "PPM"], [12, 12, 12]),  # half as much
+        (-9.0, 4.0, ["GT-OCR", "OCR", "PPM"], [25 / 3] * 3),  # a loss is none
     ],
 )
-def test_a_scheme_that_gains_far_more_has_a_scale_of_its_own(second, order, tops):
-    gains = {"none": 0.0, "GT-OCR": 9.0, "OCR": 3.0, "PPM": second}
+def test_a_scheme_that_gains_far_more_has_a_scale_of_its_own(first, second, order, tops):
+    gains = {"none": 0.0, "GT-OCR": first, "OCR": 3.0, "PPM": second}
     records = [record(name, seed, 50 + gain) for name, gain in gains.items() for seed in (1, 2, 3)]
     rows = [{**row, "place": "a"} for row in summarise(study_of(*gains), records)]
     panels = gain_figure(rows, "sem_seg/mIoU", {"a": {"effective_share": 0.25}}).axes
@@ -394,6 +395,16 @@ def test_the_command_without_any_finished_run(study_file, tmp_path):
         main([str(study_file), "--output", str(output), "--report-only"])
 
 
+def finished(study_file: Path, output: Path, name: str, value: float) -> None:
+    """A run with seed 3 of a system, as a study leaves it."""
+    system = read_study(study_file).systems[name]
+    run = {"config": system.config.name, "opts": [*system.opts, "SEED", "3"]}
+    run = {**record(name, 3, value, [[6, value]]), **run}
+    run["metrics"]["sem_seg/pACC"] = 20.0
+    (output / name / "seed3").mkdir(parents=True)
+    (output / name / "seed3/study_run.json").write_text(json.dumps(run))
+
+
 def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, capsys):
     """Of runs of the baseline alone; a study without places has none at all."""
     output, fields = tmp_path / "out", tmp_path / "fields.json"
@@ -405,18 +416,15 @@ def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, caps
     assert "has no places (at)" in capsys.readouterr().err
     content = {**yaml.safe_load(study_file.read_text()), "at": {"layer3": None}}
     study_file.write_text(yaml.safe_dump(content, sort_keys=False))
-    system = read_study(study_file).systems["none at layer3"]
-    run = {"config": system.config.name, "opts": [*system.opts, "SEED", "3"]}
-    run = {**record("none at layer3", 3, 10.0, [[6, 10.0]]), **run}
-    run["metrics"]["sem_seg/pACC"] = 20.0
-    (output / "none at layer3/seed3").mkdir(parents=True)
-    (output / "none at layer3/seed3/study_run.json").write_text(json.dumps(run))
+    finished(study_file, output, "none at layer3", 10.0)
     main(arguments)
     assert "Wrote tables.md, results.json, curves.png to" in capsys.readouterr().out
-    before = {file: file.stat().st_mtime_ns for file in output.iterdir()}
+    finished(study_file, output, "OCR at layer3", 13.0)
+    before = {file: file.stat().st_mtime_ns for file in output.rglob("*")}
     main([*arguments[:-1], "--baseline", "OCR"])  # neither trains nor writes
-    assert "| none at layer3 " in capsys.readouterr().out
-    assert before == {file: file.stat().st_mtime_ns for file in output.iterdir()}
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["|", "none", "|", "-3.00", "|"] in lines and ["|", "OCR", "|", "13.00", "|"] in lines
+    assert before == {file: file.stat().st_mtime_ns for file in output.rglob("*")}
 
 
 def test_missing_files(study_file, tmp_path):
