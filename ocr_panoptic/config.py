@@ -45,7 +45,7 @@ def _add_ocr(cfg: CN) -> None:
     # Channels of phi, psi and delta.
     cfg.MODEL.OCR.KEY_CHANNELS = 256
     # 1x1 conv-norm-ReLU in each of phi and psi: 1 in the paper's text, 2 in the published code.
-    # Of "OCR" and "ASP-OCR", as the next.
+    # Of "OCR", "ASP-OCR" and "PPM-OCR", as the next.
     cfg.MODEL.OCR.TRANSFORM_CONVS = 2
     # Scale the pixel-region relation by 1 / sqrt(KEY_CHANNELS), as the published code does; False
     # is the paper's equation.
@@ -60,6 +60,12 @@ def _add_ocr(cfg: CN) -> None:
     # The coarse prediction, which has a loss, is the soft object regions. False is the paper's
     # ablation: a second branch of the same form predicts them without a loss of its own.
     cfg.MODEL.OCR.REGION_SUPERVISION = True
+    # Refined logits are the coarse ones plus a correction by the scheme, whose classifier starts at
+    # 0. Not in the paper; for trainings that are short (docs/short_trainings.md), as the next.
+    cfg.MODEL.OCR.RESIDUAL = False
+    # First weights of the coarse classifier: "pytorch", as the published codes have it, or
+    # "detectron2", sqrt(6 C / K) times as large.
+    cfg.MODEL.OCR.COARSE_START = "pytorch"
     # Compute the semantic head again in the backward pass instead of keeping what it computed: less
     # memory for more time (docs/memory.md).
     cfg.MODEL.OCR.RECOMPUTE = False
@@ -195,6 +201,10 @@ def _add_input(cfg: CN) -> None:
     # "BGR" reverses. Of weights for 3 channels the first convolution is adapted as timm does it.
     cfg.INPUT.CHANNELS = 3
 
+    # Files that describe data sets (data/data_file.py), whose splits DATASETS.TRAIN and
+    # DATASETS.TEST name as <name>_<split>; --data sets all three.
+    cfg.DATASETS.FILES = ()
+
     # PanopticFPN alone. Where INPUT.CROP.ENABLED crops: after the image was resized to one of
     # MIN_SIZE_TRAIN, so that crops are of one size; Detectron2 crops before. The others always do.
     cfg.INPUT.CROP.AFTER_RESIZE = False
@@ -249,7 +259,7 @@ def _add_solver(cfg: CN) -> None:
 def _add_ema(cfg: CN) -> None:
     """Averaging of the weights."""
     # Keep an exponential moving average of the weights, and of the statistics of batch norms. It is
-    # what is evaluated, what "model" in every checkpoint is, and so what demo.py, tools/ and other
+    # what is evaluated, what "model" in every checkpoint is, and so what predictions and other
     # trainings read. The weights that are trained lie beside it, and --resume goes on with both.
     cfg.MODEL.EMA = CN()
     cfg.MODEL.EMA.ENABLED = False
@@ -293,7 +303,7 @@ def _add_test(cfg: CN) -> None:
     cfg.TEST.ACCUMULATOR_DEVICE = ""
 
     # Refine what a PanopticFPN or OCRSemanticSegmentor predicts, in evaluations, demo.py and
-    # tools/predict.py, by the offsets of a trained SegFix: its weights, "" for none. Labels and
+    # ocr-panoptic predict, by the offsets of a trained SegFix: its weights, "" for none. Labels and
     # segments move by SCALE offsets.
     cfg.TEST.SEGFIX = CN()
     cfg.TEST.SEGFIX.WEIGHTS = ""

@@ -7,6 +7,8 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.modeling import BACKBONE_REGISTRY, SEM_SEG_HEADS_REGISTRY
 
+from ocr_panoptic.modeling.refined_head import COARSE_STARTS
+
 # Least value of a key. Others of their sections are checked where they are used.
 AT_LEAST = {
     "SOLVER.MAX_ITER": 1,
@@ -59,6 +61,7 @@ ONE_OF = {
         "TrainingSampler",
         "RepeatFactorTrainingSampler",
     ),
+    "MODEL.OCR.COARSE_START": COARSE_STARTS,
     "MODEL.RESNETS.DEPTH": (18, 34, 50, 101, 152),
     # Others of Detectron2 and Pillow have another number of channels than the models.
     "INPUT.FORMAT": ("BGR", "RGB"),

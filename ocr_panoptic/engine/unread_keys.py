@@ -179,7 +179,10 @@ READERS = (
 # that MODEL.SEM_SEG_HEAD.NAME alone turns a config with OCR into its plain baseline.
 OF_REFINED_HEAD = tuple(
     f"MODEL.OCR.{key}"
-    for key in ("CHANNELS", "KEY_CHANNELS", "DROPOUT", "NORM", "COARSE_LOSS_WEIGHT", "RECOMPUTE")
+    for key in (
+        *("CHANNELS", "KEY_CHANNELS", "DROPOUT", "NORM", "COARSE_LOSS_WEIGHT", "RECOMPUTE"),
+        *("RESIDUAL", "COARSE_START"),
+    )
 )
 
 

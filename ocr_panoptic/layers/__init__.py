@@ -13,6 +13,7 @@ from .no_context import NoContext
 from .ocr import OCR, RegionContext, gather_regions, pixel_region_relation
 from .pixel_losses import pixel_cross_entropy
 from .ppm import PPM
+from .ppm_ocr import PPMOCR
 from .rarity_weighting import rarity_weighted_cross_entropy
 from .recomputation import run_part
 from .relations import ACFOCR, DoubleAttentionOCR
@@ -29,6 +30,7 @@ __all__ = [
     "ASPP",
     "OCR",
     "PPM",
+    "PPMOCR",
     "ChannelAttention",
     "ContextScheme",
     "ConvNormReLU",

@@ -84,6 +84,8 @@ def softmax_over_regions(kappa: Tensor, dtype: torch.dtype) -> Tensor:
     return kappa.softmax(dim=1, dtype=precise).to(dtype)
 
 
+Surroundings = tuple[Tensor, Tensor]
+
 # 32 MB of 512 channels. Smaller bands save more memory, but threads then wait for each other more
 # often: on two busy cores bands of 4,096 take longer than all pixels at once.
 PIXELS_OF_BAND = 2**14
@@ -107,6 +109,8 @@ class RegionContext(ContextScheme):
     """
 
     uses_regions = True
+    # Whether a pixel's z depends on that pixel and f alone.
+    sees_pixels_alone = True
 
     def __init__(
         self,
@@ -132,9 +136,20 @@ class RegionContext(ContextScheme):
         values = pixelwise(weight.flatten(1), self.delta(f).flatten(2), bias)  # [N, O, K]
         return self.rho.finish(as_map(pixelwise(values, w), size))
 
+    def surroundings(self, x: Tensor) -> Surroundings | None:
+        """What a scheme adds before the norm of g, of x of all pixels, as two factors: values
+        [N, O, S] and their weights at each pixel [S, h, w]."""
+        return None
+
+    def fuse(self, x: Tensor, y: Tensor, around: Surroundings | None) -> Tensor:
+        """The augmented representations g([x; y]) [N, O, n, w] of a band of rows of x [N, C, n, w]
+        and y [N, O, n, w], and of what :meth:`surroundings` gives for these rows."""
+        return self.g(x, y, dropout=self.dropout)
+
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
         """z_i = g([x_i; y_i]); see :meth:`.ContextScheme.forward`."""
-        return self._augment(x, m, run_part(self, gather_regions, x, m))
+        f = run_part(self, gather_regions, x, m)
+        return self._augment(x, m, f, self.surroundings(x))
 
     def in_bands(self, x: Tensor, m: Tensor) -> Iterator[Tensor]:
         """See :meth:`.ContextScheme.in_bands`."""
@@ -156,14 +171,16 @@ class RegionContext(ContextScheme):
             z of a band [N, O, n, w], from top to bottom
         """
         rows = max(1, PIXELS_OF_BAND // x.shape[3]) if self._by_bands() else x.shape[2]
+        around = self.surroundings(x)
         for top in range(0, x.shape[2], rows):
             band = slice(top, top + rows)
-            yield self._augment(x[:, :, band], m[:, :, band], f)
+            here = around and (around[0], around[1][:, band])
+            yield self._augment(x[:, :, band], m[:, :, band], f, here)
 
-    def _augment(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
+    def _augment(self, x: Tensor, m: Tensor, f: Tensor, around: Surroundings | None) -> Tensor:
         w = run_part(self, self.relation, x, m, f)
         y = run_part(self, self.context, w, f, x.shape[2:])
-        return self.g(x, y, dropout=self.dropout)
+        return self.fuse(x, y, around)
 
     def _by_bands(self) -> bool:
         """Not in training; not where another norm sees all pixels; not in an exported graph, which

@@ -15,6 +15,7 @@ from ocr_panoptic.layers import (
     ASPP,
     OCR,
     PPM,
+    PPMOCR,
     ContextScheme,
     CrissCross,
     DoubleAttention,
@@ -57,6 +58,7 @@ CONTEXT_SCHEMES: dict[str, tuple[type[ContextScheme], dict[str, str]]] = {
     "ACF-OCR": (ACFOCR, OF_PIXELS),
     "GT-OCR": (GroundTruthOCR, {**OF_PIXELS, "part": "MODEL.CONTEXT.TRUE_PART"}),
     "ASP-OCR": (ASPOCR, {**OF_BRANCHES, **RELATION}),
+    "PPM-OCR": (PPMOCR, {**OF_PIXELS, **RELATION}),
     "Segmentation-Transformer": (
         SegmentationTransformer,
         {

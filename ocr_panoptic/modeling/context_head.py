@@ -27,7 +27,8 @@ class ContextSemSegHead(RefinedHead):
         in_features: features of the pixel representations (stage 4 of a ResNet, all of HRNet).
         coarse_in_features: features of the coarse prediction (stage 3 of a ResNet).
         num_classes: K.
-        context, criterion, ocr_channels, recompute: see :meth:`.RefinedHead.add_refinement`.
+        context, criterion, ocr_channels, residual, coarse_start, recompute: see
+            :meth:`.RefinedHead.add_refinement`.
         ocr_norm, negative_slope: of the head's convolutions, see :class:`.ConvNormReLU`.
         align_corners: of all resizing, see :func:`.resize`.
         coarse_kernel: kernel of the convolution before the coarse classifier: 3 for ResNet in the
@@ -63,6 +64,8 @@ class ContextSemSegHead(RefinedHead):
         coarse_channels: int = 512,
         coarse_dropout: float = 0.05,
         region_supervision: bool = True,
+        residual: bool = False,
+        coarse_start: str = "pytorch",
         recompute: bool = False,
         scale_attention: Callable[[int], ScaleAttention] | None = None,
     ):
@@ -101,6 +104,8 @@ class ContextSemSegHead(RefinedHead):
             ocr_channels=ocr_channels,
             ocr_norm=ocr_norm,
             negative_slope=negative_slope,
+            residual=residual,
+            coarse_start=coarse_start,
             recompute=recompute,
         )
         self.scale_attention = scale_attention and scale_attention(context.out_channels)
@@ -144,8 +149,9 @@ class ContextSemSegHead(RefinedHead):
             (coarse logits [N, K, h', w'], refined logits [N, K, h, w], scale attention
             [N, 1, h, w] in (0, 1))
         """
-        coarse, x, regions = run_part(self, self._prepare, features, None)
-        return coarse, *run_part(self, self._refine_and_attend, x, regions)
+        coarse, x, regions = run_part(self, self.prepare, features, None)
+        refined, attention = run_part(self, self._refine_and_attend, x, regions)
+        return coarse, self.with_coarse(refined, coarse), attention
 
     def _refine_and_attend(self, x: Tensor, regions: Tensor) -> tuple[Tensor, Tensor]:
         z = self.context(x, regions)

@@ -123,7 +123,7 @@ def tile_bands(
     gather = RunningGather()
     for _, tiles in _tile_rows(model, open_rows(), size):
         for tile in tiles:
-            x, regions = model.sem_seg_head.pixels_and_regions(model.backbone(tile.image))
+            _, x, regions = model.sem_seg_head.prepare(model.backbone(tile.image))
             gather.add(
                 *(part[..., tile.feature_rows, tile.feature_columns] for part in (x, regions))
             )
@@ -131,8 +131,8 @@ def tile_bands(
     for strip, tiles in _tile_rows(model, open_rows(), size):
         band = None
         for tile in tiles:
-            x, regions = model.sem_seg_head.pixels_and_regions(model.backbone(tile.image))
-            logits = model.sem_seg_head.refine(x, regions, f)
+            prepared = model.sem_seg_head.prepare(model.backbone(tile.image))
+            logits = model.sem_seg_head.refine(*prepared, f)
             align_corners = model.inference.align_corners
             scores = resize(logits.float(), tuple(tile.image.shape[2:]), align_corners)[0]
             scores = scores[:, tile.rows, tile.columns]
@@ -264,7 +264,7 @@ def check_tiles(model: OCRSemanticSegmentor) -> None:
     """
     check_windows(model)
     context, inference = model.sem_seg_head.context, model.inference
-    if not isinstance(context, RegionContext):
+    if not isinstance(context, RegionContext) or not context.sees_pixels_alone:
         raise ValueError(
             f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) has no region "
             "representations that could be those of the whole image; OCR, DA-OCR and ACF-OCR have."

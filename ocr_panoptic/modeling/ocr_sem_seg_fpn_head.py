@@ -27,8 +27,8 @@ class OCRSemSegFPNHead(RefinedHead, SemSegFPNHead):
 
     Args:
         input_shape: channels and strides of the FPN features.
-        context, criterion, ocr_channels, ocr_norm, negative_slope, recompute: see
-            :meth:`.RefinedHead.add_refinement`.
+        context, criterion, ocr_channels, ocr_norm, negative_slope, residual, coarse_start,
+            recompute: see :meth:`.RefinedHead.add_refinement`.
         region_supervision: whether the coarse prediction, which has a loss, is the soft object
             regions; False: a second classifier of the same features predicts them without a loss.
         kwargs: arguments of ``SemSegFPNHead``.
@@ -48,6 +48,8 @@ class OCRSemSegFPNHead(RefinedHead, SemSegFPNHead):
         ocr_norm: str = "SyncBN",
         negative_slope: float = 0.0,
         region_supervision: bool = True,
+        residual: bool = False,
+        coarse_start: str = "pytorch",
         recompute: bool = False,
         **kwargs,
     ):
@@ -58,8 +60,7 @@ class OCRSemSegFPNHead(RefinedHead, SemSegFPNHead):
                 "truth, and PanopticFPN has none at inference. Use OCRSemanticSegmentor with "
                 "ContextSemSegHead for it, or another scheme here."
             )
-        # Detectron2 starts it with std sqrt(2 / K): logits so large that the spatial softmax of
-        # each region begins as a few random pixels (docs/architecture.md).
+        # Detectron2 starts it with std sqrt(2 / K), which only coarse_start "detectron2" has here.
         self.predictor.reset_parameters()
         self.coarse = nn.Sequential()
         channels, classes = self.predictor.in_channels, self.predictor.out_channels
@@ -71,6 +72,8 @@ class OCRSemSegFPNHead(RefinedHead, SemSegFPNHead):
             ocr_channels=ocr_channels,
             ocr_norm=ocr_norm,
             negative_slope=negative_slope,
+            residual=residual,
+            coarse_start=coarse_start,
             recompute=recompute,
         )
 

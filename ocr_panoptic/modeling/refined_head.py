@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from detectron2.config import CfgNode
 from detectron2.layers import Conv2d
+from fvcore.nn.weight_init import c2_msra_fill
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU, one_hot_labels, resize, run_part
@@ -35,6 +36,7 @@ class RefinedHead(nn.Module):
         refined_predictor: the classifier of the augmented representations.
         regions: the branch that predicts the regions where the coarse prediction does not, or None.
         criterion: the losses of both predictions.
+        residual: whether the refined prediction is the coarse one plus a correction.
         align_corners: of all resizing, see :func:`.resize`.
     """
 
@@ -50,6 +52,8 @@ class RefinedHead(nn.Module):
         ocr_channels: int = 512,
         ocr_norm: str = "SyncBN",
         negative_slope: float = 0.0,
+        residual: bool = False,
+        coarse_start: str = "pytorch",
         recompute: bool = False,
     ) -> None:
         """
@@ -62,6 +66,12 @@ class RefinedHead(nn.Module):
             ocr_channels: of the pixel representations.
             ocr_norm: of the 3x3 convolution.
             negative_slope: of its ReLU, see :class:`.ConvNormReLU`.
+            residual: as the attribute. The classifier of the correction starts at 0, so that the
+                first refined prediction is the coarse one, and its loss teaches what both share.
+            coarse_start: first weights of the coarse classifier, one of COARSE_STARTS. "pytorch":
+                U(-b, b) with b = 1 / sqrt(C), as the published codes have it. "detectron2":
+                N(0, 2 / K), as its ``SemSegFPNHead`` has it, which makes logits so large that the
+                spatial softmax of each region begins as a few random pixels.
             recompute: whether the head is computed again in the backward pass, see
                 :func:`.run_part`.
 
@@ -69,6 +79,8 @@ class RefinedHead(nn.Module):
             ValueError: for ``regions`` that the scheme does not use.
         """
         check_region_supervision(context, regions is None)
+        if coarse_start == "detectron2":
+            c2_msra_fill(self.coarse_predictor)
         self.bottleneck = nn.Identity()
         if not context.takes_features:
             kinds = {"norm": ocr_norm, "negative_slope": negative_slope}
@@ -77,6 +89,10 @@ class RefinedHead(nn.Module):
         self.refined_predictor = Conv2d(
             context.out_channels, self.coarse_predictor.out_channels, kernel_size=1
         )
+        self.residual = residual
+        if residual:
+            nn.init.zeros_(self.refined_predictor.weight)
+            nn.init.zeros_(self.refined_predictor.bias)
         self.regions = regions
         self.criterion = criterion
         self.recompute = context.recompute = recompute
@@ -123,37 +139,42 @@ class RefinedHead(nn.Module):
             ValueError: if the scheme sees the truth and there is none.
         """
         truth = targets if self.context.needs_truth else None
-        coarse, x, regions = run_part(self, self._prepare, features, truth)
-        return coarse, run_part(self, self._refine, x, regions)
+        coarse, x, regions = run_part(self, self.prepare, features, truth)
+        refined = run_part(self, self._refine, x, regions)
+        return coarse, self.with_coarse(refined, coarse)
 
-    def pixels_and_regions(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def with_coarse(self, refined: Tensor, coarse: Tensor) -> Tensor:
+        """Return the refined logits [N, K, h, w] of what the refined classifier gives, which a
+        residual head adds to the coarse logits [N, K, h', w']."""
+        if not self.residual:
+            return refined
+        return refined + resize(coarse, refined.shape[2:], self.align_corners)
+
+    def refine(self, coarse: Tensor, x: Tensor, regions: Tensor, f: Tensor) -> Tensor:
         """
-        What the scheme sees.
-
-        Args:
-            features: of :meth:`forward`
-
-        Returns:
-            (pixel representations [N, C, h, w], soft object regions [N, K, h, w])
-        """
-        return self._prepare(features, None)[1:]
-
-    def refine(self, x: Tensor, regions: Tensor, f: Tensor) -> Tensor:
-        """
-        Refined logits [N, K, h, w] with given region representations, see
+        Return refined logits [N, K, h, w] with given region representations, see
         :meth:`.RegionContext.augment`.
 
         Args:
-            x, regions: of :meth:`pixels_and_regions`
+            coarse, x, regions: of :meth:`prepare`
             f: [N, C, K, 1]
         """
-        return self._classify(self.context.augment(x, regions, f))
+        return self.with_coarse(self._classify(self.context.augment(x, regions, f)), coarse)
 
-    def _prepare(
-        self, features: dict[str, Tensor], truth: Tensor | None
+    def prepare(
+        self, features: dict[str, Tensor], truth: Tensor | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Coarse logits [N, K, h', w'], and pixel representations [N, C, h, w] and regions
-        [N, K, h, w] for the scheme."""
+        """
+        Predict the coarse segmentation, and make what the scheme sees.
+
+        Args:
+            features: of :meth:`forward`
+            truth: int64 labels [N, H, W], for schemes that see them
+
+        Returns:
+            (coarse logits [N, K, h', w'], pixel representations [N, C, h, w], soft object regions
+            [N, K, h, w])
+        """
         stage, pixels = self.representations(features)
         coarse = self.coarse_predictor(self.coarse(stage))
         x = self.bottleneck(pixels)
@@ -194,6 +215,10 @@ class RefinedHead(nn.Module):
         return self.criterion(*predictions, targets, self.align_corners)
 
 
+# Values of MODEL.OCR.COARSE_START.
+COARSE_STARTS = ("pytorch", "detectron2")
+
+
 def refinement_arguments(cfg: CfgNode, feature_channels: int) -> dict[str, Any]:
     """
     The arguments that the constructors of both heads share, of a config.
@@ -207,6 +232,8 @@ def refinement_arguments(cfg: CfgNode, feature_channels: int) -> dict[str, Any]:
         "ocr_channels": cfg.MODEL.OCR.CHANNELS,
         "ocr_norm": cfg.MODEL.OCR.NORM,
         "negative_slope": cfg.MODEL.OCR.NEGATIVE_SLOPE,
+        "residual": cfg.MODEL.OCR.RESIDUAL,
+        "coarse_start": cfg.MODEL.OCR.COARSE_START,
         "region_supervision": cfg.MODEL.OCR.REGION_SUPERVISION,
         "recompute": cfg.MODEL.OCR.RECOMPUTE,
     }

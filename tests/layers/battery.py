@@ -22,6 +22,7 @@ class SchemeBattery:
         variants: further arguments for which the equations are compared.
         sizes: of the inputs for that.
         without_gradient: names of parameters on which the result does not depend.
+        pools: whether it pools neighbours, without taking features.
         published: arguments of the module as published (or as the paper has it), the number of its
             parameters, hand-worked, and its dropout.
     """
@@ -31,6 +32,7 @@ class SchemeBattery:
     variants: tuple[dict[str, Any], ...] = ({},)
     sizes: tuple[dict[str, int], ...] = ({},)
     without_gradient: tuple[str, ...] = ()
+    pools = False
     published: tuple[dict[str, Any], int, float]
 
     def reference(self, layer: ContextScheme, x: Tensor, m: Tensor, **options: Any) -> Tensor:
@@ -63,13 +65,13 @@ class SchemeBattery:
 
     def test_pixels_have_an_order_for_larger_kernels_alone(self, options):
         """Pixels in another order give the same result in that order, but for the 3x3 convolutions
-        of the schemes that take features."""
+        of the schemes that take features, and where neighbours are pooled."""
         layer, (x, m) = self.make(**options).eval(), self.inputs()
         order = torch.randperm(15, generator=torch.Generator().manual_seed(0))
         shuffled = layer(*(t.flatten(2)[:, :, order].view_as(t) for t in (x, m)))
         expected = layer(x, m).flatten(2)[:, :, order].view_as(shuffled)
         equal = torch.allclose(shuffled, expected, rtol=0, atol=1e-11)
-        assert equal != self.scheme.takes_features
+        assert equal != (self.scheme.takes_features or self.pools)
 
     def test_dropout_drops_channels_in_training_alone(self):
         plain, dropping = self.make(), self.make(dropout=0.5)

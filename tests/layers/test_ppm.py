@@ -6,7 +6,7 @@ import equations
 import pytest
 import torch
 from battery import SchemeBattery
-from torch import Tensor
+from torch import Tensor, nn
 
 from ocr_panoptic.layers import PPM
 
@@ -33,6 +33,17 @@ def upsampling(length: int, size: int) -> Tensor:
     return matrix
 
 
+def pyramid(layer: nn.Module, x: Tensor, sizes: tuple[int, ...]) -> list[Tensor]:
+    """The pooled, transformed and upsampled maps [N, B, h, w] of each size."""
+    h, w = x.shape[2:]
+    maps = []
+    for s, transform in zip(sizes, layer.transforms, strict=True):
+        cells = torch.einsum("ah,bw,nchw->ncab", pooling(s, h), pooling(s, w), x)
+        cells = equations.conv_norm_relu(transform, cells)
+        maps.append(torch.einsum("ha,wb,ncab->nchw", upsampling(h, s), upsampling(w, s), cells))
+    return maps
+
+
 class TestPPM(SchemeBattery):
     scheme = PPM
     arguments = dict(in_channels=8, out_channels=16, sizes=(1, 2, 3), norm="BN")
@@ -45,12 +56,7 @@ class TestPPM(SchemeBattery):
     )
 
     def reference(self, layer, x, m):
-        h, w = x.shape[2:]
-        maps = [x]
-        for s, transform in zip((1, 2, 3), layer.transforms):
-            cells = torch.einsum("ah,bw,nchw->ncab", pooling(s, h), pooling(s, w), x)
-            cells = equations.conv_norm_relu(transform, cells)
-            maps.append(torch.einsum("ha,wb,ncab->nchw", upsampling(h, s), upsampling(w, s), cells))
+        maps = [x, *pyramid(layer, x, (1, 2, 3))]
         return equations.conv_norm_relu(layer.g, torch.cat(maps, dim=1))
 
     def test_constant_maps(self):

@@ -35,9 +35,11 @@ def view(model, image, scale):
     features = model.backbone(image)
     head = model.sem_seg_head
     coarse = head.coarse_predictor(head.coarse(head.representations(features)[0]))
-    x, regions = head.pixels_and_regions(features)
+    _, x, regions = head.prepare(features)
     z = head.context(x, regions)
     logits, attention = head.refined_predictor(z), head.scale_attention(z)
+    if head.residual:
+        logits = logits + to(coarse, logits.shape[2:])
     return [to(m, image.shape[2:]) for m in (coarse, logits, attention)]
 
 
@@ -50,9 +52,12 @@ class Constant(nn.Module):
         return torch.full_like(z[:, :1], self.value)
 
 
+@pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("attention, scale", [(0.0, 1.0), (1.0, 0.5)])
-def test_attention_of_0_and_1(attention, scale):
-    model, image = make_model("TEST.SCALES", "[0.5, 1.0]"), make_image()
+def test_attention_of_0_and_1(attention, scale, residual):
+    opts = "TEST.SCALES", "[0.5, 1.0]", "MODEL.OCR.RESIDUAL", residual
+    model, image = make_model(*opts), make_image()
+    nn.init.normal_(model.sem_seg_head.refined_predictor.weight)
     model.sem_seg_head.scale_attention = Constant(attention)
     with torch.no_grad():
         expected = to(view(model, image, scale)[1], SIZE)

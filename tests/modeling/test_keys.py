@@ -38,6 +38,8 @@ BOTH = [
     ("MODEL.OCR.NEGATIVE_SLOPE", 0.01, (SCHEME, "PPM")),
     ("MODEL.OCR.REGION_SUPERVISION", False, ()),
     ("MODEL.OCR.COARSE_LOSS_WEIGHT", 0.7, ()),
+    ("MODEL.OCR.RESIDUAL", True, ()),
+    ("MODEL.OCR.COARSE_START", "detectron2", ()),
     ("MODEL.CONTEXT.NAME", "none", ()),
     ("MODEL.CONTEXT.ENCODER_SELF_ATTENTION", True, TRANSFORMER),
     ("MODEL.CONTEXT.DECODER_SELF_ATTENTION", "before", TRANSFORMER),
@@ -81,6 +83,7 @@ RESNET = [
 ]
 # Key -> the file that shows its effect.
 ELSEWHERE = {
+    "DATASETS.FILES": "data/test_data_file.py",
     "MODEL.TRUST_PICKLE": "checkpoint/test_checkpointer.py",
     "MODEL.WEIGHTS_MIN_SHARE": "checkpoint/test_fit.py",
     "MODEL.FEATURE_CACHE": "engine/test_feature_cache.py",

@@ -131,11 +131,14 @@ class TestWindows:
 
 
 class TestTiles:
-    @pytest.mark.parametrize("scheme", ["OCR", "ACF-OCR", "DA-OCR"])
+    @pytest.mark.parametrize(
+        "scheme, residual", [("OCR", False), ("OCR", True), ("ACF-OCR", False), ("DA-OCR", False)]
+    )
     @pytest.mark.parametrize("height, width, padding", [(203, 331, 0), (96, 64, 0), (200, 328, 8)])
-    def test_the_whole_image_at_once(self, scheme, height, width, padding):
+    def test_the_whole_image_at_once(self, scheme, residual, height, width, padding):
         """The tiles' borders lie 32 pixels from what counts in them, and it sees 31."""
         opts = "MODEL.CONTEXT.NAME", scheme, "MODEL.PAD_TO_MULTIPLE", padding
+        opts = *opts, "MODEL.OCR.RESIDUAL", residual
         image, model = make_image(height, width), make_model(*opts)
         with torch.inference_mode():
             labels, confidence = model.confident_labels({"image": image})

@@ -27,6 +27,8 @@ def trained_like(model: nn.Module) -> nn.Module:
             for tensor in (module.weight, module.bias, module.running_mean):
                 tensor.data.add_(0.2 * torch.randn_like(tensor))
             module.running_var.mul_(0.5 + torch.rand_like(module.running_var))
+        if getattr(module, "residual", False):  # a correction that is not 0
+            nn.init.normal_(module.refined_predictor.weight)
     return model.eval()
 
 
@@ -57,10 +59,11 @@ def configs():
     yield make_cfg("TEST.FLIP", True, "MODEL.CONTEXT.NAME", "PPM", "MODEL.OCR.NORM", "GN")
     yield make_cfg(backbone="hrnet_w18_small")
     yield make_resnet_cfg(50)
+    yield make_cfg("MODEL.CONTEXT.NAME", "PPM-OCR", "MODEL.OCR.RESIDUAL", True)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("index", range(4))
+@pytest.mark.parametrize("index", range(5))
 def test_a_semantic_model_has_the_same_logits(index):
     cfg = list(configs())[index]
     if cfg.MODEL.OCR.NORM == "GN":

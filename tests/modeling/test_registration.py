@@ -7,9 +7,11 @@ import pytest
 
 
 @pytest.mark.slow
-def test_importing_the_package_registers_all_that_configs_name():
+def test_importing_the_keys_registers_all_that_configs_name():
     program = """
-import ocr_panoptic
+from detectron2.config import get_cfg
+from ocr_panoptic import add_ocr_config
+add_ocr_config(get_cfg())
 from detectron2.modeling import BACKBONE_REGISTRY, META_ARCH_REGISTRY, SEM_SEG_HEADS_REGISTRY
 BACKBONE_REGISTRY.get("build_dilated_resnet_backbone")
 BACKBONE_REGISTRY.get("build_timm_backbone")
