@@ -9,7 +9,7 @@ ENV := $(VENV)/.complete
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env scenes scenes-semantic camvid announce-demo announce-demo-semantic demo demo-semantic
+.PHONY: help env scenes camvid announce-demo announce-demo-semantic demo demo-semantic
 .PHONY: announce-demo-finetune demo-finetune test test-fast test-gpu lint format
 
 help:  ## print this list
@@ -23,32 +23,31 @@ $(VENV)/.complete: requirements/base.txt requirements/dev.txt requirements/detec
 
 # The demos' config, context scheme, run folder, and data (Detectron2's variable names the root of
 # all data sets).
-demo: CONFIG ?= configs/quick_schedules/panoptic_fpn_ocr_R_18_scenes.yaml
+demo: CONFIG ?= configs/quick_schedules/panoptic_demo.yaml
 demo: OUTPUT ?= output/demo
+demo: DATA = $(SCENES)/scenes.yaml
 demo: MINUTES := 3
 demo-semantic: CONFIG ?= configs/quick_schedules/semantic_ocr_R_18_scenes.yaml
 demo-semantic: OUTPUT ?= output/demo_semantic
+demo-semantic: DATA = $(SCENES)/scenes_sem.yaml
 demo-semantic: MINUTES := 2
 demo-finetune: CONFIG ?= configs/quick_schedules/semantic_ocr_Lite0_$(FINETUNE).yaml
 demo-finetune: OUTPUT ?= output/demo_finetune
+demo-finetune: DATA = $(DATA_$(FINETUNE))
 demo-finetune: MINUTES := 2
 SCHEME ?= OCR
 export DETECTRON2_DATASETS ?= datasets
 # Threads that wait for others sleep; where cores are shared they would hold them up.
 export OMP_WAIT_POLICY ?= PASSIVE
 SCENES := $(DETECTRON2_DATASETS)/scenes
-RAW := $(SCENES)/raw
-# demo-finetune has CamVid where CAMVID is its folder or where it has been prepared, else the scenes.
+# demo-finetune has CamVid where CAMVID is its folder or where it has been named once, else the scenes.
 CAMVID ?=
-FINETUNE := $(if $(CAMVID)$(wildcard $(DETECTRON2_DATASETS)/camvid/dataset.json),camvid,scenes)
+DATA_scenes = $(SCENES)/scenes_sem.yaml
+DATA_camvid = $(DETECTRON2_DATASETS)/camvid/camvid.yaml
+FINETUNE := $(if $(CAMVID)$(wildcard $(DETECTRON2_DATASETS)/camvid/camvid.yaml),camvid,scenes)
 
 scenes: $(ENV)
 	$(PYTHON) datasets/generate_scenes.py --output $(SCENES)
-
-scenes-semantic: scenes
-	$(PYTHON) datasets/prepare_semantic.py --name scenes_sem --classes $(RAW)/classes.json \
-	    --train $(RAW)/train/images $(RAW)/train/semantic \
-	    --val $(RAW)/val/images $(RAW)/val/semantic
 
 camvid: $(ENV)
 	$(if $(CAMVID),$(PYTHON) datasets/prepare_camvid.py $(CAMVID))
@@ -57,21 +56,19 @@ announce-demo announce-demo-semantic announce-demo-finetune:
 	@echo "make $(@:announce-%=%) takes about $(MINUTES) minutes on 2 CPU cores, to $(OUTPUT)/index.html"
 
 demo: announce-demo scenes  ## sample data, training of Panoptic-FPN + OCR, evaluation, a page of pictures
-	$(PYTHON) datasets/prepare_panoptic.py --name scenes --output $(SCENES) \
-	    --train $(RAW)/train/images $(RAW)/train/panoptic.json $(RAW)/train/panoptic \
-	    --val $(RAW)/val/images $(RAW)/val/panoptic.json $(RAW)/val/panoptic
 	$(train-and-report)
 
-demo-semantic: announce-demo-semantic scenes-semantic  ## the same for semantic segmentation with OCR
+demo-semantic: announce-demo-semantic scenes  ## the same for semantic segmentation with OCR
 	$(train-and-report)
 
-demo-finetune: announce-demo-finetune $(FINETUNE:scenes=scenes-semantic)  ## from ImageNet weights, on CAMVID=folder or the scenes
+demo-finetune: announce-demo-finetune $(FINETUNE)  ## from ImageNet weights, on CAMVID=folder or the scenes
 	$(train-and-report)
 
 define train-and-report
-$(PYTHON) train_net.py --config-file $(CONFIG) MODEL.CONTEXT.NAME $(SCHEME) OUTPUT_DIR $(OUTPUT)
-$(PYTHON) tools/make_report.py --config-file $(CONFIG) --output $(OUTPUT)/index.html \
-    MODEL.CONTEXT.NAME $(SCHEME) OUTPUT_DIR $(OUTPUT) MODEL.WEIGHTS $(OUTPUT)/model_final.pth
+$(PYTHON) train_net.py --config-file $(CONFIG) --data $(DATA) \
+    MODEL.CONTEXT.NAME $(SCHEME) OUTPUT_DIR $(OUTPUT)
+$(PYTHON) tools/make_report.py --config-file $(OUTPUT)/config.yaml --output $(OUTPUT)/index.html \
+    MODEL.WEIGHTS $(OUTPUT)/model_final.pth
 endef
 
 test: $(ENV)  ## run the tests

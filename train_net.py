@@ -1,35 +1,11 @@
 #!/usr/bin/env python
-"""
-Train or evaluate a model of this project, with Detectron2's usual flags:
+"""``ocr-panoptic train`` under the name that Detectron2's users know, with Detectron2's flags."""
 
-    python train_net.py --config-file CONFIG [--num-gpus N] [--resume [auto]] [KEY VALUE ...]
-    python train_net.py --config-file CONFIG --eval-only MODEL.WEIGHTS FILE
-    torchrun --nproc-per-node N train_net.py --config-file CONFIG
-"""
+from ocr_panoptic.cli import run_command
+from ocr_panoptic.cli.train import argument_parser
+from ocr_panoptic.cli.train import run_here as main
 
-import argparse
-
-from ocr_panoptic.engine import Trainer, TrainingArguments, launch, run_program, setup
-
-
-def main(args: argparse.Namespace) -> dict | None:
-    cfg, written = setup(args)
-    if args.eval_only:
-        return Trainer.evaluate(cfg)
-    trainer = Trainer(cfg, written)
-    trainer.resume_or_load(resume=args.resume)
-    return trainer.train()
-
-
-def argument_parser() -> argparse.ArgumentParser:
-    parser = TrainingArguments()
-    parser.add_argument(
-        "--deterministic",
-        action="store_true",
-        help="repeatable results on one machine, from a SEED of the config; slower on a GPU",
-    )
-    return parser
-
+__all__ = ["argument_parser", "main"]
 
 if __name__ == "__main__":
-    run_program(launch, main, argument_parser().parse_args())
+    run_command("train")

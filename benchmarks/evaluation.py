@@ -33,10 +33,10 @@ from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.coco_panoptic import write_panoptic_png
-from ocr_panoptic.data.panoptic.categories import parse_categories, semantic_label_of
-from ocr_panoptic.data.panoptic.segments import segment_statistics
-from ocr_panoptic.data.panoptic.semantic_png import write_semantic_png
 from ocr_panoptic.evaluation import PanopticEvaluator, SemSegEvaluator
+from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.segment_runs import segment_statistics
+from ocr_panoptic.true_labels import read_true_labels
 
 NAME = "evaluation_benchmark"
 SIZE = HEIGHT, WIDTH = 480, 640
@@ -100,7 +100,6 @@ def make_data(folder: Path, num_images: int) -> tuple[list[dict], list[dict]]:
     )
     coarse = torch.from_numpy(rng.standard_normal((4, 54, 30, 40)).astype(np.float32))
     scores = torch.nn.functional.interpolate(coarse, SIZE, mode="bilinear", align_corners=False)
-    label_of = semantic_label_of(parse_categories(COCO_CATEGORIES, "COCO_CATEGORIES"))
     inputs, outputs, annotations = [], [], []
     for image_id in range(num_images):
         png = f"{image_id:012d}.png"
@@ -108,7 +107,7 @@ def make_data(folder: Path, num_images: int) -> tuple[list[dict], list[dict]]:
         write_panoptic_png(folder / "panoptic" / png, ids)
         annotations.append({"image_id": image_id, "file_name": png, "segments_info": segments})
         sem_seg = folder / "sem_seg" / png
-        write_semantic_png(folder / "panoptic" / png, segments, label_of, sem_seg)
+        write_label_png(sem_seg, true_labels(folder / "panoptic" / png, segments, metadata))
         record = {"file_name": f"{image_id:012d}.jpg", "image_id": image_id}
         inputs.append({**record, "sem_seg_file_name": str(sem_seg)})
         panoptic = predict(rng, ids, segments, metadata)
@@ -117,6 +116,21 @@ def make_data(folder: Path, num_images: int) -> tuple[list[dict], list[dict]]:
     (folder / "panoptic.json").write_text(json.dumps(truth))
     DatasetCatalog.register(NAME, lambda: inputs)
     return inputs, outputs
+
+
+def true_labels(png: Path, segments: list[dict], metadata) -> np.ndarray:
+    """What Detectron2's ``datasets/prepare_panoptic_fpn.py`` writes, uint8 [H, W]."""
+    stuff = metadata.stuff_dataset_id_to_contiguous_id
+    things = metadata.thing_dataset_id_to_contiguous_id
+    infos = [
+        {
+            "id": segment["id"],
+            "isthing": segment["category_id"] in things,
+            "category_id": stuff.get(segment["category_id"]),
+        }
+        for segment in segments
+    ]
+    return read_true_labels({"pan_seg_file_name": png, "segments_info": infos})
 
 
 def load_labels(path: str, dtype: type) -> np.ndarray:

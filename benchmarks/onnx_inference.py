@@ -25,8 +25,8 @@ from onnx_parity import NETWORKS, export, fitted_model, load
 
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.engine.run_info import machine_name
-from ocr_panoptic.export.parity import sample_image
-from ocr_panoptic.export.run_onnx import Model
+from ocr_panoptic.prediction.onnx.parity import sample_image
+from ocr_panoptic.prediction.onnx.run_onnx import Model
 
 ADE20K = "ADE20K-SemanticSegmentation/ocr_R_101_d8_150k_bs16.yaml"
 

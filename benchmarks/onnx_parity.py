@@ -32,11 +32,11 @@ from ocr_panoptic.checkpoint.convert import convert_weights
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.engine.task import task_of
-from ocr_panoptic.export.graphs import build_graph
-from ocr_panoptic.export.onnx_file import write_onnx
-from ocr_panoptic.export.parity import check_parity, is_equal, sample_image
-from ocr_panoptic.export.run_onnx import FORMAT, Model
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from ocr_panoptic.prediction.onnx.graphs import build_graph
+from ocr_panoptic.prediction.onnx.onnx_file import write_onnx
+from ocr_panoptic.prediction.onnx.parity import check_parity, is_equal, sample_image
+from ocr_panoptic.prediction.onnx.run_onnx import FORMAT, Model
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 SIZES = (((193, 257), (193, 257)), ((256, 384), (512, 768)), ((321, 225), (200, 141)))

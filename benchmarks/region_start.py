@@ -1,5 +1,5 @@
 """The soft object regions of a network before its first iteration, for two starts of the coarse
-classifier: PyTorch's, which the heads have, and Detectron2's c2_msra_fill.
+classifier, the values of MODEL.OCR.COARSE_START.
 
     python benchmarks/region_start.py [--config-file CONFIG] [KEY VALUE ...]
 
@@ -14,12 +14,12 @@ from pathlib import Path
 import torch
 from detectron2.data import DatasetCatalog
 from detectron2.modeling import build_model
-from fvcore.nn import weight_init
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import complete_config, load_config, run_program
 from ocr_panoptic.engine.single_image import model_input
+from ocr_panoptic.modeling.refined_head import COARSE_STARTS
 from ocr_panoptic.pictures import read_picture
 
 CONFIG = Path(__file__).parents[1] / "configs/quick_schedules/semantic_ocr_R_18_camvid.yaml"
@@ -37,11 +37,10 @@ def main(argv: list[str] | None = None) -> None:
     images = [read_picture(record["file_name"])[:, :, order] for record in records]
     rows = []
     for seed in range(3):
-        for start in ("PyTorch", "c2_msra_fill"):
+        for start in COARSE_STARTS:
             torch.manual_seed(seed)
+            cfg.MODEL.OCR.COARSE_START = start
             model = build_model(cfg).train()
-            if start == "c2_msra_fill":
-                weight_init.c2_msra_fill(model.sem_seg_head.coarse_predictor)
             x = torch.stack([model_input(cfg, image)["image"] for image in images]).to(model.device)
             with torch.no_grad():
                 x = (x - model.pixel_mean) / model.pixel_std

@@ -1,12 +1,65 @@
-"""Object-contextual representations (OCR) for panoptic and semantic segmentation in Detectron2."""
+"""
+Object-contextual representations (OCR) for panoptic and semantic segmentation in Detectron2.
+
+    import ocr_panoptic
+    model = ocr_panoptic.load("output/city")
+    result = model.predict("street.jpg")
+
+docs/python.md shows what there is. PyTorch and Detectron2 are imported when it is used first.
+"""
+
+import importlib
+import warnings
+from typing import TYPE_CHECKING, Any
 
 from .waiting import importing
 
-with importing("PyTorch and Detectron2"):
-    # Importing modeling registers the heads with Detectron2.
-    from . import modeling  # noqa: F401
+if TYPE_CHECKING:
+    from .cli.check import check
+    from .cli.evaluate import evaluate
+    from .cli.export import export
+    from .cli.train import train
     from .config import add_ocr_config
+    from .prediction.model import Model, load
+    from .prediction.result import Result
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "add_ocr_config"]
+__all__ = [
+    "Model",
+    "Result",
+    "__version__",
+    "add_ocr_config",
+    "check",
+    "evaluate",
+    "export",
+    "load",
+    "train",
+]
+
+# Detectron2 and timm use what PyTorch will drop one day: importing any module here would say so.
+warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", FutureWarning)
+
+_MODULES = {
+    "Model": "prediction.model",
+    "Result": "prediction.result",
+    "add_ocr_config": "config",
+    "check": "cli.check",
+    "evaluate": "cli.evaluate",
+    "export": "cli.export",
+    "load": "prediction.model",
+    "train": "cli.train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with importing("PyTorch and Detectron2"):
+        # Importing modeling registers the heads with Detectron2.
+        importlib.import_module(f"{__name__}.modeling")
+        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from detectron2.data import Metadata
+from detectron2.data import DatasetCatalog, Metadata
 from detectron2.utils.file_io import PathManager
 from PIL import Image
 
 from .files import printable, replacing, write_json
 from .pictures import load_picture
+from .segment_runs import SegmentRuns
 
 MAX_ID = 256**3 - 1
 
@@ -172,28 +173,56 @@ class PanopticTruth:
     def __init__(self, metadata: Metadata):
         """
         Args:
-            metadata: with name, panoptic_json and panoptic_root, as Detectron2's
+            metadata: of a registered data set whose records name their panoptic PNGs; or with
+                panoptic_json and panoptic_root, as Detectron2's
                 ``coco_2017_val_panoptic_separated`` has them.
 
         Raises:
             FileNotFoundError: there is no such JSON file.
             ValueError: it is no panoptic JSON.
         """
-        self._name = metadata.name
-        self._json = Path(PathManager.get_local_path(metadata.panoptic_json))
+        self._name, self._json = metadata.name, metadata.panoptic_json
+        self._hides = metadata.get("hides_segments", False)
+        records = DatasetCatalog.get(metadata.name) if metadata.name in DatasetCatalog else []
+        if records and all("pan_seg_file_name" in record for record in records):
+            self._read_records(records, metadata)
+        else:
+            self._read_json(metadata)
+
+    def _read_records(self, records: list[dict], metadata: Metadata) -> None:
+        self.categories: list[dict] = categories_of(metadata)
+        self._folder = Path(metadata.panoptic_root)
+        ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
+        self._images = {
+            record["image_id"]: (
+                os.path.relpath(record["pan_seg_file_name"], self._folder),
+                [
+                    {
+                        "id": segment["id"],
+                        "category_id": ids[segment["isthing"]][segment["category_id"]],
+                        "iscrowd": segment.get("iscrowd", 0),
+                    }
+                    for segment in record["segments_info"]
+                ],
+            )
+            for record in records
+        }
+
+    def _read_json(self, metadata: Metadata) -> None:
+        path = Path(PathManager.get_local_path(metadata.panoptic_json))
         self._folder = Path(PathManager.get_local_path(metadata.panoptic_root))
-        if not self._json.is_file():
+        if not path.is_file():
             raise FileNotFoundError(
-                f"{self._json}: the panoptic annotations of data set {self._name} are not there; "
+                f"{path}: the panoptic annotations of data set {self._name} are not there; "
                 "is $DETECTRON2_DATASETS set to the folder that holds them?"
             )
-        content = json.loads(self._json.read_bytes())
+        content = json.loads(path.read_bytes())
         if not all("segments_info" in annotation for annotation in content["annotations"]):
             raise ValueError(
-                f"{self._json}: expected a panoptic JSON, found annotations without segments_info. "
+                f"{path}: expected a panoptic JSON, found annotations without segments_info. "
                 "Is it an instance JSON?"
             )
-        self.categories: list[dict] = content["categories"]
+        self.categories = content["categories"]
         self._images = {
             annotation["image_id"]: (
                 annotation["file_name"],
@@ -220,4 +249,8 @@ class PanopticTruth:
                 f"that {self._name!r} was made from?"
             )
         png, segments = self._images[image_id]
-        return TrueSegments(png, read_panoptic_png(self._folder / png), segments)
+        ids = read_panoptic_png(self._folder / png)
+        if self._hides:  # a segment that others hide wholly is none
+            shown = set(SegmentRuns(ids).ids.tolist())
+            segments = [segment for segment in segments if segment["id"] in shown]
+        return TrueSegments(png, ids, segments)

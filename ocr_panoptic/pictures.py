@@ -79,10 +79,26 @@ def read_picture(
         return reordered(_read_channels(path, channels), format)
     image = load_picture(path, "image")
     try:
-        bits = _bits(image)
+        return _eight_bits(image, format)
     except ValueError as error:
         raise ValueError(f"{printable(path)}: image {error}.") from error
-    if bits > 8:
+
+
+def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLOURS) -> np.ndarray:
+    """The pixels of an image that Pillow has opened: what :func:`read_picture` reads of its file.
+
+    Raises:
+        ValueError: as :func:`read_picture`; the reason only.
+    """
+    orientation = _orientation(image)
+    image = image.transpose(TURNS[orientation]) if orientation in TURNS else image
+    if channels == COLOURS:
+        return _eight_bits(image, format)
+    return reordered(_bands(image, channels), format)
+
+
+def _eight_bits(image: Image.Image, format: str) -> np.ndarray:
+    if (bits := _bits(image)) > 8:
         image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype(np.uint8))
     return convert_PIL_to_numpy(image, format)
 
@@ -138,13 +154,28 @@ def _channels(path: str | os.PathLike, channels: int) -> np.ndarray:
         image = _turned(found.read(), found.orientation)
     else:
         picture, orientation = _open(path, decode=True)
-        if picture.mode in ("1", "P"):
-            picture = picture.convert({"1": "L", "P": "RGB"}[picture.mode])
-        if picture.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
-            raise ValueError(f"holds {picture.mode}, no RGB; convert it")
-        _check_channels(len(picture.getbands()), channels)
         picture = picture.transpose(TURNS[orientation]) if orientation in TURNS else picture
-        image = np.asarray(picture).reshape(picture.height, picture.width, -1)
+        return _bands(picture, channels)
+    return finite(image)
+
+
+def _bands(picture: Image.Image, channels: int) -> np.ndarray:
+    if picture.mode in ("1", "P"):
+        picture = picture.convert({"1": "L", "P": "RGB"}[picture.mode])
+    if picture.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
+        raise ValueError(f"holds {picture.mode}, no RGB; convert it")
+    _check_channels(len(picture.getbands()), channels)
+    return finite(np.asarray(picture).reshape(picture.height, picture.width, -1))
+
+
+def finite(image: np.ndarray) -> np.ndarray:
+    """
+    Returns:
+        uint8, or float32 for any other type
+
+    Raises:
+        ValueError: some are not finite.
+    """
     if image.dtype == np.uint8:
         return image
     image = image.astype(np.float32)

@@ -7,7 +7,7 @@ inference/<data set>/config.yaml         of the evaluation, with the weights tha
 inference/<data set>/per_class.csv       the same for each class
 inference/<data set>/<task>_per_image.csv  score of each image and the kinds of its errors
 inference/<data set>/calibration.csv     confidence and accuracy of the pixels, by confidence
-inference/<data set>/region_quality.json of tools/region_quality.py
+inference/<data set>/region_quality.json of `ocr-panoptic regions`
 inference/<data set>/...                 predictions and confusion matrix, of the evaluators
 """
 
@@ -83,7 +83,7 @@ def read_evaluation(folder: Path) -> Evaluation:
     if not path.is_file():
         raise FileNotFoundError(
             f"{path}: not there; evaluate the model first: "
-            "python train_net.py --config-file CONFIG --eval-only MODEL.WEIGHTS WEIGHTS "
+            "ocr-panoptic evaluate --config-file CONFIG --weights WEIGHTS "
             f"OUTPUT_DIR {folder.parent.parent}"
         )
     tasks = read_json(path, MAX_BYTES)

@@ -27,6 +27,25 @@ def seeded_generators(*numbers: int) -> Iterator[None]:
         torch.set_rng_state(states[2])
 
 
+@contextmanager
+def kept_generators() -> Iterator[None]:
+    """The generators of all devices go on after the block as if it had not been."""
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    had_cuda, seed = torch.cuda.is_initialized(), torch.initial_seed()
+    cuda = torch.cuda.get_rng_state_all() if had_cuda else []
+    try:
+        yield
+    finally:
+        if had_cuda:
+            torch.cuda.set_rng_state_all(cuda)
+        elif torch.cuda.is_available():  # as they would have begun
+            torch.cuda.manual_seed_all(seed)
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        torch.default_generator.manual_seed(seed)  # initial_seed() is that of the caller again
+        torch.set_rng_state(states[2])
+
+
 def _seed_cpu(numbers: tuple[int, ...]) -> int:
     """Seed the generators of Python and NumPy; returns a seed for PyTorch's."""
     words = np.random.SeedSequence(numbers).generate_state(4)

@@ -15,7 +15,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.structures import BitMasks, Boxes, Instances
 from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, TINY, TINY_OCR
 
-from ocr_panoptic.data import RawSplit, SemanticSplit, prepare_panoptic, prepare_semantic, register
+from ocr_panoptic.data import register
 from ocr_panoptic.data.published.scenes import generate_scenes
 from ocr_panoptic.engine import load_config
 from train_net import argument_parser, main
@@ -30,6 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache(tmp_path_factory):
+    """What is known of data is kept apart from the user's."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(autouse=True)
@@ -47,12 +53,16 @@ def fresh_loggers():
     logging.captureWarnings(False)
 
 
+# Before any test lets this package take the place of some.
+DETECTRON2S = {id(c): dict(c.data) for c in (DatasetCatalog, MetadataCatalog)}
+
+
 @pytest.fixture
 def clean_catalog(monkeypatch):
     """Forget what a test registers, and what other tests have registered by this package."""
     for catalog in (DatasetCatalog, MetadataCatalog):
         kept = {k: v for k, v in catalog.data.items() if k not in register._registered}
-        monkeypatch.setattr(catalog, "data", kept)
+        monkeypatch.setattr(catalog, "data", {**kept, **DETECTRON2S[id(catalog)]})
     monkeypatch.setattr(register, "_registered", {})
 
 
@@ -111,14 +121,6 @@ def tiny_root(tmp_path_factory) -> Path:
     their semantic labels as tiny_sem_train and tiny_sem_val."""
     root = tmp_path_factory.mktemp("datasets")
     generate_scenes(root / "tiny", num_train=8, num_val=4, size=64, seed=1)
-    splits = {}
-    for split in ("train", "val"):
-        raw = root / "tiny" / "raw" / split
-        splits[split] = RawSplit(raw / "images", raw / "panoptic.json", raw / "panoptic")
-    prepare_panoptic("tiny", splits, root / "tiny", workers=1)
-    raw = root / "tiny/raw"
-    labels = {s: SemanticSplit(raw / s / "images", raw / s / "semantic") for s in ("train", "val")}
-    prepare_semantic("tiny_sem", raw / "classes.json", labels, root / "tiny_sem", workers=1)
     return root
 
 

@@ -28,7 +28,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # a script's folder is there instead
 
 from ocr_panoptic.checkpoint import checkpointer  # noqa: E402
-from ocr_panoptic.data import SemanticSplit, prepare_semantic  # noqa: E402
 from ocr_panoptic.data.published.scenes import generate_scenes  # noqa: E402
 from ocr_panoptic.engine import Trainer, launch, run_program  # noqa: E402
 from train_net import argument_parser, main  # noqa: E402
@@ -39,7 +38,7 @@ SETTINGS = [
     *("MODEL.OCR.CHANNELS", "16", "MODEL.OCR.KEY_CHANNELS", "8", "MODEL.OCR.DROPOUT", "0.5"),
     *("INPUT.CROP.SIZE", "[32, 32]"),
     *("DATALOADER.ASPECT_RATIO_GROUPING", "True"),
-    *("DATASETS.TRAIN", "('killed_train',)", "DATASETS.TEST", "()"),
+    *("DATASETS.TRAIN", "('killed_sem_train',)", "DATASETS.TEST", "()"),
     *("SOLVER.IMS_PER_BATCH", "4", "SOLVER.ACCUMULATION_STEPS", "2"),
     *("SOLVER.OPTIMIZER", "AdamW", "SOLVER.BASE_LR", "0.001", "SOLVER.LAYER_DECAY", "0.8"),
     *("MODEL.EMA.ENABLED", "True", "MODEL.EMA.DECAY", "0.8"),
@@ -58,8 +57,6 @@ def make_data(root: Path) -> None:
         if int(re.sub(r"\D", "", path.stem)) % 2:
             with Image.open(path) as picture:
                 picture.crop((0, 0, 48, 64)).save(path)
-    splits = {s: SemanticSplit(raw / s / "images", raw / s / "semantic") for s in ("train", "val")}
-    prepare_semantic("killed", raw / "classes.json", splits, root / "killed", workers=1)
 
 
 def slow_main(args: argparse.Namespace) -> None:

@@ -41,6 +41,8 @@ SMALL_RESNET = (
 SMALL_OCR = ("MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16")
 SMALL_COARSE = ("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "24")
 SMALL_HRNET = ("MODEL.TIMM.NAME", "hrnet_w18_small", *SMALL_COARSE)
+# A correction that starts at 0 teaches its scheme from the second iteration on.
+NOT_RESIDUAL = ("MODEL.OCR.RESIDUAL", "False")
 TEST_CONVNEXT = ("MODEL.TIMM.NAME", "test_convnext")
 TRAINED = {
     f"{COCO}/panoptic_fpn_R_50_1x": (*SMALL_RESNET, *SMALL_FPN),
@@ -51,6 +53,10 @@ TRAINED = {
     "quick_schedules/semantic_ocr_Lite0_scenes": (*SMALL_COARSE, *SMALL_OCR),
     "quick_schedules/semantic_ocr_tiles": (*SMALL_COARSE, *SMALL_OCR),
     "quick_schedules/semantic_ocr_Lite0_frozen_camvid": (*SMALL_COARSE, *SMALL_OCR),
+    "Custom-SemanticSegmentation/ocr_R_101_d8": (
+        *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR, *NOT_RESIDUAL),
+    ),
+    "Custom-SemanticSegmentation/ocr_HRNet_W48_s4": (*SMALL_HRNET, *SMALL_OCR, *NOT_RESIDUAL),
     "ADE20K-SemanticSegmentation/plain_R_101_d8_150k_bs16": (*SMALL_RESNET, *SMALL_COARSE),
     "Cityscapes-SemanticSegmentation/ocr_R_101_d8_trainval_100k_bs8": (
         *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),

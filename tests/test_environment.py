@@ -42,7 +42,7 @@ def test_demo_finetune_has_camvid_where_it_is(tmp_path):
     assert "prepare_camvid.py /some/folder" in of_folder
     assert "semantic_ocr_Lite0_camvid.yaml" in of_folder and "scenes" not in of_folder
     (tmp_path / "camvid").mkdir()
-    (tmp_path / "camvid/dataset.json").touch()
+    (tmp_path / "camvid/camvid.yaml").touch()
     prepared = commands()
     assert "semantic_ocr_Lite0_camvid.yaml" in prepared
     assert "prepare_camvid.py" not in prepared and "scenes" not in prepared

@@ -10,7 +10,6 @@ import json
 import os
 import pickle
 import random
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,14 +26,9 @@ from safetensors.torch import save_file
 from ocr_panoptic.analysis.study_file import read_study
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.coco_panoptic import read_panoptic_png
-from ocr_panoptic.data import (
-    RawSplit,
-    SemanticSplit,
-    packed_records,
-    prepare_panoptic,
-    prepare_semantic,
-    register_prepared,
-)
+from ocr_panoptic.data import PanopticSplit, SemanticSplit, write_data_file
+from ocr_panoptic.data import check as check_data
+from ocr_panoptic.data.index import index_file
 from ocr_panoptic.engine import load_config, run_claim
 from ocr_panoptic.engine.allowed_values import check_values
 from ocr_panoptic.engine.resume import (
@@ -154,17 +148,19 @@ def test_the_demos_pictures(tmp_path):
 
 
 @pytest.fixture
-def raw_panoptic(tmp_path) -> RawSplit:
+def raw_panoptic(tmp_path) -> PanopticSplit:
     """Two images: a thing and a stuff segment each."""
-    raw = RawSplit(tmp_path / "a/images", tmp_path / "a/panoptic.json", tmp_path / "a/panoptic")
+    raw = PanopticSplit(
+        tmp_path / "a/images", tmp_path / "a/panoptic.json", tmp_path / "a/panoptic"
+    )
     raw.images.mkdir(parents=True)
-    raw.panoptic_root.mkdir()
+    raw.segments.mkdir()
     images, annotations = [], []
     for number in (1, 2):
         Image.fromarray(NOISE).save(raw.images / f"{number}.png")
         ids = np.zeros((12, 17, 3), np.uint8)
         ids[:, :9, 0], ids[:, 9:16, 0] = 1, 2
-        Image.fromarray(ids).save(raw.panoptic_root / f"{number}.png")
+        Image.fromarray(ids).save(raw.segments / f"{number}.png")
         images.append({"id": number, "file_name": f"{number}.png", "height": 12, "width": 17})
         segments = [
             {"id": 1, "category_id": 1, "area": 108, "bbox": [0, 0, 9, 12], "iscrowd": 0},
@@ -178,7 +174,7 @@ def raw_panoptic(tmp_path) -> RawSplit:
         {"id": 7, "name": "sky", "isthing": 0, "color": [0, 0, 255]},
     ]
     content = {"images": images, "annotations": annotations, "categories": categories}
-    raw.panoptic_json.write_text(json.dumps(content))
+    raw.annotations.write_text(json.dumps(content))
     return raw
 
 
@@ -205,99 +201,71 @@ def mutate_one(files: list[Path], rng: random.Random) -> Callable[[], None]:
     return lambda: path.write_bytes(original)
 
 
-def test_panoptic_data(tmp_path, raw_panoptic):
-    """All or nothing is prepared, whatever is wrong."""
-    images, pngs = raw_panoptic.images, raw_panoptic.panoptic_root
-    files = [raw_panoptic.panoptic_json] * 3 + [images / "1.png", pngs / "1.png"]
-    names = (str(raw_panoptic.panoptic_json), str(images), str(pngs))
+def test_panoptic_data(tmp_path, raw_panoptic, clean_catalog):
+    """All of it is used or none, whatever is wrong."""
+    images, pngs = raw_panoptic.images, raw_panoptic.segments
+    file = tmp_path / "x.yaml"
+    write_data_file(file, "x", {"train": raw_panoptic})
+    files = [raw_panoptic.annotations] * 3 + [images / "1.png", pngs / "1.png"]
+    names = (str(raw_panoptic.annotations), str(images), str(pngs))
 
     def trial(rng):
         restore = mutate_one(files, rng)
-        output = tmp_path / "prepared" / "x"
-        splits = {"train": raw_panoptic}
-        result = breach(lambda: prepare_panoptic("x", splits, output, workers=1), tmp_path, names)
+        result = breach(lambda: check_data([file], workers=1), tmp_path, names)
         restore()
-        shutil.rmtree(output, ignore_errors=True)
         return result
 
     check(tmp_path, trial)
 
 
-def test_semantic_data(tmp_path, raw_semantic):
+def test_semantic_data(tmp_path, raw_semantic, clean_catalog):
     classes, raw = raw_semantic
+    file = tmp_path / "x.yaml"
+    write_data_file(file, "x", {"train": raw}, classes=str(classes))
     files = [classes] * 3 + [raw.images / "1.png", raw.labels / "1.png"]
     names = (str(classes), str(raw.images), str(raw.labels))
 
     def trial(rng):
         restore = mutate_one(files, rng)
-        output = tmp_path / "prepared" / "x"
-        result = breach(
-            lambda: prepare_semantic("x", classes, {"train": raw}, output, workers=1),
-            tmp_path,
-            names,
-        )
+        result = breach(lambda: check_data([file], workers=1), tmp_path, names)
         restore()
-        shutil.rmtree(output, ignore_errors=True)
         return result
 
     check(tmp_path, trial)
 
 
-def test_prepared_data(tmp_path, raw_panoptic, raw_semantic, clean_catalog):
-    root = tmp_path / "prepared"
-    classes, semantic = raw_semantic
-    prepare_panoptic("x", {"train": raw_panoptic}, root / "x", workers=1)
-    prepare_semantic("y", classes, {"train": semantic}, root / "y", workers=1)
-    files = [root / "x/dataset.json", root / "y/dataset.json", root / "x/instances_train.json"]
-
-    def read():
-        for name in register_prepared(root):
-            DatasetCatalog.get(name)
+def test_data_files(tmp_path, raw_panoptic, raw_semantic, clean_catalog):
+    files = [tmp_path / "x.yaml", tmp_path / "y.yaml"]
+    write_data_file(files[0], "x", {"train": raw_panoptic})
+    write_data_file(files[1], "y", {"train": raw_semantic[1]}, classes=["a", "b", "c"])
 
     def trial(rng):
-        restore = mutate_one(files, rng)
+        path = rng.choice(files)
+        original = path.read_bytes()
+        path.write_bytes(mutated_bytes(original, rng))
         # A changed path is another file's name.
-        result = breach(read, root, (str(tmp_path), "not found", "can't encode"))
-        restore()
+        known = (str(tmp_path), "not found", "can't encode")
+        result = breach(lambda: check_data([path], workers=1), tmp_path / "elsewhere", known)
+        path.write_bytes(original)
         return result
 
     check(tmp_path, trial)
 
 
-def test_packed_records(tmp_path, raw_panoptic, clean_catalog):
-    """They are the data set's, or the file is named."""
-    prepare_panoptic("x", {"train": raw_panoptic}, tmp_path / "prepared/x", workers=1)
-    register_prepared(tmp_path / "prepared")
-    expected = list(packed_records(["x_train"], False))
-    path = tmp_path / "prepared/x/.x_train.records"
+def test_indices(tmp_path, raw_panoptic, clean_catalog):
+    """What is damaged is made anew, or named."""
+    write_data_file(tmp_path / "x.yaml", "x", {"train": raw_panoptic})
+    check_data([tmp_path / "x.yaml"], workers=1)
+    path = index_file(DatasetCatalog["x_train"])
     original = path.read_bytes()
 
     def read():
-        assert list(packed_records(["x_train"], False)) == expected
+        check_data([tmp_path / "x.yaml"], workers=1)
+        assert len(DatasetCatalog.get("x_train")) == 2
 
     def trial(rng):
         path.write_bytes(mutated_bytes(original, rng))
         return breach(read, tmp_path / "elsewhere", (str(path),))
-
-    check(tmp_path, trial)
-
-
-def test_journals(tmp_path, raw_panoptic):
-    """What cannot be used is done again: the files written are the same."""
-    output = tmp_path / "prepared/x"
-    prepare_panoptic("x", {"train": raw_panoptic}, output, workers=1)
-    expected = {p: p.read_bytes() for p in output.rglob("*") if p.is_file()}
-    path = output / ".preparation/train.jsonl"
-    written = [output / name for name in ("instances_train.json", "sem_seg_train/1.png")]
-
-    def prepare():
-        prepare_panoptic("x", {"train": raw_panoptic}, output, workers=1)
-        assert all(p.read_bytes() == content for p, content in expected.items() if p != path)
-
-    def trial(rng):
-        path.write_bytes(mutated_bytes(path.read_bytes(), rng))
-        rng.choice(written).unlink()
-        return breach(prepare, tmp_path / "elsewhere", ())
 
     check(tmp_path, trial)
 

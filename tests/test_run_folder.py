@@ -181,7 +181,7 @@ def test_a_missing_evaluation_names_the_command_that_makes_it(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         read_evaluation(folder)
     assert str(tmp_path / "run/inference/scenes_val/metrics.json") in str(error.value)
-    assert "train_net.py --config-file CONFIG --eval-only" in str(error.value)
+    assert "ocr-panoptic evaluate --config-file CONFIG" in str(error.value)
     assert str(error.value).endswith(f"OUTPUT_DIR {tmp_path / 'run'}")
 
 

@@ -1,92 +1,11 @@
 #!/usr/bin/env python
-"""
-Predict every image of a folder, a list or a video, and write what other programs read: panoptic
-and label PNGs, confidences, COCO's JSON files. docs/prediction.md describes them.
+"""``ocr-panoptic predict``."""
 
-    python tools/predict.py --config-file CONFIG --weights FILE --input FOLDER|LIST|VIDEO \\
-        --output FOLDER [--num-gpus N] [KEY VALUE ...]
+from functools import partial
 
-Repeat the command to go on after a stop. It ends with status 1 where an image has no results.
-"""
+from ocr_panoptic.cli import call, run_command
 
-import argparse
-import sys
-from pathlib import Path
-
-from ocr_panoptic.engine import complete_config, launch, load_config, run_program
-from ocr_panoptic.engine.agreement import stop_together
-from ocr_panoptic.prediction.classes import LABELS
-from ocr_panoptic.prediction.inputs import find_inputs
-from ocr_panoptic.prediction.memory import Limit, largest_image
-from ocr_panoptic.prediction.run import Options, predict_all
-
-
-def positive(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError(f"is {text}; it is a number of pixels, at least 1")
-    return int(text)
-
-
-def parse_args(argv: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--config-file", required=True)
-    parser.add_argument("--weights", required=True, help="the trained model")
-    parser.add_argument(
-        "--input", required=True, help="folder with images, list of them (.txt), image, or video"
-    )
-    parser.add_argument("--output", required=True, type=Path, help="folder of the results")
-    parser.add_argument(
-        "--labels",
-        choices=LABELS,
-        default=LABELS[0],
-        help="of the label PNGs: 0..K-1 as in training, or those of the data set's files",
-    )
-    parser.add_argument("--overlays", action="store_true", help="draw them over the images, too")
-    parser.add_argument(
-        "--max-pixels",
-        type=positive,
-        help="larger images are read, seen and written in windows, or, of a panoptic model, "
-        "refused (default: 50 million, or what the free memory has room for)",
-    )
-    parser.add_argument(
-        "--eval",
-        type=Path,
-        help="compare with the truth: a panoptic JSON, or a folder of label PNGs",
-    )
-    parser.add_argument(
-        "--whole-regions",
-        action="store_true",
-        help="of a semantic model with OCR: see images in tiles, in two passes, with the regions "
-        "of the whole image",
-    )
-    parser.add_argument("--num-gpus", type=int, default=1, help="processes on this machine")
-    parser.add_argument("opts", nargs=argparse.REMAINDER, help="KEY VALUE ... of the config")
-    # What else engine.launch takes; several machines are torchrun's.
-    parser.set_defaults(num_machines=1, machine_rank=0, dist_url="auto")
-    args = parser.parse_args(argv)
-    args.opts += ["MODEL.WEIGHTS", args.weights]
-    return args
-
-
-def predict(args: argparse.Namespace) -> int:
-    """Returns: the exit status."""
-    with stop_together():
-        cfg = load_config(args.config_file, args.opts)
-        complete_config(cfg)
-        limit = largest_image(cfg)
-        if args.max_pixels is not None:
-            limit = Limit(args.max_pixels, f"--max-pixels is {args.max_pixels}")
-        inputs = find_inputs(args.input, args.output, 0 if args.whole_regions else limit.pixels)
-    options = Options(args.labels, args.overlays, args.whole_regions, args.eval, limit.reason)
-    missing = predict_all(cfg, inputs, args.output, options)
-    return 1 if missing else 0
-
-
-def main(argv: list[str] | None = None) -> int:
-    return launch(predict, parse_args(argv)) or 0
-
+main = partial(call, "predict")
 
 if __name__ == "__main__":
-    sys.exit(run_program(main))
+    run_command("predict")

@@ -14,12 +14,10 @@ from pathlib import Path
 from ocr_panoptic.analysis.field_measurement import read_fields
 from ocr_panoptic.analysis.study import add_records, read_records, run_study
 from ocr_panoptic.analysis.study_file import read_study
-from ocr_panoptic.analysis.study_summary import class_metric_names, summarise
+from ocr_panoptic.analysis.study_output import study_tables, write_study
 from ocr_panoptic.engine import run_program
-from ocr_panoptic.files import write_json, write_text
-from ocr_panoptic.visualization import gain_figure, study_curves, study_report
 
-TRAIN_NET = Path(__file__).resolve().parents[1] / "train_net.py"
+TRAIN_NET = str(Path(__file__).resolve().parents[1] / "train_net.py")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -53,25 +51,15 @@ def main(argv: list[str] | None = None) -> None:
     for file in args.records:
         print(f"{file}: {add_records(study, output, file)} runs added")
     if not args.report_only and not args.baseline:
-        run_study(study, TRAIN_NET, sys.executable, output)
+        run_study(study, [sys.executable, TRAIN_NET], output)
     records = read_records(study, output)
     if not records:
         sys.exit(f"{output}: no finished run of {args.study}")
-    classes = class_metric_names(study, records)
-    rows = summarise(study, records, [*study.metrics, *classes.values()])
-    report = study_report(rows, study.metrics, classes)
-    print(report)
     if args.baseline:
-        return
-    write_text(output / "tables.md", report)
-    write_json(output / "results.json", records, indent=1)
-    figures = {"curves.png": study_curves(rows, records, study.metrics[0])}
-    # At first there are runs of the baseline alone.
-    if fields and any(row[f"{study.metrics[0]} - baseline"] for row in rows):
-        figures["gains.png"] = gain_figure(rows, study.metrics[0], fields)
-    for name, figure in figures.items():
-        figure.savefig(output / name, dpi=100)
-    print(f"Wrote tables.md, results.json, {' and '.join(figures)} to {output}")
+        print(study_tables(study, records)[1])
+    else:
+        print(write_study(study, records, output, fields))
+        print(f"Wrote tables.md, results.json and figures to {output}")
 
 
 if __name__ == "__main__":

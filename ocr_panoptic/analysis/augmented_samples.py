@@ -14,6 +14,7 @@ from PIL import Image, ImageDraw
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.pictures import read_picture
 from ocr_panoptic.seeding import seeded_generators
+from ocr_panoptic.true_labels import has_labels
 from ocr_panoptic.visualization.overlays import draw_segments, instance_color, resize
 
 IMAGES, DRAWS = 10, 4
@@ -31,7 +32,7 @@ def augmented_pictures(cfg: CfgNode) -> Iterator[tuple[str, list[Drawn]]]:
         cfg: completed, see :func:`ocr_panoptic.engine.complete_config`.
     """
     name = cfg.DATASETS.TRAIN[0]
-    records = [r for r in DatasetCatalog.get(name) if "sem_seg_file_name" in r]
+    records = list(filter(has_labels, DatasetCatalog.get(name)))
     mapper = task_of(cfg).mapper(cfg, True)
     metadata = MetadataCatalog.get(name)
     places = np.linspace(0, len(records) - 1, min(IMAGES, len(records))).astype(int)

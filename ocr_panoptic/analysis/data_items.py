@@ -2,14 +2,12 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from detectron2.data import DatasetCatalog, Metadata
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
-from ocr_panoptic.data.panoptic.annotations import read_panoptic_json
+from ocr_panoptic.coco_panoptic import categories_of, ids_by_class, read_panoptic_png
 from ocr_panoptic.data.register import registered_metadata
 from ocr_panoptic.label_map import read_labels
 from ocr_panoptic.visualization.overlays import Color
@@ -86,14 +84,14 @@ def data_items(dataset_name: str, limit: int | None = None) -> DataItems:
         FileNotFoundError, DataFaults: of its files.
     """
     metadata = registered_metadata(dataset_name)
-    if metadata.get("panoptic_json"):
-        return _panoptic_items(metadata, limit)
+    records = DatasetCatalog.get(dataset_name)
+    if metadata.get("thing_classes") and all("pan_seg_file_name" in r for r in records):
+        return _panoptic_items(metadata, records, limit)
     if not metadata.get("stuff_classes") or metadata.get("thing_classes"):
         raise ValueError(
-            f"Data set {dataset_name!r} has no truth to look at: neither a panoptic JSON nor "
+            f"Data set {dataset_name!r} has no truth to look at: neither panoptic PNGs nor "
             "semantic labels."
         )
-    records = DatasetCatalog.get(dataset_name)
     names = _short_names([record["file_name"] for record in records])
     items = [
         Item(name, record["file_name"], record.get("sem_seg_file_name"), None)
@@ -109,24 +107,27 @@ def data_items(dataset_name: str, limit: int | None = None) -> DataItems:
     )
 
 
-def _panoptic_items(metadata: Metadata, limit: int | None) -> DataItems:
-    content = read_panoptic_json(Path(metadata.panoptic_json))
-    place = {category.id: k for k, category in enumerate(content.categories)}
-    images = sorted(content.images, key=lambda image: image.file_name)
+def _panoptic_items(metadata: Metadata, records: list[dict], limit: int | None) -> DataItems:
+    categories = categories_of(metadata)
+    place = {category["id"]: k for k, category in enumerate(categories)}
+    ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
+    records = sorted(records, key=lambda record: record["file_name"])
     items = [
         Item(
-            image.file_name,
-            os.path.join(metadata.image_root, image.file_name),
-            os.path.join(metadata.panoptic_root, image.png_name),
+            os.path.relpath(record["file_name"], metadata.image_root),
+            record["file_name"],
+            record["pan_seg_file_name"],
             tuple(
-                TrueSegment(s["id"], place[s["category_id"]], bool(s.get("iscrowd", 0)))
-                for s in image.segments
+                TrueSegment(
+                    s["id"], place[ids[s["isthing"]][s["category_id"]]], bool(s.get("iscrowd", 0))
+                )
+                for s in record["segments_info"]
             ),
         )
-        for image in _sample(images, limit)
+        for record in _sample(records, limit)
     ]
-    classes = [DataClass(c.name, c.isthing, tuple(c.color)) for c in content.categories]
-    return DataItems(classes, items, True, None, total=len(images))
+    classes = [DataClass(c["name"], bool(c["isthing"]), tuple(c["color"])) for c in categories]
+    return DataItems(classes, items, True, None, total=len(records))
 
 
 def _short_names(files: list[str]) -> list[str]:

@@ -43,14 +43,10 @@ from ocr_panoptic.visualization import (
 
 from .inspection import Inspector
 
-NUM_RANKED = 5
-
 logger = logging.getLogger(__name__)
 
 
-def build_report(
-    cfg: CfgNode, config_file: str, num_images: int, num_ranked: int = NUM_RANKED
-) -> str:
+def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: int = 5) -> str:
     """
     Args:
         cfg: of a run that was evaluated on DATASETS.TEST[0]; MODEL.WEIGHTS are the trained ones.
@@ -112,8 +108,8 @@ def _check_evaluated(cfg: CfgNode, evaluation: Evaluation, model: nn.Module) -> 
         of = f"is of {evaluation.run['weights']} (SHA-256 {evaluated[:12]}...)"
     raise ValueError(
         f"The evaluation in {folder} {of}, and MODEL.WEIGHTS is {cfg.MODEL.WEIGHTS} "
-        f"({found[:12]}...). Evaluate these weights first: python train_net.py --config-file "
-        f"CONFIG --eval-only MODEL.WEIGHTS {cfg.MODEL.WEIGHTS} OUTPUT_DIR {cfg.OUTPUT_DIR}"
+        f"({found[:12]}...). Evaluate these weights first: ocr-panoptic evaluate --config-file "
+        f"CONFIG --weights {cfg.MODEL.WEIGHTS} OUTPUT_DIR {cfg.OUTPUT_DIR}"
     )
 
 

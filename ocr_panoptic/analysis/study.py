@@ -6,7 +6,7 @@ import shlex
 import statistics
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,14 @@ from .study_file import Study
 RECORD = "study_run.json"
 
 
-def run_study(study: Study, train_net: Path, python: str, output: Path) -> None:
+def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     """
     Train what has not been trained: seed by seed, so that an interrupted study compares equals.
     A run that was interrupted is resumed from its last checkpoint. Several processes may do so
     side by side: each leaves out what another one is training.
 
     Args:
-        train_net: the script.
-        python: its interpreter.
+        train: command that trains: an interpreter, and train_net.py or what does the same.
         output: gets ``<system>/seed<n>``, each a run folder with a ``study_run.json``.
 
     Raises:
@@ -47,16 +46,25 @@ def run_study(study: Study, train_net: Path, python: str, output: Path) -> None:
                 with locked(folder / "study_run.lock", wait=False):
                     if not (folder / RECORD).is_file():
                         print(f"{name}, seed {seed}: {folder}", flush=True)
-                        _run(study, name, seed, train_net, python, folder)
+                        _run(study, name, seed, train, folder)
             except BlockingIOError:
                 print(f"{name}, seed {seed}: another process trains it", flush=True)
 
 
-def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folder: Path) -> None:
+def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path) -> None:
     config = study.systems[name].config
     opts = (*study.systems[name].opts, "SEED", str(seed), "OUTPUT_DIR", str(folder))
     resumed = (folder / "last_checkpoint").is_file()
-    command = [python, str(train_net), "--config-file", str(config), "--resume", "auto", *opts]
+    trial = study.systems[name].trial
+    command = [
+        train[0],
+        *(trial or train[1:]),
+        "--config-file",
+        str(config),
+        "--resume",
+        "auto",
+        *opts,
+    ]
     start = time.perf_counter()
     with open(folder / "study_log.txt", "a") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
@@ -76,6 +84,12 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
         for task, values in evaluation.tasks.items()
         for metric, value in values.items()
     }
+    times = [row["time"] for row in rows if "time" in row]
+    if not times:
+        raise ValueError(
+            f"{folder}: no iteration was timed in SOLVER.MAX_ITER {cfg.SOLVER.MAX_ITER}, the first "
+            "ones never are; train for 10 or more."
+        )
     absent = [metric for metric in study.metrics if metric not in metrics]
     if absent:
         found = ", ".join(m for m in metrics if "-" not in m)
@@ -85,6 +99,7 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
         "seed": seed,
         "config": config.name,
         "opts": opts[:-2],
+        **({"trial": _trial_name(trial)} if trial else {}),
         # The folder is the study's, wherever its results are read.
         "run": {k: v for k, v in evaluation.run.items() if k not in ("output_dir", "weights")},
         "metrics": metrics,
@@ -106,6 +121,11 @@ def _run(study: Study, name: str, seed: int, train_net: Path, python: str, folde
         "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident, of the process and its children
     }
     write_json(folder / RECORD, record, indent=1)
+
+
+def _trial_name(trial: Sequence[str]) -> list[str]:
+    """A trial without the folder of its script."""
+    return [Path(trial[0]).name, *trial[1:]] if trial else []
 
 
 def _last_line(log: Path) -> str:
@@ -138,7 +158,7 @@ def add_records(study: Study, output: Path, file: Path) -> int:
         records = json.loads(file.read_text(encoding="utf-8"))
         places = [(record["system"], record["seed"]) for record in records]
         known = [{*record["metrics"], *record["curves"]} for record in records]
-        settings = [_settings(record["config"], record["opts"]) for record in records]
+        settings = [_settings(record) for record in records]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{file}: no results of tools/study.py ({error!r:.200})") from error
     for record, (name, seed), metrics, found in zip(records, places, known, settings, strict=True):
@@ -157,16 +177,26 @@ def add_records(study: Study, output: Path, file: Path) -> int:
     return len(new)
 
 
-def _settings(config: str, opts: Sequence[Any]) -> tuple[str, dict[str, str]]:
+def _settings(record: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
     """The order of KEY VALUE pairs says nothing but where a key comes again."""
-    return config, dict(zip(map(str, opts[::2]), map(str, opts[1::2])))
+    opts = record["opts"]
+    return (
+        shlex.join([*record.get("trial", []), record["config"]]),
+        dict(zip(map(str, opts[::2]), map(str, opts[1::2]))),
+    )
 
 
 def _check_settings(
     study: Study, name: str, seed: int, found: tuple[str, dict[str, str]], file: Path
 ) -> None:
     system = study.systems[name]
-    wanted = _settings(system.config.name, [*system.opts, "SEED", seed])
+    wanted = _settings(
+        {
+            "config": system.config.name,
+            "opts": [*system.opts, "SEED", seed],
+            "trial": _trial_name(system.trial),
+        }
+    )
     if found != wanted:
         common = found[1].items() & wanted[1].items()
         shown, now = (
@@ -193,7 +223,7 @@ def read_records(study: Study, output: Path) -> list[dict[str, Any]]:
             file = output / name / f"seed{seed}" / RECORD
             if file.is_file():
                 record = json.loads(file.read_text())
-                found = _settings(record["config"], record["opts"])
+                found = _settings(record)
                 _check_settings(study, name, seed, found, file)
                 records.append(record)
     return records

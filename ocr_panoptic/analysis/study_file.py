@@ -26,6 +26,8 @@ class System:
         scheme: its name in the file.
         place: the entry of ``at`` that it is trained at, "" without.
         baseline: name of the system that it is compared with.
+        trial: a script, and its first arguments, that trains in place of train_net.py: of what the
+            package does not have. () for none.
     """
 
     config: Path
@@ -34,6 +36,7 @@ class System:
     scheme: str
     place: str
     baseline: str
+    trial: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,7 @@ def read_study(path: Path, baseline: str | None = None) -> Study:
         systems:
           none: {opts: [MODEL.CONTEXT.NAME, none], seeds: [0, 1, 2, 3, 4]}
           other: {config: another.yaml}
+          tried: {trial: [script.py, argument]}  # trains in place of train_net.py
         at:                              # optional: each system at each of these places
           layer3: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer3']"]}
           layer4: {opts: [MODEL.SEM_SEG_HEAD.IN_FEATURES, "['layer4']"]}
@@ -95,7 +99,7 @@ def _study(content: Any, folder: Path, other: str | None) -> Study:
         found = list(content) if isinstance(content, dict) else content
         expected = ", ".join(sorted(KEYS))
         raise ValueError(f"expected the keys {expected}; found {reprlib.repr(found)}")
-    schemes = _entries(content, "systems", {"config", "opts", "seeds"})
+    schemes = _entries(content, "systems", {"config", "opts", "seeds", "trial"})
     places = _entries(content, "at", {"opts"}) if "at" in content else {"": {}}
     baseline = content["baseline"] if other is None else other
     metrics = _list(content, "metrics")
@@ -112,7 +116,8 @@ def _study(content: Any, folder: Path, other: str | None) -> Study:
             config, opts = _config(name, [content, entry, added], folder)
             seeds = _seeds(entry if "seeds" in entry else content, name)
             against = _name(baseline, place)
-            systems[name] = System(config, opts, seeds, scheme, place, against)
+            trial = _trial(entry, name, folder)
+            systems[name] = System(config, opts, seeds, scheme, place, against, trial)
     return Study(systems, tuple(metrics))
 
 
@@ -153,6 +158,16 @@ def _seeds(entry: Mapping[str, Any], name: str) -> tuple[int, ...]:
             f"seeds of {name} is {reprlib.repr(seeds)}; expected different integers from 0 on"
         )
     return tuple(seeds)
+
+
+def _trial(entry: Mapping[str, Any], name: str, folder: Path) -> tuple[str, ...]:
+    script, *arguments = map(str, _list(entry, "trial") or [""])
+    if not script:
+        return ()
+    file = (folder / script).resolve()
+    if not file.is_file():
+        raise FileNotFoundError(f"{name} names the trial {file}, which is not there")
+    return str(file), *arguments
 
 
 def _config(

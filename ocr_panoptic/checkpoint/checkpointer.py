@@ -54,7 +54,7 @@ class SafeCheckpointer(DetectionCheckpointer):
     Attributes:
         fit: of the file that was loaded last; None before.
         record: what the file that was loaded last expects of the config, see
-            :func:`.settings.check_settings`: as tools/convert_checkpoint.py has written it into the
+            :func:`.settings.check_settings`: as ocr-panoptic convert has written it into the
             file, or as its layout is known for; None for any other. Written into files that are
             saved.
         average: a module whose weights are saved in place of the model's; None for those of the
@@ -179,7 +179,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         if any("object_context_block" in name for name in weights):
             raise ValueError(
                 f"The weights {self._path} are OCR weights of another code base: convert them with "
-                "tools/convert_checkpoint.py, see docs/checkpoints.md."
+                "ocr-panoptic convert, see docs/checkpoints.md."
             )
         shapes = {k: tuple(v.shape) for k, v in self.model.state_dict().items()}
         mean = getattr(self.model, "pixel_mean", None)

@@ -21,7 +21,7 @@ from .settings import RECORD
 _UNTRUSTED = (
     "{file} is a pickle that wants to run {what}, which plain weights do not need. "
     "If you trust its origin, load it with MODEL.TRUST_PICKLE True (--trust-pickle of "
-    "tools/convert_checkpoint.py)."
+    "ocr-panoptic convert)."
 )
 _DAMAGED = "{file} is not a checkpoint or is incomplete ({size} bytes, {found})"
 AGAIN = "; download it again."  # the advice at the end of the message

@@ -1,4 +1,4 @@
-"""Data sets: check, preparation, registration with Detectron2, and loading."""
+"""Data sets: files that describe them, check, registration with Detectron2, and loading."""
 
 from .annotations.formats import FORMATS as ANNOTATION_FORMATS
 from .annotations.importing import Plan as ImportPlan
@@ -6,23 +6,27 @@ from .annotations.importing import Source as AnnotationSource
 from .annotations.importing import import_annotations
 from .annotations.kinds import read_kinds
 from .annotations.painting import OVERLAPS
+from .data_check import DataSummary, check, check_data_sets
+from .data_file import (
+    PanopticSplit,
+    SemanticSplit,
+    check_name,
+    data_options,
+    datasets_root,
+    names_below_root,
+    write_data_file,
+)
 from .faults import DataFaults, faults_listed
 from .histogram import class_histogram, log_class_histogram
-from .manifest import check_name, datasets_root, warn_if_unseen
+from .index import cache_folder
 from .offset_mapper import OffsetDatasetMapper
-from .packed import PackedRecords, packed_records
-from .panoptic.manifest import RawSplit
 from .panoptic.mapper import PanopticDatasetMapper
-from .panoptic.prepare import prepare_panoptic
 from .panoptic.records import class_counts
-from .prepared import register_prepared
 from .published.camvid import prepare_camvid
-from .published.coco import prepare_coco_panoptic
 from .published.mat_labels import MAT_RELEASES, prepare_mat_release
-from .published.panoptic import PANOPTIC_RELEASES, prepare_panoptic_release
-from .published.server_splits import register_server_splits
-from .published.splits import register_semantic_datasets
-from .register import check_files
+from .published.register import register_published
+from .register import check_files, not_registered
+from .registration import check_same_classes, register_data_files, register_in_use
 from .semantic.augmentation import build_semantic_augmentation
 from .semantic.feature_cache import (
     CachedFeatureMapper,
@@ -32,10 +36,9 @@ from .semantic.feature_cache import (
     write_feature_cache,
 )
 from .semantic.label_space import read_class_file
-from .semantic.manifest import SemanticSplit
 from .semantic.mapper import SemanticDatasetMapper
-from .semantic.prepare import prepare_semantic
 from .semantic.records import semantic_class_count
+from .training_records import IndexedRecords, indexed_records
 from .training_stream import (
     TrainingStream,
     build_training_stream,
@@ -47,46 +50,49 @@ __all__ = [
     "ANNOTATION_FORMATS",
     "MAT_RELEASES",
     "OVERLAPS",
-    "PANOPTIC_RELEASES",
     "AnnotationSource",
     "CachedFeatureMapper",
     "DataFaults",
+    "DataSummary",
     "FeatureCache",
     "ImportPlan",
+    "IndexedRecords",
     "OffsetDatasetMapper",
-    "PackedRecords",
     "PanopticDatasetMapper",
-    "RawSplit",
+    "PanopticSplit",
     "SemanticDatasetMapper",
     "SemanticSplit",
     "TrainingStream",
     "build_semantic_augmentation",
     "build_training_stream",
+    "cache_folder",
     "cache_path",
+    "check",
     "check_cacheable",
+    "check_data_sets",
     "check_files",
+    "check_same_classes",
     "check_name",
     "class_counts",
     "class_histogram",
+    "data_options",
     "datasets_root",
     "faults_listed",
     "import_annotations",
+    "indexed_records",
     "leave_signals_to_the_trainer",
     "log_class_histogram",
-    "packed_records",
+    "names_below_root",
+    "not_registered",
     "prepare_camvid",
-    "prepare_coco_panoptic",
     "prepare_mat_release",
-    "prepare_panoptic",
-    "prepare_panoptic_release",
-    "prepare_semantic",
     "read_class_file",
     "read_kinds",
-    "register_prepared",
-    "register_semantic_datasets",
-    "register_server_splits",
+    "register_data_files",
+    "register_in_use",
+    "register_published",
     "run_seed",
     "semantic_class_count",
-    "warn_if_unseen",
+    "write_data_file",
     "write_feature_cache",
 ]

@@ -19,6 +19,6 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
     except SizeMismatchError as error:
         raise ValueError(
             f"{record['file_name']}: the image has {image.shape[1]}x{image.shape[0]} pixels, "
-            f"expected {record['width']}x{record['height']} (width x height). It has changed since "
-            "the data were prepared; prepare them again."
+            f"expected {record['width']}x{record['height']} (width x height). Has it "
+            "changed since the data were checked?"
         ) from error

@@ -6,6 +6,8 @@ from detectron2.config import CfgNode, configurable
 from detectron2.data import MetadataCatalog
 from fvcore.transforms.transform import Transform
 
+from ocr_panoptic.true_labels import has_labels
+
 from .classes import VOID_LABEL
 from .offset_truth import read_segment_map, true_offset_labels
 from .semantic.augmentation import build_offset_augmentation, build_semantic_augmentation
@@ -61,19 +63,18 @@ class OffsetDatasetMapper(SemanticDatasetMapper):
             FileNotFoundError, ValueError: as there.
         """
         record = super().__call__(dataset_dict)
-        path = dataset_dict.get("sem_seg_file_name")
-        if not self.is_train and path is not None:
+        if not self.is_train and has_labels(dataset_dict):
             truth = true_offset_labels(
-                self._labels(path, {**dataset_dict, **record}), self.boundary_distance
+                self._labels({**dataset_dict, **record}), self.boundary_distance
             )
             record["sem_seg"] = torch.as_tensor(truth.astype(np.int64))
         return record
 
-    def _labels(self, path: str, record: dict) -> np.ndarray:
+    def _labels(self, record: dict) -> np.ndarray:
         """The segment map, uint8 [H, W]."""
         label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
-        segments = read_segment_map({**record, "sem_seg_file_name": path}, label_map)
-        check_label_size(record.get("pan_seg_file_name", path), segments, record)
+        segments = read_segment_map(record, label_map)
+        check_label_size(segments, record)
         return segments
 
 

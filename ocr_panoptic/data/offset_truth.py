@@ -18,9 +18,9 @@ import numpy as np
 from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.label_map import read_labels
 from ocr_panoptic.offsets import IGNORED, UNDEFINED, offset_labels
+from ocr_panoptic.segment_runs import segment_statistics
 
 from .classes import VOID_LABEL
-from .panoptic.segments import segment_statistics
 
 MIN_PIXELS = 100  # of a class in an image
 MAX_SEGMENTS = VOID_LABEL  # that a segment map can number

@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -30,7 +30,17 @@ def map_with_progress(
     description: str,
     workers: int | None = None,
 ) -> list[Result]:
-    """``[function(item) for item in items]`` in several processes.
+    """The results of :func:`imap_with_progress`, all at once."""
+    return list(imap_with_progress(function, items, description, workers))
+
+
+def imap_with_progress(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    description: str,
+    workers: int | None = None,
+) -> Iterator[Result]:
+    """``map(function, items)`` in several processes.
 
     They end with this process, however it ends, and leave Ctrl-C to it.
 
@@ -45,15 +55,18 @@ def map_with_progress(
     """
     if workers is not None and workers < 1:
         raise ValueError(f"--workers is {workers}, it must be at least 1.")
+    if not items:
+        return
     workers = min(workers or default_workers(), len(items))
     if workers <= 1:
-        return [function(item) for item in tqdm(items, description, unit="image")]
+        yield from map(function, tqdm(items, description, unit="image"))
+        return
     chunk = max(1, min(32, len(items) // (4 * workers)))
     stopped = RawValue("b", False)
     with ProcessPoolExecutor(workers, initializer=_set_up_worker, initargs=(stopped,)) as pool:
         try:
             results = pool.map(partial(_unless_stopped, function), items, chunksize=chunk)
-            return list(tqdm(results, description, total=len(items), unit="image"))
+            yield from tqdm(results, description, total=len(items), unit="image")
         except BrokenProcessPool as error:
             raise ChildProcessError(
                 f"{description}: the system ended one of {workers} processes, perhaps for want of "

@@ -7,20 +7,15 @@ from typing import NamedTuple
 
 from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 
+from ocr_panoptic.files import printable
+
+from .data_file import check_name, datasets_root, files_below_root
 from .faults import first_few
-from .manifest import (
-    MANIFEST_NAME,
-    check_name,
-    datasets_root,
-    is_seen,
-    manifests,
-    names_in,
-    read_content,
-)
+from .former import former_data_file
 
 
 class _Registered(NamedTuple):
-    origin: Path  # manifest or folder
+    origin: Path  # data file or folder
     files: tuple[Path, ...]
 
 
@@ -33,28 +28,41 @@ def register(
     load: Callable[[], list[dict]],
     metadata: dict,
     files: Iterable[Path] = (),
+    *,
+    replaces: bool = False,
 ) -> None:
     """Register a data set, in place of one that this function has registered under its name.
 
     Args:
-        origin: the manifest or folder, for messages.
+        origin: the data file or folder, for messages.
         load: returns the records.
         files: and folders that :func:`check_files` looks for.
+        replaces: take the place of one that Detectron2 has registered, too.
 
     Raises:
         ValueError: the name belongs to Detectron2 or other code.
     """
     if name in DatasetCatalog:
-        if name not in _registered:
+        if name not in _registered and not replaces:
             raise ValueError(
                 f"{origin}: the name {name} belongs to a data set that is registered already. "
-                "Prepare the data under another --name."
+                "Give the data another name."
             )
         DatasetCatalog.remove(name)
         MetadataCatalog.remove(name)
     DatasetCatalog.register(name, load)
     MetadataCatalog.get(name).set(**metadata)
     _registered[name] = _Registered(origin, tuple(files))
+
+
+def is_foreign(name: str) -> bool:
+    """Whether a name belongs to Detectron2 or other code."""
+    return name in DatasetCatalog and name not in _registered
+
+
+def origin(name: str) -> Path:
+    """The data file or folder of a data set that :func:`register` has registered."""
+    return _registered[name].origin
 
 
 def check_files(names: Iterable[str]) -> None:
@@ -74,37 +82,29 @@ def check_files(names: Iterable[str]) -> None:
         if lost:
             raise FileNotFoundError(
                 f"Data set {name}: not found: {first_few(lost)}. Bring back what was moved, lay "
-                "the data out or prepare them as datasets/README.md says, or set "
-                "DETECTRON2_DATASETS."
+                "the data out as datasets/README.md says, or set DETECTRON2_DATASETS."
             )
 
 
 def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
-    """Whether data prepared in the folder ``output`` can be registered as ``<name>_<split>``.
+    """Whether data in the folder ``output`` can be registered as ``<name>_<split>``.
 
     Raises:
         ValueError: the name is no file name; or one of these belongs to Detectron2, or to data
             that are found in another folder.
     """
     check_name(name)
-    names = {f"{name}_{split}" for split in splits}
-    taken = sorted(key for key in names if key in DatasetCatalog and key not in _registered)
-    if taken:
+    names = [f"{name}_{split}" for split in splits]
+    if taken := sorted(filter(is_foreign, names)):
         raise ValueError(
             f"Data set name {name!r}: {', '.join(taken)} belongs to a data set that Detectron2 "
             "knows already. Give another --name."
         )
-    for path in manifests(datasets_root()) if is_seen(output) else ():
-        if os.path.abspath(path.parent) == os.path.abspath(output):
-            continue
-        try:
-            common = names & set(names_in(read_content(path), path))
-        except (OSError, ValueError):  # broken, or another program's: it has no name to respect
-            continue
-        if common:
+    for path in files_below_root(names):
+        if path.parent.resolve() != output.resolve():
             raise ValueError(
                 f"Data set name {name!r}: {path} has it already. Give another --name, or move "
-                "that folder away."
+                "that file away."
             )
 
 
@@ -114,11 +114,17 @@ def registered_metadata(dataset_name: str) -> Metadata:
         ValueError: no data set of that name is registered.
     """
     if dataset_name not in DatasetCatalog:
-        prepared = [name for name, r in _registered.items() if r.origin.name == MANIFEST_NAME]
-        raise ValueError(
-            f"Data set {dataset_name!r} is not registered. Prepared data sets here: "
-            f"{', '.join(sorted(prepared)) or 'none'} (under {datasets_root()}; set "
-            "DETECTRON2_DATASETS to look elsewhere, prepare with datasets/prepare_panoptic.py or "
-            "prepare_semantic.py)."
-        )
+        raise ValueError(not_registered(dataset_name))
     return MetadataCatalog.get(dataset_name)
+
+
+def not_registered(name: str) -> str:
+    """What to do about a name that no data set has."""
+    if former := former_data_file(name):
+        return former
+    stem = printable(name.rpartition("_")[0] or name)
+    return (
+        f"Data set {printable(name)!r} is not registered. Describe your data in a file, as "
+        f"datasets/README.md shows, and name it with --data FILE, or lay it into "
+        f"{datasets_root()}/{stem}/{stem}.yaml (set DETECTRON2_DATASETS to look elsewhere)."
+    )

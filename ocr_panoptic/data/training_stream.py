@@ -18,7 +18,7 @@ from ocr_panoptic.mistakes import Telling, checked
 from ocr_panoptic.pictures import COLOURS, header_size
 from ocr_panoptic.seeding import seeded_generators
 
-from .packed import PackedRecords
+from .training_records import IndexedRecords
 
 Key = tuple[int, int]  # position in the sequence of all processes, index of the record
 
@@ -101,7 +101,7 @@ class TrainingStream:
 def build_training_stream(
     cfg: CfgNode,
     mapper: Callable[[dict], Any],
-    records: PackedRecords | list[dict] | None = None,
+    records: IndexedRecords | list[dict] | None = None,
 ) -> TrainingStream:
     """
     Args:
@@ -155,7 +155,7 @@ class _Examples(Dataset):
 
 
 def _wide(records: Sequence[dict] | Dataset, channels: int) -> list[bool]:
-    if isinstance(records, PackedRecords):
+    if isinstance(records, IndexedRecords):
         return records.wide.tolist()
     return [_is_wide(records[i], channels) for i in range(len(records))]
 

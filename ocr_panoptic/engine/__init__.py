@@ -1,4 +1,3 @@
-from .arguments import TrainingArguments
 from .launch import launch
 from .program import run_program
 from .setup import complete_config, load_config, setup
@@ -7,7 +6,6 @@ from .trainer import Trainer
 
 __all__ = [
     "Trainer",
-    "TrainingArguments",
     "build_trained_model",
     "complete_config",
     "launch",

@@ -1,9 +1,9 @@
 """Reading a config file and the overrides of the command line."""
 
-import difflib
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from detectron2.config import CfgNode, get_cfg
@@ -11,6 +11,9 @@ from detectron2.config.compat import guess_version
 
 from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.config import add_ocr_config
+from ocr_panoptic.config_names import SUFFIX, config_names, config_path
+from ocr_panoptic.nearest import did_you_mean
+from ocr_panoptic.run_folder import CONFIG
 
 # The messages of yacs that name a key; original and replacement are shown as str() has them.
 _UNKNOWN = re.compile(r"Non-existent (?:config )?key: ([\w.]+)")
@@ -22,14 +25,14 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
     Read a config file and the overrides of the command line.
 
     Args:
-        config_file: YAML file; "" for the defaults.
+        config_file: see :func:`find_config`; "" for the defaults.
         opts: KEY VALUE KEY VALUE ...
 
     Returns:
         the config, not frozen, exactly as written (see :func:`.setup.complete_config`)
 
     Raises:
-        FileNotFoundError: if there is no such file, or not the one that it names as its _BASE_.
+        FileNotFoundError: if there is no such config, or not the one that it names as its _BASE_.
         ValueError: for a file that holds no keys, an unknown key, a value of the wrong type or with
             characters that cannot be printed, or a missing value.
     """
@@ -37,10 +40,7 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
     add_ocr_config(cfg)
     usual = values_by_key(cfg)
     if config_file:
-        if "://" in config_file:
-            raise ValueError(f"--config-file {config_file} is an address; download the file first")
-        if not os.path.isfile(config_file):
-            raise FileNotFoundError(f"--config-file {config_file} does not exist")
+        config_file = find_config(config_file)
         _check_file(config_file, ())
     if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
         raise ValueError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
@@ -68,6 +68,41 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
             raise ValueError(f"{key} has no value; it is {_form(usual[key])}.")
     _check_characters(cfg)
     return cfg
+
+
+def find_config(config: str) -> str:
+    """
+    Args:
+        config: a file; the folder of a run, for its config.yaml; or the name of a config of the
+            package, with or without suffix.
+
+    Returns:
+        the path of the file
+
+    Raises:
+        FileNotFoundError: there is none; the name that is most like it is named.
+        ValueError: it is an address.
+    """
+    if "://" in config:
+        raise ValueError(f"--config-file {config} is an address; download the file first")
+    if os.path.isdir(config):
+        file = os.path.join(config, CONFIG)
+        if not os.path.isfile(file):
+            raise FileNotFoundError(f"--config-file {config} is a folder without {CONFIG}")
+        return file
+    if os.path.isfile(config):
+        return config
+    if (known := config_path(config)).is_file():
+        return str(known)
+    hint = did_you_mean(config.removesuffix(SUFFIX).removeprefix("configs/"), config_names())
+    raise FileNotFoundError(f"--config-file {config} does not exist{hint and '.' + hint}")
+
+
+def options_of(keys: Mapping[str, Any]) -> list[str]:
+    """KEY VALUE ... of the command line that set the keys to these very values, texts among them
+    that look like numbers."""
+    plain = {key: str(v) if isinstance(v, Path) else v for key, v in keys.items()}
+    return [part for key, value in plain.items() for part in (key, repr(value))]
 
 
 def _merge_file(cfg: CfgNode, file: str) -> None:
@@ -158,8 +193,7 @@ def _check_sections(cfg: CfgNode, key: str) -> None:
 
 def _explain(cfg: CfgNode, source: str, error: Exception) -> str:
     if unknown := _UNKNOWN.search(str(error)):
-        close = difflib.get_close_matches(unknown[1], values_by_key(cfg), n=1, cutoff=0.5)
-        hint = f" Did you mean {close[0]}?" if close else ""
+        hint = did_you_mean(unknown[1], values_by_key(cfg))
         return f"Unknown config key {unknown[1]:.200} in {source}.{hint}"
     reason = " ".join(str(error).split()) or type(error).__name__  # yacs shows sections in lines
     if isinstance(error, TypeError | AttributeError):

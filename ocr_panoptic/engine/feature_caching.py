@@ -21,6 +21,7 @@ from ocr_panoptic.data import (
 from ocr_panoptic.files import locked
 from ocr_panoptic.modeling.context import context_class
 from ocr_panoptic.seeding import seeded_generators
+from ocr_panoptic.true_labels import has_labels
 
 from .agreement import stop_together
 from .run_info import weights_sha256
@@ -99,6 +100,6 @@ def _fill(cfg: CfgNode, path: Path, records: list[dict], is_train: bool) -> None
         features = model.backbone(model.normalised(image)[None])
         return {name: features[name][0] for name in names}
 
-    labelled = all("sem_seg_file_name" in record for record in records)
+    labelled = all(map(has_labels, records))
     mapper = SemanticDatasetMapper(cfg, is_train, keep_labels=labelled)
     write_feature_cache(path, records, mapper, extract, weights_sha256(model.backbone))

@@ -4,7 +4,6 @@ import argparse
 import difflib
 import logging
 import os
-import tempfile
 from pathlib import Path
 
 import torch
@@ -15,12 +14,19 @@ from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 
 from ocr_panoptic.data import (
+    cache_folder,
     check_cacheable,
+    check_data_sets,
     check_files,
-    register_prepared,
-    register_semantic_datasets,
-    register_server_splits,
+    check_same_classes,
+    data_options,
+    faults_listed,
+    names_below_root,
+    not_registered,
+    register_in_use,
+    register_published,
 )
+from ocr_panoptic.files import check_output_folder
 from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.run_folder import evaluation_folder
 
@@ -91,15 +97,24 @@ def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
 
 def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
     """The config as it was written, with what follows from the data, and for this machine."""
-    written = load_config(args.config_file, args.opts or [])
+    data = data_options(getattr(args, "data", None) or [])
+    written = load_config(args.config_file, [*data, *(args.opts or [])])
     if getattr(args, "deterministic", False):
         _make_deterministic(written)
     split = "TEST" if args.eval_only else "TRAIN"
     if not written.DATASETS[split]:
         purpose = "evaluate on (--eval-only)" if args.eval_only else "train on"
+        if files := written.DATASETS.FILES:
+            described = "val" if args.eval_only else "train"
+            raise ValueError(
+                f"{', '.join(files)}: describes no split called {described}, so there is nothing "
+                f"to {purpose}. Add it, or name one of the others: DATASETS.{split} "
+                "\"('NAME_SPLIT',)\"."
+            )
         raise ValueError(
             f"DATASETS.{split} is empty, so there is nothing to {purpose}. "
-            f"Name a data set: DATASETS.{split} \"('NAME',)\"."
+            "Name a file that describes your data, --data FILE (see datasets/README.md), or a "
+            f"data set that is known here: DATASETS.{split} \"('NAME',)\"."
         )
     check_values(written)
     check_unread_keys(written)
@@ -107,8 +122,11 @@ def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
     _check_output_dir(written.OUTPUT_DIR)
     for name in written.DATASETS.TEST:
         _check_folder(evaluation_folder(written.OUTPUT_DIR, name))
-    _complete_from_data(written, training=not args.eval_only)
-    check_files([*(() if args.eval_only else written.DATASETS.TRAIN), *written.DATASETS.TEST])
+    names = [*(() if args.eval_only else written.DATASETS.TRAIN), *written.DATASETS.TEST]
+    with faults_listed(cache_folder() / "faults.txt"):
+        _complete_from_data(written, training=not args.eval_only)
+        check_files(names)
+        check_data_sets(names)
     cfg = written.clone()
     _resolve_device(cfg)
     _resolve_norm(cfg)
@@ -140,12 +158,7 @@ def _check_output_dir(folder: str) -> None:
             f"OUTPUT_DIR is {folder}, but what follows a ? in the name of weights is an option to "
             "Detectron2, so that it could not read its own checkpoints. Set another name."
         )
-    try:
-        os.makedirs(folder, exist_ok=True)
-        os.listdir(folder)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError as e:
-        raise ValueError(f"OUTPUT_DIR {folder} cannot be written ({e.strerror}). {fix}") from e
+    check_output_folder(folder, "OUTPUT_DIR", fix)
 
 
 def _check_folder(folder: Path) -> None:
@@ -248,23 +261,16 @@ def _check_best_metric(cfg: CfgNode) -> None:
 
 def _complete_from_data(cfg: CfgNode, training: bool) -> None:
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
-    register_semantic_datasets()
-    register_server_splits()
-    prepared = register_prepared(wanted=names)
+    register_published(names)
+    described = register_in_use(cfg.DATASETS.FILES, names)
     for name in names:
-        _check_registered(cfg, name, prepared)
+        _check_registered(cfg, name, described)
     task = task_of(cfg)
+    if cfg.MODEL.META_ARCHITECTURE != "SegFix":  # which takes data of any classes
+        check_same_classes([name for name in names if name in described])
     for name in names:
         task.complete_classes(cfg, name)
         _check_channels(cfg, name)
-        kind = MetadataCatalog.get(name).get("mask_format", cfg.INPUT.MASK_FORMAT)
-        if cfg.MODEL.META_ARCHITECTURE == "SegFix":  # which reads no masks
-            continue
-        if name in cfg.DATASETS.TRAIN and training and kind != cfg.INPUT.MASK_FORMAT:
-            raise ValueError(
-                f"INPUT.MASK_FORMAT is {cfg.INPUT.MASK_FORMAT}, but {name} holds a {kind} for each "
-                f"mask. Set it to {kind}, as configs/Custom-PanopticSegmentation does."
-            )
 
 
 def _check_channels(cfg: CfgNode, name: str) -> None:
@@ -272,24 +278,20 @@ def _check_channels(cfg: CfgNode, name: str) -> None:
     if channels != cfg.INPUT.CHANNELS:
         raise ValueError(
             f"INPUT.CHANNELS is {cfg.INPUT.CHANNELS}, but the images of {name} have {channels}. "
-            f"Set it to {channels}, and MODEL.PIXEL_MEAN and PIXEL_STD to as many values; or "
-            f"prepare the data with --channels {cfg.INPUT.CHANNELS}."
+            f"Set it to {channels}, and MODEL.PIXEL_MEAN and PIXEL_STD to as many values; or write "
+            f"channels: {cfg.INPUT.CHANNELS} into the data file."
         )
 
 
-def _check_registered(cfg: CfgNode, name: str, prepared: list[str]) -> None:
+def _check_registered(cfg: CfgNode, name: str, described: list[str]) -> None:
     registered = DatasetCatalog.list()
     if name in registered:
         return
     split = "TRAIN" if name in cfg.DATASETS.TRAIN else "TEST"
-    close = difflib.get_close_matches(name, {*registered, *prepared}, n=5)
-    there = f"similar names: {', '.join(close)}" if close else f"prepared: {prepared or 'none'}"
-    raise ValueError(
-        f"DATASETS.{split} names {name}, which is not registered ({there}). "
-        "Prepare your data with datasets/prepare_panoptic.py or prepare_semantic.py, and check "
-        f"that DETECTRON2_DATASETS={os.environ.get('DETECTRON2_DATASETS', 'datasets')} "
-        "is the folder that holds them."
-    )
+    known = {*registered, *described, *names_below_root()}
+    close = difflib.get_close_matches(name, known, n=5)
+    there = f" Similar names: {', '.join(close)}." if close else ""
+    raise ValueError(f"DATASETS.{split}: {not_registered(name)}{there}")
 
 
 def _resolve_device(cfg: CfgNode) -> None:

@@ -26,7 +26,7 @@ def class_metadata(cfg: CfgNode) -> Metadata:
     if cfg.MODEL.META_ARCHITECTURE == "SegFix":
         raise ValueError(
             "SegFix predicts no classes. Name it in TEST.SEGFIX.WEIGHTS of another model's config, "
-            "or apply it with tools/refine.py."
+            "or apply it with ocr-panoptic refine."
         )
     if not cfg.DATASETS.TEST:
         raise ValueError("DATASETS.TEST is empty; its first data set gives the classes' names")

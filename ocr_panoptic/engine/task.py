@@ -10,14 +10,14 @@ from detectron2.data import transforms as T
 from torch import Tensor, nn
 
 from ocr_panoptic.data import (
+    IndexedRecords,
     OffsetDatasetMapper,
-    PackedRecords,
     PanopticDatasetMapper,
     SemanticDatasetMapper,
     build_semantic_augmentation,
     class_counts,
+    indexed_records,
     log_class_histogram,
-    packed_records,
     semantic_class_count,
 )
 from ocr_panoptic.modeling.context import context_class
@@ -63,24 +63,22 @@ def task_of(cfg: CfgNode) -> Task:
     raise ValueError(f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; it is {known}")
 
 
-def training_records(cfg: CfgNode) -> PackedRecords | list[dict[str, Any]]:
+def training_records(cfg: CfgNode) -> IndexedRecords | list[dict[str, Any]]:
     """The images of DATASETS.TRAIN, as a training draws them."""
     names, usable = cfg.DATASETS.TRAIN, cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
-    packed = packed_records(names, usable)
-    return get_detection_dataset_dicts(names, usable) if packed is None else packed
+    indexed = indexed_records(names, usable)
+    return get_detection_dataset_dicts(names, usable) if indexed is None else indexed
 
 
 def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
     metadata = MetadataCatalog.get(dataset)
     is_panoptic = metadata.get("evaluator_type") == "coco_panoptic_seg"
-    # A test split without truth, which can be predicted alone, has neither.
-    no_truth = dataset not in cfg.DATASETS.TRAIN and not metadata.get("panoptic_json")
-    if not is_panoptic or not (metadata.get("sem_seg_root") or no_truth):
+    # A test split without truth can be predicted alone.
+    if not is_panoptic or (dataset in cfg.DATASETS.TRAIN and not metadata.get("panoptic_json")):
         raise ValueError(
-            f"{dataset} is not a data set that Panoptic-FPN can be trained on: it needs instances "
-            "and a semantic segmentation with label 0 for things. COCO has it under the name "
-            "coco_2017_train_panoptic_separated; datasets/prepare_panoptic.py makes it from "
-            "your own data."
+            f"{dataset} is not a data set that Panoptic-FPN can be trained on: it needs panoptic "
+            'PNGs and their JSON, which a data file names under "panoptic" (datasets/README.md). '
+            "COCO's are coco_2017_{train,val}_panoptic_separated."
         )
     things, semantic = class_counts(dataset)
     _complete_count(cfg, "ROI_HEADS", things, f"{dataset} has {things} (thing classes)")

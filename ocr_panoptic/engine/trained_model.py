@@ -1,17 +1,22 @@
 """A model with the weights that the config names, ready for inference."""
 
 import logging
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
 
 from detectron2.config import CfgNode
 from detectron2.modeling import build_model
 from torch import nn
 
-from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
+from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, last_checkpoint
 from ocr_panoptic.modeling.optimized import check_inference_keys, optimized
 
 from .agreement import stop_together
+from .config_files import load_config, options_of
 from .resume import check_trained_weights
 from .run_info import weights_sha256
+from .setup import complete_config
 
 
 @stop_together()
@@ -41,3 +46,37 @@ def build_trained_model(cfg: CfgNode) -> nn.Module:
     if copy is not model:  # its tensors are others
         copy.made_of = weights_sha256(model)
     return copy
+
+
+def options_of_run(source: str | PathLike, weights: str | PathLike | None) -> list[str]:
+    """
+    Args:
+        source: the folder of a run, or a config.
+        weights: its trained model; None for the last checkpoint of the folder, or those that the
+            config names.
+
+    Returns:
+        KEY VALUE ... for :func:`.load_config` of ``source``: weights and, of a folder, OUTPUT_DIR
+
+    Raises:
+        FileNotFoundError: the folder has no checkpoint.
+    """
+    folder = Path(source)
+    if not folder.is_dir():
+        return options_of({"MODEL.WEIGHTS": str(weights)} if weights else {})
+    if not (weights := weights or last_checkpoint(folder)):
+        raise FileNotFoundError(
+            f"{folder} has no whole checkpoint (model_*.pth) of its last training. Train it to "
+            "the end or to a checkpoint, or name the weights."
+        )
+    return options_of({"MODEL.WEIGHTS": str(weights), "OUTPUT_DIR": str(folder)})
+
+
+def trained_config(
+    source: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
+) -> CfgNode:
+    """The completed config of a trained model; see :func:`options_of_run`, :func:`.load_config` and
+    :func:`.complete_config`."""
+    cfg = load_config(str(source), [*options_of_run(source, weights), *opts])
+    complete_config(cfg)
+    return cfg

@@ -290,12 +290,18 @@ class Trainer(DefaultTrainer):
         ]
 
     def train(self) -> dict | None:
-        """Run the training; ends with status 128 + n by signal n, with all that was done saved."""
+        """
+        Run the training; ends with status 128 + n by signal n, with all that was done saved.
+
+        Returns:
+            what :meth:`test` gave last; None where nothing was evaluated
+        """
         if comm.is_main_process():
             drop_unfinished_line(self.cfg.OUTPUT_DIR)
         try:
             with self.stopping.listening():
-                return super().train()
+                super().train()
+            return getattr(self, "_last_eval_results", None)
         finally:
             release(self.cfg.OUTPUT_DIR)
 

@@ -7,6 +7,8 @@ from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator, DatasetEvaluators
 
+from ocr_panoptic.true_labels import has_labels
+
 from .instance_evaluator import InstanceEvaluator
 from .offset_evaluator import OffsetEvaluator
 from .panoptic_dump import PanopticPredictions
@@ -71,7 +73,7 @@ def _semantic_evaluator(
     evaluators: list[DatasetEvaluator] = []
     if dump_dir is not None:
         evaluators.append(SemSegDump(dataset_name, dump_dir))
-    if any("sem_seg_file_name" in record for record in DatasetCatalog.get(dataset_name)):
+    if any(map(has_labels, DatasetCatalog.get(dataset_name))):
         evaluators.append(SemSegEvaluator(dataset_name, output_dir))
     elif dump_dir is None:
         raise _nothing_to_evaluate(dataset_name)

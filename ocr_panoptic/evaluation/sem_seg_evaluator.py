@@ -9,8 +9,8 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
-from ocr_panoptic.label_map import read_labels
 from ocr_panoptic.run_folder import calibration_file, write_table
+from ocr_panoptic.true_labels import has_labels, read_true_labels
 
 from .bootstrap import bootstrap_interval, mean_iou
 from .calibration import COLUMNS as CALIBRATION_COLUMNS
@@ -30,7 +30,7 @@ class SemSegEvaluator(DatasetEvaluator):
     boundaries and of confidence, see :class:`SemSegCounts`; the interval of mIoU over images, see
     :mod:`.bootstrap`.
 
-    The true labels of an image are those of ``sem_seg_file_name`` in its record; classes and
+    The true labels of an image are those of its record, see :func:`.read_true_labels`; classes and
     ignored label are ``stuff_classes`` and ``ignore_label`` of the metadata, as in Detectron2.
     Where the metadata has ``label_map``, the file's labels go through it first
     (:func:`apply_label_map`). Where it has ``class_categories``, the category of each class,
@@ -55,13 +55,12 @@ class SemSegEvaluator(DatasetEvaluator):
         self._class_categories = metadata.get("class_categories")
         self._output_dir = output_dir
         records = DatasetCatalog.get(dataset_name)
-        if not all("sem_seg_file_name" in record for record in records):
+        if not all(map(has_labels, records)):
             raise ValueError(
                 f"Data set {dataset_name!r} has records without 'sem_seg_file_name'; semantic "
-                "segmentation needs a label PNG per image. Register the '_separated' variant of a "
-                "panoptic data set of Detectron2's."
+                "segmentation needs a label PNG per image, or a panoptic PNG."
             )
-        self._truth_files = {r["file_name"]: r["sem_seg_file_name"] for r in records}
+        self._records = {record["file_name"]: record for record in records}
         self.reset()
 
     def reset(self) -> None:
@@ -84,13 +83,13 @@ class SemSegEvaluator(DatasetEvaluator):
         num_classes = len(self._class_names)
         for input_, output in zip(inputs, outputs, strict=True):
             prediction = labels_of_output(output, num_classes, input_["file_name"])
-            truth_file = self._truth_files.get(input_["file_name"])
-            if truth_file is None:
+            record = self._records.get(input_["file_name"])
+            if record is None:
                 raise ValueError(
                     f"{input_['file_name']}: no such image in {self._dataset_name!r}; "
                     "evaluate the data set that the loader reads."
                 )
-            truth = read_labels(truth_file, self._label_map)
+            truth = read_true_labels(record, self._label_map)
             confidence = output.get("confidence")
             try:
                 counts = SemSegCounts.of_image(
@@ -101,6 +100,7 @@ class SemSegEvaluator(DatasetEvaluator):
                     self._ignore_label,
                 )
             except ValueError as error:
+                truth_file = record.get("sem_seg_file_name") or record["pan_seg_file_name"]
                 raise ValueError(f"{truth_file}: {error}.") from error
             self.counts += counts
             losses = semantic_losses(counts.confusion, counts.boundary_errors)

@@ -31,6 +31,12 @@ class Classes:
     stuff_ids: list[int]
     thing_colors: list
 
+    @property
+    def thing_names(self) -> list[str]:
+        """By the model's class."""
+        names = {category["id"]: category["name"] for category in self.categories}
+        return [names[number] for number in self.thing_ids]
+
 
 def classes_of(metadata: Metadata, kind: str) -> Classes:
     """

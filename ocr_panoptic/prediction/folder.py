@@ -235,17 +235,27 @@ def _merge_panoptic(folder: Path, records: Iterator[tuple[Item, Record]], classe
         instances.write("[")
         annotations, results, images = _ListWriter(panoptic), _ListWriter(instances), []
         for number, (item, record) in enumerate(records, 1):
-            size = {"height": record["height"], "width": record["width"]}
-            images.append({"id": number, "file_name": item.file_name, **size})
-            name = f"{item.name}.png"
-            annotations.append(
-                {"image_id": number, "file_name": name, "segments_info": record["segments"]}
-            )
-            for result in record["instances"]:
-                results.append({"image_id": number, **result})
+            image, annotation, found = panoptic_entries(number, item, record)
+            images.append(image)
+            annotations.append(annotation)
+            for result in found:
+                results.append(result)
         panoptic.write(f'\n],\n"images": {json.dumps(images)},\n')
         panoptic.write(f'"categories": {json.dumps(classes.categories)}}}\n')
         instances.write("\n]\n")
+
+
+def panoptic_entries(
+    number: int, item: Item, record: Record
+) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
+    """Of an image of this number, the entries of "images", of "annotations" and of COCO's results
+    format."""
+    size = {"height": record["height"], "width": record["width"]}
+    return (
+        {"id": number, "file_name": item.file_name, **size},
+        {"image_id": number, "file_name": f"{item.name}.png", "segments_info": record["segments"]},
+        [{"image_id": number, **result} for result in record["instances"]],
+    )
 
 
 def read_records(

@@ -79,12 +79,12 @@ class Inputs(Protocol):
         """
 
 
-def find_inputs(entry: str, output: Path, max_pixels: int) -> Inputs:
+def find_inputs(entry: str, output: Path | None, max_pixels: int) -> Inputs:
     """
     Args:
         entry: a folder, whose images and those of all folders below are taken; a text file with a
             path on each line, relative to its own folder; an image; or a video.
-        output: folder of results, which is left out where it lies in a folder of images.
+        output: folder of results, if any, left out where it lies in a folder of images.
         max_pixels: larger images are left to be read row by row.
 
     Raises:
@@ -94,7 +94,7 @@ def find_inputs(entry: str, output: Path, max_pixels: int) -> Inputs:
     # Absolute, as the paths of a truth are.
     path = Path(os.path.abspath(Path(entry).expanduser()))
     if path.is_dir():
-        files = list(find_images([str(path)], str(output)))
+        files = list(find_images([str(path)], output and str(output)))
         return ImageFiles(path, path, files, max_pixels)
     if not path.is_file():
         raise FileNotFoundError(f"--input {entry}: no such folder, list, image or video")

@@ -6,6 +6,7 @@ Shape letters: H, W size of the image.
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,12 @@ from PIL import Image
 from tqdm import tqdm
 
 from ocr_panoptic.coco_panoptic import write_panoptic_png
-from ocr_panoptic.data.panoptic.segments import segment_statistics
 from ocr_panoptic.files import replacing
 from ocr_panoptic.label_png import write_label_png
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band
 from ocr_panoptic.pictures import as_colours
+from ocr_panoptic.segment_runs import segment_statistics
 from ocr_panoptic.visualization.overlays import Color, draw_segments, segment_colors
 
 from .classes import Classes
@@ -48,10 +49,16 @@ class Writer:
     def __init__(
         self, folder: Path, classes: Classes, overlays: bool, image_format: str, channels: int = 3
     ):
-        self.folder, self._classes = folder, classes
+        self.folder, self.classes = folder, classes
         self.image_format, self.channels = image_format, channels
         kinds = ["labels", "confidence"] + ["overlays"] * overlays
         self.kinds = ["panoptic", *kinds] if classes.categories else kinds
+
+    def of(self, folder: Path) -> "Writer":
+        """The same for another folder."""
+        writer = copy(self)
+        writer.folder = folder
+        return writer
 
     def paths(self, item: Item) -> dict[str, Path]:
         """Kind of result -> its file."""
@@ -75,26 +82,28 @@ class Writer:
             OSError: a file cannot be written.
         """
         paths = self.paths(item)
-        write_label_png(paths["labels"], self._classes.labels[prediction.labels])
+        write_label_png(paths["labels"], self.classes.labels[prediction.labels])
         write_label_png(paths["confidence"], eight_bits(prediction.confidence))
-        if prediction.ids is None:
-            ids, colors = prediction.labels, self._label_colors()
-            count = len(self._classes.names)
-            totals = label_totals(prediction.labels, prediction.confidence, count)
-            content = {"segments": self.label_segments(*totals)}
-        else:
-            ids = prediction.ids
-            colors = segment_colors(
-                prediction.segments, self._classes.thing_colors, self._classes.colors
-            )
-            write_panoptic_png(paths["panoptic"], ids)
-            content = {
-                "segments": self._segments(prediction),
-                "instances": self._instances(prediction),
-            }
+        if prediction.ids is not None:
+            write_panoptic_png(paths["panoptic"], prediction.ids)
         if "overlays" in paths:
-            _write_jpeg(paths["overlays"], draw_segments(self._rgb(image), ids, colors))
-        return self.record(item, *image.shape[:2], content)
+            _write_jpeg(paths["overlays"], self.draw(image, prediction))
+        return self.record(item, *image.shape[:2], self.content(prediction))
+
+    def draw(self, image: np.ndarray, prediction: Prediction) -> np.ndarray:
+        """The segments over the image, as :func:`draw_segments` gives them."""
+        if prediction.ids is None:
+            return draw_segments(self._rgb(image), prediction.labels, self._label_colors())
+        colors = segment_colors(prediction.segments, self.classes.thing_colors, self.classes.colors)
+        return draw_segments(self._rgb(image), prediction.ids, colors)
+
+    def content(self, prediction: Prediction) -> dict[str, Any]:
+        """What the JSON files say of an image: "segments" and, of a panoptic model, "instances"."""
+        if prediction.ids is None:
+            count = len(self.classes.names)
+            totals = label_totals(prediction.labels, prediction.confidence, count)
+            return {"segments": self.label_segments(*totals)}
+        return {"segments": self._segments(prediction), "instances": self._instances(prediction)}
 
     def write_bands(self, item: Item, size: Size, bands: Iterable[Band]) -> Record:
         """
@@ -104,7 +113,7 @@ class Writer:
         Args:
             size: (H, W).
         """
-        table, paths = self._classes.labels, self.paths(item)
+        table, paths = self.classes.labels, self.paths(item)
         totals = np.zeros((2, len(table)))
         overlay = _Overlay(size) if "overlays" in paths else None
         with ExitStack() as stack:
@@ -146,8 +155,8 @@ class Writer:
         """
         return [
             {
-                "label": int(self._classes.labels[k]),
-                "name": self._classes.names[k],
+                "label": int(self.classes.labels[k]),
+                "name": self.classes.names[k],
                 "area": int(areas[k]),
                 "confidence": round(float(confidence[k] / areas[k]), 4),
             }
@@ -155,7 +164,7 @@ class Writer:
         ]
 
     def _label_colors(self) -> dict[int, Color]:
-        return dict(enumerate(map(tuple, self._classes.colors)))
+        return dict(enumerate(map(tuple, self.classes.colors)))
 
     def _rgb(self, image: np.ndarray) -> np.ndarray:
         return as_colours(image, self.image_format)
@@ -170,7 +179,7 @@ class Writer:
             number, isthing = segment["id"], segment["isthing"]
             if number not in statistics:  # hidden; panopticapi refuses those
                 continue
-            ids = self._classes.thing_ids if isthing else self._classes.stuff_ids
+            ids = self.classes.thing_ids if isthing else self.classes.stuff_ids
             score = {"score": segment["score"]} if isthing else {}
             segments.append(
                 {
@@ -179,7 +188,7 @@ class Writer:
                     "iscrowd": 0,
                     **statistics[number]._asdict(),
                     **score,
-                    "confidence": round(sums[number] / statistics[number].area, 4),
+                    "confidence": round(float(sums[number]) / statistics[number].area, 4),
                 }
             )
         return segments
@@ -189,7 +198,7 @@ class Writer:
         results = instances_to_coco_json(prediction.instances, 0)
         for result in results:
             del result["image_id"]
-            result["category_id"] = self._classes.thing_ids[result["category_id"]]
+            result["category_id"] = self.classes.thing_ids[result["category_id"]]
         return results
 
 

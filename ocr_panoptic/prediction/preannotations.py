@@ -1,4 +1,4 @@
-"""What ``tools/predict.py`` wrote, as annotated images, for annotation tools."""
+"""What ``ocr-panoptic predict`` wrote, as annotated images, for annotation tools."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -45,8 +45,8 @@ class Predictions:
 def read_predictions(path: Path) -> Predictions:
     """
     Args:
-        path: folder that ``tools/predict.py`` wrote; or any panoptic JSON, whose PNGs lie in the
-            folder of its name without suffix.
+        path: folder of ``ocr-panoptic predict``; or any panoptic JSON, whose PNGs lie in the folder
+            of its name without suffix.
 
     Raises:
         FileNotFoundError: nothing of the kind is there.
@@ -58,8 +58,8 @@ def read_predictions(path: Path) -> Predictions:
     file = path / PANOPTIC if path.is_dir() else path
     if not file.is_file():
         raise FileNotFoundError(
-            f"--predictions {path}: expected a panoptic JSON, or a folder of tools/predict.py with "
-            f"{PANOPTIC} or {SEMANTIC}, which it writes at its end."
+            f"--predictions {path}: expected a panoptic JSON, or a folder of ocr-panoptic predict "
+            f"with {PANOPTIC} or {SEMANTIC}, which it writes at its end."
         )
     return _read_panoptic(file)
 
@@ -110,7 +110,7 @@ def _read_semantic(folder: Path) -> Predictions:
         images = [tuple(image[key] for key in keys) for image in content["images"]]
     except (KeyError, TypeError) as error:
         raise ValueError(
-            f"{path}: is no {SEMANTIC} of tools/predict.py ({type(error).__name__}: {error})."
+            f"{path}: is no {SEMANTIC} of ocr-panoptic predict ({type(error).__name__}: {error})."
         ) from error
     for file_name, png, *_ in images:
         faults += [f"{path}: {f}" for n in (file_name, png) for f in file_name_faults(n)]

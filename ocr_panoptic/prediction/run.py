@@ -121,7 +121,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
             if comm.is_main_process():
                 drop_unfinished(folder)
         with stop_together():
-            truth = options.truth and find_truth(options.truth, inputs, folder, metadata)
+            truth = options.truth and find_truth(options.truth, inputs, metadata)
         reasons = _predict_rest(cfg, inputs, options, writer, records)
         done = done_items(folder, inputs.items, writer)
         missing = _missing(inputs.items, done, reasons)

@@ -1,4 +1,4 @@
-"""Written results against the truth, with the evaluators of ``train_net.py --eval-only``."""
+"""Written results against the truth, with the evaluators of ``ocr-panoptic evaluate``."""
 
 import logging
 from collections import OrderedDict
@@ -13,10 +13,13 @@ from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 from detectron2.evaluation import print_csv_format
 from detectron2.utils import comm
 
-from ocr_panoptic.coco_panoptic import categories_of, read_panoptic_png, write_panoptic_json
-from ocr_panoptic.data import RawSplit, prepare_panoptic, register_prepared
-from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.panoptic.annotations import AnnotatedImage, read_panoptic_json
+from ocr_panoptic.coco_panoptic import categories_of, read_panoptic_png
+from ocr_panoptic.data import PanopticSplit
+from ocr_panoptic.data.faults import first_few, raise_if_any
+from ocr_panoptic.data.panoptic.annotations import read_panoptic_json
+from ocr_panoptic.data.panoptic.categories import panoptic_metadata
+from ocr_panoptic.data.panoptic.source import PanopticSource, kinds_of
+from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.register import register
 from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator
@@ -35,7 +38,6 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "evaluation"
 TRUTH = "prediction_truth"
-SPLIT = "val"
 
 
 class Truth(Protocol):
@@ -56,12 +58,11 @@ class Truth(Protocol):
         """
 
 
-def find_truth(path: Path, inputs: Inputs, folder: Path, metadata: Metadata) -> Truth:
+def find_truth(path: Path, inputs: Inputs, metadata: Metadata) -> Truth:
     """
     Args:
         path: for a panoptic model a panoptic JSON, whose PNGs lie in the folder of its name without
             suffix; for a semantic one a folder of label PNGs with the names of the images.
-        folder: of the results; the panoptic truth is prepared in a folder in it.
         metadata: of the model's data set.
 
     Raises:
@@ -73,7 +74,7 @@ def find_truth(path: Path, inputs: Inputs, folder: Path, metadata: Metadata) -> 
     if inputs.folder is None:
         raise ValueError("--eval compares images with their truth; --input is a video")
     kind = PanopticTruth if metadata.get("thing_classes") else SemanticTruth
-    truth = kind(path, inputs, folder / FOLDER, metadata)
+    truth = kind(path, inputs, metadata)
     if not {item.file_name for item in inputs.items}.intersection(truth.names):
         raise ValueError(
             f"--eval {path}: none of the {len(inputs.items)} images has a truth; are their names, "
@@ -85,7 +86,7 @@ def find_truth(path: Path, inputs: Inputs, folder: Path, metadata: Metadata) -> 
 class SemanticTruth:
     """A folder of label PNGs; see :class:`Truth`."""
 
-    def __init__(self, path: Path, inputs: Inputs, folder: Path, metadata: Metadata):
+    def __init__(self, path: Path, inputs: Inputs, metadata: Metadata):
         if not path.is_dir():
             raise FileNotFoundError(
                 f"--eval {path}: no such folder; the truth of a semantic model is a folder of "
@@ -125,12 +126,12 @@ class SemanticTruth:
 class PanopticTruth:
     """A panoptic JSON; see :class:`Truth`."""
 
-    def __init__(self, path: Path, inputs: Inputs, folder: Path, metadata: Metadata):
+    def __init__(self, path: Path, inputs: Inputs, metadata: Metadata):
         if not path.is_file():
             raise FileNotFoundError(
                 f"--eval {path}: no such file; the truth of a panoptic model is a panoptic JSON"
             )
-        self._images, self._folder = inputs.folder, folder
+        self._images = inputs.folder
         self._channels = metadata.get("channels", 3)
         self._truth = read_panoptic_json(path)
         theirs, ours = (
@@ -148,32 +149,27 @@ class PanopticTruth:
         self.names = [image.file_name for image in self._truth.images]
 
     def register(self, names: Container[str]) -> str:
-        path = self._truth.path
+        path, categories = self._truth.path, self._truth.categories
+        split = PanopticSplit(self._images, path, path.with_suffix(""))
+        source = PanopticSource(TRUTH, split, self._channels)
+        rows = [
+            vars(image)
+            for image in sorted(self._truth.images, key=lambda image: image.id)
+            if image.file_name in names and image.segments
+        ]
         with stop_together():
             if comm.is_main_process():
-                part = self._folder / "truth.json"
-                images = [image for image in self._truth.images if image.file_name in names]
-                categories = [category.as_json() for category in self._truth.categories]
-                write_panoptic_json(part, map(_entry, images), categories)
-                split = RawSplit(self._images, part, path.with_suffix(""))
-                output = self._folder / "truth"
-                prepare_panoptic(TRUTH, {SPLIT: split}, output, channels=self._channels)
-        name = f"{TRUTH}_{SPLIT}"
-        register_prepared(self._folder, [name])
-        return name
+                found = map_with_progress(source.check, rows, "check the truth")
+                raise_if_any([fault for faults, _ in found for fault in faults])
+        kinds = kinds_of(categories)
+        records = [source.record(row, kinds) for row in rows]
+        metadata = {**panoptic_metadata(categories), **source.file_metadata()}
+        register(TRUTH, path, lambda: records, metadata)
+        return TRUTH
 
 
 def _stem(name: str) -> str:
     return str(PurePosixPath(name).with_suffix(""))
-
-
-def _entry(image: AnnotatedImage) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Of an image, the entries of "images" and "annotations"."""
-    size = {"height": image.height, "width": image.width}
-    return (
-        {"id": image.id, "file_name": image.file_name, **size},
-        {"image_id": image.id, "file_name": image.png_name, "segments_info": image.segments},
-    )
 
 
 def evaluate(
@@ -194,7 +190,7 @@ def evaluate(
         run: what is written of the predictions, beside the metrics.
 
     Returns:
-        the metrics that ``train_net.py --eval-only`` gives, which are also written to
+        the metrics that ``ocr-panoptic evaluate`` gives, which are also written to
         ``evaluation/`` and logged, with the images of the truth that they are not of; None but in
         the main process.
 

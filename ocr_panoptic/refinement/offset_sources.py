@@ -13,7 +13,7 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 
-from ocr_panoptic.data import register_prepared, register_semantic_datasets
+from ocr_panoptic.data import register_in_use, register_published
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.offset_truth import read_segment_map, true_offset_labels
 from ocr_panoptic.data.register import registered_metadata
@@ -21,6 +21,7 @@ from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.offsets import offsets_of, parts_of, read_offsets
 from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.true_labels import has_labels
 
 Entry = TypeVar("Entry")
 
@@ -93,10 +94,10 @@ class TrueOffsets:
 
     def __init__(self, dataset_name: str, boundary_distance: int):
         if dataset_name not in DatasetCatalog:
-            register_semantic_datasets()
-            register_prepared(wanted=[dataset_name])
+            register_published([dataset_name])
+            register_in_use((), [dataset_name])
         registered_metadata(dataset_name)
-        records = [r for r in DatasetCatalog.get(dataset_name) if "sem_seg_file_name" in r]
+        records = list(filter(has_labels, DatasetCatalog.get(dataset_name)))
         if not records:
             raise ValueError(f"--oracle {dataset_name}: the data set has no labels")
         self._distance = boundary_distance

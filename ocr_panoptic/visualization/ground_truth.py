@@ -6,7 +6,7 @@ import numpy as np
 from detectron2.data import Metadata
 
 from ocr_panoptic.coco_panoptic import TrueSegments
-from ocr_panoptic.label_map import read_labels
+from ocr_panoptic.true_labels import has_labels, read_true_labels
 
 from .scene import Segments
 
@@ -14,7 +14,7 @@ from .scene import Segments
 def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
     """
     Args:
-        record: of a semantic data set.
+        record: of a semantic or panoptic data set.
         metadata: with its label_map, if it has one.
 
     Returns:
@@ -24,12 +24,12 @@ def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
         ValueError: the record has no labels, or the PNG is broken or holds labels outside the map.
         FileNotFoundError: the PNG is missing.
     """
-    if "sem_seg_file_name" not in record:
+    if not has_labels(record):
         raise ValueError(
             f"{record['file_name']} has no labels to show; name a data set with labels in "
             "DATASETS.TEST"
         )
-    return read_labels(record["sem_seg_file_name"], metadata.get("label_map"))
+    return read_true_labels(record, metadata.get("label_map"))
 
 
 def panoptic_truth(truth: TrueSegments, metadata: Metadata) -> Segments:

@@ -16,7 +16,7 @@ from ocr_panoptic.analysis import data_view
 from ocr_panoptic.analysis.augmented_samples import augmented_pictures
 from ocr_panoptic.analysis.data_items import data_items
 from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.data import RawSplit, prepare_panoptic, register_prepared
+from ocr_panoptic.data import PanopticSplit, register_data_files, write_data_file
 from ocr_panoptic.data.published.scenes import generate_scenes
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.task import task_of
@@ -25,7 +25,8 @@ from ocr_panoptic.seeding import seeded_generators
 
 @pytest.fixture
 def registered(tiny_data, clean_catalog) -> Path:
-    register_prepared(tiny_data)
+    for name in ("tiny", "tiny_sem"):
+        register_data_files([tiny_data / f"tiny/{name}.yaml"])
     return tiny_data
 
 
@@ -120,12 +121,7 @@ def planted(tmp_path, clean_catalog) -> Path:
     image.resize((120, 120)).resize((160, 160)).save(
         sorted((raw / "val/images").iterdir())[1], quality=70
     )
-    splits = {
-        s: RawSplit(raw / s / "images", raw / s / "panoptic.json", raw / s / "panoptic")
-        for s in ("train", "val")
-    }
-    prepare_panoptic("odd", splits, root / "odd", workers=1)
-    register_prepared(root)
+    register_data_files([root / "odd/odd.yaml"])
     return raw
 
 
@@ -210,9 +206,9 @@ def test_broken_files_are_listed(tiny_root, tmp_path, clean_catalog):
     content = json.loads((folder / "panoptic.json").read_text())
     content["categories"][0]["name"] = "</script><script>x"
     (folder / "panoptic.json").write_text(json.dumps(content))
-    split = RawSplit(folder / "images", folder / "panoptic.json", folder / "panoptic")
-    prepare_panoptic("odd", {"val": split}, tmp_path / "data/odd", workers=1)
-    register_prepared(tmp_path / "data")
+    split = PanopticSplit(folder / "images", folder / "panoptic.json", folder / "panoptic")
+    write_data_file(tmp_path / "odd.yaml", "odd", {"val": split})
+    register_data_files([tmp_path / "odd.yaml"])
     images[0].write_bytes(images[0].read_bytes()[:300])
     images[1].unlink()
     page = data_view.write_data_page("odd_val", folder / "page.html", workers=1)

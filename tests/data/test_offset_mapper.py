@@ -11,6 +11,7 @@ from ocr_panoptic.data.offset_truth import class_segments, panoptic_segments, tr
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.label_map import read_labels
 from ocr_panoptic.offsets import IGNORED
+from ocr_panoptic.true_labels import read_true_labels
 
 CONFIG = str(CONFIGS / "quick_schedules/segfix_R_18_scenes.yaml")
 
@@ -64,7 +65,7 @@ def test_segments_of_a_panoptic_record_are_its_instances(make):
     for record in DatasetCatalog.get("tiny_train"):
         labels = mapper(record)["sem_seg"].numpy()
         np.testing.assert_array_equal(labels, truth_of(record))
-        classes = read_labels(record["sem_seg_file_name"], None)  # all things are one
+        classes = read_true_labels(record)  # all things are one
         others += np.any(labels != true_offset_labels(class_segments(classes), 5))
     assert others  # where things touch
 

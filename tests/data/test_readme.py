@@ -2,6 +2,7 @@
 
 import json
 import re
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import yaml
 from PIL import Image
 
 from ocr_panoptic.coco_panoptic import write_panoptic_png
-from ocr_panoptic.data import RawSplit, prepare_panoptic
+from ocr_panoptic.data import PanopticSplit, check, write_data_file
+from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 
@@ -37,7 +39,7 @@ def test_every_link_leads_somewhere():
     assert set(links) <= anchors
 
 
-def test_format_example(tmp_path):
+def test_format_example(tmp_path, clean_catalog):
     example = json.loads(re.search(r"^      \{\n.*?^      \}\n", README, re.M | re.S).group())
     (image,), (annotation,) = example["images"], example["annotations"]
     (segment,) = annotation["segments_info"]
@@ -53,9 +55,25 @@ def test_format_example(tmp_path):
     Image.new("RGB", ids.shape[::-1]).save(tmp_path / "images" / image["file_name"])
     write_panoptic_png(tmp_path / "pngs" / annotation["file_name"], ids)
     (tmp_path / "panoptic.json").write_text(json.dumps(example))
-    split = RawSplit(tmp_path / "images", tmp_path / "panoptic.json", tmp_path / "pngs")
-    prepare_panoptic("city", {"train": split}, tmp_path / "city", workers=1)
-    assert (tmp_path / "city/dataset.json").is_file()
+    split = PanopticSplit(tmp_path / "images", tmp_path / "panoptic.json", tmp_path / "pngs")
+    write_data_file(tmp_path / "city.yaml", "city", {"train": split})
+    check([tmp_path / "city.yaml"], workers=1)
+
+
+def test_data_file_examples(tmp_path):
+    """Those of both pages; the splits that they name are read."""
+    pages = README + (ROOT / "README.md").read_text()
+    examples = re.findall(r"^    name: .*\n(?:    .*\n)+", pages, re.MULTILINE)
+    kinds = []
+    for example in examples:
+        text = textwrap.dedent(example)
+        # The page shows the classes of semantic data apart.
+        whole = text if "panoptic" in text or "classes" in text else text + "classes: [a]\n"
+        (tmp_path / "a.yaml").write_text(whole)
+        file = read_data_file(tmp_path / "a.yaml")
+        kinds.append(file.kind)
+        assert set(file.splits) == {"train", "val"}
+    assert kinds == ["panoptic", "semantic", "panoptic"]
 
 
 def test_class_file_examples():

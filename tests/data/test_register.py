@@ -1,8 +1,7 @@
 """Registered data in Detectron2's own format, loaders and evaluators."""
 
 import json
-import os
-import shutil
+import logging
 
 import numpy as np
 import pytest
@@ -14,41 +13,37 @@ from detectron2.data import (
     build_detection_test_loader,
     build_detection_train_loader,
 )
-from detectron2.evaluation import COCOEvaluator, COCOPanopticEvaluator
+from detectron2.evaluation import COCOPanopticEvaluator
 from detectron2.modeling import build_model
-from detectron2.structures import BitMasks, BoxMode, Instances
+from detectron2.structures import BitMasks, Instances
 from detectron2.utils.events import EventStorage
-from raw_pets import CAT, DOG, FIRST, GRASS
+from PIL import Image
+from pycocotools import mask as mask_util
+from raw_pets import CAT, DOG, FIRST, GRASS, SECOND, SKY
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import (
+    DataFaults,
     PanopticDatasetMapper,
+    PanopticSplit,
+    check_data_sets,
     check_files,
     class_counts,
-    prepare_panoptic,
-    register_prepared,
-    register_semantic_datasets,
 )
-from ocr_panoptic.data.published.splits import NAMED_SPLITS
+from ocr_panoptic.data.panoptic.source import PanopticSource
+from ocr_panoptic.data.published.splits import NAMED_SPLITS, register_semantic_datasets
+from ocr_panoptic.data.register import register
+from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator, PanopticInstances
+from ocr_panoptic.true_labels import read_true_labels
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
 
 @pytest.fixture
-def root(tmp_path):
-    return tmp_path / "datasets"
-
-
-def prepare(raw, root, name="pets"):
-    return prepare_panoptic(name, {"train": raw.save().split}, root / name, workers=1)
-
-
-@pytest.fixture
-def registered(raw, root):
+def registered(raw):
     """The name of the data set."""
-    prepare(raw, root)
-    (name,) = register_prepared(root)
-    return name
+    raw.checked()
+    return "pets_train"
 
 
 def panoptic_config(name):
@@ -66,7 +61,9 @@ def test_metadata(registered):
     assert registered == "pets_train"
     metadata = MetadataCatalog.get("pets_train").as_dict()
     theirs = MetadataCatalog.get("coco_2017_val_panoptic_separated").as_dict()
-    assert set(metadata) == {*theirs, "label_divisor", "mask_format", "channels"}
+    theirs_alone = {"json_file", "sem_seg_root"}  # here they follow from the PNGs
+    ours_alone = {"label_divisor", "channels", "hides_segments"}
+    assert set(metadata) == set(theirs) - theirs_alone | ours_alone
     assert metadata["thing_classes"] == ["cat", "dog"]
     assert metadata["stuff_classes"] == ["things", "sky", "grass"]
     assert metadata["thing_dataset_id_to_contiguous_id"] == {4: 0, 9: 1}
@@ -76,43 +73,63 @@ def test_metadata(registered):
     assert class_counts("pets_train") == (2, 3)
 
 
-def test_records(registered, raw, root):
+def test_records(registered, raw):
     second, first = DatasetCatalog.get("pets_train")  # by ascending image id
     assert first["file_name"] == str(raw.image("first.jpg"))
     assert second["file_name"] == str(raw.image("more/second.bmp"))
-    assert second["sem_seg_file_name"] == str(root / "pets/sem_seg_train/more/second.png")
     assert second["pan_seg_file_name"] == str(raw.png("more/second.png"))
     assert [(r["image_id"], r["height"], r["width"]) for r in (first, second)] == [
         (21, 6, 8),
         (5, 4, 5),
     ]
-    dog, crowd = first["annotations"]
-    assert (dog["category_id"], dog["iscrowd"], dog["bbox"]) == (1, 0, [1, 1, 4, 3])
-    assert (crowd["category_id"], crowd["iscrowd"], crowd["bbox"]) == (0, 1, [3, 3, 2, 2])
-    assert dog["bbox_mode"] == BoxMode.XYWH_ABS
     assert [
-        (segment["id"], segment["category_id"], segment["isthing"])
+        (segment["id"], segment["category_id"], segment["isthing"], segment["iscrowd"])
         for segment in first["segments_info"]
-    ] == [(70000, 1, False), (3, 2, False), (500, 1, True), (900, 0, True)]
+    ] == [(70000, 1, False, 0), (3, 2, False, 0), (500, 1, True, 0), (900, 0, True, 1)]
 
 
-def test_images_are_read_only_when_asked_for(raw, root):
-    prepare(raw, root)
-    (root / "pets" / "instances_train.json").unlink()
-    register_prepared(root)
-    with pytest.raises(FileNotFoundError, match=r"instances_train\.json: not found\. Run"):
-        DatasetCatalog.get("pets_train")
+def test_images_that_are_only_void_are_left_out(raw, caplog):
+    for number in range(100, 107):
+        raw.add(number, f"{number}.png", f"{number}.png", np.zeros((3, 3), int), [])
+    with caplog.at_level(logging.WARNING):
+        raw.checked()
+    (message,) = caplog.messages
+    assert "left out 7 of 9 images that hold nothing but void: 100.png, 101.png" in message
+    assert [r["image_id"] for r in DatasetCatalog.get("pets_train")] == [5, 21]
+
+
+def test_all_images_are_void(raw):
+    for key in ("images", "annotations"):
+        raw.content[key].clear()
+    raw.add(1, "a.png", "a.png", np.zeros((3, 3), int), [])
+    with pytest.raises(DataFaults, match="no image holds a segment, all pixels are void"):
+        raw.checked()
+
+
+def test_ids_zero_and_texts(raw):
+    """Category 0 and image ids that are texts go through; segment 0 alone is void."""
+    for category in raw.content["categories"]:
+        category["id"] = {SKY: 0}.get(category["id"], category["id"])
+    for image, annotation in zip(raw.content["images"], raw.content["annotations"], strict=True):
+        image["id"] = annotation["image_id"] = f"image {image['id']}"
+        for segment in annotation["segments_info"]:
+            segment["category_id"] = {SKY: 0}.get(segment["category_id"], segment["category_id"])
+    raw.checked()
+    first, second = DatasetCatalog.get("pets_train")
+    assert (first["image_id"], second["image_id"]) == ("image 21", "image 5")
+    label_of = {70000: 1, 3: 2, 500: 0, 900: 0, 0: 255}
+    assert np.array_equal(read_true_labels(first), np.vectorize(label_of.get)(FIRST))
 
 
 def test_class_counts_of_coco():
     assert class_counts("coco_2017_val_panoptic_separated") == (80, 54)
 
 
-@pytest.mark.parametrize("lost", ["instances_train.json", "panoptic_train.json", "sem_seg_train"])
-def test_missing_files_are_told_before_they_are_read(registered, root, lost):
+@pytest.mark.parametrize("lost", ["images", "panoptic.json", "panoptic"])
+def test_missing_files_are_told_before_they_are_read(registered, raw, lost):
     check_files([registered])
-    (root / "pets" / lost).rename(root / "moved")
-    with pytest.raises(FileNotFoundError, match=f"Data set pets_train: not found: .*/pets/{lost}"):
+    (raw.folder / lost).rename(raw.folder / "moved")
+    with pytest.raises(FileNotFoundError, match=f"Data set pets_train: not found: .*/raw/{lost}"):
         check_files([registered])
 
 
@@ -128,7 +145,7 @@ def test_missing_files_of_other_data_sets(tmp_path):
 
 
 def test_class_counts_of_what_is_not_registered(registered):
-    with pytest.raises(ValueError, match=r"'pots_train' is not registered.*here: pets_train"):
+    with pytest.raises(ValueError, match=r"'pots_train' is not registered.*pots/pots\.yaml"):
         class_counts("pots_train")
 
 
@@ -138,144 +155,14 @@ def test_class_counts_of_another_layout(name):
         class_counts(name)
 
 
-def test_registering_again_takes_what_is_there_then(registered, raw, root):
-    assert register_prepared(root) == [registered]
-    raw.content["categories"][0]["name"] = "lion"
-    prepare(raw, root)
-    register_prepared(root)
-    assert MetadataCatalog.get("pets_train").thing_classes == ["lion", "dog"]
-
-
-def test_root_is_detectron2s(registered, root, monkeypatch):
-    monkeypatch.setenv("DETECTRON2_DATASETS", str(root))
-    assert register_prepared() == [registered]
-
-
-def test_a_moved_folder_stays_whole(raw, root):
-    prepare_panoptic("pets", {"train": raw.split}, raw.folder, workers=1)
-    root.mkdir()
-    raw.folder.rename(root / "moved")
-    register_prepared(root)
-    record = DatasetCatalog.get("pets_train")[0]
-    assert record["file_name"] == str(root / "moved" / "images" / "more" / "second.bmp")
-
-
-def test_nothing_prepared(root):
-    assert register_prepared(root) == []
-
-
-def test_manifest_of_something_else_is_left_alone(root):
-    (root / "other").mkdir(parents=True)
-    (root / "other" / "dataset.json").write_text('{"name": "theirs"}')
-    assert register_prepared(root) == []
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (lambda content: content.update(version=99), "version is 99, expected 1"),
-        (lambda content: content.pop("splits"), "'splits'"),
-        (lambda content: content["splits"]["train"].pop("images"), "images"),
-        (lambda content: content["categories"].clear(), '"categories" holds no category'),
-    ],
-)
-def test_broken_manifest(raw, root, spoil, message):
-    path = prepare(raw, root)
-    content = json.loads(path.read_text())
-    spoil(content)
-    path.write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"dataset\.json: not a usable manifest") as error:
-        register_prepared(root)
-    assert message in str(error.value)
-
-
-def test_truncated_manifest(raw, root):
-    path = prepare(raw, root)
-    path.write_text(path.read_text()[:100])
-    with pytest.raises(ValueError, match=r"dataset\.json: is not JSON .* Mend it, or move it out"):
-        register_prepared(root)
-
-
-def test_two_data_sets_of_one_name(raw, root):
-    prepare(raw, root)
-    shutil.copytree(root / "pets", root / "copy")
-    with pytest.raises(ValueError, match="Two data sets are named pets_train"):
-        register_prepared(root)
-
-
-def test_name_of_detectron2(raw, root):
-    rename(prepare(raw, root), "coco_2017")
-    with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that is regist"):
-        register_prepared(root)
-
-
-def rename(manifest, name):
-    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "name": name}))
-
-
-STRANGE = {
-    "a name of Detectron2": lambda path: rename(path, "coco_2017"),
-    "a name that is none": lambda path: rename(path, "\x1b[31m"),
-    "truncated": lambda path: path.write_text(path.read_text()[:100]),
-    "nested": lambda path: path.write_text("[" * 100_000),
-    "no object": lambda path: path.write_text("[1]"),
-    "a FIFO": lambda path: (path.unlink(), os.mkfifo(path)),
-    "too large": lambda path: os.truncate(path, 1 << 30),
-}
-
-
-@pytest.mark.parametrize("spoil", STRANGE.values(), ids=STRANGE)
-def test_only_data_in_use_are_read(raw, root, spoil):
-    prepare(raw, root)
-    for folder in ("broken", "another"):
-        shutil.copytree(root / "pets", root / folder)
-    rename(root / "another/dataset.json", "another")
-    spoil(root / "broken/dataset.json")
-    names = register_prepared(root, wanted=["pets_train", "coco_2017_val_panoptic_separated"])
-    assert {"another_train", "pets_train"} <= set(names)
-    assert "pets_train" in DatasetCatalog and "another_train" not in DatasetCatalog
-
-
-def test_a_copy_of_data_in_use(raw, root):
-    prepare(raw, root)
-    rename(prepare(raw, root, "others"), "pets")
-    register_prepared(root, wanted=["coco_2017_val_panoptic_separated"])
-    with pytest.raises(ValueError, match="Two data sets are named pets_train: .* Move one of them"):
-        register_prepared(root, wanted=["pets_train"])
-
-
-def test_data_in_use_that_cannot_be_read(raw, root):
-    path = prepare(raw, root)
-    path.write_text(path.read_text()[:100])
-    with pytest.raises(ValueError, match=r"pets_train not found, and broken: .*/pets/dataset"):
-        register_prepared(root, wanted=["pets_train"])
-
-
-@pytest.mark.parametrize("complete", [False, None])
-def test_an_unfinished_preparation_is_not_used(raw, root, complete):
-    """None: an earlier version's, of which it cannot be known."""
-    path = prepare(raw, root)
-    content = json.loads(path.read_text())
-    assert content.pop("complete") is True
-    path.write_text(json.dumps(content if complete is None else {**content, "complete": False}))
-    message = "dataset.json: the preparation of pets has not come to its end .* Run datasets/prep"
-    for wanted in (["pets_train"], None):
-        with pytest.raises(ValueError, match=message):
-            register_prepared(root, wanted=wanted)
-    register_prepared(root, wanted=[])
-    prepare(raw, root)
-    assert register_prepared(root) == ["pets_train"]
-
-
-def test_data_without_any_thing_trains(raw, root, small_cfg):
+def test_data_without_any_thing_trains(raw, small_cfg):
     """Thing categories without an instance: the loader yields images with empty instances, and
     the model learns from their semantic labels."""
     for annotation in raw.content["annotations"]:
         for segment in annotation["segments_info"]:
             if segment["category_id"] in (CAT, DOG):
                 segment.update(category_id=GRASS, iscrowd=0)
-    prepare(raw, root)
-    register_prepared(root)
+    raw.checked()
     assert class_counts("pets_train") == (2, 3)
     cfg = panoptic_config("pets_train")
     batch = next(iter(build_detection_train_loader(cfg, mapper=PanopticDatasetMapper(cfg, True))))
@@ -309,29 +196,83 @@ def perfect_output(record):
     return {"panoptic_seg": (torch.tensor(ids), segments), "instances": instances}
 
 
-def test_detectron2s_evaluators_give_100_for_the_truth(raw, root, tmp_path):
-    """Images in sub-folders are left out: Detectron2's evaluator names its files without them."""
+def test_evaluators_give_100_for_the_truth(raw):
+    """Detectron2's of panoptic quality reads the same files; images in sub-folders are left out, as
+    it names its files without them."""
     raw.content["images"][1]["file_name"] = "second.bmp"
     raw.image("more/second.bmp").rename(raw.image("second.bmp"))
-    prepare(raw, root)
-    register_prepared(root)
+    raw.checked()
     cfg = panoptic_config("pets_train")
     loader = build_detection_test_loader(
         cfg, "pets_train", mapper=PanopticDatasetMapper(cfg, False)
     )
-    panoptic = COCOPanopticEvaluator("pets_train")
-    instances = COCOEvaluator(
-        "pets_train", ("bbox", "segm"), False, str(tmp_path), use_fast_impl=False
-    )
-    for evaluator in (panoptic, instances):
+    evaluators = COCOPanopticEvaluator("pets_train"), InstanceEvaluator("pets_train", TASKS)
+    for evaluator in evaluators:
         evaluator.reset()
         for (sample,) in loader:
             evaluator.process([sample], [perfect_output(sample)])
-    quality = panoptic.evaluate()["panoptic_seg"]
+    quality = evaluators[0].evaluate()["panoptic_seg"]
     assert quality["PQ_st"] == quality["PQ_th"] == 100
-    precision = instances.evaluate()
-    assert precision["bbox"]["AP-cat"] == precision["segm"]["AP-cat"] == pytest.approx(100)
-    assert precision["bbox"]["AP-dog"] == precision["segm"]["AP-dog"] == pytest.approx(100)
+    precision = evaluators[1].evaluate()
+    for task in TASKS:
+        assert precision[task]["AP-cat"] == precision[task]["AP-dog"] == pytest.approx(100)
+
+
+TASKS = ("bbox", "segm")
+
+
+def test_instances_of_the_png(raw):
+    """Masks by pycocotools; the crowd is one, which training leaves out and AP ignores."""
+    raw.checked()
+    truth = PanopticInstances(MetadataCatalog.get("pets_train"))
+    truth.add(21)
+    truth.add(5)
+    content = truth.gathered()
+    assert [category["name"] for category in content["categories"]] == ["cat", "dog"]
+    kept = ("id", "image_id", "category_id", "iscrowd", "area", "bbox")
+    assert [tuple(instance[key] for key in kept) for instance in content["annotations"]] == [
+        (1, 21, DOG, 0, 7, [1, 1, 4, 3]),
+        (2, 21, CAT, 1, 4, [3, 3, 2, 2]),
+        (3, 5, CAT, 0, 4, [0, 2, 2, 2]),
+    ]
+    masks = [mask_util.decode(instance["segmentation"]) for instance in content["annotations"]]
+    for mask, expected in zip(masks, (FIRST == 500, FIRST == 900, SECOND == 12), strict=True):
+        assert np.array_equal(mask, expected)
+
+
+@pytest.mark.data
+def test_real_coco_images(real_data):
+    """Every instance's mask, box and area are those of its segment; labels are Detectron2's."""
+    from panopticapi.utils import rgb2id
+
+    sample = real_data / "panoptic_examples.json", real_data / "panoptic_examples"
+    source = PanopticSource("sample", PanopticSplit(real_data / "input_images", *sample))
+    register("sample", real_data, source, source.metadata())
+    check_data_sets(["sample"], workers=1)
+    given = json.loads(sample[0].read_text())
+    things = {category["id"] for category in given["categories"] if category["isthing"]}
+    stuff = sorted(category["id"] for category in given["categories"] if not category["isthing"])
+    truth = PanopticInstances(MetadataCatalog.get("sample"))
+    for record in DatasetCatalog.get("sample"):
+        truth.add(record["image_id"])
+    instances = truth.gathered()["annotations"]
+    for annotation in given["annotations"]:
+        ids = rgb2id(np.asarray(Image.open(sample[1] / annotation["file_name"])))
+        segments = [s for s in annotation["segments_info"] if s["category_id"] in things]
+        own = [i for i in instances if i["image_id"] == annotation["image_id"]]
+        assert len(segments) == len(own) > 0
+        for segment, instance in zip(segments, own, strict=True):
+            mask = mask_util.decode(instance["segmentation"])
+            assert np.array_equal(mask, ids == segment["id"])
+            for key in ("area", "bbox", "iscrowd", "category_id"):
+                assert instance[key] == segment[key]
+        expected = np.full(ids.shape, 255)
+        for segment in annotation["segments_info"]:
+            category = segment["category_id"]
+            label = 0 if category in things else stuff.index(category) + 1
+            expected[ids == segment["id"]] = label
+        records = {r["image_id"]: r for r in DatasetCatalog.get("sample")}
+        assert np.array_equal(read_true_labels(records[annotation["image_id"]]), expected)
 
 
 def test_loader_yields_the_masks_of_the_png(registered):

@@ -12,7 +12,7 @@ from detectron2.utils import comm
 from PIL import Image
 from tiny_runs import OCR_CONFIG
 
-from ocr_panoptic.data import TrainingStream, build_training_stream, register_prepared
+from ocr_panoptic.data import TrainingStream, build_training_stream, register_in_use
 from ocr_panoptic.engine import load_config
 
 # Every third image is higher than wide, and one is square.
@@ -123,7 +123,7 @@ def test_every_sampler_of_detectron2(tiny_data, sampler):
         cfg.DATASETS.TRAIN_REPEAT_FACTOR = [("tiny_train", 1.5)]
         return build_training_stream(cfg, lambda record: record["image_id"])
 
-    register_prepared()
+    register_in_use([], ["tiny_train"])
     whole = batches(make(1), 12)
     np.random.seed(5)  # noqa: NPY002 - the seed alone counts
     assert batches(make(1), 8, seen=8) == whole[4:]
@@ -134,6 +134,6 @@ def test_every_sampler_of_detectron2(tiny_data, sampler):
 
 def test_a_random_seed_is_another_each_time(tiny_data):
     cfg = load_config(str(OCR_CONFIG), ["DATASETS.TRAIN", "('tiny_train',)", "SEED", "-1"])
-    register_prepared()
+    register_in_use([], ["tiny_train"])
     seeds = {build_training_stream(cfg, draw).examples.seed for _ in range(2)}
     assert len(seeds) == 2 and min(seeds) >= 0

@@ -109,7 +109,7 @@ def test_all_stop_with_the_reason(errors):
     differs("arguments", "SOLVER.BASE_LR", "0.02", "0.5")
     differs("other checkpoint", "checkpoint", "'run/model_0000008.pth'", "'run/model_0000004.pth'")
     stops("no checkpoint", "--resume found no checkpoint in OUTPUT_DIR=run")
-    stops("no data", "DATASETS.TRAIN names tiny_train, which is not registered")
+    stops("no data", "DATASETS.TRAIN: Data set 'tiny_train' is not registered")
 
 
 def test_one_process_keeps_its_error():

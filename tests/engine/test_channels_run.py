@@ -1,4 +1,4 @@
-"""INPUT.CHANNELS 4, from the command line of the preparation to pictures and a report."""
+"""INPUT.CHANNELS 4, from the data file to pictures and a report."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 import demo
 from ocr_panoptic.coco_panoptic import write_panoptic_png
-from ocr_panoptic.data import DataFaults
+from ocr_panoptic.data import DataFaults, PanopticSplit, SemanticSplit, check, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 
 SIZE = 48
@@ -42,8 +42,6 @@ def root(tmp_path, monkeypatch) -> Path:
 def semantic_data(root) -> Path:
     """NumPy files and label PNGs: 0 far, 1 near. Returns the folder."""
     raw = root / "raw"
-    (raw / "classes.yaml").parent.mkdir()
-    (raw / "classes.yaml").write_text("classes: [far, near]\n")
     for split, seeds in (("train", range(8)), ("val", range(100, 104))):
         for kind in ("images", "labels"):
             (raw / split / kind).mkdir(parents=True)
@@ -54,10 +52,9 @@ def semantic_data(root) -> Path:
     return raw
 
 
-def prepare_semantic(raw: Path, *options: str) -> None:
-    splits = [part for s in ("train", "val") for part in (f"--{s}", *map(str, folders(raw / s)))]
-    arguments = ["--name", "depth", "--classes", str(raw / "classes.yaml"), "--workers", "1"]
-    load_script("datasets/prepare_semantic.py").main([*arguments, *splits, *options])
+def describe_semantic(raw: Path, **channels: int) -> None:
+    splits = {split: SemanticSplit(*folders(raw / split)) for split in ("train", "val")}
+    write_data_file(raw / "depth.yaml", "depth", splits, classes=["far", "near"], **channels)
 
 
 def folders(split: Path) -> tuple[Path, Path]:
@@ -80,8 +77,7 @@ def train(args) -> dict:
 @pytest.mark.slow
 def test_a_class_that_the_fourth_channel_shows(semantic_data, root, make_args):
     """Trained, evaluated, predicted, drawn and reported; without that channel it is not learnt."""
-    prepare_semantic(semantic_data, "--channels", "4")
-    assert json.loads((root / "depth/dataset.json").read_text())["channels"] == 4
+    describe_semantic(semantic_data, channels=4)
     with pytest.raises(ValueError, match="INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255"):
         train(semantic_args(make_args, *FOUR, "SOLVER.MAX_ITER", 1))
     args = semantic_args(make_args, *FOUR, "INPUT.BRIGHTNESS_SHIFT", 0)
@@ -120,21 +116,17 @@ def test_a_class_that_the_fourth_channel_shows(semantic_data, root, make_args):
 def test_without_that_channel(semantic_data, root, make_args):
     for path in semantic_data.glob("*/images/*.npy"):
         np.save(path, np.load(path)[:, :, :3].astype(np.uint8))
-    prepare_semantic(semantic_data)
+    describe_semantic(semantic_data)
     assert train(semantic_args(make_args, "SOLVER.MAX_ITER", 15))["sem_seg"]["mIoU"] < 60
 
 
 def test_another_number_of_channels_is_told_before_training(semantic_data, root, make_args):
+    describe_semantic(semantic_data)
     with pytest.raises(DataFaults, match=r"0.npy: the image has 4 channels, expected 3 \(INPUT.CH"):
-        prepare_semantic(semantic_data)
-    assert not (root / "depth/dataset.json").exists()
-    prepare_semantic(semantic_data, "--channels", "4")
+        setup(semantic_args(make_args))
+    describe_semantic(semantic_data, channels=4)
     with pytest.raises(ValueError, match="INPUT.CHANNELS is 3, but the images of depth_val have 4"):
         setup(semantic_args(make_args, "DATASETS.TRAIN", "('depth_val',)"))
-    manifest = root / "depth/dataset.json"
-    manifest.write_text(manifest.read_text().replace('"channels": 4', '"channels": "4"'))
-    with pytest.raises(ValueError, match="channels is '4', expected a number from 1 on"):
-        setup(semantic_args(make_args, *FOUR))
 
 
 @pytest.mark.parametrize(
@@ -182,30 +174,25 @@ def panoptic_data(root) -> Path:
     return raw
 
 
-def prepare_panoptic(raw: Path, channels: int) -> None:
-    arguments = ["--name", "boxes", "--workers", "1", "--channels", str(channels)]
-    for split in ("train", "val"):
-        paths = (raw / split / name for name in ("images", "panoptic.json", "panoptic"))
-        arguments += [f"--{split}", *map(str, paths)]
-    load_script("datasets/prepare_panoptic.py").main(arguments)
+def describe_panoptic(raw: Path, channels: int) -> Path:
+    splits = {
+        s: PanopticSplit(*(raw / s / name for name in ("images", "panoptic.json", "panoptic")))
+        for s in ("train", "val")
+    }
+    write_data_file(raw / "boxes.yaml", "boxes", splits, channels=channels)
+    return raw / "boxes.yaml"
 
 
-def test_semantic_images_are_checked_again_for_other_channels(semantic_data):
-    prepare_semantic(semantic_data, "--channels", "4")
-    with pytest.raises(DataFaults, match="the image has 4 channels, expected 3"):
-        prepare_semantic(semantic_data)
-
-
-def test_panoptic_images_are_checked_again_for_other_channels(panoptic_data):
-    prepare_panoptic(panoptic_data, 3)  # in colour, whatever the files are
-    prepare_panoptic(panoptic_data, 4)
+def test_images_are_checked_again_for_other_channels(panoptic_data):
+    check([describe_panoptic(panoptic_data, 3)], 1)  # in colour, whatever the files are
+    check([describe_panoptic(panoptic_data, 4)], 1)
     with pytest.raises(DataFaults, match="has 4 channels, expected 2"):
-        prepare_panoptic(panoptic_data, 2)
+        check([describe_panoptic(panoptic_data, 2)], 1)
 
 
 @pytest.mark.slow
 def test_panoptic_fpn_with_four_channels(panoptic_data, root, make_args):
-    prepare_panoptic(panoptic_data, 4)
+    describe_panoptic(panoptic_data, 4)
     opts = ("DATASETS.TRAIN", "('boxes_train',)", "DATASETS.TEST", "('boxes_val',)", *QUICK)
     opts += (*FOUR[:2], "MODEL.PIXEL_MEAN", "[120., 120., 120., 120.]", "SOLVER.MAX_ITER", 25)
     opts += ("MODEL.PIXEL_STD", "[60., 60., 60., 60.]", "SOLVER.STEPS", "(24,)")

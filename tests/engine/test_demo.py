@@ -15,6 +15,7 @@ from PIL import Image
 from tiny_runs import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
 
 import demo
+from ocr_panoptic import engine
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.visualization import VideoReader, draw_video, video_output
 from ocr_panoptic.visualization.video import Window
@@ -151,7 +152,7 @@ def test_a_video_cut_in_half(tmp_path, codec):
 @pytest.mark.parametrize("value", ["7", "-0.1", "nan", "half"])
 def test_thresholds_that_are_none(value, capsys):
     with pytest.raises(SystemExit) as end:
-        demo.parse_args(["--config-file", "c", "--confidence-threshold", value, "--webcam"])
+        demo.main(["--config-file", "c", "--confidence-threshold", value, "--webcam"])
     assert end.value.code == 2 and "--confidence-threshold" in capsys.readouterr().err
 
 
@@ -168,7 +169,7 @@ def test_the_threshold_reaches_the_model(opts, images, tmp_path, monkeypatch):
         assert thresholds == (0.75, 0.75, 0.75)
         raise Seen
 
-    monkeypatch.setattr(demo, "build_trained_model", build)
+    monkeypatch.setattr(engine, "build_trained_model", build)
     arguments = ["--confidence-threshold", 0.75, "--input", images[0], "--output", tmp_path / "o"]
     with pytest.raises(Seen):
         demo.main(call(opts, *arguments))

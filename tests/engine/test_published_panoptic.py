@@ -10,7 +10,7 @@ from PIL import Image
 from tiny_runs import CONFIGS, TINY_OCR
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png
-from ocr_panoptic.data import PANOPTIC_RELEASES, prepare_panoptic_release
+from ocr_panoptic.data.published.panoptic import PANOPTIC_RELEASES
 from train_net import main
 
 SMALL = (
@@ -50,7 +50,6 @@ def run(tmp_path, monkeypatch, make_args):
 )
 def test_train_and_evaluate(run, tmp_path, release, config, opts, frames):
     getattr(trees, f"write_{release}")(tmp_path)
-    prepare_panoptic_release(PANOPTIC_RELEASES[release], tmp_path, workers=1)
     folder = run(config, f"{release}_panoptic_val", *opts)
     metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["panoptic_seg"]["PQ"] >= 0 and "AP" in metrics["segm"]
@@ -61,7 +60,7 @@ def test_train_and_evaluate(run, tmp_path, release, config, opts, frames):
 
 
 def truth_categories(root, release) -> list[dict]:
-    path = root / PANOPTIC_RELEASES[release].splits["val"].panoptic_json
+    path = root / PANOPTIC_RELEASES[f"{release}_panoptic_val"].split.annotations
     return json.loads(path.read_text())["categories"]
 
 
@@ -78,7 +77,6 @@ def check_predictions(folder, written: list[dict], categories: set[int]) -> None
 def test_a_server_keeps_the_truth(run, tmp_path):
     """Cityscapes' test split: predictions with the server's ids of images and categories."""
     trees.write_cityscapes(tmp_path)
-    prepare_panoptic_release(PANOPTIC_RELEASES["cityscapes"], tmp_path, workers=1)
     path = tmp_path / "cityscapes/leftImg8bit/test/berlin/berlin_000000_000019_leftImg8bit.png"
     trees.write_image(path, np.random.default_rng(0))
     folder = run(CITY, "cityscapes_panoptic_test", *CROPS)

@@ -3,17 +3,20 @@
 import errno
 import math
 import re
+import shutil
 import sys
 
 import pytest
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
-from tiny_runs import CONFIGS, OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG
+from tiny_runs import CONFIGS, OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY
 
+from ocr_panoptic.data import DataFaults
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.setup import check_solver
 from ocr_panoptic.engine.unread_keys import READERS, check_unread_keys
+from train_net import argument_parser
 
 TINY_NAMES = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
 
@@ -48,13 +51,52 @@ def test_coco_config_has_cocos_counts_and_needs_no_files():
 def test_missing_validation_data_are_told_before_the_training(
     tiny_data, make_args, tmp_path, monkeypatch
 ):
-    (tmp_path / "tiny").mkdir()
-    for path in (tiny_data / "tiny").iterdir():
-        if path.name != "instances_val.json":
-            (tmp_path / "tiny" / path.name).symlink_to(path)
+    (tmp_path / "tiny/raw/val").mkdir(parents=True)
+    for part in ("tiny.yaml", "raw/train", "raw/val/panoptic", "raw/val/panoptic.json"):
+        (tmp_path / "tiny" / part).symlink_to(tiny_data / "tiny" / part)
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match="tiny_val: not found: .*/tiny/instances_val.json"):
+    with pytest.raises(FileNotFoundError, match="tiny/raw/val/images: folder of images not found"):
         setup(make_args())
+
+
+def test_faults_are_told_before_the_training(tiny_data, make_args, tmp_path, monkeypatch):
+    """All of them, and nothing is written beside the data."""
+    shutil.copytree(tiny_data / "tiny", tmp_path / "mine")
+    for path in list((tmp_path / "mine/raw").glob("*/images/*_00001.jpg")):
+        path.unlink()
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path / "nowhere"))
+    args = make_args("DATASETS.FILES", f"('{tmp_path}/mine/tiny.yaml',)")
+    with pytest.raises(DataFaults, match="2 faults in the data") as error:
+        setup(args)
+    assert ["train_00001" in error.value.faults[0], "val_00001" in error.value.faults[1]] == [1, 1]
+
+
+@pytest.mark.parametrize("flags, split", [([], "train"), (["--eval-only"], "val")])
+def test_a_data_file_without_the_split(tmp_path, monkeypatch, flags, split):
+    monkeypatch.chdir(tmp_path)
+    paths = "{images: images, annotations: a.json, segments: pngs}"
+    (tmp_path / "city.yaml").write_text(f"name: city\npanoptic:\n  other: {paths}\n")
+    words = ["--config-file", str(OCR_CONFIG), "--data", "city.yaml", *flags]
+    with pytest.raises(ValueError, match=rf"city\.yaml: describes no split called {split}, so"):
+        setup(argument_parser().parse_args(words))
+
+
+def test_data_files_from_the_command_line(tiny_data, make_args, tmp_path, monkeypatch):
+    """Read once more from the config that the run leaves, without --data and from elsewhere."""
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path / "nowhere"))
+    monkeypatch.chdir(tiny_data)
+    flags = ["--config-file", str(OCR_CONFIG), "--data", "tiny/tiny.yaml"]
+    opts = ["OUTPUT_DIR", str(tmp_path / "run"), *map(str, TINY)]
+    args = argument_parser().parse_args([*flags, *opts])
+    assert args.data == ["tiny/tiny.yaml"] and args.opts[0] == "OUTPUT_DIR"
+    cfg, written = setup(args)
+    assert cfg.DATASETS.TRAIN == ("tiny_train",) and cfg.DATASETS.TEST == ("tiny_val",)
+    assert cfg.MODEL.ROI_HEADS.NUM_CLASSES == 4
+    (tmp_path / "run/config.yaml").write_text(written)
+    monkeypatch.chdir("/")
+    again = load_config(str(tmp_path / "run/config.yaml"), [])
+    complete_config(again, training=True)
+    assert (str(tiny_data / "tiny/tiny.yaml"),) == again.DATASETS.FILES
 
 
 def test_data_set_without_semantic_segmentation(tiny_data):
@@ -63,31 +105,31 @@ def test_data_set_without_semantic_segmentation(tiny_data):
 
 
 def test_unregistered_data_set_names_what_there_is(tiny_data):
-    with pytest.raises(ValueError, match=r"DATASETS.TEST names tiny_vall.*tiny_val.*prepare_pano"):
+    with pytest.raises(
+        ValueError, match=r"DATASETS.TEST: .*'tiny_vall' is not regis.*--data.*tiny_val"
+    ):
         complete("DATASETS.TEST", "('tiny_vall',)")
 
 
 def test_unregistered_data_set_that_resembles_nothing(tiny_data):
     with pytest.raises(
-        ValueError, match=r"DATASETS.TRAIN names xyz.*prepared: \['tiny.*_DATASETS="
+        ValueError, match=r"DATASETS.TRAIN: Data set 'xyz' is not registered.*--data FILE"
     ):
         complete("DATASETS.TRAIN", "('xyz',)")
 
 
 def test_other_data_in_the_folder_do_not_matter(tiny_data, tmp_path, monkeypatch):
-    for name in ("tiny", "tiny_sem"):
-        (tmp_path / name).symlink_to(tiny_data / name)
-    manifest = tmp_path / "broken/dataset.json"
-    manifest.parent.mkdir()
-    manifest.write_text("{")
+    (tmp_path / "tiny").symlink_to(tiny_data / "tiny")
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/broken.yaml").write_text("{")
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
     assert complete().MODEL.ROI_HEADS.NUM_CLASSES == 4
-    with pytest.raises(ValueError, match=f"broken_val not found, and broken: {manifest}: "):
+    with pytest.raises(ValueError, match="broken/broken.yaml is not valid YAML"):
         complete("DATASETS.TEST", "('broken_val',)")
 
 
 def test_similar_names_include_data_that_are_not_in_use(tiny_data):
-    with pytest.raises(ValueError, match=r"names tiny_sem_vall, .*similar names: tiny_sem_val"):
+    with pytest.raises(ValueError, match=r"'tiny_sem_vall' is not .*Similar names: .*tiny_sem_val"):
         complete("DATASETS.TEST", "('tiny_sem_vall',)")
 
 
@@ -103,11 +145,6 @@ def test_nothing_to_train_or_evaluate_on(tiny_data, make_args):
         setup(make_args("DATASETS.TRAIN", "()"))
     with pytest.raises(ValueError, match=r"DATASETS.TEST is empty.*evaluate on.*'NAME',"):
         setup(make_args("DATASETS.TEST", "()", flags=("--eval-only",)))
-
-
-def test_polygon_masks_of_prepared_data(tiny_data):
-    with pytest.raises(ValueError, match="INPUT.MASK_FORMAT is polygon.*bitmask"):
-        complete("INPUT.MASK_FORMAT", "polygon")
 
 
 def test_unknown_key_on_the_command_line():

@@ -16,7 +16,7 @@ from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMA
 from torch import nn
 
 import ocr_panoptic
-from ocr_panoptic.data import RawSplit, prepare_panoptic
+from ocr_panoptic.data import PanopticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, load_config
 from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.engine.trainer import log_period
@@ -265,7 +265,10 @@ def test_a_users_mistake_ends_without_a_traceback(tiny_data, make_args, capfd, c
     args = make_args("DATASETS.TRAIN", "('tiny_trian',)")
     assert run_script("train_net.py", "--config-file", args.config_file, *args.opts) == 1
     (error,) = caplog.records
-    assert "DATASETS.TRAIN names tiny_trian" in error.message and error.exc_info is None
+    assert (
+        "DATASETS.TRAIN: Data set 'tiny_trian' is not registered" in error.message
+        and error.exc_info is None
+    )
     assert "Traceback" not in "".join(capfd.readouterr())
 
 
@@ -290,8 +293,8 @@ def spoiled(tiny_root: Path, target: Path, keep: str) -> None:
             annotation["segments_info"] = [s for s in segments if s["id"] not in gone]
             Image.fromarray(png).save(folder / "panoptic" / annotation["file_name"])
         (folder / "panoptic.json").write_text(json.dumps(content))
-        splits[split] = RawSplit(raw / "images", folder / "panoptic.json", folder / "panoptic")
-    prepare_panoptic("tiny", splits, target / "tiny", workers=1)
+        splits[split] = PanopticSplit(raw / "images", folder / "panoptic.json", folder / "panoptic")
+    write_data_file(target / "tiny/tiny.yaml", "tiny", splits)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from panoptic_samples import faulty_copy
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png
-from ocr_panoptic.data import PANOPTIC_RELEASES, prepare_panoptic_release, register_prepared
+from ocr_panoptic.data.published.panoptic import register_panoptic_releases
 from ocr_panoptic.evaluation import PanopticEvaluator
 
 NAME = "cityscapes_panoptic_val"
@@ -33,8 +33,7 @@ def cityscapesscripts_results(root: Path, predictions: Path) -> dict:
 @pytest.mark.usefixtures("clean_catalog")
 def test_equals_cityscapesscripts(tmp_path):
     trees.write_cityscapes(tmp_path)
-    prepare_panoptic_release(PANOPTIC_RELEASES["cityscapes"], tmp_path, workers=1)
-    register_prepared(tmp_path)
+    register_panoptic_releases([NAME], tmp_path)
     metadata = MetadataCatalog.get(NAME)
     contiguous = {
         True: metadata.thing_dataset_id_to_contiguous_id,

@@ -20,12 +20,12 @@ from torch import Tensor, nn
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.export import run_onnx
-from ocr_panoptic.export.graphs import build_graph
-from ocr_panoptic.export.parity import check_parity, is_equal, segments_equal
-from ocr_panoptic.export.translations import TRANSLATIONS
 from ocr_panoptic.modeling import OCRSemanticSegmentor
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
+from ocr_panoptic.prediction.onnx import run_onnx
+from ocr_panoptic.prediction.onnx.graphs import build_graph
+from ocr_panoptic.prediction.onnx.parity import check_parity, is_equal, segments_equal
+from ocr_panoptic.prediction.onnx.translations import TRANSLATIONS
 
 SHAPES = {f"p{i}": ShapeSpec(channels=8, stride=2**i) for i in range(2, 7)}
 
@@ -286,14 +286,14 @@ def test_output_is_an_onnx_file(capsys):
         load_script("tools/export_onnx.py").main(
             ["--config-file", "c", "--weights", "w", "--output", "folder"]
         )
-    assert "--output folder: name a file that ends in .onnx" in capsys.readouterr().err
+    assert "--output: folder: name a file that ends in .onnx" in capsys.readouterr().err
 
 
 def test_packages_of_the_extra_are_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
-    monkeypatch.delitem(sys.modules, "ocr_panoptic.export")
+    monkeypatch.delitem(sys.modules, "ocr_panoptic.prediction.onnx")
     with pytest.raises(ModuleNotFoundError, match="onnxscript is not installed.*: pip install"):
-        importlib.import_module("ocr_panoptic.export")
+        importlib.import_module("ocr_panoptic.prediction.onnx")
 
 
 def test_segments_are_compared_without_their_numbers():

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ocr_panoptic.export.operators import confident_labels, nms
-from ocr_panoptic.export.translations import TRANSLATIONS
+from ocr_panoptic.prediction.onnx.operators import confident_labels, nms
+from ocr_panoptic.prediction.onnx.translations import TRANSLATIONS
 
 DYNAMIC = torch.export.Dim.DYNAMIC
 

@@ -16,11 +16,11 @@ from detectron2.modeling.postprocessing import detector_postprocess
 from detectron2.structures import Boxes, Instances
 from PIL import Image
 
-from ocr_panoptic.export import run_onnx
-from ocr_panoptic.export.description import _resize
-from ocr_panoptic.export.run_onnx import METADATA_KEY, merge, pasted, resized
 from ocr_panoptic.pictures import read_picture
 from ocr_panoptic.prediction.inputs import find_inputs
+from ocr_panoptic.prediction.onnx import run_onnx
+from ocr_panoptic.prediction.onnx.description import _resize
+from ocr_panoptic.prediction.onnx.run_onnx import METADATA_KEY, merge, pasted, resized
 from ocr_panoptic.visualization.inputs import PICTURE_SUFFIXES
 
 generator = np.random.default_rng(0)
@@ -150,7 +150,7 @@ def identity_model(opset: int = 18, ir_version: int = 8, **metadata: str) -> byt
         (identity_model(**{METADATA_KEY: '{"format": 99}'}), "is of format 99, and this program"),
         (identity_model(**{METADATA_KEY: "{"}), "metadata under 'ocr_panoptic' are not those"),
         (identity_model(**{METADATA_KEY: "[]"}), "metadata under 'ocr_panoptic' are not those"),
-        (identity_model(**{METADATA_KEY: '{"format": 1}'}), "are not those that tools/export_onnx"),
+        (identity_model(**{METADATA_KEY: '{"format": 1}'}), "not those that ocr-panoptic export"),
     ],
     ids=[
         *("absent", "text", "truncated", "empty", "opset", "IR"),

@@ -16,6 +16,11 @@ from ocr_panoptic.engine import complete_config, load_config
 KINDS = {"panoptic": (OCR_CONFIG, ()), "semantic": (SEMANTIC_CONFIG, TINY_SEMANTIC)}
 
 
+@pytest.fixture
+def images(tiny_data) -> Path:
+    return tiny_data / "tiny/raw/val/images"
+
+
 @pytest.fixture(scope="session")
 def predict() -> Callable[[list], int]:
     return load_script("tools/predict.py").main

@@ -121,10 +121,10 @@ def test_refuses_what_does_not_fit_and_writes_nothing(tmp_path, export, write, r
 
 
 def test_refuses_other_folders_and_options(tmp_path, export, capsys):
-    with pytest.raises(FileNotFoundError, match="expected a panoptic JSON, or a folder of tools"):
+    with pytest.raises(FileNotFoundError, match="expected a panoptic JSON, or a folder of ocr"):
         read_predictions(tmp_path)
     (tmp_path / "labels.json").write_text('{"classes": [{}]}')
-    with pytest.raises(ValueError, match="is no labels.json of tools/predict.py"):
+    with pytest.raises(ValueError, match="is no labels.json of ocr-panoptic predict"):
         read_predictions(tmp_path)
     with pytest.raises(SystemExit):
         known = "--predictions", tmp_path, "--output", tmp_path / "a.xml"

@@ -10,15 +10,16 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from detectron2.data import Metadata, MetadataCatalog
+from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 from detectron2.data.detection_utils import read_image
 from panopticapi.evaluation import pq_compute_single_core
 from panopticapi.utils import rgb2id
 from PIL import Image
 
-from ocr_panoptic.data import RawSplit, prepare_panoptic
+from ocr_panoptic.data import PanopticSplit, check, write_data_file
 from ocr_panoptic.engine import Trainer, build_trained_model, complete_config, load_config
 from ocr_panoptic.engine.single_image import model_input
+from ocr_panoptic.evaluation.instance_evaluator import PanopticInstances
 from ocr_panoptic.modeling import inference, panoptic_inference
 from ocr_panoptic.prediction import folder, inputs, memory, outputs, rows, run, truth
 from ocr_panoptic.visualization.overlays import draw_segments
@@ -41,19 +42,15 @@ def pixels(path: Path) -> np.ndarray:
     return np.asarray(Image.open(path))
 
 
-@pytest.fixture
-def images(tiny_data) -> Path:
-    return tiny_data / "tiny/raw/val/images"
-
-
 @pytest.mark.slow
 def test_panoptic_results(model_of, call, images, tmp_path):
     model, out = model_of("panoptic"), tmp_path / "out"
     assert call(model, images, "--overlays") == 0
     output_of = outputs_of(model)
     content = json.loads((out / "panoptic.json").read_text())
-    split = RawSplit(images, out / "panoptic.json", out / "panoptic")
-    prepare_panoptic("predicted", {"val": split}, tmp_path / "prepared", workers=1)
+    split = PanopticSplit(images, out / "panoptic.json", out / "panoptic")
+    write_data_file(tmp_path / "predicted.yaml", "predicted", {"val": split})
+    check([tmp_path / "predicted.yaml"], workers=1)
     names = sorted(path.name for path in images.iterdir())
     assert [image["file_name"] for image in content["images"]] == names
     results = json.loads((out / "instances.json").read_text())
@@ -160,15 +157,13 @@ def test_ap_is_of_the_images(model_of, call, images, tmp_path, clean_catalog, mo
         source.write_text("".join(f"{images / name}\n" for name in names[:count]))
 
     def as_in_the_truth(items, places):
-        (file,) = (tmp_path / "out/evaluation").rglob("instances_*.json")
-        content = json.loads(file.read_text())
-        numbers = {image["file_name"]: image["id"] for image in content["images"]}
+        true = DatasetCatalog.get(truth.TRUTH)
+        numbers = {Path(r["file_name"]).name: r["image_id"] for r in true}
         for item, record in folder.read_records(items, places):
-            own = [
-                {**annotation, "score": 1.0}
-                for annotation in content["annotations"]
-                if annotation["image_id"] == numbers[item.file_name] and not annotation["iscrowd"]
-            ]
+            instances = PanopticInstances(MetadataCatalog.get(truth.TRUTH))
+            instances.add(numbers[item.file_name])
+            own = instances.gathered()["annotations"]
+            own = [{**annotation, "score": 1.0} for annotation in own if not annotation["iscrowd"]]
             yield item, {**record, "instances": own}
 
     monkeypatch.setattr(truth, "read_records", as_in_the_truth)

@@ -65,7 +65,7 @@ def _load(source: Path) -> dict:
     found = [entry for entry in content["annotations"] if isinstance(entry, dict)]
     if any("segments_info" in entry for entry in found[:1]):
         raise ValueError(
-            f"{source}: is a panoptic JSON, which datasets/prepare_panoptic.py takes as it is."
+            f"{source}: is a panoptic JSON, which a data file names as it is: no import is needed."
         )
     if found and not any(entry.get("segmentation") for entry in found):
         raise ValueError(

@@ -1,27 +1,37 @@
 """The files of one split: a PNG for each image, and links to the images."""
 
-import json
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from ocr_panoptic.coco_panoptic import write_panoptic_png
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.fingerprint import digest
-from ocr_panoptic.data.journal import Journal, Work
-from ocr_panoptic.data.panoptic.segments import segment_statistics
+from ocr_panoptic.data.faults import raise_if_any
+from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.files import replacing
 from ocr_panoptic.label_png import write_label_png
 from ocr_panoptic.pictures import read_size
+from ocr_panoptic.segment_runs import segment_statistics
 
 from .annotated_image import AnnotatedImage
 from .kinds import Kinds
-from .painting import paint
+from .painting import Losses, paint
 
-VERSION = 1  # of what is written of an image
 IMAGES = "images"
+
+
+class Drawn(NamedTuple):
+    """
+    Attributes:
+        segments: ``segments_info`` of a panoptic PNG.
+        losses: what of the annotations is not in the PNG.
+    """
+
+    segments: list[dict]
+    losses: Losses
 
 
 @dataclass(frozen=True)
@@ -47,57 +57,40 @@ class Drawing:
         self,
         images: Sequence[AnnotatedImage],
         folder: Path,
-        journal: Journal,
         workers: int | None = None,
-    ) -> None:
-        """Draw the PNGs of a split; the journal publishes them.
-
-        Args:
-            folder: of the split.
+    ) -> list[Drawn]:
+        """Draw the PNGs of a split into a folder.
 
         Raises:
             DataFaults: images that are broken or of another size than annotated.
         """
-        recipe = [VERSION, self.overlap, self.rest, self.semantic]
-        recipe += [self.kinds.things, self.kinds.stuff, self.kinds.ignore]
-        works = [
-            Work(
-                key=png_name(image),
-                recipe=digest(*recipe, image.height, image.width, _as_json(image)),
-                inputs=(image.file,),
-                output=folder / self.folder / png_name(image),
-            )
-            for image in images
-        ]
-        journal.do(partial(draw, drawing=self), images, works, f"import {folder.name}", workers)
+        results = map_with_progress(
+            partial(draw, folder=folder, drawing=self), images, f"import {folder.name}", workers
+        )
+        raise_if_any([fault for faults, _ in results for fault in faults])
+        return [drawn for _, drawn in results]
 
 
 def png_name(image: AnnotatedImage) -> str:
     return str(PurePosixPath(image.name).with_suffix(".png"))
 
 
-def _as_json(image: AnnotatedImage) -> list:
-    return [
-        {**vars(segment), "mask": segment.mask["counts"].decode("ascii")}
-        for segment in image.segments
-    ]
-
-
-def draw(image: AnnotatedImage, output: Path, drawing: Drawing) -> tuple[list[str], str]:
-    """Write the PNG of an image; the image is decoded wholly.
+def draw(image: AnnotatedImage, folder: Path, drawing: Drawing) -> tuple[list[str], Drawn | None]:
+    """Write the PNG of an image into a folder; the image is decoded wholly.
 
     Returns:
-        its faults, and JSON: ``segments_info`` (of a panoptic PNG), and the losses.
+        its faults; what was drawn, None where there is one.
     """
+    output = folder / png_name(image)
     try:
         width, height, note = read_size(image.file)
     except ValueError as error:
-        return [f"{image.file}: the image {error}."], ""
+        return [f"{image.file}: the image {error}."], None
     if (height, width) != (image.height, image.width):
         return [
             f"{image.file}: the image has {width}x{height} pixels{note}, the annotations are of "
             f"{image.width}x{image.height} (width x height)."
-        ], ""
+        ], None
     painted = paint(image, drawing.kinds, drawing.overlap, drawing.rest)
     segments = []
     if drawing.semantic:
@@ -114,7 +107,7 @@ def draw(image: AnnotatedImage, output: Path, drawing: Drawing) -> tuple[list[st
             }
             for number, label in painted.labels.items()
         ]
-    return [], json.dumps([segments, painted.losses.as_json()])
+    return [], Drawn(segments, painted.losses)
 
 
 def link_images(images: Sequence[AnnotatedImage], folder: Path) -> None:
@@ -141,7 +134,7 @@ def remove_others(folder: Path, wanted: Collection[Path]) -> None:
 
 def _is_written(path: Path, parts: tuple[str, ...]) -> bool:
     match parts:
-        case ("classes.json",) | (_, "panoptic.json"):
+        case (_, "panoptic.json"):
             return True
         case (_, "images", *_):
             return path.is_symlink()

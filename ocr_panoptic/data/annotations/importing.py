@@ -1,40 +1,40 @@
 """Annotations of any format as a panoptic or a semantic data set.
 
-What is written below the folder of the data set, beside what its preparation writes:
+What is written below the folder of the data set:
 
+    <name>.yaml                 the data file, last of all
     raw/import.json             what was imported and what was lost; it marks raw/ as this module's
     raw/<split>/images/         links to the images
     raw/<split>/panoptic/       panoptic PNGs, and
     raw/<split>/panoptic.json   the panoptic JSON; or
-    raw/<split>/semantic/       label PNGs, and
-    raw/classes.json            their classes
+    raw/<split>/semantic/       label PNGs
 """
 
-import json
 import logging
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ocr_panoptic.coco_panoptic import write_panoptic_json
 from ocr_panoptic.data.classes import faults_of_class
+from ocr_panoptic.data.data_file import (
+    PanopticSplit,
+    SemanticSplit,
+    read_data_file,
+    write_data_file,
+)
 from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
-from ocr_panoptic.data.journal import Journal
-from ocr_panoptic.data.manifest import MANIFEST_NAME, mark_incomplete, read_content
 from ocr_panoptic.data.panoptic.categories import Category
-from ocr_panoptic.data.panoptic.manifest import PANOPTIC_FORMAT, RawSplit
-from ocr_panoptic.data.panoptic.prepare import prepare_panoptic
-from ocr_panoptic.data.preparing import preparing, remove_unfinished
 from ocr_panoptic.data.register import check_new_name
 from ocr_panoptic.data.semantic.label_space import LabelSpace
-from ocr_panoptic.data.semantic.manifest import SEMANTIC_FORMAT, SemanticSplit
-from ocr_panoptic.data.semantic.prepare import prepare_semantic
-from ocr_panoptic.files import write_json
+from ocr_panoptic.files import check_output_folder, locked, printable, write_json
 
 from .annotated_image import AnnotatedImage, without_crowds
-from .drawing import IMAGES, Drawing, link_images, png_name, remove_others
+from .drawing import IMAGES, Drawing, Drawn, link_images, png_name, remove_others
 from .formats import FORMATS
 from .kinds import ClassCount, Kinds, check_classes, count_classes, resolve_kinds
 from .label_pngs import above_labels
@@ -97,9 +97,7 @@ class Plan:
 def import_annotations(
     name: str, sources: Mapping[str, Source], plan: Plan, output: Path, workers: int | None = None
 ) -> Path:
-    """Read annotations, write them as this module's text says, and prepare the data set.
-
-    A repetition does only what is missing or has changed, and gives equal files.
+    """Read annotations, and write them as this module's text says. Equal ones give equal files.
 
     Args:
         name: data sets are registered as ``<name>_<split>``.
@@ -108,18 +106,17 @@ def import_annotations(
         workers: processes, see :func:`map_with_progress`.
 
     Returns:
-        the manifest's path.
+        the data file.
 
     Raises:
         FileNotFoundError, DataFaults: missing or broken files, annotations that contradict
-            themselves or their images; all are named. Then nothing has been written but
-            ``.preparation``, from which the next run goes on.
+            themselves or their images; all are named. Then nothing has been written.
         ValueError: options that do not fit together; a name that is taken; an ``output`` that
-            cannot be written, that another process prepares, or that holds other data.
+            cannot be written, into which another process imports, or that holds other data.
     """
     _check_plan(sources, plan)
     check_new_name(name, ("train", "val") if plan.split is not None else sources, output)
-    _check_free(output, plan.semantic)
+    _check_free(output, name, "semantic" if plan.semantic else "panoptic")
     images = read_sources(sources, plan)
     source_format = FORMATS[plan.format]
     found = count_classes(image for listed in images.values() for image in listed)
@@ -127,80 +124,105 @@ def import_annotations(
     check_classes(kinds, plan.semantic)
     overlap = plan.overlap or source_format.overlap or "order"
     drawing = Drawing(kinds, overlap, plan.rest, plan.semantic)
-    with preparing(output):
-        journals, faults = {}, []
+    with _importing(output) as folder:
+        drawn: dict[str, list[Drawn]] = {}
+        faults: list[str] = []
         for split, listed in images.items():
-            journals[split] = Journal(output, f"import_{split}")
             with gathering(faults):
-                drawing.draw_all(listed, output / RAW / split, journals[split], workers)
+                drawn[split] = drawing.draw_all(listed, folder / split, workers)
         if not plan.semantic:
             faults += [
                 f"{split}: no image shows any class, all pixels are void."
-                for split, journal in journals.items()
-                if not faults and not any(json.loads(result)[0] for result in journal.results)
+                for split, entries in drawn.items()
+                if not any(entry.segments for entry in entries)
             ]
         raise_if_any(faults)
         _tell_kinds(kinds, found, plan)
-        return _write(name, output, images, journals, drawing, plan, workers)
+        return _write(name, output, images, drawn, folder, drawing, plan)
+
+
+@contextmanager
+def _importing(output: Path) -> Iterator[Path]:
+    """A folder for what is drawn until all of it is, and no other import beside it.
+
+    Raises:
+        ValueError: ``output`` cannot be written, or another process imports into it.
+    """
+    fix = "Give another --output, or set DETECTRON2_DATASETS to a folder that you can write."
+    check_output_folder(output, "The output folder", fix)
+    folder = output / ".import"
+    try:
+        with locked(output / ".import.lock", wait=False):
+            shutil.rmtree(folder, ignore_errors=True)  # of one that was killed
+            try:
+                yield folder
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError as error:
+        raise ValueError(
+            f"{printable(output)}: another process imports data there. Wait for its end, or give "
+            "another --name or --output."
+        ) from error
+    finally:
+        with suppress(OSError):  # where nothing was written
+            output.rmdir()
 
 
 def _write(
     name: str,
     output: Path,
     images: Mapping[str, list[AnnotatedImage]],
-    journals: Mapping[str, Journal],
+    drawn: Mapping[str, list[Drawn]],
+    folder: Path,
     drawing: Drawing,
     plan: Plan,
-    workers: int | None,
 ) -> Path:
-    raw = output / RAW
-    results = {
-        split: [json.loads(result) for result in journal.results]
-        for split, journal in journals.items()
+    raw, file = output / RAW, output / f"{name}.yaml"
+    losses = {
+        split: Losses.of([entry.losses for entry in entries]) for split, entries in drawn.items()
     }
-    losses = {}
-    for split, entries in results.items():
-        losses[split] = Losses.of([Losses(**lost) for _, lost in entries])
-    mark_incomplete(output)
+    file.unlink(missing_ok=True)  # until its files are complete
     # The record comes first: it says whose the files beside it are.
     write_json(raw / RECORD, _record(plan, drawing, losses), indent=1)
-    wanted = {raw / RECORD, raw / "classes.json"}
+    wanted = {raw / RECORD}
     for split, listed in images.items():
         wanted |= {raw / split / IMAGES / image.name for image in listed}
         wanted |= {raw / split / drawing.folder / png_name(image) for image in listed}
         wanted.add(raw / split / "panoptic.json")
-    remove_unfinished(raw)
+    for unfinished in raw.rglob(".*.tmp"):  # of an import that was killed
+        unfinished.unlink()
     remove_others(raw, wanted)
     for split, listed in images.items():
-        journals[split].publish()
-        journals[split].finish()
+        for png in map(png_name, listed):
+            target = raw / split / drawing.folder / png
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(folder / split / png, target)
         link_images(listed, raw / split / IMAGES)
         _tell_losses(split, len(listed), losses[split], drawing)
     if drawing.semantic:
         classes = [{"name": n, "color": drawing.kinds.color(n)} for n in drawing.kinds.classes]
-        write_json(raw / "classes.json", {"classes": classes}, indent=1)
         folders = {s: SemanticSplit(raw / s / IMAGES, raw / s / drawing.folder) for s in images}
-        return prepare_semantic(name, raw / "classes.json", folders, output, workers)
+        write_data_file(file, name, folders, classes=classes)
+        return file
     splits = {
-        split: RawSplit(
-            raw / split / IMAGES, raw / split / "panoptic.json", raw / split / "panoptic"
-        )
-        for split in images
+        s: PanopticSplit(raw / s / IMAGES, raw / s / "panoptic.json", raw / s / "panoptic")
+        for s in images
     }
     for split, listed in images.items():
-        _write_panoptic_json(splits[split].panoptic_json, listed, results[split], drawing.kinds)
-    return prepare_panoptic(name, splits, output, workers)
+        _write_panoptic_json(splits[split].annotations, listed, drawn[split], drawing.kinds)
+    write_data_file(file, name, splits)
+    return file
 
 
 def _write_panoptic_json(
-    path: Path, images: list[AnnotatedImage], results: list, kinds: Kinds
+    path: Path, images: list[AnnotatedImage], drawn: list[Drawn], kinds: Kinds
 ) -> None:
     categories = [
         Category(place, name, name in kinds.things, kinds.color(name)).as_json()
         for place, name in enumerate(kinds.classes, 1)
     ]
     entries = []
-    for number, (image, (segments, _)) in enumerate(zip(images, results, strict=True), 1):
+    for number, (image, (segments, _)) in enumerate(zip(images, drawn, strict=True), 1):
         size = {"height": image.height, "width": image.width}
         entries.append(
             (
@@ -309,23 +331,24 @@ def _check_plan(sources: Mapping[str, Source], plan: Plan) -> None:
         raise ValueError("Give a folder of label PNGs for each of --train and --val.")
 
 
-def _check_free(output: Path, semantic: bool) -> None:
+def _check_free(output: Path, name: str, kind: str) -> None:
     """Refuse to write over what no earlier import has written.
 
     Raises:
         ValueError: there is such.
     """
-    raw, manifest = output / RAW, output / MANIFEST_NAME
-    if raw.exists() and not _is_ours(raw / RECORD) and any(raw.iterdir()):
+    raw, file = output / RAW, output / f"{name}.yaml"
+    if _is_ours(raw / RECORD):
+        if file.exists() and read_data_file(file).kind != kind:
+            raise ValueError(
+                f"{file}: is of another kind of data set. Give another --name or --output, or "
+                "remove that folder."
+            )
+        return
+    if file.exists() or (raw.exists() and any(raw.iterdir())):
         raise ValueError(
-            f"{raw}: holds files that no import wrote. Give another --name or --output, or move "
-            "them away."
-        )
-    wanted = (SEMANTIC_FORMAT if semantic else PANOPTIC_FORMAT).name
-    if manifest.exists() and read_content(manifest).get("format") != wanted:
-        raise ValueError(
-            f"{manifest}: is of another kind of data set. Give another --name or --output, or "
-            "remove that folder."
+            f"{file if file.exists() else raw}: no import wrote it. Give another --name or "
+            "--output, or move it away."
         )
 
 

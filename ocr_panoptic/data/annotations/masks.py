@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from pycocotools import mask as mask_util
 
-from ocr_panoptic.data.panoptic.segments import SegmentRuns
+from ocr_panoptic.segment_runs import SegmentRuns
 
 MAX_POINTS = 1_000_000  # of the polygons of one object
 

@@ -39,15 +39,9 @@ class AnnotatedImage:
 
 @dataclass(frozen=True)
 class PanopticJson:
-    """
-    Attributes:
-        hides: a segment without a pixel in its PNG is no fault: others hide it.
-    """
-
     path: Path
     categories: list[Category]
     images: list[AnnotatedImage]
-    hides: bool = False
 
 
 @collection_paused()

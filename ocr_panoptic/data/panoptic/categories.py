@@ -6,7 +6,7 @@ ascending category id, as Detectron2 orders COCO's categories.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, faults_of_class, is_id
@@ -101,18 +101,6 @@ def _faults(entry: object) -> Iterator[str]:
             f"{where}: isthing must be 1 (things) or 0 (stuff), found {isthing!r}. "
             "Is this a panoptic JSON?"
         )
-
-
-def semantic_label_of(categories: Iterable[Category]) -> dict[int, int]:
-    """Category id -> label of the semantic PNG: 0 for things, 1..S for stuff."""
-    labels, next_label = {}, THINGS_LABEL + 1
-    for category in categories:
-        if category.isthing:
-            labels[category.id] = THINGS_LABEL
-        else:
-            labels[category.id] = next_label
-            next_label += 1
-    return labels
 
 
 def panoptic_metadata(categories: list[Category]) -> dict:

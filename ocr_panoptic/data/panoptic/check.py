@@ -4,42 +4,43 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ocr_panoptic.coco_panoptic import MAX_ID, read_panoptic_png
+from ocr_panoptic.data.data_file import PanopticSplit
+from ocr_panoptic.files import printable
 from ocr_panoptic.pictures import read_size
+from ocr_panoptic.segment_runs import SegmentRuns, SegmentStatistics
 
 from .annotations import AnnotatedImage, PanopticJson, read_panoptic_json
-from .manifest import RawSplit
-from .segments import SegmentRuns, SegmentStatistics
 
 
-def read_split(split: RawSplit) -> PanopticJson:
+def read_split(split: PanopticSplit) -> PanopticJson:
     """The JSON of one split, checked by itself.
 
     Raises:
         FileNotFoundError: a folder or the JSON does not exist.
         DataFaults: as :func:`read_panoptic_json`.
     """
-    for folder, what in ((split.images, "images"), (split.panoptic_root, "panoptic PNGs")):
+    for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
-            raise FileNotFoundError(f"{folder}: folder of {what} not found.")
-    return read_panoptic_json(split.panoptic_json)
+            raise FileNotFoundError(f"{printable(folder)}: folder of {what} not found.")
+    return read_panoptic_json(split.annotations)
 
 
 def check_image(
-    image: AnnotatedImage, split: RawSplit, channels: int = 3, hides: bool = False
+    image: AnnotatedImage, split: PanopticSplit, channels: int = 3, hides: bool = False
 ) -> tuple[list[str], SegmentRuns | None]:
     """Check one image and its panoptic PNG against the JSON; both are decoded wholly.
 
     Args:
         split: where they lie. Images may be of any format that :func:`.read_picture` reads.
         channels: of the images.
-        hides: as in :class:`PanopticJson`.
+        hides: a segment without a pixel in its PNG is no fault: others hide it.
 
     Returns:
         faults: segment ids, areas or boxes of the JSON that are not the PNG's, sizes that differ,
             missing, broken or truncated files; each with file and id.
         the segments of the PNG; None where it has a fault.
     """
-    picture, png = split.images / image.file_name, split.panoptic_root / image.png_name
+    picture, png = split.images / image.file_name, split.segments / image.png_name
     faults = list(_picture_faults(image, picture, channels))
     try:
         ids = read_panoptic_png(png)

@@ -7,11 +7,17 @@ import torch
 from detectron2.config import configurable
 from detectron2.data import DatasetMapper
 from detectron2.data import detection_utils as utils
+from detectron2.data import transforms as T
+from detectron2.structures import BitMasks, BoxMode, Instances
 
+from ocr_panoptic.coco_panoptic import id2rgb, read_panoptic_png, rgb2id
 from ocr_panoptic.data.channel_input import ChannelInput
+from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.image_size import check_image_size
 from ocr_panoptic.label_png import read_label_png
 from ocr_panoptic.pictures import COLOURS, read_picture
+from ocr_panoptic.segment_runs import SegmentRuns
+from ocr_panoptic.true_labels import label_of_segments
 
 
 class PanopticDatasetMapper(DatasetMapper):
@@ -20,10 +26,14 @@ class PanopticDatasetMapper(DatasetMapper):
     semantic PNG's palette gives indices, not colours. INPUT.CROP.AFTER_RESIZE crops after the
     resize, not before it.
 
+    A record without sem_seg_file_name has its labels from pan_seg_file_name and segments_info;
+    masks and boxes of annotations that name a segment_id are that segment's.
+
     Raises:
-        FileNotFoundError: the image or the semantic PNG is missing.
-        ValueError: either is broken or truncated, their sizes differ or are not the record's, or a
-            label is neither 0..num_sem_seg_classes-1 nor the ignored one.
+        FileNotFoundError: the image or the PNG is missing.
+        ValueError: either is broken or truncated, their sizes differ or are not the record's, the
+            panoptic PNG has other segments than the record, or a semantic label is neither
+            0..num_sem_seg_classes-1 nor the ignored one.
     """
 
     @configurable
@@ -66,8 +76,9 @@ class PanopticDatasetMapper(DatasetMapper):
         image = read_picture(record["file_name"], self.image_format, self.channels)
         check_image_size(record, image)
         path = record.pop("sem_seg_file_name", None)
-        labels = None if path is None else self._labels(path, record)
-        inputs = ChannelInput(image, sem_seg=labels)
+        runs = None if path or "pan_seg_file_name" not in record else self._segments(record)
+        labels = self._labels(path, record) if path else None
+        inputs = ChannelInput(image, sem_seg=labels if runs is None else _as_image(runs.places()))
         transforms = self.augmentations(inputs)
         size = inputs.image.shape[:2]
         record["image"] = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
@@ -77,20 +88,81 @@ class PanopticDatasetMapper(DatasetMapper):
                 self._explain_labels(path, labels)
         if self.proposal_topk is not None:
             utils.transform_proposals(record, size, transforms, proposal_topk=self.proposal_topk)
+        if runs is not None:
+            places = _as_places(inputs.sem_seg)
+            label_of = label_of_segments(record["segments_info"])
+            table = np.array([label_of[number] for number in runs.ids.tolist()], np.int64)
+            record["sem_seg"] = torch.as_tensor(table[places])
+        annotations = record.get("annotations")
         if not self.is_train:
             record.pop("annotations", None)
-        elif "annotations" in record:
+        elif annotations == []:  # of which Detectron2's crops fail
+            record["instances"] = utils.annotations_to_instances(record.pop("annotations"), size)
+        elif annotations and "segment_id" in annotations[0]:
+            own = record.pop("annotations")
+            record["instances"] = self._instances(runs, own, transforms, places)
+        elif annotations is not None:
             self._transform_annotations(record, transforms, size)
         return record
 
+    def _segments(self, record: dict) -> SegmentRuns:
+        """The segments of the panoptic PNG."""
+        path = record["pan_seg_file_name"]
+        runs = SegmentRuns(read_panoptic_png(path))
+        _check_size(path, "panoptic PNG", runs.size, record)
+        listed, shown = [s["id"] for s in record["segments_info"]], {*runs.ids.tolist()}
+        if foreign := [str(number) for number in sorted(shown - {0, *listed})]:
+            raise ValueError(
+                f"{path}: has segments that are not in the JSON's segments_info: "
+                f"{first_few(foreign)}. Has it changed since the start of the training?"
+            )
+        lost = [str(number) for number in listed if number not in shown]
+        if lost and not record.get("hides_segments"):
+            raise ValueError(
+                f"{path}: segments of the JSON's segments_info have no pixel in it: "
+                f"{first_few(lost)}. Has it changed since the start of the training?"
+            )
+        return runs
+
+    def _instances(
+        self,
+        runs: SegmentRuns,
+        annotations: list[dict],
+        transforms: T.TransformList,
+        places: np.ndarray,
+    ) -> Instances:
+        """The things that are no crowds, as Detectron2's mapper makes them of annotations: boxes
+        are those of the file, transformed, and masks those of the transformed map."""
+        objects = [
+            annotation
+            for annotation in annotations
+            if not annotation["iscrowd"]
+            and annotation["segment_id"] in runs.statistics  # else others hide it
+        ]
+        boxes = [
+            utils.transform_instance_annotations(
+                {
+                    "bbox": runs.statistics[annotation["segment_id"]].bbox,
+                    "bbox_mode": BoxMode.XYWH_ABS,
+                    "category_id": annotation["category_id"],
+                },
+                transforms,
+                places.shape,
+            )
+            for annotation in objects
+        ]
+        instances = utils.annotations_to_instances(boxes, places.shape)
+        if self.use_instance_mask and objects:
+            own = np.searchsorted(runs.ids, [annotation["segment_id"] for annotation in objects])
+            masks = places == own.astype(places.dtype)[:, None, None]
+            instances.gt_masks = BitMasks(torch.from_numpy(masks))
+            if self.recompute_boxes:
+                instances.gt_boxes = instances.gt_masks.get_bounding_boxes()
+        return utils.filter_empty_instances(instances)
+
     def _labels(self, path: str, record: dict) -> np.ndarray:
         labels = read_label_png(path, "semantic PNG")
-        if labels.shape != (record["height"], record["width"]):
-            raise ValueError(
-                f"{path}: the semantic PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the "
-                f"image {record['file_name']} {record['width']}x{record['height']} "
-                "(width x height). Prepare the data set again."
-            )
+        _check_size(path, "semantic PNG", labels.shape, record)
         return labels
 
     def _outside(self, labels: np.ndarray | torch.Tensor) -> np.ndarray | torch.Tensor:
@@ -103,5 +175,24 @@ class PanopticDatasetMapper(DatasetMapper):
         raise ValueError(
             f"{path}: labels outside 0..{self.num_sem_seg_classes - 1} and {self.ignore_value}: "
             f"{listed}. MODEL.SEM_SEG_HEAD.NUM_CLASSES is {self.num_sem_seg_classes}; it must be "
-            "the number of stuff classes plus one. If the data set has changed, prepare it again."
+            "the number of stuff classes plus one."
         )
+
+
+def _check_size(path: str, what: str, size: tuple[int, int], record: dict) -> None:
+    if size != (record["height"], record["width"]):
+        raise ValueError(
+            f"{path}: the {what} has {size[1]}x{size[0]} pixels, the image {record['file_name']} "
+            f"{record['width']}x{record['height']} (width x height). They must be equal."
+        )
+
+
+def _as_image(places: np.ndarray) -> np.ndarray:
+    """Numbers as transforms take them, which resize only bytes by Pillow: uint8 [H, W], or of
+    larger ones [H, W, 3]."""
+    return places if places.dtype == np.uint8 else id2rgb(places)
+
+
+def _as_places(image: np.ndarray) -> np.ndarray:
+    """The inverse of :func:`_as_image`."""
+    return image if image.ndim == 2 else rgb2id(image).astype(np.uint16)

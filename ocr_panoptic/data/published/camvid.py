@@ -14,19 +14,17 @@ import numpy as np
 
 from ocr_panoptic.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.data.classes import derived_color
-from ocr_panoptic.data.manifest import mark_incomplete
+from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
+from ocr_panoptic.data.faults import gathering, raise_if_any
 from ocr_panoptic.data.panoptic.categories import Category
-from ocr_panoptic.data.panoptic.manifest import RawSplit
-from ocr_panoptic.data.panoptic.prepare import prepare_panoptic
-from ocr_panoptic.data.panoptic.segments import segment_statistics
 from ocr_panoptic.data.parallel import map_with_progress
-from ocr_panoptic.data.preparing import preparing, remove_unfinished
-from ocr_panoptic.data.semantic.manifest import SemanticSplit
-from ocr_panoptic.data.semantic.prepare import prepare_semantic
+from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.data.semantic.records import LabelledFolder
-from ocr_panoptic.files import write_json
+from ocr_panoptic.data.semantic.source import SemanticSource
+from ocr_panoptic.files import check_output_folder
 from ocr_panoptic.label_png import read_label_png
 from ocr_panoptic.pictures import read_size
+from ocr_panoptic.segment_runs import segment_statistics
 
 # In the order of the labels; 11 is void.
 CLASSES = (
@@ -49,26 +47,33 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
         workers: processes, see :func:`map_with_progress`.
 
     Returns:
-        the manifests of the semantic and the panoptic data set.
+        the data files of the semantic data set, which is read as it lies, and of the panoptic one,
+        which is made.
 
     Raises:
         FileNotFoundError, DataFaults: a folder or a file is missing or broken, or there are other
-            labels than 0..11. Then no manifest has been written.
-        ValueError: a folder cannot be written, or another process prepares data there.
+            labels than 0..11. Then nothing has been written.
+        ValueError: a folder cannot be written.
     """
     splits = find_splits(source)
-    class_file = root / "camvid/classes.json"
-    write_json(class_file, {"classes": list(CLASSES), "ignore": VOID}, indent=1)
-    semantic = prepare_semantic("camvid", class_file, splits, class_file.parent, workers)
-    output = root / "camvid_panoptic"
-    with preparing(output):
-        mark_incomplete(output)
-        remove_unfinished(output / "raw")
-        raw = {
-            name: write_panoptic_split(split, output / "raw" / name, workers)
-            for name, split in splits.items()
-        }
-        return [semantic, prepare_panoptic("camvid_panoptic", raw, output, workers)]
+    semantic, panoptic = (root / name / f"{name}.yaml" for name in ("camvid", "camvid_panoptic"))
+    fix = "Set DETECTRON2_DATASETS to a folder that you can write."
+    check_output_folder(panoptic.parent, "The output folder", fix)
+    classes = {"classes": list(CLASSES), "ignore": VOID}
+    faults: list[str] = []
+    for name, split in splits.items():
+        source = SemanticSource(f"camvid_{name}", split, parse_label_space(classes, "CamVid"))
+        with gathering(faults):
+            source.index().check(workers)
+    raise_if_any(faults)
+    write_data_file(semantic, "camvid", splits, **classes)
+    panoptic.unlink(missing_ok=True)  # until its files are complete
+    made = {
+        name: write_panoptic_split(split, panoptic.parent / "raw" / name, workers)
+        for name, split in splits.items()
+    }
+    write_data_file(panoptic, "camvid_panoptic", made)
+    return [semantic, panoptic]
 
 
 def find_splits(source: Path) -> dict[str, SemanticSplit]:
@@ -94,7 +99,7 @@ def find_splits(source: Path) -> dict[str, SemanticSplit]:
     return splits
 
 
-def write_panoptic_split(split: SemanticSplit, output: Path, workers: int | None) -> RawSplit:
+def write_panoptic_split(split: SemanticSplit, output: Path, workers: int | None) -> PanopticSplit:
     """Write ``output/panoptic/*.png`` and ``output/panoptic.json`` in COCO panoptic format."""
     pairs = LabelledFolder(split.images, split.labels).pairs()
     write = partial(_write_image, images=split.images, folder=output / "panoptic")
@@ -105,7 +110,7 @@ def write_panoptic_split(split: SemanticSplit, output: Path, workers: int | None
         for label, name in enumerate(CLASSES)
     ]
     write_panoptic_json(output / "panoptic.json", entries, categories)
-    return RawSplit(split.images, output / "panoptic.json", output / "panoptic")
+    return PanopticSplit(split.images, output / "panoptic.json", output / "panoptic")
 
 
 def _write_image(

@@ -1,121 +1,147 @@
-"""Semantic PNGs of COCO 2017 in Detectron2's layout.
+"""COCO 2017 for Panoptic-FPN as it is downloaded.
 
-Detectron2 registers ``coco_2017_{train,val,val_100}_panoptic_separated`` itself. What those lack
-in the download is ``panoptic_stuff_*``: things -> 0, the 53 stuff categories in the order of
-Detectron2's ``COCO_CATEGORIES`` -> 1..53, the rest -> 255, as Detectron2's
-``datasets/prepare_panoptic_fpn.py`` writes them.
+Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` want semantic PNGs that its
+``datasets/prepare_panoptic_fpn.py`` writes. Here, under the same names, labels follow from the
+panoptic PNGs; instances are those of COCO's own ``instances_*.json``, as in Detectron2.
 """
 
-from functools import partial
+import json
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
+from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
+from detectron2.data.datasets.coco import load_coco_json
+from detectron2.structures import BoxMode
 
-from ocr_panoptic.data.faults import raise_if_any
-from ocr_panoptic.data.fingerprint import digest
-from ocr_panoptic.data.journal import Journal, Work
-from ocr_panoptic.data.panoptic.annotations import AnnotatedImage, read_panoptic_json
-from ocr_panoptic.data.panoptic.categories import parse_categories, semantic_label_of
-from ocr_panoptic.data.panoptic.semantic_png import write_semantic_png
-from ocr_panoptic.data.preparing import preparing
+from ocr_panoptic.data.data_file import PanopticSplit, datasets_root
+from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
+from ocr_panoptic.data.fingerprint import file_state
+from ocr_panoptic.data.index import Index, Row
+from ocr_panoptic.data.panoptic.annotations import PanopticJson
+from ocr_panoptic.data.panoptic.categories import Category, panoptic_metadata, parse_categories
+from ocr_panoptic.data.panoptic.source import Kinds, PanopticSource
+from ocr_panoptic.data.register import register
 
-VERSION = 1  # of what is written of an image
+from .panoptic import without_areas
 
-# Split -> the folder of PNGs that holds its images. The last are 100 images of val2017.
-PNG_FOLDERS = {
-    "train2017": "panoptic_train2017",
-    "val2017": "panoptic_val2017",
-    "val2017_100": "panoptic_val2017",
+# Split -> the folders of images and of PNGs. The last are 100 images of val2017.
+FOLDERS = {
+    "train": ("train2017", "panoptic_train2017", "train2017"),
+    "val": ("val2017", "panoptic_val2017", "val2017"),
+    "val_100": ("val2017", "panoptic_val2017", "val2017_100"),
 }
+COCO_PANOPTIC = {f"coco_2017_{split}_panoptic_separated": names for split, names in FOLDERS.items()}
 
 
-def prepare_coco_panoptic(root: Path, workers: int | None = None) -> list[Path]:
-    """Write ``root/coco/panoptic_stuff_<split>`` for each split whose JSON is there.
+@dataclass(frozen=True)
+class CocoSource(PanopticSource):
+    """Panoptic data whose instances are in a JSON of their own, in COCO's format.
 
-    A repetition does only what is missing or has changed. For val2017_100 the link
-    ``panoptic_val2017_100`` is made as well.
+    Attributes:
+        instances_json: that JSON.
+    """
+
+    instances_json: Path = Path()
+
+    def key(self) -> list:
+        return [*super().key(), str(self.instances_json)]
+
+    def state(self) -> list:
+        return [*super().state(), file_state(self.instances_json)]
+
+    def categories(self, index: Index) -> list[Category]:
+        return coco_categories()
+
+    def read(self) -> tuple[dict, Iterator[Row]]:
+        if not self.instances_json.is_file():
+            raise FileNotFoundError(f"{self.instances_json}: instance JSON not found.")
+        return super().read()
+
+    def _rows(self, content: PanopticJson, things: Container[int]) -> Iterator[Row]:
+        class_of = panoptic_metadata(coco_categories())["thing_dataset_id_to_contiguous_id"]
+        loaded = load_coco_json(str(self.instances_json), str(self.split.images))
+        own = {record["image_id"]: record["annotations"] for record in loaded}
+        images = {image.id for image in content.images}
+        if foreign := sorted(own.keys() ^ images):
+            raise DataFaults(
+                [
+                    f"{self.instances_json}: {len(foreign)} images are in it alone or in "
+                    f"{content.path} alone: {first_few(list(map(str, foreign)))}."
+                ]
+            )
+        for row in super()._rows(content, things):
+            annotations = own[row.record["id"]]
+            for annotation in annotations:
+                if annotation["category_id"] not in class_of:
+                    raise DataFaults(
+                        [
+                            f"{self.instances_json}: category {annotation['category_id']} of image "
+                            f"{row.record['id']} is no thing of COCO's."
+                        ]
+                    )
+                annotation["category_id"] = class_of[annotation["category_id"]]
+            usable = any(not annotation.get("iscrowd", 0) for annotation in annotations)
+            record = {**row.record, "annotations": json.dumps(annotations, default=bytes.decode)}
+            yield Row(record, row.wide, usable)
+
+    def check(self, record: dict) -> tuple[list[str], list[int]]:
+        return super().check({key: v for key, v in record.items() if key != "annotations"})
+
+    def record(self, row: dict, kinds: Kinds) -> dict:
+        annotations = json.loads(row["annotations"])
+        for annotation in annotations:
+            annotation["bbox_mode"] = BoxMode(annotation["bbox_mode"])
+        return {**super().record(row, kinds), "annotations": annotations}
+
+    def metadata(self) -> dict:
+        return {
+            **self.file_metadata(),
+            **_get_builtin_metadata("coco_panoptic_separated"),
+            "json_file": str(self.instances_json),
+        }
+
+
+def coco_categories() -> list[Category]:
+    return parse_categories(COCO_CATEGORIES, "COCO_CATEGORIES")
+
+
+def coco_segments(content: PanopticJson) -> PanopticJson:
+    """
+    Raises:
+        DataFaults: categories that COCO does not have, or has as another kind.
+    """
+    known = {category.id: category.isthing for category in coco_categories()}
+    raise_if_any(
+        [
+            f"{content.path}: category {category.id} ({category.name!r}, isthing "
+            f"{int(category.isthing)}) is none of COCO's. Describe data of your own in a data file."
+            for category in content.categories
+            if known.get(category.id) != category.isthing
+        ]
+    )
+    return without_areas(content)
+
+
+def register_coco_panoptic(
+    wanted: Iterable[str] | None = None, root: Path | str | None = None
+) -> None:
+    """Register those of ``COCO_PANOPTIC`` that are wanted, by default all, in place of
+    Detectron2's. Files are looked for when the records are asked for.
 
     Args:
-        root: Detectron2's folder of data sets.
-        workers: processes, see :func:`map_with_progress`.
-
-    Returns:
-        the folders written.
-
-    Raises:
-        FileNotFoundError: no panoptic JSON, or no folder of PNGs for one.
-        DataFaults: a JSON that is none of COCO's, missing or broken PNGs; all are named.
-        ValueError: the folder cannot be written, or another process prepares data there.
+        root: by default ``$DETECTRON2_DATASETS``, or ``datasets``.
     """
-    coco = root / "coco"
-    found = {
-        split: path
-        for split in PNG_FOLDERS
-        if (path := coco / "annotations" / f"panoptic_{split}.json").is_file()
-    }
-    if not found:
-        raise FileNotFoundError(
-            f"{coco}/annotations/panoptic_{{train,val}}2017.json: neither found. Lay COCO out as "
-            "datasets/README.md shows, and set DETECTRON2_DATASETS to the folder that holds coco/."
+    root = datasets_root() if root is None else Path(root)
+    for name in COCO_PANOPTIC if wanted is None else wanted:
+        if name not in COCO_PANOPTIC:
+            continue
+        images, pngs, annotations = COCO_PANOPTIC[name]
+        coco = root / "coco"
+        split = PanopticSplit(
+            coco / images, coco / f"annotations/panoptic_{annotations}.json", coco / pngs
         )
-    for split in found:
-        folder = coco / PNG_FOLDERS[split]
-        if not folder.is_dir():
-            raise FileNotFoundError(
-                f"{folder}: panoptic PNGs not found. "
-                f"Unpack {coco}/annotations/{folder.name}.zip there."
-            )
-    with preparing(coco):
-        return [_prepare_split(coco, split, path, workers) for split, path in found.items()]
-
-
-def _prepare_split(coco: Path, split: str, panoptic_json: Path, workers: int | None) -> Path:
-    categories = parse_categories(COCO_CATEGORIES, "COCO_CATEGORIES")
-    content = read_panoptic_json(panoptic_json)
-    known = {category.id: category.isthing for category in categories}
-    pngs, output = coco / PNG_FOLDERS[split], coco / f"panoptic_stuff_{split}"
-    # Ids that COCO does not have, or has for another kind, would be given wrong labels.
-    faults = [
-        f"{panoptic_json}: category {category.id} ({category.name!r}, isthing "
-        f"{int(category.isthing)}) is none of COCO's. "
-        "Data of your own go through datasets/prepare_panoptic.py."
-        for category in content.categories
-        if known.get(category.id) != category.isthing
-    ]
-    faults += [
-        f"{pngs / image.png_name}: panoptic PNG not found."
-        for image in content.images
-        if not (pngs / image.png_name).is_file()
-    ]
-    raise_if_any(faults)
-    label_of = semantic_label_of(categories)
-    labels = digest(VERSION, label_of)
-    works = [
-        Work(
-            key=image.semantic_name,
-            recipe=digest(labels, [[s["id"], s["category_id"]] for s in image.segments]),
-            inputs=(pngs / image.png_name,),
-            output=output / image.semantic_name,
-        )
-        for image in content.images
-    ]
-    journal = Journal(coco, output.name)
-    convert = partial(_convert, pngs=pngs, label_of=label_of)
-    journal.do(convert, content.images, works, output.name, workers)
-    journal.publish()
-    journal.finish()
-    own_pngs = coco / f"panoptic_{split}"
-    if not own_pngs.exists():
-        own_pngs.symlink_to(pngs.name)
-    return output
-
-
-def _convert(
-    image: AnnotatedImage, output: Path, pngs: Path, label_of: dict[int, int]
-) -> tuple[list[str], str]:
-    """Write one semantic PNG; what is wrong with the panoptic PNG, if anything is."""
-    try:
-        write_semantic_png(pngs / image.png_name, image.segments, label_of, output)
-    except (FileNotFoundError, ValueError) as error:
-        return [str(error)], ""
-    return [], ""
+        instances = coco / f"annotations/instances_{annotations}.json"
+        source = CocoSource(name, split, adapt=coco_segments, hides=True, instances_json=instances)
+        files = [*vars(split).values(), instances]
+        register(name, coco, source, source.metadata(), files, replaces=True)

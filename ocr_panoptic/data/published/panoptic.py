@@ -11,16 +11,16 @@
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ocr_panoptic.data.data_file import PanopticSplit, datasets_root
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.panoptic.annotations import PanopticJson
 from ocr_panoptic.data.panoptic.categories import Category
-from ocr_panoptic.data.panoptic.check import read_split
-from ocr_panoptic.data.panoptic.manifest import RawSplit
-from ocr_panoptic.data.panoptic.prepare import prepare_panoptic
+from ocr_panoptic.data.panoptic.source import PanopticSource
+from ocr_panoptic.data.register import register
 
 from .tables import ADE20K_CLASSES, cityscapes_categories
 
@@ -34,19 +34,15 @@ CITYSCAPES_SUFFIX = "_leftImg8bit.png"
 class PanopticRelease:
     """
     Attributes:
-        name: data sets are registered as ``<name>_<split>``.
-        splits: split -> its folders and JSON, relative to Detectron2's folder of data sets.
-        num_images: of each split, in the release. Another number is warned of.
-        adapt: from the JSON as it was written to what is true of the files.
-        category_fault: what of the categories is not the release's, "" for nothing.
+        split: relative to Detectron2's folder of data sets.
+        num_images: in the release. Another number is warned of.
+        adapt: see :class:`.PanopticSource`.
         hint: how the JSON is made.
     """
 
-    name: str
-    splits: dict[str, RawSplit]
-    num_images: dict[str, int]
+    split: PanopticSplit
+    num_images: int
     adapt: Callable[[PanopticJson], PanopticJson]
-    category_fault: Callable[[list[Category]], str]
     hint: str
 
 
@@ -54,8 +50,9 @@ def cityscapes_images(content: PanopticJson) -> PanopticJson:
     """Images by their ids, ``<city>_<sequence>_<frame>``.
 
     Raises:
-        DataFaults: other ids.
+        DataFaults: other ids, or the categories are not Cityscapes'.
     """
+    _raise_if_other(content, _other_than_cityscapes(content.categories))
     raise_if_any(
         [
             f"{content.path}: image id {image.id!r} is not of the form {CITYSCAPES_ID}."
@@ -71,7 +68,19 @@ def cityscapes_images(content: PanopticJson) -> PanopticJson:
 
 
 def ade20k_segments(content: PanopticJson) -> PanopticJson:
-    """Segments without the JSON's areas and boxes, and the name "window " without its space."""
+    """Segments without the JSON's areas and boxes, and the name "window " without its space.
+
+    Raises:
+        DataFaults: the categories are not ADE20K's.
+    """
+    _raise_if_other(content, _other_than_ade20k(content.categories))
+    content = without_areas(content)
+    categories = [replace(c, name=c.name.strip()) for c in content.categories]
+    return replace(content, categories=categories)
+
+
+def without_areas(content: PanopticJson) -> PanopticJson:
+    """Segments without the JSON's areas and boxes: the PNG alone counts."""
     images = [
         replace(
             image,
@@ -82,8 +91,11 @@ def ade20k_segments(content: PanopticJson) -> PanopticJson:
         )
         for image in content.images
     ]
-    categories = [replace(c, name=c.name.strip()) for c in content.categories]
-    return replace(content, categories=categories, images=images, hides=True)
+    return replace(content, images=images)
+
+
+def _raise_if_other(content: PanopticJson, fault: str) -> None:
+    raise_if_any([f"{content.path}: {fault}"] if fault else [])
 
 
 def _other_than_cityscapes(categories: list[Category]) -> str:
@@ -104,76 +116,62 @@ def _other_than_ade20k(categories: list[Category]) -> str:
     return "the categories are not ADE20K's 150 (0 wall ... 149 flag)."
 
 
-def _raw(images: str, panoptic: str) -> RawSplit:
-    return RawSplit(Path(images), Path(f"{panoptic}.json"), Path(panoptic))
+def _split(images: str, panoptic: str) -> PanopticSplit:
+    return PanopticSplit(Path(images), Path(f"{panoptic}.json"), Path(panoptic))
 
 
-_CITY, _ADE = "cityscapes", "ADEChallengeData2016"
-PANOPTIC_RELEASES = {
-    "cityscapes": PanopticRelease(
-        name="cityscapes_panoptic",
-        splits={
-            split: _raw(
-                f"{_CITY}/leftImg8bit/{split}", f"{_CITY}/gtFine/cityscapes_panoptic_{split}"
-            )
-            for split in ("train", "val")
-        },
-        num_images={"train": 2975, "val": 500},
-        adapt=cityscapes_images,
-        category_fault=_other_than_cityscapes,
-        hint="Run python -m cityscapesscripts.preparation.createPanopticImgs --set-names train val "
-        "--dataset-folder $DETECTRON2_DATASETS/cityscapes/gtFine.",
-    ),
-    "ade20k": PanopticRelease(
-        name="ade20k_panoptic",
-        splits={
-            split: _raw(f"{_ADE}/images/{folder}", f"{_ADE}/ade20k_panoptic_{split}")
-            for split, folder in (("train", "training"), ("val", "validation"))
-        },
-        num_images={"train": 20210, "val": 2000},
-        adapt=ade20k_segments,
-        category_fault=_other_than_ade20k,
-        hint="Run Mask2Former's datasets/prepare_ade20k_pan_seg.py.",
-    ),
-}
+def _releases() -> dict[str, PanopticRelease]:
+    found = {}
+    for split, folder, city_images, ade_images in (
+        ("train", "training", 2975, 20210),
+        ("val", "validation", 500, 2000),
+    ):
+        city, ade = "cityscapes", "ADEChallengeData2016"
+        found[f"cityscapes_panoptic_{split}"] = PanopticRelease(
+            _split(f"{city}/leftImg8bit/{split}", f"{city}/gtFine/cityscapes_panoptic_{split}"),
+            city_images,
+            cityscapes_images,
+            "Run python -m cityscapesscripts.preparation.createPanopticImgs --set-names train val "
+            "--dataset-folder $DETECTRON2_DATASETS/cityscapes/gtFine.",
+        )
+        found[f"ade20k_panoptic_{split}"] = PanopticRelease(
+            _split(f"{ade}/images/{folder}", f"{ade}/ade20k_panoptic_{split}"),
+            ade_images,
+            ade20k_segments,
+            "Run Mask2Former's datasets/prepare_ade20k_pan_seg.py.",
+        )
+    return found
 
 
-def prepare_panoptic_release(
-    release: PanopticRelease, root: Path, workers: int | None = None
-) -> Path:
-    """Prepare those splits whose JSON is there, in ``root/<name>``.
+PANOPTIC_RELEASES = _releases()
+
+
+def register_panoptic_releases(
+    wanted: Iterable[str] | None = None, root: Path | str | None = None
+) -> None:
+    """Register those of ``PANOPTIC_RELEASES`` that are wanted, by default all; their JSONs are
+    read.
 
     Args:
-        root: Detectron2's folder of data sets.
-        workers: processes, see :func:`map_with_progress`.
-
-    Returns:
-        the manifest's path.
+        root: by default ``$DETECTRON2_DATASETS``, or ``datasets``.
 
     Raises:
-        FileNotFoundError: no JSON, or a folder of one is missing.
-        DataFaults: as :func:`prepare_panoptic`, or the categories are not the release's.
-        ValueError: as :func:`prepare_panoptic`.
+        FileNotFoundError: a JSON, or a folder of one, is missing.
+        DataFaults: as :func:`.read_panoptic_json`, or the categories are not the release's.
     """
-    splits = {
-        split: RawSplit(**{key: root / path for key, path in vars(raw).items()})
-        for split, raw in release.splits.items()
-    }
-    found = {split: raw for split, raw in splits.items() if raw.panoptic_json.is_file()}
-    if not found:
-        files = " and ".join(str(raw.panoptic_json) for raw in splits.values())
-        raise FileNotFoundError(f"{files}: neither found. {release.hint}")
-    expected = {raw: release.num_images[split] for split, raw in splits.items()}
-
-    def read(split: RawSplit) -> PanopticJson:
-        content = read_split(split)
-        if fault := release.category_fault(content.categories):
-            raise_if_any([f"{split.panoptic_json}: {fault}"])
-        if len(content.images) != expected[split]:
+    root = datasets_root() if root is None else Path(root)
+    for name in PANOPTIC_RELEASES if wanted is None else wanted:
+        if name not in PANOPTIC_RELEASES:
+            continue
+        release = PANOPTIC_RELEASES[name]
+        split = PanopticSplit(*(root / path for path in vars(release.split).values()))
+        if not split.annotations.is_file():
+            raise FileNotFoundError(f"{split.annotations}: not found. {release.hint}")
+        hides = release.adapt is ade20k_segments
+        source = PanopticSource(name, split, adapt=release.adapt, hides=hides)
+        register(name, root, source, source.metadata(), vars(split).values())
+        if (found := len(source.index())) != release.num_images:
             logger.warning(
-                f"{split.panoptic_json}: has {len(content.images)} images, the release has "
-                f"{expected[split]}. Is it unpacked wholly?"
+                f"{split.annotations}: has {found} images, the release has {release.num_images}. "
+                "Is it unpacked wholly?"
             )
-        return release.adapt(content)
-
-    return prepare_panoptic(release.name, found, root / release.name, workers, read=read)

@@ -21,11 +21,11 @@ import numpy as np
 from PIL import Image
 
 from ocr_panoptic.coco_panoptic import write_panoptic_json, write_panoptic_png
-from ocr_panoptic.data.panoptic.segments import segment_statistics
-from ocr_panoptic.data.panoptic.semantic_png import semantic_labels
+from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, check_name, write_data_file
 from ocr_panoptic.data.parallel import map_with_progress
-from ocr_panoptic.files import write_json
 from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.segment_runs import SegmentRuns, segment_statistics
 
 # Ids are neither contiguous nor sorted by kind, as in real data sets.
 CATEGORIES = [
@@ -56,10 +56,11 @@ SLIVER = 0.001  # of the image's area
 
 
 def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed: int) -> None:
-    """Write ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``.
+    """Write ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``, and a data
+    file of the folder's name.
 
     For semantic segmentation, ``semantic/*.png`` beside them hold the place of the category in
-    ``CATEGORIES``, and 255 for void; ``output/raw/classes.json`` has the classes.
+    ``CATEGORIES``, and 255 for void; a data file ``<name>_sem.yaml`` has the classes.
 
     Raises:
         ValueError: for a size, counts or a seed that cannot be drawn.
@@ -73,8 +74,17 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
         write = partial(write_scene, root=root, split=split, size=size, seed=(seed, number))
         entries = map_with_progress(write, range(count), f"{split} scenes")
         write_panoptic_json(root / "panoptic.json", entries, CATEGORIES)
+    name, raw = output.resolve().name, [output / "raw" / split for split in ("train", "val")]
+    panoptic = [PanopticSplit(r / "images", r / "panoptic.json", r / "panoptic") for r in raw]
+    write_data_file(output / f"{name}.yaml", name, dict(zip(("train", "val"), panoptic)))
+    semantic = [SemanticSplit(r / "images", r / "semantic") for r in raw]
     classes = [{"name": c["name"], "color": c["color"]} for c in CATEGORIES]
-    write_json(output / "raw" / "classes.json", {"classes": classes}, indent=1)
+    write_data_file(
+        output / f"{name}_sem.yaml",
+        f"{name}_sem",
+        dict(zip(("train", "val"), semantic)),
+        classes=classes,
+    )
 
 
 def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
@@ -83,6 +93,7 @@ def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
         ValueError: for counts or a seed that cannot be drawn; or where images of another run would
             stay among the new ones, with labels of their own.
     """
+    check_name(output.resolve().name)
     if num_train < 1 or num_val < 1:
         raise ValueError(f"--train {num_train} --val {num_val}: each split needs an image.")
     if seed < 0:
@@ -106,7 +117,8 @@ def write_scene(
     stem, number = f"{split}_{index:05d}", index + 1
     Image.fromarray(pixels).save(root / "images" / f"{stem}.jpg", quality=92)
     write_panoptic_png(root / "panoptic" / f"{stem}.png", ids)
-    labels = semantic_labels(ids, segments, SEMANTIC_LABEL)
+    label_of = {s["id"]: SEMANTIC_LABEL[s["category_id"]] for s in segments}
+    labels = SegmentRuns(ids).labels({**label_of, 0: VOID_LABEL}, VOID_LABEL)
     write_label_png(root / "semantic" / f"{stem}.png", labels)
     return (
         {"id": number, "file_name": f"{stem}.jpg", "height": size, "width": size},

@@ -11,7 +11,7 @@ from pathlib import Path
 from detectron2.data.datasets.builtin_meta import _get_builtin_metadata
 
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.manifest import datasets_root
+from ocr_panoptic.data.data_file import datasets_root
 from ocr_panoptic.data.panoptic.annotations import MAX_BYTES, file_name_faults
 from ocr_panoptic.data.panoptic.categories import panoptic_metadata
 from ocr_panoptic.data.register import register

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from ocr_panoptic.data.manifest import datasets_root
+from ocr_panoptic.data.data_file import datasets_root
 from ocr_panoptic.data.register import register
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.data.semantic.records import LabelledFolder, load_semantic

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.published.scenes import Canvas, check_splits
-from ocr_panoptic.files import write_json
 from ocr_panoptic.label_png import write_label_png
 
 # Of the image's side.
@@ -45,8 +45,8 @@ def generate_tiles(
     materials: int,
     difficulty: float,
 ) -> None:
-    """Write ``output/raw/{train,val}/{images/*.jpg, semantic/*.png}`` and ``output/raw/
-    classes.json``, for semantic segmentation.
+    """Write ``output/raw/{train,val}/{images/*.jpg, semantic/*.png}`` and a data file of the
+    folder's name, for semantic segmentation.
 
     Args:
         materials: K, the number of classes.
@@ -74,7 +74,12 @@ def generate_tiles(
     classes = [
         {"name": f"material {k}", "color": colour.tolist()} for k, colour in enumerate(colours)
     ]
-    write_json(output / "raw" / "classes.json", {"classes": classes}, indent=1)
+    splits = {
+        split: SemanticSplit(output / "raw" / split / "images", output / "raw" / split / "semantic")
+        for split in ("train", "val")
+    }
+    name = output.resolve().name
+    write_data_file(output / f"{name}.yaml", name, splits, classes=classes)
 
 
 def draw_tiles(

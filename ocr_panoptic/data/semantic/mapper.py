@@ -12,8 +12,8 @@ from detectron2.data import transforms as T
 from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.image_size import check_image_size
-from ocr_panoptic.label_map import read_labels
 from ocr_panoptic.pictures import COLOURS, read_picture
+from ocr_panoptic.true_labels import has_labels, read_true_labels
 
 from .augmentation import build_semantic_augmentation
 
@@ -96,15 +96,15 @@ class SemanticDatasetMapper:
         image = read_picture(record["file_name"], self.image_format, self.channels)
         check_image_size(record, image)
         labels = None
-        path = record.pop("sem_seg_file_name", None)
         if self.with_labels:
-            if path is None:
+            if not has_labels(record):
                 purpose = "trained on" if self.is_train else "seen by a scheme that takes the truth"
                 raise ValueError(
                     f"{record['file_name']}: the record has no sem_seg_file_name, so it cannot be "
                     f"{purpose}. Is it a split without labels?"
                 )
-            labels = self._labels(path, record)
+            labels = self._labels(record)
+        record.pop("sem_seg_file_name", None)
         inputs = ChannelInput(image, sem_seg=labels)
         self.augmentations(inputs)
         record["image"] = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
@@ -112,20 +112,21 @@ class SemanticDatasetMapper:
             record["sem_seg"] = torch.as_tensor(inputs.sem_seg.astype(np.int64))
         return record
 
-    def _labels(self, path: str, record: dict) -> np.ndarray:
+    def _labels(self, record: dict) -> np.ndarray:
         """Training labels, uint8 [H, W]."""
         label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
-        labels = read_labels(path, label_map)
-        check_label_size(path, labels, record)
+        labels = read_true_labels(record, label_map)
+        check_label_size(labels, record)
         return labels
 
 
-def check_label_size(path: str, labels: np.ndarray, record: dict) -> None:
+def check_label_size(labels: np.ndarray, record: dict) -> None:
     """
     Raises:
         ValueError: the labels [H, W] have another size than the record's image.
     """
     if labels.shape != (record["height"], record["width"]):
+        path = record.get("sem_seg_file_name") or record["pan_seg_file_name"]
         raise ValueError(
             f"{path}: the label PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the image "
             f"{record['file_name']} {record['width']}x{record['height']} (width x height)."

@@ -2,18 +2,13 @@
 
 import logging
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from ocr_panoptic.data.classes import has_controls
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
 from ocr_panoptic.data.register import registered_metadata
 from ocr_panoptic.files import printable
-
-from .label_space import LabelSpace
-from .manifest import SemanticSplit
 
 logger = logging.getLogger(__name__)
 
@@ -101,14 +96,6 @@ def _files(folder: Path, suffixes: tuple[str, ...], faults: list[str]) -> dict[s
                 faults.append(f"{path}: has the name of {found[key]}, but for its end.")
             found[key] = path
     return found
-
-
-def semantic_data_set(
-    name: str, space: LabelSpace, paths: SemanticSplit
-) -> tuple[Callable[[], list[dict]], dict]:
-    """The loader and the metadata of one split."""
-    folder = LabelledFolder(paths.images, paths.labels)
-    return partial(load_semantic, name, [folder]), space.metadata()
 
 
 def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:

@@ -8,7 +8,6 @@ import numpy as np
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
-from ocr_panoptic.data.panoptic.semantic_png import semantic_labels
 from ocr_panoptic.label_png import write_label_png
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -44,9 +43,10 @@ def scenes() -> dict[str, list[Region]]:
 def run_import(
     root: Path, source: AnnotationSource, plan: ImportPlan, name: str = "scenes"
 ) -> dict[str, list[Region]]:
-    """Import as NAME_train below a folder; what the prepared data set has then."""
+    """Import as NAME_train below a folder; what is written then."""
     import_annotations(name, {"train": source}, plan, root / name, workers=1)
-    return read_maps(root / name / "panoptic_train.json", root / name / "raw/train/panoptic")
+    raw = root / name / "raw/train"
+    return read_maps(raw / "panoptic.json", raw / "panoptic")
 
 
 def stuff_labels(folder: Path) -> list[str]:
@@ -57,7 +57,9 @@ def stuff_labels(folder: Path) -> list[str]:
     label_of |= {c["id"]: place for place, c in enumerate(stuff)}
     for annotation in content["annotations"]:
         ids = read_panoptic_png(SCENES / "panoptic" / annotation["file_name"])
-        labels = semantic_labels(ids, annotation["segments_info"], label_of)
+        labels = np.full(ids.shape, 255, np.uint8)
+        for segment in annotation["segments_info"]:
+            labels[ids == segment["id"]] = label_of[segment["category_id"]]
         write_label_png(folder / annotation["file_name"], labels)
     return [c["name"] for c in stuff]
 

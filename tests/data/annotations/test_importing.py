@@ -9,11 +9,12 @@ import pytest
 import yaml
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from imported import FIXTURES, SCENES, stuff_labels
+from other_process import lock_held
 from PIL import Image
 from scripts import load_script
 from tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 
-from ocr_panoptic.data import DataFaults, register_prepared
+from ocr_panoptic.data import DataFaults, register_in_use
 from ocr_panoptic.label_png import read_label_png
 from train_net import main as train
 
@@ -52,7 +53,7 @@ def contents(folder: Path) -> dict[str, object]:
     return {
         str(path.relative_to(folder)): os.readlink(path) if path.is_symlink() else path.read_bytes()
         for path in folder.rglob("*")
-        if not path.is_dir() and ".preparation" not in path.parts
+        if not path.is_dir()
     }
 
 
@@ -60,7 +61,7 @@ def test_a_split_of_one_source(root, voc, things, capsys):
     arguments = ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
     run(*arguments, "--split", "0.6", "--group-by", r"_(\d+)")
     assert "Data sets: city_train, city_val" in capsys.readouterr().out
-    register_prepared(root)
+    register_in_use([], ["city_train", "city_val"])
     files = {s: [Path(r["file_name"]).name for r in DatasetCatalog.get(f"city_{s}")] for s in SPLIT}
     assert files == SPLIT
     metadata = MetadataCatalog.get("city_train")
@@ -75,14 +76,12 @@ def test_a_split_of_one_source(root, voc, things, capsys):
 SPLIT = {"train": ["train_00000.jpg", "train_00002.jpg"], "val": ["train_00007.jpg"]}
 
 
-def test_a_repetition_gives_the_same_and_does_nothing_anew(root, voc, things):
+def test_a_repetition_gives_the_same(root, voc, things):
     arguments = ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
     run(*arguments)
     before = contents(root)
-    states = {path: path.stat().st_mtime_ns for path in root.rglob("*.png")}
     run(*arguments)
     assert contents(root) == before
-    assert {path: path.stat().st_mtime_ns for path in root.rglob("*.png")} == states
     shutil.rmtree(root)
     run(*arguments)
     assert contents(root) == before
@@ -108,7 +107,7 @@ def test_what_an_earlier_import_wrote_is_gone(root, voc, things):
     assert found == {"import.json", "train/panoptic.json", *names}
 
 
-@pytest.mark.parametrize("place", ["publish", "write_panoptic_json", "prepare_panoptic"])
+@pytest.mark.parametrize("place", ["link_images", "write_panoptic_json", "write_data_file"])
 def test_an_interrupted_import(root, voc, things, monkeypatch, place):
     arguments = ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
     run(*arguments)
@@ -120,20 +119,26 @@ def test_an_interrupted_import(root, voc, things, monkeypatch, place):
 
     run(*arguments, "--rest", "sky")  # an earlier one that came to its end
     with monkeypatch.context() as patch:
-        module = "ocr_panoptic.data.annotations.importing"
-        name = f"{module}.{place}" if place != "publish" else f"{module}.Journal.publish"
-        patch.setattr(name, interrupt)
+        patch.setattr(f"ocr_panoptic.data.annotations.importing.{place}", interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(*arguments)
-    with pytest.raises(ValueError, match="preparation of city has not come to its end"):
-        register_prepared(root)
+    assert not (root / "city/city.yaml").exists(), "what is not whole is no data set"
     run(*arguments)
     assert contents(root) == expected
 
 
+def test_two_imports_at_once(root, voc, things):
+    (root / "city").mkdir(parents=True)
+    with (
+        lock_held(root / "city/.import.lock"),
+        pytest.raises(ValueError, match="city: another process imports data there"),
+    ):
+        run("--from", "voc", "--name", "city", "--train", voc, "--things", things)
+
+
 def test_a_semantic_data_set_with_rest(root, voc):
     run(*("--from", "voc", "--name", "town", "--train", voc, "--semantic", "--rest", "other"))
-    register_prepared(root)
+    register_in_use([], ["town_train"])
     classes = MetadataCatalog.get("town_train").stuff_classes
     assert classes == sorted(classes[:-1]) + ["other"] and len(classes) == 10
     labels = read_label_png(root / "town/raw/train/semantic/train_00000.png")
@@ -170,12 +175,7 @@ def test_faults_are_told_before_anything_is_written(root, voc, things):
     (voc / "JPEGImages/train_00000.jpg").write_bytes(whole[:-500])
     with pytest.raises(DataFaults, match="train_00000.jpg: the image is broken or truncated"):
         run("--from", "voc", "--name", "city", "--train", voc, "--things", things)
-    assert {p.name for p in root.rglob("*") if not p.is_dir()} == {p.name for p in parts(root)}
-
-
-def parts(root: Path) -> list[Path]:
-    """What has been done and need not be done again."""
-    return [path for path in (root / "city/.preparation").rglob("*") if not path.is_dir()]
+    assert not list(root.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def parts(root: Path) -> list[Path]:
         (["--label-classes", "THINGS"], r'expected "classes:"'),
         (["--val", "VOC"], "train_00000.jpg: is in both train and val"),
         (["--rest", "mud"], "--rest mud: is not in the list stuff of --things"),
-        (["--name", "../x"], "Data set name"),
+        (["--name", "../x"], r"name '\.\./x': use letters"),
         (["--train", "a", "b", "c", "d"], "expected SOURCE .IMAGES .LABELS.., found 4 paths"),
         (["--train", "VOC", "IMAGES", "LABELS"], "belong together: give both or none"),
     ],
@@ -224,7 +224,7 @@ def test_one_image_in_both_splits(root, voc, tmp_path):
     with pytest.raises(DataFaults, match="images/train_00000.jpg: is in both train and val"):
         run(*given, tmp_path / "val.json", SCENES)
     run(*given, source, voc / "JPEGImages")
-    assert (root / "city/dataset.json").exists()
+    assert (root / "city/city.yaml").exists()
 
 
 def test_two_images_of_one_name(root, voc, things):
@@ -265,13 +265,13 @@ def test_files_of_others_are_left_alone(root, voc, things):
     arguments = ("--from", "voc", "--name", "city", "--train", voc, "--things", things)
     (root / "city/raw").mkdir(parents=True)
     (root / "city/raw/mine.txt").touch()
-    with pytest.raises(ValueError, match="raw: holds files that no import wrote"):
+    with pytest.raises(ValueError, match="raw: no import wrote it"):
         run(*arguments)
     assert contents(root) == {"city/raw/mine.txt": b""}
     (root / "city/raw/mine.txt").unlink()
     run(*arguments)
     before = contents(root)
-    with pytest.raises(ValueError, match="dataset.json: is of another kind of data set"):
+    with pytest.raises(ValueError, match="city.yaml: is of another kind of data set"):
         run(*arguments, "--semantic")
     assert contents(root) == before
 

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from imported import FIXTURES, SCENES, Region, as_set, iou, run_import, scenes, stuff_labels
 from PIL import Image
+from pycocotools import mask as mask_util
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import (
     AnnotationSource,
     ImportPlan,
-    RawSplit,
     import_annotations,
-    prepare_panoptic,
 )
 from ocr_panoptic.data.annotations.kinds import Kinds
+from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.label_png import read_label_png
 
@@ -35,11 +35,26 @@ def above_stuff(tmp_path, format: str, source: Path, images: Path, **options):
     return run_import(tmp_path, source, ImportPlan(format, label_space=space, **options))
 
 
+def coco_instances() -> dict:
+    """The scenes' objects in COCO's instance format."""
+    content = json.loads((SCENES / "panoptic.json").read_text())
+    things = [category for category in content["categories"] if category["isthing"]]
+    instances = []
+    for annotation in content["annotations"]:
+        ids = read_panoptic_png(SCENES / "panoptic" / annotation["file_name"])
+        for segment in annotation["segments_info"]:
+            if segment["category_id"] in {category["id"] for category in things}:
+                code = mask_util.encode(np.asfortranarray(ids == segment["id"]).astype(np.uint8))
+                mask = {"size": code["size"], "counts": code["counts"].decode()}
+                own = {**segment, "id": len(instances) + 1, "segmentation": mask}
+                instances.append({**own, "image_id": annotation["image_id"]})
+    return {"images": content["images"], "annotations": instances, "categories": things}
+
+
 def test_coco_with_label_pngs_is_exact(tmp_path):
-    """Objects and crowds as COCO publishes them, in the JSON that the preparation writes."""
-    raw = {"train": RawSplit(SCENES / "images", SCENES / "panoptic.json", SCENES / "panoptic")}
-    prepare_panoptic("truth", raw, tmp_path / "truth", workers=1)
-    source = tmp_path / "truth/instances_train.json"
+    """Objects and crowds as COCO publishes them, written by pycocotools."""
+    source = tmp_path / "instances.json"
+    source.write_text(json.dumps(coco_instances()))
     found = above_stuff(tmp_path, "coco", source, SCENES / "images")
     truth = scenes()
     assert found.keys() == truth.keys()
@@ -206,7 +221,7 @@ def test_the_semantic_data_set_has_the_same_classes(tmp_path):
     plan = ImportPlan("voc", kinds=KINDS, semantic=True)
     source = AnnotationSource(FIXTURES / "voc", SCENES / "images")
     import_annotations("town", {"train": source}, plan, tmp_path / "town", workers=1)
-    classes = json.loads((tmp_path / "town/raw/classes.json").read_text())["classes"]
+    classes = read_data_file(tmp_path / "town/town.yaml").classes["classes"]
     assert [c["name"] for c in classes] == [*THINGS, *STUFF]
     for name, regions in scenes().items():
         labels = read_label_png(tmp_path / f"town/raw/train/semantic/{name}.png")

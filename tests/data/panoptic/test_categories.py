@@ -11,7 +11,6 @@ from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.panoptic.categories import (
     panoptic_metadata,
     parse_categories,
-    semantic_label_of,
 )
 from ocr_panoptic.evaluation import semantic_metrics
 from ocr_panoptic.metrics import per_class_rows
@@ -36,8 +35,9 @@ def test_semantic_labels_follow_ascending_ids():
         ],
         "x.json",
     )
-    assert semantic_label_of(categories) == {4: 0, 7: 1, 30: 2}
-    assert panoptic_metadata(categories)["stuff_classes"] == ["things", "b", "c"]
+    metadata = panoptic_metadata(categories)
+    assert metadata["stuff_dataset_id_to_contiguous_id"] == {7: 1, 30: 2, 0: 0}
+    assert metadata["stuff_classes"] == ["things", "b", "c"]
 
 
 @pytest.mark.parametrize("zero", [THING, STUFF])

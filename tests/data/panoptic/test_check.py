@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.data import DataFaults, RawSplit
+from ocr_panoptic.data import DataFaults, PanopticSplit
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.panoptic.check import check_image, read_split
 
@@ -65,7 +65,7 @@ def test_two_images_of_one_stem_in_different_formats(raw):
 @pytest.mark.data
 def test_real_coco_images(real_data):
     sample = real_data / "panoptic_examples"
-    split = RawSplit(real_data / "input_images", sample.with_suffix(".json"), sample)
+    split = PanopticSplit(real_data / "input_images", sample.with_suffix(".json"), sample)
     assert [image.id for image in check_split(split).images] == [142238, 439180]
 
 
@@ -113,7 +113,7 @@ def test_fault_of_the_json(raw, spoil, message):
     spoil(raw)
     with pytest.raises(DataFaults, match=message) as error:
         check(raw)
-    assert str(raw.split.panoptic_json) in str(error.value)
+    assert str(raw.split.annotations) in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_fault_of_the_json(raw, spoil, message):
         ),
     ],
 )
-def test_another_file_than_a_panoptic_json(raw, text, message):
+def test_another_file_than_a_annotations(raw, text, message):
     raw.save()
-    raw.split.panoptic_json.write_text(text)
+    raw.split.annotations.write_text(text)
     with pytest.raises(DataFaults, match=message):
         check_split(raw.split)
 
@@ -162,8 +162,8 @@ def test_a_faulty_category_is_one_fault(raw, fault):
 
 def test_an_annotation_file_that_is_none(raw):
     raw.save()
-    raw.split.panoptic_json.unlink()
-    os.mkfifo(raw.split.panoptic_json)
+    raw.split.annotations.unlink()
+    os.mkfifo(raw.split.annotations)
     with pytest.raises(DataFaults, match="is no regular file"):
         read_split(raw.split)
 

@@ -9,6 +9,7 @@ from PIL import Image
 from pycocotools import mask as mask_util
 
 from ocr_panoptic import add_ocr_config
+from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.data import PanopticDatasetMapper
 from ocr_panoptic.mistakes import is_mistake
 
@@ -141,7 +142,7 @@ def test_labels_of_another_size(cfg, record, size):
 
 def test_image_of_another_size(cfg, record):
     record["width"] = 91
-    message = r"a\.jpg: the image has 90x60 pixels, expected 91x60 .* prepare them again\.$"
+    message = r"a\.jpg: the image has 90x60 pixels, expected 91x60 .* the data were checked\?$"
     with pytest.raises(ValueError, match=message) as error:
         mapped(PanopticDatasetMapper, cfg, True, record)
     assert is_mistake(error.value)
@@ -172,3 +173,136 @@ def test_other_failures_stay_what_they_are(cfg, record):
     with pytest.raises(type(ours.value)) as theirs:
         mapped(DatasetMapper, cfg, True, record)
     assert str(ours.value) == str(theirs.value)
+
+
+@pytest.fixture
+def panoptic_record(tmp_path, record):
+    """The same image with a panoptic PNG: void, two kinds of stuff, things, one of them a crowd."""
+    rng = np.random.default_rng(1)
+    ids = rng.choice([0, 1000], (60, 90)).astype(np.int32)
+    ids[20:, 30:] = 70000
+    ids[5:25, 10:50] = 300
+    ids[rng.random((60, 90)) < 0.1] = 7
+    ids[50:58, 3:20] = 99
+    write_panoptic_png(tmp_path / "ids.png", ids)
+    things = {300: (0, 0), 7: (2, 0), 99: (1, 1)}  # class, is it a crowd?
+    segments = [
+        {"id": number, "category_id": label, "isthing": True, "iscrowd": iscrowd}
+        for number, (label, iscrowd) in things.items()
+    ]
+    segments += [
+        {"id": number, "category_id": label, "isthing": False, "iscrowd": 0}
+        for number, label in ((1000, 2), (70000, 1))
+    ]
+    kept = {key: record[key] for key in ("file_name", "height", "width", "image_id")}
+    return {
+        **kept,
+        "pan_seg_file_name": str(tmp_path / "ids.png"),
+        "segments_info": segments,
+        "annotations": annotations_of(segments),
+    }
+
+
+def annotations_of(segments: list[dict]) -> list[dict]:
+    return [
+        {"segment_id": s["id"], "category_id": s["category_id"], "iscrowd": s["iscrowd"]}
+        for s in segments
+        if s["isthing"]
+    ]
+
+
+def as_detectron2_wants(record: dict) -> dict:
+    """Instances by pycocotools and a semantic PNG, from the panoptic PNG pixel by pixel."""
+    ids = read_panoptic_png(record["pan_seg_file_name"])
+    labels, annotations = np.full(ids.shape, 255, np.uint8), []
+    for segment in record["segments_info"]:
+        mask = ids == segment["id"]
+        labels[mask] = 0 if segment["isthing"] else segment["category_id"]
+        if segment["isthing"]:
+            code = mask_util.encode(np.asfortranarray(mask.astype(np.uint8)))
+            box = [int(value) for value in mask_util.toBbox(code)]
+            annotations.append(
+                {
+                    "bbox": box,
+                    "bbox_mode": 1,
+                    "category_id": segment["category_id"],
+                    "iscrowd": segment["iscrowd"],
+                    "segmentation": code,
+                }
+            )
+    path = record["pan_seg_file_name"].replace("ids", "labels")
+    Image.fromarray(labels).save(path)
+    return {**record, "sem_seg_file_name": path, "annotations": annotations}
+
+
+@pytest.mark.parametrize("is_train", [True, False])
+@pytest.mark.parametrize("crop", [True, False])
+@pytest.mark.parametrize("masks", [True, False])
+def test_a_panoptic_png_gives_what_derived_files_give(cfg, panoptic_record, is_train, crop, masks):
+    cfg.INPUT.CROP.ENABLED, cfg.INPUT.MASK_FORMAT, cfg.MODEL.MASK_ON = crop, "bitmask", masks
+    ours = mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
+    theirs = mapped(DatasetMapper, cfg, is_train, as_detectron2_wants(panoptic_record))
+    assert torch.equal(ours["image"], theirs["image"])
+    if is_train:
+        assert torch.equal(ours["sem_seg"], theirs["sem_seg"])
+        assert ours["sem_seg"].dtype == theirs["sem_seg"].dtype
+        ours, theirs = ours["instances"], theirs["instances"]
+        assert ours.get_fields().keys() == theirs.get_fields().keys()
+        assert len(ours) == 2
+        assert torch.equal(ours.gt_boxes.tensor, theirs.gt_boxes.tensor)
+        assert torch.equal(ours.gt_classes, theirs.gt_classes)
+        assert not masks or torch.equal(ours.gt_masks.tensor, theirs.gt_masks.tensor)
+
+
+def test_more_segments_than_bytes_count(cfg, panoptic_record):
+    ids = np.arange(60 * 90, dtype=np.int32).reshape(60, 90) // 9
+    write_panoptic_png(panoptic_record["pan_seg_file_name"], ids)
+    thing = {"category_id": 0, "isthing": True, "iscrowd": 0}
+    panoptic_record["segments_info"] = [{**thing, "id": number} for number in range(1, 600)]
+    panoptic_record["annotations"] = annotations_of(panoptic_record["segments_info"])
+    cfg.MODEL.MASK_ON, cfg.INPUT.MASK_FORMAT = True, "bitmask"
+    ours = mapped(PanopticDatasetMapper, cfg, True, panoptic_record)["instances"]
+    theirs = mapped(DatasetMapper, cfg, True, as_detectron2_wants(panoptic_record))["instances"]
+    assert torch.equal(ours.gt_masks.tensor, theirs.gt_masks.tensor) and len(ours) > 256
+    assert torch.equal(ours.gt_boxes.tensor, theirs.gt_boxes.tensor)
+
+
+def test_own_instances_come_first(cfg, panoptic_record):
+    """COCO's recipe: labels of the panoptic PNG, instances of their own JSON."""
+    cfg.MODEL.MASK_ON = False
+    own = {"bbox": [3, 4, 20, 30], "bbox_mode": 1, "category_id": 1, "iscrowd": 0}
+    panoptic_record["annotations"] = [own]
+    found = mapped(PanopticDatasetMapper, cfg, True, panoptic_record)
+    assert found["instances"].gt_classes.tolist() == [1]
+    assert set(found["sem_seg"].unique().tolist()) == {0, 1, 2, 255}
+
+
+def test_an_image_of_stuff_alone_trains_with_crops(cfg, panoptic_record):
+    panoptic_record["segments_info"] = [
+        {**s, "isthing": False, "category_id": 1} for s in panoptic_record["segments_info"]
+    ]
+    panoptic_record["annotations"] = []
+    cfg.INPUT.CROP.ENABLED, cfg.INPUT.MASK_FORMAT, cfg.MODEL.MASK_ON = True, "bitmask", True
+    assert len(mapped(PanopticDatasetMapper, cfg, True, panoptic_record)["instances"]) == 0
+
+
+@pytest.mark.parametrize("is_train", [True, False])
+def test_a_panoptic_png_that_has_changed(cfg, panoptic_record, is_train):
+    path = panoptic_record["pan_seg_file_name"]
+    ids = read_panoptic_png(path)
+    write_panoptic_png(path, np.full((60, 90), 12345))
+    with pytest.raises(ValueError, match=r"ids\.png: has segments that are not in .*: 12345\. Has"):
+        mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
+    ids[ids == 300] = 0
+    write_panoptic_png(path, ids)
+    with pytest.raises(ValueError, match=r"ids\.png: .* have no pixel in it: 300\. Has"):
+        mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
+    hidden = {**panoptic_record, "hides_segments": True}  # where others may lie over it
+    mapped(PanopticDatasetMapper, cfg, is_train, hidden)
+    write_panoptic_png(path, np.zeros((60, 91), int))
+    with pytest.raises(ValueError, match="the panoptic PNG has 91x60 pixels, the image .* 90x60"):
+        mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
+    with open(path, "r+b") as file:
+        file.truncate(60)
+    with pytest.raises(ValueError, match="panoptic PNG is broken or truncated"):
+        mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)

@@ -8,7 +8,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png
-from ocr_panoptic.data import DataFaults, prepare_camvid, register_prepared
+from ocr_panoptic.data import DataFaults, check, prepare_camvid, register_data_files
 from ocr_panoptic.data.published.camvid import instances_from_labels
 
 SKY, ROAD, CAR, PEDESTRIAN, VOID = 0, 3, 8, 9, 11
@@ -67,8 +67,9 @@ def test_both_data_sets(tmp_path, clean_catalog, layout):
     source = write(tmp_path / "source", layout, "train", "val", "test")
     prepare_camvid(source, tmp_path / "data", workers=1)
     prepare_camvid(source, tmp_path / "data", workers=1)  # harmless
-    names = set(register_prepared(tmp_path / "data"))
-    assert names == {f"camvid{p}_{s}" for p in ("", "_panoptic") for s in ("train", "val", "test")}
+    for name in ("camvid", "camvid_panoptic"):
+        names = register_data_files([tmp_path / f"data/{name}/{name}.yaml"])
+        assert names == [f"{name}_{split}" for split in ("train", "val", "test")]
 
     (record,) = DatasetCatalog.get("camvid_val")
     assert record["sem_seg_file_name"] == str(
@@ -81,13 +82,13 @@ def test_both_data_sets(tmp_path, clean_catalog, layout):
     metadata = MetadataCatalog.get("camvid_panoptic_test")
     assert metadata.thing_classes == ["car", "pedestrian", "bicyclist"]
     assert metadata.stuff_classes[:2] == ["things", "sky"]
-    assert [a["iscrowd"] for a in record["annotations"]] == [0, 0, 1, 0]
+    assert [s["iscrowd"] for s in record["segments_info"] if s["isthing"]] == [0, 0, 1, 0]
     ids = read_panoptic_png(record["pan_seg_file_name"])
     assert np.array_equal(ids, instances_from_labels(street())[0])
 
 
 def test_an_interrupted_repetition_is_not_used(tmp_path, monkeypatch, clean_catalog):
-    """It writes the panoptic PNGs, on which a former manifest depends, before the manifest."""
+    """It writes the panoptic PNGs, on which a former data file depends, before the data file."""
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -97,10 +98,10 @@ def test_an_interrupted_repetition_is_not_used(tmp_path, monkeypatch, clean_cata
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("ocr_panoptic.data.published.camvid.write_panoptic_json", interrupt)
         prepare_camvid(source, tmp_path / "data", workers=1)
-    with pytest.raises(ValueError, match="preparation of camvid_panoptic has not come to its end"):
-        register_prepared(tmp_path / "data")
+    file = tmp_path / "data/camvid_panoptic/camvid_panoptic.yaml"
+    assert not file.exists()
     prepare_camvid(source, tmp_path / "data", workers=1)
-    register_prepared(tmp_path / "data")
+    check([file], workers=1)
 
 
 def test_faults(tmp_path):
@@ -110,4 +111,4 @@ def test_faults(tmp_path):
     Image.fromarray(np.full((60, 96), 12, np.uint8)).save(source / "val/labels/0001TP_006690.png")
     with pytest.raises(DataFaults, match=r"12 \(5760 pixels\)"):
         prepare_camvid(source, tmp_path / "data", workers=1)
-    assert not list((tmp_path / "data").rglob("dataset.json"))
+    assert not list((tmp_path / "data").rglob("*.yaml"))

@@ -1,4 +1,5 @@
-"""COCO's semantic PNGs against a per-segment transcription of Detectron2's rule.
+"""COCO as it is downloaded, against a per-segment transcription of Detectron2's rule for semantic
+labels and Detectron2's own loader of instances.
 
 The miniature has the layout, file names and category ids of COCO 2017.
 """
@@ -10,16 +11,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 from detectron2.data import DatasetCatalog, MetadataCatalog
-from detectron2.data.datasets.builtin import register_all_coco
-from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
+from detectron2.data.datasets import load_coco_json
+from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
 from PIL import Image
-from scripts import load_script
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.data import DataFaults, packed_records, prepare_coco_panoptic
+from ocr_panoptic.coco_panoptic import write_panoptic_png
+from ocr_panoptic.data import DataFaults, check_data_sets, check_files, indexed_records
+from ocr_panoptic.data.published.coco import register_coco_panoptic
+from ocr_panoptic.true_labels import read_true_labels
+
+pytestmark = pytest.mark.usefixtures("clean_catalog")
 
 # things -> 0, stuff in the order of COCO_CATEGORIES -> 1..53
 STUFF = [category["id"] for category in COCO_CATEGORIES if not category["isthing"]]
+TRAIN, VAL, FEW = (f"coco_2017_{s}_panoptic_separated" for s in ("train", "val", "val_100"))
 
 
 def expected_labels(png: Path, segments: list[dict]) -> np.ndarray:
@@ -68,6 +73,8 @@ def write_split(coco: Path, split: str, image_ids: list[int]) -> None:
 def root(tmp_path) -> Path:
     write_split(tmp_path / "coco", "train2017", [9, 25, 30])
     write_split(tmp_path / "coco", "val2017", [139, 285, 632])
+    write_first_of_val(tmp_path)
+    register_coco_panoptic(root=tmp_path)
     return tmp_path
 
 
@@ -80,157 +87,114 @@ def write_first_of_val(root: Path) -> None:
         (root / f"coco/annotations/{kind}_val2017_100.json").write_text(json.dumps(content))
 
 
-def assert_split_is_right(root: Path, split: str, pngs: str, num_images: int) -> None:
-    content = json.loads((root / f"coco/annotations/panoptic_{split}.json").read_text())
-    written = root / "coco" / f"panoptic_stuff_{split}"
-    assert len(list(written.iterdir())) == num_images
-    for annotation in content["annotations"]:
-        with Image.open(written / annotation["file_name"]) as image:
-            assert image.mode == "L"
-            labels = np.asarray(image)
-        png = root / "coco" / pngs / annotation["file_name"]
-        assert np.array_equal(labels, expected_labels(png, annotation["segments_info"]))
+def spoil(root: Path, kind: str, change) -> None:
+    path = root / f"coco/annotations/{kind}_train2017.json"
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("name", "split", "number"), [(TRAIN, "train2017", 3), (FEW, "val2017", 1)]
+)
+def test_records(root, name, split, number):
+    """Every category and void in every image; instances are those of their own JSON."""
+    check_data_sets([name], workers=1)
+    records = DatasetCatalog.get(name)
+    assert len(records) == number
+    json_file = MetadataCatalog.get(name).json_file
+    theirs = load_coco_json(json_file, str(root / "coco" / split), name)
+    content = json.loads(Path(json_file.replace("instances", "panoptic")).read_text())
+    segments = {a["image_id"]: a["segments_info"] for a in content["annotations"]}
+    for record, expected in zip(records, theirs, strict=True):
+        assert {key: record[key] for key in expected} == expected
+        png = root / f"coco/panoptic_{split}" / f"{record['image_id']:012d}.png"
+        assert record["pan_seg_file_name"] == str(png)
+        labels = read_true_labels(record)
+        assert np.array_equal(labels, expected_labels(png, segments[record["image_id"]]))
         assert set(np.unique(labels)) == {*range(54), 255}
 
 
-def test_all_categories(root):
-    write_first_of_val(root)
-    assert [folder.name for folder in prepare_coco_panoptic(root, workers=1)] == [
-        "panoptic_stuff_train2017",
-        "panoptic_stuff_val2017",
-        "panoptic_stuff_val2017_100",
-    ]
-    assert_split_is_right(root, "train2017", "panoptic_train2017", 3)
-    assert_split_is_right(root, "val2017", "panoptic_val2017", 3)
-    assert_split_is_right(root, "val2017_100", "panoptic_val2017_100", 1)
+def test_metadata_are_detectron2s(root):
+    ours = MetadataCatalog.get(VAL).as_dict()
+    theirs = _get_builtin_metadata("coco_panoptic_separated")
+    assert {key: ours[key] for key in theirs} == theirs
+    assert ours["evaluator_type"] == "coco_panoptic_seg"
 
 
-def test_repeating_and_processes_change_nothing(root):
-    def written():
-        return {p: p.read_bytes() for p in (root / "coco").rglob("*") if p.is_file()}
-
-    write_first_of_val(root)
-    prepare_coco_panoptic(root, workers=1)
-    first = written()
-    prepare_coco_panoptic(root, workers=2)
-    assert written() == first
-
-
-def test_only_what_has_changed_is_written(root):
-    prepare_coco_panoptic(root, workers=1)
-    first, second, third = sorted((root / "coco/panoptic_stuff_train2017").iterdir())
-    before = first.stat().st_mtime_ns
-    content = second.read_bytes()
-    second.unlink()
-    third.write_bytes(content)
-    prepare_coco_panoptic(root, workers=1)
-    assert first.stat().st_mtime_ns == before
-    assert_split_is_right(root, "train2017", "panoptic_train2017", 3)
-
-
-def test_detectron2_loads_its_own_data_sets(root, monkeypatch):
-    """Its registration, pointed at the miniature, reads what was written."""
-    write_first_of_val(root)
-    prepare_coco_panoptic(root, workers=1)
-    monkeypatch.setattr(DatasetCatalog, "data", {})
-    monkeypatch.setattr(MetadataCatalog, "data", {})
-    register_all_coco(str(root))
-    for name, count in (("train", 3), ("val", 3), ("val_100", 1)):
-        records = DatasetCatalog.get(f"coco_2017_{name}_panoptic_separated")
-        assert len(records) == count
-        for record in records:
-            stem = f"{record['image_id']:012d}"
-            assert Path(record["sem_seg_file_name"]).name == f"{stem}.png"
-            assert len(record["annotations"]) == 1
-    metadata = MetadataCatalog.get("coco_2017_val_panoptic_separated")
-    labels = {number: label for label, number in enumerate([0, *STUFF])}
-    assert metadata.stuff_dataset_id_to_contiguous_id == labels
-
-
-def test_a_training_starts_from_packed_records(root, monkeypatch):
-    """Those of Detectron2's loader, with polygons and the RLE of a crowd; anew where the JSON or
-    the list of a folder has changed."""
-    path = root / "coco/annotations/instances_train2017.json"
-    content = json.loads(path.read_text())
+def test_a_training_starts_from_the_index(root):
+    """Polygons and the RLE of a crowd; anew where a JSON has changed."""
     crowd = {"size": [28, 40], "counts": [100, 20, 1000]}
-    content["annotations"][0] |= {"iscrowd": 1, "segmentation": crowd}
-    path.write_text(json.dumps(content))
-    prepare_coco_panoptic(root, workers=1)
-    monkeypatch.setattr(DatasetCatalog, "data", {})
-    monkeypatch.setattr(MetadataCatalog, "data", {})
-    register_all_coco(str(root))
-    name = "coco_2017_train_panoptic_separated"
-    for _ in ("written", "read"):
-        expected = DatasetCatalog.get(name)
-        assert isinstance(expected[0]["annotations"][0]["segmentation"]["counts"], bytes)
-        assert list(packed_records([name], False)) == expected
-    assert [r["image_id"] for r in packed_records([name], True)] == [25, 30]  # 9 has but a crowd
-    content["annotations"][1]["bbox"] = [5, 5, 5, 5]
-    path.write_text(json.dumps(content))
-    assert list(packed_records([name], False)) == DatasetCatalog.get(name) != expected
-    Path(expected[0]["sem_seg_file_name"]).unlink()
-    with pytest.raises(KeyError):
-        packed_records([name], False)
-    assert packed_records(["coco_2017_train"], False) is None
+    spoil(
+        root,
+        "instances",
+        lambda c: c["annotations"][0].update(iscrowd=1, segmentation=crowd),
+    )
+    expected = DatasetCatalog.get(TRAIN)
+    theirs = load_coco_json(MetadataCatalog.get(TRAIN).json_file, str(root / "coco/train2017"))
+    counts = [r[0]["annotations"][0]["segmentation"]["counts"] for r in (expected, theirs)]
+    assert counts[0] == counts[1].decode()  # which pycocotools takes, too
+    assert list(indexed_records([TRAIN], False)) == expected
+    assert [r["image_id"] for r in indexed_records([TRAIN], True)] == [25, 30]  # 9 has but a crowd
+    spoil(root, "instances", lambda c: c["annotations"][1].update(bbox=[5, 5, 5, 5]))
+    assert list(indexed_records([TRAIN], False)) == DatasetCatalog.get(TRAIN) != expected
+    assert indexed_records(["coco_2017_train"], False) is None
 
 
-def test_one_split_is_enough(root):
-    shutil.rmtree(root / "coco" / "panoptic_train2017")
-    (root / "coco/annotations/panoptic_train2017.json").unlink()
-    assert [path.name for path in prepare_coco_panoptic(root, 1)] == ["panoptic_stuff_val2017"]
+def test_areas_and_boxes_of_the_json_do_not_count(root):
+    def other_area(content: dict) -> None:
+        content["annotations"][0]["segments_info"][0].update(area=1, bbox=[0, 0, 1, 1])
+
+    spoil(root, "panoptic", other_area)
+    check_data_sets([TRAIN], workers=1)
 
 
-def test_nothing_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"panoptic_\{train,val\}2017\.json: neither found"):
-        prepare_coco_panoptic(tmp_path)
+def test_missing_files(root):
+    check_files([TRAIN])
+    (root / "coco/annotations/instances_train2017.json").unlink()
+    with pytest.raises(FileNotFoundError, match="instances_train2017.json"):
+        check_files([TRAIN])
+    with pytest.raises(FileNotFoundError, match=r"instances_train2017\.json: instance JSON not f"):
+        DatasetCatalog.get(TRAIN)
+    shutil.rmtree(root / "coco/panoptic_val2017")
+    with pytest.raises(FileNotFoundError, match="panoptic_val2017: folder of panoptic PNGs not"):
+        DatasetCatalog.get(VAL)
 
 
-def test_png_folder_is_not_unpacked(root):
-    shutil.rmtree(root / "coco" / "panoptic_val2017")
-    with pytest.raises(FileNotFoundError, match=r"Unpack .*/annotations/panoptic_val2017\.zip"):
-        prepare_coco_panoptic(root)
-    assert not (root / "coco" / "panoptic_stuff_train2017").exists()
+def test_instances_of_other_images(root):
+    def other_image(content: dict) -> None:
+        content["images"][0]["id"] = content["annotations"][0]["image_id"] = 10
+
+    spoil(root, "instances", other_image)
+    with pytest.raises(DataFaults, match="2 images are in it alone or in .* alone: 9, 10"):
+        DatasetCatalog.get(TRAIN)
 
 
-def test_missing_pngs_are_all_named(root):
-    missing = [root / f"coco/panoptic_train2017/{n:012d}.png" for n in (9, 30)]
-    for png in missing:
-        png.unlink()
+def test_instances_of_another_data_set(root):
+    spoil(root, "instances", lambda c: c["annotations"][1].update(category_id=92))
+    with pytest.raises(DataFaults, match="category 92 of image 25 is no thing of COCO's"):
+        DatasetCatalog.get(TRAIN)
+
+
+def test_missing_and_broken_pngs_are_all_named(root):
+    missing, broken = (root / f"coco/panoptic_train2017/{n:012d}.png" for n in (9, 30))
+    missing.unlink()
+    broken.write_bytes(broken.read_bytes()[:200])
     with pytest.raises(DataFaults) as error:
-        prepare_coco_panoptic(root, workers=1)
-    assert error.value.faults == [f"{png}: panoptic PNG not found." for png in missing]
-
-
-def test_broken_pngs_are_all_named(root):
-    broken = [root / f"coco/panoptic_train2017/{n:012d}.png" for n in (9, 30)]
-    for png in broken:
-        png.write_bytes(png.read_bytes()[:200])
-    with pytest.raises(DataFaults) as error:
-        prepare_coco_panoptic(root, workers=1)
-    assert [fault.split(":")[0] for fault in error.value.faults] == [str(png) for png in broken]
-    assert not (root / "coco" / "panoptic_stuff_train2017").exists()
+        check_data_sets([TRAIN], workers=1)
+    assert [fault.split(":")[0] for fault in error.value.faults] == [str(missing), str(broken)]
 
 
 def test_categories_of_another_data_set(root):
-    path = root / "coco/annotations/panoptic_val2017.json"
-    content = json.loads(path.read_text())
-    content["categories"][0]["isthing"] = 0
-    content["categories"].append({"id": 999, "name": "ufo", "isthing": 1})
-    path.write_text(json.dumps(content))
+    def other(content: dict) -> None:
+        content["categories"][0]["isthing"] = 0
+        content["categories"].append({"id": 999, "name": "ufo", "isthing": 1})
+
+    spoil(root, "panoptic", other)
     with pytest.raises(DataFaults) as error:
-        prepare_coco_panoptic(root, workers=1)
-    assert ["category 1 (" in error.value.faults[0], "999 (" in error.value.faults[1]] == [True] * 2
-
-
-def test_command(root, monkeypatch, capsys):
-    monkeypatch.setenv("DETECTRON2_DATASETS", str(root))
-    main = load_script("datasets/prepare_coco_panoptic.py").main
-    main(["--workers", "1"])
-    assert_split_is_right(root, "val2017", "panoptic_val2017", 3)
-    assert str(root / "coco/panoptic_stuff_val2017") in capsys.readouterr().out
-    (root / "coco/panoptic_val2017/000000000139.png").unlink()
-    with pytest.raises(DataFaults, match="000000000139.png: panoptic PNG not found."):
-        main(["--workers", "1"])
+        DatasetCatalog.get(TRAIN)
+    first, second = error.value.faults
+    assert "category 1 (" in first and "999 (" in second
 
 
 @pytest.mark.data
@@ -239,9 +203,14 @@ def test_real_coco_images(real_data, tmp_path):
     (coco / "annotations").mkdir(parents=True)
     shutil.copy(annotations, coco / "annotations/panoptic_val2017.json")
     shutil.copytree(real_data / "panoptic_examples", coco / "panoptic_val2017")
-    prepare_coco_panoptic(tmp_path, workers=1)
-    for annotation in json.loads(annotations.read_text())["annotations"]:
+    shutil.copytree(real_data / "input_images", coco / "val2017")
+    content = json.loads(annotations.read_text())
+    instances = {"images": content["images"], "annotations": [], "categories": []}
+    (coco / "annotations/instances_val2017.json").write_text(json.dumps(instances))
+    register_coco_panoptic([VAL], tmp_path)
+    check_data_sets([VAL], workers=1)
+    records = {record["image_id"]: record for record in DatasetCatalog.get(VAL)}
+    for annotation in content["annotations"]:
         png = coco / "panoptic_val2017" / annotation["file_name"]
-        labels = np.asarray(Image.open(coco / "panoptic_stuff_val2017" / annotation["file_name"]))
+        labels = read_true_labels(records[annotation["image_id"]])
         assert np.array_equal(labels, expected_labels(png, annotation["segments_info"]))
-        assert np.array_equal(labels == 255, read_panoptic_png(png) == 0)

@@ -13,9 +13,9 @@ from scripts import load_script
 from ocr_panoptic.data import (
     DataFaults,
     prepare_mat_release,
-    register_semantic_datasets,
 )
 from ocr_panoptic.data.published.mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, convert_mat
+from ocr_panoptic.data.published.splits import register_semantic_datasets
 from ocr_panoptic.label_png import read_label_png
 
 RELEASES = {

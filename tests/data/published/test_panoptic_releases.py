@@ -10,19 +10,23 @@ import pytest
 from cityscapesscripts.helpers.labels import id2label
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
-from pycocotools import mask as mask_util
-from scripts import run_script
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
+from ocr_panoptic.coco_panoptic import PanopticTruth, read_panoptic_png
 from ocr_panoptic.data import (
-    PANOPTIC_RELEASES,
     DataFaults,
-    prepare_panoptic_release,
-    register_prepared,
-    register_server_splits,
+    PanopticDatasetMapper,
+    PanopticSplit,
+    check,
+    check_data_sets,
+    write_data_file,
 )
+from ocr_panoptic.data.published.panoptic import PANOPTIC_RELEASES, register_panoptic_releases
+from ocr_panoptic.data.published.server_splits import register_server_splits
+from ocr_panoptic.true_labels import read_true_labels
 
 EVALUATED = [label for label in id2label.values() if not label.ignoreInEval]
+CITYSCAPES = ["cityscapes_panoptic_train", "cityscapes_panoptic_val"]
+ADE20K = ["ade20k_panoptic_train", "ade20k_panoptic_val"]
 STUFF = [label.id for label in EVALUATED if not label.hasInstances]
 THINGS = [label.id for label in EVALUATED if label.hasInstances]
 
@@ -43,8 +47,8 @@ def ade20k(tmp_path, clean_catalog, monkeypatch) -> Path:
 
 def test_cityscapes_records(cityscapes):
     """Instances and labels against instanceIds.png, which cityscapesscripts made its files of."""
-    assert run_script("datasets/prepare_published_panoptic.py", "cityscapes", "--workers", 1) == 0
-    assert register_prepared() == ["cityscapes_panoptic_train", "cityscapes_panoptic_val"]
+    register_panoptic_releases(CITYSCAPES)
+    check_data_sets(CITYSCAPES, workers=1)
     for split, frames in trees.FRAMES.items():
         records = DatasetCatalog.get(f"cityscapes_panoptic_{split}")
         assert [record["image_id"] for record in records] == sorted(frames)
@@ -67,10 +71,12 @@ def check_cityscapes(record: dict, ids: np.ndarray) -> None:
         expected[label_ids == number] = 0
     for label, number in enumerate(STUFF, 1):
         expected[label_ids == number] = label
-    assert np.array_equal(np.asarray(Image.open(record["sem_seg_file_name"])), expected)
+    assert np.array_equal(read_true_labels(record), expected)
+    own = read_panoptic_png(record["pan_seg_file_name"])
     found = [
-        (a["category_id"], a["iscrowd"], mask_util.decode(a["segmentation"]).tobytes())
-        for a in record["annotations"]
+        (s["category_id"], s["iscrowd"], (own == s["id"]).astype(np.uint8).tobytes())
+        for s in record["segments_info"]
+        if s["isthing"]
     ]
     instances = [
         (
@@ -85,20 +91,28 @@ def check_cityscapes(record: dict, ids: np.ndarray) -> None:
 
 
 def test_ade20k_records(ade20k):
-    """Areas are those of the PNG, and hidden segments are none."""
-    assert run_script("datasets/prepare_published_panoptic.py", "ade20k", "--workers", 1) == 0
-    register_prepared()
+    """Hidden segments are none: neither of the truth nor of what a training sees."""
+    register_panoptic_releases(ADE20K)
+    check_data_sets(ADE20K, workers=1)
     metadata = MetadataCatalog.get("ade20k_panoptic_val")
     assert len(metadata.thing_classes) == 100 and len(metadata.stuff_classes) == 51
     assert metadata.thing_classes[:2] == ["bed", "window"]  # "window " in the JSON
     for split in ("train", "val"):
+        truth = PanopticTruth(MetadataCatalog.get(f"ade20k_panoptic_{split}"))
         for record in DatasetCatalog.get(f"ade20k_panoptic_{split}"):
             ids = read_panoptic_png(record["pan_seg_file_name"])
-            assert {s["id"]: s["area"] for s in record["segments_info"]} == {
-                number: int((ids == number).sum()) for number in np.unique(ids) if number
-            }
-            assert len(record["segments_info"]) == 5 and len(record["annotations"]) == 3
-            labels = np.asarray(Image.open(record["sem_seg_file_name"]))
+            shown = {s["id"] for s in truth[record["image_id"]].segments}
+            assert shown == set(np.unique(ids)) - {0} and len(shown) == 5
+            assert len(record["segments_info"]) == 6
+            mapper = PanopticDatasetMapper(
+                is_train=True,
+                augmentations=[],
+                image_format="BGR",
+                use_instance_mask=True,
+                num_sem_seg_classes=51,
+            )
+            assert len(mapper(record)["instances"]) == 3
+            labels = read_true_labels(record)
             assert (labels[ids == 0] == 255).all() and (labels[39, 40:59] == 0).all()
             first = next(s for s in record["segments_info"] if s["id"] == 1000)
             assert (labels[ids == 1000] == first["category_id"]).all()
@@ -107,29 +121,29 @@ def test_ade20k_records(ade20k):
 def test_the_hidden_are_a_fault_of_other_data(ade20k):
     """Which areas and boxes are, too."""
     folder = ade20k / "ADEChallengeData2016"
-    raw = [folder / "images/training", folder / "ade20k_panoptic_train.json"]
-    arguments = ("--train", *raw, folder / "ade20k_panoptic_train")
-    script = "datasets/prepare_panoptic.py"
-    assert run_script(script, "--name", "mine", *arguments, "--workers", 1) == 1
+    split = PanopticSplit(
+        folder / "images/training",
+        folder / "ade20k_panoptic_train.json",
+        folder / "ade20k_panoptic_train",
+    )
+    write_data_file(ade20k / "mine.yaml", "mine", {"train": split})
+    with pytest.raises(DataFaults, match="has no pixel in the PNG"):
+        check([ade20k / "mine.yaml"], workers=1)
 
 
-@pytest.mark.parametrize("split", ["train", "val"])
-def test_one_split_alone(cityscapes, split, caplog):
-    other = {"train": "val", "val": "train"}[split]
-    (cityscapes / f"cityscapes/gtFine/cityscapes_panoptic_{other}.json").unlink()
+def test_one_split_alone(cityscapes, caplog):
+    (cityscapes / "cityscapes/gtFine/cityscapes_panoptic_val.json").unlink()
     with caplog.at_level(logging.WARNING):
-        prepare_panoptic_release(PANOPTIC_RELEASES["cityscapes"], cityscapes, workers=1)
-    assert "has 2 images, the release has " in caplog.text
-    assert register_prepared() == [f"cityscapes_panoptic_{split}"]
+        register_panoptic_releases(["cityscapes_panoptic_train", "coco_2017_val"])
+    assert "has 2 images, the release has 2975" in caplog.text
+    assert "cityscapes_panoptic_val" not in DatasetCatalog
 
 
 @pytest.mark.parametrize("name", PANOPTIC_RELEASES)
 def test_nothing_there(tmp_path, name):
-    release = PANOPTIC_RELEASES[name]
-    with pytest.raises(FileNotFoundError, match="neither found. Run ") as error:
-        prepare_panoptic_release(release, tmp_path)
-    assert str(tmp_path / release.splits["val"].panoptic_json) in str(error.value)
-    assert not any(tmp_path.iterdir())
+    with pytest.raises(FileNotFoundError, match="not found. Run ") as error:
+        register_panoptic_releases([name], tmp_path)
+    assert str(tmp_path / PANOPTIC_RELEASES[name].split.annotations) in str(error.value)
 
 
 def spoiled(path: Path, spoil) -> None:
@@ -157,8 +171,8 @@ def rename(content: dict, number: str) -> None:
 def test_what_is_no_cityscapes(cityscapes, spoil, message):
     spoiled(cityscapes / "cityscapes/gtFine/cityscapes_panoptic_val.json", spoil)
     with pytest.raises(DataFaults, match=message):
-        prepare_panoptic_release(PANOPTIC_RELEASES["cityscapes"], cityscapes, workers=1)
-    assert not (cityscapes / "cityscapes_panoptic/dataset.json").exists()
+        register_panoptic_releases(CITYSCAPES)
+        check_data_sets(CITYSCAPES, workers=1)
 
 
 def test_what_is_no_ade20k(ade20k):
@@ -167,19 +181,7 @@ def test_what_is_no_ade20k(ade20k):
 
     spoiled(ade20k / "ADEChallengeData2016/ade20k_panoptic_train.json", no_thing)
     with pytest.raises(DataFaults, match="99 categories are things; ADE20K has 100"):
-        prepare_panoptic_release(PANOPTIC_RELEASES["ade20k"], ade20k, workers=1)
-
-
-def test_repeating_changes_nothing(cityscapes):
-    def written():
-        folder = cityscapes / "cityscapes_panoptic"
-        return {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in folder.rglob("*.png")}
-
-    release = PANOPTIC_RELEASES["cityscapes"]
-    prepare_panoptic_release(release, cityscapes, workers=1)
-    first = written()
-    prepare_panoptic_release(release, cityscapes, workers=1)
-    assert written() == first
+        register_panoptic_releases(ADE20K)
 
 
 def test_server_splits(tmp_path, clean_catalog):

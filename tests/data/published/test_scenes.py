@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png
-from ocr_panoptic.data import RawSplit, SemanticSplit, prepare_panoptic, prepare_semantic
+from ocr_panoptic.data import check
+from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene, generate_scenes
 
 
@@ -30,7 +31,7 @@ def test_the_same_bytes_for_a_seed(scenes, tmp_path):
     generate_scenes(tmp_path / "other", num_train=40, num_val=4, size=96, seed=1)
     ours, other = files(scenes), files(tmp_path / "other" / "raw")
     assert ours.keys() == other.keys()
-    assert all(ours[name] != other[name] for name in ours if name.name != "classes.json")
+    assert all(ours[name] != other[name] for name in ours)
 
 
 def test_a_scene_depends_on_its_place_alone(scenes, tmp_path):
@@ -42,15 +43,12 @@ def test_a_scene_depends_on_its_place_alone(scenes, tmp_path):
     assert len(set(pictures)) == len(pictures) == 44
 
 
-def test_scenes_pass_the_checks(scenes, tmp_path):
+def test_scenes_pass_the_checks(scenes, clean_catalog):
     """The checks are tested apart; here they are the judges."""
-    raw, labels = {}, {}
-    for split in ("train", "val"):
-        folder = scenes / split
-        raw[split] = RawSplit(folder / "images", folder / "panoptic.json", folder / "panoptic")
-        labels[split] = SemanticSplit(folder / "images", folder / "semantic")
-    prepare_panoptic("scenes", raw, tmp_path / "scenes", workers=1)
-    prepare_semantic("sem", scenes / "classes.json", labels, tmp_path / "sem", workers=1)
+    folder = scenes.parent
+    for end in ("", "_sem"):
+        summary = check([folder / f"{folder.name}{end}.yaml"], workers=1)
+        assert [split.images for split in summary.splits] == [40, 4]
 
 
 def test_scenes_hold_what_the_pipeline_must_stand(scenes):
@@ -98,7 +96,8 @@ def test_what_cannot_be_drawn(tmp_path, arguments, message):
 
 def test_semantic_labels_are_the_categories_of_the_segments(scenes):
     content = json.loads((scenes / "train" / "panoptic.json").read_text())
-    names = [c["name"] for c in json.loads((scenes / "classes.json").read_text())["classes"]]
+    file = read_data_file(scenes.parent / f"{scenes.parent.name}_sem.yaml")
+    names = [entry["name"] for entry in file.classes["classes"]]
     name_of = {category["id"]: category["name"] for category in CATEGORIES}
     for annotation in content["annotations"]:
         ids = read_panoptic_png(scenes / "train" / "panoptic" / annotation["file_name"])

@@ -11,10 +11,9 @@ from PIL import Image
 from ocr_panoptic.data import (
     DataFaults,
     SemanticDatasetMapper,
-    register_semantic_datasets,
     semantic_class_count,
 )
-from ocr_panoptic.data.published.splits import NAMED_SPLITS
+from ocr_panoptic.data.published.splits import NAMED_SPLITS, register_semantic_datasets
 
 CITY = "cityscapes/leftImg8bit"
 

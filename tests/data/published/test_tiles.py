@@ -11,7 +11,7 @@ from scripts import load_script
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ocr_panoptic.data import SemanticSplit, prepare_semantic
+from ocr_panoptic.data import check
 from ocr_panoptic.data.published.tiles import draw_tiles, generate_tiles
 from ocr_panoptic.layers import ContextScheme, GroundTruthOCR, NoContext
 
@@ -31,9 +31,9 @@ def test_the_same_bytes_for_equal_arguments(tmp_path):
         "harder": (3, 1, SIZE, 0, 8, 1.0),
     }.items():
         generate_tiles(tmp_path / name, *arguments)
-    of = {folder.name: files(folder) for folder in tmp_path.iterdir()}
+    of = {folder.name: files(folder / "raw") for folder in tmp_path.iterdir()}
     assert of["again"] == of["first"]
-    assert len(of["first"]) == 2 * 4 + 1
+    assert len(of["first"]) == 2 * 4
     assert of["fewer"].items() <= of["first"].items()
     first = of["first"]
     for name, number in (("seed", 2 * 4), ("harder", 4)):
@@ -42,7 +42,7 @@ def test_the_same_bytes_for_equal_arguments(tmp_path):
     assert {file.suffix for file in changed} == {".jpg"}  # the same tiles in other light
 
 
-def test_files_hold_the_tiles_and_pass_the_checks(tmp_path):
+def test_files_hold_the_tiles_and_pass_the_checks(tmp_path, clean_catalog):
     generate_tiles(tmp_path, num_train=2, num_val=1, size=SIZE, seed=5, materials=32, difficulty=1)
     raw = tmp_path / "raw"
     pixels, labels = draw_tiles(np.random.default_rng([5, 0, 1]), SIZE, 32, 1)
@@ -51,8 +51,8 @@ def test_files_hold_the_tiles_and_pass_the_checks(tmp_path):
         assert np.abs(np.asarray(image, float) - pixels).mean() < 5
     written = np.asarray(Image.open(raw / "train/semantic/train_00001.png"))
     assert np.array_equal(written, labels)
-    splits = {s: SemanticSplit(raw / s / "images", raw / s / "semantic") for s in ("train", "val")}
-    prepare_semantic("tiles", raw / "classes.json", splits, tmp_path / "tiles", workers=1)
+    summary = check([tmp_path / f"{tmp_path.name}.yaml"], workers=1)
+    assert [split.images for split in summary.splits] == [2, 1]
 
 
 def test_light_turns_hues_and_nothing_else():

@@ -1,0 +1,98 @@
+"""Which head is best on a data set: the config's own against the usual ones, trained alike."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ocr_panoptic.engine.config_files import load_config
+from ocr_panoptic.intervals import Interval
+
+from .study_file import Study, System
+
+OURS = "ours"
+_PUBLISHED = ("MODEL.OCR.RESIDUAL", "False", "MODEL.OCR.COARSE_START", "pytorch")
+_SEMANTIC = {
+    "plain": ("MODEL.CONTEXT.NAME", "none", *_PUBLISHED),
+    "PPM": ("MODEL.CONTEXT.NAME", "PPM", *_PUBLISHED),
+    "OCR": ("MODEL.CONTEXT.NAME", "OCR", *_PUBLISHED),
+    OURS: (),
+}
+_CONTEXT_HEAD = ("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead")
+_PANOPTIC = {
+    # Panoptic-FPN: Detectron2's head, which reads no key of a context scheme.
+    "plain": ("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "MODEL.CONTEXT.NAME", "OCR"),
+    "PPM": (*_CONTEXT_HEAD, *_SEMANTIC["PPM"]),
+    "OCR": (*_CONTEXT_HEAD, *_SEMANTIC["OCR"]),
+    OURS: (),
+}
+_METRICS = {
+    "PanopticFPN": ("panoptic_seg/PQ", "panoptic_seg/PQ_th", "panoptic_seg/PQ_st", "sem_seg/mIoU"),
+    "OCRSemanticSegmentor": ("sem_seg/mIoU", "sem_seg/pACC", "sem_seg/fwIoU"),
+}
+
+
+def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study:
+    """
+    Return the study of a config's head, "ours", against "plain", "PPM" and "OCR" in its place, all
+    else being equal. The latter two are as published: without MODEL.OCR.RESIDUAL. The one that
+    "ours" is, if any, is not trained a second time.
+
+    Args:
+        config: file.
+        opts: KEY VALUE overrides of all systems.
+        seeds: each system is trained once with each.
+
+    Raises:
+        ValueError: the architecture has no head to compare; or see :func:`.load_config`.
+    """
+    cfg = load_config(str(config), [*opts])
+    architecture = cfg.MODEL.META_ARCHITECTURE
+    if architecture not in _METRICS:
+        raise ValueError(
+            f"MODEL.META_ARCHITECTURE is {architecture}; heads are compared in "
+            f"{' and '.join(_METRICS)}."
+        )
+    heads = {
+        name: (*opts, *own)
+        for name, own in (_PANOPTIC if architecture == "PanopticFPN" else _SEMANTIC).items()
+        if name == OURS or load_config(str(config), [*opts, *own]) != cfg
+    }
+    baseline = "plain" if "plain" in heads else OURS
+    systems = {
+        name: System(config, keys, tuple(seeds), name, "", baseline) for name, keys in heads.items()
+    }
+    return Study(systems, _METRICS[architecture])
+
+
+def verdict(study: Study, records: Sequence[dict[str, Any]]) -> str:
+    """
+    Return a line for each metric that says how "ours" compares with each other head: the mean of
+    the differences with equal seeds and its 95 % confidence interval, and which it wins against,
+    which it loses to, and which it cannot be told from.
+    """
+    own = {run["seed"]: run["metrics"] for run in records if run["system"] == OURS}
+    lines = []
+    for metric in study.metrics:
+        parts = []
+        for name in study.systems:
+            pairs = [
+                (own[run["seed"]].get(metric), run["metrics"].get(metric))
+                for run in records
+                if run["system"] == name != OURS and run["seed"] in own
+            ]
+            differences = [a - b for a, b in pairs if a is not None and b is not None]
+            if differences:
+                parts.append(f"{name} {_compared(Interval.of(differences))}")
+        if parts:
+            lines.append(f"{metric}, ours against {', '.join(parts)}")
+    return "\n".join(lines)
+
+
+def _compared(interval: Interval) -> str:
+    if interval.half is None:
+        return f"{interval.mean:+.2f} (one seed says nothing)"
+    word = "level"
+    if interval.excludes_zero:
+        word = "better" if interval.mean > 0 else "worse"
+    low, high = interval.mean - interval.half, interval.mean + interval.half
+    return f"{interval.mean:+.2f} [{low:+.2f}, {high:+.2f}] {word}"

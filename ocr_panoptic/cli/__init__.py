@@ -1,0 +1,93 @@
+"""
+The program ``ocr-panoptic``: a command for each task, a module for each command.
+
+A module has ``argument_parser()`` and ``run(args)``, which returns an exit status or None. What
+takes seconds to import, it imports in ``run``.
+"""
+
+import argparse
+import importlib
+import keyword
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NoReturn
+
+from ocr_panoptic.nearest import did_you_mean
+from ocr_panoptic.waiting import importing
+
+PROGRAM = "ocr-panoptic"
+COMMANDS = {
+    "train": "train a model",
+    "evaluate": "measure a trained model on data with annotations",
+    "predict": "predict images or a video, and write files",
+    "draw": "draw what a model predicts for images, a video or a camera",
+    "check": "check data, or what a training would do and need",
+    "view": "write a page about a data set",
+    "import": "import annotations of another format",
+    "convert": "convert published weights",
+    "export": "write a trained model as an ONNX file",
+    "export-annotations": "write predictions for an annotation tool",
+    "report": "write a page about a run",
+    "regions": "measure the soft object regions of a trained model",
+    "refine": "refine the files of any program's predictions by SegFix",
+    "compare": "train several heads on your data, and say which wins",
+    "configs": "list the configs that come with the package",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run ``ocr-panoptic COMMAND ...``, and exit with its status."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words and words[0] in COMMANDS:
+        run_command(words[0], words[1:], f"{PROGRAM} {words[0]}")
+    width = max(map(len, COMMANDS))
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description="Object-contextual representations (OCR) for panoptic and semantic "
+        "segmentation.",
+        epilog="\n".join(
+            ["commands:", *(f"  {name:{width}}  {what}" for name, what in COMMANDS.items())]
+            + ["", f"{PROGRAM} COMMAND --help says more of each."]
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        usage=f"{PROGRAM} [-h] COMMAND ...",
+    )
+    parser.add_argument("command", nargs="?", help=argparse.SUPPRESS)
+    command = parser.parse_args(words[:1]).command
+    if command is None:
+        parser.print_help()
+        sys.exit()
+    parser.error(f"{command}: no such command.{did_you_mean(command, COMMANDS)}")
+
+
+def run_command(
+    name: str, argv: Sequence[str] | None = None, program: str | None = None
+) -> NoReturn:
+    """
+    Run a command as the program of this process, and exit with its status.
+
+    Args:
+        argv: what follows the name; by default that of the process.
+        program: its name in messages; by default that of the process.
+    """
+    module = _module(name)
+    parser = module.argument_parser()
+    parser.prog = program or parser.prog
+    args = parser.parse_args(argv)
+    if getattr(module, "IS_LIGHT", False):
+        sys.exit(module.run(args))
+    with importing("PyTorch and Detectron2"):
+        from ocr_panoptic.engine import run_program
+    sys.exit(run_program(module.run, args))
+
+
+def call(name: str, argv: Sequence[str] | None = None) -> Any:
+    """Run a command in a program that goes on: errors are raised, and messages not shown."""
+    module = _module(name)
+    return module.run(module.argument_parser().parse_args(argv))
+
+
+def _module(command: str) -> ModuleType:
+    name = f"{command}_" if keyword.iskeyword(command) else command.replace("-", "_")
+    return importlib.import_module(f"{__name__}.{name}")

@@ -1,0 +1,138 @@
+"""Parsers of the commands. They import nothing that takes time, so that ``--help`` takes none."""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ocr_panoptic.nearest import did_you_mean
+
+_AUTO = "--resume-auto"
+_KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*")
+
+
+def positive(text: str) -> int:
+    """The type of a flag."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"is {text}; it is a number of at least 1")
+    return int(text)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """
+    A parser whose message about a flag that it does not know names the nearest one.
+
+    Args:
+        description: of the command, as it is laid out.
+    """
+
+    def __init__(self, description: str, **settings: Any):
+        super().__init__(
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            **settings,
+        )
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        known = self._option_string_actions
+        for word in words:
+            flag = word.partition("=")[0]
+            if flag.startswith("--") and not any(name.startswith(flag) for name in known):
+                self.error(f"{flag}: no such flag.{did_you_mean(flag, known)}")
+        found, rest = super().parse_known_args(words, namespace)
+        data = getattr(found, "data", [])
+        files = next((i for i, word in enumerate(data) if _KEY.fullmatch(word)), None)
+        if files is not None:
+            found.data, found.opts = data[:files], data[files:] + found.opts
+            if not found.data:
+                self.error("argument --data: expected at least one file")
+        return found, rest
+
+    def add_data(self) -> None:
+        """Data files; a KEY that follows them is the first of ``args.opts``."""
+        self.add_argument(
+            "--data",
+            nargs="+",
+            default=[],
+            metavar="FILE",
+            help="files that describe your data (datasets/README.md), in place of DATASETS.TRAIN "
+            "and DATASETS.TEST",
+        )
+
+    def add_opts(self) -> None:
+        """KEY VALUE ... of the config, at the end of the line."""
+        self.add_argument(
+            "opts", nargs=argparse.REMAINDER, help="keys of the config and their values"
+        )
+
+    def add_model(self) -> None:
+        """The trained model that the command uses, and what of its config is set otherwise."""
+        self.add_argument(
+            "--config-file", required=True, metavar="RUN", help="folder of a run, or a config"
+        )
+        self.add_argument(
+            "--weights", help="the trained model (default: of a folder its last checkpoint)"
+        )
+        self.add_opts()
+
+
+class TrainingArguments(CommandParser):
+    """
+    Detectron2's flags, and ours. ``args.resume`` is True for ``--resume``, "auto" for ``--resume
+    auto``, else False; ``args.data`` a list of data files.
+
+    An optional value of ``--resume`` would take the first KEY of the overrides, so the two words
+    are one to the parser.
+    """
+
+    def __init__(self, description: str, *, can_train: bool = True):
+        super().__init__(description)
+        self.add_argument(
+            "--config-file",
+            default="",
+            metavar="CONFIG",
+            help="a file, a name that `ocr-panoptic configs` lists, or the folder of a run",
+        )
+        self.add_data()
+        self.set_defaults(eval_only=not can_train, resume=False, deterministic=False)
+        if can_train:
+            self._add_training()
+        self.add_argument(
+            "--num-gpus", type=int, default=1, help="processes on this machine, of a GPU each"
+        )
+        self.add_argument("--num-machines", type=int, default=1)
+        self.add_argument("--machine-rank", type=int, default=0, help="of this machine, from 0 on")
+        self.add_argument(
+            "--dist-url",
+            default=f"tcp://127.0.0.1:{2**15 + 2**14 + os.getuid() % 2**14}",  # as Detectron2
+            help="where several machines meet: tcp://ADDRESS:PORT",
+        )
+        self.add_opts()
+
+    def _add_training(self) -> None:
+        self.add_argument(
+            "--resume",
+            action="store_true",
+            help="go on after the last checkpoint of OUTPUT_DIR; --resume auto: or start, where "
+            "there is none",
+        )
+        self.add_argument(
+            _AUTO, dest="resume", action="store_const", const="auto", help=argparse.SUPPRESS
+        )
+        self.add_argument("--eval-only", action="store_true", help="evaluate, and do not train")
+        self.add_argument(
+            "--deterministic",
+            action="store_true",
+            help="repeatable results on one machine, from a SEED of the config; slower on a GPU",
+        )
+
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        words = list(sys.argv[1:] if args is None else args)
+        for i in range(len(words) - 1):
+            if words[i : i + 2] == ["--resume", "auto"]:
+                words[i : i + 2] = [_AUTO]
+                break
+        return super().parse_known_args(words, namespace)

@@ -1,0 +1,96 @@
+"""
+Check data files, and print a summary by class; or, with --config-file, what a training would do,
+without training: data and epochs, learning rates, parameters, memory of a GPU, checkpoints, what
+--resume finds. It needs no GPU, and ends with status 1 where something would stop the run.
+
+    ocr-panoptic check FILE ...
+    ocr-panoptic check --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume]
+        [KEY VALUE ...]
+"""
+
+import argparse
+from collections.abc import Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
+
+from .arguments import TrainingArguments
+from .train import function_arguments
+
+if TYPE_CHECKING:
+    from ocr_panoptic.analysis.run_check import RunCheck
+    from ocr_panoptic.data import DataSummary
+
+
+def argument_parser() -> TrainingArguments:
+    return TrainingArguments(__doc__)
+
+
+def run(args: argparse.Namespace) -> int:
+    if not args.config_file:  # then what stands at the end are files
+        if flags := [word for word in args.opts if word.startswith("--")]:
+            raise ValueError(f"{' '.join(flags)}: flags stand before the files")
+        args.data, args.opts = [*args.data, *args.opts], []
+    found = _checked(args)
+    print(found)
+    return 1 if getattr(found, "faults", ()) else 0
+
+
+def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
+    if args.config_file:
+        return _check_run(args)
+    if not args.data:
+        raise ValueError("There is nothing to check: name data files, or a config.")
+    from ocr_panoptic.data import check as check_data
+
+    return check_data(args.data)
+
+
+def _check_run(args: argparse.Namespace) -> "RunCheck":
+    from ocr_panoptic.analysis.run_check import check_run
+    from ocr_panoptic.data import data_options
+    from ocr_panoptic.engine import complete_config, load_config
+    from ocr_panoptic.engine.setup import check_solver
+    from ocr_panoptic.engine.trainer import scaled
+
+    gpus = args.num_gpus * args.num_machines
+    cfg = load_config(args.config_file, [*data_options(args.data), *args.opts])
+    cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here; memory is counted for one all the same
+    complete_config(cfg, training=True)
+    cfg = scaled(cfg, gpus)
+    check_solver(cfg, gpus)
+    return check_run(cfg, gpus, resume=args.resume)
+
+
+def check(
+    data: str | PathLike | Sequence[str | PathLike] = (),
+    config: str | PathLike = "",
+    *,
+    num_gpus: int = 1,
+    resume: bool | Literal["auto"] = False,
+    **keys: Any,
+) -> "DataSummary | RunCheck":
+    """
+    Check data files or, with a config, what a training would do and need, as ``ocr-panoptic check``
+    does. Nothing is trained or written.
+
+    Args:
+        data: data files.
+        config: a file, or the name of a config of the package.
+        num_gpus: processes of the training.
+        resume: as of :func:`.train`.
+        keys: of the config, ``**{"SOLVER.MAX_ITER": 1000}``.
+
+    Returns:
+        what ``print`` shows as tables: of data alone the images and classes; of a training its
+        ``tables``, and ``faults``, what would stop it, a sentence each.
+
+    Raises:
+        FileNotFoundError, ValueError: the data have faults, all of which are listed; or what the
+            command would have said.
+    """
+    from ocr_panoptic.engine.undisturbed import undisturbed
+
+    args = function_arguments(argument_parser(), config, data, None, keys)
+    args.num_gpus, args.resume = num_gpus, resume
+    with undisturbed():
+        return _checked(args)

@@ -1,0 +1,48 @@
+"""
+Compare heads on your data: train a config as it is ("ours"), and with the plain head, with PPM and
+with OCR as published in its place, several times each, and say which wins, with confidence
+intervals. What is finished is not trained again: repeat the command after a stop, or with more
+seeds. Several processes may run it side by side.
+
+    ocr-panoptic compare --config-file CONFIG [--data FILE ...] --output FOLDER [--seeds N]
+        [KEY VALUE ...]
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from .arguments import CommandParser, positive
+
+TRAIN = [sys.executable, "-m", "ocr_panoptic", "train"]
+
+
+def argument_parser() -> CommandParser:
+    parser = CommandParser(__doc__)
+    parser.add_argument("--config-file", required=True, metavar="CONFIG", help="with your head")
+    parser.add_data()
+    parser.add_argument("--output", type=Path, required=True, help="folder of runs and tables")
+    parser.add_argument(
+        "--seeds", type=positive, default=3, help="trainings of each head (default 3)"
+    )
+    parser.add_argument("--report-only", action="store_true", help="train nothing")
+    parser.add_opts()
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    from ocr_panoptic.analysis.compare import comparison, verdict
+    from ocr_panoptic.analysis.study import read_records, run_study
+    from ocr_panoptic.analysis.study_output import write_study
+    from ocr_panoptic.data import data_options
+    from ocr_panoptic.engine.config_files import find_config
+
+    opts = [str(opt) for opt in [*data_options(args.data), *args.opts]]
+    study = comparison(Path(find_config(args.config_file)), opts, range(args.seeds))
+    if not args.report_only:
+        run_study(study, TRAIN, args.output)
+    records = read_records(study, args.output)
+    if not records:
+        raise FileNotFoundError(f"{args.output}: no finished run of this comparison")
+    print(write_study(study, records, args.output))
+    print(verdict(study, records))

@@ -1,0 +1,32 @@
+"""
+List the configs that come with the package, by the names that --config-file takes, and what each is
+for.
+
+    ocr-panoptic configs [PART OF A NAME ...]
+"""
+
+import argparse
+
+from ocr_panoptic.config_names import config_names, config_purpose
+from ocr_panoptic.nearest import did_you_mean
+
+from .arguments import CommandParser
+
+IS_LIGHT = True
+
+
+def argument_parser() -> CommandParser:
+    parser = CommandParser(__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help="list names with all of these")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    names = config_names()
+    parts = [part.lower() for part in args.parts]
+    found = [name for name in names if all(part in name.lower() for part in parts)]
+    for name in found:
+        print(f"{name}\n    {config_purpose(name)}")
+    if not found:
+        print(f"No config has {' '.join(args.parts)} in its name.{did_you_mean(parts[0], names)}")
+    return 0 if found else 1

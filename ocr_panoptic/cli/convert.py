@@ -1,0 +1,58 @@
+"""
+Convert published OCR weights of another code base into a checkpoint for MODEL.WEIGHTS.
+
+    ocr-panoptic convert --from hrnet hrnet_ocr_cs_8162_torch11.pth \\
+        output/converted/hrnet_HRNet_W48_cityscapes.pth \\
+        --config-file converted/hrnet_HRNet_W48_cityscapes
+
+docs/checkpoints.md lists the published files, and the config of each.
+"""
+
+import argparse
+from pathlib import Path
+
+from .arguments import CommandParser
+
+LAYOUTS = ("hrnet", "mmseg", "nvidia", "openseg")
+
+
+def argument_parser() -> CommandParser:
+    parser = CommandParser(__doc__)
+    parser.add_argument("--from", dest="source", required=True, choices=LAYOUTS)
+    parser.add_argument("input", type=Path, help="the published file")
+    parser.add_argument("output", type=Path, help=".pth or .safetensors")
+    parser.add_argument("--config-file", required=True, help="converted/..., see above")
+    parser.add_argument(
+        "--inplace-abn",
+        choices=["auto", "yes", "no"],
+        default="auto",
+        help="whether the norms are InPlaceABN's; by default the names in the file tell",
+    )
+    parser.add_argument(
+        "--trust-pickle",
+        action="store_true",
+        help="read a file that runs code when it is read; only for files that you trust",
+    )
+    parser.add_argument(
+        "--opts", nargs=argparse.REMAINDER, default=[], help="KEY VALUE ... of the config"
+    )
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    from ocr_panoptic.checkpoint import convert_file
+    from ocr_panoptic.engine import complete_config, load_config
+
+    cfg = load_config(args.config_file, ["MODEL.DEVICE", "cpu", *args.opts])
+    if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # else the data need not be there
+        complete_config(cfg)
+    conversion = convert_file(
+        args.source,
+        args.input,
+        args.output,
+        cfg,
+        inplace_abn={"auto": None, "yes": True, "no": False}[args.inplace_abn],
+        trust_pickle=args.trust_pickle,
+    )
+    print(conversion.report())
+    print(f"Wrote {args.output}")

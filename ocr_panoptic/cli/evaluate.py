@@ -1,0 +1,65 @@
+"""
+Measure a trained model on DATASETS.TEST, or on the validation split of data files.
+
+    ocr-panoptic evaluate --config-file RUN [--weights FILE] [--data FILE ...] [--num-gpus N]
+        [KEY VALUE ...]
+"""
+
+import argparse
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+from .arguments import TrainingArguments
+from .train import function_arguments, launched, run_undisturbed
+
+
+def argument_parser() -> TrainingArguments:
+    parser = TrainingArguments(__doc__, can_train=False)
+    parser.add_argument(
+        "--weights", help="the trained model (default: of a folder its last checkpoint)"
+    )
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    launched(_with_weights(args))
+
+
+def _with_weights(args: argparse.Namespace) -> argparse.Namespace:
+    from ocr_panoptic.engine.trained_model import options_of_run
+
+    args.opts = options_of_run(args.config_file, args.weights) + args.opts
+    return args
+
+
+def evaluate(
+    config: str | PathLike,
+    weights: str | PathLike | None = None,
+    *,
+    data: str | PathLike | Sequence[str | PathLike] = (),
+    output: str | PathLike | None = None,
+    num_gpus: int = 1,
+    **keys: Any,
+) -> dict[str, dict[str, float]]:
+    """
+    Measure a trained model, as ``ocr-panoptic evaluate`` does; see :func:`.train` for what it
+    leaves alone.
+
+    Args:
+        config: the folder of a run, or a config.
+        weights: the trained model; by default the last checkpoint of the folder.
+        data: data files, whose validation splits are predicted; by default those of the config.
+        output: folder of the results; by default that of the run.
+        num_gpus, keys: see :func:`.train`.
+
+    Returns:
+        task -> metric -> value; of several data sets, name -> those.
+
+    Raises:
+        FileNotFoundError, ValueError: what the command would have said.
+        RuntimeError: TEST.EXPECTED_RESULTS are others.
+    """
+    args = function_arguments(argument_parser(), config, data, output, keys)
+    args.num_gpus, args.weights = num_gpus, weights
+    return run_undisturbed(_with_weights(args))

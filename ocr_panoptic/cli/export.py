@@ -1,0 +1,112 @@
+"""
+Write a trained model as an ONNX file, and check that the file computes what the model does.
+
+    ocr-panoptic export --config-file RUN [--weights FILE] --output model.onnx [KEY VALUE ...]
+
+ocr_panoptic/prediction/onnx/run_onnx.py runs the file, without PyTorch and Detectron2;
+docs/export.md says how, and what the file takes and gives. Needs the packages of the extra
+"export".
+"""
+
+import argparse
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from .arguments import CommandParser
+
+
+def argument_parser() -> CommandParser:
+    parser = CommandParser(__doc__)
+    parser.add_argument("--output", required=True, type=onnx_file, help="the file to write, *.onnx")
+    parser.add_model()
+    return parser
+
+
+def onnx_file(name: str | PathLike) -> Path:
+    """
+    Raises:
+        ArgumentTypeError: it is no name of an ONNX file.
+    """
+    path = Path(name)
+    if path.suffix != ".onnx" or path.is_dir():
+        raise argparse.ArgumentTypeError(f"{path}: name a file that ends in .onnx")
+    return path
+
+
+def run(args: argparse.Namespace) -> None:
+    table = _export(args.config_file, args.weights, args.output, args.opts)
+    from ocr_panoptic.prediction.onnx import run_onnx
+
+    print(table)
+    print(f"Wrote {args.output} ({args.output.stat().st_size / 2**20:.0f} MiB). To run it:")
+    print(f"python {run_onnx.__file__} {args.output} --input IMAGES --output FOLDER")
+
+
+def export(
+    run: str | PathLike,
+    weights: str | PathLike | None = None,
+    *,
+    output: str | PathLike,
+    **keys: Any,
+) -> Path:
+    """
+    Write a trained model as an ONNX file, as ``ocr-panoptic export`` does: the file is there once
+    it computes what the model does.
+
+    Args:
+        run, weights, keys: as of :func:`.load`.
+        output: the file, which ends in ``.onnx``.
+
+    Returns:
+        the file
+
+    Raises:
+        FileNotFoundError, ValueError: as of :func:`.load`; ValueError also for a model that cannot
+            be exported.
+        ModuleNotFoundError: the packages of the extra "export" are missing.
+    """
+    from ocr_panoptic.engine.config_files import options_of
+    from ocr_panoptic.engine.undisturbed import undisturbed
+
+    try:
+        path = onnx_file(output)
+    except argparse.ArgumentTypeError as e:
+        raise ValueError(f"output {e}") from e
+    with undisturbed():
+        _export(run, weights, path, options_of(keys))
+    return path
+
+
+def _export(
+    run: str | PathLike, weights: str | PathLike | None, output: Path, opts: Sequence[str]
+) -> str:
+    """Returns the table of the comparison."""
+    from tabulate import tabulate
+
+    from ocr_panoptic.engine import build_trained_model
+    from ocr_panoptic.engine.run_info import run_info
+    from ocr_panoptic.engine.single_image import class_metadata
+    from ocr_panoptic.engine.task import task_of
+    from ocr_panoptic.engine.trained_model import trained_config
+
+    # The model as it is trained, in float32: onnxruntime has optimizations of its own.
+    plain = ["TEST.OPTIMIZED", "False", "TEST.PRECISION", "float32", "MODEL.DEVICE", "cpu"]
+    cfg = trained_config(run, weights, [*opts, *plain])
+    metadata, task = class_metadata(cfg), task_of(cfg)
+    # What it lacks, and the extra's packages, show before a model is built.
+    from ocr_panoptic.prediction.onnx import describe, export_onnx
+
+    model = build_trained_model(cfg)
+    info = run_info(cfg, model)
+    kept = "config_sha256", "weights_sha256", "ocr_panoptic", "detectron2", "torch"
+    made = {key: info[key] for key in kept}
+
+    def logits(network: Any, inputs: list[dict]) -> Any:
+        predicted = task.semantic_logits(network, inputs)
+        return predicted[1] if isinstance(predicted, tuple) else predicted  # coarse, refined
+
+    description = describe(model, metadata, task.test_augmentation(cfg), made)
+    rows = export_onnx(model, cfg.INPUT.FORMAT, description, output, logits)
+    return tabulate(rows, headers="keys", tablefmt="github", floatfmt=".2g")

@@ -1,0 +1,122 @@
+"""
+Import annotations of another format as a panoptic or a semantic data set. It is then known as
+NAME_train and NAME_val. docs/imports.md tells more of the formats:
+
+    coco                 SOURCE: JSON of instances; IMAGES: folder of the images
+    voc                  SOURCE: folder with SegmentationClass and SegmentationObject, or a list in
+                         ImageSets/Segmentation; IMAGES: by default JPEGImages in that folder
+    yolo-seg             SOURCE: data.yaml; IMAGES: by default all that it names
+    supervisely          SOURCE: folder of a project, or of a data set in it
+    cityscapes           SOURCE: folder of *_instanceIds.png, as gtFine/train; IMAGES: folder, as
+                         leftImg8bit/train
+    cityscapes-polygons  SOURCE: folder of *_polygons.json, as gtFine/train; IMAGES: folder, as
+                         leftImg8bit/train
+    cvat                 SOURCE: XML of "CVAT for images 1.1", or the unpacked export with it;
+                         IMAGES: folder of the images, by default images/ beside the XML
+    label-studio         SOURCE: JSON export; IMAGES: folder of the images
+    labelme              SOURCE: folder of LabelMe's JSON files; IMAGES: folder of the images, by
+                         default that of the JSON files
+"""
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .arguments import CommandParser
+
+if TYPE_CHECKING:
+    from ocr_panoptic.data import AnnotationSource
+
+FORMATS = [line.split()[0] for line in __doc__.splitlines() if " SOURCE: " in line]
+OVERLAPS = ("order", "area", "score")
+
+
+def argument_parser() -> CommandParser:
+    parser = CommandParser(__doc__)
+    parser.add_argument("--from", required=True, choices=FORMATS, help="see below")
+    parser.add_argument("--name", required=True, help="name of the data set")
+    for split in ("train", "val"):
+        parser.add_argument(
+            f"--{split}",
+            nargs="+",
+            type=Path,
+            required=split == "train",
+            metavar=("SOURCE", "FOLDER"),
+            help="SOURCE [IMAGES [LABELS]]: the annotations, the folder of images, and a folder of "
+            "semantic label PNGs to lie under them",
+        )
+    parser.add_argument("--things", type=Path, help="YAML: things, stuff, ignore, colors")
+    parser.add_argument("--label-classes", type=Path, help="YAML or JSON: classes of LABELS")
+    parser.add_argument(
+        "--overlap",
+        choices=OVERLAPS,
+        help="which of two segments lies on top: the later one, the smaller one, the one of the "
+        "higher score; by default as is usual for the format",
+    )
+    parser.add_argument(
+        "--crowds",
+        choices=("groups", "objects"),
+        help="what segments are that are marked as crowds, if the command asks for it",
+    )
+    parser.add_argument("--rest", metavar="CLASS", help="stuff: pixels that have no segment")
+    parser.add_argument(
+        "--semantic", action="store_true", help="a semantic data set: no objects, all classes"
+    )
+    parser.add_argument(
+        "--split", type=float, metavar="SHARE", help="divide --train: the share for training"
+    )
+    parser.add_argument(
+        "--group-by",
+        help='what --split keeps together: "folder", or a regular expression whose group in the '
+        "image's name is the key",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of --split")
+    parser.add_argument(
+        "--output", type=Path, help="folder to write, by default $DETECTRON2_DATASETS/NAME"
+    )
+    parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    from ocr_panoptic.data import (
+        ImportPlan,
+        check_name,
+        datasets_root,
+        faults_listed,
+        import_annotations,
+        read_class_file,
+        read_kinds,
+    )
+
+    check_name(args.name)
+    sources = {
+        split: source(split, getattr(args, split))
+        for split in ("train", "val")
+        if getattr(args, split)
+    }
+    output = args.output or datasets_root() / args.name
+    with faults_listed(output.with_name(f"{output.name}_faults.txt")):
+        plan = ImportPlan(
+            format=getattr(args, "from"),
+            kinds=args.things and read_kinds(args.things),
+            label_space=args.label_classes and read_class_file(args.label_classes),
+            overlap=args.overlap,
+            crowds=args.crowds,
+            rest=args.rest,
+            split=args.split,
+            seed=args.seed,
+            group_by=args.group_by,
+            semantic=args.semantic,
+        )
+        manifest = import_annotations(args.name, sources, plan, output, args.workers)
+    names = ("train", "val") if args.split is not None else sources
+    print(f"Wrote {manifest}. Data sets: {', '.join(f'{args.name}_{split}' for split in names)}")
+
+
+def source(split: str, paths: list[Path]) -> "AnnotationSource":
+    from ocr_panoptic.data import AnnotationSource
+
+    if len(paths) > 3:
+        raise ValueError(f"--{split}: expected SOURCE [IMAGES [LABELS]], found {len(paths)} paths.")
+    return AnnotationSource(*paths)

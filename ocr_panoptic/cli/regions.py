@@ -1,0 +1,35 @@
+"""
+Measure the soft object regions of a trained model on DATASETS.TEST[0]: IoU of the coarse and of the
+refined prediction, the share of a region's weight on pixels of its class, and the relation of the
+pixels to the region of their class. Prints a table, writes it to
+OUTPUT_DIR/inference/<data set>/region_quality.json.
+
+    ocr-panoptic regions --config-file RUN [--weights FILE] [KEY VALUE ...]
+"""
+
+import argparse
+
+from .arguments import CommandParser
+
+
+def argument_parser() -> CommandParser:
+    parser = CommandParser(__doc__)
+    parser.add_model()
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    from tabulate import tabulate
+
+    from ocr_panoptic.analysis.region_measurement import measure_regions
+    from ocr_panoptic.engine.trained_model import trained_config
+    from ocr_panoptic.evaluation import RegionQuality
+    from ocr_panoptic.run_folder import evaluation_folder, write_region_quality
+
+    cfg = trained_config(args.config_file, args.weights, args.opts)
+    rows, run = measure_regions(cfg)
+    table = [[name, *row.values()] for name, row in rows.items()]
+    header = ["class", *RegionQuality.COLUMNS]
+    print(tabulate(table, headers=header, floatfmt=".1f", tablefmt="github"))
+    folder = evaluation_folder(cfg.OUTPUT_DIR, cfg.DATASETS.TEST[0])
+    print(f"Wrote {write_region_quality(rows, folder, run)}")

@@ -1,0 +1,98 @@
+"""
+Write a page about a registered data set, panoptic or semantic: all images with their annotations,
+counts and areas of the classes, sizes, segments that look like mistakes, images that are equal to
+some of the validation set, and what augmentation makes of ten images.
+
+    ocr-panoptic view --dataset city_train --data city.yaml --output page.html
+        [--config-file CONFIG] [KEY VALUE ...]
+"""
+
+import argparse
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .arguments import CommandParser, positive
+
+if TYPE_CHECKING:
+    from detectron2.config import CfgNode
+
+# Of the data set's name, and of the one whose images must not be in it.
+PARTNERS = (("train", "val"), ("train", "test"), ("trainval", "test"), ("val", "train"))
+
+
+def argument_parser() -> CommandParser:
+    parser = ViewParser(__doc__)
+    parser.add_argument("--dataset", required=True, help="name of the data set")
+    parser.add_data()
+    parser.add_argument("--output", required=True, type=Path, help="the page, an HTML file")
+    parser.add_argument(
+        "--against",
+        help='data set that must have no image in common, by default NAME_val of NAME_train; "" '
+        "for none",
+    )
+    parser.add_argument(
+        "--num-images", type=positive, help="look at this many, evenly spread (default: all)"
+    )
+    parser.add_argument("--config-file", help="show what its augmentation makes of ten images")
+    parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
+    parser.add_opts()
+    return parser
+
+
+class ViewParser(CommandParser):
+    """Knows which arguments go together."""
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        found = super().parse_args(args, namespace)
+        if found.opts and not found.config_file:
+            self.error(f"{' '.join(found.opts)}: KEY VALUE without --config-file")
+        return found
+
+
+def partner(dataset: str, files: list[str]) -> str:
+    """The data set that this one is compared with where none is named, if its files are there; ""
+    for none."""
+    from detectron2.data import DatasetCatalog
+
+    from ocr_panoptic.data import check_files, register_in_use, register_published
+
+    for own, other in PARTNERS:
+        for end in ("", "_sem", "_panoptic_separated"):
+            name = f"{dataset.removesuffix(f'{own}{end}')}{other}{end}"
+            if dataset.endswith(f"_{own}{end}"):
+                with suppress(FileNotFoundError):
+                    register_published([name])
+                    register_in_use(files, [name])
+                    if name in DatasetCatalog:
+                        check_files([name])
+                        return name
+    return ""
+
+
+def completed(args: argparse.Namespace) -> "CfgNode | None":
+    from ocr_panoptic.data import data_options
+    from ocr_panoptic.engine import complete_config, load_config
+
+    if not args.config_file:
+        return None
+    cfg = load_config(args.config_file, [*data_options(args.data), *args.opts])
+    cfg.DATASETS.TRAIN, cfg.DATASETS.TEST = (args.dataset,), ()
+    complete_config(cfg, training=True)
+    return cfg
+
+
+def run(args: argparse.Namespace) -> None:
+    from ocr_panoptic.analysis.data_view import write_data_page
+    from ocr_panoptic.data import register_in_use, register_published
+
+    against = partner(args.dataset, args.data) if args.against is None else args.against
+    names = [name for name in (args.dataset, against) if name]
+    register_published(names)
+    register_in_use(args.data, names)
+    cfg = completed(args)
+    page = write_data_page(args.dataset, args.output, against, args.num_images, cfg, args.workers)
+    if page.faults:
+        print(f"{len(page.faults)} files cannot be used; the page lists them")
+    print(f"The page is {args.output}; its pictures are in {args.output.stem}_files beside it")

@@ -1,0 +1,145 @@
+"""The check of data sets before a training, and what they hold."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from detectron2.data import DatasetCatalog, MetadataCatalog
+from tabulate import tabulate
+
+from .classes import VOID_LABEL
+from .faults import faults_listed, gathering, raise_if_any
+from .index import Index, cache_folder
+from .panoptic.source import PanopticSource
+from .registration import register_data_files
+from .semantic.source import SemanticSource
+
+
+@dataclass(frozen=True)
+class ClassSummary:
+    """
+    Attributes:
+        kind: "thing", "stuff" or "class".
+        images: that show it.
+        segments: of it; of semantic data None.
+        pixels: of it.
+    """
+
+    name: str
+    kind: str
+    images: int
+    segments: int | None
+    pixels: int
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """What a split holds; its text is a table by class.
+
+    Attributes:
+        name: of the data set.
+        images: their number.
+        pixels: of all images, those of no class among them.
+    """
+
+    name: str
+    images: int
+    pixels: int
+    classes: tuple[ClassSummary, ...]
+
+    def __str__(self) -> str:
+        shown = sum(c.pixels for c in self.classes)
+        rows = [
+            (c.name, c.kind, c.images, c.segments, 100 * c.pixels / self.pixels)
+            for c in self.classes
+        ]
+        rows.append(("(none)", "", None, None, 100 * (self.pixels - shown) / self.pixels))
+        headers = ("class", "kind", "images", "segments", "% of pixels")
+        if all(c.segments is None for c in self.classes):
+            rows, headers = [(*r[:3], r[4]) for r in rows], (*headers[:3], headers[4])
+        table = tabulate(rows, headers, floatfmt=".2f")
+        return f"{self.name}: {self.images:,} images\n{table}"
+
+
+@dataclass(frozen=True)
+class DataSummary:
+    """What data files hold, split by split."""
+
+    splits: tuple[SplitSummary, ...]
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.splits))
+
+
+def check(files: Sequence[Path | str], workers: int | None = None) -> DataSummary:
+    """Check every file of the data sets that data files describe, unless it has been found without
+    fault and has not changed.
+
+    Args:
+        workers: processes, see :func:`.imap_with_progress`.
+
+    Raises:
+        FileNotFoundError, ValueError, DataFaults: as :func:`.register_data_files`, and all faults
+            of images and annotations.
+    """
+    with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
+        names = register_data_files(files)
+        check_data_sets(names, workers, wholly=True)
+    return DataSummary(tuple(map(_summary, names)))
+
+
+def check_data_sets(
+    names: Iterable[str], workers: int | None = None, *, wholly: bool = False
+) -> None:
+    """Check registered data sets that were described by files, see :meth:`.Index.check`; of others
+    nothing is read.
+
+    Raises:
+        DataFaults: those of all.
+    """
+    faults: list[str] = []
+    sources = (DatasetCatalog[name] for name in dict.fromkeys(names))
+    for source in sources:
+        if isinstance(source, PanopticSource | SemanticSource):
+            with gathering(faults):
+                source.index().check(workers, wholly=wholly)
+    raise_if_any(faults)
+
+
+def _summary(name: str) -> SplitSummary:
+    source = DatasetCatalog[name]
+    index = source.index()
+    if isinstance(source, PanopticSource):
+        return _panoptic_summary(source, index)
+    return _semantic_summary(source, index)
+
+
+def _panoptic_summary(source: PanopticSource, index: Index) -> SplitSummary:
+    categories = source.categories(index)
+    place = {category.id: k for k, category in enumerate(categories)}
+    images, segments, pixels = (np.zeros(len(categories), np.int64) for _ in range(3))
+    total = 0
+    for row, areas in zip(index.records(), index.results(), strict=True):
+        total += row["height"] * row["width"]
+        found = [place[s["category_id"]] for s, a in zip(row["segments"], areas) if a]
+        np.add.at(segments, found, 1)
+        np.add.at(pixels, found, [area for area in areas if area])
+        images[list(set(found))] += 1
+    classes = (
+        ClassSummary(c.name, "thing" if c.isthing else "stuff", *map(int, counts))
+        for c, *counts in zip(categories, images, segments, pixels, strict=True)
+    )
+    return SplitSummary(source.name, len(index), total, tuple(classes))
+
+
+def _semantic_summary(source: SemanticSource, index: Index) -> SplitSummary:
+    pixels, images = (np.zeros(VOID_LABEL + 1, np.int64) for _ in range(2))
+    for labels, counts in index.results():
+        pixels[labels] += counts
+        images[labels] += 1
+    classes = (
+        ClassSummary(name, "class", int(images[k]), None, int(pixels[k]))
+        for k, name in enumerate(MetadataCatalog.get(source.name).stuff_classes)
+    )
+    return SplitSummary(source.name, len(index), int(pixels.sum()), tuple(classes))

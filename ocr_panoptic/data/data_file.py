@@ -1,0 +1,256 @@
+"""The file that describes a data set: its name, where images and annotations lie, its classes.
+
+    name: city
+    panoptic:
+      train: {images: train/images, annotations: train.json, segments: train/pngs}
+      val:   {images: val/images,   annotations: val.json,   segments: val/pngs}
+
+or
+
+    name: town
+    semantic:
+      train: {images: train/images, labels: train/labels}
+      val:   {images: val/images,   labels: val/labels}
+    classes: [road, building, tree]
+    ignore: 255
+
+Paths are relative to the file. Each split is registered with Detectron2 as ``<name>_<split>``.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ocr_panoptic.bounded_yaml import read_yaml
+from ocr_panoptic.files import printable, write_text
+
+from .faults import DataFaults, raise_if_any
+
+TRAIN, VAL = "train", "val"
+
+
+@dataclass(frozen=True)
+class PanopticSplit:
+    """
+    Attributes:
+        images: folder.
+        annotations: panoptic JSON.
+        segments: folder of panoptic PNGs.
+    """
+
+    images: Path
+    annotations: Path
+    segments: Path
+
+
+@dataclass(frozen=True)
+class SemanticSplit:
+    """
+    Attributes:
+        images: folder.
+        labels: folder of label PNGs.
+    """
+
+    images: Path
+    labels: Path
+
+
+KINDS = {"panoptic": PanopticSplit, "semantic": SemanticSplit}
+CLASS_KEYS = ("classes", "ignore", "flip_pairs")  # of semantic data
+FORM = "name, panoptic or semantic, channels, and of semantic data classes, ignore, flip_pairs"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """
+    Attributes:
+        kind: "panoptic" or "semantic".
+        splits: name of each -> where its files lie, absolute.
+        channels: of the images.
+        classes: of semantic data the CLASS_KEYS that the file has; "classes" may be the path of a
+            file of them, absolute.
+    """
+
+    path: Path
+    name: str
+    kind: str
+    splits: dict[str, PanopticSplit] | dict[str, SemanticSplit]
+    channels: int
+    classes: dict[str, Any]
+
+    def data_set(self, split: str) -> str:
+        """The name under which a split is registered."""
+        return f"{self.name}_{split}"
+
+
+def read_data_file(path: Path | str) -> DataFile:
+    """
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is not YAML.
+        DataFaults: it describes no data set; every reason is named.
+    """
+    path = Path(os.path.abspath(Path(path).expanduser()))
+    if not path.is_file():
+        raise FileNotFoundError(f"{printable(path)}: data file not found, or no regular file.")
+    content = read_yaml(path)
+    if not isinstance(content, dict):
+        raise DataFaults([f"{path}: describes no data set; it needs the keys {FORM}."])
+    raise_if_any([f"{path}: {fault}" for fault in _faults(content)])
+    kind = next(kind for kind in KINDS if kind in content)
+    folder = path.parent
+    splits = {
+        split: KINDS[kind](**{key: folder / value for key, value in paths.items()})
+        for split, paths in content[kind].items()
+    }
+    classes = {key: content[key] for key in CLASS_KEYS if key in content}
+    if isinstance(classes.get("classes"), str):
+        classes["classes"] = str(folder / classes["classes"])
+    return DataFile(path, content["name"], kind, splits, content.get("channels", 3), classes)
+
+
+def write_data_file(
+    path: Path,
+    name: str,
+    splits: dict[str, PanopticSplit] | dict[str, SemanticSplit],
+    **classes: Any,
+) -> None:
+    """Write a data file; paths below its folder become relative to it, so that the folder can be
+    moved.
+
+    Args:
+        classes: of semantic data, CLASS_KEYS.
+    """
+    write_text(path, data_file_text(path.parent, name, splits, **classes))
+
+
+def data_file_text(
+    folder: Path,
+    name: str,
+    splits: dict[str, PanopticSplit] | dict[str, SemanticSplit],
+    **others: Any,
+) -> str:
+    """The text of a data file in ``folder``, see :func:`write_data_file`."""
+    kind = next(k for k, split in KINDS.items() if isinstance(next(iter(splits.values())), split))
+    content = {
+        "name": name,
+        kind: {
+            split: {key: _portable(path, folder) for key, path in vars(paths).items()}
+            for split, paths in splits.items()
+        },
+        **others,
+    }
+    return yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=200)
+
+
+def _portable(path: Path, folder: Path) -> str:
+    """The path relative to the folder where it is inside, else absolute. Links stay links."""
+    path, folder = Path(os.path.abspath(path)), Path(os.path.abspath(folder))
+    return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
+
+
+def data_options(files: Sequence[Path | str]) -> list:
+    """
+    The keys of a config that stand for data files: their paths, and their splits "train" and "val"
+    for training and evaluation.
+
+    Args:
+        files: data files, or nothing.
+
+    Returns:
+        KEY VALUE KEY VALUE ..., as :func:`.load_config` takes them; none for no file.
+
+    Raises:
+        FileNotFoundError, ValueError, DataFaults: as :func:`read_data_file`.
+    """
+    if not files:
+        return []
+    described = list(map(read_data_file, files))
+    train, val = (
+        tuple(file.data_set(split) for file in described if split in file.splits)
+        for split in (TRAIN, VAL)
+    )
+    paths = tuple(str(file.path) for file in described)
+    return ["DATASETS.FILES", paths, "DATASETS.TRAIN", train, "DATASETS.TEST", val]
+
+
+def datasets_root() -> Path:
+    """Detectron2's folder of data sets: ``$DETECTRON2_DATASETS``, by default ``datasets``."""
+    return Path(os.getenv("DETECTRON2_DATASETS", "datasets")).expanduser()
+
+
+def files_below_root(data_sets: Iterable[str]) -> list[Path]:
+    """The data files ``$DETECTRON2_DATASETS/*/<name>.yaml`` of data sets ``<name>_<split>``."""
+    found: dict[Path, None] = {}
+    for data_set in data_sets:
+        name = data_set.rpartition("_")[0]
+        if re.fullmatch(r"[\w.-]+", name):
+            found |= dict.fromkeys(sorted(datasets_root().glob(f"*/{name}.yaml")))
+    return list(found)
+
+
+def names_below_root() -> list[str]:
+    """What the data files below ``$DETECTRON2_DATASETS`` may be called, by their own names."""
+    stems = [path.stem for path in sorted(datasets_root().glob("*/*.yaml"))]
+    return [f"{stem}_{split}" for stem in stems for split in (TRAIN, VAL)]
+
+
+def check_name(name: object) -> None:
+    """Raise ValueError for a data set's name that is no file name."""
+    if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
+        raise ValueError(
+            f"name {name!r:.100}: use letters, digits, '_', '-' and '.', in quotes where there "
+            "are digits alone."
+        )
+
+
+def _faults(content: dict) -> Iterator[str]:
+    kinds = [kind for kind in KINDS if kind in content]
+    known = ("name", "channels", *KINDS, *(CLASS_KEYS if "semantic" in kinds else ()))
+    yield from _unknown_keys(content, known, "the file")
+    for key in ("name", *content.get(kinds[0], ())) if _has_splits(content, kinds) else ("name",):
+        try:
+            check_name(content.get("name") if key == "name" else key)
+        except ValueError as error:
+            yield str(error)
+    if type(channels := content.get("channels", 3)) is not int or channels < 1:
+        yield f"channels is {channels!r:.100}, expected a number from 1 on."
+    if len(kinds) != 1:
+        yield f"has {' and '.join(kinds) or 'neither panoptic nor semantic'}; it needs one of them."
+    elif not _has_splits(content, kinds):
+        yield f"{kinds[0]} must name splits (train, val), found {content[kinds[0]]!r:.100}."
+    else:
+        keys = [field.name for field in fields(KINDS[kinds[0]])]
+        for split, paths in content[kinds[0]].items():
+            yield from _split_faults(f"{kinds[0]}: {split}", paths, keys)
+    if kinds == ["semantic"] and "classes" not in content:
+        yield "has no classes: give their names, or the path of a file of them."
+
+
+def _has_splits(content: dict, kinds: list[str]) -> bool:
+    return bool(kinds) and isinstance(content[kinds[0]], dict) and bool(content[kinds[0]])
+
+
+def _split_faults(where: str, paths: object, keys: list[str]) -> Iterator[str]:
+    if not isinstance(paths, dict):
+        yield f"{where} must have the keys {', '.join(keys)}, found {paths!r:.100}."
+        return
+    yield from _unknown_keys(paths, keys, where)
+    for key in keys:
+        if not isinstance(paths.get(key), str) or not paths[key]:
+            found = f"found {paths[key]!r:.100}" if key in paths else "it is missing"
+            yield f"{where}: {key} must be a path; {found}."
+
+
+def _unknown_keys(content: dict, known: Sequence[str], where: str) -> Iterator[str]:
+    for key in content:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
+            yield f"{where} has the unknown key {key!r:.100}. {hint}"

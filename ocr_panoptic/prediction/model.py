@@ -1,0 +1,194 @@
+"""A trained model, for people who write Python."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from detectron2.config import CfgNode
+from PIL import Image
+
+from ocr_panoptic.data import data_options
+from ocr_panoptic.engine.config_files import options_of
+from ocr_panoptic.engine.segfix import refined_by_segfix
+from ocr_panoptic.engine.single_image import class_metadata
+from ocr_panoptic.engine.task import task_of
+from ocr_panoptic.engine.trained_model import build_trained_model, trained_config
+from ocr_panoptic.files import printable
+from ocr_panoptic.pictures import COLOURS, finite, picture_pixels, reordered
+from ocr_panoptic.seeding import kept_generators
+
+from .classes import LABELS, classes_of
+from .inputs import LARGE, ImageFiles, Inputs, Item, find_inputs
+from .memory import largest_image
+from .outputs import Writer
+from .predictor import Prediction, Predictor
+from .result import Result
+
+Source = str | PathLike | np.ndarray | Image.Image
+
+
+def load(
+    run: str | PathLike,
+    weights: str | PathLike | None = None,
+    *,
+    data: str | PathLike | Sequence[str | PathLike] = (),
+    **keys: Any,
+) -> "Model":
+    """
+    Load a trained model, on a GPU where there is one, and print a line that says which.
+
+    Args:
+        run: the folder of a run, or a config: a file or the name of one of the package.
+        weights: the trained weights; by default the last checkpoint of the folder, or those that
+            the config names.
+        data: files of the data set that names the classes; by default those of the run.
+        keys: of the config, ``**{"MODEL.DEVICE": "cpu"}``.
+
+    Raises:
+        FileNotFoundError: config, weights or the data that have the names of the classes are not
+            there.
+        ValueError: the weights do not fit the config, or a key or value is wrong.
+    """
+    files = [data] if isinstance(data, str | PathLike) else data
+    cfg = trained_config(run, weights, [*data_options(files), *options_of(keys)])
+    with kept_generators():
+        model = Model(cfg)
+    print(f"Loaded {model}", file=sys.stderr)
+    return model
+
+
+class Model:
+    """
+    A trained model that predicts images; :func:`load` makes one.
+
+    Attributes:
+        config: of the model, completed.
+        classes: names of the semantic classes; of a panoptic model the first is "things".
+        things: names of the classes of instances; [] for a semantic model.
+    """
+
+    def __init__(self, config: CfgNode):
+        self.config = config
+        known = classes_of(class_metadata(config), LABELS[0])
+        self.classes: list[str] = list(known.names)
+        self.things: list[str] = known.thing_names
+        self._limit = largest_image(config)
+        model = refined_by_segfix(config, build_trained_model(config))
+        self._predictor = Predictor(config, model, self._limit.reason)
+        channels = config.INPUT.CHANNELS
+        self._writer = Writer(Path(), known, True, config.INPUT.FORMAT, channels)
+
+    def __str__(self) -> str:
+        cfg, task = self.config, task_of(self.config)
+        return (
+            f"{cfg.MODEL.WEIGHTS}: {task.title}, {cfg.MODEL.SEM_SEG_HEAD.NAME}, "
+            f"{task.classes(cfg)}, on {cfg.MODEL.DEVICE}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<Model {self}>"
+
+    def predict(self, source: Source | Iterable[Source]) -> Result | Iterator[Result]:
+        """
+        Predict an image, or many one after the other.
+
+        Args:
+            source: an image file; an array [H,W,C], uint8, RGB first (float32 where the model was
+                trained on other images than pictures); an image of Pillow, turned as its EXIF data
+                say; or many: a folder with all below it, a list of files (``.txt``), a video, or
+                anything that gives such images in turn.
+
+        Returns:
+            a :class:`.Result`; for many an iterator of them, which reads images ahead.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: an image is broken, of another shape than the model needs, or too large for
+                the memory. Of many the others come first; then all such images are named.
+        """
+        if isinstance(source, str | PathLike):
+            inputs = find_inputs(os.fspath(source), None, self._limit.pixels)
+            results = self._of_inputs(inputs)
+            is_one = isinstance(inputs, ImageFiles) and inputs.entry == inputs.items[0].source
+            return next(results) if is_one else results
+        if isinstance(source, np.ndarray | Image.Image):
+            return self._of_image(source, "image")
+        return self._of_sources(source)
+
+    def _of_inputs(self, inputs: Inputs) -> Iterator[Result]:
+        cfg, faults = self.config.INPUT, []
+        for item, image in inputs.read(inputs.items, cfg.FORMAT, cfg.CHANNELS):
+            try:
+                if isinstance(image, Exception):
+                    raise image
+                if image is LARGE:
+                    yield self._large(item)
+                elif isinstance(image, np.ndarray):  # not a frame that a video only states
+                    yield self._result(item, image)
+            except (OSError, ValueError) as error:
+                if len(inputs.items) == 1:
+                    raise
+                faults.append(printable(error))
+        _raise(faults, len(inputs.items))
+
+    def _of_sources(self, sources: Iterable[Source]) -> Iterator[Result]:
+        faults, number = [], -1
+        for number, source in enumerate(sources):
+            try:
+                if isinstance(source, str | PathLike):
+                    result = self.predict(source)
+                    if not isinstance(result, Result):
+                        raise ValueError(f"{source}: is no image, as those of a list are")
+                    yield result
+                else:
+                    yield self._of_image(source, f"{number:06d}")
+            except (OSError, ValueError) as error:
+                faults.append(printable(error))
+        _raise(faults, number + 1)
+
+    def _of_image(self, source: np.ndarray | Image.Image, name: str) -> Result:
+        cfg = self.config.INPUT
+        try:
+            if isinstance(source, Image.Image):
+                image = picture_pixels(source, cfg.FORMAT, cfg.CHANNELS)
+            else:
+                image = reordered(_checked(source, cfg.CHANNELS), cfg.FORMAT)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        return self._result(Item(name, name, Path(name), ()), image)
+
+    def _result(self, item: Item, image: np.ndarray) -> Result:
+        return Result(item, image, self._predictor(image), self._writer)
+
+    def _large(self, item: Item) -> Result:
+        _, bands = self._predictor.bands(item.source)
+        parts = [(band.image.permute(1, 2, 0), band.labels, band.confidence) for band in bands]
+        image, labels, confidence = (torch.cat([*p]).cpu().numpy() for p in zip(*parts))
+        return Result(item, image, Prediction(labels.astype(np.int64), confidence), self._writer)
+
+
+def _checked(image: Any, channels: int) -> np.ndarray:
+    """
+    Raises:
+        ValueError: it is no array that the model can see.
+    """
+    kind = "uint8" if channels == COLOURS else "uint8 or numbers"
+    expected = f"expected an array [H,W,{channels}] of {kind}, RGB first"
+    if not isinstance(image, np.ndarray):
+        raise ValueError(f"is a {type(image).__name__}; {expected}, an image of Pillow or a path")
+    if image.ndim != 3 or image.shape[2] != channels or 0 in image.shape:
+        raise ValueError(f"has the shape {list(image.shape)}; {expected}")
+    if image.dtype != np.uint8 and (channels == COLOURS or image.dtype.kind not in "uif"):
+        raise ValueError(f"is of {image.dtype}; {expected}")
+    return finite(image)
+
+
+def _raise(faults: list[str], count: int) -> None:
+    if faults:
+        listed = "\n  ".join(faults)
+        raise ValueError(f"{len(faults)} of {count} images have no result:\n  {listed}")

@@ -1,0 +1,142 @@
+"""The program ``ocr-panoptic``: light, and with a hint for what is mistyped."""
+
+import subprocess
+import sys
+
+import pytest
+from tiny_runs import ROOT
+
+from ocr_panoptic import cli
+from ocr_panoptic.checkpoint import LAYOUTS
+from ocr_panoptic.cli import COMMANDS, convert, export_annotations, import_, main, predict
+from ocr_panoptic.cli.train import argument_parser
+from ocr_panoptic.config_names import FOLDER, config_names, config_purpose
+from ocr_panoptic.data import ANNOTATION_FORMATS, OVERLAPS
+from ocr_panoptic.data.annotations.exporting import EXPORTS
+from ocr_panoptic.prediction.classes import LABELS
+
+HEAVY = ("torch", "detectron2", "numpy")
+SCRIPT = """
+import sys, resource
+sys.argv = ["ocr-panoptic", *{words!r}]
+try:
+    from ocr_panoptic.cli import main
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+used = resource.getrusage(resource.RUSAGE_SELF)
+print([name for name in {heavy!r} if name in sys.modules], used.ru_utime + used.ru_stime)
+"""
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)], ids=str)
+def test_help_imports_nothing_that_takes_time(command):
+    script = SCRIPT.format(words=[*command, "--help"], heavy=HEAVY)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    usage, *_, last = done.stdout.splitlines()
+    assert usage.startswith(" ".join(["usage: ocr-panoptic", *command]))
+    imported, seconds = last.rsplit(" ", 1)
+    assert imported == "[]" and float(seconds) < 0.5
+
+
+def test_the_package_imports_nothing_that_takes_time():
+    script = "import sys, ocr_panoptic; dir(ocr_panoptic); print([*sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "ocr_panoptic" in done.stdout and not any(f"'{name}'" in done.stdout for name in HEAVY)
+
+
+def fails(capsys, *words: str) -> str:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 2
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_mistyped_word_names_the_nearest(capsys):
+    prefix = "ocr-panoptic: error: "
+    assert fails(capsys, "trian") == f"{prefix}trian: no such command. Did you mean train?"
+    assert fails(capsys, "xyz") == f"{prefix}xyz: no such command."
+    prefix = "ocr-panoptic train: error: "
+    said = fails(capsys, "train", "--confg-file=x")
+    assert said == f"{prefix}--confg-file: no such flag. Did you mean --config-file?"
+    assert argument_parser().parse_args(["--num-g", "2"]).num_gpus == 2  # the beginning of one
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (
+            ["--config-file", "COCO-PanopticSegmentation/panoptic_fpn_ocr_R50_3x"],
+            "does not exist. Did you mean COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x?",
+        ),
+        (
+            ["--config-file", "configs/custom-panopticsegmentation/panoptic_fpn_ocr_R_50.yml"],
+            "does not exist. Did you mean Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50?",
+        ),
+        (
+            ["--config-file", "quick_schedules/panoptic_fpn_R_18_scenes", "SOLVER.MAX_ITERS", "3"],
+            "key SOLVER.MAX_ITERS in the command line. Did you mean SOLVER.MAX_ITER?",
+        ),
+    ],
+)
+def test_a_mistyped_config_or_key_names_the_nearest(capsys, words, message):
+    with pytest.raises(SystemExit) as end:
+        main(["train", *words])
+    assert end.value.code == 1 and message in capsys.readouterr().err
+
+
+def test_resume_and_data_leave_the_keys_alone():
+    def parsed(*words: str) -> tuple:
+        args = argument_parser().parse_args([*words])
+        return args.resume, args.data, args.opts
+
+    keys = ["SOLVER.MAX_ITER", "3"]
+    assert parsed(*keys) == (False, [], keys)
+    assert parsed("--resume", *keys) == (True, [], keys)
+    assert parsed("--resume", "auto", *keys) == ("auto", [], keys)
+    assert parsed("--data", "a.yaml", "B.yaml", *keys) == (False, ["a.yaml", "B.yaml"], keys)
+    assert parsed("--data", "a.yaml", "--resume", *keys) == (True, ["a.yaml"], keys)
+    assert parsed("--data", "a.yaml", "OUTPUT_DIR", "b") == (False, ["a.yaml"], ["OUTPUT_DIR", "b"])
+
+
+def test_data_without_files(capsys):
+    assert "--data: expected at least one file" in fails(capsys, "train", "--data", "SEED", "1")
+
+
+def test_choices_are_those_of_the_package():
+    """The parsers name them without importing what has them."""
+    assert predict.LABELS == LABELS
+    assert set(convert.LAYOUTS) == set(LAYOUTS)
+    assert tuple(EXPORTS) == export_annotations.EXPORTS
+    assert (list(ANNOTATION_FORMATS), tuple(OVERLAPS)) == (import_.FORMATS, import_.OVERLAPS)
+    told = " ".join(import_.__doc__.split())
+    for name, row in ANNOTATION_FORMATS.items():
+        images = f"; IMAGES: {row.images}" if row.images else ""
+        assert f"{name} SOURCE: {row.source}{images}" in told
+
+
+def test_configs(capsys):
+    names = config_names()
+    files = [f for f in FOLDER.rglob("*.yaml") if not f.name.startswith("Base-")]
+    assert len(names) == len(files) and names == sorted(names)
+    assert [name for name in names if len(config_purpose(name)) < 20] == []
+    assert not cli.call("configs", ["Panoptic", "coco", "ocr_R_50"])
+    assert capsys.readouterr().out.splitlines() == [
+        "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_1x",
+        "    Panoptic-FPN + OCR on COCO, ResNet-50, 1x schedule",
+        "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x",
+        "    Panoptic-FPN + OCR on COCO, ResNet-50, 3x schedule",
+    ]
+    assert cli.call("configs", ["nothing_like_it"]) == 1
+
+
+def test_the_page_has_every_command():
+    rows = [row for row in (ROOT / "docs/commands.md").read_text().splitlines() if row[:3] == "| `"]
+    named = {word for row in rows for word in row.split("|")[1].replace("`", "").split(", ")}
+    assert {word.strip() for word in named} == {*COMMANDS}
+
+
+def test_check_takes_flags_before_the_files():
+    with pytest.raises(ValueError, match="--data: flags stand before the files"):
+        cli.call("check", ["a.yaml", "--data", "b.yaml"])

@@ -1,0 +1,200 @@
+"""Files that describe data sets: what they may hold, what they become, and every fault."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from detectron2.data import DatasetCatalog, MetadataCatalog
+from raw_pets import RawData
+
+from ocr_panoptic.data import DataFaults, check, data_options, register_data_files, register_in_use
+from ocr_panoptic.data.data_file import files_below_root, read_data_file
+from ocr_panoptic.data.register import not_registered
+from ocr_panoptic.data.registration import check_same_classes
+from ocr_panoptic.engine import load_config
+
+pytestmark = pytest.mark.usefixtures("clean_catalog")
+
+PANOPTIC = {
+    "name": "city",
+    "panoptic": {
+        "train": {"images": "train/images", "annotations": "train.json", "segments": "train/pngs"},
+        "val": {"images": "/elsewhere", "annotations": "val.json", "segments": "val/pngs"},
+    },
+}
+SEMANTIC = {
+    "name": "town",
+    "semantic": {"train": {"images": "images", "labels": "labels"}},
+    "classes": ["road", "sky"],
+}
+
+
+def written(path: Path, content: object) -> Path:
+    path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+    return path
+
+
+def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir("/")
+    file = read_data_file(written(tmp_path / "a.yaml", PANOPTIC))
+    assert (file.name, file.kind, file.channels) == ("city", "panoptic", 3)
+    assert file.splits["train"].segments == tmp_path / "train/pngs"
+    assert file.splits["val"].images == Path("/elsewhere")
+    assert file.data_set("val") == "city_val"
+
+
+def test_options_of_several_files(tmp_path):
+    """What --data stands for: absolute paths, which a later command finds from another folder."""
+    files = [written(tmp_path / "a.yaml", PANOPTIC), written(tmp_path / "b.yaml", SEMANTIC)]
+    cfg = load_config("", data_options([os.path.relpath(file) for file in files]))
+    assert tuple(map(str, files)) == cfg.DATASETS.FILES
+    assert cfg.DATASETS.TRAIN == ("city_train", "town_train")
+    assert cfg.DATASETS.TEST == ("city_val",)
+    assert data_options([]) == []
+    written_config = yaml.safe_load(cfg.dump())
+    assert written_config["DATASETS"]["FILES"] == list(map(str, files))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": None}, r"name None: use letters"),
+        ({"name": "../x"}, r"name '\.\./x': use letters"),
+        ({"nam": "city"}, "the file has the unknown key 'nam'. Did you mean name?"),
+        ({"classes": ["a"]}, "the file has the unknown key 'classes'"),
+        ({"semantic": SEMANTIC["semantic"]}, "has panoptic and semantic; it needs one of them"),
+        ({"panoptic": None}, r"panoptic must name splits \(train, val\), found None"),
+        ({"panoptic": {"a b": PANOPTIC["panoptic"]["val"]}}, "name 'a b': use letters"),
+        ({"panoptic": {"train": "x"}}, "panoptic: train must have the keys images, annotations"),
+        (
+            {"panoptic": {"train": {"images": "a", "annotations": 3, "segment": "b"}}},
+            "panoptic: train has the unknown key 'segment'. Did you mean segments?",
+        ),
+        ({"channels": 0}, "channels is 0, expected a number from 1 on"),
+    ],
+)
+def test_faults_of_a_file(tmp_path, change, message):
+    path = written(tmp_path / "a.yaml", {**PANOPTIC, **change})
+    with pytest.raises(DataFaults, match=message) as error:
+        read_data_file(path)
+    assert all(fault.startswith(f"{path}: ") for fault in error.value.faults)
+
+
+def test_all_faults_of_a_file(tmp_path):
+    content = {"panoptic": {"train": {"images": "a", "annotations": 3, "segment": "b"}}}
+    with pytest.raises(DataFaults) as error:
+        read_data_file(written(tmp_path / "a.yaml", content))
+    assert [fault.partition(": ")[2][:40] for fault in error.value.faults] == [
+        "name None: use letters, digits, '_', '-'",
+        "panoptic: train has the unknown key 'seg",
+        "panoptic: train: annotations must be a p",
+        "panoptic: train: segments must be a path",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        ("[1]", DataFaults, "describes no data set; it needs the keys name, panoptic or semantic"),
+        ("a: [", ValueError, "is not valid YAML"),
+        ("!!python/object/apply:os.mkdir [harm]", ValueError, "is not valid YAML"),
+    ],
+)
+def test_what_is_no_data_file(tmp_path, content, error, message):
+    with pytest.raises(error, match=message):
+        read_data_file(written(tmp_path / "a.yaml", content))
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"a\.yaml: data file not found"):
+        data_options([tmp_path / "a.yaml"])
+
+
+def test_only_splits_in_use_are_read(raw, tmp_path):
+    (tmp_path / "gone").mkdir()
+    file = raw.described(val=RawData(tmp_path / "gone"))
+    (tmp_path / "gone/panoptic.json").unlink()
+    names = register_data_files([file], ["pets_train"])
+    assert names == ["pets_train", "pets_val"]
+    assert "pets_train" in DatasetCatalog and "pets_val" not in DatasetCatalog
+    with pytest.raises(FileNotFoundError, match="gone/panoptic.json: panoptic JSON not found"):
+        register_data_files([file])
+
+
+def test_several_files_join_where_their_classes_agree(raw, raw_val, tmp_path):
+    raw_val.content["categories"].reverse()  # order and colours may differ
+    raw_val.content["categories"][0]["color"] = [1, 1, 1]
+    names = ["pets_train", "cats_train"]
+    register_data_files([raw.described("pets"), raw_val.described("cats")])
+    check_same_classes(names)
+    assert len(DatasetCatalog.get("pets_train")) == len(DatasetCatalog.get("cats_train")) == 2
+    raw_val.content["categories"][0]["name"] = "lion"
+    raw_val.content["categories"].append({"id": 40, "name": "snow", "isthing": 0})
+    register_data_files([raw.described("pets"), raw_val.described("cats")])
+    with pytest.raises(DataFaults) as error:
+        check_same_classes(names)
+    first, second = error.value.faults
+    assert first.startswith(f"{raw_val.folder}/cats.yaml: cats_train has other thing classes than ")
+    assert f"pets_train of {raw.folder}/pets.yaml ('dog' and 'lion')" in first
+    assert "other stuff classes" in second and "('none' and 'snow')" in second
+
+
+def test_classes_of_the_splits_differ(raw, raw_val):
+    raw_val.content["categories"][0]["name"] = "lion"
+    with pytest.raises(DataFaults, match="pets_val has other thing classes than pets_train"):
+        register_data_files([raw.described(val=raw_val)])
+
+
+def test_one_name_twice(raw, raw_val):
+    with pytest.raises(ValueError, match="pets_train: two data files describe it"):
+        register_data_files([raw.described(), raw_val.described()])
+
+
+def test_a_name_of_detectron2(raw):
+    with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that is regist"):
+        register_data_files([raw.described("coco_2017")])
+
+
+def test_registering_again_takes_what_is_there_then(raw):
+    register_data_files([raw.described()])
+    raw.content["categories"][0]["name"] = "lion"
+    register_data_files([raw.described()])
+    assert MetadataCatalog.get("pets_train").thing_classes == ["lion", "dog"]
+
+
+def test_names_are_found_below_the_root(tmp_path, monkeypatch):
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    raw = RawData(tmp_path / "some")
+    raw.described("my_pets")
+    (tmp_path / "some/broken.yaml").write_text("{")
+    assert files_below_root(["my_pets_train"]) == [tmp_path / "some/my_pets.yaml"]
+    register_in_use([], ["my_pets_train", "coco_2017_val_panoptic_separated"])
+    assert len(DatasetCatalog.get("my_pets_train")) == 2
+    (tmp_path / "some").rename(tmp_path / "moved")
+    register_in_use([], ["my_pets_train"])
+    record = DatasetCatalog.get("my_pets_train")[0]
+    assert record["file_name"] == str(tmp_path / "moved/images/more/second.bmp")
+
+
+def test_what_was_prepared_by_an_earlier_version_says_how_to_go_on(raw, tmp_path, monkeypatch):
+    """The text in the message is a data file that works."""
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    paths = {
+        "images": str(raw.split.images),
+        "panoptic_json": "panoptic_train.json",
+        "panoptic_root": str(raw.split.segments),
+        "sem_seg_root": "sem_seg_train",
+        "instances_json": "instances_train.json",
+    }
+    former = {"format": "ocr_panoptic.prepared", "name": "pets", "splits": {"train": paths}}
+    (tmp_path / "pets").mkdir()
+    (tmp_path / "pets/dataset.json").write_text(json.dumps(former))
+    (tmp_path / "pets/panoptic_train.json").write_text(json.dumps(raw.content))
+    message = not_registered("pets_train")
+    assert "'pets_train' was prepared by an earlier version" in message
+    written(tmp_path / "pets/pets.yaml", message.partition(":\n\n")[2])
+    check([tmp_path / "pets/pets.yaml"], workers=1)
+    assert len(DatasetCatalog.get("pets_train")) == 2
+    assert "Describe your data in a file" in not_registered("cats_train")

@@ -1,0 +1,330 @@
+"""What is checked, once, and what of it is kept between runs."""
+
+import json
+import os
+import pickle
+import shutil
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from detectron2.data import DatasetCatalog, MetadataCatalog
+from PIL import Image
+from raw_pets import CAT, FIRST, RawData
+
+from ocr_panoptic.coco_panoptic import write_panoptic_png
+from ocr_panoptic.data import DataFaults, cache_folder, check, check_data_sets, register_data_files
+from ocr_panoptic.data import index as index_module
+from ocr_panoptic.data.index import Index, index_file
+from ocr_panoptic.data.panoptic.source import PanopticSource
+
+pytestmark = pytest.mark.usefixtures("clean_catalog")
+
+
+@pytest.fixture
+def looked_at(monkeypatch):
+    """Names of the images that were decoded since the list was last cleared."""
+    names, look = [], PanopticSource.check
+
+    def noting(self, record):
+        names.append(record["file_name"])
+        return look(self, record)
+
+    monkeypatch.setattr(PanopticSource, "check", noting)
+    return names
+
+
+def changed_map(raw):
+    write_panoptic_png(raw.png("first.png"), np.where(FIRST == 500, 3, FIRST))
+    for segment in raw.content["annotations"][0]["segments_info"]:
+        segment.pop("area", None), segment.pop("bbox", None)
+    raw.content["annotations"][0]["segments_info"].pop(2)
+
+
+def changed_category_of_a_segment(raw):
+    raw.content["annotations"][0]["segments_info"][0]["category_id"] = CAT
+
+
+def changed_colour(raw):
+    raw.content["categories"][0]["color"] = [1, 2, 3]
+
+
+def removed_image(raw):
+    raw.content["images"].pop(0), raw.content["annotations"].pop(0)
+
+
+def touched(raw):
+    os.utime(raw.image("first.jpg"), ns=(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda raw: None, []),
+        (changed_map, ["first.jpg"]),
+        (changed_category_of_a_segment, ["first.jpg"]),
+        (touched, ["first.jpg"]),
+        (changed_colour, []),
+        (removed_image, []),
+    ],
+)
+def test_only_what_has_changed_is_checked_again(raw, looked_at, change, expected):
+    raw.checked()
+    assert sorted(looked_at) == ["first.jpg", "more/second.bmp"]
+    looked_at.clear()
+    change(raw)
+    raw.checked()
+    assert looked_at == expected
+    looked_at.clear()
+    raw.checked()
+    assert looked_at == []
+
+
+def test_after_faults_were_mended_the_rest_is_not_checked_again(raw, looked_at):
+    content = raw.image("first.jpg").read_bytes()
+    raw.image("first.jpg").unlink()
+    with pytest.raises(DataFaults, match="image 21 not found"):
+        raw.checked()
+    raw.image("first.jpg").write_bytes(content)
+    looked_at.clear()
+    raw.checked()
+    assert looked_at == ["first.jpg"]
+
+
+def test_an_interrupted_check_goes_on(raw, monkeypatch, looked_at):
+    for number in range(30, 40):
+        raw.add(number, f"{number}.jpg", f"{number}.png", FIRST, [])
+        raw.content["annotations"][-1]["segments_info"] = raw.content["annotations"][0][
+            "segments_info"
+        ]
+    monkeypatch.setattr(index_module, "SAVED", 4)
+    look = PanopticSource.check
+
+    def interrupted(self, record):
+        if len(looked_at) == 9:
+            raise KeyboardInterrupt
+        return look(self, record)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(PanopticSource, "check", interrupted)
+        raw.checked()
+    looked_at.clear()
+    raw.checked()
+    assert len(looked_at) == 12 - 8, "two times four were kept"
+
+
+def test_nothing_is_written_beside_the_data(raw):
+    def contents():
+        return {p: p.stat().st_mtime_ns for p in [raw.folder, *raw.folder.rglob("*")]}
+
+    file = raw.described()
+    before = contents()
+    for path in [raw.folder, *raw.folder.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        check([file], workers=1)
+    finally:
+        for path in [raw.folder, *raw.folder.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    assert contents() == before
+
+
+def test_processes_find_the_same(raw):
+    for number in range(30, 60):
+        raw.add(number, f"{number}.png", f"{number}.png", np.full((3, 3), number), [])
+        raw.content["annotations"][-1]["segments_info"] = [{"id": 1, "category_id": CAT}]
+    found = []
+    for workers in (1, 3):
+        shutil.rmtree(cache_folder())
+        with pytest.raises(DataFaults) as error:
+            check([raw.described()], workers)
+        found.append(error.value.faults)
+    assert found[0] == found[1] and len(found[0]) == 60
+    assert error.value.file == cache_folder() / "pets_faults.txt"
+    assert error.value.file.read_text().count("\n") == 60
+
+
+def test_the_faults_of_all_splits(raw, raw_val):
+    raw.image("first.jpg").unlink()
+    raw_val.png("first.png").unlink()
+    with pytest.raises(DataFaults) as error:
+        raw.checked(val=raw_val)
+    assert len(error.value.faults) == 2
+
+
+def index_path() -> Path:
+    return index_file(DatasetCatalog["pets_train"])
+
+
+@pytest.mark.parametrize("size", [0, 100, -4000])
+def test_a_broken_index_is_made_anew(raw, size):
+    raw.checked()
+    expected = DatasetCatalog.get("pets_train")
+    content = index_path().read_bytes()
+    index_path().write_bytes(content[:size])
+    raw.checked()
+    assert DatasetCatalog.get("pets_train") == expected
+
+
+def test_a_damaged_record_is_told(raw):
+    raw.checked()
+    with sqlite3.connect(index_path()) as connection:
+        connection.execute("UPDATE image SET record = substr(record, 3)")
+    with pytest.raises(ValueError, match=r"\.sqlite: cannot be read \(damaged\)\. Remove"):
+        DatasetCatalog.get("pets_train")
+
+
+def test_damaged_categories_are_read_anew(raw):
+    raw.checked()
+    with sqlite3.connect(index_path()) as connection:
+        connection.execute("UPDATE fact SET value = substr(value, 3) WHERE key = 'common'")
+    expected = MetadataCatalog.get("pets_train").as_dict()
+    raw.checked()
+    assert MetadataCatalog.get("pets_train").as_dict() == expected
+
+
+KILLED = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("PRAGMA cache_size = 1")  # so that the change is on the disk before its end
+connection.execute("UPDATE image SET state = NULL, result = hex(zeroblob(100000))")
+os._exit(9)
+"""
+
+
+def test_what_a_killed_process_has_half_written_is_taken_back(raw, looked_at):
+    raw.checked()
+    expected, journal = DatasetCatalog.get("pets_train"), Path(f"{index_path()}-journal")
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", KILLED, str(index_path())])
+        assert journal.stat().st_size
+        looked_at.clear()
+        raw.checked()
+        assert looked_at == [] and not journal.exists()
+    assert DatasetCatalog.get("pets_train") == expected
+    subprocess.run([sys.executable, "-c", KILLED, str(index_path())])
+    index_path().unlink()  # as the documents allow, without the journal
+    for _ in range(2):
+        raw.checked()
+        assert DatasetCatalog.get("pets_train") == expected
+
+
+def test_another_index_in_its_place_is_not_read(raw):
+    """As by a loader's process that starts after another command has met changed annotations."""
+    raw.checked()
+    index = Index(DatasetCatalog["pets_train"])
+    copy = pickle.dumps(index)
+    touched(raw)
+    raw.checked()  # the same records
+    assert pickle.loads(copy).record(0)["id"] == 5
+    removed_image(raw)
+    raw.checked()
+    assert index.record(1)["id"] == 21, "what is open stays as it was"
+    with pytest.raises(ValueError, match="pets_train: its annotations have changed since the sta"):
+        pickle.loads(copy).record(0)
+
+
+def test_other_threads_read_it(raw):
+    raw.checked()
+    index = Index(DatasetCatalog["pets_train"])
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(index.record, 1).result() == index.record(1)
+
+
+def test_a_removed_index_is_told(raw):
+    raw.checked()
+    copy = pickle.dumps(Index(DatasetCatalog["pets_train"]))
+    index_path().unlink()
+    with pytest.raises(ValueError, match=r"cannot be read \(unable to open database file\)"):
+        pickle.loads(copy).record(0)
+
+
+def test_a_pickle_in_its_place_runs_no_code(raw, tmp_path):
+    class Harm:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    raw.checked()
+    index_path().write_bytes(pickle.dumps(Harm()))
+    raw.checked()
+    assert not (tmp_path / "harm").exists()
+
+
+def test_changed_while_it_is_read(raw, monkeypatch):
+    register_data_files([raw.described()])
+    source = DatasetCatalog["pets_train"]
+    read = PanopticSource.read
+
+    def changing(self):
+        os.utime(self.split.annotations, ns=(1, 1))
+        return read(self)
+
+    os.utime(source.split.annotations, ns=(2, 2))
+    monkeypatch.setattr(PanopticSource, "read", changing)
+    with pytest.raises(ValueError, match="pets_train: its annotations have changed while they"):
+        source.index()
+
+
+def test_many_images_are_trusted_by_the_times_of_their_folders(raw, monkeypatch, looked_at):
+    """A file that is written over in place is found by `check`, and when it is loaded."""
+    monkeypatch.setattr(index_module, "MANY", 1)
+    raw.checked()
+    looked_at.clear()
+    with open(raw.png("first.png"), "r+b") as file:  # in place
+        file.write(b"no PNG")
+    check_data_sets(["pets_train"])
+    assert looked_at == []
+    with pytest.raises(DataFaults, match="broken or truncated"):
+        raw.checked()
+    with pytest.raises(DataFaults, match="broken or truncated"):  # known to be, from now on
+        check_data_sets(["pets_train"])
+    write_panoptic_png(raw.png("first.png"), FIRST)
+    looked_at.clear()
+    check_data_sets(["pets_train"])
+    assert looked_at == ["first.jpg"], "its folder has changed"
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ValueError, match="cannot be written.*Set XDG_CACHE_HOME to a folder"):
+        cache_folder()
+
+
+def test_one_index_for_each_place(raw, tmp_path):
+    """Data of one name in two folders do not take turns in one index."""
+    other = RawData(tmp_path / "other")
+    raw.checked()
+    first = index_path()
+    other.checked()
+    assert index_path() != first and first.exists()
+    with sqlite3.connect(first) as connection:
+        (text,) = connection.execute("SELECT record FROM image WHERE place = 0").fetchone()
+    assert json.loads(text[8:])["id"] == 5
+
+
+def test_it_goes_to_other_processes(raw):
+    raw.checked()
+    index = Index(DatasetCatalog["pets_train"])
+    assert index.record(1)["id"] == 21
+    assert pickle.loads(pickle.dumps(index)).record(1) == index.record(1)
+
+
+def test_summary(raw):
+    """Counted by hand in raw_pets.py."""
+    (split,) = check([raw.described()], workers=1).splits
+    assert (split.name, split.images, split.pixels) == ("pets_train", 2, 48 + 20)
+    assert [(c.name, c.kind, c.images, c.segments, c.pixels) for c in split.classes] == [
+        ("cat", "thing", 2, 2, 4 + 4),
+        ("sky", "stuff", 2, 2, 16 + 14),
+        ("dog", "thing", 1, 1, 7),
+        ("grass", "stuff", 1, 1, 18),
+    ]
+    assert "sky" in str(split) and "44.12" in str(split)
+    Image.new("RGB", (3, 3)).save(raw.image("first.jpg"))
+    with pytest.raises(DataFaults, match="has 3x3 pixels, the JSON says 8x6"):
+        check([raw.described()], workers=1)
