@@ -6,7 +6,7 @@ each system gains over the first one with the same seed, and the CPU time of an 
     python benchmarks/scales.py SYSTEM SYSTEM ... [--scales 1 0.5,1 0.5,1,2]
         [--opts KEY VALUE ...]
 
-A SYSTEM is a folder of runs as tools/study.py leaves them, seed0, seed1, ... with config.yaml and
+A SYSTEM is a folder of runs as studies.run leaves them, seed0, seed1, ... with config.yaml and
 model_final.pth.
 """
 
@@ -22,6 +22,7 @@ from detectron2.config import CfgNode
 from tabulate import tabulate
 from tqdm import tqdm
 
+from ocr_panoptic.analysis.study_tables import gain
 from ocr_panoptic.engine import (
     Trainer,
     build_trained_model,
@@ -32,7 +33,6 @@ from ocr_panoptic.engine import (
 from ocr_panoptic.evaluation import build_evaluator
 from ocr_panoptic.intervals import Interval
 from ocr_panoptic.run_folder import CONFIG
-from ocr_panoptic.visualization.study_tables import gain
 
 METRICS = ("mIoU", "pACC", "mIoU_trimap_3")
 
@@ -95,7 +95,7 @@ def main(argv: list[str] | None = None) -> None:
             if not runs:
                 raise FileNotFoundError(
                     f"{system} has no seed*/model_final.pth: name the folder of a system that "
-                    "tools/study.py has trained"
+                    "studies.run has trained"
                 )
             found[system] = {
                 run.name: measure(config_of(run, test_scales, args.opts)) for run in runs

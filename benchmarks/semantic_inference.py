@@ -30,7 +30,7 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.analysis.measurement import peak_memory, seconds
+from studies.measurement import peak_memory, seconds
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.modeling.inference import upsample_argmax

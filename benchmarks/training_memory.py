@@ -24,7 +24,7 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.analysis.measurement import seconds
+from studies.measurement import seconds
 from ocr_panoptic.analysis.training_memory import count_head_step, count_training_memory
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.run_info import machine_name

@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_layer import TranscribedOCR
 
-from ocr_panoptic.analysis.measurement import peak_memory
+from studies.measurement import peak_memory
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import ConvNormReLU, ocr

@@ -35,6 +35,8 @@ def add_ocr_config(cfg: CN) -> None:
     _add_solver(cfg)
     _add_ema(cfg)
     _add_test(cfg)
+    # The laboratory keeps features without a key (studies/train.py): read from older runs, ignored.
+    cfg.register_deprecated_key("MODEL.FEATURE_CACHE")
 
 
 def _add_ocr(cfg: CN) -> None:
@@ -61,7 +63,7 @@ def _add_ocr(cfg: CN) -> None:
     # ablation: a second branch of the same form predicts them without a loss of its own.
     cfg.MODEL.OCR.REGION_SUPERVISION = True
     # Refined logits are the coarse ones plus a correction by the scheme, whose classifier starts at
-    # 0. Not in the paper; for trainings that are short (docs/short_trainings.md), as the next.
+    # 0. Not in the paper; for short trainings (studies/docs/short_trainings.md), as the next.
     cfg.MODEL.OCR.RESIDUAL = False
     # First weights of the coarse classifier: "pytorch", as the published codes have it, or
     # "detectron2", sqrt(6 C / K) times as large.
@@ -187,10 +189,6 @@ def _add_backbones(cfg: CN) -> None:
     # Drop path (stochastic depth) of its residual blocks in training: the chance of the last one,
     # rising to it linearly from the first. Networks of timm without it are refused.
     cfg.MODEL.TIMM.DROP_PATH = 0.0
-
-    # OCRSemanticSegmentor with MODEL.TIMM.FROZEN alone. Folder in which the features of all images
-    # are kept, so that training a head does not compute them again (docs/studies.md). "": none.
-    cfg.MODEL.FEATURE_CACHE = ""
 
 
 def _add_input(cfg: CN) -> None:

@@ -1,7 +1,6 @@
-#!/usr/bin/env python
 """Train with a change that the package does not have, to learn what it is worth.
 
-    python studies/trials.py TRIAL --config-file CONFIG ...
+    python -m studies.trials TRIAL --config-file CONFIG ...
 
 is train_net.py with one function of the package replaced. docs/short_trainings.md says what came of
 each; a study names one by `trial: [trials.py, TRIAL]`.
@@ -16,7 +15,8 @@ from detectron2.utils.events import get_event_storage
 from fvcore.nn.weight_init import c2_msra_fill
 from torch import Tensor, nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+if not __package__:  # a study names its file
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from ocr_panoptic.engine import launch, run_program  # noqa: E402
 from ocr_panoptic.layers import OCR, resize  # noqa: E402
@@ -24,6 +24,7 @@ from ocr_panoptic.layers import ocr as ocr_layer  # noqa: E402
 from ocr_panoptic.modeling import ContextSemSegHead, OCRSemSegFPNHead  # noqa: E402
 from ocr_panoptic.modeling.losses import SemSegCriterion  # noqa: E402
 from ocr_panoptic.modeling.refined_head import RefinedHead  # noqa: E402
+from studies.train import keep_features  # noqa: E402
 from train_net import argument_parser  # noqa: E402
 from train_net import main as train  # noqa: E402
 
@@ -306,5 +307,6 @@ if __name__ == "__main__":
         sys.exit(f"{__doc__}\nThe trials are {', '.join(TRIALS)}; several are joined by commas.")
     for name in names:
         TRIALS[name]()
+    keep_features()
     del sys.argv[1]
     run_program(launch, train, argument_parser().parse_args())

@@ -14,7 +14,7 @@ def load_script(path: str) -> ModuleType:
     A script of tools/ or datasets/, which are no packages, as a module.
 
     Args:
-        path: relative to the repository, "tools/study.py" say.
+        path: relative to the repository, "datasets/generate_scenes.py" say.
     """
     specification = importlib.util.spec_from_file_location(path.replace("/", "_"), ROOT / path)
     module = importlib.util.module_from_spec(specification)

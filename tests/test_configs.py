@@ -22,9 +22,9 @@ from loaded_configs import CONFIGS, NAMES, differences, load
 from torch import nn
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.analysis.study_file import read_study
 from ocr_panoptic.engine import Trainer, complete_config, load_config
 from ocr_panoptic.modeling import ContextSemSegHead
+from studies.study_file import read_study
 
 COCO = "COCO-PanopticSegmentation"
 STUDIES = sorted((CONFIGS.parent / "studies").glob("*.yaml"))

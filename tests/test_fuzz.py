@@ -23,7 +23,6 @@ from fuzz import breach, mutated_bytes, mutated_json, mutated_png, mutated_tree,
 from PIL import Image
 from safetensors.torch import save_file
 
-from ocr_panoptic.analysis.study_file import read_study
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import PanopticSplit, SemanticSplit, write_data_file
@@ -297,25 +296,6 @@ def test_configs(tmp_path):
         # Of some values the message names the key alone.
         names = (str(path), "with characters that cannot be printed", "; it is ")
         return breach(lambda: check_values(load_config(str(path), [])), tmp_path, names)
-
-    check(tmp_path, trial)
-
-
-def test_studies(tmp_path):
-    path = tmp_path / "study.yaml"
-    tree = {
-        "config": "base.yaml",
-        "opts": ["SOLVER.MAX_ITER", 3],
-        "seeds": [0, 1],
-        "baseline": "none",
-        "metrics": ["sem_seg/mIoU"],
-        "systems": {"none": {"opts": ["MODEL.CONTEXT.NAME", "none"]}, "ocr": None},
-    }
-    (tmp_path / "base.yaml").write_text("SOLVER: {BASE_LR: 0.1}")
-
-    def trial(rng):
-        path.write_bytes(mutated_yaml(tree, rng))
-        return breach(lambda: read_study(path), tmp_path, (str(path),))
 
     check(tmp_path, trial)
 

@@ -5,9 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from ocr_panoptic.engine.config_files import load_config
+from ocr_panoptic.files import write_json, write_text
 from ocr_panoptic.intervals import Interval
 
-from .study_file import Study, System
+from .study import Study, System
+from .study_curves import study_curves
+from .study_summary import class_metric_names, summarise
+from .study_tables import study_report
 
 OURS = "ours"
 _PUBLISHED = ("MODEL.OCR.RESIDUAL", "False", "MODEL.OCR.COARSE_START", "pytorch")
@@ -58,10 +62,25 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
         if name == OURS or load_config(str(config), [*opts, *own]) != cfg
     }
     baseline = "plain" if "plain" in heads else OURS
-    systems = {
-        name: System(config, keys, tuple(seeds), name, "", baseline) for name, keys in heads.items()
-    }
+    systems = {name: System(config, keys, tuple(seeds), baseline) for name, keys in heads.items()}
     return Study(systems, _METRICS[architecture])
+
+
+def write_comparison(study: Study, records: Sequence[dict[str, Any]], output: Path) -> str:
+    """
+    Write tables.md, results.json and curves.png; return the tables.
+
+    Args:
+        records: of :func:`.study.read_records`.
+        output: folder.
+    """
+    classes = class_metric_names(study, records)
+    rows = summarise(study, records, [*study.metrics, *classes.values()])
+    report = study_report(rows, study.metrics, classes)
+    write_text(output / "tables.md", report)
+    write_json(output / "results.json", records, indent=1)
+    study_curves(study, records).savefig(output / "curves.png", dpi=100)
+    return report
 
 
 def verdict(study: Study, records: Sequence[dict[str, Any]]) -> str:

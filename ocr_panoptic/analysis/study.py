@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,49 @@ from ocr_panoptic.engine.setup import complete_config, load_config
 from ocr_panoptic.files import locked, write_json
 from ocr_panoptic.run_folder import evaluation_folder, read_evaluation, read_training_log
 
-from .study_file import Study
-
 RECORD = "study_run.json"
+
+
+@dataclass(frozen=True)
+class System:
+    """
+    One way to train, which a study compares with others.
+
+    Attributes:
+        config: file.
+        opts: KEY VALUE overrides.
+        seeds: it is trained once with each.
+        baseline: name of the system that it is compared with.
+        trial: a script, and its first arguments, that train in place of the study's command.
+    """
+
+    config: Path
+    opts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    baseline: str
+    trial: tuple[str, ...] = ()
+
+    def settings(self, seed: int) -> dict[str, Any]:
+        """Return what a run's record says of how it was trained."""
+        trial = {"trial": [Path(self.trial[0]).name, *self.trial[1:]]} if self.trial else {}
+        return {"config": self.config.name, "opts": [*self.opts, "SEED", str(seed)], **trial}
+
+
+@dataclass(frozen=True)
+class Study:
+    """
+    Attributes:
+        systems: by name, which is that of the folder of their runs.
+        metrics: "task/metric" as in an evaluation's metrics.json; the first one is plotted.
+    """
+
+    systems: Mapping[str, System]
+    metrics: tuple[str, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of any system, in their order."""
+        return tuple(dict.fromkeys(s for system in self.systems.values() for s in system.seeds))
 
 
 def run_study(study: Study, train: Sequence[str], output: Path) -> None:
@@ -52,19 +93,11 @@ def run_study(study: Study, train: Sequence[str], output: Path) -> None:
 
 
 def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path) -> None:
-    config = study.systems[name].config
-    opts = (*study.systems[name].opts, "SEED", str(seed), "OUTPUT_DIR", str(folder))
+    system = study.systems[name]
     resumed = (folder / "last_checkpoint").is_file()
-    trial = study.systems[name].trial
-    command = [
-        train[0],
-        *(trial or train[1:]),
-        "--config-file",
-        str(config),
-        "--resume",
-        "auto",
-        *opts,
-    ]
+    command = [train[0], *(system.trial or train[1:]), "--config-file", str(system.config)]
+    opts = [*system.opts, "SEED", str(seed), "OUTPUT_DIR", str(folder)]
+    command += ["--resume", "auto", *opts]
     start = time.perf_counter()
     with open(folder / "study_log.txt", "a") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
@@ -75,7 +108,22 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
             f"{name}, seed {seed} failed with exit code {process.returncode}; see {log.name}. "
             f"The command was: {shlex.join(command)}\nIts last line: {_last_line(Path(log.name))}"
         )
-    cfg = load_config(str(config), list(opts))
+    record = {
+        "system": name,
+        "seed": seed,
+        **system.settings(seed),
+        **_results(load_config(str(system.config), opts), folder, study.metrics),
+        # The last attempt's, should the run have been interrupted.
+        "wall_seconds": time.perf_counter() - start,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "resumed": resumed,
+        "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident, of the process and its children
+    }
+    write_json(folder / RECORD, record, indent=1)
+
+
+def _results(cfg: Any, folder: Path, wanted: Sequence[str]) -> dict[str, Any]:
+    """Return the part of a run's record that its folder has."""
     complete_config(cfg)
     evaluation = read_evaluation(evaluation_folder(folder, cfg.DATASETS.TEST[0]))
     rows = read_training_log(folder)
@@ -90,16 +138,11 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
             f"{folder}: no iteration was timed in SOLVER.MAX_ITER {cfg.SOLVER.MAX_ITER}, the first "
             "ones never are; train for 10 or more."
         )
-    absent = [metric for metric in study.metrics if metric not in metrics]
+    absent = [metric for metric in wanted if metric not in metrics]
     if absent:
         found = ", ".join(m for m in metrics if "-" not in m)
         raise ValueError(f"{folder}: no metric {', '.join(absent)}; the evaluation has {found}")
-    record = {
-        "system": name,
-        "seed": seed,
-        "config": config.name,
-        "opts": opts[:-2],
-        **({"trial": _trial_name(trial)} if trial else {}),
+    return {
         # The folder is the study's, wherever its results are read.
         "run": {k: v for k, v in evaluation.run.items() if k not in ("output_dir", "weights")},
         "metrics": metrics,
@@ -110,22 +153,11 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
                 for row in rows
                 if metric in row
             ]
-            for metric in study.metrics
+            for metric in wanted
         },
         "parameters": sum(p.numel() for p in build_model(cfg).parameters()),
-        "seconds_per_iteration": statistics.median(r["time"] for r in rows if "time" in r),
-        # Of the last attempt, should the run have been interrupted.
-        "wall_seconds": time.perf_counter() - start,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "resumed": resumed,
-        "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident, of the process and its children
+        "seconds_per_iteration": statistics.median(times),
     }
-    write_json(folder / RECORD, record, indent=1)
-
-
-def _trial_name(trial: Sequence[str]) -> list[str]:
-    """A trial without the folder of its script."""
-    return [Path(trial[0]).name, *trial[1:]] if trial else []
 
 
 def _last_line(log: Path) -> str:
@@ -135,68 +167,39 @@ def _last_line(log: Path) -> str:
     return next((line for line in reversed(lines) if line.strip()), "none")
 
 
-def add_records(study: Study, output: Path, file: Path) -> int:
+def read_records(study: Study, output: Path) -> list[dict[str, Any]]:
     """
-    Put runs that another machine, or an earlier study, has finished into the run folders.
-
-    Args:
-        file: a ``results.json`` of tools/study.py. Runs of other systems and seeds are left out,
-            and none is replaced.
-
-    Returns:
-        number of runs added
+    Return the records of all finished runs, by system, then seed.
 
     Raises:
-        FileNotFoundError: no such file.
-        ValueError: the file is something else, or a run has the name of a system here, but another
-            config, other overrides, or no such metric. Then nothing is added.
+        ValueError: a run was trained with another config or other overrides: the study has changed
+            since.
     """
-    if not file.is_file():
-        raise FileNotFoundError(f"{file}: no such results")
-    new = {}
-    try:
-        records = json.loads(file.read_text(encoding="utf-8"))
-        places = [(record["system"], record["seed"]) for record in records]
-        known = [{*record["metrics"], *record["curves"]} for record in records]
-        settings = [_settings(record) for record in records]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise ValueError(f"{file}: no results of tools/study.py ({error!r:.200})") from error
-    for record, (name, seed), metrics, found in zip(records, places, known, settings, strict=True):
-        system = study.systems.get(name) if isinstance(name, str) else None
-        if system is None or seed not in system.seeds:
-            continue
-        _check_settings(study, name, seed, found, file)
-        absent = [m for m in study.metrics if m not in metrics]
-        if absent:
-            raise ValueError(f"{file}: {name}, seed {seed} has no {', '.join(absent)}")
-        target = output / name / f"seed{seed}" / RECORD
-        if not target.is_file():
-            new[target] = record
-    for target, record in new.items():
-        write_json(target, record, indent=1)
-    return len(new)
+    records = []
+    for name, system in study.systems.items():
+        for seed in system.seeds:
+            file = output / name / f"seed{seed}" / RECORD
+            if file.is_file():
+                record = json.loads(file.read_text())
+                check_settings(study, name, seed, record, file)
+                records.append(record)
+    return records
 
 
-def _settings(record: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """The order of KEY VALUE pairs says nothing but where a key comes again."""
-    opts = record["opts"]
-    return (
-        shlex.join([*record.get("trial", []), record["config"]]),
-        dict(zip(map(str, opts[::2]), map(str, opts[1::2]))),
-    )
-
-
-def _check_settings(
-    study: Study, name: str, seed: int, found: tuple[str, dict[str, str]], file: Path
+def check_settings(
+    study: Study, name: str, seed: int, record: Mapping[str, Any], file: Path
 ) -> None:
-    system = study.systems[name]
-    wanted = _settings(
-        {
-            "config": system.config.name,
-            "opts": [*system.opts, "SEED", seed],
-            "trial": _trial_name(system.trial),
-        }
-    )
+    """
+    Check that a record is of a run as the study has it.
+
+    Args:
+        name, seed: system and seed that it should be of.
+        file: that the record is from.
+
+    Raises:
+        ValueError: it has another config, other overrides or another trial.
+    """
+    found, wanted = _comparable(record), _comparable(study.systems[name].settings(seed))
     if found != wanted:
         common = found[1].items() & wanted[1].items()
         shown, now = (
@@ -209,21 +212,10 @@ def _check_settings(
         )
 
 
-def read_records(study: Study, output: Path) -> list[dict[str, Any]]:
-    """
-    The records of all finished runs, by system, then seed.
-
-    Raises:
-        ValueError: a run was trained with another config or other overrides: the study's file has
-            changed since.
-    """
-    records = []
-    for name, system in study.systems.items():
-        for seed in system.seeds:
-            file = output / name / f"seed{seed}" / RECORD
-            if file.is_file():
-                record = json.loads(file.read_text())
-                found = _settings(record)
-                _check_settings(study, name, seed, found, file)
-                records.append(record)
-    return records
+def _comparable(settings: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
+    """Drop what says nothing: the order of KEY VALUE pairs, but where a key comes again."""
+    opts = settings["opts"]
+    return (
+        shlex.join([*settings.get("trial", []), settings["config"]]),
+        dict(zip(map(str, opts[::2]), map(str, opts[1::2]))),
+    )

@@ -7,19 +7,18 @@ from typing import Any
 from ocr_panoptic.intervals import Interval
 from ocr_panoptic.metrics import class_metrics
 
-from .study_file import Study
+from .study import Study
 
 
 def summarise(
     study: Study, records: Sequence[dict[str, Any]], metrics: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
     """
-    One row for each system: "system", "scheme", "place", "baseline", "runs"; for each metric mean
-    and standard deviation (of the sample) over the seeds, and as "METRIC - baseline" the
-    :class:`Interval` of the differences to the baseline with the same seed; "parameters",
-    "seconds_per_iteration" (median), "cpu_seconds" (mean of a run), "peak_memory_bytes" (largest).
-    None where there are too few runs. A metric that an evaluation left undefined (null) does not
-    count.
+    Return a row for each system: "system", "baseline", "runs"; for each metric mean and standard
+    deviation (of the sample) over the seeds, and as "METRIC - baseline" the :class:`Interval` of
+    the differences to the baseline with the same seed; "parameters", "seconds_per_iteration"
+    (median), "cpu_seconds" (mean of a run), "peak_memory_bytes" (largest). None where there are too
+    few runs. A metric that an evaluation left undefined (null) does not count.
 
     Args:
         records: of :func:`.study.read_records`.
@@ -29,13 +28,7 @@ def summarise(
     rows = []
     for name, system in study.systems.items():
         runs = [of[name, seed] for seed in system.seeds if (name, seed) in of]
-        row: dict[str, Any] = {
-            "system": name,
-            "scheme": system.scheme,
-            "place": system.place,
-            "baseline": system.baseline,
-            "runs": len(runs),
-        }
+        row: dict[str, Any] = {"system": name, "baseline": system.baseline, "runs": len(runs)}
         for metric in metrics or study.metrics:
             row[metric] = _mean_and_deviation([run["metrics"].get(metric) for run in runs])
             pairs = [

@@ -31,9 +31,8 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.analysis.compare import comparison, verdict
+    from ocr_panoptic.analysis.compare import comparison, verdict, write_comparison
     from ocr_panoptic.analysis.study import read_records, run_study
-    from ocr_panoptic.analysis.study_output import write_study
     from ocr_panoptic.data import data_options
     from ocr_panoptic.engine.config_files import find_config
 
@@ -44,5 +43,5 @@ def run(args: argparse.Namespace) -> None:
     records = read_records(study, args.output)
     if not records:
         raise FileNotFoundError(f"{args.output}: no finished run of this comparison")
-    print(write_study(study, records, args.output))
+    print(write_comparison(study, records, args.output))
     print(verdict(study, records))

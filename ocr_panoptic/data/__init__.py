@@ -28,13 +28,6 @@ from .published.register import register_published
 from .register import check_files, not_registered
 from .registration import check_same_classes, register_data_files, register_in_use
 from .semantic.augmentation import build_semantic_augmentation
-from .semantic.feature_cache import (
-    CachedFeatureMapper,
-    FeatureCache,
-    cache_path,
-    check_cacheable,
-    write_feature_cache,
-)
 from .semantic.label_space import read_class_file
 from .semantic.mapper import SemanticDatasetMapper
 from .semantic.records import semantic_class_count
@@ -51,10 +44,8 @@ __all__ = [
     "MAT_RELEASES",
     "OVERLAPS",
     "AnnotationSource",
-    "CachedFeatureMapper",
     "DataFaults",
     "DataSummary",
-    "FeatureCache",
     "ImportPlan",
     "IndexedRecords",
     "OffsetDatasetMapper",
@@ -66,9 +57,7 @@ __all__ = [
     "build_semantic_augmentation",
     "build_training_stream",
     "cache_folder",
-    "cache_path",
     "check",
-    "check_cacheable",
     "check_data_sets",
     "check_files",
     "check_same_classes",
@@ -94,5 +83,4 @@ __all__ = [
     "run_seed",
     "semantic_class_count",
     "write_data_file",
-    "write_feature_cache",
 ]

@@ -15,7 +15,6 @@ from detectron2.utils.env import seed_all_rng
 
 from ocr_panoptic.data import (
     cache_folder,
-    check_cacheable,
     check_data_sets,
     check_files,
     check_same_classes,
@@ -56,7 +55,6 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     """
     check_values(cfg)
     check_unread_keys(cfg)
-    check_cacheable(cfg)
     _complete_from_data(cfg, training)
     _resolve_device(cfg)
     _resolve_norm(cfg)
@@ -118,7 +116,6 @@ def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
         )
     check_values(written)
     check_unread_keys(written)
-    check_cacheable(written)
     _check_output_dir(written.OUTPUT_DIR)
     for name in written.DATASETS.TEST:
         _check_folder(evaluation_folder(written.OUTPUT_DIR, name))

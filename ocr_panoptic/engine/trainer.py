@@ -2,13 +2,13 @@
 
 import logging
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from detectron2.config import CfgNode
-from detectron2.data import DatasetCatalog, build_detection_test_loader
+from detectron2.data import build_detection_test_loader
 from detectron2.engine import DefaultTrainer, TrainerBase, create_ddp_model, hooks
 from detectron2.evaluation import DatasetEvaluator, verify_results
 from detectron2.projects.deeplab import build_lr_scheduler
@@ -48,7 +48,6 @@ from ocr_panoptic.seeding import seed_generators
 from .accumulation import AccumulatingTrainer
 from .agreement import agree, stop_together
 from .averaging import Averaging
-from .feature_caching import cached_feature_mapper, check_cached_backbone
 from .hooks import BestModel, Checkpoints, Evaluation, PreciseBN, StopOnSignal
 from .optimizer import build_optimizer
 from .progress import ProgressBar, ProgressLines, WatchedLoader
@@ -71,7 +70,7 @@ from .segfix_config import segfix_config
 from .setup import check_solver
 from .stopping import Stopping
 from .summary import start_summary
-from .task import Mapper, task_of, training_records
+from .task import task_of, training_records
 from .trained_model import build_trained_model
 
 logger = logging.getLogger(__name__)
@@ -177,9 +176,6 @@ class Trainer(DefaultTrainer):
                     "anew and writes over them; another OUTPUT_DIR keeps both.",
                     former,
                 )
-        if self.cfg.MODEL.FEATURE_CACHE:
-            backbone = _without_ddp(self.model).backbone
-            check_cached_backbone(self.cfg, training_records(self.cfg), backbone)
         record = self.checkpointer.record
         check_settings(self.cfg, record, strict=False)
         self.checkpointer.record = record and settings_of(self.cfg, record)
@@ -402,11 +398,11 @@ class Trainer(DefaultTrainer):
                     task.describe_training_data(name)
             records = training_records(cfg)
         agree({"number of training images": len(records)})
-        return build_training_stream(cfg, _mapper(cfg, records, True), records)
+        return build_training_stream(cfg, task.mapper(cfg, True), records)
 
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:
-        mapper = _mapper(cfg, DatasetCatalog.get(dataset_name), False)
+        mapper = task_of(cfg).mapper(cfg, False)
         if segfix_cfg := segfix_config(cfg):
             mapper = SegFixMapper(mapper, segfix_cfg)
         loader = build_detection_test_loader(cfg, dataset_name, mapper=Telling(mapper))
@@ -446,12 +442,6 @@ class Trainer(DefaultTrainer):
                 write_evaluation(results if len(names) == 1 else results[name], folder, run)
                 write_text(folder / CONFIG, portable(cfg, run["weights"]).dump())
         return results
-
-
-def _mapper(cfg: CfgNode, records: Sequence[dict], is_train: bool) -> Mapper:
-    if cfg.MODEL.FEATURE_CACHE:
-        return cached_feature_mapper(cfg, records, is_train)
-    return task_of(cfg).mapper(cfg, is_train)
 
 
 def log_period(max_iter: int) -> int:

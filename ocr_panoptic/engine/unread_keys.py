@@ -46,7 +46,7 @@ READERS = (
     Reader(
         "MODEL.META_ARCHITECTURE OCRSemanticSegmentor",
         lambda cfg: cfg.MODEL.META_ARCHITECTURE == "OCRSemanticSegmentor",
-        ("MODEL.HMSA", "MODEL.FEATURE_CACHE", "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA"),
+        ("MODEL.HMSA", "INPUT.CROP.SINGLE_CATEGORY_MAX_AREA"),
     ),
     Reader(
         "MODEL.META_ARCHITECTURE PanopticFPN",

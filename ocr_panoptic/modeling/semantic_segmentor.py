@@ -90,10 +90,9 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[dict]:
         """
         Args:
-            batched_inputs: mappings with "image" [3, H, W] or, of a frozen backbone, its
-                "features" by name [C, h, w], which cover H x W; in training and for schemes that
-                see the truth, "sem_seg", int64 [H, W]; at inference optionally "height" and
-                "width" of the labels wanted, by default those of the image.
+            batched_inputs: mappings with "image" [3, H, W]; in training and for schemes that see
+                the truth, "sem_seg", int64 [H, W]; at inference optionally "height" and "width" of
+                the labels wanted, by default those of the image.
 
         Returns:
             In training, a dict of losses.
@@ -172,22 +171,13 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def _view(self, inputs: dict) -> tuple[LogitsFn, Tensor, Size, int]:
         """The arguments of ``inference`` for an image."""
-        if "features" in inputs:  # for which only the size of an image matters
-            features = self._stacked_features([inputs])
-            finest = features[self.sem_seg_head.in_features[0]]
-            size = [self.sem_seg_head.common_stride * side for side in finest.shape[2:]]
-            image = finest.new_zeros(3, *size)
-        else:
-            features = None
-            image = self.normalised(inputs["image"])
+        image = self.normalised(inputs["image"])
         height, width = image.shape[1:]
         size = (inputs.get("height", height), inputs.get("width", width))
         truth = inputs.get("sem_seg") if self.sem_seg_head.context.needs_truth else None
 
         def logits(image: Tensor) -> Tensor:
             targets = None if truth is None else self._padded_labels(truth, image.shape[2:])
-            if features is not None:
-                return self.sem_seg_head.layers(features, targets)[1]
             return self.logits(image, targets)
 
         return logits, image[None], size, self.divisor
@@ -200,11 +190,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     def _batch(self, batched_inputs: list[dict]) -> tuple[dict[str, Tensor], Tensor | None]:
         """Features and labels of images padded to one size: images with 0 after the normalisation,
         labels with the ignored value."""
-        if "features" in batched_inputs[0]:
-            features = self._stacked_features(batched_inputs)
-        else:
-            features = self.backbone(self._images(batched_inputs))
-        return features, self._targets(batched_inputs)
+        return self.backbone(self._images(batched_inputs)), self._targets(batched_inputs)
 
     def _images(self, batched_inputs: list[dict]) -> Tensor:
         images = [self.normalised(inputs["image"]) for inputs in batched_inputs]
@@ -216,11 +202,3 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         targets = [inputs["sem_seg"].to(self.device) for inputs in batched_inputs]
         ignore = self.sem_seg_head.criterion.ignore_value
         return ImageList.from_tensors(targets, self.divisor, ignore).tensor
-
-    def _stacked_features(self, batched_inputs: list[dict]) -> dict[str, Tensor]:
-        return {
-            name: torch.stack([inputs["features"][name] for inputs in batched_inputs]).to(
-                self.device
-            )
-            for name in batched_inputs[0]["features"]
-        }

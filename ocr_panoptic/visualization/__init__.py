@@ -5,8 +5,6 @@ from .predictions import draw_images, draw_video
 from .ranking import RankedImage, ranked_images
 from .report import render_report
 from .scene import Inspection, Segments
-from .study_figures import gain_figure, study_curves
-from .study_tables import study_report
 from .video import VideoReader, video_output
 
 __all__ = [
@@ -18,7 +16,6 @@ __all__ = [
     "draw_images",
     "draw_video",
     "find_images",
-    "gain_figure",
     "image_figures",
     "output_paths",
     "panoptic_truth",
@@ -26,7 +23,5 @@ __all__ = [
     "ranked_images",
     "render_report",
     "semantic_truth",
-    "study_curves",
-    "study_report",
     "video_output",
 ]

@@ -86,7 +86,6 @@ ELSEWHERE = {
     "DATASETS.FILES": "data/test_data_file.py",
     "MODEL.TRUST_PICKLE": "checkpoint/test_checkpointer.py",
     "MODEL.WEIGHTS_MIN_SHARE": "checkpoint/test_fit.py",
-    "MODEL.FEATURE_CACHE": "engine/test_feature_cache.py",
     "MODEL.OCR.RECOMPUTE": "modeling/test_recompute.py",
     "SOLVER.ACCUMULATION_STEPS": "engine/test_train_net.py",
     "SOLVER.HEAD_LR_FACTOR": "engine/test_optimizer.py",

@@ -1,0 +1,1 @@
+"""Parameters, FLOPs, memory and time of context schemes and backbones."""

@@ -1,0 +1,129 @@
+"""
+Parameters, FLOPs, peak memory and time of the context schemes on one input, beside table 6 of the
+paper, in Markdown.
+
+    python -m studies.complexity [--device cpu|cuda] [--size 1,2048,128,128] [--num-classes 150] \\
+        [--dtype float32|bfloat16] [--repeats 5] [--json FILE]
+
+Or of the backbones and semantic heads of configs, on one image on the CPU:
+
+    python -m studies.complexity --configs FILE ... [--image-size 800,1216] \\
+        [--repeats 5 | --counts-only] [--opts KEY VALUE ...] [--json FILE]
+"""
+
+import argparse
+import datetime
+from pathlib import Path
+
+import torch
+from detectron2.config import CfgNode
+
+from ocr_panoptic.engine import complete_config, load_config, run_program
+from ocr_panoptic.engine.run_info import machine_name
+from ocr_panoptic.files import write_json
+
+from .backbones import backbone_table, measure_backbones
+from .schemes import PAPER, complexity_table, measure, structures_table
+
+
+def parse_size(text: str) -> tuple[int, ...]:
+    numbers = text.split(",")
+    if len(numbers) != 4:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no size; it is images,channels,height,width, as in 1,2048,128,128"
+        )
+    return tuple(parse_count(n) for n in numbers)
+
+
+def parse_image_size(text: str) -> tuple[int, int]:
+    numbers = text.split(",")
+    if len(numbers) != 2:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is no size of an image; it is height,width, as in 800,1216"
+        )
+    return tuple(parse_count(n) for n in numbers)
+
+
+def parse_count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--size", type=parse_size, default=(1, 2048, 128, 128))
+    parser.add_argument(
+        "--num-classes",
+        type=parse_count,
+        default=150,
+        help="regions of OCR (default 150, as in ADE20K)",
+    )
+    parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
+    parser.add_argument("--repeats", type=parse_count, default=5, help="timed passes (default 5)")
+    parser.add_argument("--configs", nargs="+", help="models whose backbones are compared")
+    parser.add_argument("--counts-only", action="store_true", help="of them; nothing is measured")
+    parser.add_argument("--opts", nargs="+", default=[], help="KEY VALUE ... of all of them")
+    parser.add_argument(
+        "--image-size", type=parse_image_size, default=(800, 1216), help="for them (800,1216)"
+    )
+    parser.add_argument("--json", type=Path, help="write the rows to this file, too")
+    args = parser.parse_args(argv)
+    if args.device == "cuda" and not torch.cuda.is_available():
+        parser.error("--device is cuda, but PyTorch finds no GPU; use --device cpu")
+
+    if (args.counts_only or args.opts) and not args.configs:
+        parser.error("--counts-only and --opts are about --configs")
+    if args.configs:
+        return compare_backbones(args)
+
+    # Else 3x3 convolutions would run in TF32 and 1x1 ones, which are matrix products, would not.
+    torch.backends.cudnn.allow_tf32 = False
+    dtype = getattr(torch, args.dtype)
+    rows = measure(PAPER, args.size, args.num_classes, args.device, dtype, args.repeats)
+    print(
+        f"Features {list(args.size)}, {args.num_classes} classes, {args.dtype}, on "
+        f"{machine_name(args.device)}, PyTorch {torch.__version__}, {datetime.date.today()}.\n"
+    )
+    print(complexity_table(rows))
+    print("\nThe two structures of DANet and CC-Attention:\n")
+    print(structures_table(args.size))
+    if args.json:
+        write_json(args.json, rows, indent=2)
+
+
+def compare_backbones(args: argparse.Namespace) -> None:
+    configs = [(Path(file).stem, model_config(file, args.opts)) for file in args.configs]
+    rows = measure_backbones(configs, args.image_size, 0 if args.counts_only else args.repeats)
+    print(
+        f"One image of {args.image_size[0]}x{args.image_size[1]} pixels, on "
+        f"{machine_name('cpu')}, PyTorch {torch.__version__}, {datetime.date.today()}.\n"
+    )
+    print(backbone_table(rows))
+    if args.json:
+        write_json(args.json, rows, indent=2)
+
+
+def model_config(file: str, opts: list[str]) -> CfgNode:
+    """
+    On the CPU and without data.
+
+    Raises:
+        ValueError: the number of classes follows from the data alone.
+    """
+    cfg = load_config(file, [*opts, *("MODEL.DEVICE", "cpu"), *("DATASETS.TRAIN", "()")])
+    cfg.DATASETS.TEST = ()
+    complete_config(cfg)
+    if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:
+        raise ValueError(
+            f"{file} has as many classes as its data; say how many: --opts "
+            "MODEL.SEM_SEG_HEAD.NUM_CLASSES 19 MODEL.ROI_HEADS.NUM_CLASSES 8"
+        )
+    return cfg
+
+
+if __name__ == "__main__":
+    run_program(main)

@@ -1,0 +1,132 @@
+"""Parameters, FLOPs, time and memory of backbones and semantic heads, side by side."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterable
+
+import torch
+from detectron2.config import CfgNode
+from detectron2.modeling import build_model
+from tabulate import tabulate
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from studies.measurement import peak_memory
+from ocr_panoptic.modeling import optimized
+
+from .schemes import count_flops, count_parameters
+
+
+def measure_backbones(
+    configs: Iterable[tuple[str, CfgNode]], size: tuple[int, int], repeats: int
+) -> list[dict]:
+    """
+    Args:
+        configs: name and complete config, of either architecture.
+        size: height and width of the image in pixels; it is padded as the model pads it.
+        repeats: timed passes, in turn for all configs; 0 leaves out time and memory.
+
+    Returns:
+        for each config "config", "backbone", "parameters" and "flops" of the backbone with its FPN,
+        "head_parameters" and "head_flops" of the semantic head, "instance_parameters" of the rest,
+        "strides" of the features, "multiple" that images are padded to; with ``repeats`` also, of
+        one pass of both as they are made for inference, "cpu_seconds" of all threads together,
+        which other programs on the machine hardly change, and "peak_memory_bytes" above weights and
+        image
+    """
+    rows, steps = [], {}
+    for name, cfg in configs:
+        torch.manual_seed(0)
+        model = build_model(cfg).eval()
+        rows.append({"config": name, "backbone": _network(cfg), **_count(model, size)})
+        if repeats:
+            steps[name] = _make_step(cfg, model, size)
+    for row in rows if repeats else ():
+        row["peak_memory_bytes"] = peak_memory(steps[row["config"]], "cpu")
+    times = [{name: _cpu_seconds(step) for name, step in steps.items()} for _ in range(repeats)]
+    for row in rows if repeats else ():
+        row["cpu_seconds"] = statistics.median(found[row["config"]] for found in times)
+    return rows
+
+
+def _count(model: nn.Module, size: tuple[int, int]) -> dict:
+    """Nothing is computed: the tensors have shapes only."""
+    backbone, head = model.backbone, model.sem_seg_head
+    of_backbone, of_head, all_ = (count_parameters(part) for part in (backbone, head, model))
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        image = _image(model, size)
+        features = backbone(image)
+        flops, head_flops = count_flops(backbone, image), count_flops(head.layers, features)
+    return {
+        "parameters": of_backbone,
+        "flops": flops,
+        "head_parameters": of_head,
+        "head_flops": head_flops,
+        "instance_parameters": all_ - of_backbone - of_head,
+        "strides": sorted({shape.stride for shape in backbone.output_shape().values()}),
+        "multiple": _multiple(model),
+    }
+
+
+def _make_step(cfg: CfgNode, model: nn.Module, size: tuple[int, int]) -> Callable[[], None]:
+    model = optimized(cfg, model)
+    image = _image(model, size).to(memory_format=torch.channels_last)
+
+    @torch.no_grad()
+    def step() -> None:
+        model.sem_seg_head.layers(model.backbone(image))
+
+    return step
+
+
+def _cpu_seconds(step: Callable[[], None]) -> float:
+    start = time.process_time()
+    step()
+    return time.process_time() - start
+
+
+def _multiple(model: nn.Module) -> int:
+    return getattr(model, "divisor", 0) or model.backbone.size_divisibility or 1
+
+
+def _image(model: nn.Module, size: tuple[int, int]) -> torch.Tensor:
+    multiple = _multiple(model)
+    return torch.zeros(
+        1, len(model.pixel_mean), *(-(-side // multiple) * multiple for side in size)
+    )
+
+
+def _network(cfg: CfgNode) -> str:
+    if "timm" in cfg.MODEL.BACKBONE.NAME:
+        return cfg.MODEL.TIMM.NAME
+    return f"ResNet-{cfg.MODEL.RESNETS.DEPTH}"
+
+
+def backbone_table(rows: list[dict]) -> str:
+    """
+    Args:
+        rows: of :func:`measure_backbones`
+
+    Returns:
+        a table in Markdown
+    """
+    headers = ["config", "strides", "padded to", "backbone (M)", "semantic head (M)"]
+    headers += ["instances (M)", "backbone (GFLOP)", "semantic head (GFLOP)"]
+    cells = [
+        [
+            row["config"],
+            "/".join(map(str, row["strides"])),
+            row["multiple"],
+            *(
+                f"{row[key] / 1e6:.1f}"
+                for key in ("parameters", "head_parameters", "instance_parameters")
+            ),
+            *(f"{row[key] / 1e9:.0f}" for key in ("flops", "head_flops")),
+        ]
+        for row in rows
+    ]
+    if rows and "cpu_seconds" in rows[0]:
+        headers += ["CPU time (s)", "peak memory (MiB)"]
+        for row, line in zip(rows, cells, strict=True):
+            line += [f"{row['cpu_seconds']:.2f}", f"{row['peak_memory_bytes'] / 2**20:.0f}"]
+    return tabulate(cells, headers, "github", disable_numparse=True)

@@ -1,0 +1,231 @@
+"""
+Parameters, FLOPs, memory and time of the context schemes on one input: the table "Complexity
+comparison" of :paper:`OCR`.
+
+Shape shorthand: N images, K classes, h w feature size, I channels of the features.
+"""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from detectron2.config import get_cfg
+from tabulate import tabulate
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from studies.measurement import peak_memory, seconds
+from ocr_panoptic.config import add_ocr_config
+from ocr_panoptic.layers import ContextScheme, ConvNormReLU
+from ocr_panoptic.modeling.context import build_context
+
+from .transcriptions import CompactAttention, transcribed
+
+
+@dataclass(frozen=True)
+class PaperFigures:
+    """A row of the paper's table: millions, GFLOP, MB and ms on a P40."""
+
+    parameters: float
+    flops: int
+    memory: int
+    time: int
+
+
+PAPER = {
+    "PPM": PaperFigures(23.1, 619, 792, 99),
+    "ASPP": PaperFigures(15.5, 492, 284, 97),
+    "DANet": PaperFigures(10.6, 1110, 2339, 121),
+    "CC-Attention": PaperFigures(10.6, 804, 427, 131),
+    "Self-Attention": PaperFigures(10.5, 619, 2168, 96),
+    "Double-Attention": PaperFigures(10.2, 338, 209, 46),
+    "OCR": PaperFigures(10.5, 340, 202, 45),
+}
+
+
+class SchemeOfFeatures(nn.Module):
+    """A scheme after the 3x3 convolution of the head, if it takes its output; in inference."""
+
+    def __init__(self, name: str, in_channels: int):
+        super().__init__()
+        cfg = get_cfg()
+        add_ocr_config(cfg)
+        cfg.MODEL.CONTEXT.NAME = name
+        cfg.MODEL.OCR.NORM = "BN"
+        cfg.MODEL.OCR.TRANSFORM_CONVS = 1  # as the paper says; its FLOPs fit that
+        self.scheme = build_context(cfg, in_channels)
+        self.bottleneck = nn.Identity()
+        if not self.scheme.takes_features:
+            channels = cfg.MODEL.OCR.CHANNELS
+            self.bottleneck = ConvNormReLU(in_channels, channels, kernel_size=3, norm="BN")
+        self.eval()
+
+    def forward(self, x: Tensor, m: Tensor, call=ContextScheme.__call__) -> Tensor:
+        """
+        Args:
+            x: features of the backbone [N, I, h, w]
+            m: coarse logits [N, K, h, w]
+            call: how the scheme is called, or :func:`.transcriptions.transcribed`
+
+        Returns:
+            z: augmented representations [N, C', h, w]
+        """
+        return call(self.scheme, self.bottleneck(x), m)
+
+
+def count_parameters(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def count_flops(function: Callable[..., object], *args: object) -> int:
+    """
+    FLOPs of the convolutions and matrix products, two per multiply-accumulate; everything else
+    (norms, softmax, pooling, interpolation) is left out, as is usual.
+
+    Args:
+        function, args: what is called, without gradients.
+    """
+
+    def of_product(_, a: torch.Size, b: torch.Size, **kwargs: object) -> int:
+        return 2 * a.numel() * b[-1]
+
+    # PyTorch's counter does not know products in place, nor the attention kernel of CPUs.
+    in_place = {torch.ops.aten.baddbmm_: of_product}
+    counter = FlopCounterMode(display=False, custom_mapping=in_place)
+    with torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+        function(*args)
+    return counter.get_total_flops()
+
+
+def count(name: str, size: Sequence[int], num_classes: int) -> dict:
+    """
+    Nothing is computed: the tensors have shapes only.
+
+    Args:
+        name: of the scheme, in MODEL.CONTEXT.NAME.
+        size: of the features, (N, I, h, w)
+        num_classes: K, the number of regions of OCR.
+
+    Returns:
+        ``scheme``, ``parameters`` (without the classifier and the coarse prediction), ``flops`` of
+        the paper's operations, and ``flops_reduced`` of ours for the same function
+    """
+    with FakeTensorMode():
+        module = SchemeOfFeatures(name, size[1])
+        x, m = torch.empty(*size), torch.empty(size[0], num_classes, *size[2:])
+        return {
+            "scheme": name,
+            "parameters": count_parameters(module),
+            "flops": count_flops(module, x, m, transcribed),
+            "flops_reduced": count_flops(module, x, m),
+        }
+
+
+def measure(
+    names: Iterable[str],
+    size: Sequence[int],
+    num_classes: int,
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    repeats: int = 5,
+) -> list[dict]:
+    """
+    Args:
+        names: of the schemes. They are timed in turn, so that what else runs on the machine hits
+            all of them alike.
+        size, num_classes: of :func:`count`.
+        device: "cpu" or "cuda".
+        dtype: of weights, features and coarse logits.
+        repeats: forward passes, of which the median time is taken, after one that is not timed.
+
+    Returns:
+        for each scheme what :func:`count` returns, ``peak_memory_bytes`` above weights and input,
+        and ``seconds`` of one forward pass
+    """
+    torch.manual_seed(0)
+    x = torch.randn(*size, device=device, dtype=dtype)
+    m = torch.randn(size[0], num_classes, *size[2:], device=device, dtype=dtype)
+
+    def make_step(name: str) -> Callable[[], None]:
+        module = SchemeOfFeatures(name, size[1]).to(device, dtype)
+
+        @torch.no_grad()
+        def step() -> None:
+            module(x, m)
+
+        step()
+        return step
+
+    steps = {name: make_step(name) for name in names}
+    times = [{name: seconds(step, device) for name, step in steps.items()} for _ in range(repeats)]
+    return [
+        {
+            **count(name, size, num_classes),
+            "peak_memory_bytes": peak_memory(step, device),
+            "seconds": statistics.median(t[name] for t in times),
+        }
+        for name, step in steps.items()
+    ]
+
+
+def complexity_table(rows: list[dict]) -> str:
+    """
+    Args:
+        rows: of :func:`measure`
+
+    Returns:
+        a table in Markdown, with the paper's figures in columns of their own
+    """
+    cells = [
+        [
+            row["scheme"],
+            f"{row['parameters'] / 1e6:.2f}",
+            f"{PAPER[row['scheme']].parameters:.1f}",
+            f"{row['flops'] / 1e9:.1f}",
+            PAPER[row["scheme"]].flops,
+            f"{row['flops_reduced'] / 1e9:.1f}",
+            f"{row['peak_memory_bytes'] / 2**20:.0f}",
+            PAPER[row["scheme"]].memory,
+            f"{1e3 * row['seconds']:.0f}",
+            PAPER[row["scheme"]].time,
+        ]
+        for row in rows
+    ]
+    headers = ["scheme", "parameters (M)", "paper, table 6 (M)"]
+    headers += ["GFLOP as in the papers", "paper, table 6 (G)", "GFLOP as computed here"]
+    headers += ["peak memory (MiB)", "paper, table 6 (M)", "time (ms)", "paper, table 6 (ms)"]
+    return _markdown(headers, cells)
+
+
+def structures_table(size: Sequence[int]) -> str:
+    """
+    DANet and criss-cross attention by their official heads, with the FLOPs that the paper prints,
+    and by :class:`.transcriptions.CompactAttention`, with the parameters that it prints.
+
+    Args:
+        size: of the features, (N, I, h, w)
+
+    Returns:
+        a table in Markdown
+    """
+    cells = []
+    for name in ("DANet", "CC-Attention"):
+        official = count(name, size, num_classes=1)
+        with FakeTensorMode():
+            compact = CompactAttention(size[1], criss_cross=name == "CC-Attention").eval()
+            counts = count_parameters(compact), count_flops(compact, torch.empty(*size))
+        for structure, (parameters, flops) in (
+            ("official head", (official["parameters"], official["flops"])),
+            ("compact", counts),
+        ):
+            cells.append([name, structure, f"{parameters / 1e6:.2f}", f"{flops / 1e9:.1f}"])
+        cells.append([name, "paper, table 6", PAPER[name].parameters, PAPER[name].flops])
+    return _markdown(["scheme", "structure", "parameters (M)", "GFLOP"], cells)
+
+
+def _markdown(headers: list[str], cells: list[list]) -> str:
+    align = ["left" if isinstance(c, str) and not c[0].isdigit() else "right" for c in cells[0]]
+    return tabulate(cells, headers, "github", disable_numparse=True, colalign=align)

@@ -1,0 +1,1 @@
+"""Receptive fields of a backbone's features, theoretical and effective."""

@@ -1,0 +1,53 @@
+"""
+Receptive fields of the features of a config's backbone, in pixels and as a part of the image: the
+theoretical one, from the network's layers, and the effective one (Luo et al. 2016), from gradients
+on images.
+
+    python -m studies.fields --config-file CONFIG (--input IMAGES | --size 192,256) \\
+        [--json FILE] [MODEL.WEIGHTS FILE] [KEY VALUE ...]
+
+Images are resized as the config says for tests, and must have one size then. With --size they are
+noise. Without MODEL.WEIGHTS the network is the config's with random weights.
+"""
+
+import argparse
+from pathlib import Path
+
+from ocr_panoptic.engine import load_config, run_program
+from ocr_panoptic.files import write_json
+from ocr_panoptic.visualization import find_images
+
+from .measurement import build_loaded_backbone, fields_table, measure_fields, noise, normalised
+
+
+def parse_size(text: str) -> tuple[int, int]:
+    numbers = text.split(",")
+    if len(numbers) != 2 or not all(n.isdecimal() and int(n) for n in numbers):
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; it is height,width, as in 192,256")
+    return int(numbers[0]), int(numbers[1])
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--config-file", required=True)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--input", nargs="+", help="image files, folders or patterns")
+    source.add_argument("--size", type=parse_size, help="height,width of noise images")
+    parser.add_argument("--json", type=Path, help="write the rows to this file, too")
+    parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
+    args = parser.parse_args(argv)
+    cfg = load_config(args.config_file, args.opts)
+    if args.input:
+        images = normalised(cfg, [*find_images(args.input)])
+    else:
+        images = noise(*args.size, cfg.INPUT.CHANNELS)
+    rows = measure_fields(build_loaded_backbone(cfg), images, cfg.INPUT.CHANNELS)
+    print(fields_table(rows))
+    if args.json:
+        write_json(args.json, rows, indent=1)
+
+
+if __name__ == "__main__":
+    run_program(main)

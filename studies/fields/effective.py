@@ -1,0 +1,76 @@
+"""
+The effective receptive field of a network's features: which pixels do change a cell.
+
+Luo, Li, Urtasun and Zemel, "Understanding the Effective Receptive Field in Deep Convolutional
+Neural Networks" (NIPS 2016): the gradient of the cell in the middle with respect to the image. A
+pixel belongs to the field where its part is above 1 - 95.45 % of the largest, as two standard
+deviations of a Gaussian have it, and the size of the field is the root of the number of its pixels.
+"""
+
+import math
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from detectron2.modeling import Backbone
+from torch import Tensor
+
+from .receptive import middle
+
+THRESHOLD = 1 - 0.9545
+
+
+def effective_fields(
+    backbone: Backbone, images: Iterable[Tensor], seed: int = 0
+) -> dict[str, Tensor]:
+    """
+    The root of the mean square of the gradients, over the images and the colours. What is derived
+    is the sum of the cell's channels with standard normal weights, drawn anew for each image: its
+    mean square is that of the gradients of all channels.
+
+    Args:
+        backbone: in evaluation mode.
+        images: [3, H, W] each, of one size, normalised as the backbone expects them.
+        seed: of the weights.
+
+    Returns:
+        for each feature of the backbone, float64 [H, W]
+
+    Raises:
+        ValueError: there is no image, or their sizes differ.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    sums: dict[str, Tensor] = {}
+    count, size = 0, None
+    for image in images:
+        count, size = count + 1, size or image.shape
+        if image.shape != size:
+            raise ValueError(f"The images have different sizes: {[*size]} and {[*image.shape]}")
+        image = image.detach().requires_grad_()
+        for name, feature in backbone(padded(image, backbone)[None]).items():
+            y, x = middle(feature)
+            cell = feature[0, :, y, x]
+            weights = torch.randn(len(cell), generator=generator).to(cell)
+            (gradient,) = torch.autograd.grad(cell @ weights, image, retain_graph=True)
+            sums[name] = sums.get(name, 0) + gradient.double().square().mean(dim=0)
+    if not count:
+        raise ValueError("There is no image to measure an effective receptive field on")
+    return {name: (total / count).sqrt() for name, total in sums.items()}
+
+
+def padded(image: Tensor, backbone: Backbone) -> Tensor:
+    """[3, H, W] with zeros below and to the right, of sides that the backbone takes."""
+    divisor = backbone.size_divisibility or 1
+    height, width = image.shape[1:]
+    return F.pad(image, (0, -width % divisor, 0, -height % divisor))
+
+
+def field_size(field: Tensor) -> float:
+    """
+    Args:
+        field: [H, W], of :func:`effective_fields`.
+
+    Returns:
+        side in pixels of the square that has as many pixels as the effective receptive field
+    """
+    return math.sqrt((field > THRESHOLD * field.max()).sum().item())

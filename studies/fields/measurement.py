@@ -1,0 +1,138 @@
+"""The receptive fields of a config's backbone, theoretical and effective."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from detectron2.config import CfgNode
+from detectron2.modeling import Backbone, build_backbone
+from tabulate import tabulate
+from torch import Tensor, nn
+
+from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.engine.single_image import model_input
+from ocr_panoptic.files import read_json
+from ocr_panoptic.pictures import read_picture
+
+from .effective import effective_fields, field_size, padded
+from .receptive import receptive_boxes, receptive_sizes
+
+NOISE_IMAGES = 20  # as in Luo et al.
+MAX_BYTES = 2**20  # of their JSON
+
+
+def build_loaded_backbone(cfg: CfgNode) -> Backbone:
+    """
+    The backbone alone, in evaluation mode on the CPU, with MODEL.WEIGHTS or, where there are none,
+    random weights.
+
+    Raises:
+        FileNotFoundError: no such weights.
+        ValueError: they fill less of the backbone than MODEL.WEIGHTS_MIN_SHARE.
+    """
+    backbone = build_backbone(cfg)
+    if cfg.MODEL.WEIGHTS:
+        checkpointer = SafeCheckpointer(
+            nn.ModuleDict({"backbone": backbone}),
+            trust_pickle=cfg.MODEL.TRUST_PICKLE,
+            min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
+        )
+        checkpointer.load(cfg.MODEL.WEIGHTS, checkpointables=[])
+    return backbone.eval()
+
+
+def normalised(cfg: CfgNode, files: Sequence[Path]) -> Iterator[Tensor]:
+    """Images as the backbone gets them in tests, float32 [C, H, W] each."""
+    mean, deviation = (
+        torch.tensor(values)[:, None, None]
+        for values in (cfg.MODEL.PIXEL_MEAN, cfg.MODEL.PIXEL_STD)
+    )
+    for file in files:
+        image = read_picture(file, cfg.INPUT.FORMAT, cfg.INPUT.CHANNELS)
+        yield (model_input(cfg, image)["image"] - mean) / deviation
+
+
+def noise(height: int, width: int, channels: int = 3, seed: int = 0) -> Iterator[Tensor]:
+    """Standard normal images, float32 [C, H, W] each: what Luo et al. measure on."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(NOISE_IMAGES):
+        yield torch.randn(channels, height, width, generator=generator)
+
+
+def measure_fields(
+    backbone: Backbone, images: Iterable[Tensor], channels: int = 3
+) -> list[dict[str, Any]]:
+    """
+    Args:
+        backbone: in evaluation mode, on the CPU.
+        images: see :func:`.effective_fields`.
+        channels: of the images.
+
+    Returns:
+        for each feature: "feature" and "stride"; "theoretical", height and width in pixels, None
+        where it sees all of every image; "effective", a side in pixels; and the parts of the image
+        in the two, "theoretical_share" and "effective_share", for the cell in the middle
+    """
+    fields = effective_fields(backbone, images)
+    height, width = next(iter(fields.values())).shape
+    sides = padded(torch.empty(channels, height, width, device="meta"), backbone).shape[1:]
+    boxes = receptive_boxes(backbone, *sides, channels)
+    sizes = receptive_sizes(backbone, channels)
+    rows = []
+    for name, shape in backbone.output_shape().items():
+        size, effective = sizes[name], field_size(fields[name])
+        rows.append(
+            {
+                "feature": name,
+                "stride": shape.stride,
+                "theoretical": None if math.isinf(size[0]) else [int(side) for side in size],
+                "theoretical_share": math.prod(boxes[name].within(height, width).size)
+                / (height * width),
+                "effective": effective,
+                "effective_share": effective**2 / (height * width),
+            }
+        )
+    return rows
+
+
+def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """
+    Args:
+        file: the rows of :func:`measure_fields`, in JSON.
+        features: that must be there.
+
+    Returns:
+        feature -> its row
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is something else, or a feature is missing.
+    """
+    try:
+        rows = {row["feature"]: row for row in read_json(file, MAX_BYTES)}
+        for row in rows.values():
+            float(row["effective_share"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{file}: no JSON of studies.fields ({error!r:.200})") from error
+    absent = [name for name in features if name not in rows]
+    if absent:
+        raise ValueError(f"{file}: no features {absent}; it has {list(rows)}")
+    return rows
+
+
+def fields_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A Markdown table of :func:`measure_fields`."""
+    cells = [
+        {
+            "features": row["feature"],
+            "stride": row["stride"],
+            "receptive field (pixels)": "{} x {}".format(*row["theoretical"] or "∞∞"),
+            "of the image": f"{100 * row['theoretical_share']:.1f} %",
+            "effective (pixels)": f"{row['effective']:.0f} x {row['effective']:.0f}",
+            "of the image ": f"{100 * row['effective_share']:.1f} %",
+        }
+        for row in rows
+    ]
+    return tabulate(cells, headers="keys", tablefmt="github", disable_numparse=True)

@@ -1,0 +1,130 @@
+"""A study's results as figures. Readable without colours: each line has its marker, its label
+beside it or a panel of its own."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ocr_panoptic.analysis.study_curves import MARKERS, draw_curves
+from ocr_panoptic.intervals import Interval
+
+from .study_file import PlacedStudy
+
+Points = Sequence[tuple[float, Interval]]  # receptive field in percent, gain
+Rows = Sequence[Mapping[str, Any]]  # of .tables.placed_rows
+OTHERS = "0.75"  # grey of what a panel is compared with
+
+
+def study_curves(study: PlacedStudy, records: Sequence[Mapping[str, Any]]) -> Figure:
+    """
+    Plot the first metric over the iterations: for each system the mean of its seeds, and a band
+    from the lowest to the highest. A panel for each place; the baseline is black.
+
+    Args:
+        records: of :func:`ocr_panoptic.analysis.study.read_records`.
+    """
+    runs = {name: [r for r in records if r["system"] == name] for name in study.systems}
+    shown = [system for name, system in study.systems.items() if runs[name]]
+    places = list(dict.fromkeys(system.place for system in shown))
+    of: dict[str, dict[str, list]] = {
+        place: {system.scheme: [] for system in shown} for place in places
+    }
+    for name, system in study.systems.items():
+        if runs[name]:
+            of[system.place][system.scheme] = runs[name]
+    black = {study.systems[system.baseline].scheme for system in shown}
+    figure = Figure(figsize=(2 + max(8, 3 * len(places)), 5), layout="constrained")
+    panels = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
+    panels[0].set_ylabel(study.metrics[0])
+    lines = {}
+    for axes, place in zip(panels, places, strict=True):
+        draw_curves(axes, of[place], study.metrics[0], black)
+        axes.set_title(place)
+        lines |= {line.get_label(): line for line in axes.lines}
+    figure.legend(handles=list(lines.values()), loc="outside right upper")
+    return figure
+
+
+def gain_figure(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """
+    What each scheme gains over the baseline against the effective receptive field of the features
+    that it gets, as a part of the image: a panel for each scheme, with the confidence intervals,
+    and the means of the others in grey. A scheme that gains more than twice as much as all others,
+    as one that is told the truth does, comes last, with a scale of its own.
+
+    Args:
+        fields: place -> row of .fields.measurement.measure_fields.
+    """
+    gains = {
+        scheme: _points([row for row in rows if row["scheme"] == scheme], metric, fields)
+        for scheme in dict.fromkeys(row["scheme"] for row in rows)
+    }
+    gains = {scheme: points for scheme, points in gains.items() if points}
+    apart = _far_above(gains)
+    usual = {scheme: points for scheme, points in gains.items() if scheme != apart}
+    gains = usual | gains
+    columns = min(4, len(gains))
+    lines = math.ceil(len(gains) / columns)
+    figure = Figure(figsize=(3.2 * columns, 2.8 * lines + 0.6), layout="constrained")
+    panels = figure.subplots(lines, columns, sharex=True, squeeze=False)
+    for axes in panels.flat[len(gains) :]:
+        axes.set_visible(False)
+    for number, (axes, scheme) in enumerate(zip(panels.flat, gains)):
+        for points in gains.values():
+            axes.plot([x for x, _ in points], [i.mean for _, i in points], color=OTHERS, lw=1)
+        axes.axhline(0, color="black", lw=0.8)
+        _draw_gains(axes, gains[scheme], f"C{number % 10}", MARKERS[number % len(MARKERS)])
+        axes.set_title(scheme, fontsize=11)
+        axes.grid(alpha=0.3)
+        _limit(axes, gains if scheme == apart else usual)
+        axes.label_outer()
+        if scheme == apart:
+            axes.yaxis.tick_right()
+            axes.tick_params(axis="y", labelright=True)
+    shares = {place: field["effective_share"] for place, field in fields.items()}
+    places = sorted({row["place"] for row in rows}, key=shares.__getitem__)
+    note = f"; {apart} has a scale of its own" if apart else ""
+    figure.supxlabel(
+        f"effective receptive field (% of the image) of {', '.join(places)}\n"
+        "bars: 95 % confidence interval; filled: it excludes 0; grey: the other schemes" + note,
+        fontsize=10,
+    )
+    figure.supylabel(f"gain of {metric} over the baseline", fontsize=10)
+    return figure
+
+
+def _draw_gains(axes: Axes, points: Points, color: str, marker: str) -> None:
+    xs, means = [x for x, _ in points], [interval.mean for _, interval in points]
+    halves = [interval.half or 0 for _, interval in points]
+    axes.errorbar(xs, means, halves, color=color, capsize=3, lw=2)
+    faces = [color if interval.excludes_zero else "white" for _, interval in points]
+    axes.scatter(
+        xs, means, s=45, c=faces, edgecolors=color, linewidths=1.5, marker=marker, zorder=3
+    )
+
+
+def _points(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]) -> Points:
+    """Of one scheme, from the smallest to the largest field; none for a baseline."""
+    found = [
+        (100 * fields[row["place"]]["effective_share"], row[f"{metric} - baseline"])
+        for row in rows
+        if row[f"{metric} - baseline"] is not None
+    ]
+    return sorted(found, key=lambda point: point[0])
+
+
+def _far_above(gains: Mapping[str, Points]) -> str | None:
+    """The scheme that gains more than twice as much as any other."""
+    largest = {name: max(0, *(i.mean for _, i in points)) for name, points in gains.items()}
+    first, *others = sorted(largest, key=largest.__getitem__, reverse=True)
+    return first if others and largest[first] > 2 * largest[others[0]] else None
+
+
+def _limit(axes: Axes, gains: Mapping[str, Points]) -> None:
+    """The means and a third as much around them: an interval of two runs would hide the others."""
+    means = [interval.mean for points in gains.values() for _, interval in points]
+    low, high = min(0, *means), max(0, *means)
+    axes.set_ylim(low - (high - low) / 3, high + (high - low) / 3)

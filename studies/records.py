@@ -1,0 +1,46 @@
+"""Records of runs that another machine, or an earlier study, has finished."""
+
+import json
+from pathlib import Path
+
+from ocr_panoptic.analysis.study import RECORD, Study, check_settings
+from ocr_panoptic.files import write_json
+
+
+def add_records(study: Study, output: Path, file: Path) -> int:
+    """
+    Put finished runs into the run folders of a study.
+
+    Args:
+        output: folder of the study's runs.
+        file: a ``results.json``. Runs of other systems and seeds are left out, and none is
+            replaced.
+
+    Returns:
+        number of runs added
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: the file is something else, or a run has the name of a system here, but another
+            config, other overrides, or no such metric. Then nothing is added.
+    """
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such results")
+    new = {}
+    try:
+        for record in json.loads(file.read_text(encoding="utf-8")):
+            name, seed = record["system"], record["seed"]
+            if name not in study.systems or seed not in study.systems[name].seeds:
+                continue
+            check_settings(study, name, seed, record, file)
+            known = {*record["metrics"], *record["curves"]}
+            if absent := [metric for metric in study.metrics if metric not in known]:
+                raise ValueError(f"{file}: {name}, seed {seed} has no {', '.join(absent)}")
+            target = output / name / f"seed{seed}" / RECORD
+            if not target.is_file():
+                new[target] = record
+    except (json.JSONDecodeError, UnicodeError, KeyError, TypeError) as error:
+        raise ValueError(f"{file}: no results of a study ({error!r:.200})") from error
+    for target, record in new.items():
+        write_json(target, record, indent=1)
+    return len(new)

@@ -1,0 +1,97 @@
+"""Train the systems of a study with several seeds under equal settings, and compare them.
+
+    python -m studies.run studies/STUDY.yaml
+
+What is finished is not trained again, and an interrupted run is resumed: repeat the command. The
+tables, the curves and the records of all runs are made from the run folders. Runs that another
+machine has finished join by --records; their times and memory are their own. --fields adds a figure
+of the gains over the receptive field.
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ocr_panoptic.analysis.study import read_records, run_study
+from ocr_panoptic.engine import run_program
+from ocr_panoptic.files import write_json, write_text
+
+from .fields.measurement import read_fields
+from .figures import gain_figure, study_curves
+from .records import add_records
+from .study_file import PlacedStudy, read_study
+from .tables import study_tables
+
+TRAIN = str(Path(__file__).with_name("train.py"))
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("study", type=Path, help="YAML file")
+    parser.add_argument("--output", type=Path, help="folder of the runs, by default output/STUDY")
+    parser.add_argument(
+        "--records",
+        type=Path,
+        nargs="+",
+        default=[],
+        help="results.json files with runs of this study that need no training",
+    )
+    parser.add_argument(
+        "--fields",
+        type=Path,
+        help="JSON of studies.fields; the places of the study are its features",
+    )
+    parser.add_argument(
+        "--baseline",
+        help="system to compare with instead: print the tables of finished runs, and no more",
+    )
+    parser.add_argument("--report-only", action="store_true", help="train nothing")
+    args = parser.parse_args(argv)
+    output = args.output or Path("output") / args.study.stem
+    study = read_study(args.study, args.baseline)
+    places = {system.place for system in study.systems.values()}
+    if args.fields and places == {""}:
+        parser.error(f"--fields: {args.study} has no places (at), each at features of its own")
+    fields = read_fields(args.fields, places) if args.fields else {}
+    for file in args.records:
+        print(f"{file}: {add_records(study, output, file)} runs added")
+    if not args.report_only and not args.baseline:
+        run_study(study, [sys.executable, TRAIN], output)
+    records = read_records(study, output)
+    if not records:
+        sys.exit(f"{output}: no finished run of {args.study}")
+    if args.baseline:
+        print(study_tables(study, records)[1])
+    else:
+        print(write_study(study, records, output, fields))
+        print(f"Wrote tables.md, results.json and figures to {output}")
+
+
+def write_study(
+    study: PlacedStudy, records: list[dict[str, Any]], output: Path, fields: Mapping[str, Any]
+) -> str:
+    """
+    Write tables.md, results.json, curves.png and, with ``fields``, gains.png; return the tables.
+
+    Args:
+        output: folder.
+        fields: place -> its receptive field, see :func:`.gain_figure`.
+    """
+    rows, report = study_tables(study, records)
+    write_text(output / "tables.md", report)
+    write_json(output / "results.json", records, indent=1)
+    figures = {"curves.png": study_curves(study, records)}
+    # At first there are runs of the baseline alone.
+    if fields and any(row[f"{study.metrics[0]} - baseline"] for row in rows):
+        figures["gains.png"] = gain_figure(rows, study.metrics[0], fields)
+    for name, figure in figures.items():
+        figure.savefig(output / name, dpi=100)
+    return report
+
+
+if __name__ == "__main__":
+    run_program(main)

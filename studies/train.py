@@ -1,0 +1,67 @@
+"""Train as train_net.py does, and compute the features of a frozen backbone once for all runs.
+
+    python -m studies.train --config-file CONFIG ...
+
+is what studies train with. Where MODEL.TIMM.FROZEN is True, the features of every image that the
+network has seen are kept in output/feature_cache, by the network and the image as it gets it: each
+as it is computed of the image alone. Random crops and scales would fill the disk.
+"""
+
+import hashlib
+import sys
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+if not __package__:  # studies/run.py names the file
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from ocr_panoptic.engine import launch, run_program  # noqa: E402
+from ocr_panoptic.engine.run_info import weights_sha256  # noqa: E402
+from ocr_panoptic.files import replacing  # noqa: E402
+from ocr_panoptic.modeling import TimmBackbone  # noqa: E402
+from train_net import argument_parser, main  # noqa: E402
+
+FOLDER = Path("output/feature_cache")
+
+compute = TimmBackbone.forward
+folders: WeakKeyDictionary[TimmBackbone, Path] = WeakKeyDictionary()  # a copy has its own
+
+
+def kept_features(self: TimmBackbone, x: Tensor) -> dict[str, Tensor]:
+    """
+    Return the feature maps of images, image by image from a file where they are kept.
+
+    Args:
+        x: [N, in_channels, H, W]
+    """
+    in_other_precision = torch.is_autocast_enabled(x.device.type) and not self.training
+    if not self.frozen or in_other_precision:
+        return compute(self, x)
+    if self not in folders:
+        made_of = f"{self}{list(self.output_shape())}{weights_sha256(self)}{x.device.type}"
+        folders[self] = FOLDER / hashlib.sha256(made_of.encode()).hexdigest()[:16]
+    images = [_kept(self, folders[self], image) for image in x.split(1)]
+    return {name: torch.cat([maps[name] for maps in images]) for name in images[0]}
+
+
+def _kept(network: TimmBackbone, folder: Path, image: Tensor) -> dict[str, Tensor]:
+    pixels = image.cpu().contiguous().numpy().tobytes()
+    name = hashlib.sha256(f"{[*image.shape]}{image.dtype}".encode() + pixels).hexdigest()
+    file = folder / f"{name}.pt"
+    if not file.is_file():
+        with replacing(file) as temporary:
+            torch.save(compute(network, image), temporary)
+    return torch.load(file, weights_only=True, map_location=image.device)
+
+
+def keep_features() -> None:
+    """Let this process keep the features of frozen networks."""
+    TimmBackbone.forward = kept_features
+
+
+if __name__ == "__main__":
+    keep_features()
+    run_program(launch, main, argument_parser().parse_args())

@@ -1,0 +1,194 @@
+"""The complexity table: FLOPs and parameters against the paper's and against hand-worked ones."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from studies.measurement import peak_memory
+from studies.complexity.__main__ import main
+from studies.complexity.schemes import (
+    PAPER,
+    SchemeOfFeatures,
+    count,
+    count_flops,
+    measure,
+    structures_table,
+)
+from studies.complexity.transcriptions import transcribed
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZE = (1, 2048, 128, 128)
+
+
+@pytest.fixture(scope="module")
+def counts() -> dict[str, dict]:
+    return {name: count(name, SIZE, num_classes=150) for name in PAPER}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_flops_are_the_papers(counts, name):
+    assert counts[name]["flops"] == pytest.approx(1e9 * PAPER[name].flops, rel=0.02)
+
+
+@pytest.mark.parametrize("name", sorted(set(PAPER) - {"DANet", "CC-Attention"}))
+def test_parameters_are_the_papers(counts, name):
+    assert counts[name]["parameters"] == pytest.approx(1e6 * PAPER[name].parameters, rel=0.02)
+
+
+def test_flops_hand_worked(counts):
+    """P = 16384 pixels; multiply-accumulates of convolutions and products, doubled."""
+    p, r, k = 16384, 50, 150  # r: cells of PPM's four sizes; k: classes
+    reduction = 9 * 2048 * 512 * p
+    cells = r * (2048 * 512)
+    official = {
+        "PPM": 9 * 4096 * 512 * p + cells,
+        "ASPP": (2048 * 256 * (1 + 3 * 9) + 5 * 256 * 256) * p + 2048 * 256,
+        "DANet": 2 * (reduction + 9 * 512 * 512 * p)
+        + (512 * (64 + 64 + 512) + 2 * 512 * 512) * p
+        + (64 + 512) * p * p,
+        "CC-Attention": reduction
+        + 9 * (512 + 2048 + 512) * 512 * p
+        # q, k, v and the products with the 128 + 128 pixels of row and column, twice
+        + 2 * (512 * (64 + 64 + 512) + (128 + 128) * (64 + 512)) * p,
+        "Self-Attention": reduction + (4 * 512 * 256 + 1024 * 512) * p + 2 * 256 * p * p,
+        "Double-Attention": reduction
+        + (2 * 512 * 256 + 2 * 512 * 64 + 2 * 256 * 64 + 1024 * 512) * p,
+        "OCR": reduction
+        + (512 * k + 512 * 256 + 256 * k + 256 * k + 256 * 512 + 1024 * 512) * p
+        + 2 * 512 * 256 * k,
+    }
+    assert {name: row["flops"] for name, row in counts.items()} == {
+        name: 2 * macs for name, macs in official.items()
+    }
+    saved = {
+        # the pyramid: 9 taps of each cell, instead of its 512 channels at 9 taps of each pixel
+        "PPM": 4 * 9 * 512 * 512 * p - 9 * r * 512 * (512 + p),
+        "ASPP": 256 * 256 * (p - 1),
+        # more than the plain form: the products of queries and keys for each of 8 heads of values
+        "DANet": -7 * 64 * p * p,
+        "CC-Attention": 0,
+        # W and g's part for y as one product
+        "Self-Attention": 512 * 512 * p - 512 * 512 * 256,
+        # A and rho at the 64 regions instead of the pixels
+        "Double-Attention": 2 * 512 * 256 * (p - 64) - 2 * (512 - 256) * 64 * p,
+        # rho at the regions
+        "OCR": 256 * 512 * (p - k) - (512 - 256) * k * p,
+    }
+    assert {name: row["flops"] - row["flops_reduced"] for name, row in counts.items()} == {
+        name: 2 * macs for name, macs in saved.items()
+    }
+
+
+def test_flops_of_each_kind_of_product():
+    """Also of those that PyTorch's counter leaves out: in place, and in the kernel of CPUs."""
+    a, b, c = torch.ones(2, 3, 4), torch.ones(2, 4, 5), torch.ones(2, 3, 5)
+    conv = nn.Conv2d(4, 6, 3, padding=2, dilation=2)
+    tokens, values = torch.ones(1, 1, 7, 4), torch.ones(1, 1, 7, 4)
+    assert count_flops(lambda: a @ b) == 2 * (2 * 3 * 4 * 5)
+    assert count_flops(lambda: c.baddbmm_(a, b)) == 2 * (2 * 3 * 4 * 5)
+    assert count_flops(conv, torch.ones(2, 4, 5, 7)) == 2 * (2 * 5 * 7 * 9 * 4 * 6)
+    attention = count_flops(F.scaled_dot_product_attention, tokens, tokens, values)
+    assert attention == 2 * (7 * 7 * (4 + 4))
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_what_is_counted_is_what_is_computed(name):
+    """The transcription is the same function as the scheme."""
+    torch.manual_seed(0)
+    module = SchemeOfFeatures(name, 32).double()
+    for parameter_name, parameter in module.named_parameters():
+        if parameter_name.endswith(("gamma", "output.weight")):  # zero at the start
+            nn.init.uniform_(parameter, -0.5, 0.5)
+    x, m = torch.randn(2, 32, 7, 9).double(), torch.randn(2, 5, 7, 9).double()
+    with torch.no_grad():
+        z = module(x, m)
+        torch.testing.assert_close(z, module(x, m, transcribed), rtol=0, atol=1e-10)
+    assert z.std() > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Self-Attention", "DANet"])
+def test_memory_of_attention_does_not_grow_with_the_square(name):
+    """At 64 x 64 pixels: less than the 64 MiB of one P x P matrix, which the transcription has."""
+    module = SchemeOfFeatures(name, 16)
+    x = torch.randn(1, 16, 64, 64)
+    peaks = []
+    with torch.no_grad():
+        for arguments in ((), (transcribed,)):
+            module(x, x, *arguments)
+            peaks.append(peak_memory(lambda a=arguments: module(x, x, *a), "cpu"))
+    assert peaks[0] < 64 * 2**20 < peaks[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_measured_row(dtype):
+    (row,) = measure(["OCR"], (1, 64, 16, 16), num_classes=7, dtype=dtype, repeats=2)
+    assert {k: row[k] for k in count("OCR", (1, 64, 16, 16), 7)} == count("OCR", (1, 64, 16, 16), 7)
+    # At least the result of 512 channels, and less than a thousand times that.
+    result = 512 * 16 * 16 * dtype.itemsize
+    assert result < row["peak_memory_bytes"] < 1000 * result
+    assert 0 < row["seconds"] < 10
+
+
+@pytest.mark.slow
+def test_tool_writes_the_table_and_the_rows(tmp_path, capsys):
+    file = tmp_path / "complexity.json"
+    main(["--size", "1,64,8,8", "--num-classes", "7", "--repeats", "1", "--json", str(file)])
+    rows = json.loads(file.read_text())
+    assert [row["scheme"] for row in rows] == list(PAPER)
+    keys = {"scheme", "parameters", "flops", "flops_reduced", "peak_memory_bytes", "seconds"}
+    assert all(set(row) == keys for row in rows)
+    printed = capsys.readouterr().out
+    assert "Features [1, 64, 8, 8], 7 classes, float32" in printed
+    assert "paper, table 6" in printed and "| compact" in printed
+
+
+def test_the_documented_counts_are_these(counts):
+    """studies/docs/complexity.md has the tables of the command."""
+    page = (ROOT / "studies/docs/complexity.md").read_text()
+    assert structures_table(SIZE) in page
+    for name, row in counts.items():
+        cells = re.search(rf"\| {name} .*", page).group().split("|")[1:-1]
+        documented = [cell.strip() for cell in cells]
+        assert documented[1] == f"{row['parameters'] / 1e6:.2f}"
+        assert documented[3] == f"{row['flops'] / 1e9:.1f}"
+        assert documented[5] == f"{row['flops_reduced'] / 1e9:.1f}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, billions, millions",
+    [
+        # Multiply-accumulates of one image of 224x224 and parameters, as timm's and torchvision's
+        # tables of classifiers have them, of which the last norm and layer (0.77M) are not here.
+        ("ADE20K-SemanticSegmentation/ocr_ConvNeXt_T_s4_160k_bs16", 4.47, 28.59),
+        ("ADE20K-SemanticSegmentation/ocr_Swin_T_s4_160k_bs16", 4.49, 28.29),
+    ],
+)
+def test_backbones_of_configs(name, billions, millions, capsys, tmp_path):
+    files = ["--configs", str(ROOT / f"configs/{name}.yaml"), "--json", str(tmp_path / "rows.json")]
+    main([*files, "--image-size", "224,224", "--counts-only"])
+    (row,) = json.loads((tmp_path / "rows.json").read_text())
+    assert row["flops"] == pytest.approx(2e9 * billions, rel=0.02)
+    assert row["parameters"] == pytest.approx(1e6 * (millions - 0.77), rel=0.002)
+    # Of 56 x 56 pixels: 1440 channels to 512 for the classifier's branch, 3x3 for the pixels, and
+    # OCR's own transforms.
+    assert 2 * 56 * 56 * 1440 * 512 * 10 < row["head_flops"] < 2 * 56 * 56 * 1440 * 512 * 14
+    table = capsys.readouterr().out
+    assert f"{1e-6 * row['parameters']:.1f}" in table and "4/8/16/32" in table
+
+
+def test_time_and_memory_of_a_backbone(capsys):
+    config = str(ROOT / "studies/configs/semantic_ocr_tiles.yaml")
+    arguments = ["--configs", config, "--image-size", "32,48", "--repeats", "2"]
+    with pytest.raises(ValueError, match="as many classes as its data; say how many: --opts"):
+        main(arguments)
+    main([*arguments, "--opts", "MODEL.SEM_SEG_HEAD.NUM_CLASSES", "3"])
+    header, _, line = capsys.readouterr().out.strip().splitlines()[-3:]
+    assert "CPU time (s)" in header and "peak memory (MiB)" in header
+    assert float(line.split("|")[-2]) > 0

@@ -1,0 +1,102 @@
+"""A head that is trained on kept features is, to the last bit, one on the frozen backbone."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from detectron2.data import DatasetCatalog
+from tiny_runs import ROOT
+
+from ocr_panoptic.modeling import TimmBackbone
+from ocr_panoptic.pictures import read_picture
+from studies import train
+
+CONFIG = ROOT / "studies/configs/semantic_ocr_Lite0_frozen_camvid.yaml"
+TAP = "['blocks.2']"
+SMALL = [
+    *("DATASETS.TRAIN", "('tiny_sem_train',)", "DATASETS.TEST", "('tiny_sem_val',)"),
+    *("INPUT.FIXED_SIZE", "[64, 64]", "TEST.OPTIMIZED", "False", "SOLVER.MAX_ITER", "4"),
+    *("MODEL.SEM_SEG_HEAD.IN_FEATURES", TAP, "MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", TAP),
+]
+
+
+def write_weights(path: Path, seed: int) -> str:
+    """Of a network whose norms are not the identity."""
+    torch.manual_seed(seed)
+    network = TimmBackbone("tf_efficientnet_lite0", norm="BN")
+    for name, tensor in network.body.state_dict().items():
+        if "running_" in name:
+            tensor.add_(torch.rand(tensor.shape))
+    torch.save(network.body.state_dict(), path)
+    return str(path)
+
+
+@pytest.fixture
+def run(tiny_data, make_args, tmp_path, monkeypatch):
+    """Factory: trains, with features kept in "cache" or none; returns the last weights, and the
+    lines of metrics.json."""
+    weights = write_weights(tmp_path / "weights.pth", 0)
+    monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")
+
+    def run(name: str, *opts: object, keep: bool = True) -> tuple[dict, list[dict]]:
+        forward = train.kept_features if keep else train.compute
+        monkeypatch.setattr(TimmBackbone, "forward", forward)
+        folder = tmp_path / name
+        opts = ("MODEL.WEIGHTS", weights, *opts)
+        train.main(make_args(*SMALL, "OUTPUT_DIR", folder, *opts, config=CONFIG))
+        lines = map(json.loads, (folder / "metrics.json").read_text().splitlines())
+        untimed = [{k: v for k, v in line.items() if "time" not in k} for line in lines]
+        untimed = [{k: v for k, v in line.items() if "eta" not in k} for line in untimed]
+        return torch.load(folder / "model_final.pth", weights_only=True)["model"], untimed
+
+    return run
+
+
+@pytest.mark.parametrize("scheme", ["OCR", pytest.param("GT-OCR", marks=pytest.mark.slow)])
+def test_equal_to_the_frozen_backbone(run, tmp_path, scheme):
+    opts = ("MODEL.CONTEXT.NAME", scheme, "TEST.EVAL_PERIOD", 2, "SOLVER.AMP.ENABLED", True)
+    weights, log = run("frozen", *opts, keep=False)
+    assert any("sem_seg/mIoU" in line for line in log)
+    files = set()
+    for name in ("keeps features", "reads them"):
+        kept_weights, kept_log = run(name, *opts)
+        assert kept_log == log
+        assert kept_weights.keys() == weights.keys()
+        assert all(torch.equal(kept_weights[name], tensor) for name, tensor in weights.items())
+        before, files = files, {*(tmp_path / "cache").rglob("*.pt")}
+    # Images of training, which some runs mirror, and of validation; the second run adds none.
+    assert before == files and 4 + 4 <= len(files) <= 2 * 8 + 4
+    loaded = torch.load(tmp_path / "weights.pth", weights_only=True)
+    for name, tensor in weights.items():
+        if name.startswith("backbone.") and not name.endswith("num_batches_tracked"):
+            assert torch.equal(tensor, loaded[name.removeprefix("backbone.body.")])
+
+
+def test_each_network_and_image_has_features_of_its_own(tiny_data, tmp_path, monkeypatch):
+    """Of two weights and two dilations, of an image and its mirror image: those of the network."""
+    monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")
+    records = DatasetCatalog.get("tiny_sem_train")[:2]
+    images = [torch.tensor(read_picture(r["file_name"], "RGB")).permute(2, 0, 1) for r in records]
+    batch = torch.stack([*images, *(image.flip(2) for image in images)]).float() / 64 - 2
+    for seed, stride in ((0, 8), (1, 8), (1, 16)):
+        network = TimmBackbone(
+            "tf_efficientnet_lite0", output_stride=stride, norm="BN", frozen=True
+        )
+        weights = write_weights(tmp_path / f"{seed}.pth", seed)
+        network.body.load_state_dict(torch.load(weights, weights_only=True))
+        single = [train.compute(network, image) for image in batch.split(1)]
+        for _ in range(2):
+            found = train.kept_features(network, batch)
+            assert found.keys() == single[0].keys()
+            for name, maps in found.items():
+                assert torch.equal(maps, torch.cat([one[name] for one in single]))
+    assert len(list((tmp_path / "cache").iterdir())) == 3
+    assert len(list((tmp_path / "cache").rglob("*.pt"))) == 3 * 4
+
+
+def test_a_network_that_learns_is_computed(tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")
+    network = TimmBackbone("tf_efficientnet_lite0", norm="BN")
+    assert train.kept_features(network, torch.zeros(1, 3, 64, 64))["blocks.2"].requires_grad
+    assert not (tmp_path / "cache").exists()

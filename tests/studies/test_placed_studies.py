@@ -1,0 +1,208 @@
+"""Studies of the laboratory: their files, and what their tables and figures say of places."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from tiny_runs import ROOT, SEMANTIC_CONFIG
+
+from ocr_panoptic.analysis.study import read_records
+from ocr_panoptic.analysis.study_summary import class_metric_names
+from ocr_panoptic.analysis.study_tables import class_gains_table
+from ocr_panoptic.engine import load_config
+from studies.figures import gain_figure
+from studies.records import add_records
+from studies.run import main
+from studies.study_file import PlacedStudy, PlacedSystem, read_study
+from studies.tables import gains_table, placed_rows, study_report
+
+
+@pytest.fixture
+def study_file(tmp_path) -> Path:
+    content = {
+        "config": str(SEMANTIC_CONFIG),
+        "opts": ["SOLVER.MAX_ITER", 6],
+        "seeds": [3],
+        "baseline": "none",
+        "metrics": ["sem_seg/mIoU", "sem_seg/pACC"],
+        "systems": {"none": {"opts": ["MODEL.CONTEXT.NAME", "none"]}, "OCR": None},
+    }
+    path = tmp_path / "study.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    return path
+
+
+def test_systems_at_places(study_file):
+    """Each scheme at each place, against the baseline there, with all three overrides in turn."""
+    content = yaml.safe_load(study_file.read_text())
+    content["systems"]["OCR"] = {"seeds": [3, 4], "opts": ["SOLVER.MAX_ITER", 7]}
+    content["at"] = {"fast": {"opts": ["SOLVER.BASE_LR", 0.5]}, "slow": None}
+    study_file.write_text(yaml.safe_dump(content, sort_keys=False))
+    study = read_study(study_file)
+    assert list(study.systems) == ["none at fast", "OCR at fast", "none at slow", "OCR at slow"]
+    system = study.systems["OCR at fast"]
+    assert system.opts[-4:] == ("SOLVER.MAX_ITER", "7", "SOLVER.BASE_LR", "0.5")
+    assert (system.scheme, system.place, system.baseline) == ("OCR", "fast", "none at fast")
+    assert (system.seeds, study.systems["none at slow"].seeds) == ((3, 4), (3,))
+    assert study.systems["none at slow"].baseline == "none at slow"
+    assert study.seeds == (3, 4)
+    other = read_study(study_file, "OCR").systems
+    assert {name: s.baseline for name, s in other.items()} == {
+        "none at fast": "OCR at fast",
+        "OCR at fast": "OCR at fast",
+        "none at slow": "OCR at slow",
+        "OCR at slow": "OCR at slow",
+    }
+    with pytest.raises(ValueError, match="study.yaml: the baseline 'PPM' is none of"):
+        read_study(study_file, "PPM")
+
+
+def test_finished_runs_of_another_machine(study_file, tmp_path):
+    """They join where they have the study's settings, in any order, and its metrics."""
+    study, output, results = read_study(study_file), tmp_path / "out", tmp_path / "results.json"
+    records = [
+        {
+            **{"system": name, "seed": 3, **study.systems[name].settings(3)},
+            **{"metrics": {"sem_seg/mIoU": 1.0, "sem_seg/pACC": 2.0}, "curves": {}},
+        }
+        for name in ("none", "OCR")
+    ]
+    results.write_text(json.dumps([*records, {**records[0], "seed": 9}]))
+    assert add_records(study, output, results) == 2
+    assert read_records(study, output) == records
+    assert add_records(study, output, results) == 0
+    *opts, key, value = records[1]["opts"]
+    results.write_text(json.dumps([{**records[1], "opts": [key, value, *opts]}]))
+    assert add_records(study, tmp_path / "reordered", results) == 1
+    other = tmp_path / "other"
+    for changed, message in (
+        ({"opts": ["SOLVER.MAX_ITER", "9"]}, "OCR, seed 3 was trained with .* SOLVER.MAX_ITER 9;"),
+        ({"trial": ["trials.py", "skip"]}, "OCR, seed 3 was trained with 'trials.py skip"),
+        ({"metrics": {}}, "OCR, seed 3 has no sem_seg/mIoU, sem_seg/pACC"),
+    ):
+        results.write_text(json.dumps([records[0], {**records[1], **changed}]))
+        with pytest.raises(ValueError, match=message):
+            add_records(study, other, results)
+    for text in ("{", '[{"seed": 3}]', "[3]"):
+        results.write_text(text)
+        with pytest.raises(ValueError, match="no results of a study"):
+            add_records(study, other, results)
+    assert not other.exists()
+
+
+def record(system: str, seed: int, value: float | None, curve: list = (), **classes) -> dict:
+    return {
+        "system": system,
+        "seed": seed,
+        "metrics": {"sem_seg/mIoU": value, **{f"sem_seg/IoU-{c}": v for c, v in classes.items()}},
+        "curves": {"sem_seg/mIoU": curve},
+        "parameters": 2_500_000,
+        "seconds_per_iteration": seed / 10,
+        "cpu_seconds": 100 * seed,
+        "peak_memory_bytes": seed * 2**20,
+    }
+
+
+def cells(table: str) -> list[list[str]]:
+    return [[c.strip() for c in line.strip("|").split("|")] for line in table.splitlines()]
+
+
+@pytest.fixture
+def placed() -> tuple[PlacedStudy, list[dict]]:
+    """Gains of 2, 3, 4 at a and of 0, 1, -1 at b: the interval of three values of deviation 1 is
+    4.303 / 3 ** 0.5 = 2.48 to both sides."""
+    systems = {
+        f"{scheme} at {place}": PlacedSystem(
+            Path("a.yaml"), (), (1, 2, 3), f"none at {place}", scheme=scheme, place=place
+        )
+        for place in ("a", "b")
+        for scheme in ("none", "OCR")
+    }
+    study = PlacedStudy(systems, ("sem_seg/mIoU",))
+    records = []
+    for seed in (1, 2, 3):
+        records += [record("none at a", seed, 10.0 * seed, sky=1.0, road=5.0)]
+        records += [record("OCR at a", seed, 10.0 * seed + seed + 1, sky=1.0 + seed, road=4.0)]
+        records += [record("none at b", seed, 50.0, sky=3.0, road=7.0)]
+        records += [record("OCR at b", seed, 50.0 + (0, 1, -1)[seed - 1], sky=3.0, road=6.0)]
+    return study, records
+
+
+def test_gains_at_each_place(placed):
+    study, records = placed
+    classes = class_metric_names(study, records)
+    assert classes == {"sky": "sem_seg/IoU-sky", "road": "sem_seg/IoU-road"}
+    rows = placed_rows(study, records, [*study.metrics, *classes.values()])
+    lines = cells(gains_table(rows, "sem_seg/mIoU"))
+    assert lines[0] == ["sem_seg/mIoU", "a", "b"]
+    assert lines[2] == ["none", "20.00 ± 10.00", "50.00 ± 0.00"]
+    assert lines[3] == ["OCR", "**+3.00** [+0.52, +5.48]", "+0.00 [-2.48, +2.48]"]
+    # Each class by itself: sky gains 1, 2, 3 at a, which the interval does not tell from 0.
+    lines = cells(class_gains_table(rows, classes))
+    assert lines[0] == ["class", "OCR at a", "OCR at b"]
+    assert lines[2] == ["sky", "+2.00 [-0.48, +4.48]", "+0.00 [+0.00, +0.00]"]
+    assert lines[3] == ["road", "**-1.00** [-1.00, -1.00]", "**-1.00** [-1.00, -1.00]"]
+    report = study_report(rows, study.metrics, classes)
+    for table in (gains_table(rows, "sem_seg/mIoU"), class_gains_table(rows, classes)):
+        assert table in report
+
+
+def test_gains_over_the_receptive_field(placed):
+    study, records = placed
+    fields = {"a": {"effective_share": 0.25}, "b": {"effective_share": 0.1}}
+    (panel,) = gain_figure(placed_rows(study, records), "sem_seg/mIoU", fields).axes
+    assert panel.get_title() == "OCR"  # the baseline has none
+    points = panel.collections[-1]
+    assert points.get_offsets().tolist() == [[10.0, 0.0], [25.0, 3.0]]
+    white, filled = points.get_facecolors()
+    assert white.tolist() == [1, 1, 1, 1] and filled.tolist() != [1, 1, 1, 1]
+    ((bottom, top),) = [
+        path.vertices[:, 1] for path in panel.collections[0].get_paths() if path.vertices[0, 0] > 20
+    ]
+    assert (bottom, top) == pytest.approx((0.52, 5.48), abs=5e-3)
+
+
+def finished(study_file: Path, output: Path, name: str, value: float) -> None:
+    """A run with seed 3 of a system, as a study leaves it."""
+    system = read_study(study_file).systems[name]
+    run = {"config": system.config.name, "opts": [*system.opts, "SEED", "3"]}
+    run = {**record(name, 3, value, [[6, value]]), **run}
+    run["metrics"]["sem_seg/pACC"] = 20.0
+    (output / name / "seed3").mkdir(parents=True)
+    (output / name / "seed3/study_run.json").write_text(json.dumps(run))
+
+
+def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, capsys):
+    """Of runs of the baseline alone; a study without places has none at all."""
+    output, fields = tmp_path / "out", tmp_path / "fields.json"
+    fields.write_text(json.dumps([{"feature": "layer3", "effective_share": 0.5}]))
+    arguments = [str(study_file), "--output", str(output), "--fields", str(fields), "--report-only"]
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "has no places (at)" in capsys.readouterr().err
+    content = {**yaml.safe_load(study_file.read_text()), "at": {"layer3": None}}
+    study_file.write_text(yaml.safe_dump(content, sort_keys=False))
+    finished(study_file, output, "none at layer3", 10.0)
+    main(arguments)
+    assert "Wrote tables.md, results.json and figures to" in capsys.readouterr().out
+    finished(study_file, output, "OCR at layer3", 13.0)
+    before = {file: file.stat().st_mtime_ns for file in output.rglob("*")}
+    main([*arguments[:-1], "--baseline", "OCR"])  # neither trains nor writes
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["|", "none", "|", "-3.00", "|"] in lines and ["|", "OCR", "|", "13.00", "|"] in lines
+    assert before == {file: file.stat().st_mtime_ns for file in output.rglob("*")}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda p: p.stem)
+def test_studies_of_the_repository(path):
+    """Every system is another one, and its config takes its overrides."""
+    study = read_study(path)
+    trained = {
+        (load_config(str(s.config), list(s.opts)).dump(), s.trial) for s in study.systems.values()
+    }
+    assert len(trained) == len(study.systems)
+    for system in study.systems.values():
+        assert len(system.seeds) >= 3
+        # Differences are paired by seed.
+        assert {*system.seeds} <= {*study.systems[system.baseline].seeds}

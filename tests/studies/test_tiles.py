@@ -1,0 +1,145 @@
+"""Tiles under unknown light: the same bytes for a seed; a pixel tells its class as often as the
+difficulty says, and not more; with the truth's regions it can be told."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ocr_panoptic.data import check
+from ocr_panoptic.layers import ContextScheme, GroundTruthOCR, NoContext
+from studies.tiles import draw_tiles, generate_tiles
+
+SIZE = 48
+
+
+def files(folder: Path) -> dict:
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_the_same_bytes_for_equal_arguments(tmp_path):
+    for name, arguments in {
+        "first": (3, 1, SIZE, 0, 8, 0.5),
+        "again": (3, 1, SIZE, 0, 8, 0.5),
+        "seed": (3, 1, SIZE, 1, 8, 0.5),
+        "fewer": (2, 1, SIZE, 0, 8, 0.5),
+        "harder": (3, 1, SIZE, 0, 8, 1.0),
+    }.items():
+        generate_tiles(tmp_path / name, *arguments)
+    of = {folder.name: files(folder / "raw") for folder in tmp_path.iterdir()}
+    assert of["again"] == of["first"]
+    assert len(of["first"]) == 2 * 4
+    assert of["fewer"].items() <= of["first"].items()
+    first = of["first"]
+    for name, number in (("seed", 2 * 4), ("harder", 4)):
+        changed = [file for file in first if of[name][file] != first[file]]
+        assert len(changed) == number
+    assert {file.suffix for file in changed} == {".jpg"}  # the same tiles in other light
+
+
+def test_files_hold_the_tiles_and_pass_the_checks(tmp_path, clean_catalog):
+    generate_tiles(tmp_path, num_train=2, num_val=1, size=SIZE, seed=5, materials=32, difficulty=1)
+    raw = tmp_path / "raw"
+    pixels, labels = draw_tiles(np.random.default_rng([5, 0, 1]), SIZE, 32, 1)
+    with Image.open(raw / "train/images/train_00001.jpg") as image:
+        assert (image.format, image.mode, image.size) == ("JPEG", "RGB", (SIZE, SIZE))
+        assert np.abs(np.asarray(image, float) - pixels).mean() < 5
+    written = np.asarray(Image.open(raw / "train/semantic/train_00001.png"))
+    assert np.array_equal(written, labels)
+    summary = check([tmp_path / f"{tmp_path.name}.yaml"], workers=1)
+    assert [split.images for split in summary.splits] == [2, 1]
+
+
+def test_light_turns_hues_and_nothing_else():
+    """Under the strongest light an image has the labels and the brightness of white light, and the
+    distance of each pixel to grey."""
+    white, labels = draw_tiles(np.random.default_rng(4), SIZE, 8, 0.0)
+    turned, same = draw_tiles(np.random.default_rng(4), SIZE, 8, 1.0)
+    assert np.array_equal(labels, same)
+    white, turned = white.astype(float), turned.astype(float)
+    assert np.abs(white.mean(axis=2) - turned.mean(axis=2)).max() < 1
+    assert np.abs(white.std(axis=2) - turned.std(axis=2)).max() < 12  # the grain is not turned
+    assert np.abs(white - turned).mean() > 10
+
+
+def many_tiles(seed: int, number: int, materials: int, difficulty: float):
+    """Images uint8 [N, S, S, 3], labels int64 [N, S, S]."""
+    drawn = [
+        draw_tiles(np.random.default_rng([seed, i]), SIZE, materials, difficulty)
+        for i in range(number)
+    ]
+    images, labels = zip(*drawn)
+    return np.stack(images), np.stack(labels).astype(np.int64)
+
+
+def colour_cells(images: np.ndarray) -> np.ndarray:
+    """The cell of a pixel's colour in a grid of 12x12x12."""
+    return (images.astype(np.int64) * 12 // 256) @ np.array([144, 12, 1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("materials", "difficulty", "right"),
+    [(8, 0.0, 1.0), (8, 0.25, 1 / 2), (8, 0.5, 1 / 4), (8, 1.0, 1 / 8), (32, 0.5, 1 / 16)],
+)
+def test_a_classifier_of_pixels_is_right_as_often_as_the_difficulty_says(
+    materials, difficulty, right
+):
+    """It knows, of each colour, the label that is the most frequent in the training images: with
+    enough of them there is no better one. Stamps, which are the bright pixels, are left out."""
+    images, labels = many_tiles(0, 300, materials, difficulty)
+    counts = np.zeros((12**3, materials))
+    np.add.at(counts, (colour_cells(images), labels), 1)
+    images, labels = many_tiles(1, 300, materials, difficulty)
+    found = counts.argmax(axis=1)[colour_cells(images)] == labels
+    assert found[images.mean(axis=3) < 125].mean() == pytest.approx(right, abs=0.04)
+
+
+class Network(nn.Module):
+    """A network that sees single pixels, but for its context scheme."""
+
+    def __init__(self, context: ContextScheme, channels: int, materials: int):
+        super().__init__()
+        layers = [nn.Conv2d(3, channels, 1), nn.ReLU(), nn.Conv2d(channels, channels, 1), nn.ReLU()]
+        self.pixels = nn.Sequential(*layers)
+        self.context, self.classifier = context, nn.Conv2d(channels, materials, 1)
+
+    def forward(self, images: Tensor, truth: Tensor) -> Tensor:
+        return self.classifier(self.context(self.pixels(images), truth))
+
+
+def accuracy_of(context: ContextScheme, channels: int, materials: int = 8) -> float:
+    """On 100 images at the highest difficulty, after training on 400 others."""
+    splits = []
+    for seed, number in ((0, 400), (1, 100)):
+        images, labels = many_tiles(seed, number, materials, difficulty=1.0)
+        images = torch.from_numpy(images[:, ::4, ::4]).permute(0, 3, 1, 2).float() / 64 - 2
+        truth = F.one_hot(torch.from_numpy(labels[:, ::4, ::4]), materials).permute(0, 3, 1, 2)
+        splits.append((images, truth.float()))
+    (images, truth), (test_images, test_truth) = splits
+    network = Network(context, channels, materials)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
+    for step in range(200):
+        batch = torch.arange(16 * step, 16 * (step + 1)) % len(images)
+        loss = F.cross_entropy(network(images[batch], truth[batch]), truth[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    network.eval()
+    with torch.no_grad():
+        found = network(test_images, test_truth).argmax(dim=1)
+    return (found == test_truth.argmax(dim=1)).float().mean().item()
+
+
+@pytest.mark.slow
+def test_the_regions_of_the_truth_tell_what_pixels_do_not():
+    """GT-OCR knows which pixels are of one class, not of which."""
+    torch.manual_seed(0)
+    alone = accuracy_of(NoContext(32, dropout=0.0), 32)
+    with_regions = accuracy_of(GroundTruthOCR(32, 32, 32, norm="BN", dropout=0.0), 32)
+    assert alone == pytest.approx(1 / 8, abs=0.05)
+    assert with_regions > 0.8
