@@ -18,10 +18,10 @@ from detectron2.utils.events import EventStorage
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from studies.measurement import seconds
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from ocr_panoptic.engine.run_info import machine_name
+from studies.measurement import seconds
 
 CONFIG = Path(__file__).parents[1] / "configs/quick_schedules/semantic_ocr_R_18_camvid.yaml"
 

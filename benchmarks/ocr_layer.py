@@ -24,9 +24,9 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from studies.measurement import peak_memory, seconds
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import OCR, fold_norms, to_channels_last
+from studies.measurement import peak_memory, seconds
 
 
 def conv_norm_relu(in_channels: int, out_channels: int, norm: str) -> nn.Sequential:

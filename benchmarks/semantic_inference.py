@@ -30,10 +30,10 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from studies.measurement import peak_memory, seconds
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.modeling.inference import upsample_argmax
+from studies.measurement import peak_memory, seconds
 
 CONFIG = (
     Path(__file__).parents[1] / "configs/Cityscapes-SemanticSegmentation/ocr_R_101_d8_40k_bs8.yaml"

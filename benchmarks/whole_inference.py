@@ -36,12 +36,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_layer import TranscribedOCR
 
-from studies.measurement import peak_memory
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import ConvNormReLU, ocr
 from ocr_panoptic.modeling import inference, optimized, panoptic_inference
 from ocr_panoptic.modeling.context_head import ContextSemSegHead
+from studies.measurement import peak_memory
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 Way = tuple[Callable[[], list[dict]], list[tuple[object, str, str]]]

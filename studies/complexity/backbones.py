@@ -11,9 +11,9 @@ from tabulate import tabulate
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from studies.measurement import peak_memory
 from ocr_panoptic.modeling import optimized
 
+from ..measurement import peak_memory
 from .schemes import count_flops, count_parameters
 
 

@@ -17,11 +17,11 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from studies.measurement import peak_memory, seconds
 from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU
 from ocr_panoptic.modeling.context import build_context
 
+from ..measurement import peak_memory, seconds
 from .transcriptions import CompactAttention, transcribed
 
 

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from studies.measurement import peak_memory
 from studies.complexity.__main__ import main
 from studies.complexity.schemes import (
     PAPER,
@@ -20,6 +19,7 @@ from studies.complexity.schemes import (
     structures_table,
 )
 from studies.complexity.transcriptions import transcribed
+from studies.measurement import peak_memory
 
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = (1, 2048, 128, 128)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from studies.measurement import peak_memory, seconds
 from ocr_panoptic.engine.run_info import machine_name
+from studies.measurement import peak_memory, seconds
 
 
 def test_peak_memory_hand_worked():
