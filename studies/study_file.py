@@ -1,6 +1,5 @@
 """The YAML file of a study."""
 
-import re
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,6 @@ from ocr_panoptic.engine.config_files import load_config
 
 KEYS = {"config", "opts", "seeds", "baseline", "metrics", "systems", "at"}
 OPTIONAL = {"opts", "at"}
-# Of a system, whose runs are in a folder of this name.
-FOLDER = re.compile(r"[\w,+()=-][\w .,+()=-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,70 +79,43 @@ def _study(content: Any, folder: Path, other: str | None) -> PlacedStudy:
     schemes = _entries(content, "systems", {"config", "opts", "seeds", "trial"})
     places = _entries(content, "at", {"opts"}) if "at" in content else {"": {}}
     baseline = content["baseline"] if other is None else other
-    metrics = _list(content, "metrics")
-    if baseline not in list(schemes):
-        raise ValueError(f"the baseline {reprlib.repr(baseline)} is none of {list(schemes)}")
-    if not metrics or not all(isinstance(m, str) and "/" in m for m in metrics):
-        raise ValueError(f"metrics is {reprlib.repr(metrics)}; expected names such as sem_seg/mIoU")
+    if baseline not in schemes:
+        raise ValueError(f"the baseline {baseline!r} is none of {list(schemes)}")
     systems = {}
     for place, added in places.items():
         for scheme, entry in schemes.items():
             name = _name(scheme, place)
-            if name in systems:
-                raise ValueError(f"two systems are called {name}")
             config, opts = _config(name, [content, entry, added], folder)
-            seeds = _seeds(entry if "seeds" in entry else content, name)
-            against = _name(baseline, place)
-            trial = _trial(entry, name, folder)
             systems[name] = PlacedSystem(
-                config, opts, seeds, against, trial, scheme=scheme, place=place
+                config=config,
+                opts=opts,
+                seeds=tuple(entry.get("seeds", content["seeds"])),
+                baseline=_name(baseline, place),
+                trial=_trial(entry, name, folder),
+                scheme=scheme,
+                place=place,
             )
-    return PlacedStudy(systems, tuple(metrics))
+    return PlacedStudy(systems, tuple(content["metrics"]))
 
 
 def _entries(content: Mapping[str, Any], key: str, known: set[str]) -> dict[str, dict[str, Any]]:
-    """What a key says of each name; nothing is an empty mapping."""
-    if not isinstance(content[key], dict) or not content[key]:
-        found, lines = reprlib.repr(content[key]), ", ".join(f"{k}: ..." for k in sorted(known))
-        raise ValueError(f"{key} is {found}; expected lines NAME: {{{lines}}}")
-    entries = {}
-    for name, entry in content[key].items():
-        entry = {} if entry is None else entry
-        if not isinstance(entry, dict) or set(entry) - known:
-            found, may = reprlib.repr(entry), ", ".join(sorted(known))
-            raise ValueError(f"{name} of {key} has {found}; it may have {may}")
-        entries[name] = entry
+    """Return what a key says of each name; nothing is an empty mapping."""
+    entries = {name: entry or {} for name, entry in content[key].items()}
+    for name, entry in entries.items():
+        if unknown := set(entry) - known:
+            may = ", ".join(sorted(known))
+            raise ValueError(f"{name} of {key} has {sorted(unknown)}; it may have {may}")
     return entries
 
 
-def _name(scheme: Any, place: Any) -> str:
-    """
-    Raises:
-        ValueError: it is no name of a folder.
-    """
-    name = f"{scheme} at {place}" if place else scheme
-    strings = isinstance(scheme, str) and isinstance(place, str)
-    if not strings or not FOLDER.fullmatch(name):
-        raise ValueError(
-            f"the runs of the system {reprlib.repr(name)} get a folder of its name: use up to 100 "
-            "letters, digits, spaces and , . + - = _ ( ), not a . first"
-        )
-    return name
-
-
-def _seeds(entry: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    seeds = _list(entry, "seeds")
-    if not seeds or not all(type(s) is int and s >= 0 for s in seeds) or len({*seeds}) < len(seeds):
-        raise ValueError(
-            f"seeds of {name} is {reprlib.repr(seeds)}; expected different integers from 0 on"
-        )
-    return tuple(seeds)
+def _name(scheme: str, place: str) -> str:
+    return f"{scheme} at {place}" if place else scheme
 
 
 def _trial(entry: Mapping[str, Any], name: str, folder: Path) -> tuple[str, ...]:
-    script, *arguments = map(str, _list(entry, "trial") or [""])
-    if not script:
+    if "trial" not in entry:
         return ()
+    script, *arguments = map(str, entry["trial"])
     file = (folder / script).resolve()
     if not file.is_file():
         raise FileNotFoundError(f"{name} names the trial {file}, which is not there")
@@ -155,25 +125,14 @@ def _trial(entry: Mapping[str, Any], name: str, folder: Path) -> tuple[str, ...]
 def _config(
     name: str, entries: Sequence[Mapping[str, Any]], folder: Path
 ) -> tuple[Path, tuple[str, ...]]:
-    """The last config and all overrides of some entries."""
+    """Return the last config and all overrides of some entries."""
     config = [entry["config"] for entry in entries if "config" in entry][-1]
-    if not isinstance(config, str):
-        raise ValueError(f"{name} has the config {reprlib.repr(config)}, which is no file name")
     file = (folder / config).resolve()
     if not file.is_file():
         raise FileNotFoundError(f"{name} names the config {file}, which is not there")
-    opts = [str(opt) for entry in entries for opt in _list(entry, "opts")]
+    opts = tuple(str(opt) for entry in entries for opt in entry.get("opts", ()))
     try:
-        load_config(str(file), opts)
+        load_config(str(file), list(opts))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-    return file, tuple(opts)
-
-
-def _list(content: Mapping[str, Any], key: str) -> list[Any]:
-    """A list of the file; no entry is an empty one."""
-    found = content.get(key, [])
-    if not isinstance(found, list):
-        shown = reprlib.repr(found)
-        raise ValueError(f"{key} is {shown}; expected a list, such as [{shown}]")
-    return found
+    return file, opts

@@ -8,6 +8,7 @@ import torch
 from detectron2.data import DatasetCatalog
 from tiny_runs import ROOT
 
+from ocr_panoptic.engine import load_config
 from ocr_panoptic.modeling import TimmBackbone
 from ocr_panoptic.pictures import read_picture
 from studies import train
@@ -100,3 +101,10 @@ def test_a_network_that_learns_is_computed(tmp_path, monkeypatch):
     network = TimmBackbone("tf_efficientnet_lite0", norm="BN")
     assert train.kept_features(network, torch.zeros(1, 3, 64, 64))["blocks.2"].requires_grad
     assert not (tmp_path / "cache").exists()
+
+
+def test_runs_that_had_a_key_for_the_folder_are_read(tmp_path):
+    """MODEL.FEATURE_CACHE was in every config.yaml."""
+    (tmp_path / "config.yaml").write_text(f"_BASE_: {CONFIG}\nMODEL: {{FEATURE_CACHE: ./cache}}")
+    cfg = load_config(str(tmp_path / "config.yaml"), ["MODEL.FEATURE_CACHE", ""])
+    assert cfg == load_config(str(CONFIG), [])

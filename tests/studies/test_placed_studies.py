@@ -58,6 +58,25 @@ def test_systems_at_places(study_file):
         read_study(study_file, "PPM")
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"seed": [1]}, "expected the keys .*; found .*"),
+        (
+            {"systems": {"none": {"opt": []}}},
+            r"none of systems has \['opt'\]; it may have config, o",
+        ),
+        ({"at": {"layer3": {"seeds": [1]}}}, r"layer3 of at has \['seeds'\]; it may have opts"),
+        ({"opts": ["NO.KEY", 1]}, "none: Unknown config key NO.KEY"),
+    ],
+)
+def test_faults(study_file, change, message):
+    content = {**yaml.safe_load(study_file.read_text()), **change}
+    study_file.write_text(yaml.safe_dump(content))
+    with pytest.raises(ValueError, match=f"study.yaml: {message}"):
+        read_study(study_file)
+
+
 def test_finished_runs_of_another_machine(study_file, tmp_path):
     """They join where they have the study's settings, in any order, and its metrics."""
     study, output, results = read_study(study_file), tmp_path / "out", tmp_path / "results.json"
