@@ -94,6 +94,14 @@ def test_what_cannot_be_drawn(tmp_path, arguments, message):
     assert not list(tmp_path.iterdir())
 
 
+def test_images_of_a_larger_run_are_not_mixed_in(tmp_path):
+    generate_scenes(tmp_path, num_train=2, num_val=1, size=64, seed=0)
+    before = files(tmp_path)
+    with pytest.raises(ValueError, match=r"holds 1 images of another run \(train_00001.jpg"):
+        generate_scenes(tmp_path, num_train=1, num_val=1, size=64, seed=0)
+    assert files(tmp_path) == before
+
+
 def test_semantic_labels_are_the_categories_of_the_segments(scenes):
     content = json.loads((scenes / "train" / "panoptic.json").read_text())
     file = read_data_file(scenes.parent / f"{scenes.parent.name}_sem.yaml")
