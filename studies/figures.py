@@ -26,22 +26,22 @@ def study_curves(study: PlacedStudy, records: Sequence[Mapping[str, Any]]) -> Fi
     Args:
         records: of :func:`ocr_panoptic.analysis.study.read_records`.
     """
-    runs = {name: [r for r in records if r["system"] == name] for name in study.systems}
-    shown = [system for name, system in study.systems.items() if runs[name]]
+    trained = {record["system"] for record in records}
+    shown = [system for name, system in study.systems.items() if name in trained]
     places = list(dict.fromkeys(system.place for system in shown))
-    of: dict[str, dict[str, list]] = {
+    runs: dict[str, dict[str, list]] = {
         place: {system.scheme: [] for system in shown} for place in places
     }
-    for name, system in study.systems.items():
-        if runs[name]:
-            of[system.place][system.scheme] = runs[name]
+    for record in records:
+        system = study.systems[record["system"]]
+        runs[system.place][system.scheme].append(record)
     black = {study.systems[system.baseline].scheme for system in shown}
     figure = Figure(figsize=(2 + max(8, 3 * len(places)), 5), layout="constrained")
     panels = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
     panels[0].set_ylabel(study.metrics[0])
     lines = {}
     for axes, place in zip(panels, places, strict=True):
-        draw_curves(axes, of[place], study.metrics[0], black)
+        draw_curves(axes, runs[place], study.metrics[0], black)
         axes.set_title(place)
         lines |= {line.get_label(): line for line in axes.lines}
     figure.legend(handles=list(lines.values()), loc="outside right upper")

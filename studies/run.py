@@ -29,7 +29,9 @@ TRAIN = str(Path(__file__).with_name("train.py"))
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "python -m studies.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("study", type=Path, help="YAML file")
     parser.add_argument("--output", type=Path, help="folder of the runs, by default output/STUDY")

@@ -156,7 +156,9 @@ def _write(index: int, root: Path, split: str, seed: tuple[int, ...], draw: Draw
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        "python -m studies.tiles",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     folder = datasets_root() / "tiles"
     parser.add_argument("--output", type=Path, default=folder, help=f"by default {folder}")
