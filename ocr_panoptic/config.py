@@ -40,14 +40,14 @@ class Key(NamedTuple):
         default: a list is copied into each config; THEIRS for that of Detectron2.
         read_by: all conditions for the key to be read; [] where every model reads it.
         allowed: values of it.
-        sentence: what it does, in Markdown.
+        sentence: what it does, in Markdown; "" where Detectron2's documentation says it.
     """
 
     name: str
     default: Any
     read_by: list[Condition]
     allowed: Allowed
-    sentence: str
+    sentence: str = ""
 
     def conditions(self) -> list[Condition]:
         """``read_by``, with the names of the schemes that read the key for SCHEME."""
@@ -165,8 +165,8 @@ SECTIONS: dict[str, list[Key]] = {
         '("build_timm_simple_fpn_backbone").'),
     Key("MODEL.TIMM.OUTPUT_STRIDE", 32, [TIMM], ANY,
         "Stride that its last stages are dilated to."),
-    Key("MODEL.TIMM.NORM", "SyncBN", [TIMM], NORM,
-        'Its batch norms: "BN", "SyncBN" or "FrozenBN". Other norms stay as they are.'),
+    Key("MODEL.TIMM.NORM", "SyncBN", [TIMM], one_of("BN", "SyncBN", "FrozenBN"),
+        "Its batch norms. Other norms stay as they are."),
     Key("MODEL.TIMM.OUTPUT_NORM", "", [TIMM], ANY,
         '"LN": a layer norm over the channels of each feature that is read, as the published '
         "segmenters and detectors with ConvNeXt and Swin have it; of a plain ViT its own last "
@@ -317,16 +317,9 @@ SECTIONS: dict[str, list[Key]] = {
         "With AdamW what has one dimension, and what a timm network exempts (position embeddings, "
         "tokens, tables of relative positions), has WEIGHT_DECAY_NORM, which is 0 in Detectron2; "
         "biases too, unless WEIGHT_DECAY_BIAS is set."),
-    Key("SOLVER.AMP.PRECISION", "auto", [when("SOLVER.AMP.ENABLED", True)], ANY,
-        'Precision of mixed training: "float16" (GPUs alone, with loss scaling), "bfloat16", or '
-        '"auto": float16 on a GPU, bfloat16 on a CPU.'),
     Key("SOLVER.GATHER_METRIC_PERIOD", 1, [], at_least(1),
         "Losses are gathered from all processes, logged and checked to be finite every so many "
         "iterations; in the others the CPU does not wait for the GPU."),
-    Key("SOLVER.POLY_LR_POWER", 0.9, [POLY], ANY,
-        "The learning rate is BASE_LR * (1 - iteration / MAX_ITER) ** POLY_LR_POWER."),
-    Key("SOLVER.POLY_LR_CONSTANT_ENDING", 0.0, [POLY], ANY,
-        "The learning rate is at least this share of BASE_LR."),
     Key("SOLVER.CHECKPOINTS_TO_KEEP", 0, [], at_least(0, "keeps all"),
         "Number of `model_<iteration>.pth` that are kept, the last ones. `model_final.pth` and "
         "`model_best.pth` always are."),
@@ -335,6 +328,13 @@ SECTIONS: dict[str, list[Key]] = {
         'It is what is evaluated, what "model" in every checkpoint is, and so what predictions '
         "and other trainings read. The weights that are trained lie beside it, and `--resume` "
         "goes on with both."),
+    Key("SOLVER.AMP.PRECISION", "auto", [when("SOLVER.AMP.ENABLED", True)], ANY,
+        'Precision of mixed training: "float16" (GPUs alone, with loss scaling), "bfloat16", or '
+        '"auto": float16 on a GPU, bfloat16 on a CPU.'),
+    Key("SOLVER.POLY_LR_POWER", 0.9, [POLY], ANY,
+        "The learning rate is BASE_LR * (1 - iteration / MAX_ITER) ** POLY_LR_POWER."),
+    Key("SOLVER.POLY_LR_CONSTANT_ENDING", 0.0, [POLY], ANY,
+        "The learning rate is at least this share of BASE_LR."),
     Key("MODEL.EMA.DECAY", 0.999, [when("MODEL.EMA.ENABLED", True)], share("[0, 1)"),
         "After each iteration: average = DECAY * average + (1 - DECAY) * weights. It looks back "
         "over about 1 / (1 - DECAY) iterations."),
@@ -354,6 +354,13 @@ SECTIONS: dict[str, list[Key]] = {
         "Write the predictions of an evaluation to `OUTPUT_DIR/inference/<data set>`: panoptic "
         "ones in the format of the panopticapi command, semantic-only ones as PNGs in the labels "
         "of the data set's files, which is what the server of Cityscapes takes."),
+    Key("TEST.SEGFIX.WEIGHTS", "", [NOT_SEGFIX], ANY,
+        "Weights of a trained SegFix, whose offsets refine what is predicted (docs/segfix.md); "
+        '"" for none.'),
+    Key("TEST.SEGFIX.CONFIG_FILE", "", [SEGFIX_WEIGHTS, NOT_SEGFIX], ANY,
+        'Its config; "" for config.yaml beside the weights, as a training leaves it.'),
+    Key("TEST.SEGFIX.SCALE", 2, [SEGFIX_WEIGHTS, NOT_SEGFIX], at_least(1),
+        "Labels and segments move by so many offsets."),
     Key("TEST.SCALES", [1.0], [SEMANTIC_OR_SEGFIX], ANY,
         "Average the logits over these factors on the size of the image (MODEL.HMSA blends them)."),
     Key("TEST.FLIP", False, [SEMANTIC_OR_SEGFIX], ANY,
@@ -366,86 +373,54 @@ SECTIONS: dict[str, list[Key]] = {
     Key("TEST.ACCUMULATOR_DEVICE", "", [SEMANTIC_OR_SEGFIX], ANY,
         "Device of the running sum of several scales or windows, all classes at full resolution: "
         '"" for that of the model; "cpu" where its memory is too small.'),
-    Key("TEST.SEGFIX.WEIGHTS", "", [NOT_SEGFIX], ANY,
-        "Weights of a trained SegFix, whose offsets refine what is predicted (docs/segfix.md); "
-        '"" for none.'),
-    Key("TEST.SEGFIX.CONFIG_FILE", "", [SEGFIX_WEIGHTS, NOT_SEGFIX], ANY,
-        'Its config; "" for config.yaml beside the weights, as a training leaves it.'),
-    Key("TEST.SEGFIX.SCALE", 2, [SEGFIX_WEIGHTS, NOT_SEGFIX], at_least(1),
-        "Labels and segments move by so many offsets."),
 ],
 "Detectron2's keys, as far as they are checked": [
     # NumPy's seeds are below 2**32, and each process adds its rank.
-    Key("SEED", THEIRS, [], at_most(2**31 - 1, "or -1 for a random one"),
-        "Seed of all random numbers."),
+    Key("SEED", THEIRS, [], at_most(2**31 - 1, "or -1 for a random one")),
     Key("DATALOADER.NUM_WORKERS", THEIRS, [],
-        at_least(0, "loads images in the training's own process"),
-        "Processes that load images."),
+        at_least(0, "loads images in the training's own process")),
     Key("DATALOADER.SAMPLER_TRAIN", THEIRS, [],
-        one_of("TrainingSampler", "RepeatFactorTrainingSampler"),
-        "Order of the images."),
+        one_of("TrainingSampler", "RepeatFactorTrainingSampler")),
     # Others of Detectron2 and Pillow have another number of channels than the models.
-    Key("INPUT.FORMAT", THEIRS, [], one_of("BGR", "RGB"),
-        "Order of the colours that the model sees."),
-    Key("INPUT.MIN_SIZE_TRAIN", THEIRS, [], SIZES,
-        "Shorter sides that images are resized to."),
-    Key("INPUT.MIN_SIZE_TRAIN_SAMPLING", THEIRS, [], one_of("choice", "range"),
-        "Choose one of MIN_SIZE_TRAIN, or any size between two."),
-    Key("MODEL.PIXEL_STD", THEIRS, [], numbers_above(0),
-        "Divisor of each channel, after MODEL.PIXEL_MEAN is subtracted."),
-    Key("MODEL.BACKBONE.NAME", THEIRS, [], registered("BACKBONE_REGISTRY"),
-        "Builder of the backbone."),
-    Key("MODEL.BACKBONE.FREEZE_AT", THEIRS, [FREEZES], ANY,
-        "Stages that keep their weights."),
-    Key("MODEL.RESNETS.DEPTH", THEIRS, [], one_of(18, 34, 50, 101, 152),
-        "Layers of a ResNet."),
-    Key("MODEL.SEM_SEG_HEAD.NAME", THEIRS, [], registered("SEM_SEG_HEADS_REGISTRY"),
-        "Semantic head."),
-    *(Key(f"MODEL.{part}.NORM", THEIRS, [], NORM, "Norm of this part.")
-      for part in ("RESNETS", "FPN", "SEM_SEG_HEAD", "ROI_BOX_HEAD", "ROI_MASK_HEAD", "RETINANET")),
-    *(Key(f"MODEL.{name}", THEIRS, [], one_of(False), "No data here have it.")
-      for name in ("LOAD_PROPOSALS", "KEYPOINT_ON")),
-    Key("SOLVER.MAX_ITER", THEIRS, [], at_least(1),
-        "Iterations."),
-    Key("SOLVER.BASE_LR", THEIRS, [], at_least(0),
-        "Learning rate."),
-    Key("SOLVER.BASE_LR_END", THEIRS, [when("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR")], ANY,
-        "Learning rate at the end, at most BASE_LR."),
-    Key("SOLVER.BIAS_LR_FACTOR", THEIRS, [], at_least(0),
-        "Learning rate of biases as a multiple of BASE_LR."),
-    Key("SOLVER.MOMENTUM", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], at_least(0),
-        "Momentum."),
-    Key("SOLVER.NESTEROV", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], ANY,
-        "Use Nesterov's form of momentum."),
-    Key("SOLVER.WEIGHT_DECAY", THEIRS, [], at_least(0),
-        "Weight decay."),
-    Key("SOLVER.WEIGHT_DECAY_NORM", THEIRS, [], at_least(0),
-        "Weight decay of norms."),
-    Key("SOLVER.WEIGHT_DECAY_BIAS", THEIRS, [], at_least(0),
-        "Weight decay of biases; null for that of all."),
+    Key("INPUT.FORMAT", THEIRS, [], one_of("BGR", "RGB")),
+    Key("INPUT.MIN_SIZE_TRAIN", THEIRS, [], SIZES),
+    Key("INPUT.MIN_SIZE_TRAIN_SAMPLING", THEIRS, [], one_of("choice", "range")),
+    Key("MODEL.BACKBONE.NAME", THEIRS, [], registered("BACKBONE_REGISTRY")),
+    Key("MODEL.SEM_SEG_HEAD.NAME", THEIRS, [], registered("SEM_SEG_HEADS_REGISTRY")),
+    Key("MODEL.RESNETS.DEPTH", THEIRS, [], one_of(18, 34, 50, 101, 152)),
+    Key("MODEL.RESNETS.NORM", THEIRS, [], NORM),
+    Key("MODEL.FPN.NORM", THEIRS, [], NORM),
+    Key("MODEL.SEM_SEG_HEAD.NORM", THEIRS, [], NORM),
+    Key("MODEL.ROI_BOX_HEAD.NORM", THEIRS, [], NORM),
+    Key("MODEL.ROI_MASK_HEAD.NORM", THEIRS, [], NORM),
+    Key("MODEL.PIXEL_STD", THEIRS, [], numbers_above(0)),
+    # No data here have them.
+    Key("MODEL.LOAD_PROPOSALS", THEIRS, [], one_of(False)),
+    Key("MODEL.KEYPOINT_ON", THEIRS, [], one_of(False)),
+    Key("SOLVER.MAX_ITER", THEIRS, [], at_least(1)),
+    Key("SOLVER.BASE_LR", THEIRS, [], at_least(0)),
+    Key("SOLVER.BIAS_LR_FACTOR", THEIRS, [], at_least(0)),
+    Key("SOLVER.WEIGHT_DECAY", THEIRS, [], at_least(0)),
+    Key("SOLVER.WEIGHT_DECAY_NORM", THEIRS, [], at_least(0)),
+    Key("SOLVER.WEIGHT_DECAY_BIAS", THEIRS, [], at_least(0)),
     Key("SOLVER.LR_SCHEDULER_NAME", THEIRS, [],
-        one_of("WarmupMultiStepLR", "WarmupCosineLR", "WarmupStepWithFixedGammaLR", "WarmupPolyLR"),
-        "Schedule of the learning rate."),
-    Key("SOLVER.STEPS", THEIRS, [], STEPS,
-        "Iterations at which WarmupMultiStepLR multiplies the learning rate by GAMMA."),
-    Key("SOLVER.GAMMA", THEIRS, [], at_least(0),
-        "Factor of the learning rate at each of STEPS."),
-    Key("SOLVER.WARMUP_ITERS", THEIRS, [], at_least(0),
-        "Iterations of the warm-up."),
-    Key("SOLVER.WARMUP_FACTOR", THEIRS, [], at_least(0),
-        "Multiple of the learning rate that the warm-up begins with."),
-    Key("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", THEIRS, [], one_of("value", "norm"),
-        "What of a gradient is clipped."),
-    Key("SOLVER.CLIP_GRADIENTS.CLIP_VALUE", THEIRS, [], at_least(0),
-        "Largest value, or norm, of a gradient."),
-    Key("SOLVER.CHECKPOINT_PERIOD", THEIRS, [], at_least(0, "saves at the end alone"),
-        "Iterations between two checkpoints."),
-    Key("TEST.EVAL_PERIOD", THEIRS, [], at_least(0, "evaluates at the end alone"),
-        "Iterations between two evaluations."),
+        one_of("WarmupMultiStepLR", "WarmupCosineLR", "WarmupStepWithFixedGammaLR",
+               "WarmupPolyLR")),
+    Key("SOLVER.STEPS", THEIRS, [], STEPS),
+    Key("SOLVER.GAMMA", THEIRS, [], at_least(0)),
+    Key("SOLVER.WARMUP_ITERS", THEIRS, [], at_least(0)),
+    Key("SOLVER.WARMUP_FACTOR", THEIRS, [], at_least(0)),
+    Key("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", THEIRS, [], one_of("value", "norm")),
+    Key("SOLVER.CLIP_GRADIENTS.CLIP_VALUE", THEIRS, [], at_least(0)),
+    Key("SOLVER.CHECKPOINT_PERIOD", THEIRS, [], at_least(0, "saves at the end alone")),
+    Key("TEST.EVAL_PERIOD", THEIRS, [], at_least(0, "evaluates at the end alone")),
     Key("TEST.AUG.ENABLED", THEIRS, [],
         of_form("to be False: no model here reads it, semantic segmentation has TEST.SCALES and "
-                "TEST.FLIP", lambda value: not value),
-        "Detectron2's augmentation of tests."),
+                "TEST.FLIP", lambda value: not value)),
+    Key("SOLVER.BASE_LR_END", THEIRS, [when("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR")], ANY),
+    Key("SOLVER.MOMENTUM", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], at_least(0)),
+    Key("SOLVER.NESTEROV", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], ANY),
+    Key("MODEL.BACKBONE.FREEZE_AT", THEIRS, [FREEZES], ANY),
 ],
 }
 # fmt: on

@@ -89,7 +89,8 @@ def setup(args: argparse.Namespace, cfg: CfgNode | None = None) -> Run:
             another training has it.
     """
     with stop_together():
-        cfg, written = _resolve(args, cfg or load_arguments(args))
+        run = _resolve(args, cfg or load_arguments(args))
+    cfg = run.cfg
     agree(values_by_key(cfg))
     with stop_together():
         checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
@@ -99,7 +100,7 @@ def setup(args: argparse.Namespace, cfg: CfgNode | None = None) -> Run:
         if args.eval_only:
             cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
     cfg.freeze()
-    return Run(cfg, written)
+    return run
 
 
 def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:

@@ -91,7 +91,7 @@ def test_a_config_is_read_once(make_args, one_gpu, monkeypatch, tiny_data):
     monkeypatch.setattr(module, "read_yaml", lambda file: files.append(file) or read_yaml(file))
     args = make_args("DATASETS.TEST", "()", flags=("--data", str(tiny_data / "tiny/tiny.yaml")))
     found = launch(lambda args, cfg: cfg, args)
-    assert found.DATASETS.FILES == (str(tiny_data / "tiny/tiny.yaml"),)
+    assert (str(tiny_data / "tiny/tiny.yaml"),) == found.DATASETS.FILES
     assert found.DATASETS.TEST == () and found.MODEL.OCR.CHANNELS == 32
     assert 1 < len(files) == len(set(files))
 
