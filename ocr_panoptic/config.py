@@ -49,10 +49,6 @@ class Key(NamedTuple):
     allowed: Allowed
     sentence: str = ""
 
-    def conditions(self) -> list[Condition]:
-        """``read_by``, with the names of the schemes that read the key for SCHEME."""
-        return [_scheme_reading(self.name) if c is SCHEME else c for c in self.read_by]
-
 
 def add_ocr_config(cfg: "CfgNode") -> None:
     """
@@ -70,12 +66,6 @@ def add_ocr_config(cfg: "CfgNode") -> None:
             node[name] = copy(key.default)
 
 
-def _scheme_reading(name: str) -> Condition:
-    from ocr_panoptic.modeling.context import schemes_reading
-
-    return when("MODEL.CONTEXT.NAME", *schemes_reading(name))
-
-
 # Instead of a default: that of Detectron2.
 THEIRS = object()
 
@@ -90,8 +80,8 @@ REFINED = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead
 # OCR into its plain baseline.
 IDLE_IN_PLAIN = REFINED._replace(refuses=False)
 NOT_PLAIN = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead", "SegFixHead")
-# Stands for the schemes that have an argument of this key in modeling/context.py.
-SCHEME = Condition("SCHEME", lambda cfg: False)
+# Stands for the schemes that modeling/context.py gives the key to, see config_checks.conditions.
+SCHEME = Condition("MODEL.CONTEXT.NAME of a scheme that reads it", lambda cfg: False)
 OHEM = Condition(
     "MODEL.SEM_SEG_HEAD.LOSS_TYPE or COARSE_LOSS_TYPE ohem",
     lambda cfg: (

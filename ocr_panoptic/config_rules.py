@@ -55,12 +55,10 @@ def one_of(*values: object) -> Allowed:
 
 
 def registered(registry: str) -> Allowed:
-    """Return the names in a registry of ``detectron2.modeling``, which this package adds to."""
+    """Return the names in a registry of ``detectron2.modeling``, which our modeling/ adds to."""
 
     def names() -> list[str]:
         import detectron2.modeling
-
-        import ocr_panoptic.modeling  # noqa: F401
 
         return [name for name, _ in getattr(detectron2.modeling, registry)]
 

@@ -41,9 +41,10 @@ def key_lines(parts: Sequence[str] = ()) -> Iterator[str]:
 
     from ocr_panoptic.config import SECTIONS, Key, add_ocr_config
     from ocr_panoptic.config_rules import value_of
+    from ocr_panoptic.engine.config_checks import conditions
 
     def read_with(key: Key) -> str:
-        return ", and ".join(condition.text for condition in key.conditions())
+        return ", and ".join(condition.text for condition in conditions(key))
 
     cfg = get_cfg()
     add_ocr_config(cfg)
@@ -51,9 +52,9 @@ def key_lines(parts: Sequence[str] = ()) -> Iterator[str]:
         found = [key for key in keys if all(part in key.name.lower() for part in parts)]
         if found:
             yield f"## {_linked(title)}\n"
-        for conditions, group in groupby(found, read_with):
-            if conditions:
-                yield f"With {conditions}:\n"
+        for settings, group in groupby(found, read_with):
+            if settings:
+                yield f"With {settings}:\n"
             for key in group:
                 allowed = key.allowed.text() and f"*{key.allowed.text()}*"
                 said = " ".join(filter(None, [_linked(key.sentence), allowed]))

@@ -4,10 +4,19 @@ import logging
 
 from detectron2.config import CfgNode, get_cfg
 
-from ocr_panoptic.config import KEYS, add_ocr_config
-from ocr_panoptic.config_rules import value_of
+from ocr_panoptic.config import KEYS, SCHEME, Key, add_ocr_config
+from ocr_panoptic.config_rules import Condition, value_of, when
+from ocr_panoptic.modeling.context import schemes_reading
 
 logger = logging.getLogger(__name__)
+
+
+def conditions(key: Key) -> list[Condition]:
+    """Return what has to hold for a key to be read, with the names of the schemes for SCHEME."""
+    return [
+        when("MODEL.CONTEXT.NAME", *schemes_reading(key.name)) if condition is SCHEME else condition
+        for condition in key.read_by
+    ]
 
 
 def check_values(cfg: CfgNode) -> None:
@@ -53,7 +62,7 @@ def check_unread_keys(cfg: CfgNode) -> None:
         value, usual = value_of(cfg, key.name), value_of(default, key.name)
         if [*value] == [*usual] if isinstance(usual, list | tuple) else value == usual:
             continue
-        unmet = [condition for condition in key.conditions() if not condition.holds(cfg)]
+        unmet = [condition for condition in conditions(key) if not condition.holds(cfg)]
         if any(condition.refuses for condition in unmet):
             faults.append(
                 f"{key.name} is {value!r} (default {usual!r}); it is read with {unmet[0].text} "

@@ -223,6 +223,15 @@ def test_an_integer_serves_as_a_number(tmp_path):
             load_config("", [key, value])
 
 
+def test_a_file_lies_over_those_that_it_includes(tmp_path):
+    (tmp_path / "a.yaml").write_text("SOLVER: {BASE_LR: 1, GAMMA: 0.5, MOMENTUM: 0.5}\n")
+    (tmp_path / "b.yaml").write_text("SOLVER: {GAMMA: 0.25}\nINPUT: {CROP: {SIZE: [8, 8]}}\n")
+    (tmp_path / "c.yaml").write_text("_BASE_: [a.yaml, b.yaml]\nINPUT: {CROP: {ENABLED: true}}\n")
+    cfg = load_config(str(tmp_path / "c.yaml"), ["SOLVER.MOMENTUM", "0.75"])
+    assert (cfg.SOLVER.BASE_LR, cfg.SOLVER.GAMMA, cfg.SOLVER.MOMENTUM) == (1, 0.25, 0.75)
+    assert (cfg.INPUT.CROP.SIZE, cfg.INPUT.CROP.ENABLED) == ([8, 8], True)
+
+
 def test_file_that_includes_itself(tmp_path):
     (tmp_path / "a.yaml").write_text("_BASE_: b.yaml\n")
     (tmp_path / "b.yaml").write_text("_BASE_: a.yaml\n")

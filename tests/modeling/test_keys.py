@@ -22,7 +22,7 @@ from segmentors import (
 
 from ocr_panoptic.config import KEYS, SCHEME, THEIRS, Key
 from ocr_panoptic.config_rules import value_of
-from ocr_panoptic.engine.config_checks import check_unread_keys
+from ocr_panoptic.engine.config_checks import check_unread_keys, conditions
 from ocr_panoptic.modeling import OCRSemSegFPNHead
 from ocr_panoptic.modeling.context import schemes_reading
 from ocr_panoptic.modeling.losses import LOSSES
@@ -166,7 +166,7 @@ def cases() -> Iterator:
 def test_a_key_changes_the_losses_or_is_refused(architecture, key, value, base, caplog):
     opts = (*base, key.name, value)
     cfg = ARCHITECTURES[architecture][0](*opts)
-    unmet = [condition for condition in key.conditions() if not condition.holds(cfg)]
+    unmet = [condition for condition in conditions(key) if not condition.holds(cfg)]
     if not unmet:
         assert losses(architecture, *opts) != losses(architecture, *base)
     elif any(condition.refuses for condition in unmet):
@@ -184,6 +184,6 @@ def test_no_key_is_left_out():
     for key in OWN:
         if key in IN_THE_LOSSES:
             configs = [make(*base) for make, _ in ARCHITECTURES.values() for base in settings(key)]
-            assert any(all(c.holds(cfg) for c in key.conditions()) for cfg in configs), key.name
+            assert any(all(c.holds(cfg) for c in conditions(key)) for cfg in configs), key.name
         else:
             assert key.name in tests
