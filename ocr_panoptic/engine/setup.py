@@ -67,7 +67,7 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     Raises:
         ValueError: naming key, found and expected value.
     """
-    _check_keys(cfg)
+    _check_config(cfg)
     _complete_from_data(cfg, training)
     _fit_to_machine(cfg)
 
@@ -108,7 +108,7 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
     if is_deterministic:
         _make_deterministic(cfg)
     _check_data_named(cfg, training)
-    _check_keys(cfg)
+    _check_config(cfg)
     _check_output_dir(cfg.OUTPUT_DIR)
     for name in cfg.DATASETS.TEST:
         _check_folder(evaluation_folder(cfg.OUTPUT_DIR, name))
@@ -128,7 +128,7 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
     return Run(cfg, written)
 
 
-def _check_keys(cfg: CfgNode) -> None:
+def _check_config(cfg: CfgNode) -> None:
     check_values(cfg)
     check_unread_keys(cfg)
     check_cacheable(cfg)

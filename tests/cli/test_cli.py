@@ -42,9 +42,7 @@ def test_help_imports_nothing_that_takes_time(command):
 
 
 def test_the_package_imports_nothing_that_takes_time():
-    script = (
-        "import sys, ocr_panoptic, ocr_panoptic.config; dir(ocr_panoptic); print([*sys.modules])"
-    )
+    script = "import sys, ocr_panoptic.config; dir(ocr_panoptic); print([*sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "ocr_panoptic" in done.stdout and not any(f"'{name}'" in done.stdout for name in HEAVY)
 
