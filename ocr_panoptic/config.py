@@ -1,310 +1,417 @@
-"""Every config key that this project adds to Detectron2's.
+"""
+Every key of a config that this project adds to Detectron2's, and what it knows of Detectron2's own.
 
-Where a comment names no reader, both architectures read the key: ``PanopticFPN`` with
-``OCRSemSegFPNHead``, and ``OCRSemanticSegmentor`` with ``ContextSemSegHead``. A key that the chosen
-model does not read must keep its default, see :mod:`ocr_panoptic.engine.unread_keys`.
+:data:`SECTIONS` is the one table of them. From a row follow the default (:func:`add_ocr_config`),
+the checks of a config (:mod:`ocr_panoptic.engine.config_checks`), the row of docs/keys.md
+(``ocr-panoptic keys``), and the test that the key changes the result of what reads it.
 """
 
-from detectron2.config import CfgNode as CN
+from copy import copy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .config_rules import (
+    ANY,
+    DEVICE,
+    NORM,
+    SIZES,
+    STEPS,
+    Allowed,
+    Condition,
+    at_least,
+    at_most,
+    numbers_above,
+    of_form,
+    one_of,
+    registered,
+    share,
+    when,
+)
+
+if TYPE_CHECKING:
+    from detectron2.config import CfgNode
 
 
-def add_ocr_config(cfg: CN) -> None:
+class Key(NamedTuple):
+    """
+    A row of the table.
+
+    Attributes:
+        name: in full, such as "MODEL.OCR.CHANNELS".
+        default: a list is copied into each config; THEIRS for that of Detectron2.
+        read_by: all conditions for the key to be read; [] where every model reads it.
+        allowed: values of it.
+        sentence: what it does, in Markdown; "" where Detectron2's documentation says it.
+    """
+
+    name: str
+    default: Any
+    read_by: list[Condition]
+    allowed: Allowed
+    sentence: str = ""
+
+
+def add_ocr_config(cfg: "CfgNode") -> None:
     """
     Add the project's keys to a Detectron2 config, and let MODEL.DEVICE follow the machine.
 
     ``NUM_CLASSES: 0`` of ROI_HEADS and SEM_SEG_HEAD means "as the training data have it", see
     :mod:`ocr_panoptic.engine.task`.
     """
-    # "cuda" (Detectron2's default), "cpu", or "auto": a GPU where there is one. A run's config.yaml
-    # then serves on every machine; engine/setup.py puts the device of this one in its place.
-    cfg.MODEL.DEVICE = "auto"
-    # Allow MODEL.WEIGHTS to be a pickle that runs code when it is read. Only for files that you
-    # trust; plain tensors and arrays, Detectron2's model zoo among them, load without it.
-    cfg.MODEL.TRUST_PICKLE = False
-    # Least share of the backbone's tensors (those of an FPN left out) that MODEL.WEIGHTS has to
-    # fill where a training starts from them: those of another network have a few names in common.
-    # Heads may always be others. 0 starts from any weights.
-    cfg.MODEL.WEIGHTS_MIN_SHARE = 0.9
-
-    _add_ocr(cfg)
-    _add_context_schemes(cfg)
-    _add_semantic_heads(cfg)
-    _add_segmentors(cfg)
-    _add_backbones(cfg)
-    _add_input(cfg)
-    _add_solver(cfg)
-    _add_ema(cfg)
-    _add_test(cfg)
+    for key in KEYS:
+        if key.default is not THEIRS:
+            *sections, name = key.name.split(".")
+            node = cfg
+            for section in sections:
+                node = node.setdefault(section, type(cfg)())
+            node[name] = copy(key.default)
     # The laboratory keeps features without a key (studies/train.py): read from older runs, ignored.
     cfg.register_deprecated_key("MODEL.FEATURE_CACHE")
 
 
-def _add_ocr(cfg: CN) -> None:
-    """The OCR head."""
-    cfg.MODEL.OCR = CN()
-    # Channels of the pixel representations (after the 3x3 convolution) and of the augmented ones.
-    cfg.MODEL.OCR.CHANNELS = 512
-    # Channels of phi, psi and delta.
-    cfg.MODEL.OCR.KEY_CHANNELS = 256
-    # 1x1 conv-norm-ReLU in each of phi and psi: 1 in the paper's text, 2 in the published code.
-    # Of "OCR", "ASP-OCR" and "PPM-OCR", as the next.
-    cfg.MODEL.OCR.TRANSFORM_CONVS = 2
-    # Scale the pixel-region relation by 1 / sqrt(KEY_CHANNELS), as the published code does; False
-    # is the paper's equation.
-    cfg.MODEL.OCR.SCALE_RELATION = True
-    # Channel dropout of the augmented representations, in training.
-    cfg.MODEL.OCR.DROPOUT = 0.05
-    # Norm of the OCR head. SyncBN becomes BN where nothing is to be synchronised.
-    cfg.MODEL.OCR.NORM = "SyncBN"
-    # Slope of the ReLUs of the OCR head, of every scheme and of SegFix's head for negative values:
-    # 0.01 for weights of openseg.pytorch that were trained with InPlaceABN.
-    cfg.MODEL.OCR.NEGATIVE_SLOPE = 0.0
-    # The coarse prediction, which has a loss, is the soft object regions. False is the paper's
-    # ablation: a second branch of the same form predicts them without a loss of its own.
-    cfg.MODEL.OCR.REGION_SUPERVISION = True
-    # Refined logits are the coarse ones plus a correction by the scheme, whose classifier starts at
-    # 0. Not in the paper; for short trainings (studies/docs/short_trainings.md), as the next.
-    cfg.MODEL.OCR.RESIDUAL = False
-    # First weights of the coarse classifier: "pytorch", as the published codes have it, or
-    # "detectron2", sqrt(6 C / K) times as large.
-    cfg.MODEL.OCR.COARSE_START = "pytorch"
-    # Compute the semantic head again in the backward pass instead of keeping what it computed: less
-    # memory for more time (docs/memory.md).
-    cfg.MODEL.OCR.RECOMPUTE = False
-    # Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined one's.
-    cfg.MODEL.OCR.COARSE_LOSS_WEIGHT = 0.25
+# Instead of a default: that of Detectron2.
+THEIRS = object()
 
+PANOPTIC = when("MODEL.META_ARCHITECTURE", "PanopticFPN")
+SEMANTIC = when("MODEL.META_ARCHITECTURE", "OCRSemanticSegmentor")
+SEGFIX = when("MODEL.META_ARCHITECTURE", "SegFix")
+SEMANTIC_OR_SEGFIX = when("MODEL.META_ARCHITECTURE", "OCRSemanticSegmentor", "SegFix")
+NOT_SEGFIX = when("MODEL.META_ARCHITECTURE", "PanopticFPN", "OCRSemanticSegmentor")
+CONTEXT_HEAD = when("MODEL.SEM_SEG_HEAD.NAME", "ContextSemSegHead")
+REFINED = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead")
+# Not refused with Detectron2's own head, so that MODEL.SEM_SEG_HEAD.NAME alone turns a config with
+# OCR into its plain baseline.
+IDLE_IN_PLAIN = REFINED._replace(refuses=False)
+NOT_PLAIN = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead", "SegFixHead")
+# Stands for the schemes that modeling/context.py gives the key to, see config_checks.conditions.
+SCHEME = Condition("MODEL.CONTEXT.NAME of a scheme that reads it", lambda cfg: False)
+OHEM = Condition(
+    "MODEL.SEM_SEG_HEAD.LOSS_TYPE or COARSE_LOSS_TYPE ohem",
+    lambda cfg: (
+        "ohem" in cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE + cfg.MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE
+    ),
+)
+DILATED = when("MODEL.BACKBONE.NAME", "build_dilated_resnet_backbone")
+TIMM = when(
+    "MODEL.BACKBONE.NAME",
+    *("build_timm_backbone", "build_timm_fpn_backbone", "build_timm_simple_fpn_backbone"),
+)
+NOT_FROZEN = when("MODEL.TIMM.FROZEN", False)
+POLY = when("SOLVER.LR_SCHEDULER_NAME", "WarmupPolyLR")
+FREEZES = Condition(  # 0 freezes nothing, which is what a network of timm does
+    "a ResNet of Detectron2 (networks of timm learn all of it with 0, nothing with "
+    "MODEL.TIMM.FROZEN True)",
+    lambda cfg: not TIMM.holds(cfg) or cfg.MODEL.BACKBONE.FREEZE_AT == 0,
+)
+SEGFIX_WEIGHTS = Condition("TEST.SEGFIX.WEIGHTS", lambda cfg: bool(cfg.TEST.SEGFIX.WEIGHTS))
 
-def _add_context_schemes(cfg: CN) -> None:
-    """The choice of the context scheme, and what one of them alone reads."""
-    # Context scheme: "OCR", "none" (the plain baseline), or one of those listed in
-    # docs/context_schemes.md. "GT-OCR" (regions and relations from the ground truth, the paper's
-    # upper bound) works in OCRSemanticSegmentor alone.
-    cfg.MODEL.CONTEXT = CN()
-    cfg.MODEL.CONTEXT.NAME = "OCR"
-    # What is the truth in "GT-OCR": "both", or one of "gather" (the regions) and "relation", the
-    # other being that of OCR with its default keys.
-    cfg.MODEL.CONTEXT.TRUE_PART = "both"
-    # Optional units of "Segmentation-Transformer": self-attention among the pixels, and among the
-    # categories "before" the decoder's cross-attention or "after" it, or "none".
-    cfg.MODEL.CONTEXT.ENCODER_SELF_ATTENTION = False
-    cfg.MODEL.CONTEXT.DECODER_SELF_ATTENTION = "none"
-    # Number of blocks of "Joint-Transformer".
-    cfg.MODEL.CONTEXT.JOINT_BLOCKS = 2
-    # Dilations of "ASPP" and "ASP-OCR", for features of stride 8. Twice as large ones see as far
-    # at stride 4, which is that of the panoptic head and of HRNet.
-    cfg.MODEL.CONTEXT.DILATIONS = [12, 24, 36]
-    # Number of regions of "Double-Attention".
-    cfg.MODEL.CONTEXT.NUM_REGIONS = 64
+# Columns of a row: name, default, read_by, allowed, sentence.
+# fmt: off
+SECTIONS: dict[str, list[Key]] = {
+"Data and images": [
+    Key("DATASETS.FILES", (), [], ANY,
+        "Files that describe data sets (datasets/README.md), whose splits DATASETS.TRAIN and "
+        "DATASETS.TEST name as `<name>_<split>`; `--data` sets all three."),
+    Key("INPUT.CHANNELS", 3, [], at_least(1),
+        "Channels of the images, and values in MODEL.PIXEL_MEAN and PIXEL_STD. 3: colours, "
+        "whatever the file is. Any other number: as the file has them, uint8 or numbers, from "
+        "TIFF, .npy and what Pillow reads; of 4 or more the first three are RGB, which "
+        'INPUT.FORMAT "BGR" reverses. Of weights for 3 channels the first convolution is adapted '
+        "as timm does it."),
+    Key("INPUT.CROP.AFTER_RESIZE", False, [PANOPTIC, when("INPUT.CROP.ENABLED", True)], ANY,
+        "Crop after the image was resized to one of MIN_SIZE_TRAIN, so that crops are of one "
+        "size; Detectron2 crops before. The other architectures always do."),
+    Key("INPUT.CROP.SINGLE_CATEGORY_MAX_AREA", 1.0, [SEMANTIC], ANY,
+        "Largest share of a crop that one class may have, with ten tries (INPUT.CROP.TYPE "
+        '"absolute").'),
+    Key("INPUT.FIXED_SIZE", [], [SEMANTIC_OR_SEGFIX], ANY,
+        "Height and width that images are resized to; [] for MIN_SIZE_TRAIN or MIN_SIZE_TEST (of "
+        "which 0 is not at all)."),
+    Key("INPUT.INTERPOLATION", "bicubic", [SEMANTIC_OR_SEGFIX], ANY,
+        'How they are resized: "bicubic", as openseg.pytorch trains, or "bilinear", as HRNet-OCR '
+        "and mmsegmentation."),
+    Key("INPUT.RANDOM_SCALE", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
+        "In training, after that: resize by a uniform factor between these."),
+    Key("INPUT.RANDOM_ASPECT", [1.0, 1.0], [SEMANTIC_OR_SEGFIX], ANY,
+        "In training, after it: make wider and lower by the root of a uniform factor between "
+        "these."),
+    Key("INPUT.BRIGHTNESS_SHIFT", 0, [SEMANTIC_OR_SEGFIX], ANY,
+        "Largest brightness shift of the colours, up or down, in steps of 1 of 255."),
+],
+"Weights and machine": [
+    Key("MODEL.DEVICE", "auto", [], DEVICE,
+        '"cuda" (Detectron2\'s default), "cpu", or "auto": a GPU where there is one. A run\'s '
+        "config.yaml then serves on every machine."),
+    Key("MODEL.TRUST_PICKLE", False, [], ANY,
+        "Allow MODEL.WEIGHTS to be a pickle that runs code when it is read. Only for files that "
+        "you trust; plain tensors and arrays, Detectron2's model zoo among them, load without it."),
+    Key("MODEL.WEIGHTS_MIN_SHARE", 0.9, [], ANY,
+        "Least share of the backbone's tensors (those of an FPN left out) that MODEL.WEIGHTS has "
+        "to fill where a training starts from them: those of another network have a few names in "
+        "common. Heads may always be others. 0 starts from any weights."),
+],
+"Networks of timm (docs/backbones.md)": [
+    Key("MODEL.TIMM.NAME", "hrnet_w48", [TIMM], ANY,
+        'Network of timm, alone ("build_timm_backbone": HRNet, a ResNet or EfficientNet that is '
+        'dilated to OUTPUT_STRIDE ...), under an FPN ("build_timm_fpn_backbone": any of strides 4 '
+        "to 32), or a plain ViT under ViTDet's simple feature pyramid "
+        '("build_timm_simple_fpn_backbone").'),
+    Key("MODEL.TIMM.OUTPUT_STRIDE", 32, [TIMM], ANY,
+        "Stride that its last stages are dilated to."),
+    Key("MODEL.TIMM.NORM", "SyncBN", [TIMM], one_of("BN", "SyncBN", "FrozenBN"),
+        "Its batch norms. Other norms stay as they are."),
+    Key("MODEL.TIMM.OUTPUT_NORM", "", [TIMM], ANY,
+        '"LN": a layer norm over the channels of each feature that is read, as the published '
+        "segmenters and detectors with ConvNeXt and Swin have it; of a plain ViT its own last "
+        'norm. "" for none.'),
+    Key("MODEL.TIMM.PATCH_SIZE", 0, [TIMM], at_least(0, "is that of its weights"),
+        "Patches of a plain ViT, in pixels: the pyramid needs 16, and DINOv2 has 14. The patch "
+        "embedding of MODEL.WEIGHTS is resampled as timm does."),
+    Key("MODEL.TIMM.FROZEN", False, [TIMM], ANY,
+        "Train the heads alone, on the features of MODEL.WEIGHTS: the network has no gradient, "
+        "and its batch norms use their running statistics."),
+    Key("MODEL.TIMM.DROP_PATH", 0.0, [TIMM, NOT_FROZEN], share("[0, 1)"),
+        "Drop path (stochastic depth) of its residual blocks in training: the chance of the last "
+        "one, rising to it linearly from the first. Networks of timm without it are refused."),
+    Key("SOLVER.LAYER_DECAY", 1.0, [TIMM, NOT_FROZEN], share("(0, 1]"),
+        "Learning rate of each layer as a multiple of that of the next one; that of the last is "
+        "this multiple of BASE_LR. What a layer is, timm says (its group_matcher): mostly a "
+        "block. 1 trains all layers alike."),
+],
+"Dilated ResNet of Detectron2's DeepLab project": [
+    Key("MODEL.RESNETS.RES4_DILATION", 1, [DILATED], ANY,
+        "Dilation of the stage before the last; stride 8 has 2, and RES5_DILATION 4."),
+    Key("MODEL.RESNETS.RES5_MULTI_GRID", [1, 1, 1], [DILATED], ANY,
+        "Multiples of RES5_DILATION in the blocks of the last stage."),
+    Key("MODEL.RESNETS.STEM_TYPE", "deeplab", [DILATED], ANY,
+        'Stem: "deeplab" (three 3x3 convolutions) or "basic" (one 7x7).'),
+    Key("MODEL.RESNETS.CONTRACT_DILATION", False, [DILATED], ANY,
+        "Half the dilation in the first block of each dilated stage, as in openseg.pytorch and "
+        "mmsegmentation; Detectron2 has the same in all blocks."),
+    Key("MODEL.RESNETS.STEM_CEIL_MODE", False, [DILATED], ANY,
+        "Round the size after the stem's pooling up instead of down, as openseg.pytorch does."),
+],
+"The refined head": [
+    Key("MODEL.OCR.CHANNELS", 512, [IDLE_IN_PLAIN], at_least(1),
+        "Channels of the pixel representations (after the 3x3 convolution) and of the augmented "
+        "ones."),
+    Key("MODEL.OCR.KEY_CHANNELS", 256, [IDLE_IN_PLAIN], at_least(1),
+        "Channels of φ, ψ and δ; of each branch in ASPP and ASP-OCR."),
+    Key("MODEL.OCR.DROPOUT", 0.05, [IDLE_IN_PLAIN], ANY,
+        "Channel dropout of the augmented representations, in training."),
+    Key("MODEL.OCR.NORM", "SyncBN", [IDLE_IN_PLAIN], NORM,
+        "Norm of the head. SyncBN becomes BN where nothing is to be synchronised."),
+    Key("MODEL.OCR.RESIDUAL", False, [IDLE_IN_PLAIN], ANY,
+        "Refined logits are the coarse ones plus a correction by the scheme, whose classifier "
+        "starts at 0. Not in the paper; for short trainings (studies/docs/short_trainings.md)."),
+    Key("MODEL.OCR.COARSE_START", "pytorch", [IDLE_IN_PLAIN], one_of("pytorch", "detectron2"),
+        'First weights of the coarse classifier: "pytorch", as the published codes have it, or '
+        '"detectron2", sqrt(6 C / K) times as large; for short trainings, too.'),
+    Key("MODEL.OCR.RECOMPUTE", False, [IDLE_IN_PLAIN], ANY,
+        "Compute the semantic head again in the backward pass instead of keeping what it "
+        "computed: less memory for more time (docs/memory.md)."),
+    Key("MODEL.OCR.COARSE_LOSS_WEIGHT", 0.25, [IDLE_IN_PLAIN], ANY,
+        "Weight of the coarse prediction's loss; MODEL.SEM_SEG_HEAD.LOSS_WEIGHT is the refined "
+        "one's."),
+    Key("MODEL.OCR.REGION_SUPERVISION", True, [REFINED], ANY,
+        "The coarse prediction, which has a loss, is the soft object regions. False is the "
+        "paper's ablation: a second branch of the same form predicts them without a loss of its "
+        "own."),
+    Key("MODEL.CONTEXT.NAME", "OCR", [REFINED], ANY,
+        'Context scheme: "OCR", "none" (the plain baseline), or another of '
+        "docs/context_schemes.md."),
+    Key("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", [], [REFINED], ANY,
+        "Weight of each class in both losses, as the published Cityscapes recipes have it; [] for "
+        "none."),
+    Key("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "cross_entropy", [REFINED], ANY,
+        'Loss of the refined prediction: "cross_entropy", "ohem" (below), '
+        '"binary_cross_entropy", "dice", "lovasz", "rmi", or a sum of several with their weights: '
+        '"0.8 cross_entropy + 0.2 lovasz" (docs/losses.md).'),
+    Key("MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE", "cross_entropy", [REFINED], ANY,
+        "Loss of the coarse prediction, of the same form."),
+    Key("MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD", 0.9, [REFINED, OHEM], ANY,
+        '"ohem" is the cross-entropy of the pixels whose probability of the true class is below '
+        "this, or of OHEM_MIN_KEPT of them."),
+    Key("MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT", 100000, [REFINED, OHEM], ANY,
+        "Least number of pixels that count, of those that a process sees at once: of "
+        "SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS) images. On twice as many "
+        "GPUs it is twice the share of the batch."),
+    Key("MODEL.OCR.NEGATIVE_SLOPE", 0.0, [NOT_PLAIN], ANY,
+        "Slope of the ReLUs of the head, of every scheme and of SegFix's head for negative "
+        "values: 0.01 for weights of openseg.pytorch that were trained with InPlaceABN."),
+],
+"The coarse prediction of semantic segmentation (that of Panoptic-FPN is Detectron2's head)": [
+    Key("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", ["res4"], [CONTEXT_HEAD], ANY,
+        "Its features; MODEL.SEM_SEG_HEAD.IN_FEATURES are those of the pixels."),
+    Key("MODEL.SEM_SEG_HEAD.COARSE_KERNEL", 3, [CONTEXT_HEAD], ANY,
+        "Kernel of the convolution before its classifier: 3 for ResNet in the published code; for "
+        "HRNet-W48 3 in openseg.pytorch and 1 in HRNet-OCR and mmsegmentation. 0 is the paper's "
+        "linear classifier."),
+    Key("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 512, [CONTEXT_HEAD], ANY,
+        "Channels of it: 512 for ResNet, 720 for HRNet-W48."),
+    Key("MODEL.SEM_SEG_HEAD.COARSE_DROPOUT", 0.05, [CONTEXT_HEAD], ANY,
+        "Channel dropout after it, in training: 0.05 for ResNet, 0 for HRNet in the published "
+        "code."),
+],
+"Context schemes (docs/context_schemes.md)": [
+    Key("MODEL.OCR.TRANSFORM_CONVS", 2, [IDLE_IN_PLAIN, SCHEME], ANY,
+        "1x1 conv-norm-ReLU in each of φ and ψ: 1 in the paper's text, 2 in the published code."),
+    Key("MODEL.OCR.SCALE_RELATION", True, [IDLE_IN_PLAIN, SCHEME], ANY,
+        "Scale the pixel-region relation by 1 / sqrt(KEY_CHANNELS), as the published code does; "
+        "False is the paper's equation."),
+    Key("MODEL.CONTEXT.TRUE_PART", "both", [REFINED, SCHEME], ANY,
+        'What is the truth in GT-OCR: "both", or one of "gather" (the regions) and "relation", '
+        "the other being that of OCR with its default keys."),
+    Key("MODEL.CONTEXT.ENCODER_SELF_ATTENTION", False, [REFINED, SCHEME], ANY,
+        "Self-attention among the pixels, of Segmentation-Transformer."),
+    Key("MODEL.CONTEXT.DECODER_SELF_ATTENTION", "none", [REFINED, SCHEME], ANY,
+        'Self-attention among the categories of Segmentation-Transformer: "before" the decoder\'s '
+        'cross-attention, "after" it, or "none".'),
+    Key("MODEL.CONTEXT.JOINT_BLOCKS", 2, [REFINED, SCHEME], ANY,
+        "Blocks of Joint-Transformer."),
+    Key("MODEL.CONTEXT.DILATIONS", [12, 24, 36], [REFINED, SCHEME], ANY,
+        "Dilations of ASPP and ASP-OCR, for features of stride 8. Twice as large ones see as far "
+        "at stride 4, which is that of the panoptic head and of HRNet."),
+    Key("MODEL.CONTEXT.NUM_REGIONS", 64, [REFINED, SCHEME], ANY,
+        "Regions of Double-Attention."),
+],
+"Semantic segmentation and SegFix": [
+    Key("MODEL.ALIGN_CORNERS", False, [SEMANTIC_OR_SEGFIX], ANY,
+        "Resizing of features and logits: True maps corner pixels onto each other by their "
+        "centres, as the authors' code does, False by their outer corners."),
+    Key("MODEL.PAD_TO_MULTIPLE", 0, [SEMANTIC_OR_SEGFIX], ANY,
+        "Pad images to multiples of this. 0: of the stride of the logits, so that a logit lies in "
+        "the middle of the pixels that it stands for. 1: not at all, as the published codes."),
+    Key("MODEL.HMSA.ENABLED", False, [SEMANTIC], ANY,
+        "Hierarchical multi-scale attention (docs/hmsa.md): the network is trained on images of "
+        "half and full size, and says itself where to trust the lower one; at test time "
+        "TEST.SCALES, with 1.0 among them, are blended so instead of averaged."),
+    Key("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.05, [SEMANTIC, when("MODEL.HMSA.ENABLED", True)], ANY,
+        "Weight of the losses of each scale's own prediction; 0 for none."),
+    Key("MODEL.SEGFIX.BOUNDARY_DISTANCE", 5, [SEGFIX], at_least(1),
+        "A pixel lies near a boundary where its distance from the nearest pixel of another "
+        "region, rounded down, is at most this (docs/segfix.md)."),
+    Key("MODEL.SEGFIX.CHANNELS", 256, [SEGFIX], at_least(1),
+        "Channels between the two convolutions of each branch."),
+    Key("MODEL.SEGFIX.NORM", "SyncBN", [SEGFIX], NORM,
+        "Norm between these convolutions."),
+],
+"Training": [
+    Key("SOLVER.ACCUMULATION_STEPS", 1, [], ANY,
+        "Run each batch of SOLVER.IMS_PER_BATCH images in this many parts and step once, for the "
+        "published batch sizes on a small GPU. Iterations and schedule stay as they are."),
+    Key("SOLVER.HEAD_LR_FACTOR", 1.0, [], ANY,
+        "Learning rate of everything outside the backbone, of which the FPN is a part, as a "
+        "multiple of SOLVER.BASE_LR: 10 on PASCAL-Context and COCO-Stuff in the published code."),
+    Key("SOLVER.OPTIMIZER", "SGD", [], one_of("SGD", "AdamW"),
+        "With AdamW what has one dimension, and what a timm network exempts (position embeddings, "
+        "tokens, tables of relative positions), has WEIGHT_DECAY_NORM, which is 0 in Detectron2; "
+        "biases too, unless WEIGHT_DECAY_BIAS is set."),
+    Key("SOLVER.GATHER_METRIC_PERIOD", 1, [], at_least(1),
+        "Losses are gathered from all processes, logged and checked to be finite every so many "
+        "iterations; in the others the CPU does not wait for the GPU."),
+    Key("SOLVER.CHECKPOINTS_TO_KEEP", 0, [], at_least(0, "keeps all"),
+        "Number of `model_<iteration>.pth` that are kept, the last ones. `model_final.pth` and "
+        "`model_best.pth` always are."),
+    Key("MODEL.EMA.ENABLED", False, [], ANY,
+        "Keep an exponential moving average of the weights, and of the statistics of batch norms. "
+        'It is what is evaluated, what "model" in every checkpoint is, and so what predictions '
+        "and other trainings read. The weights that are trained lie beside it, and `--resume` "
+        "goes on with both."),
+    Key("SOLVER.AMP.PRECISION", "auto", [when("SOLVER.AMP.ENABLED", True)], ANY,
+        'Precision of mixed training: "float16" (GPUs alone, with loss scaling), "bfloat16", or '
+        '"auto": float16 on a GPU, bfloat16 on a CPU.'),
+    Key("SOLVER.POLY_LR_POWER", 0.9, [POLY], ANY,
+        "The learning rate is BASE_LR * (1 - iteration / MAX_ITER) ** POLY_LR_POWER."),
+    Key("SOLVER.POLY_LR_CONSTANT_ENDING", 0.0, [POLY], ANY,
+        "The learning rate is at least this share of BASE_LR."),
+    Key("MODEL.EMA.DECAY", 0.999, [when("MODEL.EMA.ENABLED", True)], share("[0, 1)"),
+        "After each iteration: average = DECAY * average + (1 - DECAY) * weights. It looks back "
+        "over about 1 / (1 - DECAY) iterations."),
+],
+"Evaluation and prediction": [
+    Key("TEST.BEST_CHECKPOINT", "", [], ANY,
+        "Metric of the evaluations during training by which `model_best.pth` is kept, the highest "
+        'value being the best: "panoptic_seg/PQ" or "sem_seg/mIoU", say, after the name of the '
+        'data set where DATASETS.TEST has several. "" for none.'),
+    Key("TEST.OPTIMIZED", True, [], ANY,
+        "Evaluate, draw and predict with a copy of the model that is made for inference "
+        "(docs/inference.md). Same results; False is the model as it is trained."),
+    Key("TEST.PRECISION", "float32", [], ANY,
+        'Precision of it: "float32", "bfloat16" (for CPUs with such instructions, and GPUs), or '
+        '"float16" (GPUs).'),
+    Key("TEST.SAVE_PREDICTIONS", False, [NOT_SEGFIX], ANY,
+        "Write the predictions of an evaluation to `OUTPUT_DIR/inference/<data set>`: panoptic "
+        "ones in the format of the panopticapi command, semantic-only ones as PNGs in the labels "
+        "of the data set's files, which is what the server of Cityscapes takes."),
+    Key("TEST.SEGFIX.WEIGHTS", "", [NOT_SEGFIX], ANY,
+        "Weights of a trained SegFix, whose offsets refine what is predicted (docs/segfix.md); "
+        '"" for none.'),
+    Key("TEST.SEGFIX.CONFIG_FILE", "", [SEGFIX_WEIGHTS, NOT_SEGFIX], ANY,
+        'Its config; "" for config.yaml beside the weights, as a training leaves it.'),
+    Key("TEST.SEGFIX.SCALE", 2, [SEGFIX_WEIGHTS, NOT_SEGFIX], at_least(1),
+        "Labels and segments move by so many offsets."),
+    Key("TEST.SCALES", [1.0], [SEMANTIC_OR_SEGFIX], ANY,
+        "Average the logits over these factors on the size of the image (MODEL.HMSA blends them)."),
+    Key("TEST.FLIP", False, [SEMANTIC_OR_SEGFIX], ANY,
+        "Average them with those of the image mirrored left to right, too."),
+    Key("TEST.SLIDING_WINDOW.SIZE", [], [SEMANTIC_OR_SEGFIX], ANY,
+        "Height and width in pixels, at every scale, of the windows that the network sees; [] for "
+        "the whole image at once."),
+    Key("TEST.SLIDING_WINDOW.STRIDE", [], [SEMANTIC_OR_SEGFIX], ANY,
+        "Steps between the windows."),
+    Key("TEST.ACCUMULATOR_DEVICE", "", [SEMANTIC_OR_SEGFIX], ANY,
+        "Device of the running sum of several scales or windows, all classes at full resolution: "
+        '"" for that of the model; "cpu" where its memory is too small.'),
+],
+"Detectron2's keys, as far as they are checked": [
+    # NumPy's seeds are below 2**32, and each process adds its rank.
+    Key("SEED", THEIRS, [], at_most(2**31 - 1, "or -1 for a random one")),
+    Key("DATALOADER.NUM_WORKERS", THEIRS, [],
+        at_least(0, "loads images in the training's own process")),
+    Key("DATALOADER.SAMPLER_TRAIN", THEIRS, [],
+        one_of("TrainingSampler", "RepeatFactorTrainingSampler")),
+    # Others of Detectron2 and Pillow have another number of channels than the models.
+    Key("INPUT.FORMAT", THEIRS, [], one_of("BGR", "RGB")),
+    Key("INPUT.MIN_SIZE_TRAIN", THEIRS, [], SIZES),
+    Key("INPUT.MIN_SIZE_TRAIN_SAMPLING", THEIRS, [], one_of("choice", "range")),
+    Key("MODEL.BACKBONE.NAME", THEIRS, [], registered("BACKBONE_REGISTRY")),
+    Key("MODEL.SEM_SEG_HEAD.NAME", THEIRS, [], registered("SEM_SEG_HEADS_REGISTRY")),
+    Key("MODEL.RESNETS.DEPTH", THEIRS, [], one_of(18, 34, 50, 101, 152)),
+    Key("MODEL.RESNETS.NORM", THEIRS, [], NORM),
+    Key("MODEL.FPN.NORM", THEIRS, [], NORM),
+    Key("MODEL.SEM_SEG_HEAD.NORM", THEIRS, [], NORM),
+    Key("MODEL.ROI_BOX_HEAD.NORM", THEIRS, [], NORM),
+    Key("MODEL.ROI_MASK_HEAD.NORM", THEIRS, [], NORM),
+    Key("MODEL.PIXEL_STD", THEIRS, [], numbers_above(0)),
+    # No data here have them.
+    Key("MODEL.LOAD_PROPOSALS", THEIRS, [], one_of(False)),
+    Key("MODEL.KEYPOINT_ON", THEIRS, [], one_of(False)),
+    Key("SOLVER.MAX_ITER", THEIRS, [], at_least(1)),
+    Key("SOLVER.BASE_LR", THEIRS, [], at_least(0)),
+    Key("SOLVER.BIAS_LR_FACTOR", THEIRS, [], at_least(0)),
+    Key("SOLVER.WEIGHT_DECAY", THEIRS, [], at_least(0)),
+    Key("SOLVER.WEIGHT_DECAY_NORM", THEIRS, [], at_least(0)),
+    Key("SOLVER.WEIGHT_DECAY_BIAS", THEIRS, [], at_least(0)),
+    Key("SOLVER.LR_SCHEDULER_NAME", THEIRS, [],
+        one_of("WarmupMultiStepLR", "WarmupCosineLR", "WarmupStepWithFixedGammaLR",
+               "WarmupPolyLR")),
+    Key("SOLVER.STEPS", THEIRS, [], STEPS),
+    Key("SOLVER.GAMMA", THEIRS, [], at_least(0)),
+    Key("SOLVER.WARMUP_ITERS", THEIRS, [], at_least(0)),
+    Key("SOLVER.WARMUP_FACTOR", THEIRS, [], at_least(0)),
+    Key("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", THEIRS, [], one_of("value", "norm")),
+    Key("SOLVER.CLIP_GRADIENTS.CLIP_VALUE", THEIRS, [], at_least(0)),
+    Key("SOLVER.CHECKPOINT_PERIOD", THEIRS, [], at_least(0, "saves at the end alone")),
+    Key("TEST.EVAL_PERIOD", THEIRS, [], at_least(0, "evaluates at the end alone")),
+    Key("TEST.AUG.ENABLED", THEIRS, [],
+        of_form("to be False: no model here reads it, semantic segmentation has TEST.SCALES and "
+                "TEST.FLIP", lambda value: not value)),
+    Key("SOLVER.BASE_LR_END", THEIRS, [when("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR")], ANY),
+    Key("SOLVER.MOMENTUM", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], at_least(0)),
+    Key("SOLVER.NESTEROV", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], ANY),
+    Key("MODEL.BACKBONE.FREEZE_AT", THEIRS, [FREEZES], ANY),
+],
+}
+# fmt: on
 
-
-def _add_semantic_heads(cfg: CN) -> None:
-    """Losses of both heads, and the coarse branch of one."""
-    # Weight of each class in both losses, as the published Cityscapes recipes have it; [] for none.
-    cfg.MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS = []
-    # Losses of the refined and of the coarse prediction: "cross_entropy", "ohem" (below),
-    # "binary_cross_entropy", "dice", "lovasz", "rmi", or a sum of several with their weights:
-    # "0.8 cross_entropy + 0.2 lovasz". docs/losses.md says what each is.
-    cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE = "cross_entropy"
-    cfg.MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE = "cross_entropy"
-    # "ohem" is the cross-entropy of the pixels whose probability of the true class is below
-    # OHEM_THRESHOLD, but at least OHEM_MIN_KEPT of them. The number is of the pixels that a process
-    # sees at once, those of SOLVER.IMS_PER_BATCH / (processes * SOLVER.ACCUMULATION_STEPS) images:
-    # on twice as many GPUs it is twice the share of the batch.
-    cfg.MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD = 0.9
-    cfg.MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT = 100000
-
-    # ContextSemSegHead alone, as the coarse prediction of OCRSemSegFPNHead is Detectron2's head.
-    # Features of the coarse prediction; MODEL.SEM_SEG_HEAD.IN_FEATURES are those of the pixels.
-    cfg.MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES = ["res4"]
-    # Kernel and channels of the convolution before the coarse classifier: 3 and 512 for ResNet in
-    # the published code; 720 for HRNet-W48, with 3 in openseg.pytorch and 1 in HRNet-OCR and
-    # mmsegmentation. Kernel 0 is the paper's linear classifier.
-    cfg.MODEL.SEM_SEG_HEAD.COARSE_KERNEL = 3
-    cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 512
-    # Channel dropout after it, in training: 0.05 for ResNet, 0 for HRNet in the published code.
-    cfg.MODEL.SEM_SEG_HEAD.COARSE_DROPOUT = 0.05
-
-
-def _add_segmentors(cfg: CN) -> None:
-    """The semantic architecture, and SegFix."""
-    # OCRSemanticSegmentor and SegFix. Resizing of features and logits: True maps corner pixels onto
-    # each other by their centres, as the authors' code does, False by their outer corners.
-    cfg.MODEL.ALIGN_CORNERS = False
-    # Pad its images to multiples of this. 0: of the stride of the logits, so that a logit lies in
-    # the middle of the pixels that it stands for. 1: not at all, as the published codes.
-    cfg.MODEL.PAD_TO_MULTIPLE = 0
-
-    # OCRSemanticSegmentor alone. Hierarchical multi-scale attention (docs/hmsa.md): the network is
-    # trained on images of half and full size, and says itself where to trust the lower one; at test
-    # time TEST.SCALES, with 1.0 among them, are blended so instead of averaged.
-    cfg.MODEL.HMSA = CN()
-    cfg.MODEL.HMSA.ENABLED = False
-    # Weight of the losses of each scale's own prediction; 0 for none.
-    cfg.MODEL.HMSA.SCALE_LOSS_WEIGHT = 0.05
-
-    # SegFix alone, which predicts offsets for the predictions of others (docs/segfix.md). A pixel
-    # lies near a boundary where its distance from the nearest pixel of another region, rounded
-    # down, is at most BOUNDARY_DISTANCE.
-    cfg.MODEL.SEGFIX = CN()
-    cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE = 5
-    # Channels and norm between the two convolutions of each of its branches.
-    cfg.MODEL.SEGFIX.CHANNELS = 256
-    cfg.MODEL.SEGFIX.NORM = "SyncBN"
-
-
-def _add_backbones(cfg: CN) -> None:
-    """Dilated ResNets, and networks of timm."""
-    # Dilated ResNet ("build_dilated_resnet_backbone", which is Detectron2's DeepLab project's):
-    # stride 8 with RES4_DILATION 2 and RES5_DILATION 4.
-    cfg.MODEL.RESNETS.RES4_DILATION = 1
-    cfg.MODEL.RESNETS.RES5_MULTI_GRID = [1, 1, 1]
-    # Stem of it: "deeplab" (three 3x3 convolutions) or "basic" (one 7x7).
-    cfg.MODEL.RESNETS.STEM_TYPE = "deeplab"
-    # Half the dilation in the first block of each dilated stage, as in openseg.pytorch and
-    # mmsegmentation; Detectron2 has the same in all blocks.
-    cfg.MODEL.RESNETS.CONTRACT_DILATION = False
-    # Round the size after the stem's pooling up instead of down, as openseg.pytorch does.
-    cfg.MODEL.RESNETS.STEM_CEIL_MODE = False
-
-    # Network of timm (docs/backbones.md), alone ("build_timm_backbone": HRNet, a ResNet or
-    # EfficientNet that is dilated to OUTPUT_STRIDE ...), under an FPN ("build_timm_fpn_backbone":
-    # any of strides 4 to 32), or a plain ViT under ViTDet's simple feature pyramid
-    # ("build_timm_simple_fpn_backbone").
-    # NORM is that of its batch norms: "BN", "SyncBN" or "FrozenBN". Other norms stay as they are.
-    cfg.MODEL.TIMM = CN()
-    cfg.MODEL.TIMM.NAME = "hrnet_w48"
-    cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
-    cfg.MODEL.TIMM.NORM = "SyncBN"
-    # "LN": a layer norm over the channels of each feature that is read, as the published segmenters
-    # and detectors with ConvNeXt and Swin have it; of a plain ViT its own last norm. "" for none.
-    cfg.MODEL.TIMM.OUTPUT_NORM = ""
-    # Patches of a plain ViT, in pixels: the pyramid needs 16, and DINOv2 has 14. The patch
-    # embedding of MODEL.WEIGHTS is resampled as timm does. 0 for that of its weights.
-    cfg.MODEL.TIMM.PATCH_SIZE = 0
-    # Train the heads alone, on the features of MODEL.WEIGHTS: the network has no gradient, and its
-    # batch norms use their running statistics. (MODEL.BACKBONE.FREEZE_AT, which is of Detectron2's
-    # ResNets, freezes nothing here; other values than 0 and Detectron2's default are refused.)
-    cfg.MODEL.TIMM.FROZEN = False
-    # Drop path (stochastic depth) of its residual blocks in training: the chance of the last one,
-    # rising to it linearly from the first. Networks of timm without it are refused.
-    cfg.MODEL.TIMM.DROP_PATH = 0.0
-
-
-def _add_input(cfg: CN) -> None:
-    """Images."""
-    # Channels of the images, and values in MODEL.PIXEL_MEAN and PIXEL_STD. 3: colours, whatever the
-    # file is. Any other number: as the file has them (datasets/README.md), uint8 or numbers, from
-    # TIFF, .npy and what Pillow reads; of 4 or more the first three are RGB, which INPUT.FORMAT
-    # "BGR" reverses. Of weights for 3 channels the first convolution is adapted as timm does it.
-    cfg.INPUT.CHANNELS = 3
-
-    # Files that describe data sets (data/data_file.py), whose splits DATASETS.TRAIN and
-    # DATASETS.TEST name as <name>_<split>; --data sets all three.
-    cfg.DATASETS.FILES = ()
-
-    # PanopticFPN alone. Where INPUT.CROP.ENABLED crops: after the image was resized to one of
-    # MIN_SIZE_TRAIN, so that crops are of one size; Detectron2 crops before. The others always do.
-    cfg.INPUT.CROP.AFTER_RESIZE = False
-
-    # OCRSemanticSegmentor and SegFix. Images (data/semantic/augmentation.py): resized to
-    # MIN_SIZE_TRAIN or MIN_SIZE_TEST (0: not at all), or to this height and width if it is not [].
-    cfg.INPUT.FIXED_SIZE = []
-    # "bicubic", as openseg.pytorch trains, or "bilinear", as HRNet-OCR and mmsegmentation.
-    cfg.INPUT.INTERPOLATION = "bicubic"
-    # In training, next, by a uniform factor, and by the root of a uniform factor wider and lower.
-    cfg.INPUT.RANDOM_SCALE = [1.0, 1.0]
-    cfg.INPUT.RANDOM_ASPECT = [1.0, 1.0]
-    # Largest share of a crop that one class may have, with ten tries (INPUT.CROP.TYPE "absolute");
-    # OCRSemanticSegmentor alone.
-    cfg.INPUT.CROP.SINGLE_CATEGORY_MAX_AREA = 1.0
-    # Largest brightness shift of the colours, up or down, in steps of 1 of 255.
-    cfg.INPUT.BRIGHTNESS_SHIFT = 0
-
-
-def _add_solver(cfg: CN) -> None:
-    """Training."""
-    # Run each batch of SOLVER.IMS_PER_BATCH images in this many parts and step once, for the
-    # published batch sizes on a small GPU. Iterations and schedule stay as they are.
-    cfg.SOLVER.ACCUMULATION_STEPS = 1
-    # Learning rate of everything outside the backbone, of which the FPN is a part, as a multiple of
-    # SOLVER.BASE_LR: 10 on PASCAL-Context and COCO-Stuff in the published code.
-    cfg.SOLVER.HEAD_LR_FACTOR = 1.0
-    # "SGD" (with MOMENTUM and NESTEROV) or "AdamW". With AdamW what has one dimension, and what a
-    # timm network exempts (position embeddings, tokens, tables of relative positions), has
-    # WEIGHT_DECAY_NORM, which is 0 in Detectron2; biases too, unless WEIGHT_DECAY_BIAS is set.
-    cfg.SOLVER.OPTIMIZER = "SGD"
-    # Learning rate of each layer of a timm network as a multiple of that of the next one; that of
-    # the last is this multiple of BASE_LR. What a layer is, timm says (its group_matcher): mostly a
-    # block. 1 trains all layers alike.
-    cfg.SOLVER.LAYER_DECAY = 1.0
-    # Number of model_<iteration>.pth that are kept, the last ones; 0 for all. model_final.pth and
-    # model_best.pth always are.
-    cfg.SOLVER.CHECKPOINTS_TO_KEEP = 0
-    # Precision of SOLVER.AMP.ENABLED: "float16" (GPUs alone, with loss scaling), "bfloat16", or
-    # "auto": float16 on a GPU, bfloat16 on a CPU.
-    cfg.SOLVER.AMP.PRECISION = "auto"
-    # Losses are gathered from all processes, logged and checked to be finite every so many
-    # iterations; in the others the CPU does not wait for the GPU.
-    cfg.SOLVER.GATHER_METRIC_PERIOD = 1
-    # SOLVER.LR_SCHEDULER_NAME "WarmupPolyLR" (Detectron2's DeepLab project) alone: the learning
-    # rate is BASE_LR * (1 - iteration / MAX_ITER) ** POLY_LR_POWER, but at least the share
-    # POLY_LR_CONSTANT_ENDING of BASE_LR.
-    cfg.SOLVER.POLY_LR_POWER = 0.9
-    cfg.SOLVER.POLY_LR_CONSTANT_ENDING = 0.0
-
-
-def _add_ema(cfg: CN) -> None:
-    """Averaging of the weights."""
-    # Keep an exponential moving average of the weights, and of the statistics of batch norms. It is
-    # what is evaluated, what "model" in every checkpoint is, and so what predictions and other
-    # trainings read. The weights that are trained lie beside it, and --resume goes on with both.
-    cfg.MODEL.EMA = CN()
-    cfg.MODEL.EMA.ENABLED = False
-    # After each iteration: average = DECAY * average + (1 - DECAY) * weights. It looks back over
-    # about 1 / (1 - DECAY) iterations.
-    cfg.MODEL.EMA.DECAY = 0.999
-
-
-def _add_test(cfg: CN) -> None:
-    """Evaluation and prediction."""
-    # Write the predictions of an evaluation to OUTPUT_DIR/inference/<data set>: panoptic ones in
-    # the format of the panopticapi command, semantic-only ones as PNGs in the labels of the data
-    # set's files, which is what the server of Cityscapes takes.
-    cfg.TEST.SAVE_PREDICTIONS = False
-
-    # Metric of the evaluations during training by which model_best.pth is kept, the highest value
-    # being the best: "panoptic_seg/PQ" or "sem_seg/mIoU", say, after the name of the data set where
-    # DATASETS.TEST has several. "" for none.
-    cfg.TEST.BEST_CHECKPOINT = ""
-
-    # Evaluate, draw and predict with a copy of the model that is made for inference
-    # (modeling/optimized.py): norms folded into convolutions, channels-last memory, labels without
-    # the scores of all classes. Same results; False is the model as it is trained.
-    cfg.TEST.OPTIMIZED = True
-    # Precision of it: "float32", "bfloat16" (for CPUs with such instructions, and GPUs), or
-    # "float16" (GPUs). What it changes: docs/inference.md.
-    cfg.TEST.PRECISION = "float32"
-
-    # OCRSemanticSegmentor and SegFix, at test time (modeling/inference.py). Logits are averaged
-    # over these factors on the size of the image (or blended, MODEL.HMSA), and with those of the
-    # image mirrored left to right.
-    cfg.TEST.SCALES = [1.0]
-    cfg.TEST.FLIP = False
-    # Height and width in pixels, at every scale, of the windows that the network sees, and the
-    # steps between them. [] for both: the whole image at once.
-    cfg.TEST.SLIDING_WINDOW = CN()
-    cfg.TEST.SLIDING_WINDOW.SIZE = []
-    cfg.TEST.SLIDING_WINDOW.STRIDE = []
-    # Device of the running sum of several scales or windows, all classes at full resolution.
-    # "": that of the model; "cpu" where its memory is too small.
-    cfg.TEST.ACCUMULATOR_DEVICE = ""
-
-    # Refine what a PanopticFPN or OCRSemanticSegmentor predicts, in evaluations, demo.py and
-    # ocr-panoptic predict, by the offsets of a trained SegFix: its weights, "" for none. Labels and
-    # segments move by SCALE offsets.
-    cfg.TEST.SEGFIX = CN()
-    cfg.TEST.SEGFIX.WEIGHTS = ""
-    # Its config; "" for config.yaml beside the weights, as a training leaves it.
-    cfg.TEST.SEGFIX.CONFIG_FILE = ""
-    cfg.TEST.SEGFIX.SCALE = 2
+KEYS: list[Key] = [key for section in SECTIONS.values() for key in section]

@@ -29,7 +29,7 @@ from ocr_panoptic.data import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data import check as check_data
 from ocr_panoptic.data.index import index_file
 from ocr_panoptic.engine import load_config, run_claim
-from ocr_panoptic.engine.allowed_values import check_values
+from ocr_panoptic.engine.config_checks import check_values
 from ocr_panoptic.engine.resume import (
     continued_optimizer,
     continued_state,

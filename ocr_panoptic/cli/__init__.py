@@ -33,6 +33,7 @@ COMMANDS = {
     "refine": "refine the files of any program's predictions by SegFix",
     "compare": "train several heads on your data, and say which wins",
     "configs": "list the configs that come with the package",
+    "keys": "list the keys of a config, and what each does",
 }
 
 

@@ -47,13 +47,13 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
 
 def _check_run(args: argparse.Namespace) -> "RunCheck":
     from ocr_panoptic.analysis.run_check import check_run
-    from ocr_panoptic.data import data_options
-    from ocr_panoptic.engine import complete_config, load_config
+    from ocr_panoptic.engine import complete_config
+    from ocr_panoptic.engine.config_files import load_arguments
     from ocr_panoptic.engine.setup import check_solver
     from ocr_panoptic.engine.trainer import scaled
 
     gpus = args.num_gpus * args.num_machines
-    cfg = load_config(args.config_file, [*data_options(args.data), *args.opts])
+    cfg = load_arguments(args)
     cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here; memory is counted for one all the same
     complete_config(cfg, training=True)
     cfg = scaled(cfg, gpus)

@@ -10,8 +10,12 @@ Repeat the command to go on after a stop. It ends with status 1 where an image h
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .arguments import CommandParser, positive
+
+if TYPE_CHECKING:
+    from detectron2.config import CfgNode
 
 LABELS = ("train", "dataset")
 
@@ -61,16 +65,17 @@ def run(args: argparse.Namespace) -> int:
     return launch(predict_here, args) or 0
 
 
-def predict_here(args: argparse.Namespace) -> int:
-    """Predict as one of the processes; returns the exit status."""
-    from ocr_panoptic.engine import complete_config, load_config
+def predict_here(args: argparse.Namespace, cfg: "CfgNode | None" = None) -> int:
+    """Predict as one of the processes, see :func:`.launch`; returns the exit status."""
+    from ocr_panoptic.engine import complete_config
     from ocr_panoptic.engine.agreement import stop_together
+    from ocr_panoptic.engine.config_files import load_arguments
     from ocr_panoptic.prediction.inputs import find_inputs
     from ocr_panoptic.prediction.memory import Limit, largest_image
     from ocr_panoptic.prediction.run import Options, predict_all
 
     with stop_together():
-        cfg = load_config(args.config_file, args.opts)
+        cfg = cfg or load_arguments(args)
         complete_config(cfg)
         limit = largest_image(cfg)
         if args.max_pixels is not None:

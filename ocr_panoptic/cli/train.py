@@ -9,9 +9,12 @@ Train a model, or evaluate one with --eval-only. Detectron2's flags, and torchru
 import argparse
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from .arguments import TrainingArguments
+
+if TYPE_CHECKING:
+    from detectron2.config import CfgNode
 
 
 def argument_parser() -> TrainingArguments:
@@ -30,14 +33,17 @@ def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
     return launch(run_here, args)
 
 
-def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """Train or evaluate as one of these processes; returns the metrics, in the main one."""
+def run_here(
+    args: argparse.Namespace, cfg: "CfgNode | None" = None
+) -> dict[str, dict[str, float]] | None:
+    """Train or evaluate as one of these processes, see :func:`.launch`; returns the metrics, in the
+    main one."""
     from ocr_panoptic.engine import Trainer, setup
 
-    cfg, written = setup(args)
+    run = setup(args, cfg)
     if args.eval_only:
-        return Trainer.evaluate(cfg)
-    trainer = Trainer(cfg, written)
+        return Trainer.evaluate(run.cfg)
+    trainer = Trainer(*run)
     trainer.resume_or_load(resume=args.resume)
     return trainer.train()
 

@@ -72,12 +72,12 @@ def partner(dataset: str, files: list[str]) -> str:
 
 
 def completed(args: argparse.Namespace) -> "CfgNode | None":
-    from ocr_panoptic.data import data_options
-    from ocr_panoptic.engine import complete_config, load_config
+    from ocr_panoptic.engine import complete_config
+    from ocr_panoptic.engine.config_files import load_arguments
 
     if not args.config_file:
         return None
-    cfg = load_config(args.config_file, [*data_options(args.data), *args.opts])
+    cfg = load_arguments(args)
     cfg.DATASETS.TRAIN, cfg.DATASETS.TEST = (args.dataset,), ()
     complete_config(cfg, training=True)
     return cfg

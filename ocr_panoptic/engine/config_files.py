@@ -1,8 +1,9 @@
 """Reading a config file and the overrides of the command line."""
 
+import argparse
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from detectron2.config.compat import guess_version
 from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.config_names import SUFFIX, config_names, config_path
+from ocr_panoptic.data import data_options
 from ocr_panoptic.nearest import did_you_mean
 from ocr_panoptic.run_folder import CONFIG
 
@@ -20,36 +22,40 @@ _UNKNOWN = re.compile(r"Non-existent (?:config )?key: ([\w.]+)")
 _MISMATCH = re.compile(r"Type mismatch \(.*\) with values \(.*\) for config key: ([\w.]+)", re.S)
 
 
-def load_config(config_file: str, opts: list[str]) -> CfgNode:
+def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ()) -> CfgNode:
     """
-    Read a config file and the overrides of the command line.
+    Read a config file, data files, and the overrides of the command line.
 
     Args:
         config_file: see :func:`find_config`; "" for the defaults.
         opts: KEY VALUE KEY VALUE ...
+        data: files that describe data sets, see :func:`.data_options`.
 
     Returns:
         the config, not frozen, exactly as written (see :func:`.setup.complete_config`)
 
     Raises:
-        FileNotFoundError: if there is no such config, or not the one that it names as its _BASE_.
+        FileNotFoundError: if there is no such config, or not the one that it names as its _BASE_,
+            or no such data file.
         ValueError: for a file that holds no keys, an unknown key, a value of the wrong type or with
             characters that cannot be printed, or a missing value.
     """
     cfg = get_cfg()
     add_ocr_config(cfg)
     usual = values_by_key(cfg)
+    content = {}
     if config_file:
         config_file = find_config(config_file)
-        _check_file(config_file, ())
+        content = _read_file(config_file, ())
     if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
         raise ValueError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
     if len(opts) % 2:
         raise ValueError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
+    opts = [*data_options(data), *opts]
     source = config_file
     try:
         if config_file:
-            _merge_file(cfg, config_file)
+            _merge(cfg, CfgNode(content), config_file)
         source = "the command line"
         for key, value in zip(opts[::2], opts[1::2]):
             _check_sections(cfg, key)
@@ -68,6 +74,11 @@ def load_config(config_file: str, opts: list[str]) -> CfgNode:
             raise ValueError(f"{key} has no value; it is {_form(usual[key])}.")
     _check_characters(cfg)
     return cfg
+
+
+def load_arguments(args: argparse.Namespace) -> CfgNode:
+    """Return :func:`load_config` of a command's arguments."""
+    return load_config(args.config_file, args.opts or [], getattr(args, "data", None) or [])
 
 
 def find_config(config: str) -> str:
@@ -105,9 +116,8 @@ def options_of(keys: Mapping[str, Any]) -> list[str]:
     return [part for key, value in plain.items() for part in (key, repr(value))]
 
 
-def _merge_file(cfg: CfgNode, file: str) -> None:
-    """Detectron2's ``merge_from_file``, which takes no 1 for 1.0."""
-    content = CfgNode(CfgNode.load_yaml_with_base(file))
+def _merge(cfg: CfgNode, content: CfgNode, file: str) -> None:
+    """Detectron2's ``merge_from_file`` of a file's content, which takes no 1 for 1.0."""
     if (content.get("VERSION") or guess_version(content, file)) == cfg.VERSION:
         _take_integers(content, cfg)
         cfg.merge_from_other_cfg(content)
@@ -135,19 +145,21 @@ def _check_characters(cfg: CfgNode) -> None:
                 raise ValueError(f"{key} is {value!r}, with characters that cannot be printed")
 
 
-def _check_file(file: str, included_by: tuple[str, ...]) -> None:
-    """Refuse a file, or a file that it includes, that holds something other than keys."""
+def _read_file(file: str, included_by: tuple[str, ...]) -> dict[str, Any]:
+    """Return the content of a file over that of the files that it includes; refuse one that holds
+    something other than keys."""
     content = read_yaml(file)
-    if not isinstance(content, Mapping):
+    if not isinstance(content, dict):
         found = "is empty" if content is None else f"holds a {type(content).__name__}"
         raise ValueError(f"The config file {file} {found}; it needs lines of the form KEY: VALUE.")
     check_keys(file, content)
-    bases = content.get("_BASE_", [])
+    bases = content.pop("_BASE_", [])
     bases = [bases] if isinstance(bases, str) else bases
     if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
         raise ValueError(
             f"{file} has _BASE_: {bases!r}; it is the path of a file, or a list of them"
         )
+    merged: dict[str, Any] = {}
     for base in bases:
         if "://" in base:
             raise ValueError(f"{file} has _BASE_: {base:.200}, an address; download the file first")
@@ -158,7 +170,17 @@ def _check_file(file: str, included_by: tuple[str, ...]) -> None:
             )
         if os.path.realpath(path) in (*included_by, os.path.realpath(file)):
             raise ValueError(f"{file} names _BASE_: {base}, which includes {file} itself")
-        _check_file(path, (*included_by, os.path.realpath(file)))
+        _overlay(merged, _read_file(path, (*included_by, os.path.realpath(file))))
+    _overlay(merged, content)
+    return merged
+
+
+def _overlay(below: dict[str, Any], above: Mapping[str, Any]) -> None:
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(below.get(key), dict):
+            _overlay(below[key], value)
+        else:
+            below[key] = value
 
 
 def check_keys(file: str, content: Mapping[Any, Any]) -> None:

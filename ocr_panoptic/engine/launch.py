@@ -14,11 +14,12 @@ from urllib.parse import urlparse
 
 import torch
 import torch.distributed as dist
+from detectron2.config import CfgNode
 from detectron2.engine import launch as detectron2_launch
 from detectron2.utils import comm
 from torch.multiprocessing import ProcessExitedException
 
-from .config_files import load_config
+from .config_files import load_arguments
 from .program import run_program
 from .run_claim import release_all
 from .stopping import NUMBERS, Stopped, passing_on_signals
@@ -28,10 +29,14 @@ from .stopping import NUMBERS, Stopped, passing_on_signals
 # too short for a slow disk or a large data set. A machine that is lost is noticed no later.
 TIMEOUT = datetime.timedelta(hours=2)
 
+# Of what each process does: its arguments, and the config that they load if it is loaded already.
+Main = Callable[[argparse.Namespace, CfgNode | None], Any]
 
-def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
+
+def launch(main: Main, args: argparse.Namespace) -> Any:
     """
-    Run ``main(args)`` in every process that the arguments ask for.
+    Run ``main(args, cfg)`` in every process that the arguments ask for. ``cfg`` is the config that
+    they load; None where torch sees no GPU, and MODEL.DEVICE need not be known before.
 
     Under ``torchrun`` the processes exist already and are joined. Otherwise Detectron2 starts
     ``args.num_gpus`` of them. Where torch sees no GPU at all, or MODEL.DEVICE is cpu, they are CPU
@@ -44,9 +49,10 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
         ValueError: if more GPUs are asked for than there are, other processes than torchrun's, or
             several machines with an address that only one of them has.
     """
-    on_gpu = torch.cuda.is_available() and _device(args) != "cpu"
+    cfg = load_arguments(args) if torch.cuda.is_available() else None
+    on_gpu = cfg is not None and cfg.MODEL.DEVICE != "cpu"
     if "TORCHELASTIC_RUN_ID" in os.environ:
-        return _join_torchrun(main, args, on_gpu)
+        return _join_torchrun(main, args, cfg, on_gpu)
     _check_machines(args)
     num_gpus = torch.cuda.device_count()
     if args.num_gpus < 1:
@@ -66,7 +72,7 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
             args.num_gpus,
         )
     if args.num_gpus * args.num_machines == 1:
-        return main(args)
+        return main(args, cfg)
     # Detectron2 takes NCCL where it sees GPUs, and NCCL has no operations on the CPU.
     try:
         with passing_on_signals(), contextlib.nullcontext() if on_gpu else _gpus_hidden():
@@ -76,7 +82,7 @@ def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) 
                 args.num_machines,
                 args.machine_rank,
                 args.dist_url,
-                args=(main, args),
+                args=(main, args, cfg),
                 timeout=TIMEOUT,
             )
     except ProcessExitedException as e:
@@ -106,7 +112,7 @@ def leave_process_group() -> None:
     dist.destroy_process_group()
 
 
-def _run_and_leave(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:
+def _run_and_leave(main: Main, args: argparse.Namespace, cfg: CfgNode | None) -> Any:
     # Detectron2 gathers by Gloo, and where NCCL is the first group's that one has its own timeout.
     set_timeout = getattr(
         dist, "set_timeout", dist.distributed_c10d._set_pg_timeout
@@ -114,7 +120,7 @@ def _run_and_leave(main: Callable[[argparse.Namespace], Any], args: argparse.Nam
     set_timeout(TIMEOUT, comm._get_global_gloo_group())
     # Not in a "finally": where one process fails the others do not come to leave with it.
     try:
-        result = run_program(main, args)
+        result = run_program(main, args, cfg)
     except Stopped:
         leave_process_group()
         raise
@@ -131,9 +137,7 @@ def _run_and_leave(main: Callable[[argparse.Namespace], Any], args: argparse.Nam
     return result
 
 
-def _join_torchrun(
-    main: Callable[[argparse.Namespace], Any], args: argparse.Namespace, on_gpu: bool
-) -> Any:
+def _join_torchrun(main: Main, args: argparse.Namespace, cfg: CfgNode | None, on_gpu: bool) -> Any:
     given = {"--num-gpus": args.num_gpus, "--num-machines": args.num_machines}
     if given := [f"{flag} {value}" for flag, value in given.items() if value != 1]:
         raise ValueError(
@@ -151,7 +155,7 @@ def _join_torchrun(
     dist.init_process_group("nccl" if on_gpu else "gloo", timeout=TIMEOUT)
     comm.create_local_process_group(processes)
     comm.synchronize()
-    return _run_and_leave(main, args)
+    return _run_and_leave(main, args, cfg)
 
 
 def _check_machines(args: argparse.Namespace) -> None:
@@ -182,10 +186,6 @@ def _gpus_hidden() -> Iterator[None]:
         del os.environ["CUDA_VISIBLE_DEVICES"]
         if visible is not None:
             os.environ["CUDA_VISIBLE_DEVICES"] = visible
-
-
-def _device(args: argparse.Namespace) -> str:
-    return load_config(args.config_file, args.opts or []).MODEL.DEVICE
 
 
 def _visible() -> str:

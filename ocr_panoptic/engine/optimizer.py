@@ -21,7 +21,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     - SOLVER.HEAD_LR_FACTOR: parameters whose name does not begin with ``backbone.`` learn at that
       multiple of SOLVER.BASE_LR;
     - SOLVER.LAYER_DECAY: the layers of a network of timm at multiples of their own;
-    - with AdamW, no weight decay where timm has none, see SOLVER.OPTIMIZER in config.py. With SGD
+    - with AdamW, no weight decay where timm has none, see docs/keys.md. With SGD
       it is Detectron2's: norms have SOLVER.WEIGHT_DECAY_NORM.
 
     Raises:

@@ -5,6 +5,7 @@ import difflib
 import logging
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from detectron2.config import CfgNode
@@ -18,7 +19,6 @@ from ocr_panoptic.data import (
     check_data_sets,
     check_files,
     check_same_classes,
-    data_options,
     faults_listed,
     names_below_root,
     not_registered,
@@ -30,16 +30,29 @@ from ocr_panoptic.metrics import METRICS
 from ocr_panoptic.run_folder import evaluation_folder
 
 from .agreement import agree, stop_together
-from .allowed_values import check_values
-from .config_files import load_config, values_by_key
+from .config_checks import check_unread_keys, check_values
+from .config_files import load_arguments, values_by_key
 from .console import show_messages, write_log
 from .resume import check_start, find_checkpoint
 from .run_claim import claim
 from .scaling import scaled
 from .task import task_of
-from .unread_keys import check_unread_keys
 
 logger = logging.getLogger(__name__)
+
+
+class Run(NamedTuple):
+    """
+    A run as arguments, config file, data and machine have made it.
+
+    Attributes:
+        cfg: for this machine, frozen.
+        written: YAML of its config.yaml, which serves on every machine: it names no device and
+            norm unless they were asked for.
+    """
+
+    cfg: CfgNode
+    written: str
 
 
 def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
@@ -53,25 +66,20 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     Raises:
         ValueError: naming key, found and expected value.
     """
-    check_values(cfg)
-    check_unread_keys(cfg)
+    _check_config(cfg)
     _complete_from_data(cfg, training)
-    _resolve_device(cfg)
-    _resolve_norm(cfg)
+    _fit_to_machine(cfg)
 
 
-def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
+def setup(args: argparse.Namespace, cfg: CfgNode | None = None) -> Run:
     """
-    The config of a run: :func:`load_config`, :func:`complete_config`, :func:`check_solver`,
+    Resolve a run: :func:`load_config`, what :func:`complete_config` does, :func:`check_solver`,
     :func:`.resume.check_start`, logging and seed. Of the files of OUTPUT_DIR only the log and the
     claim change. In an evaluation with ``--resume`` MODEL.WEIGHTS is the last checkpoint.
 
     Args:
         args: of :class:`.TrainingArguments`, and perhaps ``deterministic``
-
-    Returns:
-        the config for this machine, and the YAML of one that serves on every machine: it names no
-        device and norm unless they were asked for
+        cfg: what these arguments load, where :func:`.launch` has loaded it; is changed.
 
     Raises:
         OSError, ValueError: as those four; ValueError also where an evaluation, or a
@@ -80,7 +88,8 @@ def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
             another training has it.
     """
     with stop_together():
-        written, cfg = _setup(args)
+        run = _resolve(args, cfg or load_arguments(args))
+    cfg = run.cfg
     agree(values_by_key(cfg))
     with stop_together():
         checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
@@ -90,59 +99,54 @@ def setup(args: argparse.Namespace) -> tuple[CfgNode, str]:
         if args.eval_only:
             cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
     cfg.freeze()
-    return cfg, written.dump()
+    return run
 
 
-def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
-    """The config as it was written, with what follows from the data, and for this machine."""
-    data = data_options(getattr(args, "data", None) or [])
-    written = load_config(args.config_file, [*data, *(args.opts or [])])
-    if getattr(args, "deterministic", False):
-        _make_deterministic(written)
-    split = "TEST" if args.eval_only else "TRAIN"
-    if not written.DATASETS[split]:
-        purpose = "evaluate on (--eval-only)" if args.eval_only else "train on"
-        if files := written.DATASETS.FILES:
-            described = "val" if args.eval_only else "train"
-            raise ValueError(
-                f"{', '.join(files)}: describes no split called {described}, so there is nothing "
-                f"to {purpose}. Add it, or name one of the others: DATASETS.{split} "
-                "\"('NAME_SPLIT',)\"."
-            )
-        raise ValueError(
-            f"DATASETS.{split} is empty, so there is nothing to {purpose}. "
-            "Name a file that describes your data, --data FILE (see datasets/README.md), or a "
-            f"data set that is known here: DATASETS.{split} \"('NAME',)\"."
-        )
-    check_values(written)
-    check_unread_keys(written)
-    _check_output_dir(written.OUTPUT_DIR)
-    for name in written.DATASETS.TEST:
-        _check_folder(evaluation_folder(written.OUTPUT_DIR, name))
-    names = [*(() if args.eval_only else written.DATASETS.TRAIN), *written.DATASETS.TEST]
+def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
+    training, is_deterministic = not args.eval_only, getattr(args, "deterministic", False)
+    if is_deterministic:
+        _make_deterministic(cfg)
+    _check_data_named(cfg, training)
+    _check_config(cfg)
+    _check_output_dir(cfg.OUTPUT_DIR)
+    for name in cfg.DATASETS.TEST:
+        _check_folder(evaluation_folder(cfg.OUTPUT_DIR, name))
     with faults_listed(cache_folder() / "faults.txt"):
-        _complete_from_data(written, training=not args.eval_only)
+        names = _complete_from_data(cfg, training)
         check_files(names)
         check_data_sets(names)
-    cfg = written.clone()
-    _resolve_device(cfg)
-    _resolve_norm(cfg)
-    if getattr(args, "deterministic", False):
+    written = cfg.dump()
+    _fit_to_machine(cfg)
+    if is_deterministic:
         _check_deterministic_pooling(cfg)
-    written.freeze()
-    if not args.eval_only:
+    if training:
         processes = comm.get_world_size()
         check_solver(scaled(cfg, processes), processes)
-        claim(written.OUTPUT_DIR)
-    _begin(written, args)
-    logger.debug(
-        "MODEL.DEVICE is %s (torch sees %d GPU(s)); norm of the backbone %s, of the OCR head %s",
-        cfg.MODEL.DEVICE,
-        torch.cuda.device_count(),
-        (cfg.MODEL.TIMM if "timm" in cfg.MODEL.BACKBONE.NAME else cfg.MODEL.RESNETS).NORM,
-        cfg.MODEL.OCR.NORM or "none",
+        claim(cfg.OUTPUT_DIR)
+    _begin(cfg, written, args)
+    return Run(cfg, written)
+
+
+def _check_config(cfg: CfgNode) -> None:
+    check_values(cfg)
+    check_unread_keys(cfg)
+
+
+def _check_data_named(cfg: CfgNode, training: bool) -> None:
+    split, described = ("TRAIN", "train") if training else ("TEST", "val")
+    if cfg.DATASETS[split]:
+        return
+    purpose = "train on" if training else "evaluate on (--eval-only)"
+    if files := cfg.DATASETS.FILES:
+        raise ValueError(
+            f"{', '.join(files)}: describes no split called {described}, so there is nothing to "
+            f"{purpose}. Add it, or name one of the others: DATASETS.{split} \"('NAME_SPLIT',)\"."
+        )
+    raise ValueError(
+        f"DATASETS.{split} is empty, so there is nothing to {purpose}. Name a file that describes "
+        "your data, --data FILE (see datasets/README.md), or a data set that is known here: "
+        f"DATASETS.{split} \"('NAME',)\"."
     )
-    return written, cfg
 
 
 def _check_output_dir(folder: str) -> None:
@@ -167,7 +171,7 @@ def _check_folder(folder: Path) -> None:
             )
 
 
-def _begin(cfg: CfgNode, args: argparse.Namespace) -> None:
+def _begin(cfg: CfgNode, written: str, args: argparse.Namespace) -> None:
     """Log and seed of a run, as Detectron2's ``default_setup``, which shows all of it on the
     terminal, and writes the config of an evaluation over that of the training."""
     rank, training = comm.get_rank(), not args.eval_only
@@ -175,7 +179,14 @@ def _begin(cfg: CfgNode, args: argparse.Namespace) -> None:
     write_log(cfg.OUTPUT_DIR, rank)
     logger.debug("Process %d of %d; arguments: %s", rank, comm.get_world_size(), args)
     logger.debug("Environment:\n%s", collect_env_info())
-    logger.debug("Config:\n%s", cfg.dump())
+    logger.debug("Config:\n%s", written)
+    logger.debug(
+        "MODEL.DEVICE is %s (torch sees %d GPU(s)); norm of the backbone %s, of the OCR head %s",
+        cfg.MODEL.DEVICE,
+        torch.cuda.device_count(),
+        (cfg.MODEL.TIMM if "timm" in cfg.MODEL.BACKBONE.NAME else cfg.MODEL.RESNETS).NORM,
+        cfg.MODEL.OCR.NORM or "none",
+    )
     seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + rank)
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
 
@@ -256,7 +267,8 @@ def _check_best_metric(cfg: CfgNode) -> None:
         )
 
 
-def _complete_from_data(cfg: CfgNode, training: bool) -> None:
+def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
+    """Take the class counts from the data sets that are used; returns their names."""
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
     register_published(names)
     described = register_in_use(cfg.DATASETS.FILES, names)
@@ -268,6 +280,7 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> None:
     for name in names:
         task.complete_classes(cfg, name)
         _check_channels(cfg, name)
+    return names
 
 
 def _check_channels(cfg: CfgNode, name: str) -> None:
@@ -291,7 +304,8 @@ def _check_registered(cfg: CfgNode, name: str, described: list[str]) -> None:
     raise ValueError(f"DATASETS.{split}: {not_registered(name)}{there}")
 
 
-def _resolve_device(cfg: CfgNode) -> None:
+def _fit_to_machine(cfg: CfgNode) -> None:
+    """Put the device of this machine, and norms that it can train, into a config."""
     if cfg.MODEL.DEVICE == "auto":
         cfg.MODEL.DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
     if cfg.MODEL.DEVICE.startswith("cuda") and not torch.cuda.is_available():
@@ -299,15 +313,14 @@ def _resolve_device(cfg: CfgNode) -> None:
             f"MODEL.DEVICE is {cfg.MODEL.DEVICE}, but torch sees no GPU. "
             "Set it to auto to use what is there, or to cpu."
         )
+    # PyTorch's SyncBatchNorm trains on several GPUs alone. Parameters have the same names in both.
+    if comm.get_world_size() == 1 or not cfg.MODEL.DEVICE.startswith("cuda"):
+        _replace_sync_bn(cfg)
 
 
-def _resolve_norm(node: CfgNode, can_sync: bool | None = None) -> None:
-    """Every SyncBN becomes BN unless several GPU processes train: PyTorch's SyncBatchNorm does
-    not train without them. Parameters have the same names in both."""
-    if can_sync is None:
-        can_sync = comm.get_world_size() > 1 and node.MODEL.DEVICE.startswith("cuda")
+def _replace_sync_bn(node: CfgNode) -> None:
     for key, value in node.items():
         if isinstance(value, CfgNode):
-            _resolve_norm(value, can_sync)
-        elif key == "NORM" and value == "SyncBN" and not can_sync:
+            _replace_sync_bn(value)
+        elif key == "NORM" and value == "SyncBN":
             node[key] = "BN"

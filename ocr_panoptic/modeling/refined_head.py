@@ -68,7 +68,7 @@ class RefinedHead(nn.Module):
             negative_slope: of its ReLU, see :class:`.ConvNormReLU`.
             residual: as the attribute. The classifier of the correction starts at 0, so that the
                 first refined prediction is the coarse one, and its loss teaches what both share.
-            coarse_start: first weights of the coarse classifier, one of COARSE_STARTS. "pytorch":
+            coarse_start: first weights of the coarse classifier, "pytorch":
                 U(-b, b) with b = 1 / sqrt(C), as the published codes have it. "detectron2":
                 N(0, 2 / K), as its ``SemSegFPNHead`` has it, which makes logits so large that the
                 spatial softmax of each region begins as a few random pixels.
@@ -213,10 +213,6 @@ class RefinedHead(nn.Module):
             ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``, each with its weight applied
         """
         return self.criterion(*predictions, targets, self.align_corners)
-
-
-# Values of MODEL.OCR.COARSE_START.
-COARSE_STARTS = ("pytorch", "detectron2")
 
 
 def refinement_arguments(cfg: CfgNode, feature_channels: int) -> dict[str, Any]:

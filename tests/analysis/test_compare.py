@@ -8,7 +8,7 @@ from tiny_runs import ROOT
 from ocr_panoptic.analysis.compare import OURS, comparison, verdict
 from ocr_panoptic.cli import call
 from ocr_panoptic.engine import load_config
-from ocr_panoptic.engine.unread_keys import check_unread_keys
+from ocr_panoptic.engine.config_checks import check_unread_keys
 
 CONFIGS = ROOT / "configs"
 PANOPTIC = CONFIGS / "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50.yaml"

@@ -1,5 +1,6 @@
 """The program ``ocr-panoptic``: light, and with a hint for what is mistyped."""
 
+import re
 import subprocess
 import sys
 
@@ -41,7 +42,7 @@ def test_help_imports_nothing_that_takes_time(command):
 
 
 def test_the_package_imports_nothing_that_takes_time():
-    script = "import sys, ocr_panoptic; dir(ocr_panoptic); print([*sys.modules])"
+    script = "import sys, ocr_panoptic.config; dir(ocr_panoptic); print([*sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "ocr_panoptic" in done.stdout and not any(f"'{name}'" in done.stdout for name in HEAVY)
 
@@ -129,6 +130,25 @@ def test_configs(capsys):
         "    Panoptic-FPN + OCR on COCO, ResNet-50, 3x schedule",
     ]
     assert cli.call("configs", ["nothing_like_it"]) == 1
+
+
+def test_keys_are_listed(capsys):
+    assert not cli.call("keys", ["ema", "DECAY"])
+    said = capsys.readouterr().out.splitlines()
+    assert said[:3] == ["## Training", "", "With MODEL.EMA.ENABLED True:"]
+    assert said[4].startswith("- `MODEL.EMA.DECAY 0.999`: After each ") and len(said) == 5
+    assert said[4].endswith(" iterations. *a number in [0, 1)*")
+    assert cli.call("keys", ["nothing_like_it"]) == 1
+
+
+@pytest.mark.slow
+def test_the_page_of_keys_is_what_the_command_prints():
+    """In a process of its own: tests register backbones, which the page would list."""
+    command = [sys.executable, "-m", "ocr_panoptic", "keys"]
+    page = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert page == (ROOT / "docs/keys.md").read_text(), "ocr-panoptic keys > docs/keys.md"
+    paths = re.findall(r"\]\((?!https)(.+?)\)", page)
+    assert paths and all((ROOT / "docs" / path).is_file() for path in paths)
 
 
 def test_the_page_has_every_command():

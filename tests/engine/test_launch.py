@@ -14,6 +14,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from detectron2.utils import comm
 
+from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.engine import launch, load_config
 from ocr_panoptic.engine.launch import TIMEOUT, leave_process_group
 
@@ -40,7 +41,7 @@ def test_no_gloo_thread_outlives_its_group(tmp_path, forks):
     assert {p.name for p in tmp_path.glob("*_left")} == {"rank0_left", "rank1_left"}
 
 
-def make_a_mistake(args) -> None:
+def make_a_mistake(args, cfg) -> None:
     logging.basicConfig(force=True)
     load_config("nowhere.yaml", [])
 
@@ -55,7 +56,7 @@ def test_a_users_mistake_ends_all_processes_without_a_traceback(make_args, forks
     assert "Traceback" not in printed
 
 
-def be_terminated(args) -> None:
+def be_terminated(args, cfg) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a fork has the handler of its parent
     if comm.get_rank() == 1:
         signal.raise_signal(signal.SIGTERM)
@@ -82,6 +83,17 @@ def one_gpu(monkeypatch):
 def torchrun(monkeypatch):
     for name, value in {"TORCHELASTIC_RUN_ID": "1", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
+
+
+def test_a_config_is_read_once(make_args, one_gpu, monkeypatch, tiny_data):
+    """Before there are processes, with --data, and each of its files."""
+    module, files = sys.modules["ocr_panoptic.engine.config_files"], []
+    monkeypatch.setattr(module, "read_yaml", lambda file: files.append(file) or read_yaml(file))
+    args = make_args("DATASETS.TEST", "()", flags=("--data", str(tiny_data / "tiny/tiny.yaml")))
+    found = launch(lambda args, cfg: cfg, args)
+    assert (str(tiny_data / "tiny/tiny.yaml"),) == found.DATASETS.FILES
+    assert found.DATASETS.TEST == () and found.MODEL.OCR.CHANNELS == 32
+    assert 1 < len(files) == len(set(files))
 
 
 def test_more_processes_than_gpus(make_args, one_gpu):

@@ -7,6 +7,7 @@ from detectron2.config import CfgNode, get_cfg
 
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.modeling.losses import SemSegCriterion
+from ocr_panoptic.offsets import IGNORED
 
 
 def make_cfg(*opts: object, backbone: str = "resnet18") -> CfgNode:
@@ -55,6 +56,27 @@ def make_resnet_cfg(depth: int) -> CfgNode:
         ["res4"],
     )
     return cfg
+
+
+def make_segfix_cfg(*opts: object) -> CfgNode:
+    """A small SegFix on the CPU."""
+    cfg = make_cfg()
+    cfg.MODEL.META_ARCHITECTURE = "SegFix"
+    cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
+    cfg.MODEL.SEM_SEG_HEAD.NAME = "SegFixHead"
+    cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES = ["layer2", "layer1"]
+    cfg.MODEL.SEGFIX.CHANNELS, cfg.MODEL.SEGFIX.NORM = 16, "BN"
+    cfg.merge_from_list([str(o) for o in opts])
+    return cfg
+
+
+def make_offsets_batch(height: int = 61, width: int = 83) -> list[dict]:
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 18, (2, height // 8 + 1, width // 8 + 1), generator=rng)
+    labels = labels.repeat_interleave(8, 1).repeat_interleave(8, 2)[:, :height, :width].clone()
+    labels[:, :3] = IGNORED
+    images = 255 * torch.rand(2, 3, height, width, generator=rng)
+    return [{"image": i, "sem_seg": t} for i, t in zip(images, labels)]
 
 
 def take_criterion(arguments: dict, num_classes: int = 5) -> SemSegCriterion:

@@ -1,0 +1,130 @@
+"""The words of the table of keys: on what a key depends, and what values it may have."""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from detectron2.config import CfgNode
+
+
+class Condition(NamedTuple):
+    """
+    What a config has to choose for a key to be read.
+
+    Attributes:
+        text: for people, such as "MODEL.EMA.ENABLED True".
+        holds: of a config.
+        refuses: whether the key has to keep its default where the condition does not hold;
+            otherwise a warning says that it is idle.
+    """
+
+    text: str
+    holds: Callable[["CfgNode"], bool]
+    refuses: bool = True
+
+
+class Allowed(NamedTuple):
+    """
+    The values that a key may have.
+
+    Attributes:
+        permits: whether a value is one of them.
+        text: returns for people what the value is, such as "a number of at least 1"; "" for any.
+    """
+
+    permits: Callable[[Any], bool]
+    text: Callable[[], str]
+
+
+def value_of(cfg: "CfgNode", name: str) -> Any:
+    """Return the value of a key by its full name."""
+    return reduce(lambda node, part: node[part], name.split("."), cfg)
+
+
+def when(name: str, *values: object, refuses: bool = True) -> Condition:
+    """Return the condition that a key has one of some values."""
+    *first, last = map(str, values)
+    text = f"{name} {', '.join(first)}{' or ' if first else ''}{last}"
+    return Condition(text, lambda cfg: value_of(cfg, name) in values, refuses)
+
+
+def one_of(*values: object) -> Allowed:
+    return _listed(lambda: values)
+
+
+def registered(registry: str) -> Allowed:
+    """Return the names in a registry of ``detectron2.modeling``, which our modeling/ adds to."""
+
+    def names() -> list[str]:
+        import detectron2.modeling
+
+        return [name for name, _ in getattr(detectron2.modeling, registry)]
+
+    return _listed(names)
+
+
+def _listed(values: Callable[[], Sequence]) -> Allowed:
+    def text() -> str:
+        names = [str(value) or '""' for value in values()]
+        return f"one of {', '.join(names)}" if len(names) > 1 else f"to be {names[0]}"
+
+    return Allowed(lambda value: value in values(), text)
+
+
+def of_form(text: str, permits: Callable[[Any], bool]) -> Allowed:
+    return Allowed(permits, lambda: text)
+
+
+def at_least(least: int, meaning: str = "") -> Allowed:
+    """Return the numbers from ``least`` on, with what the least one means."""
+    text = f"a number of at least {least}{meaning and f' ({least} {meaning})'}"
+    # NaN is neither. None is Detectron2's default of some.
+    return of_form(text, lambda value: value is None or least <= value < math.inf)
+
+
+def at_most(most: int, otherwise: str) -> Allowed:
+    return of_form(f"at most {most}, {otherwise}", lambda value: value <= most)
+
+
+def numbers_above(least: int) -> Allowed:
+    """Return the lists of numbers above ``least``."""
+    return of_form(
+        f"a list of numbers above {least}",
+        lambda values: all(isinstance(v, int | float) and least < v < math.inf for v in values),
+    )
+
+
+def share(ends: str) -> Allowed:
+    """Return the numbers from 0 to 1, with the ends that an interval such as "(0, 1]" has."""
+    inside = {0: "[0" in ends, 1: "1]" in ends}
+    return of_form(f"a number in {ends}", lambda value: inside.get(value, 0 < value < 1))
+
+
+def _is_device(name: str) -> bool:
+    import torch
+
+    try:
+        return name == "auto" or torch.device(name).type != "meta"  # which has no values
+    except RuntimeError:
+        return False
+
+
+def _are_counts(values: Sequence) -> bool:
+    return all(isinstance(value, int) and value >= 0 for value in values)
+
+
+ANY = of_form("", lambda value: True)
+NORM = one_of(
+    *("", "BN", "SyncBN", "FrozenBN", "GN", "LN", "nnSyncBN", "naiveSyncBN", "naiveSyncBN_N")
+)
+DEVICE = of_form("a device: auto, cpu, or cuda", _is_device)
+SIZES = of_form(
+    "a tuple of at least one size in pixels, 0 for the image's own",
+    lambda sizes: len(sizes) > 0 and _are_counts(sizes),
+)
+STEPS = of_form(
+    "a tuple of rising iterations",
+    lambda steps: _are_counts(steps) and [*steps] == sorted(steps),
+)

@@ -1,0 +1,84 @@
+"""What a config cannot say, told before anything is read or built; see the table of config.py."""
+
+import logging
+
+from detectron2.config import CfgNode, get_cfg
+
+from ocr_panoptic.config import KEYS, SCHEME, Key, add_ocr_config
+from ocr_panoptic.config_rules import Condition, value_of, when
+from ocr_panoptic.modeling.context import schemes_reading
+
+logger = logging.getLogger(__name__)
+
+
+def conditions(key: Key) -> list[Condition]:
+    """Return what has to hold for a key to be read, with the names of the schemes for SCHEME."""
+    return [
+        when("MODEL.CONTEXT.NAME", *schemes_reading(key.name)) if condition is SCHEME else condition
+        for condition in key.read_by
+    ]
+
+
+def check_values(cfg: CfgNode) -> None:
+    """
+    Refuse a value that its key, or another key, does not allow.
+
+    Raises:
+        ValueError: naming key, value and what it may be.
+    """
+    for key in KEYS:
+        value = value_of(cfg, key.name)
+        if not key.allowed.permits(value):
+            raise ValueError(f"{key.name} is {value!s:.200}; it is {key.allowed.text()}.")
+    for name in ("PIXEL_MEAN", "PIXEL_STD"):
+        values, channels = cfg.MODEL[name], cfg.INPUT.CHANNELS
+        if len(values) != channels:
+            raise ValueError(
+                f"MODEL.{name} is {values!s:.200}, {len(values)} values, and INPUT.CHANNELS is "
+                f"{channels}; each channel has one."
+            )
+    if not 0 <= cfg.SOLVER.BASE_LR_END <= cfg.SOLVER.BASE_LR:
+        raise ValueError(
+            f"SOLVER.BASE_LR_END is {cfg.SOLVER.BASE_LR_END}; it is a number from 0 to "
+            f"SOLVER.BASE_LR, {cfg.SOLVER.BASE_LR}."
+        )
+
+
+def check_unread_keys(cfg: CfgNode) -> None:
+    """
+    Refuse keys that the chosen model does not read but that are set to something else than their
+    default, and warn of those that are idle in a plain baseline.
+
+    Args:
+        cfg: as it was written, before a norm or device of this machine is put into it.
+
+    Raises:
+        ValueError: naming every such key, its default, and what reads it.
+    """
+    default = get_cfg()
+    add_ocr_config(default)
+    faults, idle = [], []
+    for key in KEYS:
+        value, usual = value_of(cfg, key.name), value_of(default, key.name)
+        if [*value] == [*usual] if isinstance(usual, list | tuple) else value == usual:
+            continue
+        unmet = [condition for condition in conditions(key) if not condition.holds(cfg)]
+        if any(condition.refuses for condition in unmet):
+            faults.append(
+                f"{key.name} is {value!r} (default {usual!r}); it is read with {unmet[0].text} "
+                "alone"
+            )
+        elif unmet:
+            idle.append(key.name)
+    if idle:
+        logger.warning(
+            "%s: set, but %s has no refined prediction",
+            ", ".join(idle),
+            cfg.MODEL.SEM_SEG_HEAD.NAME,
+        )
+    if faults:
+        raise ValueError(
+            "The config sets keys that nothing reads:\n  "
+            + "\n  ".join(faults)
+            + "\nLeave them out, or choose what reads them."
+        )
