@@ -67,7 +67,7 @@ def test_systems_at_places(study_file):
             r"none of systems has \['opt'\]; it may have config, o",
         ),
         ({"at": {"layer3": {"seeds": [1]}}}, r"layer3 of at has \['seeds'\]; it may have opts"),
-        ({"opts": ["NO.KEY", 1]}, "none: Unknown config key NO.KEY"),
+        ({"opts": ["NO.KEY", 1]}, "OCR: Unknown config key NO.KEY"),
     ],
 )
 def test_faults(study_file, change, message):
