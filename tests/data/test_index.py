@@ -170,21 +170,44 @@ def test_a_broken_index_is_made_anew(raw, size):
     assert DatasetCatalog.get("pets_train") == expected
 
 
-def test_a_damaged_record_is_told(raw):
+@pytest.mark.parametrize(
+    "change",
+    ["image SET record = '{' WHERE place = 1", "fact SET value = NULL WHERE key = 'common'"],
+)
+def test_a_damaged_entry_is_told(raw, change):
     raw.checked()
     with sqlite3.connect(index_path()) as connection:
-        connection.execute("UPDATE image SET record = substr(record, 3)")
+        connection.execute(f"UPDATE {change}")
     with pytest.raises(ValueError, match=r"\.sqlite: cannot be read \(damaged\)\. Remove"):
         DatasetCatalog.get("pets_train")
 
 
-def test_damaged_categories_are_read_anew(raw):
-    raw.checked()
-    with sqlite3.connect(index_path()) as connection:
-        connection.execute("UPDATE fact SET value = substr(value, 3) WHERE key = 'common'")
-    expected = MetadataCatalog.get("pets_train").as_dict()
-    raw.checked()
-    assert MetadataCatalog.get("pets_train").as_dict() == expected
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ("max_page_count = 3", "database or disk is full"),
+        ("query_only = 1", "attempt to write a readonly database"),
+    ],
+)
+@pytest.mark.parametrize("is_checked", [False, True])
+def test_an_index_that_cannot_be_written(raw, monkeypatch, limit, reason, is_checked):
+    """It or, of an index that is there, what the check has found. The limits are sqlite's own."""
+    register_data_files([raw.described()])
+    source = DatasetCatalog["pets_train"]
+    connect = sqlite3.connect
+
+    def limited(*args, **kwargs):
+        connection = connect(*args, **kwargs)
+        connection.execute(f"PRAGMA {limit}")
+        return connection
+
+    if is_checked:
+        monkeypatch.setattr(source.__class__, "check", lambda *_: ([], ["long"] * 10_000))
+    else:
+        index_path().unlink()
+    monkeypatch.setattr(index_module.sqlite3, "connect", limited)
+    with pytest.raises(ValueError, match=f"cannot be written .{reason}.. Free space there, or set"):
+        Index(source).check(workers=1)
 
 
 KILLED = """
@@ -304,7 +327,7 @@ def test_one_index_for_each_place(raw, tmp_path):
     assert index_path() != first and first.exists()
     with sqlite3.connect(first) as connection:
         (text,) = connection.execute("SELECT record FROM image WHERE place = 0").fetchone()
-    assert json.loads(text[8:])["id"] == 5
+    assert json.loads(text)["id"] == 5
 
 
 def test_it_goes_to_other_processes(raw):
