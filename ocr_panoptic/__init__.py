@@ -37,8 +37,10 @@ __all__ = [
     "train",
 ]
 
-# Detectron2 and timm use what PyTorch will drop one day: importing any module here would say so.
+# Detectron2 and timm use what PyTorch will drop one day: importing any module here, and a model's
+# anchors, would say so.
 warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", FutureWarning)
+warnings.filterwarnings("ignore", r"torch\.meshgrid: ", UserWarning)
 
 _MODULES = {
     "Model": "prediction.model",

@@ -17,7 +17,7 @@ from .data_file import (
     write_data_file,
 )
 from .faults import DataFaults, faults_listed
-from .histogram import class_histogram, log_class_histogram
+from .histogram import log_class_histogram
 from .index import cache_folder
 from .offset_mapper import OffsetDatasetMapper
 from .panoptic.mapper import PanopticDatasetMapper
@@ -74,7 +74,6 @@ __all__ = [
     "check_same_classes",
     "check_name",
     "class_counts",
-    "class_histogram",
     "data_options",
     "datasets_root",
     "faults_listed",

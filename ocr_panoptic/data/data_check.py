@@ -1,6 +1,6 @@
 """The check of data sets before a training, and what they hold."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +8,10 @@ import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from tabulate import tabulate
 
+from ocr_panoptic.files import as_list
+
 from .classes import VOID_LABEL
+from .data_file import DataFiles
 from .faults import faults_listed, gathering, raise_if_any
 from .index import Index, cache_folder
 from .panoptic.source import PanopticSource
@@ -72,17 +75,19 @@ class DataSummary:
         return "\n\n".join(map(str, self.splits))
 
 
-def check(files: Sequence[Path | str], workers: int | None = None) -> DataSummary:
+def check(files: DataFiles, workers: int | None = None) -> DataSummary:
     """Check every file of the data sets that data files describe, unless it has been found without
     fault and has not changed.
 
     Args:
+        files: one data file or several.
         workers: processes, see :func:`.imap_with_progress`.
 
     Raises:
         FileNotFoundError, ValueError, DataFaults: as :func:`.register_data_files`, and all faults
             of images and annotations.
     """
+    files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
         names = register_data_files(files)
         check_data_sets(names, workers, wholly=True)

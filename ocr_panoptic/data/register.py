@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 
 from ocr_panoptic.files import printable
 
-from .data_file import check_name, datasets_root, files_below_root
+from .data_file import check_name, datasets_root, files_below_root, read_data_file
 from .faults import first_few
 from .former import former_data_file
 
@@ -123,6 +124,14 @@ def not_registered(name: str) -> str:
     if former := former_data_file(name):
         return former
     stem = printable(name.rpartition("_")[0] or name)
+    for path in files_below_root([name]):
+        with suppress(OSError, ValueError):
+            file = read_data_file(path)
+            described = ", ".join(map(file.data_set, file.splits))
+            return (
+                f"Data set {printable(name)!r} is not registered: {path} describes {described}. "
+                "Use one of these names, or correct the file's name or splits."
+            )
     return (
         f"Data set {printable(name)!r} is not registered. Describe your data in a file, as "
         f"datasets/README.md shows, and name it with --data FILE, or lay it into "

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.data import DatasetCatalog
 from PIL import Image
 from raw_pets import CAT, FIRST, RawData
 
