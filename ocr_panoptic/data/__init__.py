@@ -21,11 +21,10 @@ from .histogram import log_class_histogram
 from .index import cache_folder
 from .offset_mapper import OffsetDatasetMapper
 from .panoptic.mapper import PanopticDatasetMapper
-from .panoptic.records import class_counts
 from .published.camvid import prepare_camvid
 from .published.mat_labels import MAT_RELEASES, prepare_mat_release
 from .published.register import register_published
-from .register import check_files, not_registered
+from .register import check_files, class_counts, not_registered, semantic_class_count
 from .registration import check_same_classes, register_data_files, register_in_use
 from .semantic.augmentation import build_semantic_augmentation
 from .semantic.feature_cache import (
@@ -37,7 +36,6 @@ from .semantic.feature_cache import (
 )
 from .semantic.label_space import read_class_file
 from .semantic.mapper import SemanticDatasetMapper
-from .semantic.records import semantic_class_count
 from .training_records import IndexedRecords, indexed_records
 from .training_stream import (
     TrainingStream,

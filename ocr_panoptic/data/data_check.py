@@ -52,16 +52,15 @@ class SplitSummary:
     classes: tuple[ClassSummary, ...]
 
     def __str__(self) -> str:
-        shown = sum(c.pixels for c in self.classes)
-        rows = [
-            (c.name, c.kind, c.images, c.segments, 100 * c.pixels / self.pixels)
-            for c in self.classes
-        ]
-        rows.append(("(none)", "", None, None, 100 * (self.pixels - shown) / self.pixels))
-        headers = ("class", "kind", "images", "segments", "% of pixels")
-        if all(c.segments is None for c in self.classes):
-            rows, headers = [(*r[:3], r[4]) for r in rows], (*headers[:3], headers[4])
-        table = tabulate(rows, headers, floatfmt=".2f")
+        shown = [(c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes]
+        if none := self.pixels - sum(c.pixels for c in self.classes):
+            shown.append(("(none)", "", None, None, none))
+        names, kinds, images, segments, pixels = zip(*shown, strict=True)
+        columns = {"class": names, "kind": kinds, "images": images, "segments": segments}
+        if not any(segments):  # semantic data
+            del columns["segments"]
+        columns["% of pixels"] = [100 * number / self.pixels for number in pixels]
+        table = tabulate(columns, "keys", floatfmt=".2f")
         return f"{self.name}: {self.images:,} images\n{table}"
 
 

@@ -17,7 +17,6 @@ or
 Paths are relative to the file. Each split is registered with Detectron2 as ``<name>_<split>``.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +28,7 @@ import yaml
 
 from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.files import as_list, printable, write_text
+from ocr_panoptic.nearest import did_you_mean
 
 from .faults import DataFaults, raise_if_any
 
@@ -252,6 +252,5 @@ def _split_faults(where: str, paths: object, keys: list[str]) -> Iterator[str]:
 def _unknown_keys(content: dict, known: Sequence[str], where: str) -> Iterator[str]:
     for key in content:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
-            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
-            yield f"{where} has the unknown key {key!r:.100}. {hint}"
+            hint = did_you_mean(str(key), known) or f" There are {', '.join(known)}."
+            yield f"{where} has the unknown key {key!r:.100}.{hint}"

@@ -1,4 +1,4 @@
-"""Names of data sets in Detectron2's catalogs."""
+"""Data sets in Detectron2's catalogs: their names, and what these say of classes."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -117,6 +117,36 @@ def registered_metadata(dataset_name: str) -> Metadata:
     if dataset_name not in DatasetCatalog:
         raise ValueError(not_registered(dataset_name))
     return MetadataCatalog.get(dataset_name)
+
+
+def class_counts(dataset_name: str) -> tuple[int, int]:
+    """(thing classes, classes of the semantic head) of a registered panoptic data set.
+
+    The second is the number of stuff classes plus one, for the label "things".
+
+    Raises:
+        ValueError: no data set of that name is registered, or it is not one of Panoptic-FPN.
+    """
+    metadata = registered_metadata(dataset_name)
+    things, stuff = (metadata.get(key) for key in ("thing_classes", "stuff_classes"))
+    if not things or not stuff or stuff[0] != "things":
+        raise ValueError(
+            f"Data set {dataset_name!r} is not laid out for Panoptic-FPN: it needs thing_classes, "
+            f"and stuff_classes that begin with 'things'; found {things} and {stuff}."
+        )
+    return len(things), len(stuff)
+
+
+def semantic_class_count(dataset_name: str) -> int:
+    """Classes of a registered semantic data set.
+
+    Raises:
+        ValueError: no data set of that name is registered, or it has no semantic classes.
+    """
+    classes = registered_metadata(dataset_name).get("stuff_classes")
+    if not classes:
+        raise ValueError(f"Data set {dataset_name!r} has no semantic classes (stuff_classes).")
+    return len(classes)
 
 
 def not_registered(name: str) -> str:

@@ -1,6 +1,7 @@
 """Data files as registered data sets of Detectron2."""
 
 from collections.abc import Collection, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from detectron2.data import MetadataCatalog
@@ -85,14 +86,11 @@ def check_same_classes(names: Sequence[str]) -> None:
     faults = []
     for name in names[1:]:
         for kind in ("thing", "stuff"):
-            ours, theirs = (
-                dict(enumerate(MetadataCatalog.get(n).get(f"{kind}_classes") or ()))
-                for n in (names[0], name)
-            )
+            classes = (MetadataCatalog.get(n).get(f"{kind}_classes", ()) for n in (names[0], name))
             different = [
-                f"{ours.get(k, 'none')!r} and {theirs.get(k, 'none')!r}"
-                for k in range(max(len(ours), len(theirs)))
-                if ours.get(k) != theirs.get(k)
+                f"{ours!r} and {theirs!r}"
+                for ours, theirs in zip_longest(*classes, fillvalue="none")
+                if ours != theirs
             ]
             if different:
                 files = [str(origin(n)) for n in (names[0], name)]
