@@ -74,12 +74,12 @@ def write_onnx(graph: SemanticGraph, description: dict[str, Any], path: Path) ->
     image = torch.zeros(3 * graph.stride - 31, 5 * graph.stride - 13, 3, dtype=torch.uint8)
     size = torch.tensor([image.shape[0] - 3, image.shape[1] + 5])
     dynamic = torch.export.Dim.DYNAMIC
-    for logger in ("torch.onnx", "onnxscript", "onnx_ir"):
-        logging.getLogger(logger).setLevel(logging.ERROR)
+    for name in ("torch.onnx", "onnxscript", "onnx_ir"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
+        logger.info("Tracing the network")
         try:
-            logger.info("Tracing the network")
             program = torch.export.export(
                 graph,
                 (image, size),
