@@ -266,17 +266,6 @@ def test_a_removed_index_is_told(raw):
         pickle.loads(copy).record(0)
 
 
-def test_a_pickle_in_its_place_runs_no_code(raw, tmp_path):
-    class Harm:
-        def __reduce__(self):
-            return os.mkdir, (str(tmp_path / "harm"),)
-
-    raw.checked()
-    index_path().write_bytes(pickle.dumps(Harm()))
-    raw.checked()
-    assert not (tmp_path / "harm").exists()
-
-
 def test_changed_while_it_is_read(raw, monkeypatch):
     register_data_files([raw.described()])
     source = DatasetCatalog["pets_train"]
@@ -328,13 +317,6 @@ def test_one_index_for_each_place(raw, tmp_path):
     with sqlite3.connect(first) as connection:
         (text,) = connection.execute("SELECT record FROM image WHERE place = 0").fetchone()
     assert json.loads(text)["id"] == 5
-
-
-def test_it_goes_to_other_processes(raw):
-    raw.checked()
-    index = Index(DatasetCatalog["pets_train"])
-    assert index.record(1)["id"] == 21
-    assert pickle.loads(pickle.dumps(index)).record(1) == index.record(1)
 
 
 def test_summary(raw):
