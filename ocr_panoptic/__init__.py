@@ -9,6 +9,7 @@ docs/python.md shows what there is. PyTorch and Detectron2 are imported when it 
 """
 
 import importlib
+import logging
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -37,8 +38,13 @@ __all__ = [
     "train",
 ]
 
-# Detectron2 and timm use what PyTorch will drop one day: importing any module here would say so.
+# Detectron2 and timm use what PyTorch will drop one day: importing any module here, and predicting,
+# would say so.
 warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", FutureWarning)
+warnings.filterwarnings("ignore", r"torch\.meshgrid: ", UserWarning)
+logging.getLogger("torch.fx._symbolic_trace").addFilter(
+    lambda record: not record.getMessage().startswith("is_fx_tracing will return true")
+)
 
 _MODULES = {
     "Model": "prediction.model",

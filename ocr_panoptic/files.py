@@ -6,7 +6,7 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -89,6 +89,11 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
         raise ValueError(
             f"{what} {printable(folder)} cannot be written ({error.strerror}). {fix}"
         ) from error
+
+
+def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str | os.PathLike]:
+    """Return several paths as a list, and one as a list of it: a text would give its letters."""
+    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
 
 
 def printable(text: object, keep: str = "") -> str:

@@ -58,8 +58,8 @@ def write_data_page(
     cfg: CfgNode | None = None,
     workers: int | None = None,
 ) -> DataPage:
-    """Write ``output``, and its pictures into a folder of its name beside it. A page that is there
-    stays as it is until the new one is whole.
+    """Write ``output``, and beside it a folder of its pictures and a CSV of all findings, by its
+    name. A page that is there stays as it is until the new one is whole.
 
     Args:
         dataset: a registered data set.
@@ -84,12 +84,19 @@ def write_data_page(
             **view.overview(),
             **view.details(),
             **view.equal(others, compared_with),
+            findings=findings_file(output).name,
             samples=[] if cfg is None else view.samples(cfg),
             faults=view.faults,
         )
         view.draw()
+        write_text(findings_file(output), view.findings)
         write_text(output, page.render())
     return page
+
+
+def findings_file(page: Path) -> Path:
+    """Where the CSV of a page's findings lies."""
+    return page.with_name(f"{page.stem}_findings.csv")
 
 
 @contextmanager
@@ -117,6 +124,7 @@ class _View:
     content: DataItems
     folder: Path
     workers: int | None
+    findings: str = ""
 
     def __post_init__(self) -> None:
         self._source = quote(f"{self.folder.parent.name}/{self.folder.name}")
@@ -161,11 +169,11 @@ class _View:
             "rare": rare,
             "absent": absent,
             "suspicious": self._suspicious(),
-            "findings": f"{self._source}/findings.csv",
         }
 
     def equal(self, others: Sequence[Item], name: str) -> dict:
-        """Images that are alike, within the data set and with the others; writes all findings."""
+        """Images that are alike, within the data set and with the others; then all ``findings``
+        are known."""
         numbers, items = self.usable, self.content.items
         pictures = [self.facts[number].picture for number in numbers]
         inside = [
@@ -180,7 +188,7 @@ class _View:
             NearPair(numbers[a], known[b], distance)
             for a, b, distance in near_pairs(pictures, [seen[b].picture for b in known])
         ]
-        self._write_findings(inside, across, others)
+        self.findings = self._findings(inside, across, others)
         return {
             "compared_with": name,
             "leaks": [
@@ -314,9 +322,9 @@ class _View:
             "the same file" if same else f"{pair.distance:.1f} levels apart",
         )
 
-    def _write_findings(
+    def _findings(
         self, inside: Sequence[NearPair], across: Sequence[NearPair], others: Sequence[Item]
-    ) -> None:
+    ) -> str:
         """A CSV with a row for all that the page has found, however much of it is shown."""
         items, classes = self.content.items, self.content.classes
         text = io.StringIO()
@@ -333,7 +341,7 @@ class _View:
         for kind, pairs, seconds in (("equal", inside, items), ("leak", across, others)):
             for a, b, distance in pairs:
                 table.writerow((kind, items[a].name, *[""] * 7, f"{distance:.3g}", seconds[b].name))
-        write_text(self.folder / "findings.csv", text.getvalue())
+        return text.getvalue()
 
 
 def _most_frequent(sizes: Counter[str]) -> list[tuple[str, int, float]]:

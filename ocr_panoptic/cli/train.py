@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
+from ocr_panoptic.files import as_list
+
 from .arguments import TrainingArguments
 
 if TYPE_CHECKING:
@@ -97,7 +99,7 @@ def function_arguments(
 
     args = parser.parse_args([])
     args.config_file = str(config)
-    args.data = [str(file) for file in ([data] if isinstance(data, str | PathLike) else data)]
+    args.data = list(map(str, as_list(data)))
     args.opts = options_of({**({"OUTPUT_DIR": str(output)} if output else {}), **keys})
     return args
 

@@ -84,7 +84,7 @@ def completed(args: argparse.Namespace) -> "CfgNode | None":
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.analysis.data_view import write_data_page
+    from ocr_panoptic.analysis.data_view import findings_file, write_data_page
     from ocr_panoptic.data import register_in_use, register_published
 
     against = partner(args.dataset, args.data) if args.against is None else args.against
@@ -95,4 +95,7 @@ def run(args: argparse.Namespace) -> None:
     page = write_data_page(args.dataset, args.output, against, args.num_images, cfg, args.workers)
     if page.faults:
         print(f"{len(page.faults)} files cannot be used; the page lists them")
-    print(f"The page is {args.output}; its pictures are in {args.output.stem}_files beside it")
+    print(
+        f"The page is {args.output}; its pictures are in {args.output.stem}_files beside it, all "
+        f"that it has found in {findings_file(args.output)}"
+    )

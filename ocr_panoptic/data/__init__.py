@@ -17,20 +17,18 @@ from .data_file import (
     write_data_file,
 )
 from .faults import DataFaults, faults_listed
-from .histogram import class_histogram, log_class_histogram
+from .histogram import log_class_histogram
 from .index import cache_folder
 from .offset_mapper import OffsetDatasetMapper
 from .panoptic.mapper import PanopticDatasetMapper
-from .panoptic.records import class_counts
 from .published.camvid import prepare_camvid
 from .published.mat_labels import MAT_RELEASES, prepare_mat_release
 from .published.register import register_published
-from .register import check_files, not_registered
+from .register import check_files, class_counts, not_registered, semantic_class_count
 from .registration import check_same_classes, register_data_files, register_in_use
 from .semantic.augmentation import build_semantic_augmentation
 from .semantic.label_space import read_class_file
 from .semantic.mapper import SemanticDatasetMapper
-from .semantic.records import semantic_class_count
 from .training_records import IndexedRecords, indexed_records
 from .training_stream import (
     TrainingStream,
@@ -63,7 +61,6 @@ __all__ = [
     "check_same_classes",
     "check_name",
     "class_counts",
-    "class_histogram",
     "data_options",
     "datasets_root",
     "faults_listed",

@@ -1,6 +1,6 @@
 """The check of data sets before a training, and what they hold."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,7 +8,10 @@ import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from tabulate import tabulate
 
+from ocr_panoptic.files import as_list
+
 from .classes import VOID_LABEL
+from .data_file import DataFiles
 from .faults import faults_listed, gathering, raise_if_any
 from .index import Index, cache_folder
 from .panoptic.source import PanopticSource
@@ -49,16 +52,15 @@ class SplitSummary:
     classes: tuple[ClassSummary, ...]
 
     def __str__(self) -> str:
-        shown = sum(c.pixels for c in self.classes)
-        rows = [
-            (c.name, c.kind, c.images, c.segments, 100 * c.pixels / self.pixels)
-            for c in self.classes
-        ]
-        rows.append(("(none)", "", None, None, 100 * (self.pixels - shown) / self.pixels))
-        headers = ("class", "kind", "images", "segments", "% of pixels")
-        if all(c.segments is None for c in self.classes):
-            rows, headers = [(*r[:3], r[4]) for r in rows], (*headers[:3], headers[4])
-        table = tabulate(rows, headers, floatfmt=".2f")
+        shown = [(c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes]
+        if none := self.pixels - sum(c.pixels for c in self.classes):
+            shown.append(("(none)", "", None, None, none))
+        names, kinds, images, segments, pixels = zip(*shown, strict=True)
+        columns = {"class": names, "kind": kinds, "images": images, "segments": segments}
+        if not any(segments):  # semantic data
+            del columns["segments"]
+        columns["% of pixels"] = [100 * number / self.pixels for number in pixels]
+        table = tabulate(columns, "keys", floatfmt=".2f")
         return f"{self.name}: {self.images:,} images\n{table}"
 
 
@@ -72,17 +74,19 @@ class DataSummary:
         return "\n\n".join(map(str, self.splits))
 
 
-def check(files: Sequence[Path | str], workers: int | None = None) -> DataSummary:
+def check(files: DataFiles, workers: int | None = None) -> DataSummary:
     """Check every file of the data sets that data files describe, unless it has been found without
     fault and has not changed.
 
     Args:
+        files: one data file or several.
         workers: processes, see :func:`.imap_with_progress`.
 
     Raises:
         FileNotFoundError, ValueError, DataFaults: as :func:`.register_data_files`, and all faults
             of images and annotations.
     """
+    files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
         names = register_data_files(files)
         check_data_sets(names, workers, wholly=True)

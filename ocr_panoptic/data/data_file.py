@@ -17,7 +17,6 @@ or
 Paths are relative to the file. Each split is registered with Detectron2 as ``<name>_<split>``.
 """
 
-import difflib
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -28,11 +27,13 @@ from typing import Any
 import yaml
 
 from ocr_panoptic.bounded_yaml import read_yaml
-from ocr_panoptic.files import printable, write_text
+from ocr_panoptic.files import as_list, printable, write_text
+from ocr_panoptic.nearest import did_you_mean
 
 from .faults import DataFaults, raise_if_any
 
 TRAIN, VAL = "train", "val"
+DataFiles = str | os.PathLike | Iterable[str | os.PathLike]
 
 
 @dataclass(frozen=True)
@@ -155,13 +156,13 @@ def _portable(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
-def data_options(files: Sequence[Path | str]) -> list:
+def data_options(files: DataFiles) -> list:
     """
     The keys of a config that stand for data files: their paths, and their splits "train" and "val"
     for training and evaluation.
 
     Args:
-        files: data files, or nothing.
+        files: a data file, several, or none.
 
     Returns:
         KEY VALUE KEY VALUE ..., as :func:`.load_config` takes them; none for no file.
@@ -169,9 +170,9 @@ def data_options(files: Sequence[Path | str]) -> list:
     Raises:
         FileNotFoundError, ValueError, DataFaults: as :func:`read_data_file`.
     """
-    if not files:
+    described = list(map(read_data_file, as_list(files)))
+    if not described:
         return []
-    described = list(map(read_data_file, files))
     train, val = (
         tuple(file.data_set(split) for file in described if split in file.splits)
         for split in (TRAIN, VAL)
@@ -251,6 +252,5 @@ def _split_faults(where: str, paths: object, keys: list[str]) -> Iterator[str]:
 def _unknown_keys(content: dict, known: Sequence[str], where: str) -> Iterator[str]:
     for key in content:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
-            hint = f"Did you mean {near[0]}?" if near else f"There are {', '.join(known)}."
-            yield f"{where} has the unknown key {key!r:.100}. {hint}"
+            hint = did_you_mean(str(key), known) or f" There are {', '.join(known)}."
+            yield f"{where} has the unknown key {key!r:.100}.{hint}"

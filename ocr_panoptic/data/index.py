@@ -10,6 +10,7 @@ reads it. Of an image it has
                     hold, JSON
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -17,11 +18,10 @@ import re
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
-from zlib import crc32
 
 from ocr_panoptic.files import check_output_folder, locked, replacing
 
@@ -32,13 +32,11 @@ from .parallel import imap_with_progress
 
 logger = logging.getLogger(__name__)
 
-VERSION = 2
+VERSION = 3
 # Images of a split, above which a start trusts the times of folders: two calls for every file take
 # as long as the rest of it.
 MANY = 20_000
-SUM_DIGITS = 8  # before a JSON of the file
 WAIT = 600  # seconds, for another process's writing
-SUMS = f"SELECT substr(record, 1, {SUM_DIGITS}) FROM image ORDER BY place"
 SAVED = 512  # images whose check is kept at a time
 
 
@@ -165,7 +163,7 @@ class Index:
         results = imap_with_progress(
             partial(_check, self.source), todo, f"check {self.source.name}", workers
         )
-        with closing(sqlite3.connect(self.path, timeout=WAIT)) as connection:
+        with _to_write(self.path) as connection:
             for place, found, state, result in results:
                 faults += found
                 done.append((None, None, place) if found else (state, result, place))
@@ -175,7 +173,7 @@ class Index:
             raise_if_any(faults)
             with connection:
                 connection.execute(
-                    "INSERT OR REPLACE INTO fact VALUES ('folders', ?)", (_sealed(folders),)
+                    "INSERT OR REPLACE INTO fact VALUES ('folders', ?)", (json.dumps(folders),)
                 )
 
     def _is_checked(self, wholly: bool) -> bool:
@@ -197,9 +195,7 @@ class Index:
     def _is_current(self) -> bool:
         wanted = {"recipe": self._recipe(), "state": json.dumps(self.source.state())}
         try:
-            self._fact("common"), self._fact("records")
-            query = "SELECT key, value FROM fact WHERE key IN ('recipe', 'state')"
-            return dict(self._read(query)) == wanted
+            return wanted.items() <= dict(self._read("SELECT key, value FROM fact")).items()
         except DamagedIndex:  # or there is none
             self._connection = None
             return False
@@ -214,27 +210,27 @@ class Index:
         known = self._known()
         # Of a damaged index: sqlite would write its parts into the new one.
         Path(f"{self.path}-journal").unlink(missing_ok=True)
-        with replacing(self.path) as temporary, closing(sqlite3.connect(temporary)) as connection:
-            with connection:
+        found = hashlib.blake2b(digest_size=16)
+        with replacing(self.path) as temporary:
+            with _to_write(temporary) as connection, connection:
                 connection.execute("CREATE TABLE fact (key TEXT PRIMARY KEY, value TEXT)")
                 connection.execute(
                     "CREATE TABLE image (place INTEGER PRIMARY KEY, record TEXT, wide INTEGER, "
                     "usable INTEGER, state TEXT, result TEXT)"
                 )
-                texts = ((_sealed(r.record), int(r.wide), int(r.usable)) for r in rows)
-                connection.executemany(
-                    "INSERT INTO image VALUES (?, ?, ?, ?, ?, ?)",
-                    (
-                        (place, text, wide, usable, *known.get(digest(text), (None, None)))
-                        for place, (text, wide, usable) in enumerate(texts)
-                    ),
-                )
-                sums = [text for (text,) in connection.execute(SUMS)]
+                for place, row in enumerate(rows):
+                    text = json.dumps(row.record)
+                    found.update(text.encode())
+                    checked = known.get(digest(text), (None, None))
+                    connection.execute(
+                        "INSERT INTO image VALUES (?, ?, ?, ?, ?, ?)",
+                        (place, text, int(row.wide), int(row.usable), *checked),
+                    )
                 facts = {
                     "recipe": self._recipe(),
                     "state": state,
-                    "common": _sealed(common),
-                    "records": _sealed(digest(sums)),
+                    "common": json.dumps(common),
+                    "records": json.dumps(found.hexdigest()),
                 }
                 connection.executemany("INSERT INTO fact VALUES (?, ?)", facts.items())
             if json.dumps(self.source.state()) != state:
@@ -259,14 +255,11 @@ class Index:
         row = next(self._read("SELECT value FROM fact WHERE key = ?", (key,)), None)
         return None if row is None else self._parsed(row[0])
 
-    def _parsed(self, sealed: str) -> Any:
+    def _parsed(self, text: str) -> Any:
         try:
-            text = sealed[SUM_DIGITS:]
-            if sealed[:SUM_DIGITS] == _checksum(text):
-                return json.loads(text)
-        except (ValueError, TypeError):
-            pass
-        raise DamagedIndex(self.path)
+            return json.loads(text)
+        except (ValueError, TypeError) as error:
+            raise DamagedIndex(self.path) from error
 
     def _read(self, query: str, values: tuple = ()) -> Iterator[tuple]:
         try:
@@ -311,20 +304,29 @@ def index_file(source: Source) -> Path:
     return cache_folder() / f"{name}-{digest(source.key())}.sqlite"
 
 
+@contextmanager
+def _to_write(path: Path) -> Iterator[sqlite3.Connection]:
+    """
+    Raises:
+        ValueError: what is written meanwhile cannot be.
+    """
+    try:
+        with closing(sqlite3.connect(path, timeout=WAIT)) as connection:
+            yield connection
+    except sqlite3.OperationalError as error:
+        raise ValueError(
+            f"{path.parent}: what is known of data cannot be written ({error}). Free space there, "
+            "or set XDG_CACHE_HOME to a folder that you can write."
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise DamagedIndex(path, error) from error
+
+
 def _check(source: Source, task: tuple[int, dict]) -> tuple[int, list[str], str, str]:
     place, record = task
     state = _state_of(source, record)
     faults, result = source.check(record)
-    return place, faults, state, _sealed(result)
-
-
-def _sealed(value: Any) -> str:
-    text = json.dumps(value)
-    return _checksum(text) + text
-
-
-def _checksum(text: str) -> str:
-    return f"{crc32(text.encode()):0{SUM_DIGITS}x}"
+    return place, faults, state, json.dumps(result)
 
 
 def _state_of(source: Source, record: dict) -> str:

@@ -9,9 +9,10 @@ from fvcore.transforms.transform import Transform
 from ocr_panoptic.true_labels import has_labels
 
 from .classes import VOID_LABEL
+from .image_size import check_label_size
 from .offset_truth import read_segment_map, true_offset_labels
 from .semantic.augmentation import build_offset_augmentation, build_semantic_augmentation
-from .semantic.mapper import SemanticDatasetMapper, check_label_size
+from .semantic.mapper import SemanticDatasetMapper
 
 
 class OffsetDatasetMapper(SemanticDatasetMapper):
@@ -74,7 +75,7 @@ class OffsetDatasetMapper(SemanticDatasetMapper):
         """The segment map, uint8 [H, W]."""
         label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
         segments = read_segment_map(record, label_map)
-        check_label_size(segments, record)
+        check_label_size(segments.shape, record)
         return segments
 
 

@@ -1,7 +1,8 @@
-"""Names of data sets in Detectron2's catalogs."""
+"""Data sets in Detectron2's catalogs: their names, and what these say of classes."""
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 
 from ocr_panoptic.files import printable
 
-from .data_file import check_name, datasets_root, files_below_root
+from .data_file import check_name, datasets_root, files_below_root, read_data_file
 from .faults import first_few
 from .former import former_data_file
 
@@ -118,11 +119,49 @@ def registered_metadata(dataset_name: str) -> Metadata:
     return MetadataCatalog.get(dataset_name)
 
 
+def class_counts(dataset_name: str) -> tuple[int, int]:
+    """(thing classes, classes of the semantic head) of a registered panoptic data set.
+
+    The second is the number of stuff classes plus one, for the label "things".
+
+    Raises:
+        ValueError: no data set of that name is registered, or it is not one of Panoptic-FPN.
+    """
+    metadata = registered_metadata(dataset_name)
+    things, stuff = (metadata.get(key) for key in ("thing_classes", "stuff_classes"))
+    if not things or not stuff or stuff[0] != "things":
+        raise ValueError(
+            f"Data set {dataset_name!r} is not laid out for Panoptic-FPN: it needs thing_classes, "
+            f"and stuff_classes that begin with 'things'; found {things} and {stuff}."
+        )
+    return len(things), len(stuff)
+
+
+def semantic_class_count(dataset_name: str) -> int:
+    """Classes of a registered semantic data set.
+
+    Raises:
+        ValueError: no data set of that name is registered, or it has no semantic classes.
+    """
+    classes = registered_metadata(dataset_name).get("stuff_classes")
+    if not classes:
+        raise ValueError(f"Data set {dataset_name!r} has no semantic classes (stuff_classes).")
+    return len(classes)
+
+
 def not_registered(name: str) -> str:
     """What to do about a name that no data set has."""
     if former := former_data_file(name):
         return former
     stem = printable(name.rpartition("_")[0] or name)
+    for path in files_below_root([name]):
+        with suppress(OSError, ValueError):
+            file = read_data_file(path)
+            described = ", ".join(map(file.data_set, file.splits))
+            return (
+                f"Data set {printable(name)!r} is not registered: {path} describes {described}. "
+                "Use one of these names, or correct the file's name or splits."
+            )
     return (
         f"Data set {printable(name)!r} is not registered. Describe your data in a file, as "
         f"datasets/README.md shows, and name it with --data FILE, or lay it into "

@@ -1,11 +1,14 @@
 """Data files as registered data sets of Detectron2."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 from detectron2.data import MetadataCatalog
 
-from .data_file import DataFile, files_below_root, read_data_file
+from ocr_panoptic.files import as_list
+
+from .data_file import DataFile, DataFiles, files_below_root, read_data_file
 from .faults import DataFaults, first_few, gathering, raise_if_any
 from .panoptic.source import PanopticSource
 from .register import is_foreign, origin, register
@@ -13,12 +16,11 @@ from .semantic.label_space import LabelSpace, parse_label_space, read_class_file
 from .semantic.source import SemanticSource
 
 
-def register_data_files(
-    files: Iterable[Path | str], wanted: Collection[str] | None = None
-) -> list[str]:
+def register_data_files(files: DataFiles, wanted: Collection[str] | None = None) -> list[str]:
     """Register the splits of data files as ``<name>_<split>``, in place of former ones.
 
     Args:
+        files: one data file or several.
         wanted: names in use; other splits are left alone, whatever is wrong with them. By default
             all are registered.
 
@@ -30,7 +32,7 @@ def register_data_files(
             classes of the splits in use are missing or have faults; the classes of one file's
             splits differ; two have one name, or one that Detectron2 or other code has registered.
     """
-    described = list(map(read_data_file, files))
+    described = list(map(read_data_file, as_list(files)))
     names = [file.data_set(split) for file in described for split in file.splits]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{', '.join(twice)}: two data files describe it. Rename one of them.")
@@ -48,7 +50,7 @@ def register_data_files(
     return names
 
 
-def register_in_use(files: Iterable[Path | str], wanted: Collection[str]) -> list[str]:
+def register_in_use(files: DataFiles, wanted: Collection[str]) -> list[str]:
     """:func:`register_data_files`, and of names that these do not describe the data files
     ``$DETECTRON2_DATASETS/*/<name>.yaml``."""
     names = register_data_files(files, wanted)
@@ -84,14 +86,11 @@ def check_same_classes(names: Sequence[str]) -> None:
     faults = []
     for name in names[1:]:
         for kind in ("thing", "stuff"):
-            ours, theirs = (
-                dict(enumerate(MetadataCatalog.get(n).get(f"{kind}_classes") or ()))
-                for n in (names[0], name)
-            )
+            classes = (MetadataCatalog.get(n).get(f"{kind}_classes", ()) for n in (names[0], name))
             different = [
-                f"{ours.get(k, 'none')!r} and {theirs.get(k, 'none')!r}"
-                for k in range(max(len(ours), len(theirs)))
-                if ours.get(k) != theirs.get(k)
+                f"{ours!r} and {theirs!r}"
+                for ours, theirs in zip_longest(*classes, fillvalue="none")
+                if ours != theirs
             ]
             if different:
                 files = [str(origin(n)) for n in (names[0], name)]

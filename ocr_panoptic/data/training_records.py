@@ -6,7 +6,6 @@ Detectron2 makes the records of all images at every start, in every process, and
 import logging
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, repeat
 
 import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
@@ -81,11 +80,9 @@ def indexed_records(names: Sequence[str], usable: bool) -> IndexedRecords | None
             "DATALOADER.FILTER_EMPTY_ANNOTATIONS False uses them all the same."
         )
     check_metadata_consistency("thing_classes", names)
-    annotations = [
-        repeat({"category_id": label}, times) for label, times in records.instances().items()
+    counted = [
+        {"annotations": [{"category_id": label}] * times}
+        for label, times in records.instances().items()
     ]
-    print_instances_class_histogram(
-        [{"annotations": list(chain.from_iterable(annotations))}],
-        MetadataCatalog.get(names[0]).thing_classes,
-    )
+    print_instances_class_histogram(counted, MetadataCatalog.get(names[0]).thing_classes)
     return records

@@ -32,7 +32,6 @@ QUIET = (
 NOISE = (
     "Category ids in annotations are not in [1",  # Detectron2 maps them
     "The given NumPy array is not writable",  # Detectron2's masks, which nobody writes to
-    "torch.meshgrid: ",  # its anchors
     "Detected call of `lr_scheduler.step()` before",  # where the first loss scale is too large
     "Grad strides do not match bucket view strides",
 )

@@ -298,7 +298,7 @@ def _check_registered(cfg: CfgNode, name: str, described: list[str]) -> None:
     if name in registered:
         return
     split = "TRAIN" if name in cfg.DATASETS.TRAIN else "TEST"
-    known = {*registered, *described, *names_below_root()}
+    known = {*registered, *described, *names_below_root()} - {name}
     close = difflib.get_close_matches(name, known, n=5)
     there = f" Similar names: {', '.join(close)}." if close else ""
     raise ValueError(f"DATASETS.{split}: {not_registered(name)}{there}")

@@ -4,6 +4,7 @@ import contextlib
 import io
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 import hotcoco
 import torch
@@ -102,6 +103,7 @@ class PanopticInstances:
 
     def __init__(self, metadata: Metadata):
         self._panoptic = PanopticTruth(metadata)
+        self._folder = Path(metadata.panoptic_root)
         self._categories = [c for c in self._panoptic.categories if c["isthing"]]
         self._thing_ids = {category["id"] for category in self._categories}
         self.reset()
@@ -110,9 +112,19 @@ class PanopticInstances:
         self._images: list[tuple[dict, list[dict]]] = []
 
     def add(self, image_id: int | str) -> None:
-        """Add an image that this process evaluates."""
+        """Add an image that this process evaluates.
+
+        Raises:
+            FileNotFoundError, ValueError: its PNG is missing, broken, or lacks a thing of the JSON.
+        """
         truth = self._panoptic[image_id]
         runs = SegmentRuns(truth.ids)
+        things = [s for s in truth.segments if s["category_id"] in self._thing_ids]
+        if lost := [s["id"] for s in things if s["id"] not in runs.statistics]:
+            raise ValueError(
+                f"{self._folder / truth.png}: segment {lost[0]} of the JSON's segments_info has no "
+                "pixel in the PNG. Has it changed since it was checked?"
+            )
         annotations = [
             {
                 "image_id": image_id,
@@ -121,8 +133,7 @@ class PanopticInstances:
                 **runs.statistics[segment["id"]]._asdict(),
                 "segmentation": runs.run_lengths(segment["id"]),
             }
-            for segment in truth.segments
-            if segment["category_id"] in self._thing_ids
+            for segment in things
         ]
         height, width = truth.ids.shape
         self._images.append(({"id": image_id, "height": height, "width": width}, annotations))

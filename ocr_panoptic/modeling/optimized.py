@@ -65,21 +65,30 @@ def optimized(cfg: CfgNode, model: nn.Module) -> nn.Module:
     check_inference_keys(cfg)
     if not cfg.TEST.OPTIMIZED or getattr(model, "is_optimized", False):
         return model
-    shared = {id(t): t for t in (*model.parameters(), *model.buffers())}
-    model = copy.deepcopy(model, shared).eval()
+    model = evenly_padded(model).eval()
     model.is_optimized = True
     for module in list(model.modules()):
         if isinstance(module, TimmBackbone):
             module.fold_norms()
-            divisor = getattr(model, "divisor", model.backbone.size_divisibility)
-            if divisor and all(divisor % s.stride == 0 for s in module.output_shape().values()):
-                EvenConv2dSame.convert_all(module)
     fold_norms(model)
     to_channels_last(model)
     if type(model) is PanopticFPN:
         PanopticInference.convert(model)
     if cfg.TEST.PRECISION != "float32":
         model.forward = inference_precision(cfg)(model.forward)
+    return model
+
+
+def evenly_padded(model: nn.Module) -> nn.Module:
+    """A copy of a model, which shares its tensors, whose convolutions with SAME padding pad by
+    constants where images are padded to multiples of all strides."""
+    shared = {id(t): t for t in (*model.parameters(), *model.buffers())}
+    model = copy.deepcopy(model, shared)
+    for module in model.modules():
+        if isinstance(module, TimmBackbone):
+            divisor = getattr(model, "divisor", model.backbone.size_divisibility)
+            if divisor and all(divisor % s.stride == 0 for s in module.output_shape().values()):
+                EvenConv2dSame.convert_all(module)
     return model
 
 

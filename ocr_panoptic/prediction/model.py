@@ -54,8 +54,7 @@ def load(
             there.
         ValueError: the weights do not fit the config, or a key or value is wrong.
     """
-    files = [data] if isinstance(data, str | PathLike) else data
-    cfg = trained_config(run, weights, [*data_options(files), *options_of(keys)])
+    cfg = trained_config(run, weights, [*data_options(data), *options_of(keys)])
     with kept_generators():
         model = Model(cfg)
     print(f"Loaded {model}", file=sys.stderr)

@@ -151,6 +151,7 @@ def test_planted_faults_are_found(planted, tmp_path):
         [path.name for path in sorted((planted / split / "images").iterdir())]
         for split in ("train", "val")
     )
+    assert page.findings == "page_findings.csv", "beside the page, where people find it"
     with open(tmp_path / page.findings) as file:
         rows = list(csv.DictReader(file))
     found = {(row["kind"], row["image"], row["segments"], row["other"]) for row in rows}
@@ -192,7 +193,7 @@ def test_the_page_is_whole_or_as_it_was(registered, tmp_path, monkeypatch):
     (folder,) = (tmp_path / "page_files").iterdir()
     assert page.folder == f"page_files/{folder.name}"
     assert not {path for path in tmp_path.rglob("*") if path.is_file()} & (
-        before.keys() - {tmp_path / "page.html"}
+        before.keys() - {tmp_path / "page.html", tmp_path / "page_findings.csv"}
     )
     with pytest.raises(ValueError, match="is a folder; name the page in it"):
         data_view.write_data_page("tiny_val", tmp_path)

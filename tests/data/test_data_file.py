@@ -178,6 +178,23 @@ def test_names_are_found_below_the_root(tmp_path, monkeypatch):
     assert record["file_name"] == str(tmp_path / "moved/images/more/second.bmp")
 
 
+def test_a_file_below_the_root_that_describes_other_names(tmp_path, monkeypatch):
+    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+    RawData(tmp_path / "pets").described("cats").rename(tmp_path / "pets/pets.yaml")
+    register_in_use([], ["pets_train"])
+    message = not_registered("pets_train")
+    assert f"{tmp_path}/pets/pets.yaml describes cats_train. Use one of these names" in message
+    assert "lay it into" not in message
+    assert "cats.yaml (set" in not_registered("cats_train"), "its own name is not looked for"
+
+
+def test_one_file_is_no_list_of_letters(raw, monkeypatch):
+    file = str(raw.described())
+    assert check(file, workers=1).splits[0].name == "pets_train"
+    assert register_data_files(file) == register_in_use(file, []) == ["pets_train"]
+    assert data_options(file) == data_options([file])
+
+
 def test_what_was_prepared_by_an_earlier_version_says_how_to_go_on(raw, tmp_path, monkeypatch):
     """The text in the message is a data file that works."""
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))

@@ -7,7 +7,7 @@ import pytest
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.data import class_histogram, log_class_histogram
+from ocr_panoptic.data.histogram import class_histogram, log_class_histogram
 
 
 @pytest.fixture

@@ -119,5 +119,5 @@ def test_labels_of_another_size_are_refused(make, tmp_path):
 
     mapper, (record,) = make(("tiny_sem_train",))
     Image.fromarray(np.zeros((60, 64), np.uint8)).save(tmp_path / "a.png")
-    with pytest.raises(ValueError, match="a.png: the label PNG has 64x60 pixels"):
+    with pytest.raises(ValueError, match="a.png: the PNG has 64x60 pixels"):
         mapper({**record, "sem_seg_file_name": str(tmp_path / "a.png")})

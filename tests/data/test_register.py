@@ -21,7 +21,7 @@ from PIL import Image
 from pycocotools import mask as mask_util
 from raw_pets import CAT, DOG, FIRST, GRASS, SECOND, SKY
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
+from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.data import (
     DataFaults,
     PanopticDatasetMapper,
@@ -238,6 +238,16 @@ def test_instances_of_the_png(raw):
     masks = [mask_util.decode(instance["segmentation"]) for instance in content["annotations"]]
     for mask, expected in zip(masks, (FIRST == 500, FIRST == 900, SECOND == 12), strict=True):
         assert np.array_equal(mask, expected)
+
+
+def test_a_thing_that_the_png_has_lost(raw):
+    raw.checked()
+    write_panoptic_png(raw.png("first.png"), np.where(FIRST == 500, 900, FIRST))
+    truth = PanopticInstances(MetadataCatalog.get("pets_train"))
+    with pytest.raises(
+        ValueError, match=r"panoptic/first\.png: segment 500 of the JSON.* no pixel"
+    ):
+        truth.add(21)
 
 
 @pytest.mark.data

@@ -3,6 +3,7 @@ exported."""
 
 import importlib
 import json
+import logging
 import shutil
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
 from PIL import Image
 from scripts import load_script
+from timm.layers import Conv2dSame
 from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY, TINY_OCR, TINY_SEMANTIC, make_labels_vary
 from torch import Tensor, nn
 
@@ -139,13 +141,16 @@ def assert_alike(found: object, expected: object) -> None:
 
 
 @pytest.mark.slow
-def test_panoptic_model(tiny_data, tmp_path, capsys):
+def test_panoptic_model(tiny_data, tmp_path, capsys, caplog):
+    caplog.set_level(logging.INFO)
     images = tmp_path / "images"
     shutil.copytree(tiny_data / "tiny/raw/val/images", images)
     image = sorted(images.iterdir())[0]
     model, record = build(OCR_CONFIG, PANOPTIC, image)
     path = export(OCR_CONFIG, PANOPTIC, tmp_path, model)
     assert "| 97x259  | 97x259" in capsys.readouterr().out
+    told = [r.getMessage().split()[0] for r in caplog.records if "onnx_file" in r.name]
+    assert told == ["Tracing", "Translating", "Comparing"]
     output = tmp_path / "predictions"
     arguments = [path, "--input", images, "--output", output, "--overlays"]
     assert run_onnx.main([str(a) for a in arguments]) == 0
@@ -270,6 +275,21 @@ def test_panoptic_models_that_cannot_be_exported(small_cfg, options, message):
     cfg = small_cfg("ocr", *PANOPTIC, "MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG", "True", *options)
     with pytest.raises(ValueError, match=message):
         build_graph(build_model(cfg), cfg.INPUT.FORMAT)
+
+
+def test_same_padding_is_constant_in_the_graph(small_cfg):
+    """Else an EfficientNet takes minutes to trace."""
+    names = "MODEL.TIMM.NAME", "tf_efficientnet_lite0", "MODEL.TIMM.NORM", "BN"
+    cfg = small_cfg("ocr", "MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", *names)
+    model = build_model(cfg).eval()
+    graph = build_graph(model, cfg.INPUT.FORMAT)
+    assert [m for m in model.modules() if type(m) is Conv2dSame], "the model stays as it was"
+    assert not [m for m in graph.modules() if type(m) is Conv2dSame]
+    assert {id(p) for p in graph.parameters()} == {id(p) for p in model.parameters()}
+    image = torch.rand(1, 3, 96, 160)
+    with torch.no_grad():
+        maps, expected = graph.model.backbone(image), model.backbone(image)
+    assert all(torch.equal(maps[name], expected[name]) for name in expected)
 
 
 def test_another_architecture_cannot_be_exported():

@@ -63,7 +63,7 @@ def page(tmp_path_factory) -> Path:
         ],
         images=list(map(image, range(IMAGES))),
         folder="page_files/0",
-        findings="page_files/0/findings.csv",
+        findings="page_findings.csv",
         sizes=[("240 x 180", IMAGES, 100.0)],
         empty=CropGroup("Images without things", "note", 1, [crop]),
         rare=[group._replace(title="car")],

@@ -31,11 +31,6 @@ class AnnotatedImage:
     width: int
     segments: list[dict]  # segments_info: id, category_id; iscrowd, area, bbox where given
 
-    @property
-    def semantic_name(self) -> str:
-        """Name of the semantic PNG, relative to its folder."""
-        return str(PurePosixPath(self.png_name).with_suffix(".png"))
-
 
 @dataclass(frozen=True)
 class PanopticJson:
@@ -85,13 +80,10 @@ def read_panoptic_json(path: Path) -> PanopticJson:
                     segments=annotation["segments_info"],
                 )
             )
-    for kind, key in (("image file", "file_name"), ("PNG file", "semantic_name")):
+    for kind, key in (("image file", "file_name"), ("PNG file", "png_name")):
         for name, times in Counter(getattr(image, key) for image in joined).items():
             if times > 1:
-                faults.append(
-                    f"{kind} {name} belongs to {times} images, each needs its own. "
-                    "(Names that differ only in their ending count as equal for PNGs.)"
-                )
+                faults.append(f"{kind} {name} belongs to {times} images, each needs its own.")
     raise_if_any(faults_of_categories + [f"{path}: {fault}" for fault in faults])
     return PanopticJson(path, categories, joined)
 

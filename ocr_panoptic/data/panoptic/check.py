@@ -13,12 +13,7 @@ from .annotations import AnnotatedImage, PanopticJson, read_panoptic_json
 
 
 def read_split(split: PanopticSplit) -> PanopticJson:
-    """The JSON of one split, checked by itself.
-
-    Raises:
-        FileNotFoundError: a folder or the JSON does not exist.
-        DataFaults: as :func:`read_panoptic_json`.
-    """
+    """The JSON of one split, as :func:`read_panoptic_json`, whose folders are there."""
     for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
             raise FileNotFoundError(f"{printable(folder)}: folder of {what} not found.")

@@ -13,7 +13,7 @@ from detectron2.structures import BitMasks, BoxMode, Instances
 from ocr_panoptic.coco_panoptic import id2rgb, read_panoptic_png, rgb2id
 from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.image_size import check_image_size
+from ocr_panoptic.data.image_size import check_image_size, check_label_size
 from ocr_panoptic.label_png import read_label_png
 from ocr_panoptic.pictures import COLOURS, read_picture
 from ocr_panoptic.segment_runs import SegmentRuns
@@ -109,7 +109,7 @@ class PanopticDatasetMapper(DatasetMapper):
         """The segments of the panoptic PNG."""
         path = record["pan_seg_file_name"]
         runs = SegmentRuns(read_panoptic_png(path))
-        _check_size(path, "panoptic PNG", runs.size, record)
+        check_label_size(runs.size, record, path)
         listed, shown = [s["id"] for s in record["segments_info"]], {*runs.ids.tolist()}
         if foreign := [str(number) for number in sorted(shown - {0, *listed})]:
             raise ValueError(
@@ -162,7 +162,7 @@ class PanopticDatasetMapper(DatasetMapper):
 
     def _labels(self, path: str, record: dict) -> np.ndarray:
         labels = read_label_png(path, "semantic PNG")
-        _check_size(path, "semantic PNG", labels.shape, record)
+        check_label_size(labels.shape, record, path)
         return labels
 
     def _outside(self, labels: np.ndarray | torch.Tensor) -> np.ndarray | torch.Tensor:
@@ -176,14 +176,6 @@ class PanopticDatasetMapper(DatasetMapper):
             f"{path}: labels outside 0..{self.num_sem_seg_classes - 1} and {self.ignore_value}: "
             f"{listed}. MODEL.SEM_SEG_HEAD.NUM_CLASSES is {self.num_sem_seg_classes}; it must be "
             "the number of stuff classes plus one."
-        )
-
-
-def _check_size(path: str, what: str, size: tuple[int, int], record: dict) -> None:
-    if size != (record["height"], record["width"]):
-        raise ValueError(
-            f"{path}: the {what} has {size[1]}x{size[0]} pixels, the image {record['file_name']} "
-            f"{record['width']}x{record['height']} (width x height). They must be equal."
         )
 
 

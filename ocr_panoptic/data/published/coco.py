@@ -60,7 +60,14 @@ class CocoSource(PanopticSource):
 
     def _rows(self, content: PanopticJson, things: Container[int]) -> Iterator[Row]:
         class_of = panoptic_metadata(coco_categories())["thing_dataset_id_to_contiguous_id"]
-        loaded = load_coco_json(str(self.instances_json), str(self.split.images))
+        try:
+            loaded = load_coco_json(str(self.instances_json), str(self.split.images))
+        except (AssertionError, KeyError, TypeError, AttributeError, ValueError) as error:
+            fault = (
+                f"{self.instances_json}: is not COCO's instance JSON ({type(error).__name__}: "
+                f"{error}). Download it again."
+            )
+            raise DataFaults([fault]) from error
         own = {record["image_id"]: record["annotations"] for record in loaded}
         images = {image.id for image in content.images}
         if foreign := sorted(own.keys() ^ images):
@@ -73,14 +80,15 @@ class CocoSource(PanopticSource):
         for row in super()._rows(content, things):
             annotations = own[row.record["id"]]
             for annotation in annotations:
-                if annotation["category_id"] not in class_of:
+                category = annotation.get("category_id")
+                if category not in class_of:
                     raise DataFaults(
                         [
-                            f"{self.instances_json}: category {annotation['category_id']} of image "
+                            f"{self.instances_json}: category {category} of image "
                             f"{row.record['id']} is no thing of COCO's."
                         ]
                     )
-                annotation["category_id"] = class_of[annotation["category_id"]]
+                annotation["category_id"] = class_of[category]
             usable = any(not annotation.get("iscrowd", 0) for annotation in annotations)
             record = {**row.record, "annotations": json.dumps(annotations, default=bytes.decode)}
             yield Row(record, row.wide, usable)

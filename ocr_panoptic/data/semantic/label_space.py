@@ -49,20 +49,6 @@ class LabelSpace:
             metadata["class_categories"] = list(self.class_categories)
         return metadata
 
-    def as_json(self) -> dict:
-        """What :func:`parse_label_space` takes. Categories are left out: no file has them."""
-        labels: dict[int, list[int]] = {}
-        for raw, label in self.label_map.items():
-            labels.setdefault(label, []).append(raw)
-        return {
-            "classes": [
-                {"name": name, "color": list(color), "labels": labels[label]}
-                for label, (name, color) in enumerate(zip(self.classes, self.colors, strict=True))
-            ],
-            "ignore": labels.get(VOID_LABEL, []),
-            "flip_pairs": [[self.classes[a], self.classes[b]] for a, b in self.flip_pairs],
-        }
-
 
 def read_class_file(path: Path) -> LabelSpace:
     """Read a YAML or JSON file of classes; datasets/README.md shows the format.

@@ -11,7 +11,7 @@ from detectron2.data import transforms as T
 
 from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.image_size import check_image_size
+from ocr_panoptic.data.image_size import check_image_size, check_label_size
 from ocr_panoptic.pictures import COLOURS, read_picture
 from ocr_panoptic.true_labels import has_labels, read_true_labels
 
@@ -116,21 +116,8 @@ class SemanticDatasetMapper:
         """Training labels, uint8 [H, W]."""
         label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
         labels = read_true_labels(record, label_map)
-        check_label_size(labels, record)
+        check_label_size(labels.shape, record)
         return labels
-
-
-def check_label_size(labels: np.ndarray, record: dict) -> None:
-    """
-    Raises:
-        ValueError: the labels [H, W] have another size than the record's image.
-    """
-    if labels.shape != (record["height"], record["width"]):
-        path = record.get("sem_seg_file_name") or record["pan_seg_file_name"]
-        raise ValueError(
-            f"{path}: the label PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the image "
-            f"{record['file_name']} {record['width']}x{record['height']} (width x height)."
-        )
 
 
 def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:

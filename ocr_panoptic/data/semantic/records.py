@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ocr_panoptic.data.classes import has_controls
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
-from ocr_panoptic.data.register import registered_metadata
 from ocr_panoptic.files import printable
 
 logger = logging.getLogger(__name__)
@@ -116,15 +115,3 @@ def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
                 record["sem_seg_file_name"] = str(label)
             records.append(record)
     return records
-
-
-def semantic_class_count(dataset_name: str) -> int:
-    """Classes of a registered semantic data set.
-
-    Raises:
-        ValueError: no data set of that name is registered, or it has no semantic classes.
-    """
-    classes = registered_metadata(dataset_name).get("stuff_classes")
-    if not classes:
-        raise ValueError(f"Data set {dataset_name!r} has no semantic classes (stuff_classes).")
-    return len(classes)

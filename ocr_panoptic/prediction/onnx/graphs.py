@@ -12,6 +12,7 @@ from detectron2.modeling import PanopticFPN
 from torch import Tensor, nn
 
 from ocr_panoptic.modeling import OCRSemanticSegmentor
+from ocr_panoptic.modeling.optimized import evenly_padded
 from ocr_panoptic.modeling.swin_windows import WindowBlock
 
 from .instances import check_instances, find_instances
@@ -62,7 +63,8 @@ class SemanticGraph(nn.Module):
                 "A Swin cannot be exported: with windows on maps of any size PyTorch's exporter "
                 "comes to no end. ConvNeXt, ViT, PVT v2, ResNet and EfficientNet can"
             )
-        self.model = model
+        # Padding that follows from sizes nests their expressions, which takes tracing minutes.
+        self.model = evenly_padded(model)
         self.is_bgr = channel_order == "BGR"
         self.check()
 

@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from ocr_panoptic.files import replacing
 
 from .graphs import SemanticGraph, build_graph
-from .parity import check_parity, is_equal
+from .parity import SIZES, check_parity, is_equal
 from .run_onnx import METADATA_KEY, Model
 from .translations import TRANSLATIONS
+
+logger = logging.getLogger(__name__)
 
 OPSET = 18
 INPUTS = ("image", "size")
@@ -48,6 +50,7 @@ def export_onnx(
     graph = build_graph(model, channel_order)
     with replacing(path) as temporary:
         write_onnx(graph, description, temporary)
+        logger.info("Comparing onnxruntime with PyTorch, on images of %d sizes", len(SIZES))
         rows = check_parity(model, Model(temporary), semantic_logits, channel_order)
         if different := [row for row in rows if not is_equal(row)]:
             raise ValueError(
@@ -71,10 +74,11 @@ def write_onnx(graph: SemanticGraph, description: dict[str, Any], path: Path) ->
     image = torch.zeros(3 * graph.stride - 31, 5 * graph.stride - 13, 3, dtype=torch.uint8)
     size = torch.tensor([image.shape[0] - 3, image.shape[1] + 5])
     dynamic = torch.export.Dim.DYNAMIC
-    for logger in ("torch.onnx", "onnxscript", "onnx_ir"):
-        logging.getLogger(logger).setLevel(logging.ERROR)
+    for name in ("torch.onnx", "onnxscript", "onnx_ir"):
+        logging.getLogger(name).setLevel(logging.ERROR)
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
+        logger.info("Tracing the network")
         try:
             program = torch.export.export(
                 graph,
@@ -83,6 +87,7 @@ def write_onnx(graph: SemanticGraph, description: dict[str, Any], path: Path) ->
                 strict=False,
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
+            logger.info("Translating %d operations to ONNX", len(program.graph.nodes))
             onnx_program = torch.onnx.export(
                 program,
                 dynamo=True,

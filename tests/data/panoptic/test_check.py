@@ -45,7 +45,7 @@ def segment(raw):
 
 def test_good_data(raw):
     content = check(raw)
-    assert [(i.id, i.file_name, i.semantic_name) for i in content.images] == [
+    assert [(i.id, i.file_name, i.png_name) for i in content.images] == [
         (21, "first.jpg", "first.png"),
         (5, "more/second.bmp", "more/second.png"),
     ]
@@ -92,7 +92,7 @@ def test_real_coco_images(real_data):
         (lambda r: annotation(r).update(image_id=5), "annotation of image 5: comes twice"),
         (lambda r: annotation(r).update(file_name="/a.png"), "image 21: file_name must lie ins"),
         (lambda r: annotation(r).update(file_name="."), "image 21: file_name must lie inside"),
-        (lambda r: annotation(r).update(file_name="more/second.PNG"), "PNG file more/second.png"),
+        (lambda r: annotation(r).update(file_name="more/second.png"), "PNG file more/second.png"),
         (lambda r: annotation(r).update(segments_info=None), "image 21: segments_info must be a"),
         (lambda r: segment(r).update(id=0), "segment id 0 is reserved for void"),
         (lambda r: segment(r).update(id="7"), "image 21: a segment needs an integer id"),

@@ -132,7 +132,7 @@ def test_truncated_file(cfg, record, key, kind, keep, tmp_path):
 @pytest.mark.parametrize("size", [(60, 91), (90, 60)])
 def test_labels_of_another_size(cfg, record, size):
     Image.fromarray(np.zeros(size, np.uint8)).save(record["sem_seg_file_name"])
-    message = rf"a\.png: the semantic PNG has {size[1]}x{size[0]} pixels, the image .*a\.jpg 90x60"
+    message = rf"a\.png: the PNG has {size[1]}x{size[0]} pixels, the image .*a\.jpg 90x60"
     with pytest.raises(ValueError, match=message):
         mapped(PanopticDatasetMapper, cfg, True, record)
     cfg.INPUT.MIN_SIZE_TEST = 0  # nothing is resized, so Detectron2 would not notice
@@ -300,7 +300,7 @@ def test_a_panoptic_png_that_has_changed(cfg, panoptic_record, is_train):
     hidden = {**panoptic_record, "hides_segments": True}  # where others may lie over it
     mapped(PanopticDatasetMapper, cfg, is_train, hidden)
     write_panoptic_png(path, np.zeros((60, 91), int))
-    with pytest.raises(ValueError, match="the panoptic PNG has 91x60 pixels, the image .* 90x60"):
+    with pytest.raises(ValueError, match="the PNG has 91x60 pixels, the image .* 90x60"):
         mapped(PanopticDatasetMapper, cfg, is_train, panoptic_record)
     with open(path, "r+b") as file:
         file.truncate(60)

@@ -176,6 +176,23 @@ def test_instances_of_another_data_set(root):
         DatasetCatalog.get(TRAIN)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "[]",
+        lambda text: "{}",
+        lambda text: text.replace('"image_id"', '"image"'),
+        lambda text: text.replace('"category_id"', '"category"'),
+    ],
+)
+def test_a_broken_instance_json_is_named(root, change):
+    path = root / "coco/annotations/instances_train2017.json"
+    path.write_text(change(path.read_text()))
+    with pytest.raises(DataFaults, match=r"/instances_train2017\.json: "):
+        DatasetCatalog.get(TRAIN)
+
+
 def test_missing_and_broken_pngs_are_all_named(root):
     missing, broken = (root / f"coco/panoptic_train2017/{n:012d}.png" for n in (9, 30))
     missing.unlink()

@@ -142,7 +142,7 @@ def test_truncated_file(cfg, record, key, keep, tmp_path):
 
 def test_labels_of_another_size(cfg, record):
     Image.new("L", (30, 40)).save(record["sem_seg_file_name"])
-    message = r"labels\.png: the label PNG has 30x40 pixels, the image .*a\.png 40x30"
+    message = r"labels\.png: the PNG has 30x40 pixels, the image .*a\.png 40x30"
     with pytest.raises(ValueError, match=message):
         SemanticDatasetMapper(cfg, True)(record)
 
