@@ -6,7 +6,6 @@ from pathlib import Path
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.modeling import build_model
 from detectron2.utils import comm
 from torch import Tensor, nn
 
@@ -19,6 +18,7 @@ from ocr_panoptic.data import (
     write_feature_cache,
 )
 from ocr_panoptic.files import locked
+from ocr_panoptic.modeling import build_model
 from ocr_panoptic.modeling.context import context_class
 from ocr_panoptic.seeding import seeded_generators
 from ocr_panoptic.true_labels import has_labels

@@ -304,13 +304,12 @@ def _resolve_device(cfg: CfgNode) -> None:
         )
 
 
-def _resolve_norm(node: CfgNode, can_sync: bool | None = None) -> None:
-    """Every SyncBN becomes BN unless several GPU processes train: PyTorch's SyncBatchNorm does
-    not train without them. Parameters have the same names in both."""
-    if can_sync is None:
-        can_sync = comm.get_world_size() > 1 and node.MODEL.DEVICE.startswith("cuda")
+def _resolve_norm(node: CfgNode) -> None:
+    """Every SyncBN of one process becomes BN, which it is there, under the same names."""
+    if comm.get_world_size() > 1:
+        return
     for key, value in node.items():
         if isinstance(value, CfgNode):
-            _resolve_norm(value, can_sync)
-        elif key == "NORM" and value == "SyncBN" and not can_sync:
+            _resolve_norm(value)
+        elif key == "NORM" and value == "SyncBN":
             node[key] = "BN"

@@ -35,6 +35,7 @@ from ocr_panoptic.data import (
 from ocr_panoptic.evaluation import build_evaluator
 from ocr_panoptic.files import write_text
 from ocr_panoptic.mistakes import Telling
+from ocr_panoptic.modeling import build_model
 from ocr_panoptic.modeling.optimized import check_inference_keys, optimized
 from ocr_panoptic.run_folder import (
     CONFIG,
@@ -374,6 +375,12 @@ class Trainer(DefaultTrainer):
         if comm.is_main_process():
             verify_results(cfg, results)
         return results
+
+    @classmethod
+    def build_model(cls, cfg: CfgNode) -> nn.Module:
+        model = build_model(cfg)
+        logger.info("Model:\n%s", model)
+        return model
 
     @classmethod
     def build_optimizer(cls, cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
