@@ -51,7 +51,7 @@ from .agreement import agree, stop_together
 from .averaging import Averaging
 from .feature_caching import cached_feature_mapper, check_cached_backbone
 from .hooks import BestModel, Checkpoints, Evaluation, PreciseBN, StopOnSignal
-from .optimizer import build_optimizer
+from .optimizer import build_clipping, build_optimizer
 from .progress import ProgressBar, ProgressLines, WatchedLoader
 from .resume import (
     Position,
@@ -115,6 +115,7 @@ class Trainer(DefaultTrainer):
         model = create_ddp_model(
             model,
             broadcast_buffers=False,
+            gradient_as_bucket_view=True,
             device_ids=[comm.get_local_rank()] if cfg.MODEL.DEVICE.startswith("cuda") else None,
         )
         self._trainer = AccumulatingTrainer(
@@ -125,6 +126,7 @@ class Trainer(DefaultTrainer):
             amp=cfg.SOLVER.AMP.ENABLED,
             precision=cfg.SOLVER.AMP.PRECISION,
             gather_period=cfg.SOLVER.GATHER_METRIC_PERIOD,
+            clip=build_clipping(cfg, optimizer),
         )
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
         self.checkpointer = SafeCheckpointer(
@@ -409,7 +411,7 @@ class Trainer(DefaultTrainer):
                     task.describe_training_data(name)
             records = training_records(cfg)
         agree({"number of training images": len(records)})
-        return build_training_stream(cfg, _mapper(cfg, records, True), records)
+        return build_training_stream(cfg, _mapper(cfg, records, True), records, cfg.MODEL.DEVICE)
 
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:

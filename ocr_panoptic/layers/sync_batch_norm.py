@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.autograd import Function
 
-
 # The name of PyTorch 2.14, which warns of the former one.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 
