@@ -94,15 +94,7 @@ class TrainingStream:
             )
         )
         while True:
-            yield [self._delivered(checked(example)) for example in islice(loader, size)]
-
-    def _delivered(self, example: Any) -> Any:
-        """On the device, with labels as models take them."""
-        move = partial(Tensor.to, device=self.device, non_blocking=True)
-        example = tree_map_only(Tensor, move, example)
-        if isinstance(example, dict) and LABELS in example:
-            example[LABELS] = example[LABELS].long()
-        return example
+            yield [on_device(checked(example), self.device) for example in islice(loader, size)]
 
     def _batches(self, size: int) -> Iterator[list[Key]]:
         keys = zip(count(comm.get_rank(), comm.get_world_size()), self.sampler)
@@ -171,16 +163,25 @@ class _Examples(Dataset):
     def __getitem__(self, key: Key) -> Any:
         position, index = key
         with seeded_generators(self.seed, position):
-            return _packed(self.mapper(self.records[index]))
+            return packed(self.mapper(self.records[index]))
 
 
-def _packed(example: Any) -> Any:
+def packed(example: Any) -> Any:
     """With labels of a byte, where they fit in one: they are the largest part of an example, which
     goes through a queue, pinned memory and a copy to the GPU."""
     if isinstance(example, dict) and LABELS in example:
         least, most = example[LABELS].aminmax()
         if least >= 0 and most <= 255:
             example[LABELS] = example[LABELS].byte()
+    return example
+
+
+def on_device(example: Any, device: torch.device) -> Any:
+    """With its tensors on the device, and labels as models take them."""
+    move = partial(Tensor.to, device=device, non_blocking=True)
+    example = tree_map_only(Tensor, move, example)
+    if isinstance(example, dict) and LABELS in example:
+        example[LABELS] = example[LABELS].long()
     return example
 
 
