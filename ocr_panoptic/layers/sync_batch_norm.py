@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd import Function
 
@@ -88,16 +89,11 @@ def _kernels(x: Tensor) -> SimpleNamespace:
     return torch if x.is_cuda else _CPU
 
 
-# The kernels of PyTorch, by their names and arguments, for a CPU. Statistics are of float32 at
-# least.
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+# The kernels of PyTorch, by their names and arguments, for a CPU: by those of its batch norm.
 
 
 def _stats(x: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    var, mean = torch.var_mean(_wide(x), dim=(0, 2, 3), correction=0)
+    mean, var = torch.batch_norm_update_stats(_wide(x), None, None, 0.0)
     return mean, torch.rsqrt(var + eps)
 
 
@@ -110,34 +106,34 @@ def _gather_stats(_, means, inverses, running_mean, running_var, momentum, eps, 
     return mean, torch.rsqrt(var + eps)
 
 
-def _normalise(x, weight, bias, mean, inverse, _) -> Tensor:
-    scale = inverse * weight
-    shift = bias - mean * scale
-    return torch.addcmul(_map(shift), _wide(x), _map(scale)).to(x.dtype)
+def _elemt(x, weight, bias, mean, inverse, _) -> Tensor:
+    return F.batch_norm(x, mean, inverse**-2, weight, bias, eps=0.0)
 
 
 def _backward_reduce(dy, x, mean, inverse, weight, *_) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    dy = _wide(dy)
-    sum_dy = dy.sum(dim=(0, 2, 3))
-    sum_dy_xmu = (dy * (x - _map(mean))).sum(dim=(0, 2, 3))
-    return sum_dy, sum_dy_xmu, sum_dy_xmu * inverse, sum_dy
+    _, of_weight, of_bias = torch.ops.aten.native_batch_norm_backward(
+        dy, x, weight, mean, inverse**-2, None, None, False, 0.0, [False, True, True]
+    )
+    return of_bias, of_weight / inverse, of_weight, of_bias
 
 
 def _backward_elemt(dy, x, mean, inverse, weight, sum_dy, sum_dy_xmu, counts) -> Tensor:
-    count = counts.sum()
-    slope = inverse**2 * sum_dy_xmu / count
-    dx = _wide(dy) - _map(sum_dy / count) - (x - _map(mean)) * _map(slope)
-    return (dx * _map(inverse * weight)).to(x.dtype)
+    count, scale = counts.sum(), inverse * weight
+    slope = -scale * inverse**2 * sum_dy_xmu / count
+    mean_part = F.batch_norm(
+        _wide(x), mean, torch.ones_like(mean), slope, -scale * sum_dy / count, eps=0.0
+    )
+    return mean_part.addcmul_(_wide(dy), scale[:, None, None]).to(x.dtype)
 
 
-def _map(channels: Tensor) -> Tensor:
-    return channels[:, None, None]
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 _CPU = SimpleNamespace(
     batch_norm_stats=_stats,
     batch_norm_gather_stats_with_counts=_gather_stats,
-    batch_norm_elemt=_normalise,
+    batch_norm_elemt=_elemt,
     batch_norm_backward_reduce=_backward_reduce,
     batch_norm_backward_elemt=_backward_elemt,
 )
