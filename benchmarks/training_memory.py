@@ -154,6 +154,7 @@ def cards() -> None:
         ("the same, RECOMPUTE", f"{semantic}/ocr_R_101_d8_40k_bs8", city + again, (776, 776)),
         ("Cityscapes, HRNet-W48 + OCR", f"{semantic}/ocr_HRNet_W48_s4_40k_bs8", city, (772, 772)),
         ("the same, RECOMPUTE", f"{semantic}/ocr_HRNet_W48_s4_40k_bs8", city + again, (772, 772)),
+        ("Cityscapes, HMSA", "HMSA/hmsa_HRNet_W48_cityscapes_65k_bs8", city, (1024, 2048)),
     ]
     rows = []
     for title, name, opts, size in networks:

@@ -10,7 +10,13 @@ import torch
 
 def seed_generators(*numbers: int) -> None:
     """Seed the generators of Python, NumPy and PyTorch, on every device, by nonnegative numbers."""
-    torch.manual_seed(_seed_cpu(numbers))
+    seed = _seed_cpu(numbers)
+    torch.default_generator.manual_seed(seed)
+    # torch.manual_seed formats the stack for each kind of device that is not in use.
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(seed)
+    elif torch.backends.mps.is_available():
+        torch.mps.manual_seed(seed)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, count, islice
 from typing import Any
 
@@ -12,6 +13,8 @@ from detectron2.config import CfgNode
 from detectron2.data.build import _train_loader_from_config
 from detectron2.data.common import DatasetFromList
 from detectron2.utils import comm
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset
 
 from ocr_panoptic.mistakes import Telling, checked
@@ -20,6 +23,7 @@ from ocr_panoptic.seeding import seeded_generators
 
 from .training_records import IndexedRecords
 
+LABELS = "sem_seg"  # of an example: int64 [H, W]
 Key = tuple[int, int]  # position in the sequence of all processes, index of the record
 
 
@@ -42,6 +46,8 @@ class TrainingStream:
         workers: processes that load images; 0 for none.
         seed: nonnegative.
         channels: of the images, INPUT.CHANNELS.
+        device: where the tensors of the examples are wanted, MODEL.DEVICE. No copy to a GPU is
+            waited for.
 
     Attributes:
         seen: images of all processes at the start of the sequence that are left out; whole batches.
@@ -58,11 +64,13 @@ class TrainingStream:
         workers: int,
         seed: int,
         channels: int = COLOURS,
+        device: str = "cpu",
     ):
         self.sampler = sampler
         self.batch_size = batch_size
         self.wide = _wide(records, channels) if group else None
         self.workers = workers
+        self.device = torch.device(device)
         if isinstance(records, list):  # in one piece of memory, which the workers share
             records = DatasetFromList(records, copy=False)
         self.examples = _Examples(records, Telling(mapper), seed)
@@ -82,10 +90,11 @@ class TrainingStream:
                 collate_fn=_identity,
                 worker_init_fn=leave_signals_to_the_trainer,
                 generator=torch.Generator(),  # else its seeds are drawn from the training's
+                pin_memory=self.device.type == "cuda",
             )
         )
         while True:
-            yield [checked(example) for example in islice(loader, size)]
+            yield [on_device(checked(example), self.device) for example in islice(loader, size)]
 
     def _batches(self, size: int) -> Iterator[list[Key]]:
         keys = zip(count(comm.get_rank(), comm.get_world_size()), self.sampler)
@@ -102,12 +111,14 @@ def build_training_stream(
     cfg: CfgNode,
     mapper: Callable[[dict], Any],
     records: IndexedRecords | list[dict] | None = None,
+    device: str = "cpu",
 ) -> TrainingStream:
     """
     Args:
         records: those of DATASETS.TRAIN, where they have been read already.
         cfg: its DATASETS.TRAIN, DATALOADER and SOLVER.IMS_PER_BATCH, as Detectron2 reads them, and
             the seed of order and augmentation, :func:`run_seed`.
+        device: see :class:`TrainingStream`.
 
     Raises:
         ValueError: the data set has no order of its own (an ``IterableDataset``).
@@ -132,6 +143,7 @@ def build_training_stream(
         workers=parts["num_workers"],
         seed=seed,
         channels=cfg.INPUT.CHANNELS,
+        device=device,
     )
 
 
@@ -151,7 +163,26 @@ class _Examples(Dataset):
     def __getitem__(self, key: Key) -> Any:
         position, index = key
         with seeded_generators(self.seed, position):
-            return self.mapper(self.records[index])
+            return packed(self.mapper(self.records[index]))
+
+
+def packed(example: Any) -> Any:
+    """With labels of a byte, where they fit in one: they are the largest part of an example, which
+    goes through a queue, pinned memory and a copy to the GPU."""
+    if isinstance(example, dict) and LABELS in example:
+        least, most = example[LABELS].aminmax()
+        if least >= 0 and most <= 255:
+            example[LABELS] = example[LABELS].byte()
+    return example
+
+
+def on_device(example: Any, device: torch.device) -> Any:
+    """With its tensors on the device, and labels as models take them."""
+    move = partial(Tensor.to, device=device, non_blocking=True)
+    example = tree_map_only(Tensor, move, example)
+    if isinstance(example, dict) and LABELS in example:
+        example[LABELS] = example[LABELS].long()
+    return example
 
 
 def _wide(records: Sequence[dict] | Dataset, channels: int) -> list[bool]:

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import time
+from collections.abc import Callable
 
 import torch
 from detectron2.engine import SimpleTrainer
@@ -46,6 +47,7 @@ class AccumulatingTrainer(SimpleTrainer):
         amp: autocast; with float16 the loss is scaled, bfloat16 has the range of float32.
         precision: of autocast, see :func:`autocast_dtype`.
         gather_period: see :class:`.LossLog`.
+        clip: called before each step, see :func:`.build_clipping`.
     """
 
     def __init__(
@@ -58,9 +60,11 @@ class AccumulatingTrainer(SimpleTrainer):
         amp: bool,
         precision: str = "auto",
         gather_period: int = 1,
+        clip: Callable[[], None] | None = None,
     ):
         super().__init__(model, data_loader, optimizer)
         self.steps = steps
+        self.clip = clip
         self.loss_log = LossLog(gather_period)
         device = next(model.parameters()).device.type
         dtype = autocast_dtype(precision if amp else "auto", device)
@@ -88,6 +92,9 @@ class AccumulatingTrainer(SimpleTrainer):
                 totals[name] = totals.get(name, 0) + loss.detach()
         self.after_backward()
         self.loss_log.add(self.iter, totals, data_time, images)
+        if self.clip:
+            self.grad_scaler.unscale_(self.optimizer)
+            self.clip()
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
 

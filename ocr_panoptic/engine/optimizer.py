@@ -1,9 +1,11 @@
-"""SGD and AdamW, with learning rates of heads and layers."""
+"""SGD and AdamW, with learning rates of heads and layers, and the clipping of gradients."""
+
+from collections.abc import Callable
 
 import torch
 from detectron2.config import CfgNode
 from detectron2.solver import get_default_optimizer_params
-from detectron2.solver.build import maybe_add_gradient_clipping, reduce_param_groups
+from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
@@ -12,6 +14,7 @@ from ocr_panoptic.modeling.timm_network import Training
 # SOLVER.OPTIMIZER -> what it keeps of each parameter, in tensors of its shape, and besides.
 MOMENTA = {"SGD": {"momentum_buffer"}, "AdamW": {"exp_avg", "exp_avg_sq"}}
 COUNTERS = {"SGD": set(), "AdamW": {"step"}}
+FUSED = ("cuda",)  # elsewhere the last bits of a run would be others, for little
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
@@ -23,6 +26,9 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     - SOLVER.LAYER_DECAY: the layers of a network of timm at multiples of their own;
     - with AdamW, no weight decay where timm has none, see docs/keys.md. With SGD
       it is Detectron2's: norms have SOLVER.WEIGHT_DECAY_NORM.
+
+    Its step is one operation for many parameters on a GPU. It does not clip gradients,
+    see :func:`build_clipping`.
 
     Raises:
         ValueError: for a factor that is not above 0.
@@ -50,26 +56,53 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         weight_decay_bias=solver.WEIGHT_DECAY_BIAS,
         lr_factor_func=factor,
     )
+    device = next(model.parameters()).device.type
+    way = {"fused": True} if device in FUSED else {"foreach": True}
     if solver.OPTIMIZER == "AdamW":
         exempt = _exempt_from_decay(model, of_timm, biases=solver.WEIGHT_DECAY_BIAS is None)
         # What comes later overwrites what comes before.
         groups += [{"params": exempt, "weight_decay": solver.WEIGHT_DECAY_NORM}]
-        optimizer = torch.optim.AdamW(
+        return torch.optim.AdamW(
             reduce_param_groups(groups),
             lr=solver.BASE_LR,
             weight_decay=solver.WEIGHT_DECAY,
-            foreach=True,
+            **way,
         )
-    else:
-        optimizer = torch.optim.SGD(
-            groups,
-            lr=solver.BASE_LR,
-            momentum=solver.MOMENTUM,
-            nesterov=solver.NESTEROV,
-            weight_decay=solver.WEIGHT_DECAY,
-            foreach=True,
-        )
-    return maybe_add_gradient_clipping(cfg, optimizer)
+    return torch.optim.SGD(
+        groups,
+        lr=solver.BASE_LR,
+        momentum=solver.MOMENTUM,
+        nesterov=solver.NESTEROV,
+        weight_decay=solver.WEIGHT_DECAY,
+        **way,
+    )
+
+
+def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
+    """
+    SOLVER.CLIP_GRADIENTS as Detectron2 has it: each parameter's gradient by its own norm, or each
+    value. Detectron2 clips within the optimizer's step, to which a fused optimizer comes with the
+    scaled gradients of float16.
+
+    Returns:
+        what is called between the backward pass and the step, with gradients that are not scaled;
+        None where nothing is clipped
+    """
+    settings = cfg.SOLVER.CLIP_GRADIENTS
+    if not settings.ENABLED:
+        return None
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    if settings.CLIP_TYPE == "value":
+        return lambda: torch.nn.utils.clip_grad_value_(parameters, settings.CLIP_VALUE)
+
+    @torch.no_grad()
+    def clip() -> None:
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        norms = torch.stack(torch._foreach_norm(gradients, settings.NORM_TYPE))
+        factors = (settings.CLIP_VALUE / (norms + 1e-6)).clamp(max=1)
+        torch._foreach_mul_(gradients, list(factors))
+
+    return clip
 
 
 def _training_of_timm(model: nn.Module, layer_decay: float) -> dict[str, Training]:

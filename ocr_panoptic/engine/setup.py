@@ -313,8 +313,8 @@ def _fit_to_machine(cfg: CfgNode) -> None:
             f"MODEL.DEVICE is {cfg.MODEL.DEVICE}, but torch sees no GPU. "
             "Set it to auto to use what is there, or to cpu."
         )
-    # PyTorch's SyncBatchNorm trains on several GPUs alone. Parameters have the same names in both.
-    if comm.get_world_size() == 1 or not cfg.MODEL.DEVICE.startswith("cuda"):
+    # Of one process SyncBN is BN. Parameters have the same names in both.
+    if comm.get_world_size() == 1:
         _replace_sync_bn(cfg)
 
 

@@ -6,10 +6,10 @@ from os import PathLike
 from pathlib import Path
 
 from detectron2.config import CfgNode
-from detectron2.modeling import build_model
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, last_checkpoint
+from ocr_panoptic.modeling import build_model
 from ocr_panoptic.modeling.optimized import check_inference_keys, optimized
 
 from .agreement import stop_together

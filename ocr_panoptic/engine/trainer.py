@@ -35,6 +35,7 @@ from ocr_panoptic.data import (
 from ocr_panoptic.evaluation import build_evaluator
 from ocr_panoptic.files import write_text
 from ocr_panoptic.mistakes import Telling
+from ocr_panoptic.modeling import build_model
 from ocr_panoptic.modeling.optimized import check_inference_keys, optimized
 from ocr_panoptic.run_folder import (
     CONFIG,
@@ -49,7 +50,7 @@ from .accumulation import AccumulatingTrainer
 from .agreement import agree, stop_together
 from .averaging import Averaging
 from .hooks import BestModel, Checkpoints, Evaluation, PreciseBN, StopOnSignal
-from .optimizer import build_optimizer
+from .optimizer import build_clipping, build_optimizer
 from .progress import ProgressBar, ProgressLines, WatchedLoader
 from .resume import (
     Position,
@@ -113,6 +114,7 @@ class Trainer(DefaultTrainer):
         model = create_ddp_model(
             model,
             broadcast_buffers=False,
+            gradient_as_bucket_view=True,
             device_ids=[comm.get_local_rank()] if cfg.MODEL.DEVICE.startswith("cuda") else None,
         )
         self._trainer = AccumulatingTrainer(
@@ -123,6 +125,7 @@ class Trainer(DefaultTrainer):
             amp=cfg.SOLVER.AMP.ENABLED,
             precision=cfg.SOLVER.AMP.PRECISION,
             gather_period=cfg.SOLVER.GATHER_METRIC_PERIOD,
+            clip=build_clipping(cfg, optimizer),
         )
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
         self.checkpointer = SafeCheckpointer(
@@ -372,6 +375,12 @@ class Trainer(DefaultTrainer):
         return results
 
     @classmethod
+    def build_model(cls, cfg: CfgNode) -> nn.Module:
+        model = build_model(cfg)
+        logger.info("Model:\n%s", model)
+        return model
+
+    @classmethod
     def build_optimizer(cls, cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         return build_optimizer(cfg, model)
 
@@ -398,7 +407,7 @@ class Trainer(DefaultTrainer):
                     task.describe_training_data(name)
             records = training_records(cfg)
         agree({"number of training images": len(records)})
-        return build_training_stream(cfg, task.mapper(cfg, True), records)
+        return build_training_stream(cfg, task.mapper(cfg, True), records, cfg.MODEL.DEVICE)
 
     @classmethod
     def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:

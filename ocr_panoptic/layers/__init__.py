@@ -23,6 +23,7 @@ from .running_gather import RunningGather
 from .scale_attention import ScaleAttention, blend_scales
 from .segmentation_transformer import SegmentationTransformer
 from .self_attention import SelfAttention
+from .sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "ACFOCR",
@@ -48,6 +49,7 @@ __all__ = [
     "ScaleAttention",
     "SegmentationTransformer",
     "SelfAttention",
+    "SyncBatchNorm",
     "binary_cross_entropy",
     "blend_scales",
     "dice_loss",

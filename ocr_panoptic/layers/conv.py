@@ -7,11 +7,12 @@ Shape shorthand: N images, I input channels, O output channels, h w feature size
 from functools import partial
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from detectron2.layers import Conv2d, FrozenBatchNorm2d, get_norm
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+from .sync_batch_norm import SyncBatchNorm
 
 
 def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
@@ -45,7 +46,7 @@ def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
     Apply a norm to [N, O, h, w]. A batch norm in training mode that sees a single value per channel
     uses its running statistics and leaves them unchanged: one value has no variance, and PyTorch
     raises an error for it. This happens to the keys of OCR, N x O x K x 1, for one image and one
-    class, and to pooled images for one image. SyncBatchNorm of several processes sees more values.
+    class, and to pooled images for one image. Synchronised norms of several processes see more.
     """
     if norm is None:
         return x
@@ -58,8 +59,7 @@ def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
 
 
 def _is_synchronised(norm: nn.Module) -> bool:
-    initialized = isinstance(norm, nn.SyncBatchNorm) and dist.is_initialized()
-    return initialized and dist.get_world_size(norm.process_group) > 1
+    return isinstance(norm, SyncBatchNorm) and norm.is_synchronised
 
 
 def pixelwise(
@@ -137,7 +137,7 @@ class ConvNormReLU(Conv2d):
             padding=dilation * (kernel_size // 2),
             dilation=dilation,
             bias=not norm,
-            norm=get_norm(norm, out_channels),
+            norm=get_norm(SyncBatchNorm if norm == "SyncBN" else norm, out_channels),
             activation=partial(F.leaky_relu, negative_slope=negative_slope),
         )
         self.negative_slope = negative_slope

@@ -34,11 +34,12 @@ def run_part(module: nn.Module, function: Callable[..., Any], *inputs: Any) -> A
 
 @contextlib.contextmanager
 def _running_statistics_kept(module: nn.Module) -> Iterator[None]:
-    """Batch norms as they are, with a momentum of 0 and without counting the batch."""
-    norms = [m for m in module.modules() if isinstance(m, _BatchNorm)]
+    """Batch norms as they are, with a momentum of 0 and a counter that is thrown away: PyTorch's
+    SyncBatchNorm does not train without one."""
+    norms = [m for m in module.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     settings = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
-        norm.momentum, norm.num_batches_tracked = 0.0, None
+        norm.momentum, norm.num_batches_tracked = 0.0, norm.num_batches_tracked.clone()
     try:
         yield
     finally:

@@ -55,7 +55,8 @@ def region_mutual_information(
     # What has no Cholesky factor is replaced before the one that gradients go through.
     # One that is not finite stays, so that a training that has diverged is seen.
     failed = (torch.linalg.cholesky_ex(m.detach())[1] != 0) & m.isfinite().all(dim=(-2, -1))
-    safe = torch.where(failed[..., None, None], torch.eye(m.shape[-1]).to(m), m)
+    identity = torch.eye(m.shape[-1], dtype=m.dtype, device=m.device)
+    safe = torch.where(failed[..., None, None], identity, m)
     diagonal = torch.linalg.cholesky_ex(safe)[0].diagonal(dim1=-2, dim2=-1)
     losses = (diagonal + 1e-8).log().sum(dim=-1).mean(dim=0) / p.shape[2]
     return losses.sum() if class_weights is None else (losses * class_weights).sum()

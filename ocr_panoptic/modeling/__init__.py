@@ -1,4 +1,5 @@
 # Importing a module registers its heads, backbones and architectures with Detectron2.
+from .build import build_model
 from .context_head import ContextSemSegHead
 from .dilated_resnet import build_dilated_resnet_backbone
 from .ocr_sem_seg_fpn_head import OCRSemSegFPNHead
@@ -18,6 +19,7 @@ __all__ = [
     "SegFixHead",
     "TimmBackbone",
     "build_dilated_resnet_backbone",
+    "build_model",
     "build_timm_fpn_backbone",
     "build_timm_simple_fpn_backbone",
     "optimized",

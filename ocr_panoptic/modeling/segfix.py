@@ -5,12 +5,12 @@ import math
 import torch
 from detectron2.config import CfgNode, configurable
 from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
-from detectron2.structures import ImageList
 from torch import Tensor
 
 from ocr_panoptic.layers import resize
 from ocr_panoptic.offsets import IGNORED, MIRRORED
 
+from .batch import padded_batch
 from .inference import SemanticInference
 from .segfix_head import SegFixHead
 
@@ -69,12 +69,10 @@ class SegFix(SemanticSegmentor):
         """
         if not self.training:
             return [self._offsets(inputs) for inputs in batched_inputs]
-        images = ImageList.from_tensors(
-            [self._normalised(inputs["image"]) for inputs in batched_inputs], self.divisor
-        )
+        images = [self._normalised(inputs["image"]) for inputs in batched_inputs]
         targets = [inputs["sem_seg"].to(self.device) for inputs in batched_inputs]
-        targets = ImageList.from_tensors(targets, self.divisor, IGNORED).tensor
-        return self.sem_seg_head(self.backbone(images.tensor), targets)[1]
+        features = self.backbone(padded_batch(images, self.divisor))
+        return self.sem_seg_head(features, padded_batch(targets, self.divisor, IGNORED))[1]
 
     def layers(self, image: Tensor) -> tuple[Tensor, Tensor]:
         """What the head's ``layers`` return for a normalised and padded image [N, 3, H, W]."""

@@ -5,9 +5,9 @@ import math
 import torch
 from detectron2.config import CfgNode, configurable
 from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
-from detectron2.structures import ImageList
 from torch import Tensor
 
+from .batch import padded_batch
 from .confidence import confident_argmax
 from .context_head import ContextSemSegHead
 from .hierarchical_scales import HierarchicalScales
@@ -194,11 +194,11 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def _images(self, batched_inputs: list[dict]) -> Tensor:
         images = [self.normalised(inputs["image"]) for inputs in batched_inputs]
-        return ImageList.from_tensors(images, self.divisor).tensor
+        return padded_batch(images, self.divisor)
 
     def _targets(self, batched_inputs: list[dict]) -> Tensor | None:
         if "sem_seg" not in batched_inputs[0]:
             return None
         targets = [inputs["sem_seg"].to(self.device) for inputs in batched_inputs]
         ignore = self.sem_seg_head.criterion.ignore_value
-        return ImageList.from_tensors(targets, self.divisor, ignore).tensor
+        return padded_batch(targets, self.divisor, ignore)

@@ -8,7 +8,7 @@ activation as well. PyTorch's and Detectron2's conversions know the norm alone a
 from collections.abc import Collection
 
 from detectron2.layers import FrozenBatchNorm2d
-from timm.layers import BatchNormAct2d, ConvNormAct, convert_sync_batchnorm
+from timm.layers import BatchNormAct2d, ConvNormAct
 from timm.models._efficientnet_blocks import (
     ConvBnAct,
     DepthwiseSeparableConv,
@@ -18,7 +18,7 @@ from timm.models._efficientnet_blocks import (
 from timm.models.resnet import BasicBlock, Bottleneck
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import fold_into
+from ocr_panoptic.layers import SyncBatchNorm, fold_into
 
 # Blocks that call their convolutions and norms in the order in which they are registered.
 _IN_ORDER = (
@@ -40,6 +40,13 @@ class FrozenBatchNormAct2d(FrozenBatchNorm2d):
         return self.act(self.drop(super().forward(x)))
 
 
+class SyncBatchNormAct2d(SyncBatchNorm):
+    """Our synchronised norm, and the activation of timm's."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.act(self.drop(super().forward(x)))
+
+
 def with_norm(network: nn.Module, norm: str) -> nn.Module:
     """
     Args:
@@ -50,8 +57,12 @@ def with_norm(network: nn.Module, norm: str) -> nn.Module:
         ValueError: for another one.
     """
     if norm == "SyncBN":
-        return convert_sync_batchnorm(network)
-    if norm == "FrozenBN":
+        for module in network.modules():
+            if isinstance(module, BatchNormAct2d):
+                SyncBatchNormAct2d.convert(module)
+            elif isinstance(module, nn.BatchNorm2d):
+                SyncBatchNorm.convert(module)
+    elif norm == "FrozenBN":
         active = {k: m for k, m in network.named_modules() if isinstance(m, BatchNormAct2d)}
         network = FrozenBatchNorm2d.convert_frozen_batchnorm(network)
         for name, source in active.items():

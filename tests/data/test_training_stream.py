@@ -11,8 +11,14 @@ from detectron2.data.samplers import TrainingSampler
 from detectron2.utils import comm
 from PIL import Image
 from tiny_runs import OCR_CONFIG
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ocr_panoptic.data import TrainingStream, build_training_stream, register_in_use
+from ocr_panoptic.data import (
+    TrainingStream,
+    build_training_stream,
+    register_in_use,
+    training_stream,
+)
 from ocr_panoptic.engine import load_config
 
 # Every third image is higher than wide, and one is square.
@@ -137,3 +143,47 @@ def test_a_random_seed_is_another_each_time(tiny_data):
     register_in_use([], ["tiny_train"])
     seeds = {build_training_stream(cfg, draw).examples.seed for _ in range(2)}
     assert len(seeds) == 2 and min(seeds) >= 0
+
+
+def labelled(record: dict) -> dict:
+    """A mapper: labels from 0 to 255, and of image 2 one that is more."""
+    labels = torch.arange(256).view(16, 16) + (record["id"] == 2)
+    return {"image": torch.ones(3, 16, 16).byte(), "sem_seg": labels, "id": record["id"]}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_labels_travel_as_bytes_and_arrive_as_they_were(workers):
+    loader = stream(mapper=labelled, workers=workers)
+    sizes = {i: loader.examples[0, i]["sem_seg"].dtype for i in range(4)}
+    assert sizes == {0: torch.uint8, 1: torch.uint8, 2: torch.int64, 3: torch.uint8}
+    for example in sum(batches(loader, 3), []):
+        found, expected = example["sem_seg"], labelled(example)["sem_seg"]
+        assert found.dtype == torch.int64 and torch.equal(found, expected)
+
+
+def test_no_copy_to_the_device_is_waited_for(monkeypatch):
+    """Pinned by the loader; the "meta" device in a GPU's place."""
+    settings, copies = [], []
+
+    class Loader(training_stream.DataLoader):
+        def __init__(self, *args, pin_memory, **options):
+            settings.append(pin_memory)
+            super().__init__(*args, **options)
+
+    class Copies(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if (kwargs or {}).get("device") is not None and "copy" in str(function):
+                copies.append((args[0].dtype, kwargs["non_blocking"]))
+            return function(*args, **(kwargs or {}))
+
+    monkeypatch.setattr(training_stream, "DataLoader", Loader)
+    loader = stream(mapper=labelled, device="cuda")
+    loader.device = torch.device("meta")
+    with Copies():
+        (batch,) = batches(loader, 1)
+    assert {tensor.device.type for e in batch for tensor in (e["image"], e["sem_seg"])} == {"meta"}
+    assert copies == 8 * [(torch.uint8, True)] and batch[0]["sem_seg"].dtype == torch.int64
+    loader.device = torch.device("cuda")
+    monkeypatch.setattr(training_stream.Tensor, "to", lambda tensor, **options: tensor)
+    batches(loader, 1), batches(stream(), 1)
+    assert settings == [False, True, False]

@@ -7,11 +7,15 @@ from detectron2.config import CfgNode
 from detectron2.modeling import build_model
 from detectron2.modeling.backbone.vit import get_vit_lr_decay_rate
 from detectron2.solver import build_optimizer as detectron2_optimizer
+from detectron2.solver.build import maybe_add_gradient_clipping
+from detectron2.utils.events import EventStorage
 from timm.optim import create_optimizer_v2
 from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
 from torch import nn
 
 from ocr_panoptic.engine import Trainer, complete_config, load_config
+from ocr_panoptic.engine.accumulation import AccumulatingTrainer
+from ocr_panoptic.engine.optimizer import build_clipping, build_optimizer
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 
 
@@ -48,11 +52,85 @@ def test_rates_of_backbone_and_head(cfg):
 
 def test_factor_1_is_detectron2s_optimizer(cfg):
     cfg.SOLVER.WEIGHT_DECAY_BIAS = 0.0
-    cfg.SOLVER.CLIP_GRADIENTS.ENABLED = True
     model = build_model(cfg)
-    ours, theirs = Trainer.build_optimizer(cfg, model), detectron2_optimizer(cfg, model)
-    assert ours.state_dict() == theirs.state_dict()
-    assert ours.__class__.__name__ == theirs.__class__.__name__ != "SGD"
+    ours, theirs = (make(cfg, model) for make in (Trainer.build_optimizer, detectron2_optimizer))
+    groups = ours.state_dict()["param_groups"]
+    assert all(group.pop("fused") and not group.pop("foreach") for group in groups)
+    for group, expected in zip(groups, theirs.state_dict()["param_groups"], strict=True):
+        assert group.items() <= expected.items()
+
+
+def with_gradients() -> nn.Module:
+    """Of all sizes; one is 0, and one parameter has none."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 5, 3), nn.Linear(5, 7), nn.Linear(7, 1))
+    for i, parameter in enumerate(list(model.parameters())[:-1]):
+        parameter.grad = i * torch.randn_like(parameter)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["norm", "value"])
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_clipping_is_detectron2s(kind, name):
+    """The same to the last bit; a fused step is within rounding of that of many operations."""
+    opts = ["SOLVER.CLIP_GRADIENTS.CLIP_TYPE", kind, "SOLVER.CLIP_GRADIENTS.CLIP_VALUE", "1.5"]
+    opts += ["SOLVER.OPTIMIZER", name, "SOLVER.CLIP_GRADIENTS.ENABLED", "True"]
+    cfg, models = load_config("", opts), [with_gradients() for _ in range(2)]
+    if kind == "value":  # for which Detectron2 needs all
+        for *_, last in (model.parameters() for model in models):
+            last.grad = torch.zeros_like(last)
+    ours = build_optimizer(cfg, models[0])
+    others = {"foreach": True, "fused": False}
+    theirs = type(ours)([{**g, **others} for g in build_optimizer(cfg, models[1]).param_groups])
+    theirs = maybe_add_gradient_clipping(cfg, theirs)
+    build_clipping(cfg, ours)()
+    ours.step()
+    theirs.step()
+    for i, (a, b) in enumerate(zip(*(model.parameters() for model in models), strict=True)):
+        assert a.grad is b.grad is None or torch.equal(a.grad, b.grad), i
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-9)
+    assert build_clipping(load_config("", []), ours) is None
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_gradients_are_clipped_without_the_scale_of_float16(name):
+    """The scale of a loss changes nothing; an infinite gradient skips the step."""
+    opts = ["SOLVER.CLIP_GRADIENTS.CLIP_VALUE", "0.1", "SOLVER.CLIP_GRADIENTS.CLIP_TYPE", "norm"]
+    opts += ["SOLVER.OPTIMIZER", name, "SOLVER.CLIP_GRADIENTS.ENABLED", "True"]
+    cfg, trained = load_config("", opts), []
+    for scaler in (False, True):
+        torch.manual_seed(0)
+        model = Loss()
+        optimizer = build_optimizer(cfg, model)
+        images = list(torch.randn(6, 4, 3))
+        images[3][:] = torch.tensor([3e36, 0, 0])
+        trainer = AccumulatingTrainer(
+            model,
+            [[image] for image in images],
+            optimizer,
+            steps=1,
+            amp=False,
+            clip=build_clipping(cfg, optimizer),
+        )
+        trainer.grad_scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, enabled=scaler)
+        weights = []
+        with EventStorage():
+            for trainer.iter in range(3 + scaler):
+                trainer.run_step()
+                weights.append(model.linear.weight.detach().clone())
+        trained.append(weights[:3])
+    assert torch.equal(weights[2], weights[3]) and trainer.grad_scaler.get_scale() == 2**11
+    assert not torch.equal(weights[0], weights[1])
+    assert all(map(torch.equal, *trained))
+
+
+class Loss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, batch: list[torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"loss": self.linear(batch[0]).mul(7).sum()}
 
 
 class Network(nn.Module):

@@ -9,7 +9,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ocr_panoptic.layers import ConvNormReLU
+from ocr_panoptic.layers import ConvNormReLU, SyncBatchNorm
 from ocr_panoptic.layers.conv import affine_of_norm, apply_norm, as_map, pixelwise
 
 NORMS = ["", "BN", "SyncBN", "FrozenBN", "GN", "LN", "naiveSyncBN"]
@@ -126,10 +126,10 @@ def test_one_value_in_each_of_several_processes_is_synchronised(
     monkeypatch, world_size, synchronised
 ):
     """As the pooled image of one image per GPU."""
-    norm = nn.SyncBatchNorm(3).train()
+    norm = SyncBatchNorm(3).train()
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(dist, "get_world_size", lambda group: world_size)
-    monkeypatch.setattr(nn.SyncBatchNorm, "forward", lambda self, x: x + 100)
+    monkeypatch.setattr(dist, "get_world_size", lambda: world_size)
+    monkeypatch.setattr(SyncBatchNorm, "forward", lambda self, x: x + 100)
     x = torch.tensor([1.0, -2.0, 0.5]).view(1, 3, 1, 1)
     expected = x + 100 if synchronised else x / (1 + norm.eps) ** 0.5
     torch.testing.assert_close(apply_norm(norm, x), expected)

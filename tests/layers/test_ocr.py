@@ -111,8 +111,6 @@ class TestOCR(SchemeBattery):
     @pytest.mark.parametrize("training", [False, True])
     def test_every_norm_equals_the_explicit_composition(self, monkeypatch, norm, training):
         """The equations with Detectron2's own Conv2d.forward."""
-        if norm == "SyncBN" and training:
-            pytest.skip("PyTorch's SyncBatchNorm trains on GPUs only")
         monkeypatch.setattr(equations, "conv_norm_relu", lambda conv, t: Conv2d.forward(conv, t))
         torch.manual_seed(0)
         layer = OCR(32, 32, 32, norm=norm, dropout=0.0).double().train(training)

@@ -40,9 +40,9 @@ def make_batch(height: int = 61, width: int = 83) -> list[dict]:
     return [dict(image=i, sem_seg=labels, height=height, width=width) for i in images]
 
 
-def make_resnet_cfg(depth: int) -> CfgNode:
+def make_resnet_cfg(depth: int, *opts: object) -> CfgNode:
     """The same with Detectron2's ResNet, dilated to stride 8."""
-    cfg = make_cfg()
+    cfg = make_cfg(*opts)
     cfg.MODEL.BACKBONE.NAME = "build_dilated_resnet_backbone"
     cfg.MODEL.RESNETS.DEPTH = depth
     cfg.MODEL.RESNETS.NORM = "BN"

@@ -6,9 +6,12 @@ they say that they are on one, so it is shown on a CPU.
 
 import pytest
 import torch
-from segmentors import take_criterion
+from detectron2.modeling import META_ARCH_REGISTRY, build_model
+from segmentors import make_cfg, make_resnet_cfg, take_criterion
 from test_ocr_sem_seg_fpn_head import SHAPES, make_head
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from ocr_panoptic.modeling.losses import LOSSES
 
@@ -57,9 +60,47 @@ def test_head(device, recompute):
             sum(losses.values()).backward()
 
 
+class NoCopies(TorchDispatchMode):
+    """Raises an error for a copy from one device to another."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        found = function(*args, **(kwargs or {}))
+        devices = {t.device for t in tree_leaves((args, found)) if isinstance(t, torch.Tensor)}
+        if "copy" in function.overloadpacket.__name__ and len(devices) > 1:
+            raise RuntimeError(f"{function} between {devices}")
+        return found
+
+
+@pytest.mark.parametrize(
+    "opts",
+    [(), ("MODEL.HMSA.ENABLED", True), ("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "cross_entropy + rmi")],
+    ids=["", "HMSA", "RMI"],
+)
+@pytest.mark.parametrize("make", [make_cfg, lambda *opts: make_resnet_cfg(50, *opts)])
+def test_a_semantic_model_copies_nothing_in_training(make, opts):
+    """Of a batch that is on the GPU."""
+    build_model(make(*opts))  # which layers of timm are read is found out by a gradient, once
+    cfg = make(*opts, "MODEL.DEVICE", "cuda")
+    with FakeTensorMode():
+        with torch.device("cuda"):
+            model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg).train()
+            batch = [
+                {
+                    "image": torch.zeros(3, *size, dtype=torch.uint8),
+                    "sem_seg": torch.zeros(size, dtype=torch.int64),
+                }
+                for size in ((61, 83), (64, 80))
+            ]
+        with NoCopies():
+            losses = model(batch)
+    assert all(loss.device.type == "cuda" for loss in losses.values())
+
+
 def test_what_the_tests_above_rely_on():
     with FakeTensorMode(), torch.device("cuda"):
         x = torch.randn(4)
         for wait in (x.sum().item, lambda: x[x > 0], lambda: x.nonzero(), lambda: int(x[0])):
             with pytest.raises(RuntimeError):
                 wait()
+        with NoCopies(), pytest.raises(RuntimeError, match="copy"):
+            torch.ones(2, device="cpu").to("cuda")

@@ -73,12 +73,22 @@ def test_accumulation_and_mixed_precision():
     assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
 
 
+def test_pytorchs_synchronised_norm():
+    """It does not train without its counter of batches."""
+    states = []
+    for model in make_pair("MODEL.OCR.NORM", "nnSyncBN"):
+        assert any(type(module) is nn.SyncBatchNorm for module in model.modules())
+        torch.manual_seed(1)
+        sum(model(make_batch()).values()).backward()
+        states.append(state(model))
+    assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
+
+
 def train_process(rank: int, folder) -> None:
-    """Detectron2's synchronised norm on a CPU; PyTorch's needs GPUs."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", f"file://{folder}/init", world_size=2, rank=rank)
     states = []
-    for model in make_pair("MODEL.OCR.NORM", "naiveSyncBN"):
+    for model in make_pair("MODEL.OCR.NORM", "SyncBN"):
         model = DistributedDataParallel(model, broadcast_buffers=False)
         torch.manual_seed(rank)
         for _ in range(2):
@@ -98,7 +108,7 @@ def test_two_processes_with_synchronised_norms(tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
-def test_two_gpus_with_pytorchs_synchronised_norm(tmp_path):
+def test_two_gpus_with_synchronised_norms(tmp_path):
     mp.start_processes(train_on_gpu, (tmp_path,), nprocs=2, start_method="spawn")
 
 

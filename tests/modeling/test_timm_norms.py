@@ -6,6 +6,7 @@ import torch
 from detectron2.layers import FrozenBatchNorm2d
 from torch import nn
 
+from ocr_panoptic.layers import SyncBatchNorm
 from ocr_panoptic.modeling import TimmBackbone
 
 # The first four have norm and activation in one module, ghostnet a convolution as an output.
@@ -72,7 +73,7 @@ def test_frozen_norms_learn_nothing_and_keep_the_activation():
 def test_synchronised_norms_keep_the_activation():
     source = randomised("tf_efficientnet_lite0")
     backbone = backbone_of(source, "tf_efficientnet_lite0", "SyncBN")
-    assert all(isinstance(norm, nn.SyncBatchNorm) for norm in norms(backbone))
+    assert all(isinstance(norm, SyncBatchNorm) for norm in norms(backbone))
     assert_same(backbone, source)
     backbone.fold_norms()
     assert not norms(backbone)

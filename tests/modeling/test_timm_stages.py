@@ -10,6 +10,7 @@ from segmentors import make_batch, make_cfg
 from timm.layers import DropPath
 from torch import nn
 
+from ocr_panoptic.layers import SyncBatchNorm
 from ocr_panoptic.modeling import TimmBackbone
 
 NAME = "tf_efficientnet_lite0"
@@ -80,7 +81,7 @@ def test_norms_fold_into_convolutions_and_leave_their_activations(network):
 
 def test_norms_with_activations_are_synchronised_with_them():
     body = TimmBackbone(NAME, norm="SyncBN").body
-    assert isinstance(body.bn1, nn.SyncBatchNorm)
+    assert isinstance(body.bn1, SyncBatchNorm)
     assert isinstance(body.bn1.act, nn.ReLU6)
 
 

@@ -1,0 +1,52 @@
+"""The model of a config: Detectron2's, with parts exchanged that GPUs do not go well with."""
+
+import torch
+from detectron2.config import CfgNode
+from detectron2.modeling import build_model as detectron2_model
+from detectron2.modeling.poolers import ROIPooler
+from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
+from detectron2.structures import Boxes
+from torch import Tensor, nn
+
+from ocr_panoptic.layers import SyncBatchNorm
+
+
+def build_model(cfg: CfgNode) -> nn.Module:
+    """
+    Detectron2's ``build_model``, with its parameters and, in float32, its results:
+
+    - PyTorch's synchronised batch norms are :class:`.SyncBatchNorm`.
+    - In mixed precision boxes are pooled and masks pasted at float32 coordinates, see
+      :class:`ExactROIPooler` and :class:`ExactMaskHead`.
+    """
+    model = detectron2_model(cfg)
+    for module in model.modules():
+        if type(module) is nn.SyncBatchNorm:
+            SyncBatchNorm.convert(module)
+        elif type(module) is ROIPooler:
+            module.__class__ = ExactROIPooler
+        elif type(module) is MaskRCNNConvUpsampleHead:
+            module.__class__ = ExactMaskHead
+    return model
+
+
+class ExactROIPooler(ROIPooler):
+    """Detectron2's pooler for features of half precision, to which it would round the boxes: in
+    bfloat16 by up to 4 pixels of an image of 1333. torchvision pools in float32 in any case."""
+
+    def forward(self, x: list[Tensor], box_lists: list[Boxes]) -> Tensor:
+        """Maps [N, C, h, w] and N lists of boxes to [R, C, s, s], of the maps' type."""
+        return super().forward([_wide(map_) for map_ in x], box_lists).to(x[0].dtype)
+
+
+class ExactMaskHead(MaskRCNNConvUpsampleHead):
+    """Detectron2's mask head, whose masks are float32: pixels are looked up in them at coordinates
+    of their type, in bfloat16 up to 1/1024 of a box's side beside the place."""
+
+    def layers(self, x: Tensor) -> Tensor:
+        """[R, C, s, s] to logits [R, K, 2s, 2s]."""
+        return _wide(super().layers(x))
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))

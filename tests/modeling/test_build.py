@@ -1,0 +1,88 @@
+"""What is exchanged in Detectron2's models: synchronised norms, and parts that rounded boxes."""
+
+import pytest
+import torch
+from detectron2.layers.mask_ops import paste_masks_in_image
+from detectron2.structures import Boxes, Instances
+from segmentors import make_cfg, make_resnet_cfg
+from torch import nn
+
+from ocr_panoptic.engine import Trainer
+from ocr_panoptic.layers import SyncBatchNorm
+from ocr_panoptic.modeling import build_model, optimized
+
+WIDTH = 1024
+
+
+def x_ramps(stride: int) -> torch.Tensor:
+    """Channel c of [1, 33, 8, w] is the column less w / 32 c: exact in bfloat16 as a map, and, in
+    the channel that is near 0 there, as the mean over a box."""
+    columns = torch.arange(WIDTH // stride, dtype=torch.float32)
+    ramps = columns - torch.arange(33)[:, None] * (WIDTH // stride / 32)
+    return ramps[:, None].expand(-1, WIDTH // stride, -1)[None]
+
+
+def pooled_centres(pooler: nn.Module, boxes: torch.Tensor) -> torch.Tensor:
+    """x of the boxes' centres in pixels, as the features that are pooled in bfloat16 have it."""
+    strides = [round(1 / level.spatial_scale) for level in pooler.level_poolers]
+    with torch.autocast("cpu", torch.bfloat16):
+        maps = [x_ramps(stride).bfloat16() for stride in strides]
+        pooled = pooler(maps, [Boxes(boxes)])
+    assert pooled.dtype == torch.bfloat16
+    means = pooled.float().mean(dim=(2, 3))  # [R, 33] in columns of the box's level
+    sides = boxes[:, 2] - boxes[:, 0]
+    stride = 2 ** (4 + torch.log2(sides / 224)).floor().clamp(2, 5)
+    channel = means.abs().argmin(dim=1)
+    columns = means.gather(1, channel[:, None])[:, 0] + channel * (WIDTH / stride / 32)
+    return (columns + 0.5) * stride
+
+
+@pytest.mark.parametrize("side", [24, 48, 96, 200])
+@pytest.mark.parametrize("use", ["training", "TEST.PRECISION"])
+@torch.no_grad()
+def test_boxes_are_not_rounded_to_the_type_of_the_features(small_cfg, use, side):
+    """In bfloat16 the coordinates of a box are multiples of 4 from 512 on."""
+    cfg = small_cfg("ocr", "TEST.PRECISION", "bfloat16")
+    model = Trainer.build_model(cfg)
+    heads = (model if use == "training" else optimized(cfg, model)).roi_heads
+    lefts = torch.arange(40, WIDTH - side - 40, 13.7)
+    boxes = torch.stack([lefts, lefts, lefts + side, lefts + side], dim=1)
+    for pooler in (heads.box_pooler, heads.mask_pooler):
+        error = (pooled_centres(pooler, boxes) - (lefts + side / 2)).abs().max()
+        assert error < 0.1
+
+
+@torch.no_grad()
+def test_masks_are_pasted_at_exact_places(small_cfg):
+    """Masks that begin with the 23rd of their 28 columns, in boxes of 800 pixels."""
+    head = Trainer.build_model(small_cfg("ocr")).roi_heads.mask_head.eval()
+    for parameter in head.parameters():
+        parameter.zero_()
+    head.mask_fcn1.weight[0, 0, 1, 1] = head.mask_fcn2.weight[0, 0, 1, 1] = 1
+    head.deconv.weight[0, 0] = 1
+    head.predictor.weight[:, 0], head.predictor.bias[:] = 8, -8 * 10.5
+    columns = torch.zeros(12, 128, 14, 14)
+    columns[:, 0] = torch.arange(14.0)
+    lefts = torch.linspace(0.3, 90, 12)
+    boxes = Boxes(torch.stack([lefts, lefts, lefts + 800, lefts + 800], dim=1))
+    found = Instances((900, 900), pred_boxes=boxes, pred_classes=torch.zeros(12).long())
+    with torch.autocast("cpu", torch.bfloat16):
+        (found,) = head(columns, [found])
+        masks = paste_masks_in_image(found.pred_masks[:, 0], boxes, (900, 900))
+    first = masks[:, 450].int().argmax(dim=1)
+    assert (first - (lefts + 800 * 22 / 28)).abs().max() < 0.51
+
+
+def test_synchronised_norms_are_ours_under_the_same_names():
+    """Of Detectron2's backbone, of timm's, and of the head."""
+    for make in (make_resnet_cfg, make_cfg):
+        cfg = make(50) if make is make_resnet_cfg else make()
+        plain = build_model(cfg)
+        for node in (cfg.MODEL.RESNETS, cfg.MODEL.TIMM, cfg.MODEL.OCR):
+            node.NORM = "SyncBN"
+        synchronised = build_model(cfg)
+        assert plain.state_dict().keys() == synchronised.state_dict().keys()
+        for (name, a), b in zip(plain.named_modules(), synchronised.modules(), strict=True):
+            if isinstance(a, nn.BatchNorm2d):
+                assert isinstance(b, SyncBatchNorm), name
+        assert not any(isinstance(m, nn.SyncBatchNorm) for m in synchronised.modules())
