@@ -281,8 +281,8 @@ def _add_test(cfg: CN) -> None:
     cfg.TEST.BEST_CHECKPOINT = ""
 
     # Evaluate, draw and predict with a copy of the model that is made for inference
-    # (modeling/optimized.py): norms folded into convolutions, channels-last memory, labels without
-    # the scores of all classes. Same results; False is the model as it is trained.
+    # (modeling/inference_model.py): norms folded into convolutions, channels-last memory. Same
+    # results; False is the model as it is trained.
     cfg.TEST.OPTIMIZED = True
     # Precision of it: "float32", "bfloat16" (for CPUs with such instructions, and GPUs), or
     # "float16" (GPUs). What it changes: docs/inference.md.

@@ -1,8 +1,8 @@
 # Importing a module registers its heads, backbones and architectures with Detectron2.
 from .context_head import ContextSemSegHead
 from .dilated_resnet import build_dilated_resnet_backbone
+from .inference_model import InferenceModel, deploy
 from .ocr_sem_seg_fpn_head import OCRSemSegFPNHead
-from .optimized import optimized
 from .segfix import SegFix
 from .segfix_head import SegFixHead
 from .semantic_segmentor import OCRSemanticSegmentor
@@ -12,6 +12,7 @@ from .timm_simple_fpn import build_timm_simple_fpn_backbone
 
 __all__ = [
     "ContextSemSegHead",
+    "InferenceModel",
     "OCRSemSegFPNHead",
     "OCRSemanticSegmentor",
     "SegFix",
@@ -20,5 +21,5 @@ __all__ = [
     "build_dilated_resnet_backbone",
     "build_timm_fpn_backbone",
     "build_timm_simple_fpn_backbone",
-    "optimized",
+    "deploy",
 ]

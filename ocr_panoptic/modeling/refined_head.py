@@ -14,7 +14,14 @@ from detectron2.layers import Conv2d
 from fvcore.nn.weight_init import c2_msra_fill
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import ContextScheme, ConvNormReLU, one_hot_labels, resize, run_part
+from ocr_panoptic.layers import (
+    ContextScheme,
+    ConvNormReLU,
+    ScaleAttention,
+    one_hot_labels,
+    resize,
+    run_part,
+)
 
 from .context import build_context, check_region_supervision
 from .losses import SemSegCriterion
@@ -38,6 +45,8 @@ class RefinedHead(nn.Module):
         criterion: the losses of both predictions.
         residual: whether the refined prediction is the coarse one plus a correction.
         align_corners: of all resizing, see :func:`.resize`.
+        scale_attention: from augmented representations to where a prediction is to be trusted more
+            than those at larger scales; None in a head for one scale.
     """
 
     align_corners = False
@@ -95,6 +104,7 @@ class RefinedHead(nn.Module):
             nn.init.zeros_(self.refined_predictor.bias)
         self.regions = regions
         self.criterion = criterion
+        self.scale_attention: ScaleAttention | None = None
         self.recompute = context.recompute = recompute
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -138,10 +148,26 @@ class RefinedHead(nn.Module):
         Raises:
             ValueError: if the scheme sees the truth and there is none.
         """
+        return self.maps(features, targets)[:2]
+
+    def maps(
+        self, features: dict[str, Tensor], targets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """
+        Args:
+            features, targets: of :meth:`forward`
+
+        Returns:
+            (coarse logits [N, K, h', w'], refined logits [N, K, h, w], attention [N, 1, h, w] in
+            (0, 1) or None, see ``scale_attention``)
+
+        Raises:
+            ValueError: as :meth:`layers`.
+        """
         truth = targets if self.context.needs_truth else None
         coarse, x, regions = run_part(self, self.prepare, features, truth)
-        refined = run_part(self, self._refine, x, regions)
-        return coarse, self.with_coarse(refined, coarse)
+        refined, attention = run_part(self, self._refine, x, regions)
+        return coarse, self.with_coarse(refined, coarse), attention
 
     def with_coarse(self, refined: Tensor, coarse: Tensor) -> Tensor:
         """Return the refined logits [N, K, h, w] of what the refined classifier gives, which a
@@ -195,8 +221,11 @@ class RefinedHead(nn.Module):
                 regions = torch.cat([regions, logits.to(x)], dim=1)
         return coarse, x, regions
 
-    def _refine(self, x: Tensor, regions: Tensor) -> Tensor:
-        return self._classify(self.context.in_bands(x, regions))
+    def _refine(self, x: Tensor, regions: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self.scale_attention is None:
+            return self._classify(self.context.in_bands(x, regions)), None
+        z = self.context(x, regions)  # the attention of a row sees rows beyond any band
+        return self.refined_predictor(z), self.scale_attention(z)
 
     def _classify(self, bands: Iterable[Tensor]) -> Tensor:
         """Refined logits [N, K, h, w] of augmented representations in bands of rows."""
