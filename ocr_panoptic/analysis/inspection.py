@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling import InferenceModel, OCRSemanticSegmentor
-from ocr_panoptic.modeling.inference import upsample_argmax
+from ocr_panoptic.modeling.inference import resized_classes, running_argmax
 from ocr_panoptic.modeling.refined_head import RefinedHead
 from ocr_panoptic.pictures import as_colours, read_picture
 from ocr_panoptic.visualization import Inspection, Segments
@@ -88,7 +88,8 @@ class Inspector:
         def labels(logits: Tensor) -> np.ndarray:
             """[H,W] as the model itself makes them."""
             sizes = pixels.shape[:2], size, seen.padded
-            return upsample_argmax(logits, *sizes, align_corners)[0].cpu().numpy()
+            classes = resized_classes(logits, *sizes, align_corners)
+            return running_argmax(classes)[0].cpu().numpy()
 
         inspection = Inspection(
             image=as_colours(pixels, self._image_format),

@@ -249,24 +249,6 @@ def window_starts(side: int, window: int, step: int) -> list[int]:
     return [*range(0, last, step), last]
 
 
-def upsample_argmax(
-    logits: Tensor,
-    size: Size,
-    image_size: Size | None = None,
-    padded_size: Size | None = None,
-    align_corners: bool = False,
-) -> Tensor:
-    """Labels at full resolution, with one class at a time upsampled instead of all K.
-
-    Bit-identical to the argmax of all classes upsampled at once, since classes do not mix.
-    Arguments are those of :func:`resized_classes`.
-
-    Returns:
-        int64 [N,Ho,Wo], the first class of equal scores.
-    """
-    return running_argmax(resized_classes(logits, size, image_size, padded_size, align_corners))
-
-
 def resized_classes(
     logits: Tensor,
     size: Size,
@@ -274,7 +256,8 @@ def resized_classes(
     padded_size: Size | None = None,
     align_corners: bool = False,
 ) -> Iterator[Tensor]:
-    """Scores at full resolution, class by class.
+    """Scores at full resolution, class by class instead of all K at once: the same bits, since
+    classes do not mix.
 
     The logits are upsampled to what the network saw, cut to the image in it, and resized to the
     size that is wanted, which are the steps of Detectron2's ``sem_seg_postprocess``.

@@ -9,6 +9,7 @@ import torch
 from detectron2.layers import ROIAlign
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.postprocessing import detector_postprocess
+from detectron2.structures import Instances
 from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
@@ -19,6 +20,7 @@ from .inference_output import InferenceOutput, semantic_parts
 from .large_images import Band, Rows, check_tiles, check_windows, tile_bands, window_bands
 from .panoptic_merge import merge_panoptic
 from .refined_head import RefinedHead
+from .replacing import replace
 from .threaded_roi_align import ThreadedROIAlign
 from .timm_backbone import TimmBackbone
 from .timm_padding import EvenConv2dSame
@@ -96,7 +98,6 @@ class InferenceModel(nn.Module):
         Raises:
             ValueError: as :meth:`check_bands`.
         """
-        self.check_bands(whole_regions)
         # Not as a decorator, which leaves and enters inference mode at each band: on leaving it
         # PyTorch forgets the autocast.
         with torch.inference_mode(), self._autocast():
@@ -137,22 +138,20 @@ class InferenceModel(nn.Module):
         ]
 
     def _panoptic_output(
-        self, logits: Tensor, found: Any, size: Size, image_size: Size, covered: Size
+        self, logits: Tensor, found: Instances, size: Size, image_size: Size, covered: Size
     ) -> InferenceOutput:
-        thresholds = (
-            self.network.combine_overlap_thresh,
-            self.network.combine_stuff_area_thresh,
-            self.network.combine_instances_score_thresh,
-        )
-        return InferenceOutput(
-            {
-                **semantic_parts(partial(resized_classes, logits, size, image_size, covered)),
-                "instances": detector_postprocess(found, *size),
-                "panoptic_seg": lambda output: merge_panoptic(
-                    output["instances"], output["labels"], *thresholds
-                ),
-            }
-        )
+        def merged(output: InferenceOutput) -> tuple[Tensor, list[dict]]:
+            return merge_panoptic(
+                output["instances"],
+                output["labels"],
+                self.network.combine_overlap_thresh,
+                self.network.combine_stuff_area_thresh,
+                self.network.combine_instances_score_thresh,
+            )
+
+        parts = semantic_parts(partial(resized_classes, logits, size, image_size, covered))
+        instances = detector_postprocess(found, *size)
+        return InferenceOutput({**parts, "instances": instances, "panoptic_seg": merged})
 
 
 def deploy(
@@ -191,19 +190,9 @@ def _optimized(model: nn.Module) -> nn.Module:
             module.fold_norms()
             divisor = getattr(network, "divisor", network.backbone.size_divisibility)
             if divisor and all(divisor % s.stride == 0 for s in module.output_shape().values()):
-                _replace(module, Conv2dSame, EvenConv2dSame)
+                replace(module, Conv2dSame, EvenConv2dSame)
     fold_norms(network)
     to_channels_last(network)
     if isinstance(network, PanopticFPN):
-        _replace(network.roi_heads, ROIAlign, ThreadedROIAlign)
+        replace(network.roi_heads, ROIAlign, ThreadedROIAlign)
     return network
-
-
-def _replace(
-    network: nn.Module, kind: type[nn.Module], make: Callable[[nn.Module], nn.Module]
-) -> None:
-    """Put what ``make`` gives of every module of a kind, and of no subclass, in its place."""
-    for parent in list(network.modules()):
-        for name, module in list(parent.named_children()):
-            if type(module) is kind:
-                setattr(parent, name, make(module))

@@ -14,14 +14,7 @@ from detectron2.layers import Conv2d
 from fvcore.nn.weight_init import c2_msra_fill
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import (
-    ContextScheme,
-    ConvNormReLU,
-    ScaleAttention,
-    one_hot_labels,
-    resize,
-    run_part,
-)
+from ocr_panoptic.layers import ContextScheme, ConvNormReLU, one_hot_labels, resize, run_part
 
 from .context import build_context, check_region_supervision
 from .losses import SemSegCriterion
@@ -104,7 +97,7 @@ class RefinedHead(nn.Module):
             nn.init.zeros_(self.refined_predictor.bias)
         self.regions = regions
         self.criterion = criterion
-        self.scale_attention: ScaleAttention | None = None
+        self.scale_attention = None
         self.recompute = context.recompute = recompute
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -138,16 +131,7 @@ class RefinedHead(nn.Module):
     def layers(
         self, features: dict[str, Tensor], targets: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
-        """
-        Args:
-            features, targets: of :meth:`forward`
-
-        Returns:
-            (coarse logits [N, K, h', w'], refined logits [N, K, h, w])
-
-        Raises:
-            ValueError: if the scheme sees the truth and there is none.
-        """
+        """Return the logits of :meth:`maps`: coarse [N, K, h', w'] and refined [N, K, h, w]."""
         return self.maps(features, targets)[:2]
 
     def maps(
@@ -162,7 +146,7 @@ class RefinedHead(nn.Module):
             (0, 1) or None, see ``scale_attention``)
 
         Raises:
-            ValueError: as :meth:`layers`.
+            ValueError: if the scheme sees the truth and there is none.
         """
         truth = targets if self.context.needs_truth else None
         coarse, x, regions = run_part(self, self.prepare, features, truth)

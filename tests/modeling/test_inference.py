@@ -13,9 +13,9 @@ from ocr_panoptic import add_ocr_config
 from ocr_panoptic.modeling.inference import (
     SemanticInference,
     averaged_over_flip,
+    resized_classes,
     running_argmax,
     sliding_window_scores,
-    upsample_argmax,
 )
 
 
@@ -36,7 +36,7 @@ def labelled(inference: SemanticInference, *args, **kwargs) -> torch.Tensor:
     return running_argmax(inference(*args, **kwargs)())
 
 
-class TestUpsampleArgmax:
+class TestLabelsOfLogits:
     @pytest.mark.parametrize(
         "shape, size",
         [
@@ -53,17 +53,19 @@ class TestUpsampleArgmax:
     def test_bit_identical_to_all_classes_at_once(self, shape, size, dtype):
         logits = random(*shape).to(dtype)
         expected = bilinear(logits.float(), *size).argmax(1)
-        labels = upsample_argmax(logits, size)
+        labels = running_argmax(resized_classes(logits, size))
         assert labels.dtype == torch.int64 and torch.equal(labels, expected)
 
     def test_channels_last_logits(self):
         logits = random(1, 19, 16, 32)
-        labels = upsample_argmax(logits.to(memory_format=torch.channels_last), (64, 130))
+        labels = running_argmax(
+            resized_classes(logits.to(memory_format=torch.channels_last), (64, 130))
+        )
         assert torch.equal(labels, bilinear(logits, 64, 130).argmax(1))
 
     def test_first_of_equal_scores(self):
         logits = torch.tensor([[1.0, 0.0], [1.0, 2.0], [0.0, 2.0]]).reshape(1, 3, 1, 2)
-        assert upsample_argmax(logits, (1, 2)).tolist() == [[[0, 1]]]
+        assert running_argmax(resized_classes(logits, (1, 2))).tolist() == [[[0, 1]]]
 
     def test_no_tensor_of_all_classes(self, monkeypatch):
         sizes = []
@@ -75,7 +77,7 @@ class TestUpsampleArgmax:
             return result
 
         monkeypatch.setattr(F, "interpolate", recorded)
-        upsample_argmax(random(1, 19, 8, 8), (32, 40))
+        running_argmax(resized_classes(random(1, 19, 8, 8), (32, 40)))
         assert sizes == 19 * [32 * 40]
 
     @pytest.mark.parametrize("size", [(50, 61), (100, 122), (37, 40)])
@@ -84,7 +86,9 @@ class TestUpsampleArgmax:
         logits = random(1, 6, 16, 16)
         upsampled = F.interpolate(logits, scale_factor=4, mode="bilinear", align_corners=False)
         expected = sem_seg_postprocess(upsampled[0], (50, 61), *size).argmax(0)
-        assert torch.equal(upsample_argmax(logits, size, (50, 61), (64, 64))[0], expected)
+        assert torch.equal(
+            running_argmax(resized_classes(logits, size, (50, 61), (64, 64)))[0], expected
+        )
 
 
 class TestFlip:
@@ -315,7 +319,7 @@ def test_corners_of_logits(align_corners):
     whole = SemanticInference(align_corners=align_corners)
     scores = up(up(network(image), (24, 32)), (48, 64))
     assert torch.allclose(whole.scores(network, image, (48, 64)), scores, atol=1e-6)
-    assert torch.equal(whole(network, image, (48, 64)), scores.argmax(1))
+    assert torch.equal(labelled(whole, network, image, (48, 64)), scores.argmax(1))
     larger = SemanticInference(scales=(2.0,), align_corners=align_corners)
     scaled = F.interpolate(image, size=(48, 64), mode="bilinear", align_corners=False)
     expected = up(up(network(scaled), (48, 64)), (24, 32))
