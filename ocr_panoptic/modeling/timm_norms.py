@@ -32,7 +32,8 @@ class FrozenBatchNormAct2d(FrozenBatchNorm2d):
 
     def __init__(self, norm: FrozenBatchNorm2d, source: BatchNormAct2d):
         super().__init__(norm.num_features, norm.eps)
-        self.load_state_dict(norm.state_dict())
+        for name, buffer in norm.named_buffers():
+            setattr(self, name, buffer)
         self.drop, self.act = source.drop, source.act
 
     def forward(self, x: Tensor) -> Tensor:
