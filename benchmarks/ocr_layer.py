@@ -3,7 +3,7 @@
     python benchmarks/ocr_layer.py [--device cpu|cuda] [--repeats 15]
 
 Both share their weights; their outputs and gradients are compared before anything is timed.
-"Optimized" is the layer as an evaluation has it (``ocr_panoptic.modeling.optimized``): norms
+"Optimized" is the layer as an evaluation has it (``ocr_panoptic.modeling.inference_model``): norms
 folded, and x in channels-last memory, as the optimized convolution before it gives it.
 "Products" are the four matrix products over all pixels, of phi and of g with x and y, alone: what
 no order of the computation saves.

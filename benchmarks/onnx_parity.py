@@ -32,6 +32,7 @@ from ocr_panoptic.checkpoint.convert import convert_weights
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.engine.task import task_of
+from ocr_panoptic.modeling import deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.prediction.onnx.graphs import build_graph
 from ocr_panoptic.prediction.onnx.onnx_file import write_onnx
@@ -154,7 +155,7 @@ def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
         path = Path(folder) / "model.onnx"
         export(cfg, model, path)
         rows = check_parity(
-            model,
+            deploy(model, optimize=False),
             Model(path, threads=torch.get_num_threads()),
             lambda network, inputs: final(task_of(cfg).semantic_logits(network, inputs)),
             cfg.INPUT.FORMAT,

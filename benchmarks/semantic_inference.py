@@ -9,7 +9,7 @@ in float32 for Detectron2's, which resizes twice):
 - Detectron2's: its heads upsample, its ``sem_seg_postprocess`` resizes to the image's own size,
   its evaluator takes the argmax;
 - one ``interpolate`` of all classes, argmax;
-- ``upsample_argmax`` of this package.
+- ``resized_classes`` and ``running_argmax`` of this package.
 
 Weights are random; neither time nor memory depends on them. Memory is what PyTorch allocates above
 the model and the image, at its highest point; the whole has the higher one of the network, and of
@@ -32,7 +32,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.run_info import machine_name
-from ocr_panoptic.modeling.inference import upsample_argmax
+from ocr_panoptic.modeling.inference import resized_classes, running_argmax
 from studies.measurement import peak_memory, seconds
 
 CONFIG = (
@@ -66,7 +66,7 @@ def interpolated_labels(logits: Tensor, size: Size) -> Tensor:
 WAYS: dict[str, Callable[[Tensor, Size], Tensor]] = {
     "Detectron2's": detectron2_labels,
     "all classes, argmax": interpolated_labels,
-    "one class at a time": lambda logits, size: upsample_argmax(logits, size)[0],
+    "one class at a time": lambda logits, size: running_argmax(resized_classes(logits, size))[0],
 }
 
 

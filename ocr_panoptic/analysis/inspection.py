@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.layers import RegionContext
-from ocr_panoptic.modeling import OCRSemanticSegmentor
-from ocr_panoptic.modeling.inference import upsample_argmax
+from ocr_panoptic.modeling import InferenceModel, OCRSemanticSegmentor
+from ocr_panoptic.modeling.inference import resized_classes, running_argmax
 from ocr_panoptic.modeling.refined_head import RefinedHead
 from ocr_panoptic.pictures import as_colours, read_picture
 from ocr_panoptic.visualization import Inspection, Segments
@@ -26,13 +26,13 @@ class Inspector:
     to them.
 
     Args:
-        model: in evaluation mode; an ``OCRSemanticSegmentor``, or a ``PanopticFPN`` whose semantic
-            head is Detectron2's or ``OCRSemSegFPNHead``.
+        model: of an ``OCRSemanticSegmentor``, or of a ``PanopticFPN`` whose semantic head is
+            Detectron2's or ``OCRSemSegFPNHead``.
     """
 
-    def __init__(self, cfg: CfgNode, model: nn.Module):
+    def __init__(self, cfg: CfgNode, model: InferenceModel):
         self._image_format, self._channels = cfg.INPUT.FORMAT, cfg.INPUT.CHANNELS
-        self._model = model
+        self._model, self._network = model, model.network
         self._task = task_of(cfg)
         self._mapper = self._task.mapper(cfg, False)
 
@@ -45,8 +45,8 @@ class Inspector:
             record: of a Detectron2 data set.
         """
         inputs = self._mapper(record)
-        with torch.inference_mode(), _watched(self._model) as seen:
-            self._task.semantic_logits(self._model, [inputs])
+        with torch.inference_mode(), _watched(self._network) as seen:
+            self._task.semantic_logits(self._network, [inputs])
         return self._view(record, inputs, seen)
 
     def __call__(self, record: dict[str, Any]) -> Inspection:
@@ -56,27 +56,27 @@ class Inspector:
         Args:
             record: of a Detectron2 data set.
         """
-        if isinstance(self._model, OCRSemanticSegmentor):
+        if isinstance(self._network, OCRSemanticSegmentor):
             found = self.semantics(record)
-            if self._model.sees_images_once:
+            if self._network.sees_images_once:
                 return found
             inputs = self._mapper(record)
             with torch.inference_mode():
                 labels = self._model([inputs])[0]["labels"]
-                attention = self._model.scale_attention(inputs)
+                attention = self._network.scale_attention(inputs)
             return replace(
                 found,
                 refined=labels.cpu().numpy(),
                 attention={scale: a.cpu().numpy() for scale, a in attention.items()},
             )
         inputs = self._mapper(record)
-        with torch.inference_mode(), _watched(self._model) as seen:
+        with torch.inference_mode(), _watched(self._network) as seen:
             ids, info = self._model([inputs])[0]["panoptic_seg"]
         return replace(self._view(record, inputs, seen), panoptic=Segments(ids.cpu().numpy(), info))
 
     def _view(self, record: dict[str, Any], inputs: dict[str, Any], seen: "_Seen") -> Inspection:
         pixels = read_picture(record["file_name"], self._image_format, self._channels)
-        head = self._model.sem_seg_head
+        head = self._network.sem_seg_head
         align_corners = isinstance(head, RefinedHead) and head.align_corners
         size, features = tuple(inputs["image"].shape[1:]), seen.refined.shape[2:]
         # Rows and columns of the features that are not padding, the last ones perhaps in part.
@@ -88,7 +88,8 @@ class Inspector:
         def labels(logits: Tensor) -> np.ndarray:
             """[H,W] as the model itself makes them."""
             sizes = pixels.shape[:2], size, seen.padded
-            return upsample_argmax(logits, *sizes, align_corners)[0].cpu().numpy()
+            classes = resized_classes(logits, *sizes, align_corners)
+            return running_argmax(classes)[0].cpu().numpy()
 
         inspection = Inspection(
             image=as_colours(pixels, self._image_format),
@@ -142,10 +143,11 @@ def _watched(model: nn.Module) -> Iterator[_Seen]:
         seen.coarse, seen.refined = logits if isinstance(logits, tuple) else (None, logits)
         return logits
 
-    def keep_regions(x: Tensor, m: Tensor) -> Iterator[Tensor]:
+    def keep_regions(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
+        prepared = type(head).prepare(head, *args)
         if context.uses_regions and not context.needs_truth:
-            seen.regions = m
-        return type(context).in_bands(context, x, m)
+            seen.regions = prepared[2]
+        return prepared
 
     def keep_relation(x: Tensor, m: Tensor, f: Tensor) -> Tensor:
         w = type(context).relation(context, x, m, f)
@@ -158,7 +160,7 @@ def _watched(model: nn.Module) -> Iterator[_Seen]:
     context = head.context if isinstance(head, RefinedHead) else None
     head.layers = keep_logits
     if context is not None:
-        context.in_bands = keep_regions
+        head.prepare = keep_regions
     if isinstance(context, RegionContext):
         context.relation = keep_relation
     try:
@@ -167,7 +169,7 @@ def _watched(model: nn.Module) -> Iterator[_Seen]:
         hook.remove()
         del head.layers
         if context is not None:
-            del context.in_bands
+            del head.prepare
         if isinstance(context, RegionContext):
             del context.relation
 

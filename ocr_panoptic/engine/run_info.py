@@ -56,8 +56,8 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
 
 def weights_sha256(model: nn.Module) -> str:
     """The hash of names, types, shapes and values of a model's tensors, whatever file or process
-    they come from; without counters of batches and the pixel statistics of the config. Of a copy
-    that is optimized for inference, those of the model that it was made of."""
+    they come from; without counters of batches and the pixel statistics of the config. Of an
+    :class:`.InferenceModel` they are those of the model that it was made of."""
     if made_of := getattr(model, "made_of", ""):
         return made_of
     digest = hashlib.sha256()

@@ -17,7 +17,7 @@ def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
     """
     Args:
         cfg: completed, of the model.
-        model: in evaluation mode.
+        model: an :class:`.InferenceModel`.
 
     Returns:
         a :class:`.RefinedModel` where TEST.SEGFIX.WEIGHTS names one, else the model

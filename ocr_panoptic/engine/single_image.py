@@ -9,6 +9,7 @@ from detectron2.data import Metadata, MetadataCatalog
 from torch import nn
 
 from ocr_panoptic.data.channel_input import ChannelInput
+from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.pictures import reordered
 
 from .segfix_config import segfix_config
@@ -66,15 +67,14 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     return found
 
 
-def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> dict[str, Any]:
+def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> InferenceOutput:
     """
     Args:
-        model: in evaluation mode.
+        model: an :class:`.InferenceModel`, or one of :func:`.refined_by_segfix`.
         image: [H,W,C], BGR if it has colours.
 
     Returns:
-        the model's output for this image, see Detectron2's ``PanopticFPN.forward`` and
-        ``OCRSemanticSegmentor.forward``; refined, if the model is of :func:`.refined_by_segfix`.
+        the model's output for this image
     """
     if cfg.INPUT.FORMAT == "RGB":
         image = reordered(image, "BGR")

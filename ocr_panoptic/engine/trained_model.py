@@ -4,13 +4,14 @@ import logging
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from detectron2.config import CfgNode
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, last_checkpoint
 from ocr_panoptic.modeling import build_model
-from ocr_panoptic.modeling.optimized import check_inference_keys, optimized
+from ocr_panoptic.modeling.inference_model import PRECISIONS, InferenceModel, deploy
 
 from .agreement import stop_together
 from .config_files import load_config, options_of
@@ -19,14 +20,49 @@ from .run_info import weights_sha256
 from .setup import complete_config
 
 
+def check_inference_keys(cfg: CfgNode) -> None:
+    """
+    Raises:
+        ValueError: TEST.PRECISION is unknown, or the device or TEST.OPTIMIZED does not go with it.
+    """
+    precision, device = cfg.TEST.PRECISION, cfg.MODEL.DEVICE
+    if precision == "float32":
+        return
+    if precision not in PRECISIONS:
+        raise ValueError(
+            f"TEST.PRECISION is {precision!r}; it is 'float32', 'bfloat16' or, on a GPU, 'float16'"
+        )
+    if precision == "float16" and not device.startswith("cuda"):
+        raise ValueError(
+            f"TEST.PRECISION is 'float16', which needs a GPU, and MODEL.DEVICE is {device}; "
+            "set 'bfloat16' or 'float32'"
+        )
+    if not cfg.TEST.OPTIMIZED:
+        raise ValueError(
+            f"TEST.PRECISION is {precision!r} and TEST.OPTIMIZED False, a model as it is in "
+            "training; set TEST.OPTIMIZED True, or TEST.PRECISION 'float32'"
+        )
+
+
+def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
+    """
+    Put a model to use as TEST.OPTIMIZED and TEST.PRECISION say, see :func:`.deploy`.
+
+    Raises:
+        ValueError: as :func:`check_inference_keys`.
+    """
+    check_inference_keys(cfg)
+    return deploy(model, cfg.TEST.PRECISION, optimize=cfg.TEST.OPTIMIZED, **options)
+
+
 @stop_together()
-def build_trained_model(cfg: CfgNode) -> nn.Module:
+def build_trained_model(cfg: CfgNode) -> InferenceModel:
     """
     Args:
         cfg: a completed config (see :func:`ocr_panoptic.engine.setup`).
 
     Returns:
-        the model in evaluation mode, on MODEL.DEVICE, made for inference (:func:`.optimized`)
+        the model with these weights, on MODEL.DEVICE
 
     Raises:
         FileNotFoundError: if the weights do not exist.
@@ -42,10 +78,7 @@ def build_trained_model(cfg: CfgNode) -> nn.Module:
     checkpointer.load(cfg.MODEL.WEIGHTS, checkpointables=[])
     check_settings(cfg, checkpointer.record, strict=True)
     logging.getLogger(__name__).info("%s", checkpointer.summary())
-    copy = optimized(cfg, model.eval())
-    if copy is not model:  # its tensors are others
-        copy.made_of = weights_sha256(model)
-    return copy
+    return deployed(cfg, model.eval(), made_of=weights_sha256(model))
 
 
 def options_of_run(source: str | PathLike, weights: str | PathLike | None) -> list[str]:

@@ -36,7 +36,6 @@ from ocr_panoptic.evaluation import build_evaluator
 from ocr_panoptic.files import write_text
 from ocr_panoptic.mistakes import Telling
 from ocr_panoptic.modeling import build_model
-from ocr_panoptic.modeling.optimized import check_inference_keys, optimized
 from ocr_panoptic.run_folder import (
     CONFIG,
     drop_unfinished_line,
@@ -72,7 +71,7 @@ from .setup import check_solver
 from .stopping import Stopping
 from .summary import start_summary
 from .task import task_of, training_records
-from .trained_model import build_trained_model
+from .trained_model import build_trained_model, check_inference_keys, deployed
 
 logger = logging.getLogger(__name__)
 
@@ -434,15 +433,14 @@ class Trainer(DefaultTrainer):
             weights: the file of the model's weights; None where it is MODEL.WEIGHTS.
         """
         _share_buffers(model)
-        # Made anew from the weights of now in each evaluation of a training.
-        tested = optimized(cfg, _without_ddp(model))
-        tested.gives_confidence = True  # for the calibration error
+        # Made anew from the weights of now in each evaluation of a training; the calibration error
+        # is of the confidence.
+        tested = deployed(cfg, _without_ddp(model), confident=True)
         # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
         benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
             results = super().test(cfg, refined_by_segfix(cfg, tested), evaluators)
         finally:
-            tested.gives_confidence = False
             torch.backends.cudnn.benchmark = benchmark
         if comm.is_main_process():
             names, run = cfg.DATASETS.TEST, run_info(cfg, model, weights)

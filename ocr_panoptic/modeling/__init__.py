@@ -2,8 +2,8 @@
 from .build import build_model
 from .context_head import ContextSemSegHead
 from .dilated_resnet import build_dilated_resnet_backbone
+from .inference_model import InferenceModel, deploy
 from .ocr_sem_seg_fpn_head import OCRSemSegFPNHead
-from .optimized import optimized
 from .segfix import SegFix
 from .segfix_head import SegFixHead
 from .semantic_segmentor import OCRSemanticSegmentor
@@ -13,6 +13,7 @@ from .timm_simple_fpn import build_timm_simple_fpn_backbone
 
 __all__ = [
     "ContextSemSegHead",
+    "InferenceModel",
     "OCRSemSegFPNHead",
     "OCRSemanticSegmentor",
     "SegFix",
@@ -22,5 +23,5 @@ __all__ = [
     "build_model",
     "build_timm_fpn_backbone",
     "build_timm_simple_fpn_backbone",
-    "optimized",
+    "deploy",
 ]

@@ -6,26 +6,24 @@ from torch import Tensor, nn
 from ocr_panoptic.layers import resize
 
 
-class BilinearFusion(HighResolutionModule):
+class BilinearFusion(nn.Module):
     """
     HRNet's exchange between its branches as the published segmentation codes have it: coarse maps
     are enlarged bilinearly, whatever the sizes. (timm's, of a classifier, takes the nearest
     neighbours and needs sizes that fit.) Parameters and their names are timm's.
 
-    Attributes:
+    Args:
+        module: of timm, whose parts are taken.
         align_corners: True resizes to the size of the finer map at once, as the authors' code.
             False enlarges by the ratio of the strides first, so that pixels stay where they are,
             and resizes what does not fit after that, as mmsegmentation.
     """
 
-    align_corners: bool
-
-    @classmethod
-    def convert(cls, module: HighResolutionModule, align_corners: bool) -> None:
-        """Turn a module of timm into one of this class, in place."""
-        module.__class__ = cls
-        module.align_corners = align_corners
-        rows = module.fuse_layers if module.num_branches > 1 else ()
+    def __init__(self, module: HighResolutionModule, align_corners: bool):
+        super().__init__()
+        self.branches, self.fuse_act = module.branches, module.fuse_act
+        self.fuse_layers, self.align_corners = module.fuse_layers, align_corners
+        rows = self.fuse_layers if len(self.branches) > 1 else ()
         for i, row in enumerate(rows):
             for j in range(i + 1, len(row)):
                 assert isinstance(row[j][2], nn.Upsample)
@@ -40,7 +38,7 @@ class BilinearFusion(HighResolutionModule):
             the same, each with what it gets from the others
         """
         x = [branch(map_) for branch, map_ in zip(self.branches, x, strict=True)]
-        if self.num_branches == 1:
+        if len(x) == 1:
             return x
         fused = []
         for i, row in enumerate(self.fuse_layers):

@@ -8,7 +8,7 @@ from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import ContextScheme, ConvNormReLU, ScaleAttention, run_part
+from ocr_panoptic.layers import ContextScheme, ConvNormReLU, ScaleAttention
 
 from .features import check_features, concatenated, count_channels, finest_first
 from .losses import SemSegCriterion
@@ -39,7 +39,7 @@ class ContextSemSegHead(RefinedHead):
         region_supervision: whether the coarse prediction, which has a loss, is the soft object
             regions; False for the paper's ablation, in which a second branch of the same form
             predicts them without a loss, and the coarse loss is an auxiliary one.
-        scale_attention: makes the attention of :meth:`layers_and_attention` from the number of
+        scale_attention: makes the attention of :meth:`.RefinedHead.maps` from the number of
             channels of the augmented representations; None for a head that has none.
 
     Raises:
@@ -139,20 +139,3 @@ class ContextSemSegHead(RefinedHead):
         if self.in_features == self.coarse_in_features:
             return stage, stage
         return stage, concatenated(features, self.in_features, self.align_corners)
-
-    def layers_and_attention(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """
-        Args:
-            features: of :meth:`forward`
-
-        Returns:
-            (coarse logits [N, K, h', w'], refined logits [N, K, h, w], scale attention
-            [N, 1, h, w] in (0, 1))
-        """
-        coarse, x, regions = run_part(self, self.prepare, features, None)
-        refined, attention = run_part(self, self._refine_and_attend, x, regions)
-        return coarse, self.with_coarse(refined, coarse), attention
-
-    def _refine_and_attend(self, x: Tensor, regions: Tensor) -> tuple[Tensor, Tensor]:
-        z = self.context(x, regions)
-        return self.refined_predictor(z), self.scale_attention(z)

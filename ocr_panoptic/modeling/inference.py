@@ -9,6 +9,7 @@ network itself resizes them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +20,8 @@ from torch import Tensor
 from ocr_panoptic.layers import resize
 
 LogitsFn = Callable[[Tensor], Tensor]
+Classes = Callable[[], Iterator[Tensor]]
+"""Gives the scores class by class, anew in each call: float32 [N,Ho,Wo], K times."""
 Size = tuple[int, int]
 
 
@@ -108,8 +111,10 @@ class SemanticInference:
         return self.scales == (1.0,) and not self.flip and not self.window_size
 
     @torch.no_grad()
-    def __call__(self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1) -> Tensor:
+    def __call__(self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1) -> Classes:
         """
+        Show the image to the network.
+
         Args:
             logits_fn: the network.
             image: normalised, [N,3,H,W].
@@ -118,20 +123,13 @@ class SemanticInference:
                 multiples of it (``size_divisibility`` of the backbone); 0 or 1 for no padding.
 
         Returns:
-            int64 [N,Ho,Wo], labels 0..K-1, on the device of the running sum or of the logits.
+            what gives the scores, on the device of the running sum or of the logits
         """
         if len(self.scales) == 1:
-            return upsample_argmax(*self._view(logits_fn, image, size, self.scales[0], divisor))
-        return running_argmax(self.scores(logits_fn, image, size, divisor).unbind(1))
-
-    @torch.no_grad()
-    def class_scores(
-        self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1
-    ) -> Iterator[Tensor]:
-        """What :meth:`__call__` takes the argmax of: float32 [N,Ho,Wo], K times."""
-        if len(self.scales) == 1:
-            return resized_classes(*self._view(logits_fn, image, size, self.scales[0], divisor))
-        return iter(self.scores(logits_fn, image, size, divisor).unbind(1))
+            view = self._view(logits_fn, image, size, self.scales[0], divisor)
+            return partial(resized_classes, *view)
+        total = self.scores(logits_fn, image, size, divisor)
+        return lambda: iter(total.unbind(1))
 
     @torch.no_grad()
     def scores(self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1) -> Tensor:
@@ -251,24 +249,6 @@ def window_starts(side: int, window: int, step: int) -> list[int]:
     return [*range(0, last, step), last]
 
 
-def upsample_argmax(
-    logits: Tensor,
-    size: Size,
-    image_size: Size | None = None,
-    padded_size: Size | None = None,
-    align_corners: bool = False,
-) -> Tensor:
-    """Labels at full resolution, with one class at a time upsampled instead of all K.
-
-    Bit-identical to the argmax of all classes upsampled at once, since classes do not mix.
-    Arguments are those of :func:`resized_classes`.
-
-    Returns:
-        int64 [N,Ho,Wo], the first class of equal scores.
-    """
-    return running_argmax(resized_classes(logits, size, image_size, padded_size, align_corners))
-
-
 def resized_classes(
     logits: Tensor,
     size: Size,
@@ -276,7 +256,8 @@ def resized_classes(
     padded_size: Size | None = None,
     align_corners: bool = False,
 ) -> Iterator[Tensor]:
-    """Scores at full resolution, class by class.
+    """Scores at full resolution, class by class instead of all K at once: the same bits, since
+    classes do not mix.
 
     The logits are upsampled to what the network saw, cut to the image in it, and resized to the
     size that is wanted, which are the steps of Detectron2's ``sem_seg_postprocess``.

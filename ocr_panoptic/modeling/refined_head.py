@@ -38,6 +38,8 @@ class RefinedHead(nn.Module):
         criterion: the losses of both predictions.
         residual: whether the refined prediction is the coarse one plus a correction.
         align_corners: of all resizing, see :func:`.resize`.
+        scale_attention: from augmented representations to where a prediction is to be trusted more
+            than those at larger scales; None in a head for one scale.
     """
 
     align_corners = False
@@ -95,6 +97,7 @@ class RefinedHead(nn.Module):
             nn.init.zeros_(self.refined_predictor.bias)
         self.regions = regions
         self.criterion = criterion
+        self.scale_attention = None
         self.recompute = context.recompute = recompute
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -128,20 +131,27 @@ class RefinedHead(nn.Module):
     def layers(
         self, features: dict[str, Tensor], targets: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
+        """Return the logits of :meth:`maps`: coarse [N, K, h', w'] and refined [N, K, h, w]."""
+        return self.maps(features, targets)[:2]
+
+    def maps(
+        self, features: dict[str, Tensor], targets: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """
         Args:
             features, targets: of :meth:`forward`
 
         Returns:
-            (coarse logits [N, K, h', w'], refined logits [N, K, h, w])
+            (coarse logits [N, K, h', w'], refined logits [N, K, h, w], attention [N, 1, h, w] in
+            (0, 1) or None, see ``scale_attention``)
 
         Raises:
             ValueError: if the scheme sees the truth and there is none.
         """
         truth = targets if self.context.needs_truth else None
         coarse, x, regions = run_part(self, self.prepare, features, truth)
-        refined = run_part(self, self._refine, x, regions)
-        return coarse, self.with_coarse(refined, coarse)
+        refined, attention = run_part(self, self._refine, x, regions)
+        return coarse, self.with_coarse(refined, coarse), attention
 
     def with_coarse(self, refined: Tensor, coarse: Tensor) -> Tensor:
         """Return the refined logits [N, K, h, w] of what the refined classifier gives, which a
@@ -195,8 +205,11 @@ class RefinedHead(nn.Module):
                 regions = torch.cat([regions, logits.to(x)], dim=1)
         return coarse, x, regions
 
-    def _refine(self, x: Tensor, regions: Tensor) -> Tensor:
-        return self._classify(self.context.in_bands(x, regions))
+    def _refine(self, x: Tensor, regions: Tensor) -> tuple[Tensor, Tensor | None]:
+        if self.scale_attention is None:
+            return self._classify(self.context.in_bands(x, regions)), None
+        z = self.context(x, regions)  # the attention of a row sees rows beyond any band
+        return self.refined_predictor(z), self.scale_attention(z)
 
     def _classify(self, bands: Iterable[Tensor]) -> Tensor:
         """Refined logits [N, K, h, w] of augmented representations in bands of rows."""

@@ -1,6 +1,6 @@
 """A model whose predictions a SegFix refines. Shape letters: K classes, H, W size of the image."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,25 +9,24 @@ from torch import Tensor, nn
 
 from ocr_panoptic.offsets import moved, offsets_of, source_pixels
 
-from .panoptic_inference import PanopticOutput
-from .segfix import SegFix
+from .inference_output import InferenceOutput
 
 
 class RefinedModel(nn.Module):
     """
     Args:
-        model: a ``PanopticFPN`` or ``OCRSemanticSegmentor``.
-        segfix: that refines what it predicts, in evaluation mode.
+        model: an :class:`.InferenceModel` that predicts classes.
+        segfix: the one of a SegFix, which refines what the model predicts.
         scale: of the offsets.
     """
 
-    def __init__(self, model: nn.Module, segfix: SegFix, scale: int):
+    def __init__(self, model: nn.Module, segfix: nn.Module, scale: int):
         super().__init__()
         self.model, self.segfix, self.scale = model, segfix, scale
         # In the model's mode: an evaluation goes back to it, and the model may be one in training.
         self.training = model.training
 
-    def forward(self, batched_inputs: list[dict]) -> list[dict[str, Any]]:
+    def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """
         Args:
             batched_inputs: those of the model, each with "segfix", that of SegFix for the same
@@ -52,11 +51,10 @@ class RefinedModel(nn.Module):
         return torch.from_numpy(sources).to(found["direction"].device)
 
 
-def refine_output(output: dict[str, Any], sources: Tensor) -> dict[str, Any]:
+def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput:
     """
     Args:
-        output: of a model for an image, with some of "labels" and "confidence" [H, W], "sem_seg"
-            [K, H, W], "panoptic_seg" and "instances".
+        output: of a model for an image, as :class:`.InferenceOutput` has it.
         sources: int64 [H, W].
 
     Returns:
@@ -68,21 +66,22 @@ def refine_output(output: dict[str, Any], sources: Tensor) -> dict[str, Any]:
     def refined(values: Tensor) -> Tensor:
         return moved(values, sources.to(values.device))
 
-    found: dict[str, Any] = {
-        key: refined(output[key]) for key in ("labels", "confidence", "sem_seg") if key in output
-    }
-    if "panoptic_seg" in output:
-        ids, segments = output["panoptic_seg"]
-        ids = refined(ids)
-        found["panoptic_seg"] = ids, segments_shown(segments, ids)
-    if "instances" in output:
-        fields = dict(output["instances"].get_fields())
+    def panoptic(found: tuple[Tensor, Sequence[dict]]) -> tuple[Tensor, list[dict]]:
+        ids = refined(found[0])
+        return ids, segments_shown(found[1], ids)
+
+    def instances(found: Instances) -> Instances:
+        fields = dict(found.get_fields())
         if "pred_masks" in fields:
             fields["pred_masks"] = refined(fields["pred_masks"])
-        found["instances"] = Instances(output["instances"].image_size, **fields)
-    if isinstance(output, PanopticOutput):
-        return PanopticOutput(lambda: refined(output["sem_seg"]), **found)
-    return found
+        return Instances(found.image_size, **fields)
+
+    kinds = {"panoptic_seg": panoptic, "instances": instances}
+
+    def part(key: str) -> Callable[[InferenceOutput], Any]:
+        return lambda _: kinds.get(key, refined)(output[key])
+
+    return InferenceOutput({key: part(key) for key in output})
 
 
 def segments_shown(segments: Sequence[dict[str, Any]], ids: Tensor) -> list[dict[str, Any]]:

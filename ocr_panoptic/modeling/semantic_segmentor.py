@@ -12,6 +12,7 @@ from .confidence import confident_argmax
 from .context_head import ContextSemSegHead
 from .hierarchical_scales import HierarchicalScales
 from .inference import LogitsFn, SemanticInference, Size, pad_to_multiple
+from .inference_output import InferenceOutput, semantic_parts
 
 
 @META_ARCH_REGISTRY.register()
@@ -28,12 +29,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         pad_to_multiple: pad images to multiples of it. 0: of the head's stride, so that a logit
             lies in the middle of the pixels that it stands for. 1: not at all.
         kwargs: of ``SemanticSegmentor``.
-
-    Attributes:
-        gives_confidence: whether the outputs also have "confidence"; set by who wants it.
     """
-
-    gives_confidence = False
 
     @configurable
     def __init__(
@@ -87,7 +83,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         several = self.hierarchy is not None and len(self.hierarchy.scales) > 1
         return self.inference.sees_images_once and not several
 
-    def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[dict]:
+    def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[InferenceOutput]:
         """
         Args:
             batched_inputs: mappings with "image" [3, H, W]; in training and for schemes that see
@@ -96,11 +92,10 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
         Returns:
             In training, a dict of losses.
-            In inference, for each image {"labels": int64 [height, width]} and, where
-            ``gives_confidence`` is set, "confidence" of :meth:`confident_labels`.
+            In inference, an output of height x width for each image.
         """
         if not self.training:
-            return [self._prediction(inputs) for inputs in batched_inputs]
+            return [self._output(inputs) for inputs in batched_inputs]
         if not self.hierarchy:
             return self.sem_seg_head(*self._batch(batched_inputs))[1]
         images, targets = self._images(batched_inputs), self._targets(batched_inputs)
@@ -128,18 +123,6 @@ class OCRSemanticSegmentor(SemanticSegmentor):
         """[3, H, W] on the model's device, by MODEL.PIXEL_MEAN and PIXEL_STD."""
         return (image.to(self.device) - self.pixel_mean) / self.pixel_std
 
-    def confident_labels(self, inputs: dict) -> tuple[Tensor, Tensor]:
-        """
-        Args:
-            inputs: one of :meth:`forward`
-
-        Returns:
-            labels as :meth:`forward` gives them, int64 [height, width], and the probability of each
-            pixel's label, float32 [height, width]
-        """
-        labels, confidence = confident_argmax(self.inference.class_scores(*self._view(inputs)))
-        return labels[0], confidence[0]
-
     def scale_attention(self, inputs: dict) -> dict[float, Tensor]:
         """
         Where hierarchical multi-scale attention trusts a scale more than all larger ones.
@@ -161,13 +144,15 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def _scale(self, image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Coarse logits, refined logits and scale attention of images of one scale."""
-        return self.sem_seg_head.layers_and_attention(self.backbone(image))
+        return self.sem_seg_head.maps(self.backbone(image))
 
-    def _prediction(self, inputs: dict) -> dict[str, Tensor]:
-        if self.gives_confidence:
-            labels, confidence = self.confident_labels(inputs)
-            return {"labels": labels, "confidence": confidence}
-        return {"labels": self.inference(*self._view(inputs))[0]}
+    def _output(self, inputs: dict) -> InferenceOutput:
+        classes = self.inference(*self._view(inputs))
+        if self.sees_images_once:
+            return InferenceOutput(semantic_parts(classes))
+        # At once: the scores of all views are all classes at full resolution.
+        labels, confidence = confident_argmax(classes())
+        return InferenceOutput({"labels": labels[0], "confidence": confidence[0]})
 
     def _view(self, inputs: dict) -> tuple[LogitsFn, Tensor, Size, int]:
         """The arguments of ``inference`` for an image."""

@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import timm
@@ -16,6 +17,7 @@ from timm.models.hrnet import HighResolutionModule
 from torch import Tensor, nn
 
 from .bilinear_fusion import BilinearFusion
+from .replacing import replace
 from .swin_windows import pad_before_shifting
 from .timm_features import create_features, is_plain, needed_multiple, network_options
 from .timm_network import Training, create_network, training_of_parameters
@@ -85,9 +87,8 @@ class TimmBackbone(Backbone):
             )
         body = with_norm(body, norm)
         pad_before_shifting(body)
-        for module in body.modules():
-            if isinstance(module, HighResolutionModule):
-                BilinearFusion.convert(module, align_corners)
+        fusion = partial(BilinearFusion, align_corners=align_corners)
+        replace(body, HighResolutionModule, fusion)
         self.body = body
         own_norm = is_plain(name) and not isinstance(body.model.norm, nn.Identity)
         self._has_new_norms = output_norm == "LN" and not own_norm

@@ -30,11 +30,11 @@ _IN_ORDER = (
 class FrozenBatchNormAct2d(FrozenBatchNorm2d):
     """Detectron2's frozen norm, and the activation of timm's."""
 
-    @classmethod
-    def convert(cls, norm: FrozenBatchNorm2d, source: BatchNormAct2d) -> None:
-        """Turn a frozen norm into one of this class, in place."""
-        norm.__class__ = cls
-        norm.drop, norm.act = source.drop, source.act
+    def __init__(self, norm: FrozenBatchNorm2d, source: BatchNormAct2d):
+        super().__init__(norm.num_features, norm.eps)
+        for name, buffer in norm.named_buffers():
+            setattr(self, name, buffer)
+        self.drop, self.act = source.drop, source.act
 
     def forward(self, x: Tensor) -> Tensor:
         return self.act(self.drop(super().forward(x)))
@@ -66,7 +66,8 @@ def with_norm(network: nn.Module, norm: str) -> nn.Module:
         active = {k: m for k, m in network.named_modules() if isinstance(m, BatchNormAct2d)}
         network = FrozenBatchNorm2d.convert_frozen_batchnorm(network)
         for name, source in active.items():
-            FrozenBatchNormAct2d.convert(network.get_submodule(name), source)
+            frozen = FrozenBatchNormAct2d(network.get_submodule(name), source)
+            network.set_submodule(name, frozen)
     elif norm != "BN":
         raise ValueError(f"MODEL.TIMM.NORM is {norm}; it is BN, SyncBN or FrozenBN")
     return network

@@ -9,7 +9,7 @@ from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
 
-class EvenConv2dSame(Conv2dSame):
+class EvenConv2dSame(nn.Module):
     """
     ``Conv2dSame`` on maps whose sides are multiples of its stride: the padding is constant.
 
@@ -17,18 +17,13 @@ class EvenConv2dSame(Conv2dSame):
         pads: left, right, top, bottom.
     """
 
-    pads: tuple[int, int, int, int]
-
-    @classmethod
-    def convert_all(cls, network: nn.Module) -> None:
-        """Turn every ``Conv2dSame`` of the network into one of this class, in place."""
-        for conv in network.modules():
-            if type(conv) is Conv2dSame:
-                sides = zip(conv.kernel_size, conv.stride, conv.dilation)
-                height, width = (max((k - 1) * d + 1 - s, 0) for k, s, d in sides)
-                conv.__class__ = cls
-                conv.pads = (width // 2, width - width // 2, height // 2, height - height // 2)
+    def __init__(self, conv: Conv2dSame):
+        super().__init__()
+        self.conv = conv
+        sides = zip(conv.kernel_size, conv.stride, conv.dilation)
+        height, width = (max((k - 1) * d + 1 - s, 0) for k, s, d in sides)
+        self.pads = (width // 2, width - width // 2, height // 2, height - height // 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.pad(x, self.pads)
-        return F.conv2d(x, self.weight, self.bias, self.stride, 0, self.dilation, self.groups)
+        x, conv = F.pad(x, self.pads), self.conv
+        return F.conv2d(x, conv.weight, conv.bias, conv.stride, 0, conv.dilation, conv.groups)

@@ -67,10 +67,7 @@ def bytes_of_pixel(cfg: CfgNode) -> int:
     if cfg.MODEL.HMSA.ENABLED and several and not has_windows:
         # Logits of the largest scale, and what is blended of them and of the image's own size.
         total += int(4 * classes * (max(scales) ** 2 + 4))
-    if is_panoptic:
-        # Masks are cut out of scores; not optimized, scores of all classes, and their softmax.
-        total += masks + (0 if cfg.TEST.OPTIMIZED else 8 * classes)
-    return total
+    return total + masks  # which are cut out of scores
 
 
 def sees_own_size(cfg: CfgNode) -> bool:

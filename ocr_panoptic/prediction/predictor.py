@@ -9,22 +9,12 @@ import numpy as np
 import torch
 from detectron2.config import CfgNode
 from detectron2.structures import Instances
-from torch import nn
 
 from ocr_panoptic.engine.single_image import model_input
-from ocr_panoptic.modeling.confidence import confident_argmax
+from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.inference import Size
-from ocr_panoptic.modeling.large_images import (
-    Band,
-    check_tiles,
-    check_windows,
-    tile_bands,
-    window_bands,
-)
-from ocr_panoptic.modeling.optimized import inference_precision
-from ocr_panoptic.modeling.panoptic_inference import PanopticInference
-from ocr_panoptic.modeling.segfix_refinement import RefinedModel, refine_output
-from ocr_panoptic.offsets import moved
+from ocr_panoptic.modeling.large_images import Band
+from ocr_panoptic.modeling.segfix_refinement import RefinedModel
 from ocr_panoptic.pictures import COLOURS
 
 from .memory import sees_own_size
@@ -53,8 +43,7 @@ class Prediction:
 class Predictor:
     """
     Args:
-        model: in evaluation mode; a ``PanopticFPN`` or an ``OCRSemanticSegmentor``, or a
-            :class:`.RefinedModel` of one.
+        model: of a ``PanopticFPN`` or an ``OCRSemanticSegmentor``.
         limit: why an image is too large to be seen at once, for messages.
         whole_regions: of images in bands, see :meth:`bands`.
 
@@ -62,13 +51,15 @@ class Predictor:
         ValueError: the model cannot see images with the regions of the whole image.
     """
 
-    def __init__(self, cfg: CfgNode, model: nn.Module, limit: str, whole_regions: bool = False):
-        self._refinement = model if isinstance(model, RefinedModel) else None
-        self._model = self._refinement.model if self._refinement else model
+    def __init__(
+        self,
+        cfg: CfgNode,
+        model: InferenceModel | RefinedModel,
+        limit: str,
+        whole_regions: bool = False,
+    ):
+        self._model = model
         self._cfg, self._limit, self._whole_regions = cfg, limit, whole_regions
-        self._is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
-        if isinstance(self._model, PanopticInference):
-            self._model.gives_confidence = True
         if whole_regions:
             try:
                 self._check_bands()
@@ -84,11 +75,24 @@ class Predictor:
         Raises:
             ValueError: it has not INPUT.CHANNELS channels.
         """
-        predict = self._panoptic if self._is_panoptic else self._semantic
-        with inference_precision(self._cfg):
-            inputs = model_input(self._cfg, image)
-            prediction = predict(inputs)
-            return self._refined(prediction, inputs) if self._refinement else prediction
+        (output,) = self._model([model_input(self._cfg, image)])
+        confidence, labels = output["confidence"], output["labels"]  # in one pass, in this order
+        if "panoptic_seg" not in output:
+            return Prediction(labels.cpu().numpy(), confidence.cpu().numpy())
+        ids, segments = output["panoptic_seg"]
+        scores = torch.full((int(ids.max()) + 1,), -1.0, device=ids.device)  # of each segment's id
+        scores[0] = 0
+        for segment in segments:
+            if segment["isthing"]:
+                scores[segment["id"]] = segment["score"]
+        scores = scores[ids.long()]
+        return Prediction(
+            labels.cpu().numpy(),
+            torch.where(scores < 0, confidence, scores).cpu().numpy(),
+            ids.cpu().numpy(),
+            tuple(segments),
+            output["instances"].to("cpu"),
+        )
 
     def bands(self, path: Path) -> tuple[Size, Iterator[Band]]:
         """
@@ -108,14 +112,10 @@ class Predictor:
                 f"{path}: image is too large to be seen at once: {self._limit}. {error}"
             ) from error
         read, *size = open_image(path, self._cfg.INPUT.FORMAT)
-        if self._whole_regions:
-            bands = tile_bands(self._model, read, size)
-        else:
-            bands = window_bands(self._model, read(), size)
-        return size, self._in_precision(bands)
+        return size, self._model.bands(read, size, self._whole_regions)
 
     def _check_bands(self) -> None:
-        if self._is_panoptic:
+        if self._cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
             raise ValueError(
                 "In windows a panoptic model does not see it, whose instances have masks of the "
                 "whole size: scale the image down, make memory free, or set --max-pixels."
@@ -126,7 +126,7 @@ class Predictor:
                 f"{self._cfg.INPUT.CHANNELS}: scale the image down, make memory free, or set "
                 "--max-pixels."
             )
-        if self._refinement:
+        if isinstance(self._model, RefinedModel):
             raise ValueError(
                 "An image that is read in windows is not refined; set TEST.SEGFIX.WEIGHTS to "
                 "nothing, or raise --max-pixels."
@@ -139,52 +139,4 @@ class Predictor:
                 f"{list(test.FIXED_SIZE)}; set them to 0 and [] if the model was trained at such a "
                 "scale, or scale the image down."
             )
-        if self._whole_regions:
-            check_tiles(self._model)
-        else:
-            check_windows(self._model)
-
-    def _in_precision(self, bands: Iterator[Band]) -> Iterator[Band]:
-        with torch.inference_mode(), inference_precision(self._cfg):
-            yield from bands
-
-    def _semantic(self, inputs: dict[str, Any]) -> Prediction:
-        labels, confidence = self._model.confident_labels(inputs)
-        return Prediction(labels.cpu().numpy(), confidence.cpu().numpy())
-
-    def _panoptic(self, inputs: dict[str, Any]) -> Prediction:
-        output = self._model([inputs])[0]
-        ids, segments = output["panoptic_seg"]
-        if isinstance(self._model, PanopticInference):
-            labels, confidence = output["labels"], output["confidence"]
-        else:
-            found = confident_argmax(output["sem_seg"][:, None].unbind(0))
-            labels, confidence = (part[0] for part in found)
-        scores = torch.full((len(segments) + 1,), -1.0, device=ids.device)  # of each segment's id
-        scores[0] = 0
-        for segment in segments:
-            if segment["isthing"]:
-                scores[segment["id"]] = segment["score"]
-        scores = scores[ids.long()]
-        return Prediction(
-            labels.cpu().numpy(),
-            torch.where(scores < 0, confidence, scores).cpu().numpy(),
-            ids.cpu().numpy(),
-            tuple(segments),
-            output["instances"].to("cpu"),
-        )
-
-    def _refined(self, found: Prediction, inputs: dict[str, Any]) -> Prediction:
-        """Every pixel has label, segment and confidence of the one that it takes them from."""
-        sources = self._refinement.sources(inputs).cpu()
-        at = sources.numpy()
-        labels, confidence = moved(found.labels, at), moved(found.confidence, at)
-        if found.ids is None:
-            return Prediction(labels, confidence)
-        output = {
-            "panoptic_seg": (torch.from_numpy(found.ids), found.segments),
-            "instances": found.instances,
-        }
-        output = refine_output(output, sources)
-        ids, segments = output["panoptic_seg"]
-        return Prediction(labels, confidence, ids.numpy(), tuple(segments), output["instances"])
+        self._model.check_bands(self._whole_regions)

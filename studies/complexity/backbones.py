@@ -11,7 +11,7 @@ from tabulate import tabulate
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ocr_panoptic.modeling import optimized
+from ocr_panoptic.modeling import deploy
 
 from ..measurement import peak_memory
 from .schemes import count_flops, count_parameters
@@ -69,7 +69,7 @@ def _count(model: nn.Module, size: tuple[int, int]) -> dict:
 
 
 def _make_step(cfg: CfgNode, model: nn.Module, size: tuple[int, int]) -> Callable[[], None]:
-    model = optimized(cfg, model)
+    model = deploy(model).network
     image = _image(model, size).to(memory_format=torch.channels_last)
 
     @torch.no_grad()

@@ -10,6 +10,7 @@ from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, 
 from ocr_panoptic.analysis.inspection import Inspector
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.single_image import class_metadata, model_input, predict
+from ocr_panoptic.modeling import deploy
 from ocr_panoptic.pictures import read_picture
 
 # 64-pixel scenes at 72 pixels, which the FPN pads to 96: logits of 24 x 24, 18 x 18 of them inside.
@@ -37,7 +38,7 @@ def build(make_args, config, *opts):
             part.register_forward_hook(
                 lambda module, inputs, output, name=name: captured.update({name: output[0]})
             )
-    return cfg, model, captured
+    return cfg, deploy(model, optimize=False), captured
 
 
 def softmax(logits: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
@@ -125,7 +126,7 @@ def test_inspection_of_a_semantic_model(tiny_data, make_args):
     np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
     np.testing.assert_allclose(found.relation, relation_of(captured), rtol=1e-4, atol=1e-6)
     assert found.relation.std(axis=(1, 2)).max() > 1e-4  # it differs between pixels
-    assert "relation" not in vars(model.sem_seg_head.context)  # nothing stays behind
+    assert "relation" not in vars(model.network.sem_seg_head.context)  # nothing stays behind
 
 
 def test_regions_without_supervision_are_those_that_the_scheme_sees(tiny_data, make_args):
@@ -177,7 +178,7 @@ def test_the_channels_follow_the_config(tiny_data, make_args):
     for order in ("BGR", "RGB"):
         cfg, model, _ = build(make_args, OCR_CONFIG, "INPUT.FORMAT", order, *plain)
         seen = inputs[order] = []
-        model.backbone.register_forward_pre_hook(lambda _, x, seen=seen: seen.append(x[0]))
+        model.network.backbone.register_forward_pre_hook(lambda _, x, seen=seen: seen.append(x[0]))
         record = DatasetCatalog.get("tiny_val")[0]
         images[order] = Inspector(cfg, model)(record).image
         predict(cfg, model, read_picture(record["file_name"]))
@@ -211,7 +212,7 @@ def test_the_attention_of_each_scale(tiny_data, make_args):
     """Of the whole image and none of its padding; the labels are those of all scales."""
     opts = ("MODEL.HMSA.ENABLED", "True", "TEST.SCALES", "[0.5, 1.0, 1.5]", *TINY_SEMANTIC)
     cfg, model, _ = build(make_args, SEMANTIC_CONFIG, *opts)
-    model.sem_seg_head.scale_attention[2].weight.data *= 1000
+    model.network.sem_seg_head.scale_attention[2].weight.data *= 1000
     record = DatasetCatalog.get(cfg.DATASETS.TEST[0])[1]
     found = Inspector(cfg, model)(record)
     bgr = read_picture(record["file_name"])

@@ -24,12 +24,12 @@ def own_relation_of_acf(args, weights: list[str]) -> list[float]:
     """ACF-OCR's relation is a softmax of the coarse logits. Images of 64 pixels, stride 8."""
     cfg = load_config(args.config_file, [*args.opts, *weights])
     complete_config(cfg)
-    model = build_trained_model(cfg)
+    network = build_trained_model(cfg).network
     sums = np.zeros((2, 9))
     for record in DatasetCatalog.get(cfg.DATASETS.TEST[0]):
         image = read_image(record["file_name"], cfg.INPUT.FORMAT).transpose(2, 0, 1).copy()
         with torch.no_grad():
-            coarse, _ = model.layers(
+            coarse, _ = network.layers(
                 [{"image": torch.from_numpy(image), "height": 64, "width": 64}]
             )
         truth = read_true_labels(record)

@@ -162,21 +162,21 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
     """Through the files: published file -> tool -> MODEL.WEIGHTS -> logits, on 65 x 97 pixels."""
     source, config, opts, _, options, prefix = CASES[case]
     cfg, tensors, x, expected = make(case)
-    cfg.TEST.OPTIMIZED = False  # which rounds otherwise, see modeling/test_optimized.py
+    cfg.TEST.OPTIMIZED = False  # which rounds otherwise, see modeling/test_deploy.py
     file = write(tmp_path / "published.pth", tensors, prefix, wrap=prefix != "model.")
     suffix = ".safetensors" if source == "mmseg" else ".pth"
     cfg.MODEL.WEIGHTS = str(tmp_path / f"converted{suffix}")
     convert(source, file, cfg.MODEL.WEIGHTS, config, *opts)
     model = build_trained_model(cfg)
     with torch.no_grad():
-        found = model.layers([{"image": x}])
+        found = model.network.layers([{"image": x}])
     for ours, theirs in zip(found, expected, strict=True):
         assert theirs.std() > 0.3  # not a constant map
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-4)
     # To labels as the published codes: authors' corners aligned; padding, on ADE20K, is cut off.
     padded = network_input(cfg, x).shape[2:]
     scores = F.interpolate(found[1], padded, mode="bilinear", align_corners=source != "mmseg")
-    model.inference.flip = False  # LIP is tested with mirrored images besides
+    model.network.inference.flip = False  # LIP is tested with mirrored images besides
     labels = model([{"image": x}])[0]["labels"]
     assert torch.equal(labels, scores[0, :, :65, :97].argmax(0)) and len(labels.unique()) > 1
     printed = capsys.readouterr().out
@@ -251,7 +251,7 @@ def test_ceil_mode_is_asked_for_and_seen_where_sides_are_even(tmp_path):
     convert("openseg", file, output, *config)
     cfg.MODEL.WEIGHTS = str(output)
     with torch.no_grad():
-        found = build_trained_model(cfg).layers([{"image": x}])[1]
+        found = build_trained_model(cfg).network.layers([{"image": x}])[1]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 

@@ -27,7 +27,7 @@ def converted(folder, tensors, *opts):
     cfg.MODEL.WEIGHTS = str(folder / "converted.pth")
     file = write(folder / "published.pth", tensors, "module.")
     convert("nvidia", file, cfg.MODEL.WEIGHTS, CONFIG, *W18, *opts)
-    return cfg, build_trained_model(cfg)
+    return cfg, build_trained_model(cfg).network
 
 
 def test_logits_are_those_of_the_published_network_and_scales(network, tmp_path, capsys):

@@ -58,7 +58,7 @@ def test_logits_are_those_of_the_published_network(width, opts, options, tmp_pat
     cfg.MODEL.WEIGHTS = str(tmp_path / "converted.pth")
     arguments = ["--from", "openseg", str(file), cfg.MODEL.WEIGHTS, "--config-file", str(CONFIG)]
     tool.main([*arguments, "--opts", *opts])
-    model = build_trained_model(cfg)
+    model = build_trained_model(cfg).network
     with torch.no_grad():
         found = model.layers(x)
     for ours, theirs in zip(found, expected, strict=True):

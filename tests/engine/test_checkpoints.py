@@ -399,5 +399,6 @@ def test_evaluation_of_the_last_checkpoint(tiny_data, make_args, tmp_path):
     cfg.TEST.OPTIMIZED = False
     model = build_trained_model(cfg)
     saved = torch.load(tmp_path / "run/model_0000002.pth", weights_only=True)["model"]
-    assert all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())
+    weights = model.network.state_dict()
+    assert all(torch.equal(value, saved[name]) for name, value in weights.items())
     assert weights_sha256(copy) == weights_sha256(model), "so that a report knows its evaluation"

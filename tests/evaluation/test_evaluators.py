@@ -24,7 +24,7 @@ from ocr_panoptic.evaluation import (
     confusion_matrix,
     semantic_metrics,
 )
-from ocr_panoptic.evaluation.predicted_labels import predicted_labels
+from ocr_panoptic.evaluation.predicted_labels import labels_of_output
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
@@ -169,22 +169,14 @@ class TestSemSegEvaluator:
         assert ours == pytest.approx({**ours, **theirs}, rel=0, abs=0, nan_ok=True)
         assert evaluator.total.confusion.sum() > 0
 
-    @pytest.mark.parametrize(
-        "shape, dtype",
-        [
-            ((7, 130, 301), torch.float32),  # several bands of rows
-            ((300, 5, 4), torch.float32),  # more classes than uint8 holds
-            ((1, 3, 2), torch.float32),
-            ((9, 16, 16), torch.bfloat16),
-        ],
-    )
-    def test_predicted_labels(self, shape, dtype):
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+    def test_labels_of_the_scores_that_detectron2s_models_give(self, dtype):
         generator = torch.Generator().manual_seed(0)
-        scores = torch.randn(shape, generator=generator).mul(3).round().to(dtype)  # many ties
-        expected = scores.float().numpy().argmax(axis=0)  # NumPy promises the first maximum
-        assert np.array_equal(predicted_labels(scores), expected)
-        strided = scores.transpose(1, 2)
-        assert np.array_equal(predicted_labels(strided), expected.T)
+        scores = torch.randn(9, 16, 12, generator=generator).mul(3).round().to(dtype)  # many ties
+        expected = [
+            [max(range(9), key=lambda k: s[k]) for s in row] for row in scores.permute(1, 2, 0)
+        ]
+        assert labels_of_output({"sem_seg": scores}, 9, "image").tolist() == expected
 
     def test_class_that_the_truth_lacks(self):
         """Truth 6 x class 0, 2 x class 1; prediction calls one pixel of each class 2."""

@@ -9,7 +9,7 @@ from torch import nn
 
 from ocr_panoptic.engine import Trainer
 from ocr_panoptic.layers import SyncBatchNorm
-from ocr_panoptic.modeling import build_model, optimized
+from ocr_panoptic.modeling import build_model, deploy
 
 WIDTH = 1024
 
@@ -44,7 +44,8 @@ def test_boxes_are_not_rounded_to_the_type_of_the_features(small_cfg, use, side)
     """In bfloat16 the coordinates of a box are multiples of 4 from 512 on."""
     cfg = small_cfg("ocr", "TEST.PRECISION", "bfloat16")
     model = Trainer.build_model(cfg)
-    heads = (model if use == "training" else optimized(cfg, model)).roi_heads
+    network = model if use == "training" else deploy(model, "bfloat16").network
+    heads = network.roi_heads
     lefts = torch.arange(40, WIDTH - side - 40, 13.7)
     boxes = torch.stack([lefts, lefts, lefts + side, lefts + side], dim=1)
     for pooler in (heads.box_pooler, heads.mask_pooler):

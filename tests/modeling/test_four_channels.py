@@ -6,7 +6,7 @@ from detectron2.config import CfgNode
 from detectron2.modeling import build_model
 from segmentors import make_batch, make_cfg, make_resnet_cfg
 
-from ocr_panoptic.modeling.optimized import optimized
+from ocr_panoptic.modeling import deploy
 
 
 def four(cfg: CfgNode, *opts: object) -> CfgNode:
@@ -52,8 +52,8 @@ def test_the_fourth_channel_is_seen(name):
     without[3] = 0
     sum(model.train()(batch).values()).backward()
     assert first.grad[:, 3].abs().sum() > 0
-    for tested in (model.eval(), optimized(cfg, model)):
+    for tested in (model.eval(), deploy(model)):
         with torch.inference_mode():
-            _, confidence = tested.confident_labels(batch[0])
-            _, changed = tested.confident_labels({**batch[0], "image": without})
+            confidence = tested(batch[:1])[0]["confidence"]
+            changed = tested([{**batch[0], "image": without}])[0]["confidence"]
         assert (confidence - changed).abs().max() > 1e-4

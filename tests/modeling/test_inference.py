@@ -13,8 +13,9 @@ from ocr_panoptic import add_ocr_config
 from ocr_panoptic.modeling.inference import (
     SemanticInference,
     averaged_over_flip,
+    resized_classes,
+    running_argmax,
     sliding_window_scores,
-    upsample_argmax,
 )
 
 
@@ -31,7 +32,11 @@ def local(image: torch.Tensor) -> torch.Tensor:
     return F.conv2d(image, random(4, 3, 1, 1)).sin()
 
 
-class TestUpsampleArgmax:
+def labelled(inference: SemanticInference, *args, **kwargs) -> torch.Tensor:
+    return running_argmax(inference(*args, **kwargs)())
+
+
+class TestLabelsOfLogits:
     @pytest.mark.parametrize(
         "shape, size",
         [
@@ -48,17 +53,19 @@ class TestUpsampleArgmax:
     def test_bit_identical_to_all_classes_at_once(self, shape, size, dtype):
         logits = random(*shape).to(dtype)
         expected = bilinear(logits.float(), *size).argmax(1)
-        labels = upsample_argmax(logits, size)
+        labels = running_argmax(resized_classes(logits, size))
         assert labels.dtype == torch.int64 and torch.equal(labels, expected)
 
     def test_channels_last_logits(self):
         logits = random(1, 19, 16, 32)
-        labels = upsample_argmax(logits.to(memory_format=torch.channels_last), (64, 130))
+        labels = running_argmax(
+            resized_classes(logits.to(memory_format=torch.channels_last), (64, 130))
+        )
         assert torch.equal(labels, bilinear(logits, 64, 130).argmax(1))
 
     def test_first_of_equal_scores(self):
         logits = torch.tensor([[1.0, 0.0], [1.0, 2.0], [0.0, 2.0]]).reshape(1, 3, 1, 2)
-        assert upsample_argmax(logits, (1, 2)).tolist() == [[[0, 1]]]
+        assert running_argmax(resized_classes(logits, (1, 2))).tolist() == [[[0, 1]]]
 
     def test_no_tensor_of_all_classes(self, monkeypatch):
         sizes = []
@@ -70,7 +77,7 @@ class TestUpsampleArgmax:
             return result
 
         monkeypatch.setattr(F, "interpolate", recorded)
-        upsample_argmax(random(1, 19, 8, 8), (32, 40))
+        running_argmax(resized_classes(random(1, 19, 8, 8), (32, 40)))
         assert sizes == 19 * [32 * 40]
 
     @pytest.mark.parametrize("size", [(50, 61), (100, 122), (37, 40)])
@@ -79,7 +86,9 @@ class TestUpsampleArgmax:
         logits = random(1, 6, 16, 16)
         upsampled = F.interpolate(logits, scale_factor=4, mode="bilinear", align_corners=False)
         expected = sem_seg_postprocess(upsampled[0], (50, 61), *size).argmax(0)
-        assert torch.equal(upsample_argmax(logits, size, (50, 61), (64, 64))[0], expected)
+        assert torch.equal(
+            running_argmax(resized_classes(logits, size, (50, 61), (64, 64)))[0], expected
+        )
 
 
 class TestFlip:
@@ -128,10 +137,10 @@ class TestScales:
         torch.testing.assert_close(scores[0, 1], column.expand(2, 2))
 
     def test_labels(self):
-        labels = SemanticInference(scales=[0.5, 1, 2])(self.network, self.IMAGE, (2, 2))
+        labels = labelled(SemanticInference(scales=[0.5, 1, 2]), self.network, self.IMAGE, (2, 2))
         assert labels.tolist() == [[[0, 1], [0, 1]]]  # 2.33 > 1.67, 2.33 < 6.33
         # Odd scales sample the pixels themselves on the way back: 0 8 again. Width: (18 + 2) / 2.
-        labels = SemanticInference(scales=[9, 1])(self.network, self.IMAGE, (2, 2))
+        labels = labelled(SemanticInference(scales=[9, 1]), self.network, self.IMAGE, (2, 2))
         assert labels.tolist() == [[[0, 0], [0, 0]]]
 
     def test_against_loops_with_flips_strides_and_padding(self):
@@ -149,14 +158,14 @@ class TestScales:
         inference = SemanticInference(scales=[0.75, 1.3, 1.75], flip=True, flip_pairs=[(2, 3)])
         scores = inference.scores(network, image, size, divisor=16)
         torch.testing.assert_close(scores, expected, rtol=0, atol=1e-6)
-        labels = inference(network, image, size, divisor=16)
+        labels = labelled(inference, network, image, size, divisor=16)
         assert torch.equal(labels, scores.argmax(1)) and labels.unique().numel() == 4
 
     @pytest.mark.parametrize("flip", [False, True])
     def test_one_scale_gives_the_argmax_of_its_scores(self, flip):
         inference = SemanticInference(flip=flip)
         image = random(1, 3, 30, 41)
-        labels = inference(local, image, (60, 80), divisor=8)
+        labels = labelled(inference, local, image, (60, 80), divisor=8)
         assert torch.equal(labels, inference.scores(local, image, (60, 80), divisor=8).argmax(1))
 
 
@@ -200,7 +209,8 @@ class TestSlidingWindow:
         torch.testing.assert_close(
             windows.scores(local, image, (50, 61)), whole.scores(local, image, (50, 61))
         )
-        assert torch.equal(windows(local, image, (50, 61)), whole(local, image, (50, 61)))
+        found, expected = (labelled(i, local, image, (50, 61)) for i in (windows, whole))
+        assert torch.equal(found, expected)
 
     def test_low_resolution_logits_are_upsampled_in_the_padded_window(self):
         image = random(1, 3, 10, 10)
@@ -238,7 +248,7 @@ class TestSemanticInference:
             (elsewhere, "cpu"),  # there is no sum
             (windows, "cpu"),
         ]:
-            labels = SemanticInference(**kwargs)(local, image, (8, 8))
+            labels = labelled(SemanticInference(**kwargs), local, image, (8, 8))
             assert labels.device.type == device and labels.shape == (1, 8, 8)
 
     def test_keeps_no_graph(self):
@@ -309,7 +319,7 @@ def test_corners_of_logits(align_corners):
     whole = SemanticInference(align_corners=align_corners)
     scores = up(up(network(image), (24, 32)), (48, 64))
     assert torch.allclose(whole.scores(network, image, (48, 64)), scores, atol=1e-6)
-    assert torch.equal(whole(network, image, (48, 64)), scores.argmax(1))
+    assert torch.equal(labelled(whole, network, image, (48, 64)), scores.argmax(1))
     larger = SemanticInference(scales=(2.0,), align_corners=align_corners)
     scaled = F.interpolate(image, size=(48, 64), mode="bilinear", align_corners=False)
     expected = up(up(network(scaled), (48, 64)), (24, 32))

@@ -8,7 +8,7 @@ from segmentors import make_cfg
 from tiny_runs import make_labels_vary
 from torch import nn
 
-from ocr_panoptic.modeling import OCRSemanticSegmentor, large_images
+from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy, large_images
 from ocr_panoptic.modeling.large_images import check_tiles, tile_bands, window_bands
 
 
@@ -78,6 +78,12 @@ def make_image(height: int, width: int) -> torch.Tensor:
     return (255 * image).byte()
 
 
+def labelled(model: OCRSemanticSegmentor, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Labels and confidence of the image at once."""
+    (output,) = model([{"image": image}])
+    return output["labels"], output["confidence"]
+
+
 def joined(bands, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Labels and confidence of all bands, whose rows of the image are compared with it."""
     labels, confidence, rows = zip(*bands, strict=True)
@@ -101,11 +107,20 @@ class TestWindows:
         model = with_windows(make_model("TEST.FLIP", flip), size, stride)
         image = make_image(height, width)
         with torch.inference_mode():
-            expected = model.confident_labels({"image": image})
+            expected = labelled(model, image)
             bands = window_bands(model, lambda a, b: image[:, a:b], (height, width))
             found = joined(bands, image)
         assert len(expected[0].unique()) > 1
         assert all(map(torch.equal, found, expected))
+
+    def test_bands_have_the_precision_of_the_model(self):
+        """Each of them: the network runs again between two, while the caller has the last one."""
+        model, image = with_windows(make_model(), (32, 48), (20, 33)), make_image(75, 101)
+        used = deploy(model, "bfloat16")
+        bands = used.bands(lambda: lambda a, b: image[:, a:b], (75, 101))
+        found = joined(bands, image)
+        assert all(map(torch.equal, found, labelled(used, image)))
+        assert not torch.equal(found[1], labelled(model, image)[1])
 
     def test_rows_are_read_once_from_top_to_bottom(self):
         image, asked = make_image(75, 50), []
@@ -141,7 +156,7 @@ class TestTiles:
         opts = *opts, "MODEL.OCR.RESIDUAL", residual
         image, model = make_image(height, width), make_model(*opts)
         with torch.inference_mode():
-            labels, confidence = model.confident_labels({"image": image})
+            labels, confidence = labelled(model, image)
             with_windows(model, (128, 160), (64, 96))
             bands = tile_bands(model, lambda: lambda a, b: image[:, a:b], (height, width))
             found_labels, found_confidence = joined(bands, image)
@@ -153,15 +168,15 @@ class TestTiles:
         """The test above would fail with the regions of each tile alone."""
         image, model = make_image(203, 331), make_model()
         with torch.inference_mode():
-            whole = model.confident_labels({"image": image})[1]
+            whole = labelled(model, image)[1]
             with_windows(model, (128, 160), (64, 96))
-            windows = model.confident_labels({"image": image})[1]
+            windows = labelled(model, image)[1]
         assert (whole - windows).abs().max() > 0.01
 
     def test_too_small_an_overlap_shows(self):
         image, model = make_image(203, 331), make_model()
         with torch.inference_mode():
-            whole = model.confident_labels({"image": image})[1]
+            whole = labelled(model, image)[1]
             with_windows(model, (64, 96), (64, 96))
             bands = tile_bands(model, lambda: lambda a, b: image[:, a:b], (203, 331))
             found = joined(bands, image)[1]
@@ -179,7 +194,7 @@ class TestTiles:
             features=("features", "coarser"),
         )
         with torch.inference_mode():
-            confidence = model.confident_labels({"image": image})[1]
+            confidence = labelled(model, image)[1]
             with_windows(model, (192, 224), (64, 96))
 
             def found() -> torch.Tensor:

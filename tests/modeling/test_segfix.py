@@ -9,8 +9,7 @@ from segmentors import make_offsets_batch, make_segfix_cfg
 from torch import Tensor
 
 from ocr_panoptic.layers import rarity_weighted_cross_entropy
-from ocr_panoptic.modeling import SegFix, SegFixHead
-from ocr_panoptic.modeling.optimized import optimized
+from ocr_panoptic.modeling import SegFix, SegFixHead, deploy
 from ocr_panoptic.offsets import IGNORED, MIRRORED, offset_labels
 
 
@@ -141,8 +140,8 @@ def test_windows_average_probabilities_and_logits():
 
 
 def test_the_copy_for_inference_predicts_the_same():
-    cfg, model, image = make_segfix_cfg(), make_segfix(), make_offsets_batch()[0]["image"]
-    (ours,), (found,) = model([{"image": image}]), optimized(cfg, model)([{"image": image}])
+    model, image = make_segfix(), make_offsets_batch()[0]["image"]
+    (ours,), (found,) = model([{"image": image}]), deploy(model)([{"image": image}])
     for key in ours:
         assert (ours[key] == found[key]).float().mean() > 0.999
 

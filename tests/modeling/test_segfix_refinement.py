@@ -7,7 +7,7 @@ from detectron2.evaluation.evaluator import inference_context
 from detectron2.structures import Boxes, Instances
 from torch import Tensor, nn
 
-from ocr_panoptic.modeling.panoptic_inference import PanopticOutput
+from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.modeling.segfix_refinement import RefinedModel, refine_output
 from ocr_panoptic.offsets import DIRECTIONS
 
@@ -51,12 +51,16 @@ def test_all_that_has_pixels_moves():
     )
 
 
-def test_scores_of_a_prediction_are_moved_when_they_are_asked_for():
-    whole = output()
-    prediction = PanopticOutput(lambda: whole["sem_seg"], labels=whole["labels"])
-    found = refine_output(prediction, SOURCES)
-    expected = refine_output(whole, SOURCES)["sem_seg"]
-    assert "sem_seg" not in dict(found) and torch.equal(found["sem_seg"], expected)
+def test_parts_are_moved_when_they_are_asked_for():
+    whole, asked = output(), []
+
+    def part(key):
+        return lambda _: asked.append(key) or whole[key]
+
+    found = refine_output(InferenceOutput({key: part(key) for key in whole}), SOURCES)
+    assert asked == [] and sorted(found) == sorted(whole)
+    assert torch.equal(found["sem_seg"], refine_output(whole, SOURCES)["sem_seg"])
+    assert asked == ["sem_seg"]
 
 
 def test_an_image_without_instances():

@@ -12,7 +12,7 @@ from detectron2.modeling.backbone.vit import get_vit_lr_decay_rate
 from segmentors import make_batch, make_cfg
 from torch import nn
 
-from ocr_panoptic.modeling import TimmBackbone, optimized
+from ocr_panoptic.modeling import TimmBackbone, deploy
 
 ViT = "test_vit3"  # for images of 160x160, with one register and an embedding for each patch
 
@@ -138,7 +138,7 @@ def test_a_semantic_model_pads_images_for_it(name, features, size):
     padded = torch.zeros(1, 3, *size)
     padded[:, :, :61, :83] = model.normalised(inputs[0]["image"])
     assert torch.equal(seen[0], padded)
-    fast = optimized(cfg, model)
+    fast = deploy(model).network
     torch.testing.assert_close(
         fast.sem_seg_head.layers(fast.backbone(padded))[1],
         model.sem_seg_head.layers(model.backbone(padded))[1],

@@ -8,7 +8,7 @@ from detectron2.utils.events import EventStorage
 from segmentors import make_cfg
 from timm.layers import Conv2dSame
 
-from ocr_panoptic.modeling import optimized
+from ocr_panoptic.modeling import deploy
 from ocr_panoptic.modeling.timm_fpn import TimmPyramid
 from ocr_panoptic.modeling.timm_padding import EvenConv2dSame
 
@@ -104,7 +104,7 @@ def test_a_training_reaches_every_parameter_of_the_backbone(name, head, timm_cfg
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "convnext_atto"])
 @torch.no_grad()
-def test_the_optimized_copy_is_equal(name, timm_cfg):
+def test_the_copy_for_inference_is_equal(name, timm_cfg):
     cfg = timm_cfg(name)
     torch.manual_seed(0)
     model = build_model(cfg)
@@ -114,9 +114,10 @@ def test_the_optimized_copy_is_equal(name, timm_cfg):
                 tensor.data.add_(0.2 * torch.randn_like(tensor))
             module.running_var.mul_(0.5 + torch.rand_like(module.running_var))
     model.eval().double()
-    fast = optimized(cfg, model)
+    fast = deploy(model).network
     assert not [m for m in fast.modules() if getattr(m, "running_var", None) is not None]
-    assert not [m for m in fast.modules() if type(m) is Conv2dSame]
+    even = {m.conv for m in fast.modules() if isinstance(m, EvenConv2dSame)}
+    assert even == {m for m in fast.modules() if type(m) is Conv2dSame}
     image = torch.randn(1, 3, 64, 96).double()
     found, expected = fast.backbone(image), model.backbone(image)
     for key, reference in expected.items():
@@ -142,7 +143,7 @@ def test_same_padding_is_constant_where_images_are_padded_to_multiples(multiple,
     )
     torch.manual_seed(0)
     model = build_model(cfg).eval().double()
-    fast = optimized(cfg, model)
+    fast = deploy(model).network
     assert any(isinstance(m, EvenConv2dSame) for m in fast.modules()) == is_even
     assert not any(isinstance(m, EvenConv2dSame) for m in model.modules())
     image = 255 * torch.rand(3, 61, 83, dtype=torch.float64)

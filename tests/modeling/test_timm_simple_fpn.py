@@ -10,7 +10,7 @@ from detectron2.modeling.backbone.vit import ViT
 from detectron2.utils.events import EventStorage
 from segmentors import make_batch, make_cfg
 
-from ocr_panoptic.modeling import optimized
+from ocr_panoptic.modeling import deploy
 
 NETWORK = (
     *("MODEL.BACKBONE.NAME", "build_timm_simple_fpn_backbone", "MODEL.TIMM.NAME", "test_vit"),
@@ -67,7 +67,7 @@ def test_panoptic_training_reaches_every_parameter_and_inference_pads(head, vit_
     model.eval()
     shapes = []
     model.backbone.net.register_forward_hook(lambda _, inputs, __: shapes.append(inputs[0].shape))
-    fast = optimized(cfg, model)
+    fast = deploy(model).network
     image = 255 * torch.rand(3, 61, 83)
     with torch.no_grad():
         output = model([{"image": image, "height": 61, "width": 83}])[0]

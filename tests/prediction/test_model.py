@@ -239,6 +239,7 @@ def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
     shutil.move(tmp_path / "run", moved)
     torch.manual_seed(7)
     before = torch.get_rng_state()
+    capsys.readouterr()  # of the training
     model = ocr_panoptic.load(moved)
     assert torch.equal(torch.get_rng_state(), before) and torch.initial_seed() == 7
     assert capsys.readouterr().err.splitlines() == [
@@ -247,7 +248,7 @@ def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
     ]
     saved = torch.load(moved / "model_final.pth", weights_only=False)["model"]
     own = ocr_panoptic.load(moved, moved / "model_final.pth", **{"TEST.OPTIMIZED": False})
-    weights = own._predictor._model.state_dict()
+    weights = own._predictor._model.network.state_dict()
     assert all(torch.equal(weights[name], torch.as_tensor(saved[name])) for name in weights)
     assert str(moved) == model.config.OUTPUT_DIR
     (moved / "model_final.pth").unlink()

@@ -20,7 +20,7 @@ from ocr_panoptic.data import PanopticSplit, check, write_data_file
 from ocr_panoptic.engine import Trainer, build_trained_model, complete_config, load_config
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.evaluation.instance_evaluator import PanopticInstances
-from ocr_panoptic.modeling import inference, panoptic_inference
+from ocr_panoptic.modeling import inference_model
 from ocr_panoptic.prediction import folder, inputs, memory, outputs, rows, run, truth
 from ocr_panoptic.visualization.overlays import draw_segments
 
@@ -110,11 +110,10 @@ def test_semantic_results(model_of, call, images, tmp_path):
 def test_panoptic_scores_are_upsampled_once(model_of, call, images, monkeypatch):
     """Labels and their confidence come from one pass over the classes."""
     times = []
-    resized = panoptic_inference.resized_classes
-    for module in (inference, panoptic_inference):
-        monkeypatch.setattr(
-            module, "resized_classes", lambda *args: times.append(1) or resized(*args)
-        )
+    resized = inference_model.resized_classes
+    monkeypatch.setattr(
+        inference_model, "resized_classes", lambda *args: times.append(1) or resized(*args)
+    )
     assert call(model_of("panoptic"), sorted(images.iterdir())[0]) == 0
     assert len(times) == 1
 

@@ -12,7 +12,7 @@ from detectron2.modeling import PanopticFPN
 from torch import Tensor, nn
 
 from ocr_panoptic.modeling import OCRSemanticSegmentor
-from ocr_panoptic.modeling.optimized import evenly_padded
+from ocr_panoptic.modeling.inference_model import evenly_padded
 from ocr_panoptic.modeling.swin_windows import WindowBlock
 
 from .instances import check_instances, find_instances

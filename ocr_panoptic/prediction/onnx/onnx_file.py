@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ocr_panoptic.files import replacing
+from ocr_panoptic.modeling import InferenceModel
 
 from .graphs import SemanticGraph, build_graph
 from .parity import SIZES, check_parity, is_equal
@@ -24,7 +25,7 @@ INPUTS = ("image", "size")
 
 
 def export_onnx(
-    model: nn.Module,
+    model: InferenceModel,
     channel_order: str,
     description: dict[str, Any],
     path: Path,
@@ -35,7 +36,7 @@ def export_onnx(
     model computes.
 
     Args:
-        model: in evaluation mode, on the CPU.
+        model: of a network as it is trained, on the CPU.
         channel_order: of its images, INPUT.FORMAT.
         description: of :func:`.describe`.
         path: of the file, which is written whole or not at all.
@@ -47,7 +48,7 @@ def export_onnx(
     Raises:
         ValueError: the model cannot be exported, or the file computes something else.
     """
-    graph = build_graph(model, channel_order)
+    graph = build_graph(model.network, channel_order)
     with replacing(path) as temporary:
         write_onnx(graph, description, temporary)
         logger.info("Comparing onnxruntime with PyTorch, on images of %d sizes", len(SIZES))

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from detectron2.modeling import PanopticFPN
 from PIL import Image
 from torch import Tensor, nn
+
+from ocr_panoptic.modeling import InferenceModel
+from ocr_panoptic.modeling.inference_output import InferenceOutput
 
 from .run_onnx import Model, Prediction, merge
 
@@ -33,7 +35,7 @@ SIZES = (((128, 192), (256, 384)), ((97, 259), (97, 259)), ((201, 157), (119, 93
 
 
 def check_parity(
-    model: nn.Module,
+    model: InferenceModel,
     exported: Model,
     semantic_logits: Callable[[nn.Module, list[dict]], Tensor],
     channel_order: str,
@@ -41,9 +43,9 @@ def check_parity(
 ) -> list[dict[str, Any]]:
     """
     Args:
-        model: in evaluation mode, on the CPU.
+        model: of a network as it is trained, on the CPU.
         exported: the same, from its ONNX file.
-        semantic_logits: (model, its input) -> the final logits [1, K, h, w].
+        semantic_logits: (network, its input) -> the final logits [1, K, h, w].
         channel_order: of the model's input, "RGB" or "BGR".
         sizes: see ``SIZES``.
 
@@ -55,7 +57,7 @@ def check_parity(
         "instances" of both, the largest differences of "boxes" (pixels), "scores" and "masks", and
         "segments equal" (share of the pixels)
     """
-    rows = []
+    rows, network = [], model.network
     for seed, (side, size) in enumerate(sizes):
         image = sample_image(side, seed)
         pixels = image if channel_order == "RGB" else image[:, :, ::-1]
@@ -64,16 +66,16 @@ def check_parity(
         found = exported.run(image, size)
         with torch.no_grad():
             expected = model(inputs)[0]
-            logits = semantic_logits(model, inputs)[0].numpy()
+            logits = semantic_logits(network, inputs)[0].numpy()
         row = {"image": "{}x{}".format(*side), "results": "{}x{}".format(*size)}
         rows.append(row | _compare(found, expected, logits))
         if rows[-1]["logits"] > LARGEST_DIFFERENCE:
             with torch.no_grad():
                 exact = semantic_logits(
-                    copy.deepcopy(model).double(), [{**inputs[0], "image": tensor.double()}]
+                    copy.deepcopy(network).double(), [{**inputs[0], "image": tensor.double()}]
                 )[0].numpy()
             rows[-1]["rounding"] = _relative(logits, exact)
-        if isinstance(model, PanopticFPN):
+        if "instances" in expected:
             rows[-1] |= _compare_instances(found, expected, **exported.description["merge"])
     return rows
 
@@ -81,7 +83,8 @@ def check_parity(
 def is_equal(row: dict[str, Any]) -> bool:
     """Whether a row of :func:`check_parity` is within the limits."""
     shares = [row[key] for key in ("labels equal", "segments equal") if key in row]
-    differences = [row[key] for key in ("confidences", "scores", "masks") if key in row]
+    is_panoptic = "segments equal" in row
+    differences = [row[key] for key in ("confidences", "scores") if is_panoptic]
     return (
         min(shares) >= LEAST_SHARE
         and all(difference <= LARGEST_DIFFERENCE for difference in differences)  # no NaN
@@ -97,23 +100,16 @@ def sample_image(size: tuple[int, int], seed: int) -> np.ndarray:
     return (smooth + generator.normal(0, 12, smooth.shape)).clip(0, 255).astype(np.uint8)
 
 
-def _compare(found: Prediction, expected: dict[str, Any], logits: np.ndarray) -> dict[str, Any]:
-    if "sem_seg" in expected:
-        scores = expected["sem_seg"]
-        labels = scores.argmax(dim=0).numpy()
-        confidences = scores.softmax(dim=0).amax(dim=0).numpy()
-        difference = _largest(found["confidences"], confidences)
-    else:  # the model gives labels alone
-        labels, difference = expected["labels"].numpy(), 0.0
+def _compare(found: Prediction, expected: InferenceOutput, logits: np.ndarray) -> dict[str, Any]:
     return {
-        "labels equal": float((found["labels"] == labels).mean()),
+        "labels equal": float((found["labels"] == expected["labels"].numpy()).mean()),
         "logits": _relative(found["logits"], logits),
-        "confidences": difference,
+        "confidences": _largest(found["confidences"], expected["confidence"].numpy()),
     }
 
 
 def _compare_instances(
-    found: Prediction, expected: dict[str, Any], **rules: float
+    found: Prediction, expected: InferenceOutput, **rules: float
 ) -> dict[str, Any]:
     instances = expected["instances"]
     ids, segments = merge(found, **rules)

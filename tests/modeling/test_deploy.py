@@ -1,4 +1,4 @@
-"""The copy of a model that is made for inference: the same results, and the model as it was."""
+"""A trained model put to use: the same results, and the model as it was."""
 
 import copy
 from threading import get_ident
@@ -11,10 +11,10 @@ from detectron2.modeling import build_model
 from segmentors import make_batch, make_cfg, make_resnet_cfg
 from torch import nn
 
+from ocr_panoptic.engine.trained_model import check_inference_keys, deployed
 from ocr_panoptic.layers import fold_norms
-from ocr_panoptic.modeling import optimized
-from ocr_panoptic.modeling.optimized import check_inference_keys
-from ocr_panoptic.modeling.panoptic_inference import PanopticInference, ThreadedROIAlign
+from ocr_panoptic.modeling import deploy, inference_output
+from ocr_panoptic.modeling.threaded_roi_align import ThreadedROIAlign
 
 NORMS = (nn.modules.batchnorm._BatchNorm, FrozenBatchNorm2d)
 
@@ -70,7 +70,7 @@ def test_a_semantic_model_has_the_same_logits(index):
         cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.KEY_CHANNELS = 64, 32
         cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 32
     model = trained_like(build_model(cfg)).double()
-    fast = optimized(cfg, model)
+    fast = deploy(model).network
     assert bool([m for m in fast.modules() if isinstance(m, NORMS)]) is False
     inputs = [{"image": one["image"].double()} for one in images((61, 83))]
     with torch.no_grad():
@@ -103,8 +103,9 @@ def test_a_panoptic_model_has_the_same_outputs(panoptic, head):
     cfg, model = panoptic(head)
     inputs = images((64, 96), (70, 65))
     inputs[1].update(height=50, width=77)
-    fast = optimized(cfg, model)
-    assert isinstance(fast, PanopticInference) and not isinstance(model, PanopticInference)
+    fast = deploy(model)
+    assert any(isinstance(m, ThreadedROIAlign) for m in fast.modules())
+    assert not any(isinstance(m, ThreadedROIAlign) for m in model.modules())
     for found, expected in zip(fast(inputs), model(inputs), strict=True):
         ids, segments = expected["panoptic_seg"]
         assert len(segments) > 3
@@ -112,7 +113,6 @@ def test_a_panoptic_model_has_the_same_outputs(panoptic, head):
         assert len(found["panoptic_seg"][1]) == len(segments)
         ours, theirs = found["instances"], expected["instances"]
         torch.testing.assert_close(ours.scores, theirs.scores, atol=1e-4, rtol=0)
-        assert "sem_seg" not in found  # until somebody asks for it
         torch.testing.assert_close(found["sem_seg"], expected["sem_seg"], atol=1e-3, rtol=1e-3)
         labels = expected["sem_seg"].argmax(dim=0)
         assert (found["labels"] == labels).double().mean() > 0.999
@@ -120,17 +120,44 @@ def test_a_panoptic_model_has_the_same_outputs(panoptic, head):
             found["proposals"]
 
 
-@torch.no_grad()
-def test_confidence_of_a_panoptic_model(panoptic):
-    fast = optimized(*panoptic("ocr"))
+@pytest.fixture
+def passes(monkeypatch) -> list[str]:
+    """The passes over the classes of an image: of labels alone, or with their confidence."""
+    found = []
+    for name in ("running_argmax", "confident_argmax"):
+        function = getattr(inference_output, name)
+        monkeypatch.setattr(
+            inference_output,
+            name,
+            lambda *args, name=name, function=function: found.append(name) or function(*args),
+        )
+    return found
+
+
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_parts_are_computed_when_they_are_asked_for(panoptic, passes, kind):
+    model = panoptic("ocr")[1] if kind == "panoptic" else trained_like(build_model(make_cfg()))
+    fast = deploy(model)
     inputs = images((70, 65))
     inputs[0].update(height=50, width=77)
-    without = fast(inputs)[0]
-    assert "confidence" not in without
-    fast.gives_confidence = True
-    found = fast(inputs)[0]
-    torch.testing.assert_close(found["confidence"], found["sem_seg"].softmax(dim=0).amax(dim=0))
-    assert torch.equal(found["labels"], without["labels"])
+    (alone,), (both,) = fast(inputs), fast(inputs)
+    assert passes == []
+    labels = alone["labels"]
+    assert passes == ["running_argmax"] and alone["labels"] is labels
+    passes.clear()
+    torch.testing.assert_close(both["confidence"], both["sem_seg"].softmax(dim=0).amax(dim=0))
+    assert torch.equal(both["labels"], labels) and labels.shape == (50, 77)
+    assert passes == ["confident_argmax"]
+    passes.clear()
+    (found,) = deploy(model, confident=True)(inputs)  # as an evaluation asks, the labels first
+    assert torch.equal(found["labels"], labels)
+    assert torch.equal(found["confidence"], both["confidence"])
+    assert passes == ["confident_argmax"]
+    if kind == "panoptic":
+        assert torch.equal(found["panoptic_seg"][0], alone["panoptic_seg"][0])
+        assert alone["panoptic_seg"][1] and alone["instances"] is alone["instances"]
+    else:
+        assert sorted(found) == ["confidence", "labels", "sem_seg"]
 
 
 @torch.no_grad()
@@ -145,10 +172,11 @@ def test_boxes_are_pooled_by_several_threads_with_the_same_result(monkeypatch):
         ROIAlign, "forward", lambda self, *a: threads.append(get_ident()) or pool(self, *a)
     )
     expected = ROIAlign(7, 1.0, 0)(x, boxes)
-    found = ThreadedROIAlign(7, 1.0, 0)(x, boxes)
+    threaded = ThreadedROIAlign(ROIAlign(7, 1.0, 0))
+    found = threaded(x, boxes)
     assert torch.equal(found, expected) and expected.std() > 0.01
     assert len(threads) == 4 and get_ident() not in threads[1:]
-    assert ThreadedROIAlign(7, 1.0, 0)(x, boxes[:0]).shape == (0, 4, 7, 7)
+    assert threaded(x, boxes[:0]).shape == (0, 4, 7, 7)
 
 
 def test_the_model_itself_can_be_trained_on():
@@ -158,7 +186,7 @@ def test_the_model_itself_can_be_trained_on():
 
     def labels() -> torch.Tensor:
         with torch.no_grad():
-            return optimized(cfg, model)(images((61, 83)))[0]["labels"]
+            return deploy(model)(images((61, 83)))[0]["labels"]
 
     first = labels()
     assert model.training
@@ -177,18 +205,22 @@ def test_the_model_itself_can_be_trained_on():
 def test_a_key_turns_it_off_and_nothing_is_optimized_twice():
     cfg = make_cfg()
     model = build_model(cfg)
-    fast = optimized(cfg, model)
-    assert optimized(cfg, fast) is fast
-    assert optimized(make_cfg("TEST.OPTIMIZED", False), model) is model
+    fast = deployed(cfg, model)
+    assert fast.network is not model and not fast.training
+    again = deployed(cfg, fast, confident=True)
+    assert again.network is fast.network and again.confident and not fast.confident
+    plain = deployed(make_cfg("TEST.OPTIMIZED", False), model)
+    assert plain.network is model and plain.training
+    with pytest.raises(ValueError, match="precision is 'half'; it is one of float32, bfloat16"):
+        deploy(model, "half")
 
 
 @torch.no_grad()
 def test_bfloat16_is_near_float32():
-    cfg = make_cfg("TEST.PRECISION", "bfloat16")
-    model = trained_like(build_model(cfg))
+    model = trained_like(build_model(make_cfg()))
     dtypes = []
-    fast = optimized(cfg, model)
-    fast.sem_seg_head.refined_predictor.register_forward_hook(
+    fast = deploy(model, "bfloat16")
+    fast.network.sem_seg_head.refined_predictor.register_forward_hook(
         lambda module, inputs, output: dtypes.append(output.dtype)
     )
     labels, expected = fast(images((61, 83)))[0]["labels"], model(images((61, 83)))[0]["labels"]

@@ -1,0 +1,206 @@
+"""A trained model put to use: the same function in less time and memory, and one kind of result."""
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from detectron2.layers import ROIAlign
+from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
+from detectron2.modeling.postprocessing import detector_postprocess
+from detectron2.structures import Instances
+from timm.layers import Conv2dSame
+from torch import Tensor, nn
+
+from ocr_panoptic.layers import fold_norms, to_channels_last
+
+from .inference import Size, resized_classes
+from .inference_output import InferenceOutput, semantic_parts
+from .large_images import Band, Rows, check_tiles, check_windows, tile_bands, window_bands
+from .panoptic_merge import merge_panoptic
+from .refined_head import RefinedHead
+from .replacing import replace
+from .threaded_roi_align import ThreadedROIAlign
+from .timm_backbone import TimmBackbone
+from .timm_padding import EvenConv2dSame
+
+PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class InferenceModel(nn.Module):
+    """
+    A network that predicts images; :func:`deploy` makes one.
+
+    Args:
+        network: a ``PanopticFPN``, an ``OCRSemanticSegmentor`` or a ``SegFix``.
+        precision: of all computations that autocast knows, one of :data:`PRECISIONS`.
+        confident: whether every image's confidence is asked for at once, and its labels with it;
+            for who needs both, but asks for the labels first.
+        made_of: the hash of the trained model's weights, see :func:`.weights_sha256`.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        precision: str = "float32",
+        confident: bool = False,
+        made_of: str = "",
+    ):
+        super().__init__()
+        if precision not in PRECISIONS:
+            raise ValueError(f"precision is {precision!r}; it is one of {', '.join(PRECISIONS)}")
+        self.network = network
+        self._is_panoptic = type(network) is PanopticFPN  # a subclass may compute anything
+        self.precision, self.confident, self.made_of = precision, confident, made_of
+        # In the network's mode: an evaluation goes back to it, and it may be one in training.
+        self.training = network.training
+
+    @torch.no_grad()
+    def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
+        """
+        Args:
+            batched_inputs: of the network.
+
+        Returns:
+            an output for each image; those of a ``SegFix`` are its own
+        """
+        with self._autocast():
+            outputs = (self._panoptic if self._is_panoptic else self.network)(batched_inputs)
+        for output in outputs:
+            if self.confident and "confidence" in output:
+                output["confidence"]
+        return outputs
+
+    def check_bands(self, whole_regions: bool = False) -> None:
+        """
+        Raises:
+            ValueError: as :func:`.check_windows` or, with ``whole_regions``, :func:`.check_tiles`.
+        """
+        (check_tiles if whole_regions else check_windows)(self.network)
+
+    def bands(
+        self, open_rows: Callable[[], Rows], size: Size, whole_regions: bool = False
+    ) -> Iterator[Band]:
+        """
+        Label an image that is too large to be held, in the windows of TEST.SLIDING_WINDOW, by an
+        ``OCRSemanticSegmentor``.
+
+        Args:
+            open_rows: begins to read the image.
+            size: (H, W).
+            whole_regions: whether each window sees the regions of the whole image, see
+                :func:`.tile_bands`.
+
+        Yields:
+            the rows from top to bottom
+
+        Raises:
+            ValueError: as :meth:`check_bands`.
+        """
+        # Not as a decorator, which leaves and enters inference mode at each band: on leaving it
+        # PyTorch forgets the autocast.
+        with torch.inference_mode(), self._autocast():
+            if whole_regions:
+                yield from tile_bands(self.network, open_rows, size)
+            else:
+                yield from window_bands(self.network, open_rows(), size)
+
+    def _autocast(self) -> torch.autocast:
+        dtype = PRECISIONS[self.precision]
+        return torch.autocast(self.network.device.type, dtype, enabled=dtype is not None)
+
+    def _panoptic(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
+        """Detectron2's ``PanopticFPN.inference``, which upsamples the scores of all classes."""
+        model = self.network
+        images = model.preprocess_image(batched_inputs)
+        features = model.backbone(images.tensor)
+        head = model.sem_seg_head
+        logits = head.layers(features)
+        if isinstance(head, RefinedHead):
+            logits = logits[1]
+        proposals, _ = model.proposal_generator(images, features, None)
+        # What pools boxes wants channel after channel, and would copy for boxes and for masks.
+        features = {name: feature.contiguous() for name, feature in features.items()}
+        detections, _ = model.roi_heads(images, features, proposals, None)
+        covered = tuple(head.common_stride * side for side in logits.shape[2:])
+        return [
+            self._panoptic_output(
+                one[None].float().contiguous(),
+                found,
+                (inputs.get("height", size[0]), inputs.get("width", size[1])),
+                tuple(size),
+                covered,
+            )
+            for one, found, inputs, size in zip(
+                logits, detections, batched_inputs, images.image_sizes
+            )
+        ]
+
+    def _panoptic_output(
+        self, logits: Tensor, found: Instances, size: Size, image_size: Size, covered: Size
+    ) -> InferenceOutput:
+        def merged(output: InferenceOutput) -> tuple[Tensor, list[dict]]:
+            return merge_panoptic(
+                output["instances"],
+                output["labels"],
+                self.network.combine_overlap_thresh,
+                self.network.combine_stuff_area_thresh,
+                self.network.combine_instances_score_thresh,
+            )
+
+        parts = semantic_parts(partial(resized_classes, logits, size, image_size, covered))
+        instances = detector_postprocess(found, *size)
+        return InferenceOutput({**parts, "instances": instances, "panoptic_seg": merged})
+
+
+def deploy(
+    model: nn.Module, precision: str = "float32", *, optimize: bool = True, **options: Any
+) -> InferenceModel:
+    """
+    Put a trained model to use. It is left as it is and can be trained on; what is not changed is
+    shared with it, so the result serves until the next step of the optimizer.
+
+    - Norms that are affine (frozen, or batch norms) are folded into their convolutions.
+    - Convolutions work in channels-last memory. Those of timm with SAME padding pad by constants
+      where images are padded to multiples of all strides.
+    - Panoptic-FPN pools boxes in several threads.
+
+    Args:
+        model: as it was built and loaded, without DistributedDataParallel; or what this function
+            has returned, whose network is taken as it is.
+        precision: see :class:`InferenceModel`.
+        optimize: False for the trained network itself, in its mode.
+        options: of :class:`InferenceModel`.
+
+    Raises:
+        ValueError: an unknown precision.
+    """
+    if isinstance(model, InferenceModel):
+        options = {"made_of": model.made_of, **options}
+        return InferenceModel(model.network, model.precision, **options)
+    return InferenceModel(_optimized(model) if optimize else model, precision, **options)
+
+
+def _optimized(model: nn.Module) -> nn.Module:
+    network = evenly_padded(model).eval()
+    for module in list(network.modules()):
+        if isinstance(module, TimmBackbone):
+            module.fold_norms()
+    fold_norms(network)
+    to_channels_last(network)
+    if isinstance(network, PanopticFPN):
+        replace(network.roi_heads, ROIAlign, ThreadedROIAlign)
+    return network
+
+
+def evenly_padded(model: nn.Module) -> nn.Module:
+    """Return a copy of a model, which shares its tensors, whose convolutions with SAME padding pad
+    by constants where images are padded to multiples of all strides."""
+    shared = {id(t): t for t in (*model.parameters(), *model.buffers())}
+    network = copy.deepcopy(model, shared)
+    divisor = getattr(network, "divisor", network.backbone.size_divisibility)
+    for module in [m for m in network.modules() if isinstance(m, TimmBackbone)]:
+        if divisor and all(divisor % s.stride == 0 for s in module.output_shape().values()):
+            replace(module, Conv2dSame, EvenConv2dSame)
+    return network
