@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMATS = [line.split()[0] for line in __doc__.splitlines() if " SOURCE: " in line]
 OVERLAPS = ("order", "area", "score")
+POLYGONS = ("edges", "centres")
 
 
 def argument_parser() -> CommandParser:
@@ -57,6 +58,12 @@ def argument_parser() -> CommandParser:
         "--crowds",
         choices=("groups", "objects"),
         help="what segments are that are marked as crowds, if the command asks for it",
+    )
+    parser.add_argument(
+        "--polygons",
+        choices=POLYGONS,
+        help="of coco and yolo-seg, what they go through: edges of pixels, which is the default, or "
+        "centres of border pixels, as Roboflow, SAHI, supervision, V7 and Label Studio have them",
     )
     parser.add_argument("--rest", metavar="CLASS", help="stuff: pixels that have no segment")
     parser.add_argument(
@@ -88,6 +95,7 @@ def run(args: argparse.Namespace) -> None:
         read_class_file,
         read_kinds,
     )
+    from ocr_panoptic.data.data_file import read_data_file
 
     check_name(args.name)
     sources = {
@@ -103,6 +111,7 @@ def run(args: argparse.Namespace) -> None:
             label_space=args.label_classes and read_class_file(args.label_classes),
             overlap=args.overlap,
             crowds=args.crowds,
+            polygons=args.polygons,
             rest=args.rest,
             split=args.split,
             seed=args.seed,
@@ -110,8 +119,8 @@ def run(args: argparse.Namespace) -> None:
             semantic=args.semantic,
         )
         manifest = import_annotations(args.name, sources, plan, output, args.workers)
-    names = ("train", "val") if args.split is not None else sources
-    print(f"Wrote {manifest}. Data sets: {', '.join(f'{args.name}_{split}' for split in names)}")
+    names = [f"{args.name}_{split}" for split in read_data_file(manifest).splits]
+    print(f"Wrote {manifest}. Data sets: {', '.join(names)}")
 
 
 def source(split: str, paths: list[Path]) -> "AnnotationSource":

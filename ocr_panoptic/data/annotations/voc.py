@@ -5,7 +5,7 @@ colours, as CVAT and Datumaro write them, with a ``labelmap.txt`` of names and c
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -116,7 +116,7 @@ def _read_image(name: str, folder: Path, images: Path, labels: Labels) -> Annota
         Segment(names[value >> 24], mask, instance=numbered if value & 0xFFFFFF else False)
         for value, mask in masks_of_map(both)
     ]
-    return AnnotatedImage(image.file, image.name, image.height, image.width, segments)
+    return replace(image, segments=segments)
 
 
 def _read_classes(path: Path, labels: Labels) -> tuple[list[str], np.ndarray]:

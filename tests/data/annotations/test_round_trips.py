@@ -81,7 +81,7 @@ def test_a_class_of_crowds_alone_is_asked_about(tmp_path):
     content = json.loads((FIXTURES / "coco/annotations/instances_train.json").read_text())
     first = {(a["image_id"], a["category_id"]): a for a in content["annotations"][::-1]}
     source.write_text(json.dumps(content | {"annotations": list(first.values())}))
-    with pytest.raises(ValueError, match="marked as crowds .iscrowd 1., all 3 of class 'crate'"):
+    with pytest.raises(ValueError, match="marked as crowds .iscrowd 1., all 3 of class 'ball'"):
         run_import(tmp_path, AnnotationSource(source, SCENES / "images"), ImportPlan("coco"))
     found = run_import(
         tmp_path, AnnotationSource(source, SCENES / "images"), ImportPlan("coco", crowds="groups")
