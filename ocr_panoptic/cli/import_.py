@@ -2,10 +2,11 @@
 Import annotations of another format as a panoptic or a semantic data set. It is then known as
 NAME_train and NAME_val. docs/imports.md tells more of the formats:
 
-    coco                 SOURCE: JSON of instances; IMAGES: folder of the images
+    coco                 SOURCE: JSON of instances, or the folder of an export of Roboflow;
+                         IMAGES: folder of the images
     voc                  SOURCE: folder with SegmentationClass and SegmentationObject, or a list in
                          ImageSets/Segmentation; IMAGES: by default JPEGImages in that folder
-    yolo-seg             SOURCE: data.yaml; IMAGES: by default all that it names
+    yolo-seg             SOURCE: data.yaml; IMAGES: by default all that it names, in its splits
     supervisely          SOURCE: folder of a project, or of a data set in it
     cityscapes           SOURCE: folder of *_instanceIds.png, as gtFine/train; IMAGES: folder, as
                          leftImg8bit/train

@@ -47,7 +47,7 @@ class Format(NamedTuple):
 FORMATS = {
     "coco": Format(
         read_coco,
-        "JSON of instances",
+        "JSON of instances, or the folder of an export of Roboflow",
         "folder of the images",
         overlap="area",
         splits=splits_of_coco,
@@ -62,7 +62,7 @@ FORMATS = {
     "yolo-seg": Format(
         read_yolo,
         "data.yaml",
-        "by default all that it names",
+        "by default all that it names, in its splits",
         overlap="area",
         splits=splits_of_yolo,
         has_polygons=True,

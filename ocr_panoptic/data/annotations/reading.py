@@ -78,7 +78,8 @@ def image_file(folder: Path, names: Sequence[object], source: str) -> AnnotatedI
     """
     for fault in file_name_faults(names[0]):
         raise ValueError(f"{source}: {fault}")
-    name = next((name for name in names if (folder / name).is_file()), None)
+    inside = (name for name in names if not any(file_name_faults(name)))
+    name = next((name for name in inside if (folder / name).is_file()), None)
     if name is None:
         others = f", nor any of {len(names) - 1} other names" if len(names) > 1 else ""
         raise ValueError(
