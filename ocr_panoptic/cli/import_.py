@@ -63,7 +63,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument(
         "--polygons",
         choices=POLYGONS,
-        help="of coco and yolo-seg, what they go through: edges of pixels, which is the default, or "
+        help="of coco and yolo-seg, what they go through: edges of pixels (the default), or "
         "centres of border pixels, as Roboflow, SAHI, supervision, V7 and Label Studio have them",
     )
     parser.add_argument("--rest", metavar="CLASS", help="stuff: pixels that have no segment")

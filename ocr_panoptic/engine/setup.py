@@ -126,7 +126,7 @@ def _setup(args: argparse.Namespace) -> tuple[CfgNode, CfgNode]:
     with faults_listed(cache_folder() / "faults.txt"):
         _complete_from_data(written, training=not args.eval_only)
         check_files(names)
-        check_data_sets(names)
+        check_data_sets(names, inputs=written.INPUT)
     cfg = written.clone()
     _resolve_device(cfg)
     _resolve_norm(cfg)

@@ -12,8 +12,8 @@ from ocr_panoptic.cli import COMMANDS, convert, export_annotations, import_, mai
 from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.config_names import FOLDER, config_names, config_purpose
 from ocr_panoptic.data import ANNOTATION_FORMATS, OVERLAPS
-from ocr_panoptic.data.annotations.masks import POLYGONS
 from ocr_panoptic.data.annotations.exporting import EXPORTS
+from ocr_panoptic.data.annotations.masks import POLYGONS
 from ocr_panoptic.prediction.classes import LABELS
 
 HEAVY = ("torch", "detectron2", "numpy")

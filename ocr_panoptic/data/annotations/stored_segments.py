@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from ocr_panoptic.files import naming
+
 from .annotated_image import Segment
 
 
@@ -44,7 +46,8 @@ class SegmentWriter:
         return self
 
     def __exit__(self, kind: type | None, error: object, trace: TracebackType | None) -> None:
-        self._file.close()
+        with naming(self._path):
+            self._file.close()
 
     def add(self, segments: Iterable[Segment], size: tuple[int, int]) -> StoredSegments:
         rows = [
@@ -52,5 +55,6 @@ class SegmentWriter:
             for s in segments
         ]
         place = StoredSegments(self._path, self._file.tell(), size)
-        self._file.write(json.dumps(rows).encode() + b"\n")
+        with naming(self._path):
+            self._file.write(json.dumps(rows).encode() + b"\n")
         return place

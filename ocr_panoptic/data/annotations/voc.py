@@ -12,7 +12,7 @@ import numpy as np
 
 from ocr_panoptic.coco_panoptic import rgb2id
 from ocr_panoptic.files import printable, read_bytes
-from ocr_panoptic.pictures import load_picture
+from ocr_panoptic.pictures import load_labels
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map
@@ -151,7 +151,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
     Args:
         in_colors: colours rather than indices where there is a palette.
     """
-    picture = load_picture(path, "PNG of VOC")
+    picture = load_labels(path, "PNG of VOC")
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
         return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True
     values = np.asarray(picture)

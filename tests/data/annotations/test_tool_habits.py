@@ -231,12 +231,16 @@ def test_cvats_xml_of_another_name(tmp_path, images):
 
 def test_labelmes_older_xml(tmp_path):
     (tmp_path / "a.xml").write_text("<annotation><filename>a.jpg</filename></annotation>")
-    with pytest.raises(ValueError, match="no file that ends in .json. Its XML is of another, older"):
+    with pytest.raises(
+        ValueError, match="no file that ends in .json. Its XML is of another, older"
+    ):
         run_import(tmp_path, AnnotationSource(tmp_path), ImportPlan("labelme"))
 
 
 def test_cityscapes_of_other_ids(tmp_path, images):
     ids = np.where(SIMPLE, 3, 1).astype(np.uint16)
     Image.fromarray(ids).save(tmp_path / "a_instanceIds.png")
-    with pytest.raises(DataFaults, match=r"all pixels are void. Found: ego vehicle \(id 1\), out o"):
+    with pytest.raises(
+        DataFaults, match=r"all pixels are void. Found: ego vehicle \(id 1\), out o"
+    ):
         run_import(tmp_path, AnnotationSource(tmp_path, images), ImportPlan("cityscapes"))
