@@ -42,7 +42,7 @@ def find_images(entries: Sequence[str], output: str | None = None) -> dict[Path,
             matched = sorted(map(Path, glob(str(path), recursive=True)))
             reasons = {match: _why_no_file(match) for match in matched if not match.is_dir()}
             for match in filter(reasons.get, reasons):
-                logger.warning("%s %s, and left out", printable(match), reasons[match])
+                logger.warning("%s is %s, and left out", printable(match), reasons[match])
             matches = [match for match, why in reasons.items() if why is None]
             if not matches:
                 raise FileNotFoundError(
@@ -88,8 +88,8 @@ def images_below(folder: Path, output: str | None = None) -> tuple[list[Path], d
 
 def summary(left_out: Mapping[Path, str]) -> str:
     """How many files are left out, and why."""
-    counts = Counter(left_out.values()).most_common()
-    reasons = [f"{times} {why}" for why, times in counts[:SHOWN]]
+    counts = sorted(Counter(left_out.values()).items(), key=lambda count: (-count[1], count[0]))
+    reasons = [f"{times} x {why}" for why, times in counts[:SHOWN]]
     more = ["..."] if len(counts) > SHOWN else []
     return f"{len(left_out)} files are left out: {printable(', '.join(reasons + more))}."
 
@@ -110,14 +110,14 @@ def _files_below(folder: Path, results: str | None) -> Iterator[Path]:
 def _why_no_file(path: Path) -> str | None:
     if path.is_file():
         return None
-    return "is no file but a pipe or device" if path.exists() else "is a link to nothing"
+    return "no file but a pipe or device" if path.exists() else "a link to nothing"
 
 
 def _why_no_image(path: Path) -> str | None:
     suffix = path.suffix.lower()
     if suffix in image_suffixes():
         return None
-    return f"ends in {suffix}, as no image does" if suffix else "has no suffix"
+    return f"no image, by its name ({suffix or 'no suffix'})"
 
 
 def output_paths(images: Mapping[Path, Path], output: str) -> list[Path]:
