@@ -53,6 +53,10 @@ class TooLarge(ValueError):
     """An image has more pixels than OCR_PANOPTIC_MAX_MEGAPIXELS."""
 
 
+class TooThin(ValueError):
+    """A side of an image would be scaled to less than a pixel."""
+
+
 class PictureSize(NamedTuple):
     width: int
     height: int

@@ -9,10 +9,6 @@ from detectron2.data.detection_utils import SizeMismatchError
 from detectron2.data.detection_utils import check_image_size as check
 
 
-class TooThin(ValueError):
-    """A side of an image would be scaled to less than a pixel."""
-
-
 def longest_ratio(inputs: CfgNode, split: str) -> float:
     """How many times a side of an image may be the other one: ``ResizeShortestEdge`` rounds less
     than half a pixel to none.

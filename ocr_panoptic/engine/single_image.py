@@ -9,8 +9,8 @@ from detectron2.data import Metadata, MetadataCatalog
 from torch import nn
 
 from ocr_panoptic.data.channel_input import ChannelInput
-from ocr_panoptic.data.image_size import TooThin, thin_fault
-from ocr_panoptic.pictures import reordered
+from ocr_panoptic.data.image_size import thin_fault
+from ocr_panoptic.pictures import TooThin, reordered
 
 from .segfix_config import segfix_config
 from .task import task_of

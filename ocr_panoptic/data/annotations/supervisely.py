@@ -6,6 +6,7 @@ are. Figures without area (points, lines) and rectangles are left out, with a wa
 
 import base64
 import logging
+import os
 import zlib
 from collections import Counter
 from collections.abc import Iterator
@@ -54,7 +55,8 @@ def read_supervisely(source: Path, images: Path | None = None) -> Iterator[Annot
 
 
 def _classes(source: Path) -> set[str]:
-    folder = source.resolve()
+    folder = Path(os.path.realpath(source))  # of a loop of links, too
+    folder = Path(os.path.realpath(source))  # of a loop of links, too
     places = [folder / META, *(parent / META for parent in list(folder.parents)[:4])]
     path = next((place for place in places if place.is_file()), None)
     if path is None:

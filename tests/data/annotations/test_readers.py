@@ -378,8 +378,10 @@ def test_what_a_project_must_have(project):
     with pytest.raises(DataFaults, match="train_00002.jpg not found"):
         read("supervisely", project)
     (project / "meta.json").unlink()
-    with pytest.raises(FileNotFoundError, match="meta.json: not found. Give the folder of a proj"):
-        read("supervisely", project)
+    (project / "loop").symlink_to("loop")
+    for source in (project, project / "loop"):
+        with pytest.raises(FileNotFoundError, match="meta.json: not found. Give the folder of a p"):
+            read("supervisely", source)
 
 
 def city(root: Path, objects: list[dict], **changes: object) -> Path:
