@@ -129,6 +129,7 @@ def test_what_polygons_lose(tmp_path):
     them for lines between pixels: objects lose half a pixel all around."""
     source = AnnotationSource(FIXTURES / "coco_polygons/annotations.json", SCENES / "images")
     found = run_import(tmp_path, source, ImportPlan("coco"))
+    centres = run_import(tmp_path, source, ImportPlan("coco", polygons="centres"), "centres")
     assert len(found) == 2
     for name, regions in found.items():
         truth = [r for r in scenes()[name] if r.is_thing and not r.is_crowd]
@@ -136,6 +137,7 @@ def test_what_polygons_lose(tmp_path):
         for region in truth:
             best = max(iou(region.pixels, r.pixels) for r in regions if r.label == region.label)
             assert 0.7 < best < 0.86
+            assert any(np.array_equal(region.pixels, r.pixels) for r in centres[name])
             border = sum(
                 (region.pixels & ~np.roll(region.pixels, shift, axis)).sum()
                 for shift in (-1, 1)
