@@ -22,7 +22,7 @@ from detectron2.utils.file_io import PathManager
 from PIL import Image
 
 from .files import printable, replacing, write_json
-from .pictures import load_picture
+from .pictures import load_labels
 from .segment_runs import SegmentRuns
 
 MAX_ID = 256**3 - 1
@@ -111,7 +111,7 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
         FileNotFoundError: there is no such file.
         ValueError: the file is broken or truncated, or is not an RGB image.
     """
-    image = load_picture(path, "panoptic PNG")
+    image = load_labels(path, "panoptic PNG")
     if image.mode != "RGB":
         raise ValueError(
             f"{printable(path)}: expected an RGB image that stores segment ids "

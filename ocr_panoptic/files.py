@@ -26,7 +26,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
     # No process id: those of two containers are equal.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        yield temporary
+        with naming(path):
+            yield temporary
         if durable:
             _sync(temporary)
         os.replace(temporary, path)
@@ -34,6 +35,17 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
             _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Around writing to a file: a full disk does not say which file it was."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """From the labels of a data set's files to those of training."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import groupby
 
 import numpy as np
 
@@ -44,10 +45,18 @@ def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.
     if foreign:
         found = ", ".join(f"{label} ({pixels[label]} pixels)" for label in foreign)
         raise ValueError(
-            f"found labels that the data set's label map lacks: {found}; expected labels of "
-            f"{min(label_map)}..{max(label_map)}. Is it a file of another kind or release?"
+            f"found labels that the data set's label map lacks: {found}; expected "
+            f"{_ranges(label_map)}. Is it a file of another kind or release?"
         )
     table = np.zeros(max(len(pixels), 1), dtype=np.min_scalar_type(max(label_map.values())))
     for label in np.flatnonzero(pixels):
         table[label] = label_map[label]
     return table[raw]
+
+
+def _ranges(labels: Iterable[int]) -> str:
+    """Such as "0..8, 255"."""
+    ordered = sorted(labels)
+    runs = groupby(enumerate(ordered), lambda entry: entry[1] - entry[0])
+    ends = [[label for _, label in run] for _, run in runs]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in ends)

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from .files import printable, replacing
-from .pictures import load_picture
+from .pictures import load_labels
 
 
 def read_label_png(path: str | os.PathLike, kind: str = "label PNG") -> np.ndarray:
@@ -26,7 +26,7 @@ def read_label_png(path: str | os.PathLike, kind: str = "label PNG") -> np.ndarr
         FileNotFoundError: there is no such file.
         ValueError: the file is broken, too large, or has several channels or other numbers.
     """
-    image = load_picture(path, kind)
+    image = load_labels(path, kind)
     labels = np.asarray(image)
     if labels.ndim != 2:
         raise ValueError(

@@ -38,10 +38,23 @@ TURNS = {
 }
 QUARTER_TURNS = (5, 6, 7, 8)  # the orientations that swap width and height
 COLOURS = 3  # channels of a picture
+# Formats of Pillow that are no pictures of pixels, or need another program to become one.
+WITHOUT_PIXELS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
+# Photos that Pillow does not read, or whose preview it takes for the photo.
+UNREAD_SUFFIXES = {
+    *(".heic", ".heif", ".hif", ".jxl", ".exr", ".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf"),
+    *(".pef", ".raf", ".rw2", ".srw"),
+}
+# They change the values of pixels, of which labels must have exact ones.
+LOSSY = {"AVIF", "JPEG", "JPEG2000", "MPO", "WEBP"}
 
 
 class TooLarge(ValueError):
     """An image has more pixels than OCR_PANOPTIC_MAX_MEGAPIXELS."""
+
+
+class TooThin(ValueError):
+    """A side of an image would be scaled to less than a pixel."""
 
 
 class PictureSize(NamedTuple):
@@ -77,7 +90,7 @@ def read_picture(
     """
     if _is_array(path, channels):
         return reordered(_read_channels(path, channels), format)
-    image = load_picture(path, "image")
+    image = _load(path, "image")
     try:
         return _eight_bits(image, format)
     except ValueError as error:
@@ -214,22 +227,55 @@ def _turned(image: np.ndarray, orientation: int) -> np.ndarray:
     return image
 
 
-def load_picture(path: str | os.PathLike, kind: str) -> Image.Image:
-    """A file, decoded and turned as its EXIF data say, in Pillow's mode for it.
+def load_labels(path: str | os.PathLike, kind: str) -> Image.Image:
+    """A file whose values mean something, decoded and turned as its EXIF data say, in Pillow's mode
+    for it.
 
     Args:
         kind: what it should be, for messages.
 
     Raises:
-        FileNotFoundError, ValueError: as :func:`read_picture`, but of any mode.
+        FileNotFoundError, ValueError: as :func:`read_picture`, but of any mode; or the values are
+            not those that were written.
     """
+    image = _load(path, kind)
+    if image.format in LOSSY:
+        raise ValueError(
+            f"{printable(path)}: {kind} is a {image.format} file, whatever its name is. Its "
+            "values are no longer those that were written: export a PNG."
+        )
+    return image
+
+
+def _load(path: str | os.PathLike, kind: str) -> Image.Image:
     if not PathManager.exists(os.fspath(path)):
         raise FileNotFoundError(f"{printable(path)}: {kind} not found.")
     try:
         image, orientation = _open(path, decode=True)
     except ValueError as error:
         raise ValueError(f"{printable(path)}: {kind} {error}.") from error
-    return image.transpose(TURNS[orientation]) if orientation in TURNS else image
+    if orientation in TURNS:
+        kept, image = image.format, image.transpose(TURNS[orientation])
+        image.format = kept
+    return image
+
+
+def num_frames(path: str | os.PathLike) -> int:
+    """Of an animation or a file of several pages, of which the first is read; else, and where it
+    cannot be read, 1. (Of MPO, a JPEG, they are previews.)"""
+    try:
+        with Image.open(path, formats=_formats()) as image:
+            return 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
+    except Exception:  # Pillow raises what the broken bytes lead to
+        return 1
+
+
+@functools.cache
+def image_suffixes() -> frozenset[str]:
+    """How names of files end that are read, or are known to be images that are not."""
+    known = Image.registered_extensions().items()
+    found = {suffix for suffix, name in known if name in _formats() and name in Image.OPEN}
+    return frozenset({*found, *UNREAD_SUFFIXES, NUMPY_SUFFIX})
 
 
 def read_size(path: str | os.PathLike, channels: int = COLOURS) -> PictureSize:
@@ -274,6 +320,8 @@ def _open(path: str | os.PathLike, decode: bool) -> tuple[Image.Image, int | Non
     path = os.fspath(path)
     if not PathManager.isfile(path):  # a pipe would be waited for
         raise ValueError("is no regular file" if PathManager.exists(path) else "was not found")
+    if (suffix := os.path.splitext(path)[1].lower()) in UNREAD_SUFFIXES:
+        raise ValueError(f"is of a format that is not read ({suffix}); convert it to PNG or JPEG")
     limit = _max_megapixels()
     if Image.MAX_IMAGE_PIXELS is not None:  # Pillow refuses more than twice as many
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, int(limit * 1e6 / 2))
@@ -343,6 +391,6 @@ def _max_megapixels() -> float:
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """Those of Pillow, but PostScript: a program, which Pillow would have Ghostscript run."""
+    """Those of Pillow that hold pixels. (PostScript it would have Ghostscript run.)"""
     Image.init()
-    return tuple(name for name in Image.ID if name != "EPS")
+    return tuple(name for name in Image.ID if name not in WITHOUT_PIXELS)

@@ -6,6 +6,7 @@ import pytest
 from other_process import lock_held
 
 from ocr_panoptic.files import check_output_folder, locked, printable, replacing
+from ocr_panoptic.mistakes import is_mistake
 
 
 def test_locked_by_another_process(tmp_path):
@@ -50,3 +51,14 @@ def test_a_folder_that_cannot_be_written(tmp_path, name):
 def test_printable():
     assert printable("a\x1b\n\t\udc80é\\") == r"a\x1b\n\t\udc80é" + "\\"
     assert printable("a\x1b\n\t", keep="\n\t") == "a\\x1b\n\t"
+
+
+def test_a_full_disk_names_the_file(tmp_path):
+    """And is the user's to mend."""
+    with (
+        pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/a'") as error,
+        replacing(tmp_path / "a"),
+        open("/dev/full", "wb", buffering=0) as full,
+    ):
+        full.write(b"x")
+    assert is_mistake(error.value)

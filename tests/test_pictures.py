@@ -11,7 +11,13 @@ from PIL import ExifTags, Image
 
 from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.label_png import read_label_png
-from ocr_panoptic.pictures import MAX_MEGAPIXELS, header_size, read_picture, read_size
+from ocr_panoptic.pictures import (
+    MAX_MEGAPIXELS,
+    header_size,
+    num_frames,
+    read_picture,
+    read_size,
+)
 
 ORIENTATION = ExifTags.Base.Orientation
 
@@ -207,3 +213,30 @@ def test_a_larger_limit(tmp_path, monkeypatch):
             read(tmp_path / "a.png")
     monkeypatch.setenv(MAX_MEGAPIXELS, "0.02")
     assert read_picture(tmp_path / "a.png").shape == (100, 200, 3)
+
+
+@pytest.mark.parametrize("read", [read_label_png, read_panoptic_png])
+@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+def test_labels_that_were_compressed_with_loss(tmp_path, pixels, read, kind):
+    Image.fromarray(pixels).save(tmp_path / "a.png", kind)
+    with pytest.raises(ValueError, match=f"a.png: .* PNG is a {kind} file, whatever its name is"):
+        read(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "TIFF", "PNG"])
+def test_the_first_frame_is_read(tmp_path, pixels, kind):
+    first, other = Image.fromarray(pixels), Image.fromarray(255 - pixels)
+    for name, others in (("one", []), ("two", [other])):
+        lossless = {"lossless": True} if kind == "WEBP" else {}
+        first.save(tmp_path / name, kind, save_all=True, append_images=others, **lossless)
+        assert num_frames(tmp_path / name) == 1 + len(others)
+        assert np.array_equal(read_picture(tmp_path / name, "RGB"), pixels) or kind == "GIF"
+    assert num_frames(tmp_path / "none") == 1
+
+
+@pytest.mark.parametrize("suffix", [".heic", ".DNG"])
+def test_photos_that_are_not_read(tmp_path, pixels, suffix):
+    """A DNG is a TIFF with a preview, which is not the photo."""
+    Image.fromarray(pixels).save(tmp_path / f"a{suffix}", "TIFF")
+    with pytest.raises(ValueError, match=rf"a{suffix}: image is of a format that is not read"):
+        read_picture(tmp_path / f"a{suffix}")

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ocr_panoptic.nearest import did_you_mean
+from ocr_panoptic.standard_output import outlive_reader
 from ocr_panoptic.waiting import importing
 
 PROGRAM = "ocr-panoptic"
@@ -39,6 +40,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run ``ocr-panoptic COMMAND ...``, and exit with its status."""
+    outlive_reader()
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in COMMANDS:
         run_command(words[0], words[1:], f"{PROGRAM} {words[0]}")
@@ -72,6 +74,7 @@ def run_command(
         argv: what follows the name; by default that of the process.
         program: its name in messages; by default that of the process.
     """
+    outlive_reader()
     module = _module(name)
     parser = module.argument_parser()
     parser.prog = program or parser.prog

@@ -2,10 +2,11 @@
 Import annotations of another format as a panoptic or a semantic data set. It is then known as
 NAME_train and NAME_val. docs/imports.md tells more of the formats:
 
-    coco                 SOURCE: JSON of instances; IMAGES: folder of the images
+    coco                 SOURCE: JSON of instances, or the folder of an export of Roboflow;
+                         IMAGES: folder of the images
     voc                  SOURCE: folder with SegmentationClass and SegmentationObject, or a list in
                          ImageSets/Segmentation; IMAGES: by default JPEGImages in that folder
-    yolo-seg             SOURCE: data.yaml; IMAGES: by default all that it names
+    yolo-seg             SOURCE: data.yaml; IMAGES: by default all that it names, in its splits
     supervisely          SOURCE: folder of a project, or of a data set in it
     cityscapes           SOURCE: folder of *_instanceIds.png, as gtFine/train; IMAGES: folder, as
                          leftImg8bit/train
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 FORMATS = [line.split()[0] for line in __doc__.splitlines() if " SOURCE: " in line]
 OVERLAPS = ("order", "area", "score")
+POLYGONS = ("edges", "centres")
 
 
 def argument_parser() -> CommandParser:
@@ -57,6 +59,12 @@ def argument_parser() -> CommandParser:
         "--crowds",
         choices=("groups", "objects"),
         help="what segments are that are marked as crowds, if the command asks for it",
+    )
+    parser.add_argument(
+        "--polygons",
+        choices=POLYGONS,
+        help="of coco and yolo-seg, what they go through: edges of pixels (the default), or "
+        "centres of border pixels, as Roboflow, SAHI, supervision, V7 and Label Studio have them",
     )
     parser.add_argument("--rest", metavar="CLASS", help="stuff: pixels that have no segment")
     parser.add_argument(
@@ -88,6 +96,7 @@ def run(args: argparse.Namespace) -> None:
         read_class_file,
         read_kinds,
     )
+    from ocr_panoptic.data.data_file import read_data_file
 
     check_name(args.name)
     sources = {
@@ -103,6 +112,7 @@ def run(args: argparse.Namespace) -> None:
             label_space=args.label_classes and read_class_file(args.label_classes),
             overlap=args.overlap,
             crowds=args.crowds,
+            polygons=args.polygons,
             rest=args.rest,
             split=args.split,
             seed=args.seed,
@@ -110,8 +120,8 @@ def run(args: argparse.Namespace) -> None:
             semantic=args.semantic,
         )
         manifest = import_annotations(args.name, sources, plan, output, args.workers)
-    names = ("train", "val") if args.split is not None else sources
-    print(f"Wrote {manifest}. Data sets: {', '.join(f'{args.name}_{split}' for split in names)}")
+    names = [f"{args.name}_{split}" for split in read_data_file(manifest).splits]
+    print(f"Wrote {manifest}. Data sets: {', '.join(names)}")
 
 
 def source(split: str, paths: list[Path]) -> "AnnotationSource":

@@ -1,10 +1,12 @@
 """The check of data sets before a training, and what they hold."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from detectron2.config import CfgNode, get_cfg
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from tabulate import tabulate
 
@@ -13,6 +15,7 @@ from ocr_panoptic.files import as_list
 from .classes import VOID_LABEL
 from .data_file import DataFiles
 from .faults import faults_listed, gathering, raise_if_any
+from .image_size import longest_ratio, thin_fault
 from .index import Index, cache_folder
 from .panoptic.source import PanopticSource
 from .registration import register_data_files
@@ -90,14 +93,25 @@ def check(files: DataFiles, workers: int | None = None) -> DataSummary:
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
         names = register_data_files(files)
         check_data_sets(names, workers, wholly=True)
+        sources = (DatasetCatalog[name] for name in names)
+        # Semantic data are not scaled, unless a config says so.
+        panoptic = [source for source in sources if isinstance(source, PanopticSource)]
+        raise_if_any([f for source in panoptic for f in _thin_faults(source, get_cfg().INPUT)])
     return DataSummary(tuple(map(_summary, names)))
 
 
 def check_data_sets(
-    names: Iterable[str], workers: int | None = None, *, wholly: bool = False
+    names: Iterable[str],
+    workers: int | None = None,
+    *,
+    wholly: bool = False,
+    inputs: CfgNode | None = None,
 ) -> None:
     """Check registered data sets that were described by files, see :meth:`.Index.check`; of others
     nothing is read.
+
+    Args:
+        inputs: INPUT of a config, whose scaled sizes all images must allow.
 
     Raises:
         DataFaults: those of all.
@@ -108,7 +122,30 @@ def check_data_sets(
         if isinstance(source, PanopticSource | SemanticSource):
             with gathering(faults):
                 source.index().check(workers, wholly=wholly)
+                if inputs is not None:
+                    raise_if_any(list(_thin_faults(source, inputs)))
     raise_if_any(faults)
+
+
+# Where an index has the height and width of an image: column and JSON paths.
+_SIZES = {
+    PanopticSource: ("record", "$.height", "$.width"),
+    SemanticSource: ("result", "$[2][0]", "$[2][1]"),
+}
+
+
+def _thin_faults(source: PanopticSource | SemanticSource, inputs: CfgNode) -> Iterator[str]:
+    ratios = {split: longest_ratio(inputs, split) for split in ("TRAIN", "TEST")}
+    if min(ratios.values()) == math.inf:
+        return
+    index = source.index()
+    column, *paths = _SIZES[type(source)]
+    sides = [index.column(f"json_extract({column}, '{path}')") for path in paths]
+    is_thin = np.max(sides, axis=0) > min(ratios.values()) * np.min(sides, axis=0)
+    for place in np.flatnonzero(is_thin).tolist():
+        size = [side[place] for side in sides]
+        fault = thin_fault(*size, inputs, min(ratios, key=ratios.get))
+        yield f"{source.files(index.record(place))[0]}: {fault}."
 
 
 def _summary(name: str) -> SplitSummary:
@@ -139,7 +176,7 @@ def _panoptic_summary(source: PanopticSource, index: Index) -> SplitSummary:
 
 def _semantic_summary(source: SemanticSource, index: Index) -> SplitSummary:
     pixels, images = (np.zeros(VOID_LABEL + 1, np.int64) for _ in range(2))
-    for labels, counts in index.results():
+    for labels, counts, _ in index.results():
         pixels[labels] += counts
         images[labels] += 1
     classes = (

@@ -1,8 +1,38 @@
-"""Whether an image and its labels have the size that the record says."""
+"""Whether an image and its labels have the size that the record says, and can be scaled."""
+
+import math
+from collections.abc import Sequence
 
 import numpy as np
+from detectron2.config import CfgNode
 from detectron2.data.detection_utils import SizeMismatchError
 from detectron2.data.detection_utils import check_image_size as check
+
+
+def longest_ratio(inputs: CfgNode, split: str) -> float:
+    """How many times a side of an image may be the other one: ``ResizeShortestEdge`` rounds less
+    than half a pixel to none.
+
+    Args:
+        inputs: INPUT of a config.
+        split: of the keys MIN_SIZE_ and MAX_SIZE_, "TRAIN" or "TEST".
+    """
+    sizes = inputs[f"MIN_SIZE_{split}"]
+    is_scaled = any(sizes) if isinstance(sizes, Sequence) else sizes > 0
+    if not is_scaled or inputs.get("FIXED_SIZE"):
+        return math.inf
+    return 2 * inputs[f"MAX_SIZE_{split}"]
+
+
+def thin_fault(height: int, width: int, inputs: CfgNode, split: str) -> str | None:
+    """What is wrong with an image whose sides differ more than :func:`longest_ratio`, or None."""
+    if max(height, width) <= longest_ratio(inputs, split) * min(height, width):
+        return None
+    return (
+        f"the image of {width}x{height} pixels (width x height) is too thin: where its long side "
+        f"has the {inputs[f'MAX_SIZE_{split}']} pixels of INPUT.MAX_SIZE_{split}, the other has "
+        "less than one. Crop it, or leave it out"
+    )
 
 
 def check_image_size(record: dict, image: np.ndarray) -> None:

@@ -32,7 +32,7 @@ from .parallel import imap_with_progress
 
 logger = logging.getLogger(__name__)
 
-VERSION = 3
+VERSION = 4
 # Images of a split, above which a start trusts the times of folders: two calls for every file take
 # as long as the rest of it.
 MANY = 20_000

@@ -114,7 +114,7 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
     with faults_listed(cache_folder() / "faults.txt"):
         names = _complete_from_data(cfg, training)
         check_files(names)
-        check_data_sets(names)
+        check_data_sets(names, inputs=cfg.INPUT)
     written = cfg.dump()
     _fit_to_machine(cfg)
     if is_deterministic:

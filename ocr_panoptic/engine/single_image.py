@@ -9,8 +9,9 @@ from detectron2.data import Metadata, MetadataCatalog
 from torch import nn
 
 from ocr_panoptic.data.channel_input import ChannelInput
+from ocr_panoptic.data.image_size import thin_fault
 from ocr_panoptic.modeling.inference_output import InferenceOutput
-from ocr_panoptic.pictures import reordered
+from ocr_panoptic.pictures import TooThin, reordered
 
 from .segfix_config import segfix_config
 from .task import task_of
@@ -50,6 +51,7 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
         of SegFix, where TEST.SEGFIX.WEIGHTS names one.
 
     Raises:
+        TooThin: a side of the image would be scaled to nothing.
         ValueError: the image has not INPUT.CHANNELS channels.
     """
     if image.shape[2] != cfg.INPUT.CHANNELS:
@@ -57,6 +59,8 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
             f"The image has {image.shape[2]} channels, and INPUT.CHANNELS is {cfg.INPUT.CHANNELS}: "
             "the model was trained on other images."
         )
+    if fault := thin_fault(*image.shape[:2], cfg.INPUT, "TEST"):
+        raise TooThin(fault)
     inputs = ChannelInput(image)
     task_of(cfg).test_augmentation(cfg)(inputs)
     tensor = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))

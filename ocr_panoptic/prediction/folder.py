@@ -3,6 +3,7 @@
 run.json         the model and the options
 records/*.jsonl  a line for each image that is done, of each process
 missing.txt      the images without results, and why; not there when nothing is missing
+left_out.txt     the files of the input that are no images, and what they are
 .lock            while a prediction writes there
 labels/ ...      the files of the images, see :mod:`.outputs`
 panoptic.json    COCO panoptic format, and instances.json COCO's results format: of a panoptic model
@@ -19,13 +20,14 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from ocr_panoptic.files import locked, replacing, write_json
+from ocr_panoptic.files import locked, naming, printable, replacing, write_json
 
 from .classes import Classes
 from .inputs import Item
 from .outputs import Record, Writer
 
-RUN, RECORDS, MISSING, LOCK = "run.json", "records", "missing.txt", ".lock"
+RUN, RECORDS, LOCK = "run.json", "records", ".lock"
+MISSING, LEFT_OUT = "missing.txt", "left_out.txt"
 
 
 class Place(NamedTuple):
@@ -192,13 +194,17 @@ def write_missing(folder: Path, missing: Sequence[tuple[Item, str]]) -> None:
     The list of images without results; none where all have them. Written in place: it never grows
     while a run goes on, so that it can still be written when the disk is full.
     """
-    path = folder / MISSING
-    if not missing:
+    write_reasons(folder / MISSING, [(item.file_name, why) for item, why in missing])
+
+
+def write_reasons(path: Path, reasons: Sequence[tuple[str, str]]) -> None:
+    """A list of names, each with a reason, a line each; no file where there is none."""
+    if not reasons:
         path.unlink(missing_ok=True)
         return
-    lines = "".join(f"{item.file_name}\t{why}\n" for item, why in missing).encode()
+    lines = "".join(f"{printable(name)}\t{printable(why)}\n" for name, why in reasons).encode()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-    with os.fdopen(descriptor, "wb") as file:
+    with naming(path), os.fdopen(descriptor, "wb") as file:
         file.write(lines)
         file.truncate()
 

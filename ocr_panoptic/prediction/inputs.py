@@ -1,8 +1,9 @@
 """What a command line names to be predicted: images of a folder or a list, frames of a video."""
 
+import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ocr_panoptic.pictures import COLOURS, read_picture
+from ocr_panoptic.files import printable
+from ocr_panoptic.pictures import COLOURS, image_suffixes, num_frames, read_picture
 from ocr_panoptic.visualization import VideoReader
-from ocr_panoptic.visualization.inputs import IMAGE_SUFFIXES, find_images
+from ocr_panoptic.visualization.inputs import images_below
 
 from .ahead import ahead
 from .rows import is_large
+
+logger = logging.getLogger(__name__)
 
 VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 LIST_SUFFIX = ".txt"
@@ -62,11 +66,13 @@ class Inputs(Protocol):
         entry: what was named, an absolute path.
         folder: that the file names are relative to; None for a video.
         items: all of them, in order.
+        left_out: the other files that are there -> what they are.
     """
 
     entry: Path
     folder: Path | None
     items: Sequence[Item]
+    left_out: Mapping[Path, str]
 
     def read(
         self, items: Sequence[Item], image_format: str, channels: int = COLOURS
@@ -89,24 +95,24 @@ def find_inputs(entry: str, output: Path | None, max_pixels: int) -> Inputs:
 
     Raises:
         FileNotFoundError: there is no such entry, or it holds no image.
-        ValueError: it is something else, or a video that cannot be opened.
+        ValueError: it is something else, a video that cannot be opened, or the output.
     """
     # Absolute, as the paths of a truth are.
     path = Path(os.path.abspath(Path(entry).expanduser()))
     if path.is_dir():
-        files = list(find_images([str(path)], output and str(output)))
-        return ImageFiles(path, path, files, max_pixels)
+        files, others = images_below(path, output and str(output))
+        return ImageFiles(path, path, files, max_pixels, others)
     if not path.is_file():
         raise FileNotFoundError(f"--input {entry}: no such folder, list, image or video")
     suffix = path.suffix.lower()
-    if suffix in IMAGE_SUFFIXES:
+    if suffix in image_suffixes():
         return ImageFiles(path, path.parent, [path], max_pixels)
     if suffix in VIDEO_SUFFIXES:
         return VideoFrames(path)
     if suffix != LIST_SUFFIX:
         raise ValueError(
             f"--input {entry}: ends in {suffix or 'nothing'}; expected a folder, a list of images "
-            f"({LIST_SUFFIX}), an image ({', '.join(IMAGE_SUFFIXES)}) or a video "
+            f"({LIST_SUFFIX}), an image ({', '.join(sorted(image_suffixes()))}) or a video "
             f"({', '.join(VIDEO_SUFFIXES)})"
         )
     files = _listed(path)
@@ -117,9 +123,16 @@ def find_inputs(entry: str, output: Path | None, max_pixels: int) -> Inputs:
 class ImageFiles:
     """Images of a folder; see :class:`Inputs`."""
 
-    def __init__(self, entry: Path, folder: Path, files: Sequence[Path], max_pixels: int):
-        self.entry, self.folder = entry, folder
-        self._max_pixels = max_pixels
+    def __init__(
+        self,
+        entry: Path,
+        folder: Path,
+        files: Sequence[Path],
+        max_pixels: int,
+        left_out: Mapping[Path, str] | None = None,
+    ):
+        self.entry, self.folder, self.left_out = entry, folder, left_out or {}
+        self._max_pixels, self._has_told_of_frames = max_pixels, False
         names = [file.relative_to(folder).as_posix() for file in files]
         unique = _unique_names(names, [file.suffix for file in files])
         self.items: Sequence[Item] = [
@@ -131,6 +144,7 @@ class ImageFiles:
         self, items: Sequence[Item], image_format: str, channels: int = COLOURS
     ) -> Iterator[Read]:
         def load(item: Item) -> Read:
+            self._tell_of_frames(item.source)
             try:
                 if is_large(item.source, self._max_pixels, channels):
                     return Read(item, LARGE)
@@ -140,11 +154,21 @@ class ImageFiles:
 
         return ahead(load, items)
 
+    def _tell_of_frames(self, path: Path) -> None:
+        if not self._has_told_of_frames and (count := num_frames(path)) > 1:
+            self._has_told_of_frames = True
+            logger.warning(
+                "%s has %d frames; of it, and of others like it, the first is predicted. Give a "
+                "video for all of them.",
+                printable(path),
+                count,
+            )
+
 
 class VideoFrames:
     """Frames of a video, by their numbers from 0; see :class:`Inputs`."""
 
-    folder = None
+    folder, left_out = None, {}
 
     def __init__(self, path: Path):
         self.entry = path

@@ -26,10 +26,13 @@ from ocr_panoptic.engine.segfix_config import segfix_config
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.files import printable
+from ocr_panoptic.pictures import TooThin
+from ocr_panoptic.visualization.inputs import summary
 
 from .ahead import ahead
 from .classes import Classes, classes_of
 from .folder import (
+    LEFT_OUT,
     MISSING,
     Place,
     RecordFile,
@@ -40,6 +43,7 @@ from .folder import (
     merge,
     recorded_names,
     write_missing,
+    write_reasons,
     writing,
 )
 from .inputs import ABSENT, LARGE, Inputs, Item
@@ -120,6 +124,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
         with stop_together():
             if comm.is_main_process():
                 drop_unfinished(folder)
+                _tell_left_out(inputs, folder)
         with stop_together():
             truth = options.truth and find_truth(options.truth, inputs, metadata)
         reasons = _predict_rest(cfg, inputs, options, writer, records)
@@ -135,6 +140,13 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
         if truth:
             evaluate(cfg, truth, inputs, done, writer, classes, identity)
     return len(missing)
+
+
+def _tell_left_out(inputs: Inputs, folder: Path) -> None:
+    reasons = [(str(path.relative_to(inputs.entry)), why) for path, why in inputs.left_out.items()]
+    write_reasons(folder / LEFT_OUT, reasons)
+    if reasons:
+        logger.warning("%s %s lists them.", summary(inputs.left_out), folder / LEFT_OUT)
 
 
 def _predict_rest(
@@ -192,7 +204,12 @@ def _predict(
                 else:
                     yield lambda record=record: record
             elif isinstance(image, np.ndarray):
-                yield partial(writer.write, item, image, predictor(image))
+                try:
+                    found = predictor(image)
+                except TooThin as error:
+                    image = ValueError(f"{item.source}: {error}.")
+                else:
+                    yield partial(writer.write, item, image, found)
             if isinstance(image, Exception) or image is ABSENT:
                 reasons[item.name] = None if image is ABSENT else printable(image)
                 bar.update()

@@ -8,11 +8,12 @@ from glob import glob
 from pathlib import Path
 
 from ocr_panoptic.files import printable
+from ocr_panoptic.pictures import image_suffixes
 
 logger = logging.getLogger(__name__)
 
+SHOWN = 10  # kinds of files in a message
 PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
-IMAGE_SUFFIXES = (*PICTURE_SUFFIXES, ".npy")
 
 
 def find_images(entries: Sequence[str], output: str | None = None) -> dict[Path, Path]:
@@ -28,20 +29,21 @@ def find_images(entries: Sequence[str], output: str | None = None) -> dict[Path,
     Raises:
         FileNotFoundError: an entry gives no file.
     """
-    results = os.path.realpath(Path(output).expanduser()) if output else None
     found: dict[Path, Path] = {}
     for entry in entries:
         path = Path(entry).expanduser()
         if path.is_file():  # before globbing: a file may be called "a[1].jpg"
             matches = [path]
         elif path.is_dir():
-            matches = sorted(_images_below(path, results))
-            if not matches:
-                raise FileNotFoundError(
-                    f"--input {entry}: the folder holds no image ({', '.join(IMAGE_SUFFIXES)})"
-                )
+            matches, left_out = images_below(path, output)
+            if left_out:
+                logger.warning("%s: %s", printable(path), summary(left_out))
         else:
-            matches = sorted(filter(_is_file, map(Path, glob(str(path), recursive=True))))
+            matched = sorted(map(Path, glob(str(path), recursive=True)))
+            reasons = {match: _why_no_file(match) for match in matched if not match.is_dir()}
+            for match in filter(reasons.get, reasons):
+                logger.warning("%s is %s, and left out", printable(match), reasons[match])
+            matches = [match for match, why in reasons.items() if why is None]
             if not matches:
                 raise FileNotFoundError(
                     f"--input {entry}: no such file, folder or match; "
@@ -53,8 +55,46 @@ def find_images(entries: Sequence[str], output: str | None = None) -> dict[Path,
     return found
 
 
-def _images_below(folder: Path, results: str | None) -> Iterator[Path]:
-    """Links to folders are followed, hidden files and folders are not looked at."""
+def images_below(folder: Path, output: str | None = None) -> tuple[list[Path], dict[Path, str]]:
+    """
+    Args:
+        output: folder of results; where it lies in the folder, it is not looked at. Nor are hidden
+            files and folders. Links to folders are followed.
+
+    Returns:
+        the images, sorted; and every other file, with what it is instead.
+
+    Raises:
+        FileNotFoundError: there is no image.
+        ValueError: the folder is that of the results.
+    """
+    results = os.path.realpath(Path(output).expanduser()) if output else None
+    if os.path.realpath(folder) == results:
+        raise ValueError(
+            f"--output {output}: is the folder of the images, whose files it would hold, too. Give "
+            f"another one, such as {printable(folder / 'results')}."
+        )
+    images, others = [], {}
+    for path in _files_below(folder, results):
+        if why := _why_no_file(path) or _why_no_image(path):
+            others[path] = why
+        else:
+            images.append(path)
+    if not images:
+        found = summary(others) if others else "It is empty."
+        raise FileNotFoundError(f"--input {folder}: the folder holds no image. {found}")
+    return sorted(images), dict(sorted(others.items()))
+
+
+def summary(left_out: Mapping[Path, str]) -> str:
+    """How many files are left out, and why."""
+    counts = sorted(Counter(left_out.values()).items(), key=lambda count: (-count[1], count[0]))
+    reasons = [f"{times} x {why}" for why, times in counts[:SHOWN]]
+    more = ["..."] if len(counts) > SHOWN else []
+    return f"{len(left_out)} files are left out: {printable(', '.join(reasons + more))}."
+
+
+def _files_below(folder: Path, results: str | None) -> Iterator[Path]:
     seen = {results}  # real paths: a link may lead back
     for root, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(root)
@@ -64,18 +104,20 @@ def _images_below(folder: Path, results: str | None) -> Iterator[Path]:
         seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         folders.sort(key=lambda name: os.path.islink(os.path.join(root, name)))  # own names first
-        for name in names:
-            path = Path(root, name)
-            if path.suffix.lower() in IMAGE_SUFFIXES and name[0] != "." and _is_file(path):
-                yield path
+        yield from (Path(root, name) for name in names if name[0] != ".")
 
 
-def _is_file(path: Path) -> bool:
-    if not path.exists():
-        logger.warning("%s is a link to nothing, and left out", printable(path))
-    elif not path.is_file() and not path.is_dir():
-        logger.warning("%s is no file but a pipe or device, and left out", printable(path))
-    return path.is_file()
+def _why_no_file(path: Path) -> str | None:
+    if path.is_file():
+        return None
+    return "no file but a pipe or device" if path.exists() else "a link to nothing"
+
+
+def _why_no_image(path: Path) -> str | None:
+    suffix = path.suffix.lower()
+    if suffix in image_suffixes():
+        return None
+    return f"no image, by its name ({suffix or 'no suffix'})"
 
 
 def output_paths(images: Mapping[Path, Path], output: str) -> list[Path]:

@@ -14,7 +14,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from ocr_panoptic.files import replacing
-from ocr_panoptic.pictures import COLOURS, as_colours, read_picture
+from ocr_panoptic.pictures import COLOURS, TooThin, as_colours, read_picture
 
 from .video import VideoReader, VideoWriter, Window
 
@@ -57,8 +57,14 @@ def draw_images(
             logging.getLogger(__name__).error("%s", error)
             unreadable.append(path)
             continue
+        try:
+            found = predict(image)
+        except TooThin as error:
+            logging.getLogger(__name__).error("%s: %s.", path, error)
+            unreadable.append(path)
+            continue
         visualizer = Visualizer(as_colours(image, "BGR"), metadata)
-        picture = _draw(predict(image), visualizer.draw_panoptic_seg, visualizer.draw_sem_seg)
+        picture = _draw(found, visualizer.draw_panoptic_seg, visualizer.draw_sem_seg)
         if window is None:
             format = Image.registered_extensions()[outputs[i].suffix.lower()]
             with replacing(outputs[i]) as temporary:

@@ -14,6 +14,7 @@ from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.config_names import FOLDER, config_names, config_purpose
 from ocr_panoptic.data import ANNOTATION_FORMATS, OVERLAPS
 from ocr_panoptic.data.annotations.exporting import EXPORTS
+from ocr_panoptic.data.annotations.masks import POLYGONS
 from ocr_panoptic.prediction.classes import LABELS
 
 HEAVY = ("torch", "detectron2", "numpy")
@@ -111,6 +112,7 @@ def test_choices_are_those_of_the_package():
     assert set(convert.LAYOUTS) == set(LAYOUTS)
     assert tuple(EXPORTS) == export_annotations.EXPORTS
     assert (list(ANNOTATION_FORMATS), tuple(OVERLAPS)) == (import_.FORMATS, import_.OVERLAPS)
+    assert POLYGONS == import_.POLYGONS
     told = " ".join(import_.__doc__.split())
     for name, row in ANNOTATION_FORMATS.items():
         images = f"; IMAGES: {row.images}" if row.images else ""

@@ -12,15 +12,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from detectron2.config import get_cfg
 from detectron2.data import DatasetCatalog
+from detectron2.data.transforms import ResizeShortestEdge
 from PIL import Image
-from raw_pets import CAT, FIRST, RawData
+from raw_pets import CAT, FIRST, SKY, RawData
 
-from ocr_panoptic.coco_panoptic import write_panoptic_png
+from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.data import DataFaults, cache_folder, check, check_data_sets, register_data_files
 from ocr_panoptic.data import index as index_module
+from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
+from ocr_panoptic.data.image_size import thin_fault
 from ocr_panoptic.data.index import Index, index_file
 from ocr_panoptic.data.panoptic.source import PanopticSource
+from ocr_panoptic.label_png import write_label_png
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
@@ -333,3 +338,41 @@ def test_summary(raw):
     Image.new("RGB", (3, 3)).save(raw.image("first.jpg"))
     with pytest.raises(DataFaults, match="has 3x3 pixels, the JSON says 8x6"):
         check([raw.described()], workers=1)
+
+
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_images_that_would_be_scaled_to_nothing(raw, kind):
+    """By the sizes of the config; without one by Detectron2's, which panoptic models have."""
+    inputs = get_cfg().INPUT
+    raw.add(30, "thin.png", "thin.png", np.full((1, 2667), 9), [{"id": 9, "category_id": SKY}])
+    if kind == "panoptic":
+        file = raw.described()
+        with pytest.raises(DataFaults, match=r"thin.png: the image of 2667x1 .* 1333 .*_TRAIN"):
+            check([file], workers=1)
+    else:
+        for path in raw.png("").rglob("*.png"):
+            write_label_png(path, np.zeros(read_panoptic_png(path).shape, np.uint8))
+        split = SemanticSplit(raw.image(""), raw.png(""))
+        file = raw.folder / "thin.yaml"
+        write_data_file(file, "thin", {"train": split}, classes=["a"])
+        check([file], workers=1)
+    names = register_data_files([file])
+    with pytest.raises(DataFaults, match="1 fault"):
+        check_data_sets(names, 1, inputs=inputs)
+    inputs.MAX_SIZE_TRAIN = inputs.MAX_SIZE_TEST = 1334
+    check_data_sets(names, 1, inputs=inputs)
+    inputs.MAX_SIZE_TEST = 1000
+    with pytest.raises(DataFaults, match="INPUT.MAX_SIZE_TEST"):
+        check_data_sets(names, 1, inputs=inputs)
+    inputs.MIN_SIZE_TEST = 0
+    check_data_sets(names, 1, inputs=inputs)
+
+
+def test_what_is_too_thin_is_what_detectron2_scales_to_nothing():
+    inputs, rng = get_cfg().INPUT, np.random.default_rng(0)
+    inputs.MAX_SIZE_TEST = 40
+    for _ in range(2000):
+        height, long = int(rng.integers(1, 9)), int(rng.integers(1, 1000))
+        inputs.MIN_SIZE_TEST = int(rng.integers(1, 100))
+        scaled = ResizeShortestEdge.get_output_shape(height, long, inputs.MIN_SIZE_TEST, 40)
+        assert (thin_fault(height, long, inputs, "TEST") is None) == (min(scaled) > 0)

@@ -279,6 +279,20 @@ def test_going_on_after_a_stop(model_of, call, images, tmp_path, monkeypatch):
     assert seen == [names[2]]
 
 
+@pytest.mark.slow
+def test_an_image_that_would_be_scaled_to_nothing(model_of, call, images, tmp_path):
+    folder = tmp_path / "images"
+    shutil.copytree(images, folder)
+    Image.new("RGB", (5000, 1)).save(folder / "a.png")
+    Image.new("RGB", (1, 2666)).save(folder / "b.png")  # one pixel is left of its width
+    assert call(model_of("panoptic"), folder) == 1
+    (line,) = (tmp_path / "out/missing.txt").read_text().splitlines()
+    assert line.startswith(f"a.png\t{folder}/a.png: the image of 5000x1 pixels")
+    assert "INPUT.MAX_SIZE_TEST" in line
+    content = json.loads((tmp_path / "out/panoptic.json").read_text())
+    assert len(content["images"]) == 5
+
+
 def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tmp_path, caplog):
     folder, out = tmp_path / "images", tmp_path / "out"
     first, second, *_ = sorted(images.iterdir())
@@ -287,12 +301,15 @@ def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tm
         shutil.copy(first, folder / place)
     Image.open(second).convert("L").save(folder / "b/grey.png")
     (folder / "a/broken.jpg").write_bytes(first.read_bytes()[:300])
+    (folder / "a/photos.zip").touch()
     (folder / "a/text.png").write_text("no image")
     assert call(model_of("semantic"), folder) == 1
     found = {p.relative_to(out / "labels").as_posix() for p in (out / "labels").rglob("*.png")}
     assert found == {"a/x.png", "b/x.jpg.png", "b/x.jpeg.png", "b/grey.png"}
     missing = [line.split("\t") for line in (out / "missing.txt").read_text().splitlines()]
     assert [name for name, _ in missing] == ["a/broken.jpg", "a/text.png"]
+    left_out = (out / "left_out.txt").read_text()
+    assert left_out == "a/photos.zip\tno image, by its name (.zip)\n"
     assert all(str(folder / name) in why for name, why in missing)
     assert "2 images have no results" in caplog.text and "broken.jpg" in caplog.text
     # Once it is mended, the rest follows.

@@ -1,8 +1,12 @@
 """What a command line names to be predicted."""
 
-import pytest
+import logging
 
-from ocr_panoptic.prediction.inputs import ImageFiles
+import pytest
+from PIL import Image
+
+from ocr_panoptic.prediction.folder import write_reasons
+from ocr_panoptic.prediction.inputs import ImageFiles, find_inputs
 
 
 @pytest.mark.parametrize(
@@ -22,3 +26,22 @@ from ocr_panoptic.prediction.inputs import ImageFiles
 def test_names(tmp_path, files, names):
     inputs = ImageFiles(tmp_path, tmp_path, [tmp_path / file for file in files], 100)
     assert [item.name for item in inputs.items] == names
+
+
+def test_animated_images_are_told_of_once(tmp_path, caplog):
+    frames = [Image.new("L", (4, 3), value) for value in (1, 99)]
+    for name in ("a.gif", "b.gif", "c.gif"):
+        frames[0].save(tmp_path / name, save_all=name != "a.gif", append_images=frames[1:])
+    inputs = find_inputs(str(tmp_path), None, 100)
+    with caplog.at_level(logging.WARNING):
+        found = [read.image for read in inputs.read(inputs.items, "RGB")]
+    assert [(image == 1).all() for image in found] == [True] * 3
+    (record,) = caplog.records
+    assert ".gif has 2 frames; of it, and of others like it, the first" in record.getMessage()
+
+
+def test_names_with_line_ends_are_one_line(tmp_path):
+    write_reasons(tmp_path / "list.txt", [("a\nb.png", "is\nbroken")])
+    assert (tmp_path / "list.txt").read_text() == "a\\nb.png\tis\\nbroken\n"
+    write_reasons(tmp_path / "list.txt", [])
+    assert not (tmp_path / "list.txt").exists()

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ocr_panoptic.visualization import find_images, output_paths
+from ocr_panoptic.visualization.inputs import images_below
 
 
 @pytest.fixture
@@ -42,12 +43,39 @@ def test_inputs_are_files_folders_and_patterns(folder, entries, expected):
 def test_what_is_left_out_is_said(folder, caplog):
     (folder / "a/gone.jpg").symlink_to("nowhere")
     (folder / "a/more").symlink_to("deep")
+    (folder / "a/gone.jpg").with_name("loop.jpg").symlink_to("loop.jpg")
     find_images(["a"])
     find_images(["a/*"])
     assert {record.getMessage() for record in caplog.records} == {
+        "a: 4 files are left out: 2 x a link to nothing, 1 x no file but a pipe or device, 1 x no "
+        "image, by its name (.txt).",
         "a/pipe.png is no file but a pipe or device, and left out",
         "a/gone.jpg is a link to nothing, and left out",
+        "a/loop.jpg is a link to nothing, and left out",
     }
+
+
+def test_every_file_is_an_image_or_left_out(folder):
+    """Of all formats that are read, and of images that are not, which shows when they are read."""
+    for name in ("x.gif", "x.JP2", "x.avif", "x.ppm", "x.npy", "x.heic", "x.dng", "x.zip", "x"):
+        (folder / "empty" / name).touch()
+    images, others = images_below(folder / "empty")
+    assert {path.name for path in images} == {
+        *("x.gif", "x.JP2", "x.avif", "x.ppm", "x.npy", "x.heic", "x.dng")
+    }
+    assert {path.name: why for path, why in others.items()} == {
+        "x": "no image, by its name (no suffix)",
+        "x.zip": "no image, by its name (.zip)",
+    }
+    for path in images:
+        path.unlink()
+    with pytest.raises(FileNotFoundError, match="holds no image. 2 files are left out: 1 x .*zip"):
+        images_below(folder / "empty")
+
+
+def test_results_in_place_of_the_images(folder):
+    with pytest.raises(ValueError, match="--output a/../a: is the folder of the images.*a/results"):
+        find_images(["a"], "a/../a")
 
 
 def test_links_are_followed_once(folder):

@@ -1,6 +1,7 @@
 """What every format of annotations is read into."""
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ class Segment:
         instance: True of one object, False of a region that may hold several or none (a semantic
             label), None where the format does not tell: then the kind of the class decides.
         is_crowd: a group of things that are not told apart.
+        is_doubtful: the mark of a crowd may be the tool's for any mask that is no polygon.
         score: how sure a model was, None where a person drew it.
     """
 
@@ -26,6 +28,7 @@ class Segment:
     mask: dict
     instance: bool | None = None
     is_crowd: bool = False
+    is_doubtful: bool = False
     score: float | None = None
 
     def pixels(self) -> np.ndarray:
@@ -41,7 +44,7 @@ class AnnotatedImage:
     Attributes:
         file: the image, which exists.
         name: its path below the folder of the images, by which results are named.
-        height, width: in pixels, as the annotations have them.
+        height, width: in pixels.
         segments: in the order in which they are painted.
     """
 
@@ -49,7 +52,7 @@ class AnnotatedImage:
     name: str
     height: int
     width: int
-    segments: list[Segment] = field(default_factory=list)
+    segments: Iterable[Segment] = ()
 
 
 def without_crowds(image: AnnotatedImage) -> AnnotatedImage:

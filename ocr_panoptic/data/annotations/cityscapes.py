@@ -7,13 +7,13 @@ cityscapesscripts does, by Pillow in the order of the file, so that they give it
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.published.tables import CITYSCAPES_CLASSES
 from ocr_panoptic.label_png import read_label_png
 
@@ -21,13 +21,13 @@ from .annotated_image import AnnotatedImage, Segment
 from .kinds import Kinds
 from .masks import check_points, masks_of_map
 from .reading import (
-    ImageFile,
     check_size,
     each,
     files_below,
     image_with_stem,
     read_object,
     require_images,
+    shapes_of,
 )
 
 FIRST_THING = 24  # label ids from here on have instances
@@ -43,6 +43,7 @@ IGNORED = {
     30: "trailer",
 }
 NAMES = IGNORED | {number: name for number, name, _, _ in CITYSCAPES_CLASSES}
+IDS = {name: number for number, name in NAMES.items()}
 CITYSCAPES_KINDS = Kinds(
     things=tuple(name for number, name, _, _ in CITYSCAPES_CLASSES if number >= FIRST_THING),
     stuff=tuple(name for number, name, _, _ in CITYSCAPES_CLASSES if number < FIRST_THING),
@@ -83,7 +84,7 @@ def read_cityscapes_polygons(source: Path, images: Path | None) -> Iterator[Anno
     yield from each(files, partial(_read_polygons, source=source, images=images))
 
 
-def _image_of(path: Path, source: Path, images: Path) -> ImageFile:
+def _image_of(path: Path, source: Path, images: Path) -> AnnotatedImage:
     stem = (path.parent / _TAIL.sub("", path.name)).relative_to(source).as_posix()
     return image_with_stem(images, [f"{stem}_leftImg8bit", stem], str(path))
 
@@ -100,8 +101,11 @@ def _read_png(path: Path, source: Path, images: Path) -> AnnotatedImage:
         else:
             unknown.append(value)
     if unknown:
-        raise ValueError(f"{path}: the ids {unknown[:5]} are no label ids of Cityscapes.")
-    return AnnotatedImage(image.file, image.name, image.height, image.width, segments)
+        raise ValueError(
+            f"{path}: the ids {unknown[:5]} are no label ids of Cityscapes. Are they train ids, or "
+            "those of other classes?"
+        )
+    return replace(image, segments=segments)
 
 
 def _read_polygons(path: Path, source: Path, images: Path) -> AnnotatedImage:
@@ -112,22 +116,16 @@ def _read_polygons(path: Path, source: Path, images: Path) -> AnnotatedImage:
     if not isinstance(objects, list):
         raise ValueError(f"{path}: expected a list of objects.")
     canvas = Image.new("I", (image.width, image.height), 0)
-    faults = []
-    for place, entry in enumerate(objects, 1):
-        try:
-            _draw(entry, place, canvas)
-        except ValueError as error:
-            faults.append(f"{path}: object {place - 1}: {error}.")
-    if faults:
-        raise DataFaults(faults)
+    places = ((f"{path}: object {n - 1}", (n, entry)) for n, entry in enumerate(objects, 1))
+    shapes_of(places, lambda found: _draw(*found, canvas))
     segments = []
     for place, mask in masks_of_map(np.asarray(canvas)):
         label, is_group = _label(objects[place - 1]["label"])
         segments.append(Segment(label, mask, instance=False if is_group else None))
-    return AnnotatedImage(image.file, image.name, image.height, image.width, segments)
+    return replace(image, segments=segments)
 
 
-def _draw(entry: object, place: int, canvas: Image.Image) -> None:
+def _draw(place: int, entry: object, canvas: Image.Image) -> None:
     if not isinstance(entry, dict) or not isinstance(entry.get("label"), str):
         raise ValueError("expected a label and a polygon")
     if entry.get("deleted") or entry["label"] == NOT_DRAWN:

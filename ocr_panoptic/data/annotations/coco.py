@@ -4,38 +4,72 @@ It is read as a whole, within bounds; pycocotools, COCO's own library, draws pol
 masks. Its class ``COCO`` would neither check what a stranger's file says nor name what is wrong.
 """
 
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ocr_panoptic.data.classes import is_id
 from ocr_panoptic.data.collection import collection_paused
-from ocr_panoptic.data.faults import DataFaults, raise_if_any
+from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.files import printable
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import check_points, mask_of_polygons, mask_of_rle
-from .reading import MAX_JSON_BYTES, check_size, each, image_file, read_object, require_images
+from .masks import EDGES, check_points, mask_of_polygons, mask_of_rle
+from .reading import (
+    MAX_JSON_BYTES,
+    check_size,
+    each,
+    image_file,
+    names_of_upload,
+    read_object,
+    require_images,
+    shapes_of,
+)
+
+logger = logging.getLogger(__name__)
 
 KEYS = ("images", "annotations", "categories")
+ROBOFLOW = "_annotations.coco.json"  # beside the images
+DARWIN = "Exported from Darwin"
+# What "info" says of tools whose polygons go through the centres of pixels.
+TOOLS = {"roboflow": "Roboflow", "Darwin": "V7", "Label Studio": "Label Studio"}
 
 
-def read_coco(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
+def splits_of_coco(source: Path) -> dict[str, tuple[Path, None]]:
+    """The folders ``train``, ``valid`` and ``test`` of an export of Roboflow, by split."""
+    folders = {"train": "train", "val": "valid", "test": "test"}
+    return {
+        split: (source / name, None)
+        for split, name in folders.items()
+        if (source / name / ROBOFLOW).is_file()
+    }
+
+
+def read_coco(
+    source: Path, images: Path | None, polygons: str | None = None
+) -> Iterator[AnnotatedImage]:
     """
     Each annotation is an object, or with ``iscrowd`` 1 a crowd. One without polygon or RLE has no
     pixel. ``score`` is read where it is given, as in files that a model has made.
 
     Args:
-        source: the JSON.
+        source: the JSON, or a folder of Roboflow with it and its images.
         images: the folder that ``file_name`` is relative to.
+        polygons: key of :data:`.masks.POLYGONS`; by default "edges".
 
     Raises:
         FileNotFoundError: the JSON or the folder is missing.
         ValueError: the folder was not given.
         DataFaults: it is no JSON of COCO instances; at the end, faults of images and annotations.
     """
+    if source.is_dir():
+        images, source = images or source, source / ROBOFLOW
     images = require_images(images, f"{source}: a COCO JSON")
     content = _load(source)
+    if polygons is None:
+        _hint_at_polygons(source, content)
     names, entries = _categories(content, source), _images(content, source)
     annotations: dict[object, list[dict]] = defaultdict(list)
     faults = []
@@ -46,9 +80,23 @@ def read_coco(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
         else:
             annotations[annotation["image_id"]].append(annotation)
     raise_if_any(faults)
+    is_doubtful = _are_crowds_doubtful(content)
+    content.clear()
 
     def read(entry: dict) -> AnnotatedImage:
-        return _read_image(entry, annotations[entry["id"]], names, images, str(source))
+        where = f"{source}: image {entry['id']!r:.100}"
+        image = image_file(images, names_of_upload(entry.get("file_name")), where)
+        check_size(image, entry.get("height"), entry.get("width"), where)
+        shapes = (
+            (f"{source}: annotation {annotation.get('id')!r:.100} of {image.name}", annotation)
+            for annotation in annotations.pop(entry["id"], ())
+        )
+
+        def segment(annotation: dict) -> Segment:
+            found = _segment(annotation, names, image, polygons or EDGES)
+            return replace(found, is_doubtful=found.is_crowd and is_doubtful)
+
+        return replace(image, segments=shapes_of(shapes, segment))
 
     yield from each(entries.values(), read)
 
@@ -125,27 +173,31 @@ def _reference_fault(
     return None
 
 
-def _read_image(
-    entry: dict, annotations: list[dict], names: Mapping[int, str], images: Path, source: str
-) -> AnnotatedImage:
-    where = f"{source}: image {entry['id']!r:.100}"
-    image = image_file(images, entry.get("file_name"), where)
-    check_size(image, entry.get("height"), entry.get("width"), where)
-    segments, faults = [], []
-    for annotation in annotations:
-        try:
-            segments.append(
-                _segment(annotation, names[annotation["category_id"]], image.height, image.width)
-            )
-        except ValueError as error:
-            number = annotation.get("id")
-            faults.append(f"{source}: annotation {number!r:.100} of {image.name}: {error}.")
-    if faults:
-        raise DataFaults(faults)
-    return AnnotatedImage(image.file, image.name, image.height, image.width, segments)
+def _hint_at_polygons(source: Path, content: dict) -> None:
+    tools = [name for word, name in TOOLS.items() if word in str(content.get("info"))]
+    if tools:
+        logger.warning(
+            f"{source}: is an export of {tools[0]}, whose polygons may go through the centres of "
+            "pixels; drawn along their edges, small things lose a part. Give --polygons centres, "
+            "or edges, which is what is done now."
+        )
 
 
-def _segment(annotation: dict, label: str, height: int, width: int) -> Segment:
+def _are_crowds_doubtful(content: dict) -> bool:
+    """Whether crowds may be objects with holes or in several parts, which are no single polygon:
+    V7 and supervision write just these as RLE with ``iscrowd`` 1."""
+    if DARWIN in str(content.get("info")):
+        return True
+    shapes = ((a.get("iscrowd", 0), a.get("segmentation")) for a in content["annotations"])
+    return all(
+        isinstance(shape, dict) if crowd else isinstance(shape or [], list) and len(shape or []) < 2
+        for crowd, shape in shapes
+    )
+
+
+def _segment(
+    annotation: dict, names: Mapping[int, str], image: AnnotatedImage, polygons: str
+) -> Segment:
     iscrowd, score = annotation.get("iscrowd", 0), annotation.get("score")
     if iscrowd not in (0, 1):
         raise ValueError(f"iscrowd must be 0 or 1, found {iscrowd!r:.100}")
@@ -153,11 +205,13 @@ def _segment(annotation: dict, label: str, height: int, width: int) -> Segment:
         raise ValueError(f"score must be a number 0..1, found {score!r:.100}")
     shape = annotation.get("segmentation") or []
     if isinstance(shape, dict):
-        mask = mask_of_rle(shape, height, width)
+        mask = mask_of_rle(shape, image.height, image.width)
     elif isinstance(shape, list):
-        mask = mask_of_polygons([_corners(part, height, width) for part in shape], height, width)
+        corners = [_corners(part, image.height, image.width) for part in shape]
+        mask = mask_of_polygons(corners, image.height, image.width, polygons)
     else:
         raise ValueError(f"segmentation must be polygons or an RLE, found {shape!r:.100}")
+    label = names[annotation["category_id"]]
     return Segment(label, mask, instance=True, is_crowd=bool(iscrowd), score=score)
 
 

@@ -7,6 +7,7 @@ have the same label are parts of one object. Tags say nothing of pixels and are 
 
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from xml.etree.ElementTree import Element
@@ -14,10 +15,9 @@ from xml.etree.ElementTree import Element
 import numpy as np
 
 from ocr_panoptic.bounded_xml import read_parts
-from ocr_panoptic.data.faults import raise_if_any
 
 from .annotated_image import AnnotatedImage, Segment
-from .reading import check_size, each, image_file, require_images
+from .reading import check_size, each, image_file, require_images, shapes_of
 from .shapes import ellipse, joined, placed, polygon, rectangle
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ def read_cvat(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
         DataFaults: at the end, images that are missing or of another size, and shapes that cannot
             be read or have no area.
     """
-    path = source / XML if source.is_dir() else source
+    path = _xml_in(source) if source.is_dir() else source
     if images is None and (path.parent / IMAGES).is_dir():
         images = path.parent / IMAGES
     read = partial(_read_image, path, require_images(images, f"{path}"))
@@ -55,6 +55,16 @@ def read_cvat(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
             path,
             boxes,
         )
+
+
+def _xml_in(folder: Path) -> Path:
+    found = sorted(folder.glob("*.xml"))
+    if (folder / XML).is_file() or not found:
+        return folder / XML
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found[:5])
+        raise ValueError(f"{folder}: holds {len(found)} XML files ({names}). Name one of them.")
+    return found[0]
 
 
 def _image_elements(path: Path) -> Iterator[Element]:
@@ -75,45 +85,44 @@ def _image_elements(path: Path) -> Iterator[Element]:
 def _read_image(path: Path, folder: Path, element: Element) -> tuple[AnnotatedImage, int]:
     """The image, and how many boxes it has."""
     where = f"{path}: image {element.get('name', '')!r}"
-    image = image_file(folder, _file_name(element, folder), where)
+    image = image_file(folder, _file_names(element), where)
     check_size(image, *(_size(element, key, where) for key in ("height", "width")), where)
-    faults, shapes = [], []
-    for number, shape in enumerate(element):
-        kind = shape.tag
-        if kind == "tag":
-            continue
-        try:
-            label = shape.get("label")
-            if not label:
-                raise ValueError("has no label")
-            if kind in WITHOUT_AREA:
-                raise ValueError(
-                    'has no area. Delete it in CVAT, or export as "COCO 1.0" or "Segmentation mask '
-                    '1.1", which leave such shapes out'
-                )
-            if kind not in MASKS:
-                raise ValueError(f"is of an unknown kind; there are {', '.join(MASKS)}")
-            segment = Segment(label, MASKS[kind](shape.attrib, image.height, image.width))
-            group = int(shape.get("group_id", 0)) or None
-            shapes.append((int(shape.get("z_order", 0)), group, segment))
-        except (KeyError, ValueError) as error:
-            reason = f"has no {error}" if isinstance(error, KeyError) else error
-            faults.append(f"{where}: {kind} {number} ({shape.get('label')!r}): {reason}.")
-    raise_if_any(faults)
+    places = (
+        (f"{where}: {shape.tag} {number} ({shape.get('label')!r})", shape)
+        for number, shape in enumerate(element)
+        if shape.tag != "tag"
+    )
+    shapes = shapes_of(places, partial(_read_shape, image=image))
     shapes.sort(key=lambda shape: shape[0])
     segments = joined((group, segment) for _, group, segment in shapes)
-    return (
-        AnnotatedImage(image.file, image.name, image.height, image.width, segments),
-        sum(shape.tag == "box" for shape in element),
-    )
+    return replace(image, segments=segments), sum(shape.tag == "box" for shape in element)
 
 
-def _file_name(element: Element, folder: Path) -> str:
+def _read_shape(shape: Element, image: AnnotatedImage) -> tuple[int, int | None, Segment]:
+    """z_order, group, and what it is."""
+    kind, label = shape.tag, shape.get("label")
+    if not label:
+        raise ValueError("has no label")
+    if kind in WITHOUT_AREA:
+        raise ValueError(
+            'has no area. Delete it in CVAT, or export as "COCO 1.0" or "Segmentation mask 1.1", '
+            "which leave such shapes out"
+        )
+    if kind not in MASKS:
+        raise ValueError(f"is of an unknown kind; there are {', '.join(MASKS)}")
+    try:
+        mask = MASKS[kind](shape.attrib, image.height, image.width)
+    except KeyError as error:
+        raise ValueError(f"has no {error}") from error
+    group = int(shape.get("group_id", 0)) or None
+    return int(shape.get("z_order", 0)), group, Segment(label, mask)
+
+
+def _file_names(element: Element) -> list[str]:
     """In a project an image may lie in the folder of its subset; a frame's name has no suffix."""
     name, subset = element.get("name", ""), element.get("subset")
     names = [name, f"{subset}/{name}"] if subset and name else [name]
-    names += [one + suffix for one in names for suffix in FRAME_SUFFIXES if name]
-    return next((one for one in names if (folder / one).is_file()), name)
+    return names + [one + suffix for one in names for suffix in FRAME_SUFFIXES if name]
 
 
 def _size(element: Element, key: str, where: str) -> int:

@@ -1,21 +1,21 @@
 """The formats of annotations that can be imported, by name."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from .annotated_image import AnnotatedImage
-from .cityscapes import CITYSCAPES_KINDS, read_cityscapes, read_cityscapes_polygons
-from .coco import read_coco
+from .cityscapes import CITYSCAPES_KINDS, IDS, read_cityscapes, read_cityscapes_polygons
+from .coco import read_coco, splits_of_coco
 from .cvat import read_cvat
 from .kinds import Kinds
 from .label_studio import read_label_studio
 from .labelme import read_labelme
 from .supervisely import read_supervisely
 from .voc import read_voc
-from .yolo import read_yolo
+from .yolo import read_yolo, splits_of_yolo
 
-Reader = Callable[[Path, Path | None], Iterable[AnnotatedImage]]
+Reader = Callable[..., Iterable[AnnotatedImage]]
 
 
 class Format(NamedTuple):
@@ -23,11 +23,15 @@ class Format(NamedTuple):
     Attributes:
         read: (source, folder of images or None) -> the images, one at a time. Raises
             FileNotFoundError, ValueError, and DataFaults with those of all images at the end.
+            With ``polygons``, where ``has_polygons``; with ``part``, where ``splits`` gives one.
         source: what the first argument is.
         images: what the second one is; None where the source holds the images.
         overlap: which of two segments covers the other unless the user says it, a key of
             :data:`.painting.OVERLAPS`; None where they do not overlap.
         kinds: of its classes, where the format itself has a list of them.
+        ids: of these classes in its files.
+        splits: source -> the splits that it has: name -> source and part; {} where it has none.
+        has_polygons: of which tools have two notions, :data:`.masks.POLYGONS`.
     """
 
     read: Reader
@@ -35,17 +39,34 @@ class Format(NamedTuple):
     images: str | None = None
     overlap: str | None = "order"
     kinds: Kinds | None = None
+    ids: Mapping[str, int] = {}
+    splits: Callable[[Path], dict[str, tuple[Path, str | None]]] = lambda source: {}
+    has_polygons: bool = False
 
 
 FORMATS = {
-    "coco": Format(read_coco, "JSON of instances", "folder of the images", overlap="area"),
+    "coco": Format(
+        read_coco,
+        "JSON of instances, or the folder of an export of Roboflow",
+        "folder of the images",
+        overlap="area",
+        splits=splits_of_coco,
+        has_polygons=True,
+    ),
     "voc": Format(
         read_voc,
         "folder with SegmentationClass and SegmentationObject, or a list in ImageSets/Segmentation",
         "by default JPEGImages in that folder",
         overlap=None,
     ),
-    "yolo-seg": Format(read_yolo, "data.yaml", "by default all that it names", overlap="area"),
+    "yolo-seg": Format(
+        read_yolo,
+        "data.yaml",
+        "by default all that it names, in its splits",
+        overlap="area",
+        splits=splits_of_yolo,
+        has_polygons=True,
+    ),
     "supervisely": Format(read_supervisely, "folder of a project, or of a data set in it"),
     "cityscapes": Format(
         read_cityscapes,
@@ -53,6 +74,7 @@ FORMATS = {
         "folder, as leftImg8bit/train",
         overlap=None,
         kinds=CITYSCAPES_KINDS,
+        ids=IDS,
     ),
     "cityscapes-polygons": Format(
         read_cityscapes_polygons,

@@ -14,9 +14,9 @@ import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ocr_panoptic.coco_panoptic import write_panoptic_json
@@ -36,11 +36,19 @@ from ocr_panoptic.files import check_output_folder, locked, printable, write_jso
 from .annotated_image import AnnotatedImage, without_crowds
 from .drawing import IMAGES, Drawing, Drawn, link_images, png_name, remove_others
 from .formats import FORMATS
-from .kinds import ClassCount, Kinds, check_classes, count_classes, resolve_kinds
+from .kinds import (
+    ClassCount,
+    Kinds,
+    add_classes,
+    check_classes,
+    check_crowds,
+    resolve_kinds,
+)
 from .label_pngs import above_labels
 from .painting import Losses
 from .reading import read_object
 from .splitting import split_images
+from .stored_segments import SegmentWriter
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +65,13 @@ class Source:
         annotations: file or folder, as the format has it.
         images: folder of images; None where the format says where they are.
         labels: folder of semantic label PNGs under the annotations, or None.
+        part: of the annotations, where only that is meant, as the format names it.
     """
 
     annotations: Path
     images: Path | None = None
     labels: Path | None = None
+    part: str | None = None
 
 
 @dataclass(frozen=True)
@@ -74,7 +84,8 @@ class Plan:
         label_space: of the label PNGs, where there are any.
         overlap: key of :data:`.painting.OVERLAPS`; None for the format's own.
         crowds: what segments are that the annotations mark as crowds: "groups" of objects, or
-            "objects" each; None where it is clear: see :func:`_check_crowds`.
+            "objects" each; None where it is clear: see :func:`.kinds.check_crowds`.
+        polygons: of :data:`.masks.POLYGONS`; None for the format's own.
         rest: class of stuff that pixels of no segment get; None for void.
         split: share of the images that is for training, the others for validation; None where the
             user has divided them.
@@ -87,6 +98,7 @@ class Plan:
     label_space: LabelSpace | None = None
     overlap: str | None = None
     crowds: str | None = None
+    polygons: str | None = None
     rest: str | None = None
     split: float | None = None
     seed: int = 0
@@ -101,7 +113,7 @@ def import_annotations(
 
     Args:
         name: data sets are registered as ``<name>_<split>``.
-        sources: "train", and perhaps "val".
+        sources: "train", and perhaps "val"; of "train" alone, its own splits are taken.
         output: folder of the data set.
         workers: processes, see :func:`map_with_progress`.
 
@@ -115,16 +127,16 @@ def import_annotations(
             cannot be written, into which another process imports, or that holds other data.
     """
     _check_plan(sources, plan)
+    sources = _with_own_splits(sources, plan)
     check_new_name(name, ("train", "val") if plan.split is not None else sources, output)
     _check_free(output, name, "semantic" if plan.semantic else "panoptic")
-    images = read_sources(sources, plan)
     source_format = FORMATS[plan.format]
-    found = count_classes(image for listed in images.values() for image in listed)
-    kinds = resolve_kinds(found, plan.kinds, source_format.kinds, plan.rest, plan.semantic)
-    check_classes(kinds, plan.semantic)
-    overlap = plan.overlap or source_format.overlap or "order"
-    drawing = Drawing(kinds, overlap, plan.rest, plan.semantic)
     with _importing(output) as folder:
+        images, found = read_sources(sources, plan, folder)
+        kinds = resolve_kinds(found, plan.kinds, source_format.kinds, plan.rest, plan.semantic)
+        check_classes(kinds, plan.semantic)
+        overlap = plan.overlap or source_format.overlap or "order"
+        drawing = Drawing(kinds, overlap, plan.rest, plan.semantic)
         drawn: dict[str, list[Drawn]] = {}
         faults: list[str] = []
         for split, listed in images.items():
@@ -132,7 +144,7 @@ def import_annotations(
                 drawn[split] = drawing.draw_all(listed, folder / split, workers)
         if not plan.semantic:
             faults += [
-                f"{split}: no image shows any class, all pixels are void."
+                f"{split}: no image shows any class, all pixels are void. {_found(found, plan)}"
                 for split, entries in drawn.items()
                 if not any(entry.segments for entry in entries)
             ]
@@ -148,6 +160,7 @@ def _importing(output: Path) -> Iterator[Path]:
     Raises:
         ValueError: ``output`` cannot be written, or another process imports into it.
     """
+    made = [path for path in (output, *output.parents) if path == output or not path.exists()]
     fix = "Give another --output, or set DETECTRON2_DATASETS to a folder that you can write."
     check_output_folder(output, "The output folder", fix)
     folder = output / ".import"
@@ -165,7 +178,8 @@ def _importing(output: Path) -> Iterator[Path]:
         ) from error
     finally:
         with suppress(OSError):  # where nothing was written
-            output.rmdir()
+            for path in made:
+                path.rmdir()
 
 
 def _write(
@@ -233,8 +247,30 @@ def _write_panoptic_json(
     write_panoptic_json(path, entries, categories)
 
 
-def read_sources(sources: Mapping[str, Source], plan: Plan) -> dict[str, list[AnnotatedImage]]:
-    """The images of each split, in the order of their names.
+def _with_own_splits(sources: Mapping[str, Source], plan: Plan) -> Mapping[str, Source]:
+    """The splits of the source, where it has several and the user says nothing of them."""
+    train = sources["train"]
+    if sources.keys() != {"train"} or train.images or plan.split is not None:
+        return sources
+    splits = FORMATS[plan.format].splits(train.annotations)
+    if len(splits) < 2:
+        return sources
+    logger.info(f"{train.annotations}: its own splits are taken: {', '.join(splits)}.")
+    return {
+        split: replace(train, annotations=annotations, part=part)
+        for split, (annotations, part) in splits.items()
+    }
+
+
+def read_sources(
+    sources: Mapping[str, Source], plan: Plan, folder: Path
+) -> tuple[dict[str, list[AnnotatedImage]], dict[str, ClassCount]]:
+    """
+    Args:
+        folder: for a file of the segments of all images.
+
+    Returns:
+        the images of each split, in the order of their names; the classes of all.
 
     Raises:
         FileNotFoundError, ValueError: as the format's reader.
@@ -242,29 +278,34 @@ def read_sources(sources: Mapping[str, Source], plan: Plan) -> dict[str, list[An
         DataFaults: those of all images; images of one name, or in two splits; a split without any.
     """
     images: dict[str, list[AnnotatedImage]] = {}
+    found: dict[str, ClassCount] = {}
     faults: list[str] = []
-    for split, source in sources.items():
-        images[split] = []
-        with gathering(faults):
-            found = FORMATS[plan.format].read(source.annotations, source.images)
-            if source.labels is not None:
-                found = above_labels(found, source.labels, plan.label_space)
-            images[split].extend(found)
+    has_scores = False
+    with SegmentWriter(folder / "segments") as writer:
+        for split, source in sources.items():
+            images[split] = []
+            with gathering(faults):
+                for image in _read(source, plan):
+                    add_classes(found, image)
+                    has_scores |= any(segment.score is not None for segment in image.segments)
+                    stored = writer.add(image.segments, (image.height, image.width))
+                    images[split].append(replace(image, segments=stored))
     raise_if_any(faults)
-    if plan.crowds == "objects":
-        images = {split: list(map(without_crowds, listed)) for split, listed in images.items()}
-    elif plan.crowds is None and not plan.semantic:
-        _check_crowds([image for listed in images.values() for image in listed])
-    segments = (s for listed in images.values() for image in listed for s in image.segments)
-    if plan.overlap == "score" and all(segment.score is None for segment in segments):
+    found = dict(sorted(found.items()))
+    if plan.crowds is None and not plan.semantic:
+        check_crowds(found)
+    if plan.overlap == "score" and not has_scores:
         raise ValueError("--overlap score: no annotation has a score. Give another, or none.")
+    faults += [
+        f"class {name!r}: {fault}" for name in found for fault in faults_of_class(name, [0, 0, 0])
+    ]
     for split, listed in images.items():
         listed.sort(key=lambda image: image.name)
         source = sources[split].annotations
         faults += [f"{source}: {fault}" for fault in _faults_of_names(listed)]
     if plan.split is not None:
         raise_if_any(faults)
-        return split_images(images["train"], plan.split, plan.seed, plan.group_by)
+        return split_images(images["train"], plan.split, plan.seed, plan.group_by), found
     owners: dict[str, str] = {}
     for split, listed in images.items():
         for image in listed:
@@ -272,47 +313,33 @@ def read_sources(sources: Mapping[str, Source], plan: Plan) -> dict[str, list[An
             if other != split:
                 faults.append(f"{image.file}: is in both {other} and {split}.")
     raise_if_any(faults)
-    return images
+    return images, found
+
+
+def _read(source: Source, plan: Plan) -> Iterable[AnnotatedImage]:
+    options = {"polygons": plan.polygons, "part": source.part}
+    options = {key: value for key, value in options.items() if value is not None}
+    found = FORMATS[plan.format].read(source.annotations, source.images, **options)
+    if source.labels is not None:
+        found = above_labels(found, source.labels, plan.label_space)
+    return map(without_crowds, found) if plan.crowds == "objects" else found
 
 
 def _faults_of_names(images: list[AnnotatedImage]) -> Iterator[str]:
-    """What is wrong with the names of a split's images and classes."""
+    """What is wrong with the names of a split's images."""
     if not images:
         yield "no image is annotated."
-    for name in sorted({segment.label for image in images for segment in image.segments}):
-        for fault in faults_of_class(name, [0, 0, 0]):
-            yield f"class {name!r}: {fault}"
     for png, times in Counter(map(png_name, images)).items():
         if times > 1:
             name = PurePosixPath(png).with_suffix("")
             yield f"{times} images are named {name}, but for their ends."
 
 
-def _check_crowds(images: list[AnnotatedImage]) -> None:
-    """
-    Raises:
-        ValueError: what COCO's annotations have not: an image with two crowds of a class, or a
-            class that has nothing else.
-    """
-    objects: Counter[str] = Counter()
-    crowds: Counter[str] = Counter()
-    why = ""
-    for image in images:
-        own = Counter(segment.label for segment in image.segments if segment.is_crowd)
-        crowds += own
-        objects.update(s.label for s in image.segments if s.instance is not False)
-        for label, times in own.items():
-            if times > 1 and not why:
-                why = f"{times} of class {label!r} in {image.name}"
-    for label in crowds:
-        if crowds[label] == objects[label] and not why:
-            why = f"all {crowds[label]} of class {label!r}"
-    if why:
-        raise ValueError(
-            f"{crowds.total()} of {objects.total()} objects are marked as crowds (iscrowd 1), "
-            f"{why}. CVAT and Datumaro mark each mask so. Give --crowds objects if each is an "
-            "object, --crowds groups if each is a group of objects that are not told apart."
-        )
+def _found(classes: Mapping[str, ClassCount], plan: Plan) -> str:
+    """What the annotations have, for a message."""
+    ids = FORMATS[plan.format].ids
+    listed = [f"{name} (id {ids[name]})" if name in ids else name for name in classes]
+    return f"Found: {', '.join(listed) or 'no segment'}."
 
 
 def _check_plan(sources: Mapping[str, Source], plan: Plan) -> None:
@@ -322,6 +349,10 @@ def _check_plan(sources: Mapping[str, Source], plan: Plan) -> None:
         raise ValueError("--group-by says how --split divides the images; give --split, too.")
     if plan.overlap is not None and FORMATS[plan.format].overlap is None:
         raise ValueError(f"--overlap: the segments of {plan.format} do not overlap; leave it out.")
+    if plan.polygons is not None and not FORMATS[plan.format].has_polygons:
+        raise ValueError(
+            f"--polygons: is said of coco and yolo-seg, not {plan.format}; leave it out."
+        )
     if any(source.labels for source in sources.values()) != (plan.label_space is not None):
         raise ValueError(
             "Label PNGs (after the folder of images) and --label-classes, the file of their "
@@ -365,6 +396,7 @@ def _record(plan: Plan, drawing: Drawing, losses: Mapping[str, Losses]) -> dict:
         "from": plan.format,
         "overlap": drawing.overlap,
         "crowds": plan.crowds,
+        "polygons": plan.polygons,
         "rest": plan.rest,
         "split": plan.split and {"train": plan.split, "seed": plan.seed, "by": plan.group_by},
         "things": drawing.kinds.things,
@@ -399,6 +431,18 @@ def _tell_losses(split: str, num_images: int, losses: Losses, drawing: Drawing) 
         f"{losses.unlabelled / losses.pixels:.1%} of the pixels have none and are "
         f"{drawing.rest or 'void'}."
     )
+    if losses.crowds.total():
+        shown = [
+            f"{name} ({n} of {losses.things[name]})"
+            for name, n in sorted(losses.crowds.items())
+            if n
+        ]
+        logger.warning(
+            f"{split}: {losses.crowds.total():,} of {losses.things.total():,} things are crowds, "
+            f"which are not trained on: {', '.join(shown)}"
+        )
+    elif not drawing.semantic:
+        logger.info(f"{split}: none of {losses.things.total():,} things is a crowd.")
     if losses.cut:
         logger.info(
             f"{split}: {losses.cut:,} segments are partly under others (--overlap "

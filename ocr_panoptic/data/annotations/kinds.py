@@ -87,10 +87,16 @@ class ClassCount:
     Attributes:
         images: that show it.
         segments: by what their ``instance`` says, crowds as objects.
+        crowds: how many of them are marked as crowds.
+        several: the first image with more than one of these, and their number.
+        is_doubtful: see :attr:`.Segment.is_doubtful`.
     """
 
     images: int = 0
     segments: Counter = field(default_factory=Counter)
+    crowds: int = 0
+    several: tuple[str, int] | None = None
+    is_doubtful: bool = False
 
     @property
     def kind(self) -> str | None:
@@ -105,12 +111,51 @@ def count_classes(images: Iterable[AnnotatedImage]) -> dict[str, ClassCount]:
     """The classes of all images, by name, in alphabetical order."""
     found: dict[str, ClassCount] = {}
     for image in images:
-        for segment in image.segments:
-            count = found.setdefault(segment.label, ClassCount())
-            count.segments[True if segment.is_crowd else segment.instance] += 1
-        for name in {segment.label for segment in image.segments}:
-            found[name].images += 1
+        add_classes(found, image)
     return dict(sorted(found.items()))
+
+
+def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
+    """Count those of one image, too."""
+    crowds: Counter[str] = Counter()
+    for segment in image.segments:
+        count = found.setdefault(segment.label, ClassCount())
+        count.segments[True if segment.is_crowd else segment.instance] += 1
+        count.is_doubtful |= segment.is_doubtful
+        crowds[segment.label] += segment.is_crowd
+    for name, times in crowds.items():
+        found[name].images += 1
+        found[name].crowds += times
+        if times > 1 and found[name].several is None:
+            found[name].several = image.name, times
+
+
+def check_crowds(found: Mapping[str, ClassCount]) -> None:
+    """
+    Raises:
+        ValueError: crowds may be objects: an image has two of a class, or a class nothing else, or
+            what makes them crowds is a tool's habit. COCO's own annotations have none of it.
+    """
+    objects = {name: count.segments[True] + count.segments[None] for name, count in found.items()}
+    reasons = [
+        f"{count.several[1]} of class {name!r} in {count.several[0]}"
+        for name, count in found.items()
+        if count.several
+    ]
+    reasons += [
+        f"all {count.crowds} of class {name!r}"
+        for name, count in found.items()
+        if count.crowds and count.crowds == objects[name]
+    ]
+    if any(count.is_doubtful for count in found.values()):
+        reasons.append("each a mask, where all others are single polygons")
+    if reasons:
+        raise ValueError(
+            f"{sum(c.crowds for c in found.values())} of {sum(objects.values())} objects are "
+            f"marked as crowds (iscrowd 1), {reasons[0]}. CVAT and Datumaro mark each mask so, V7 "
+            "and supervision objects with holes or in several parts. Give --crowds objects if each "
+            "is an object, --crowds groups if each is a group of objects that are not told apart."
+        )
 
 
 def resolve_kinds(

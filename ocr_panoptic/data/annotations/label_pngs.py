@@ -50,4 +50,4 @@ def _above(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedI
         Segment(space.classes[number - 1], mask, instance=False)
         for number, mask in masks_of_map(numbers)
     ]
-    return replace(image, segments=regions + image.segments)
+    return replace(image, segments=[*regions, *image.segments])

@@ -10,15 +10,13 @@ changed last. Cancelled (skipped) ones and predictions are not, nor are tasks wi
 
 import logging
 import os
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.files import printable, read_json
 
@@ -28,11 +26,12 @@ from .masks import mask_of_pixels
 from .reading import (
     IMAGE_SUFFIXES,
     MAX_JSON_BYTES,
-    ImageFile,
     check_size,
     each,
     image_file,
+    names_of_upload,
     require_images,
+    shapes_of,
 )
 from .shapes import ellipse, polygon, read_base64_png, rectangle
 
@@ -40,7 +39,6 @@ logger = logging.getLogger(__name__)
 
 LOCAL_FILES = "/data/local-files/"
 UPLOADS = "/data/upload/"
-UPLOAD_PREFIX = re.compile("^[0-9a-f]{8}-")  # Label Studio's, before the name of the file
 PNG_URL = "data:image/png;base64,"
 
 # Results that say something of the whole image, of a region besides its label, or of two regions.
@@ -119,14 +117,9 @@ def _read_task(source: Path, folder: Path, chosen: tuple[dict, dict]) -> Annotat
     task, annotation = chosen
     where = f"{source}: task {task.get('id')}"
     image = _find_image(folder, task["data"], where)
-    faults, segments = [], []
-    for name, region in _regions(annotation["result"]).items():
-        try:
-            segments.append(_segment(region, image, f"{where}: region {name}"))
-        except ValueError as error:
-            faults.append(f"{where}: region {name}: {error}.")
-    raise_if_any(faults)
-    return AnnotatedImage(image.file, image.name, image.height, image.width, segments)
+    regions = ((f"{where}: region {n}", (n, r)) for n, r in _regions(annotation["result"]).items())
+    segments = shapes_of(regions, lambda r: _segment(r[1], image, f"{where}: region {r[0]}"))
+    return replace(image, segments=segments)
 
 
 @dataclass
@@ -157,7 +150,7 @@ def _regions(results: list) -> dict[str, Region]:
     return regions
 
 
-def _segment(region: Region, image: ImageFile, where: str) -> Segment:
+def _segment(region: Region, image: AnnotatedImage, where: str) -> Segment:
     if region.others.get("item_index"):
         raise ValueError("is of the second or a later image of its task; a task must have one")
     kinds = {kind.removesuffix("labels") for kind in region.types} - {""}
@@ -223,7 +216,7 @@ MASKS: dict[str, Callable[[Value, int, int], dict]] = {
 }
 
 
-def _find_image(folder: Path, data: dict[str, Any], where: str) -> ImageFile:
+def _find_image(folder: Path, data: dict[str, Any], where: str) -> AnnotatedImage:
     paths = {
         key: path
         for key, value in data.items()
@@ -238,14 +231,8 @@ def _find_image(folder: Path, data: dict[str, Any], where: str) -> ImageFile:
         raise ValueError(f"{where}: {key} {data[key]!r}: {fault}")
     parts = path.split("/")
     names = ["/".join(parts[first:]) for first in range(len(parts))]
-    names.append(UPLOAD_PREFIX.sub("", parts[-1]))
-    for name in names:
-        if (folder / name).is_file():
-            return image_file(folder, name, where)
-    raise ValueError(
-        f"{where}: {key} {data[key]!r}: {printable(folder / path)} not found, nor {names[-1]!r} or "
-        f"what is between. Is {folder} the right folder?"
-    )
+    names += names_of_upload(parts[-1])
+    return image_file(folder, list(dict.fromkeys(names)), f"{where}: {key} {data[key]!r}")
 
 
 def image_path(reference: str) -> str | None:

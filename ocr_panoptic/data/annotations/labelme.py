@@ -7,17 +7,15 @@ pixels on their borders; masks as they are. A later shape covers an earlier one;
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PureWindowsPath
 
 import numpy as np
-from PIL import Image, ImageDraw
-
-from ocr_panoptic.data.faults import raise_if_any
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import check_points, mask_of_pixels
-from .reading import check_size, each, files_below, image_file, read_object
+from .masks import CENTRES, check_points, mask_of_drawing, mask_of_polygons
+from .reading import check_size, each, files_below, image_file, read_object, shapes_of
 from .shapes import joined, placed, read_base64_png
 
 WITHOUT_AREA = ("point", "points", "line", "linestrip")
@@ -37,7 +35,20 @@ def read_labelme(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
     """
     if images is not None and not images.is_dir():
         raise FileNotFoundError(f"{images}: folder of images not found.")
-    yield from each(files_below(source, (".json",)), partial(_read_file, source, images))
+    try:
+        files = files_below(source, (".json",))
+    except ValueError as error:
+        raise ValueError(f"{error}{_note_of_xml(source)}") from error
+    yield from each(files, partial(_read_file, source, images))
+
+
+def _note_of_xml(source: Path) -> str:
+    if not any(source.rglob("*.xml")):
+        return ""
+    return (
+        ' Its XML is of another, older LabelMe (of MIT, and CVAT\'s "LabelMe 3.0"), which is not '
+        'read: export it as another format; of CVAT\'s as "CVAT for images 1.1", for --from cvat.'
+    )
 
 
 def _read_file(source: Path, images: Path | None, path: Path) -> AnnotatedImage:
@@ -47,9 +58,9 @@ def _read_file(source: Path, images: Path | None, path: Path) -> AnnotatedImage:
         raise ValueError(
             f"{path}: is no file of LabelMe: it has no imagePath or no list of shapes."
         )
-    name = _image_name(source, images, path, content["imagePath"])
+    names = _image_names(source, images, path, content["imagePath"])
     try:
-        image = image_file(images or source, name, f"{path}")
+        image = image_file(images or source, names, f"{path}")
     except ValueError as error:
         if content.get("imageData") is None:
             raise
@@ -59,21 +70,23 @@ def _read_file(source: Path, images: Path | None, path: Path) -> AnnotatedImage:
     size = [content.get(key) for key in ("imageHeight", "imageWidth")]
     if size != [None, None]:  # which LabelMe writes, but others may not
         check_size(image, *size, f"{path}")
-    faults, parts = [], []
+    parts = shapes_of(_shapes(shapes, path), partial(_part, image=image))
+    return replace(image, segments=joined(parts))
+
+
+def _shapes(shapes: list, path: Path) -> Iterator[tuple[str, object]]:
     for number, shape in enumerate(shapes):
-        where = f"{path}: shape {number}"
-        try:
-            if not isinstance(shape, dict) or not isinstance(label := shape.get("label"), str):
-                raise ValueError("has no label")
-            where = f"{where} ({label!r})"
-            parts.append((_group(shape), Segment(label, _mask(shape, image.height, image.width))))
-        except ValueError as error:
-            faults.append(f"{where}: {error}.")
-    raise_if_any(faults)
-    return AnnotatedImage(image.file, image.name, image.height, image.width, joined(parts))
+        label = shape.get("label") if isinstance(shape, dict) else None
+        yield f"{path}: shape {number}" + (f" ({label!r})" if label else ""), shape
 
 
-def _image_name(source: Path, images: Path | None, path: Path, text: str) -> str:
+def _part(shape: object, image: AnnotatedImage) -> tuple[int | None, Segment]:
+    if not isinstance(shape, dict) or not isinstance(label := shape.get("label"), str):
+        raise ValueError("has no label")
+    return _group(shape), Segment(label, _mask(shape, image.height, image.width))
+
+
+def _image_names(source: Path, images: Path | None, path: Path, text: str) -> list[str]:
     """Of the image, below the folder of images: where the JSON says; or else, in a folder of images
     of their own, where the JSON is in its own, or at the top.
 
@@ -89,10 +102,9 @@ def _image_name(source: Path, images: Path | None, path: Path, text: str) -> str
             raise ValueError(
                 f"{path}: its image {text!r} lies outside {source}. Give the folder of the images."
             )
-        return said
+        return [said]
     names = [said] if inside else []
-    names += [(path.parent.relative_to(source) / written.name).as_posix(), written.name]
-    return next((name for name in names if (images / name).is_file()), names[0])
+    return names + [(path.parent.relative_to(source) / written.name).as_posix(), written.name]
 
 
 def _group(shape: dict) -> int | None:
@@ -120,8 +132,7 @@ def _mask(shape: dict, height: int, width: int) -> dict:
 def _polygon(points: np.ndarray, shape: dict, height: int, width: int) -> dict:
     if len(points) < 3:
         raise ValueError(f"it has three points or more, found {len(points)}")
-    corners = _corners(points, height, width)
-    return _drawn(lambda draw: draw.polygon(corners, fill=1, outline=1), height, width)
+    return mask_of_polygons([check_points(points, height, width)], height, width, CENTRES)
 
 
 def _rectangle(points: np.ndarray, shape: dict, height: int, width: int) -> dict:
@@ -129,24 +140,18 @@ def _rectangle(points: np.ndarray, shape: dict, height: int, width: int) -> dict
         return _polygon(points, shape, height, width)
     points = _two(points)
     corners = _corners([points.min(0), points.max(0)], height, width)
-    return _drawn(lambda draw: draw.rectangle(corners, fill=1, outline=1), height, width)
+    return mask_of_drawing(lambda draw: draw.rectangle(corners, fill=1, outline=1), height, width)
 
 
 def _circle(points: np.ndarray, shape: dict, height: int, width: int) -> dict:
     center, border = _two(points)
     radius = np.hypot(*(border - center))
     corners = _corners([center - radius, center + radius], height, width)
-    return _drawn(lambda draw: draw.ellipse(corners, fill=1, outline=1), height, width)
+    return mask_of_drawing(lambda draw: draw.ellipse(corners, fill=1, outline=1), height, width)
 
 
 def _corners(points: Sequence, height: int, width: int) -> list[tuple[float, float]]:
     return list(map(tuple, check_points(points, height, width).tolist()))
-
-
-def _drawn(draw: Callable[[ImageDraw.ImageDraw], None], height: int, width: int) -> dict:
-    picture = Image.new("L", (width, height))
-    draw(ImageDraw.Draw(picture))
-    return mask_of_pixels(np.asarray(picture) > 0)
 
 
 def _brush(points: np.ndarray, shape: dict, height: int, width: int) -> dict:

@@ -3,14 +3,19 @@
 Shape letters: H, W size of the image.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from PIL import Image, ImageDraw
 from pycocotools import mask as mask_util
 
 from ocr_panoptic.segment_runs import SegmentRuns
 
 MAX_POINTS = 1_000_000  # of the polygons of one object
+EDGES = "edges"  # of pixels: polygons as COCO's own tools draw them
+# Of border pixels: polygons as OpenCV finds them, and LabelMe draws them.
+CENTRES = "centres"
+POLYGONS = (EDGES, CENTRES)
 
 
 def masks_of_map(values: np.ndarray) -> Iterator[tuple[int, dict]]:
@@ -62,16 +67,35 @@ def check_points(points: Sequence, height: int, width: int) -> np.ndarray:
     return found
 
 
-def mask_of_polygons(polygons: Sequence[np.ndarray], height: int, width: int) -> dict:
-    """The union of polygons, drawn as COCO's own tools do (pycocotools).
+def mask_of_polygons(
+    polygons: Sequence[np.ndarray], height: int, width: int, through: str = EDGES
+) -> dict:
+    """The union of polygons.
 
     Args:
         polygons: float64 [N, 2] each, (x, y) in pixels, of :func:`check_points`.
+        through: of :data:`POLYGONS`. Edges are drawn by pycocotools; of centres, whole numbers,
+            the pixels on the border are part of it.
     """
-    flat = [polygon.ravel().tolist() for polygon in polygons if len(polygon) >= 3]
-    if not flat:
+    polygons = [polygon for polygon in polygons if len(polygon) >= 3]
+    if not polygons:
         return mask_of_pixels(np.zeros((height, width), bool))
-    return mask_util.merge(mask_util.frPyObjects(flat, height, width))
+    if through == EDGES:
+        flat = [polygon.ravel().tolist() for polygon in polygons]
+        return mask_util.merge(mask_util.frPyObjects(flat, height, width))
+
+    def draw(canvas: ImageDraw.ImageDraw) -> None:
+        for polygon in polygons:
+            canvas.polygon(list(map(tuple, polygon.tolist())), fill=1, outline=1)
+
+    return mask_of_drawing(draw, height, width)
+
+
+def mask_of_drawing(draw: Callable[[ImageDraw.ImageDraw], None], height: int, width: int) -> dict:
+    """The mask of what a function draws with a colour that is not 0, by Pillow."""
+    picture = Image.new("L", (width, height))
+    draw(ImageDraw.Draw(picture))
+    return mask_of_pixels(np.asarray(picture) > 0)
 
 
 def mask_of_rle(rle: object, height: int, width: int) -> dict:

@@ -17,17 +17,21 @@ IGNORED = -1  # while it is painted; void in the end
 
 
 def _by_area(segment: Segment) -> tuple:
-    return _is_object(segment), -int(rle.area(segment.mask))
+    return (-int(rle.area(segment.mask)),)
 
 
 def _by_score(segment: Segment) -> tuple:
     # What a person drew is surer than what a model found.
-    return _is_object(segment), np.inf if segment.score is None else segment.score, 0
+    return (np.inf if segment.score is None else segment.score,)
 
 
 def _is_object(segment: Segment) -> bool:
-    """Objects lie on groups that are not told apart, and on regions."""
     return segment.instance is not False and not segment.is_crowd
+
+
+def _level(segment: Segment, kinds: Kinds) -> int:
+    """Objects lie on crowds and on regions of things, and these on stuff."""
+    return 0 if segment.label in kinds.stuff else 1 + _is_object(segment)
 
 
 OVERLAPS: dict[str, Callable[[Segment], tuple] | None] = {
@@ -47,6 +51,7 @@ class Losses:
         covered: pixels of these parts.
         hidden: class -> segments that are wholly covered, and left out.
         empty: class -> annotations without any pixel.
+        things, crowds: class of things -> its annotations, and those of them that are crowds.
         unlabelled: pixels of no segment.
         pixels: of all images.
     """
@@ -56,6 +61,8 @@ class Losses:
     covered: int = 0
     hidden: Counter = field(default_factory=Counter)
     empty: Counter = field(default_factory=Counter)
+    things: Counter = field(default_factory=Counter)
+    crowds: Counter = field(default_factory=Counter)
     unlabelled: int = 0
     pixels: int = 0
 
@@ -111,7 +118,7 @@ def paint(image: AnnotatedImage, kinds: Kinds, overlap: str, rest: str | None = 
     """
     segments = image.segments
     if (rule := OVERLAPS[overlap]) is not None:
-        segments = sorted(segments, key=rule)
+        segments = sorted(segments, key=lambda s: (_level(s, kinds), *rule(s)))
     ids = np.zeros((image.height, image.width), np.int32)
     places = {name: place for place, name in enumerate(kinds.classes)}
     numbers: dict[tuple, int] = {}  # what is one segment -> its id
@@ -126,6 +133,9 @@ def paint(image: AnnotatedImage, kinds: Kinds, overlap: str, rest: str | None = 
             losses.empty[segment.label] += 1
             continue
         thing = segment.label in kinds.things
+        if thing:
+            losses.things[segment.label] += 1
+            losses.crowds[segment.label] += not _is_object(segment)
         key = (segment.label, place if thing and _is_object(segment) else None)
         number = numbers.setdefault(key, len(numbers) + 1)
         ids[pixels] = number

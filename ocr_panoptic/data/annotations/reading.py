@@ -1,8 +1,8 @@
 """What readers of annotations share: faults of single images, files by the names that they give."""
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,21 +12,16 @@ from ocr_panoptic.data.semantic.records import IMAGE_SUFFIXES
 from ocr_panoptic.files import printable, read_json
 from ocr_panoptic.pictures import header_size
 
+from .annotated_image import AnnotatedImage
+
 MAX_JSON_BYTES = 4 << 30  # of a JSON that has all images; COCO's largest has 450 MB
 MAX_FILE_BYTES = 256 << 20  # of a file that has a single image's annotation
 
+# Label Studio's, before the name of a file that was uploaded.
+UPLOAD_PREFIX = re.compile("^[0-9a-f]{8}-")
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True)
-class ImageFile:
-    """An image that exists, its name below the folder of all, and its size in pixels."""
-
-    file: Path
-    name: str
-    height: int
-    width: int
 
 
 def each(items: Iterable[Item], read: Callable[[Item], Result]) -> Iterator[Result]:
@@ -49,29 +44,65 @@ def each(items: Iterable[Item], read: Callable[[Item], Result]) -> Iterator[Resu
     raise_if_any(faults)
 
 
-def image_file(folder: Path, name: object, source: str) -> ImageFile:
-    """
+def shapes_of(
+    shapes: Iterable[tuple[str, Item]], read: Callable[[Item], Result | None]
+) -> list[Result]:
+    """``read(shape)`` of the shapes of one image, but where it is None.
+
     Args:
-        name: of the image, relative to the folder, from a file of annotations.
+        shapes: each with its place, for messages.
+
+    Raises:
+        DataFaults: all that ``read`` has raised as ValueError, with their places.
+    """
+    faults, found = [], []
+    for place, shape in shapes:
+        try:
+            found.append(read(shape))
+        except ValueError as error:
+            faults.append(f"{place}: {error}.")
+    raise_if_any(faults)
+    return [result for result in found if result is not None]
+
+
+def image_file(folder: Path, names: Sequence[object], source: str) -> AnnotatedImage:
+    """The image that has the first of the names that is there, without segments.
+
+    Args:
+        names: relative to the folder, the first as a file of annotations says it.
         source: names the file and the place in it, for messages.
 
     Raises:
-        ValueError: the name leads out of the folder or is none; there is no such file, or it is no
-            image that can be read.
+        ValueError: the first name leads out of the folder or is none; there is no such file, or it
+            is no image that can be read.
     """
-    for fault in file_name_faults(name):
+    for fault in file_name_faults(names[0]):
         raise ValueError(f"{source}: {fault}")
+    inside = (name for name in names if not any(file_name_faults(name)))
+    name = next((name for name in inside if (folder / name).is_file()), None)
+    if name is None:
+        others = f", nor any of {len(names) - 1} other names" if len(names) > 1 else ""
+        raise ValueError(
+            f"{source}: {printable(folder / names[0])} not found{others}. Is {folder} the right "
+            "folder?"
+        )
     file = folder / name
-    if not file.is_file():
-        raise ValueError(f"{source}: {printable(file)} not found. Is {folder} the right folder?")
     try:
         size = header_size(file)
     except ValueError as error:
         raise ValueError(f"{printable(file)}: the image {error}.") from error
-    return ImageFile(file, name, size.height, size.width)
+    return AnnotatedImage(file, name, size.height, size.width)
 
 
-def image_with_stem(folder: Path, stems: Sequence[str], source: str) -> ImageFile:
+def names_of_upload(name: object) -> list[object]:
+    """The name, and that of the file before Label Studio had it."""
+    if not isinstance(name, str):
+        return [name]
+    folder, _, last = name.rpartition("/")
+    return list(dict.fromkeys([name, os.path.join(folder, UPLOAD_PREFIX.sub("", last))]))
+
+
+def image_with_stem(folder: Path, stems: Sequence[str], source: str) -> AnnotatedImage:
     """The image that has one of the names, but for its suffix; the first that is there.
 
     Args:
@@ -80,19 +111,11 @@ def image_with_stem(folder: Path, stems: Sequence[str], source: str) -> ImageFil
     Raises:
         ValueError: as :func:`image_file`.
     """
-    for fault in file_name_faults(stems[0]):
-        raise ValueError(f"{source}: {fault}")
     ends = [end for suffix in IMAGE_SUFFIXES for end in (suffix, suffix.upper())]
-    for name in (f"{stem}{end}" for stem in stems for end in ends):
-        if (folder / name).is_file():
-            return image_file(folder, name, source)
-    raise ValueError(
-        f"{source}: {printable(folder / stems[0])} with an end such as .jpg or .png not found. Is "
-        f"{folder} the right folder?"
-    )
+    return image_file(folder, [f"{stem}{end}" for stem in stems for end in ends], source)
 
 
-def check_size(image: ImageFile, height: object, width: object, source: str) -> None:
+def check_size(image: AnnotatedImage, height: object, width: object, source: str) -> None:
     """
     Raises:
         ValueError: the annotations give the image another size than it has, or none.

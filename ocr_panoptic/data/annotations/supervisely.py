@@ -6,20 +6,21 @@ are. Figures without area (points, lines) and rectangles are left out, with a wa
 
 import base64
 import logging
+import os
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.files import printable
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import check_points, mask_of_pixels
-from .reading import ImageFile, check_size, each, files_below, image_file, read_object
-from .shapes import joined, read_png
+from .reading import check_size, each, files_below, image_file, read_object, shapes_of
+from .shapes import joined, placed, read_png
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,8 @@ def read_supervisely(source: Path, images: Path | None = None) -> Iterator[Annot
 
 
 def _classes(source: Path) -> set[str]:
-    folder = source.resolve()
+    folder = Path(os.path.realpath(source))  # of a loop of links, too
+    folder = Path(os.path.realpath(source))  # of a loop of links, too
     places = [folder / META, *(parent / META for parent in list(folder.parents)[:4])]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
@@ -70,34 +72,30 @@ def _classes(source: Path) -> set[str]:
 
 def _read_image(path: Path, source: Path, classes: set[str], notes: Counter[str]) -> AnnotatedImage:
     data_set = path.parent.parent
-    image = image_file(data_set / "img", path.name.removesuffix(SUFFIX), str(path))
+    image = image_file(data_set / "img", [path.name.removesuffix(SUFFIX)], str(path))
     content = read_object(path)
     size = content.get("size") if isinstance(content.get("size"), dict) else {}
     check_size(image, size.get("height"), size.get("width"), str(path))
     objects = content.get("objects")
     if not isinstance(objects, list):
         raise ValueError(f"{path}: expected a list of objects.")
-    parts, faults = [], []
-    for place, figure in enumerate(objects):
-        try:
-            pixels = _pixels(figure, classes, image)
-            if pixels is None:
-                kind = printable(figure.get("geometryType"))[:100]
-                notes[f"are left out, as each is a {kind}"] += 1
-            else:
-                key = figure.get("instance")
-                segment = Segment(figure["classTitle"], mask_of_pixels(pixels))
-                parts.append((None if key is None else str(key), segment))
-        except ValueError as error:
-            faults.append(f"{path}: object {place}: {error}.")
-    if faults:
-        raise DataFaults(faults)
+
+    def part(figure: object) -> tuple[str | None, Segment] | None:
+        mask = _mask(figure, classes, image)
+        if mask is None:
+            kind = printable(figure.get("geometryType"))[:100]
+            notes[f"are left out, as each is a {kind}"] += 1
+            return None
+        key = figure.get("instance")
+        return None if key is None else str(key), Segment(figure["classTitle"], mask)
+
+    places = ((f"{path}: object {place}", figure) for place, figure in enumerate(objects))
     name = (data_set.relative_to(source) / image.name).as_posix()
-    return AnnotatedImage(image.file, name, image.height, image.width, joined(parts))
+    return replace(image, name=name, segments=joined(shapes_of(places, part)))
 
 
-def _pixels(figure: object, classes: set[str], image: ImageFile) -> np.ndarray | None:
-    """bool [height, width] of a figure; None where it is of another kind than polygon or bitmap."""
+def _mask(figure: object, classes: set[str], image: AnnotatedImage) -> dict | None:
+    """The mask of a figure; None where it is of another kind than polygon or bitmap."""
     if not isinstance(figure, dict):
         raise ValueError("expected an object of JSON")
     if not isinstance(title := figure.get("classTitle"), str) or title not in classes:
@@ -110,7 +108,7 @@ def _pixels(figure: object, classes: set[str], image: ImageFile) -> np.ndarray |
     return None
 
 
-def _polygon(points: object, image: ImageFile) -> np.ndarray:
+def _polygon(points: object, image: AnnotatedImage) -> dict:
     """Filled with its border; its holes are emptied with theirs.
 
     Raises:
@@ -131,10 +129,10 @@ def _polygon(points: object, image: ImageFile) -> np.ndarray:
         corners = check_points(ring, image.height, image.width)
         if len(corners) >= 3:
             cv2.fillPoly(pixels, [corners.round().astype(np.int32)], value)
-    return pixels.astype(bool)
+    return mask_of_pixels(pixels > 0)
 
 
-def _bitmap(bitmap: object, image: ImageFile) -> np.ndarray:
+def _bitmap(bitmap: object, image: AnnotatedImage) -> dict:
     """A PNG, compressed again and in base64, and where its upper left pixel lies."""
     bitmap = bitmap if isinstance(bitmap, dict) else {}
     origin, data = bitmap.get("origin"), bitmap.get("data")
@@ -152,15 +150,7 @@ def _bitmap(bitmap: object, image: ImageFile) -> np.ndarray:
         values = read_png(content, image.height, image.width)
     except (ValueError, zlib.error) as error:
         raise ValueError(f"the bitmap is broken ({printable(error)})") from error
-    (height, width), (left, top) = values.shape[:2], origin
-    if left < 0 or top < 0 or left + width > image.width or top + height > image.height:
-        raise ValueError(
-            f"the bitmap of {width}x{height} pixels at {origin} is not inside the image of "
-            f"{image.width}x{image.height}"
-        )
     if values.ndim == 3:
         # As Supervisely reads it: opacity where there is one.
         values = values[..., -1] if values.shape[2] in (2, 4) else values.any(axis=2)
-    pixels = np.zeros((image.height, image.width), bool)
-    pixels[top : top + height, left : left + width] = values != 0
-    return pixels
+    return placed(values != 0, *origin, image.height, image.width)

@@ -5,14 +5,14 @@ colours, as CVAT and Datumaro write them, with a ``labelmap.txt`` of names and c
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ocr_panoptic.coco_panoptic import rgb2id
 from ocr_panoptic.files import printable, read_bytes
-from ocr_panoptic.pictures import load_picture
+from ocr_panoptic.pictures import load_labels
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map
@@ -116,7 +116,7 @@ def _read_image(name: str, folder: Path, images: Path, labels: Labels) -> Annota
         Segment(names[value >> 24], mask, instance=numbered if value & 0xFFFFFF else False)
         for value, mask in masks_of_map(both)
     ]
-    return AnnotatedImage(image.file, image.name, image.height, image.width, segments)
+    return replace(image, segments=segments)
 
 
 def _read_classes(path: Path, labels: Labels) -> tuple[list[str], np.ndarray]:
@@ -151,7 +151,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
     Args:
         in_colors: colours rather than indices where there is a palette.
     """
-    picture = load_picture(path, "PNG of VOC")
+    picture = load_labels(path, "PNG of VOC")
     if picture.mode in ("RGB", "RGBA") or (picture.mode == "P" and in_colors):
         return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True
     values = np.asarray(picture)

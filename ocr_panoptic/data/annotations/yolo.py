@@ -9,30 +9,51 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from ocr_panoptic.bounded_yaml import read_yaml
-from ocr_panoptic.data.faults import DataFaults, first_few
+from ocr_panoptic.data.faults import first_few, raise_if_any
+from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.files import printable, read_bytes
 
 from .annotated_image import AnnotatedImage, Segment
-from .masks import check_points, mask_of_polygons
-from .reading import MAX_FILE_BYTES, ImageFile, each, files_below, image_file
+from .masks import EDGES, check_points, mask_of_polygons
+from .reading import MAX_FILE_BYTES, each, files_below, image_file, shapes_of
 
 logger = logging.getLogger(__name__)
 
-SPLITS = ("train", "val", "valid", "test")
+SPLITS = {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}  # -> keys
+LIST = ".txt"
 
 
-def read_yolo(source: Path, images: Path | None = None) -> Iterator[AnnotatedImage]:
+def splits_of_yolo(source: Path) -> dict[str, tuple[Path, str]]:
+    """The splits that ``data.yaml`` names."""
+    content = _read(source)
+    return {
+        split: (source, split)
+        for split, keys in SPLITS.items()
+        if any(content.get(key) for key in keys)
+    }
+
+
+def read_yolo(
+    source: Path,
+    images: Path | None = None,
+    part: str | None = None,
+    polygons: str | None = None,
+) -> Iterator[AnnotatedImage]:
     """
     An image without text file has no object, as YOLO trains on it.
 
     Args:
         source: ``data.yaml``.
         images: a folder of images; by default all that ``data.yaml`` names.
+        part: of :data:`SPLITS`, where only its images are meant.
+        polygons: key of :data:`.masks.POLYGONS`; by default "edges".
 
     Raises:
         FileNotFoundError: the file or a folder is missing.
@@ -41,22 +62,28 @@ def read_yolo(source: Path, images: Path | None = None) -> Iterator[AnnotatedIma
         DataFaults: at the end, faults of single files: lines that are no polygon (a box), or a
             class without name.
     """
+    content = _read(source)
+    names = _names(content, source)
+    places = [images] if images else _places(content, source, part)
+    found = {place: _images_of(place) for place in places}
+    files = [file for listed in found.values() for file in listed]
+    root = Path(os.path.commonpath([file.parent for file in files]))
+    read = partial(_read_image, root=root, names=names, polygons=polygons or EDGES)
+    yield from each(files, read)
+    for place in places:
+        if place.is_dir():
+            _warn_of_lost_labels(place, files)
+
+
+def _read(source: Path) -> dict:
     if not source.is_file():
         raise FileNotFoundError(f"{source}: not found. Give YOLO's data.yaml.")
     content = read_yaml(source)
-    names = _names(content, source)
-    folders = [images] if images else _folders(content, source)
-    root = Path(os.path.commonpath(folders))
-    files = []
-    for folder in folders:
-        files += _labelled(files_below(folder), folder)
-    yield from each(files, lambda file: _read_image(file, root, names))
-    for folder in folders:
-        _warn_of_lost_labels(folder, files)
+    return content if isinstance(content, dict) else {}
 
 
-def _names(content: object, source: Path) -> dict[int, str]:
-    names = content.get("names") if isinstance(content, dict) else None
+def _names(content: dict, source: Path) -> dict[int, str]:
+    names = content.get("names")
     if isinstance(names, list):
         names = dict(enumerate(names))
     if not isinstance(names, dict) or not names or not all(type(key) is int for key in names):
@@ -67,29 +94,47 @@ def _names(content: object, source: Path) -> dict[int, str]:
     return {number: str(name) for number, name in names.items()}
 
 
-def _folders(content: dict, source: Path) -> list[Path]:
-    """The folders of images that ``data.yaml`` names, which must lie beside or below it."""
+def _places(content: dict, source: Path, part: str | None) -> list[Path]:
+    """The folders of images, and lists of them, that ``data.yaml`` names. They must lie beside or
+    below it."""
     fix = "Give the folder of images after data.yaml."
     base = source.parent / str(content.get("path") or "")
-    folders = []
-    for split in SPLITS:
-        listed = content.get(split) or []
+    places: dict[Path, Path] = {}
+    for key in [key for split, keys in SPLITS.items() if part in (None, split) for key in keys]:
+        listed = content.get(key) or []
         for entry in listed if isinstance(listed, list) else [listed]:
             # Exports of Roboflow say ../train/images and mean train/images.
-            places = (base / str(entry), source.parent / str(entry).removeprefix("../"))
-            folder = next((place for place in places if place.is_dir()), None)
-            if folder is None:
-                raise ValueError(f"{source}: {split}: {printable(entry)} is no folder. {fix}")
-            if not folder.resolve().is_relative_to(source.parent.resolve()):
+            tried = (base / str(entry), source.parent / str(entry).removeprefix("../"))
+            place = next((p for p in tried if p.is_dir() or (p.is_file() and _is_list(p))), None)
+            if place is None:
                 raise ValueError(
-                    f"{source}: {split}: {printable(entry)} leads out of the folder of "
+                    f"{source}: {key}: {printable(entry)} is no folder and no list ({LIST}). {fix}"
+                )
+            if not place.resolve().is_relative_to(source.parent.resolve()):
+                raise ValueError(
+                    f"{source}: {key}: {printable(entry)} leads out of the folder of "
                     f"{source.name}. {fix}"
                 )
-            if folder.resolve() not in [other.resolve() for other in folders]:
-                folders.append(folder)
-    if not folders:
-        raise ValueError(f"{source}: names no folder of images ({', '.join(SPLITS)}). {fix}")
-    return folders
+            places.setdefault(place.resolve(), place)
+    if not places:
+        raise ValueError(f"{source}: names no folder of images (train, val, valid, test). {fix}")
+    return list(places.values())
+
+
+def _is_list(path: Path) -> bool:
+    return path.suffix.lower() == LIST
+
+
+def _images_of(place: Path) -> list[Path]:
+    """Of a folder, or of a list with a path on each line, relative to its own folder."""
+    if not _is_list(place):
+        return _labelled(files_below(place), place)
+    text = read_bytes(place, MAX_FILE_BYTES).decode("utf-8", "replace")
+    names = [line.strip() for line in text.splitlines() if line.strip()]
+    raise_if_any([f"{place}: {fault}" for name in names for fault in file_name_faults(name)])
+    if not names:
+        raise ValueError(f"{place}: names no image.")
+    return _labelled([place.parent / name for name in names], place)
 
 
 def _labels_path(path: Path) -> Path:
@@ -105,7 +150,8 @@ def _labelled(files: list[Path], folder: Path) -> list[Path]:
     without = sum(not _labels_path(file).with_suffix(".txt").exists() for file in files)
     if without == len(files):
         raise ValueError(
-            f"{folder}: none of the {without} images has a text file in {_labels_path(folder)}. "
+            f"{folder}: none of the {without} images has a text file in "
+            f"{_labels_path(files[0]).parent}. "
             "Name the folders of images that have, after data.yaml."
         )
     if without:
@@ -123,22 +169,19 @@ def _warn_of_lost_labels(folder: Path, files: Sequence[Path]) -> None:
         logger.warning(f"{labels}: {len(lost)} text files have no image: {names}")
 
 
-def _read_image(file: Path, root: Path, names: Mapping[int, str]) -> AnnotatedImage:
-    image = image_file(root, file.relative_to(root).as_posix(), str(root))
+def _read_image(file: Path, root: Path, names: Mapping[int, str], polygons: str) -> AnnotatedImage:
+    image = image_file(root, [file.relative_to(root).as_posix()], str(root))
     path = _labels_path(file).with_suffix(".txt")
     text = read_bytes(path, MAX_FILE_BYTES).decode("utf-8", "replace") if path.exists() else ""
-    segments, faults = [], []
-    for place, line in enumerate(text.splitlines(), 1):
-        try:
-            segments += [_segment(line.split(), image, names)] if line.strip() else []
-        except ValueError as error:
-            faults.append(f"{path}: line {place}: {error}.")
-    if faults:
-        raise DataFaults(faults)
-    return AnnotatedImage(file, image.name, image.height, image.width, segments)
+    lines = enumerate(text.splitlines(), 1)
+    places = ((f"{path}: line {place}", line.split()) for place, line in lines if line.strip())
+    segments = shapes_of(places, lambda words: _segment(words, image, names, polygons))
+    return replace(image, segments=segments)
 
 
-def _segment(words: list[str], image: ImageFile, names: Mapping[int, str]) -> Segment:
+def _segment(
+    words: list[str], image: AnnotatedImage, names: Mapping[int, str], polygons: str
+) -> Segment:
     number = int(words[0]) if words[0].isdecimal() else None
     if number not in names:
         raise ValueError(f"the class {printable(words[0])[:100]} is not in the names of data.yaml")
@@ -152,5 +195,5 @@ def _segment(words: list[str], image: ImageFile, names: Mapping[int, str]) -> Se
         raise ValueError("expected class x y x y ..., an even number of numbers after the class")
     corners = np.reshape(shares, (-1, 2)) * (image.width, image.height)
     corners = check_points(corners, image.height, image.width)
-    mask = mask_of_polygons([corners], image.height, image.width)
+    mask = mask_of_polygons([corners], image.height, image.width, polygons)
     return Segment(names[number], mask, instance=True)

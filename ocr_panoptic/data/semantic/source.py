@@ -57,9 +57,9 @@ class SemanticSource:
         )
 
     def check(self, record: dict) -> tuple[list[str], list[list[int]]]:
-        """Returns: faults; the training labels in the image, and the pixels of each."""
+        """Returns: faults; the training labels in the image, the pixels of each, [H, W]."""
         image, label_png = self.files(record)
-        faults, size, found = [], None, [[], []]
+        faults, size, found = [], None, [[], [], []]
         try:
             size = read_size(Path(image), self.channels)
         except ValueError as error:
@@ -77,7 +77,7 @@ class SemanticSource:
         try:
             pixels = np.bincount(apply_label_map(labels, self.space.label_map).ravel())
             shown = np.flatnonzero(pixels)
-            found = [shown.tolist(), pixels[shown].tolist()]
+            found = [shown.tolist(), pixels[shown].tolist(), [height, width]]
         except ValueError as error:
             faults.append(f"{label_png}: {error}")
         return faults, found

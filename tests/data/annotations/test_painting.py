@@ -50,6 +50,7 @@ def test_what_covers_what(overlap, first, second, on_top):
     areas = {names[n]: int((found.ids == n).sum()) for n in names}
     assert areas == ({"cat": 24, "dog": 12} if on_top == "cat" else {"cat": 20, "dog": 16})
     expected = Losses(segments=2, cut=1, covered=4, unlabelled=48 - 36, pixels=48)
+    expected.things.update(["cat", "dog"])
     assert found.losses == expected
 
 
@@ -110,7 +111,7 @@ def test_what_is_lost():
         segment("sky", slice(0, 3), ALL),
     )
     assert found.losses == Losses(
-        segments=2, covered=4, hidden={"dog": 1}, empty={"dog": 1}, pixels=48
+        segments=2, covered=4, hidden={"dog": 1}, empty={"dog": 1}, things={"dog": 1}, pixels=48
     )
     assert set(found.labels.values()) == {2}
     both = Losses.of([found.losses, found.losses])

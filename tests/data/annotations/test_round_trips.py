@@ -81,7 +81,7 @@ def test_a_class_of_crowds_alone_is_asked_about(tmp_path):
     content = json.loads((FIXTURES / "coco/annotations/instances_train.json").read_text())
     first = {(a["image_id"], a["category_id"]): a for a in content["annotations"][::-1]}
     source.write_text(json.dumps(content | {"annotations": list(first.values())}))
-    with pytest.raises(ValueError, match="marked as crowds .iscrowd 1., all 3 of class 'crate'"):
+    with pytest.raises(ValueError, match="marked as crowds .iscrowd 1., all 3 of class 'ball'"):
         run_import(tmp_path, AnnotationSource(source, SCENES / "images"), ImportPlan("coco"))
     found = run_import(
         tmp_path, AnnotationSource(source, SCENES / "images"), ImportPlan("coco", crowds="groups")
@@ -129,6 +129,7 @@ def test_what_polygons_lose(tmp_path):
     them for lines between pixels: objects lose half a pixel all around."""
     source = AnnotationSource(FIXTURES / "coco_polygons/annotations.json", SCENES / "images")
     found = run_import(tmp_path, source, ImportPlan("coco"))
+    centres = run_import(tmp_path, source, ImportPlan("coco", polygons="centres"), "centres")
     assert len(found) == 2
     for name, regions in found.items():
         truth = [r for r in scenes()[name] if r.is_thing and not r.is_crowd]
@@ -136,6 +137,7 @@ def test_what_polygons_lose(tmp_path):
         for region in truth:
             best = max(iou(region.pixels, r.pixels) for r in regions if r.label == region.label)
             assert 0.7 < best < 0.86
+            assert any(np.array_equal(region.pixels, r.pixels) for r in centres[name])
             border = sum(
                 (region.pixels & ~np.roll(region.pixels, shift, axis)).sum()
                 for shift in (-1, 1)

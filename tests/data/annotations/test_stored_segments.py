@@ -1,0 +1,43 @@
+"""Segments in a file in place of memory."""
+
+import tracemalloc
+
+import numpy as np
+
+from ocr_panoptic.data.annotations.annotated_image import Segment
+from ocr_panoptic.data.annotations.importing import Plan, Source, read_sources
+from ocr_panoptic.data.annotations.masks import mask_of_pixels
+from ocr_panoptic.data.annotations.stored_segments import SegmentWriter
+
+NOISE = np.random.default_rng(0).random((60, 30, 400)) < 0.5
+
+
+def test_what_is_stored_is_what_is_read(tmp_path):
+    first = Segment("é", mask_of_pixels(NOISE[0]), True, is_crowd=True, score=0.1 + 0.2)
+    images = [[first], [], [Segment("b", mask_of_pixels(NOISE[1])), first]]
+    with SegmentWriter(tmp_path / "a/file") as writer:
+        stored = [writer.add(segments, (30, 400)) for segments in images]
+    for _ in range(2):
+        assert [list(segments) for segments in stored] == images
+
+
+def test_memory_holds_those_of_one_image(tmp_path, monkeypatch):
+    """Of sixty images with 6 kB of runs each."""
+    from ocr_panoptic.data.annotations import importing
+    from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage
+
+    def read(source, images):
+        for number, pixels in enumerate(NOISE):
+            segments = [Segment("cat", mask_of_pixels(pixels), True)]
+            yield AnnotatedImage(tmp_path / str(number), f"{number}.png", 30, 400, segments)
+
+    row = importing.FORMATS["labelme"]._replace(read=read)
+    monkeypatch.setitem(importing.FORMATS, "labelme", row)
+    tracemalloc.start()
+    images, found = read_sources({"train": Source(tmp_path)}, Plan("labelme"), tmp_path)
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found["cat"].images == len(images["train"]) == 60
+    masks = [segment.mask for image in images["train"] for segment in image.segments]
+    assert 2 * held < sum(len(mask["counts"]) for mask in masks)
+    assert len(masks) == 60

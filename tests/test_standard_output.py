@@ -1,0 +1,36 @@
+"""Programs whose output nobody reads to its end."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from ocr_panoptic.standard_output import outlive_reader
+outlive_reader()
+print("first", flush=True)
+sys.stdin.read()  # until the reader has gone
+for _ in range(100):
+    print("more" * 1000, flush=True)
+Path(sys.argv[1]).touch()
+print("last")
+"""
+
+
+def test_a_reader_that_goes(tmp_path):
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "written")]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, **pipes) as process:
+        assert process.stdout.readline() == b"first\n"
+        process.stdout.close()
+        process.stdin.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+    assert (tmp_path / "written").exists()
+
+
+def test_a_reader_that_stays(tmp_path):
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "written")]
+    found = subprocess.run(command, input=b"", capture_output=True, check=True)
+    lines = found.stdout.split()
+    assert (lines[0], len(lines), lines[-1], found.stderr) == (b"first", 102, b"last", b"")
