@@ -104,9 +104,8 @@ def test_data_set_without_semantic_segmentation(tiny_data):
 
 
 def test_unregistered_data_set_names_what_there_is(tiny_data):
-    with pytest.raises(
-        ValueError, match=r"DATASETS.TEST: .*'tiny_vall' is not regis.*--data.*tiny_val"
-    ):
+    message = r"DATASETS.TEST: .*'tiny_vall' is not regis.*yaml describes tiny_train, tiny_val"
+    with pytest.raises(ValueError, match=message):
         complete("DATASETS.TEST", "('tiny_vall',)")
 
 
