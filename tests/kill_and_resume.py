@@ -23,6 +23,7 @@ import time
 from pathlib import Path
 
 import torch
+from detectron2.config import CfgNode
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # a script's folder is there instead
@@ -59,7 +60,7 @@ def make_data(root: Path) -> None:
                 picture.crop((0, 0, 48, 64)).save(path)
 
 
-def slow_main(args: argparse.Namespace) -> None:
+def slow_main(args: argparse.Namespace, cfg: CfgNode | None) -> None:
     """train_net.py's, that says in a file what it does, and writes checkpoints slowly."""
     events = open(Path(args.opts[-1]) / "events.jsonl", "a", buffering=1)  # noqa: SIM115
 
@@ -84,7 +85,7 @@ def slow_main(args: argparse.Namespace) -> None:
         say(saving=False)
 
     Trainer.run_step, checkpointer.torch.save = step_and_say, save_slowly
-    main(args)
+    main(args, cfg)
 
 
 class Training:

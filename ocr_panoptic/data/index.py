@@ -195,7 +195,8 @@ class Index:
     def _is_current(self) -> bool:
         wanted = {"recipe": self._recipe(), "state": json.dumps(self.source.state())}
         try:
-            return wanted.items() <= dict(self._read("SELECT key, value FROM fact")).items()
+            facts = dict(self._read("SELECT key, value FROM fact"))
+            return wanted.items() <= facts.items() and {"common", "records"} <= facts.keys()
         except DamagedIndex:  # or there is none
             self._connection = None
             return False

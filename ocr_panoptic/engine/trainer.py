@@ -376,7 +376,7 @@ class Trainer(DefaultTrainer):
     @classmethod
     def build_model(cls, cfg: CfgNode) -> nn.Module:
         model = build_model(cfg)
-        logger.info("Model:\n%s", model)
+        logger.debug("Model:\n%s", model)
         return model
 
     @classmethod

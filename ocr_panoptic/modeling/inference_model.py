@@ -183,10 +183,11 @@ def deploy(
 
 
 def _optimized(model: nn.Module) -> nn.Module:
-    network = evenly_padded(model).eval()
+    network = _shared_copy(model).eval()
     for module in list(network.modules()):
         if isinstance(module, TimmBackbone):
             module.fold_norms()
+    _pad_evenly(network)
     fold_norms(network)
     to_channels_last(network)
     if isinstance(network, PanopticFPN):
@@ -197,10 +198,17 @@ def _optimized(model: nn.Module) -> nn.Module:
 def evenly_padded(model: nn.Module) -> nn.Module:
     """Return a copy of a model, which shares its tensors, whose convolutions with SAME padding pad
     by constants where images are padded to multiples of all strides."""
-    shared = {id(t): t for t in (*model.parameters(), *model.buffers())}
-    network = copy.deepcopy(model, shared)
-    divisor = getattr(network, "divisor", network.backbone.size_divisibility)
+    network = _shared_copy(model)
+    _pad_evenly(network)
+    return network
+
+
+def _shared_copy(model: nn.Module) -> nn.Module:
+    return copy.deepcopy(model, {id(t): t for t in (*model.parameters(), *model.buffers())})
+
+
+def _pad_evenly(network: nn.Module) -> None:
     for module in [m for m in network.modules() if isinstance(m, TimmBackbone)]:
+        divisor = getattr(network, "divisor", network.backbone.size_divisibility)
         if divisor and all(divisor % s.stride == 0 for s in module.output_shape().values()):
             replace(module, Conv2dSame, EvenConv2dSame)
-    return network

@@ -29,7 +29,7 @@ def fail_in(rank: int, function: Callable, *args: object) -> None:
             function(*args)
 
 
-def scenarios(args: argparse.Namespace) -> dict[str, str]:
+def scenarios(args: argparse.Namespace, cfg: None) -> dict[str, str]:
     """Name -> the error of this process, or ""; all processes come to the end of each."""
     rank, found = comm.get_rank(), {}
 
@@ -68,7 +68,7 @@ def worker(rank: int, folder: Path, args: argparse.Namespace) -> None:
     short = timedelta(seconds=60)
     dist.init_process_group("gloo", f"file://{folder}/init", short, world_size=2, rank=rank)
     comm.create_local_process_group(2)
-    found = _run_and_leave(scenarios, args)
+    found = _run_and_leave(scenarios, args, None)
     (folder / f"{rank}.json").write_text(json.dumps(found))
 
 

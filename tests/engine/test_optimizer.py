@@ -55,7 +55,7 @@ def test_factor_1_is_detectron2s_optimizer(cfg):
     model = build_model(cfg)
     ours, theirs = (make(cfg, model) for make in (Trainer.build_optimizer, detectron2_optimizer))
     groups = ours.state_dict()["param_groups"]
-    assert all(group.pop("fused") and not group.pop("foreach") for group in groups)
+    assert all(group["foreach"] for group in groups)  # on a GPU fused
     for group, expected in zip(groups, theirs.state_dict()["param_groups"], strict=True):
         assert group.items() <= expected.items()
 

@@ -24,6 +24,7 @@ from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
+from ocr_panoptic.modeling.timm_padding import EvenConv2dSame
 from ocr_panoptic.prediction.onnx import run_onnx
 from ocr_panoptic.prediction.onnx.graphs import build_graph
 from ocr_panoptic.prediction.onnx.parity import check_parity, is_equal, segments_equal
@@ -284,7 +285,8 @@ def test_same_padding_is_constant_in_the_graph(small_cfg):
     model = build_model(cfg).eval()
     graph = build_graph(model, cfg.INPUT.FORMAT)
     assert [m for m in model.modules() if type(m) is Conv2dSame], "the model stays as it was"
-    assert not [m for m in graph.modules() if type(m) is Conv2dSame]
+    convolutions = [m for m in graph.modules() if type(m) is Conv2dSame]
+    assert convolutions == [m.conv for m in graph.modules() if type(m) is EvenConv2dSame]
     assert {id(p) for p in graph.parameters()} == {id(p) for p in model.parameters()}
     image = torch.rand(1, 3, 96, 160)
     with torch.no_grad():

@@ -24,9 +24,8 @@ def x_ramps(stride: int) -> torch.Tensor:
 
 def pooled_centres(pooler: nn.Module, boxes: torch.Tensor) -> torch.Tensor:
     """x of the boxes' centres in pixels, as the features that are pooled in bfloat16 have it."""
-    strides = [round(1 / level.spatial_scale) for level in pooler.level_poolers]
     with torch.autocast("cpu", torch.bfloat16):
-        maps = [x_ramps(stride).bfloat16() for stride in strides]
+        maps = [x_ramps(stride).bfloat16() for stride in (4, 8, 16, 32)]
         pooled = pooler(maps, [Boxes(boxes)])
     assert pooled.dtype == torch.bfloat16
     means = pooled.float().mean(dim=(2, 3))  # [R, 33] in columns of the box's level
