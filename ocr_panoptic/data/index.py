@@ -196,7 +196,9 @@ class Index:
         wanted = {"recipe": self._recipe(), "state": json.dumps(self.source.state())}
         try:
             facts = dict(self._read("SELECT key, value FROM fact"))
-            return wanted.items() <= facts.items() and {"common", "records"} <= facts.keys()
+            # Looked for by their keys, which may be damaged where the values are not.
+            is_whole = None not in (self._fact("common"), self._fact("records"))
+            return is_whole and wanted.items() <= facts.items()
         except DamagedIndex:  # or there is none
             self._connection = None
             return False
