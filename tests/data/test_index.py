@@ -176,13 +176,21 @@ def test_a_broken_index_is_made_anew(raw, size):
 
 
 @pytest.mark.parametrize(
-    "change",
-    ["image SET record = '{' WHERE place = 1", "fact SET value = NULL WHERE key = 'common'"],
+    "change", ["UPDATE fact SET value = NULL", "UPDATE fact SET value = '{'", "DELETE FROM fact"]
 )
-def test_a_damaged_entry_is_told(raw, change):
+@pytest.mark.parametrize("key", ["common", "records"])
+def test_an_index_without_its_facts_is_made_anew(raw, change, key):
+    raw.checked()
+    expected = DatasetCatalog.get("pets_train")
+    with sqlite3.connect(index_path()) as connection:
+        connection.execute(f"{change} WHERE key = ?", (key,))
+    assert DatasetCatalog.get("pets_train") == expected
+
+
+def test_a_damaged_record_is_told(raw):
     raw.checked()
     with sqlite3.connect(index_path()) as connection:
-        connection.execute(f"UPDATE {change}")
+        connection.execute("UPDATE image SET record = '{' WHERE place = 1")
     with pytest.raises(ValueError, match=r"\.sqlite: cannot be read \(damaged\)\. Remove"):
         DatasetCatalog.get("pets_train")
 
