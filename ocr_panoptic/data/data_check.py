@@ -41,7 +41,7 @@ class ClassSummary:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """What a split holds; its text is a table by class.
+    """The content of a split; its text is a table by class.
 
     Attributes:
         name: of the data set.
@@ -69,7 +69,7 @@ class SplitSummary:
 
 @dataclass(frozen=True)
 class DataSummary:
-    """What data files hold, split by split."""
+    """The content of data files, split by split."""
 
     splits: tuple[SplitSummary, ...]
 

@@ -146,11 +146,12 @@ class PanopticSource:
         }
 
     def metadata(self) -> dict:
-        """Those of the registered data set; the JSON is read unless the index has it."""
+        """Return the metadata of the registered data set; the JSON is read unless the index has
+        it."""
         return {**panoptic_metadata(self.categories(self.index())), **self.file_metadata()}
 
     def file_metadata(self) -> dict:
-        """Those that do not follow from the categories."""
+        """Return the metadata that do not follow from the categories."""
         return {
             "image_root": str(self.split.images),
             "panoptic_root": str(self.split.segments),
@@ -167,7 +168,8 @@ class PanopticSource:
 
 
 def kinds_of(categories: list[Category]) -> Kinds:
-    """What :meth:`PanopticSource.record` needs to know of the categories."""
+    """Return category id -> (contiguous id, is it a thing), as :meth:`PanopticSource.record` takes
+    it."""
     metadata = panoptic_metadata(categories)
     return {
         category: (label, isthing)
