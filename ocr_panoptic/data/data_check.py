@@ -121,7 +121,10 @@ def check_data_sets(
     for source in sources:
         if isinstance(source, PanopticSource | SemanticSource):
             with gathering(faults):
-                source.index().check(workers, wholly=wholly)
+                index = source.index()
+                if isinstance(source, PanopticSource):
+                    raise_if_any(list(source.strange_folders(index)))
+                index.check(workers, wholly=wholly)
                 if inputs is not None:
                     raise_if_any(list(_thin_faults(source, inputs)))
     raise_if_any(faults)

@@ -94,6 +94,20 @@ class PanopticSource:
             if image.segments:
                 yield Row(vars(image), image.width > image.height, any(objects))
 
+    def strange_folders(self, index: Index) -> Iterator[str]:
+        """Yield a fault for each folder that has none of several images: one in place of a fault
+        for each image."""
+        if len(index) < 2:
+            return
+        for k, key in enumerate(("images", "segments")):
+            if not any(os.path.exists(self.files(record)[k]) for record in index.records()):
+                yield (
+                    f"{self.split.annotations}: of its {len(index)} images none has a file in "
+                    f"{getattr(self.split, key)}, such as {self.files(index.record(0))[k]}. "
+                    f"Give {self.name} annotations and {key} of the same split, with file names "
+                    "relative to that folder."
+                )
+
     def files(self, record: dict) -> tuple[str, str]:
         return (
             os.path.join(self.split.images, record["file_name"]),
