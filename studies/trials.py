@@ -53,6 +53,27 @@ def large_start_of_the_refined_classifier() -> None:
     RefinedHead.add_refinement = larger
 
 
+def correction_left_out() -> None:
+    """Predict the coarse logits of the residual form, for --eval-only of a trained model."""
+    RefinedHead.with_coarse = lambda self, refined, coarse: resize(
+        coarse, refined.shape[2:], self.align_corners
+    )
+
+
+def correction_times_4(factor: float = 4.0) -> None:
+    """Scale the correction of the residual form, so that it learns faster."""
+
+    def scaled(self: RefinedHead, refined: Tensor, coarse: Tensor) -> Tensor:
+        return factor * refined + resize(coarse, refined.shape[2:], self.align_corners)
+
+    RefinedHead.with_coarse = scaled
+
+
+def correction_times_10() -> None:
+    """Scale it by more."""
+    correction_times_4(10.0)
+
+
 def regions_detached() -> None:
     """Let the refined loss not reach the coarse classifier by the regions."""
     RefinedHead._refine = lambda self, x, regions: refine(self, x, regions.detach())
@@ -286,6 +307,9 @@ TRIALS = {
     for function in (
         small_start_of_the_plain_head,
         large_start_of_the_refined_classifier,
+        correction_left_out,
+        correction_times_4,
+        correction_times_10,
         regions_detached,
         trunk_detached,
         refined_loss_warmed_up,
