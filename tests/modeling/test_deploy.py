@@ -141,6 +141,7 @@ def test_parts_are_computed_when_they_are_asked_for(panoptic, passes, kind):
     inputs = images((70, 65))
     inputs[0].update(height=50, width=77)
     (alone,), (both,) = fast(inputs), fast(inputs)
+    assert "labels" in alone and "confidence" in alone and "proposals" not in alone
     assert passes == []
     labels = alone["labels"]
     assert passes == ["running_argmax"] and alone["labels"] is labels
