@@ -232,7 +232,6 @@ def test_bfloat16_is_near_float32():
 @pytest.mark.parametrize(
     "opts, message",
     [
-        (("TEST.PRECISION", "half"), "TEST.PRECISION is 'half'; it is 'float32', 'bfloat16' or"),
         (("TEST.PRECISION", "float16"), "needs a GPU, and MODEL.DEVICE is cpu"),
         (("TEST.PRECISION", "bfloat16", "TEST.OPTIMIZED", False), "set TEST.OPTIMIZED True, or"),
     ],
