@@ -14,8 +14,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     args = parser.parse_args(argv)
     with faults_listed(datasets_root() / "camvid_faults.txt"):
-        manifests = prepare_camvid(args.source, datasets_root(), args.workers)
-    print("Wrote " + ", ".join(map(str, manifests)))
+        files = prepare_camvid(args.source, datasets_root(), args.workers)
+    print("Wrote " + ", ".join(map(str, files)))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 class Condition(NamedTuple):
     """
-    What a config has to choose for a key to be read.
+    A choice of the config that a key is read with.
 
     Attributes:
         text: for people, such as "MODEL.EMA.ENABLED True".

@@ -261,8 +261,8 @@ def _load(path: str | os.PathLike, kind: str) -> Image.Image:
 
 
 def num_frames(path: str | os.PathLike) -> int:
-    """Of an animation or a file of several pages, of which the first is read; else, and where it
-    cannot be read, 1. (Of MPO, a JPEG, they are previews.)"""
+    """Return how many frames or pages a file has, of which the first is read; 1 where it cannot be
+    read. (Those of MPO, a JPEG, are previews: 1.)"""
     try:
         with Image.open(path, formats=_formats()) as image:
             return 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
@@ -391,6 +391,6 @@ def _max_megapixels() -> float:
 
 @functools.cache
 def _formats() -> tuple[str, ...]:
-    """Those of Pillow that hold pixels. (PostScript it would have Ghostscript run.)"""
+    """Return Pillow's formats that hold pixels. (PostScript it would have Ghostscript run.)"""
     Image.init()
     return tuple(name for name in Image.ID if name not in WITHOUT_PIXELS)

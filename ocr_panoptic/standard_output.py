@@ -17,7 +17,7 @@ class _Output(io.FileIO):
 
 
 def outlive_reader() -> None:
-    """What is printed when nobody reads it any more is dropped, and the program goes on: it has
+    """Drop what is printed when nobody reads it any more, so that the program goes on: it has
     files to write."""
     stdout = sys.stdout
     if stdout is None or stdout is not sys.__stdout__:  # closed, or another program's

@@ -2,8 +2,8 @@
 
     python -m studies.trials TRIAL --config-file CONFIG ...
 
-is train_net.py with one function of the package replaced. docs/short_trainings.md says what came of
-each; a study names one by `trial: [trials.py, TRIAL]`.
+is train_net.py with one function of the package replaced. studies/docs/short_trainings.md says
+what came of each; a study names one by `trial: [trials.py, TRIAL]`.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Which head is best on a data set: the config's own against the usual ones, trained alike."""
+"""A comparison of heads on a data set: the config's own against the usual ones, trained alike."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -119,9 +119,9 @@ def run(args: argparse.Namespace) -> None:
             group_by=args.group_by,
             semantic=args.semantic,
         )
-        manifest = import_annotations(args.name, sources, plan, output, args.workers)
-    names = [f"{args.name}_{split}" for split in read_data_file(manifest).splits]
-    print(f"Wrote {manifest}. Data sets: {', '.join(names)}")
+        file = import_annotations(args.name, sources, plan, output, args.workers)
+    names = [f"{args.name}_{split}" for split in read_data_file(file).splits]
+    print(f"Wrote {file}. Data sets: {', '.join(names)}")
 
 
 def source(split: str, paths: list[Path]) -> "AnnotationSource":

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from ocr_panoptic.nearest import did_you_mean
+
 from .arguments import CommandParser
 
 HEADING = """\
@@ -32,8 +34,14 @@ def run(args: argparse.Namespace) -> int:
     found = "\n".join(key_lines([part.lower() for part in args.parts])).rstrip()
     if not args.parts:
         print(HEADING)
-    print(found or f"No key has {' '.join(args.parts)} in its name.")
+    print(found or f"No key has {' '.join(args.parts)} in its name.{_nearest(args.parts[0])}")
     return 0 if found else 1
+
+
+def _nearest(part: str) -> str:
+    from ocr_panoptic.config import SECTIONS
+
+    return did_you_mean(part, [key.name for keys in SECTIONS.values() for key in keys])
 
 
 def key_lines(parts: Sequence[str] = ()) -> Iterator[str]:

@@ -41,7 +41,7 @@ class ClassSummary:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """What a split holds; its text is a table by class.
+    """The content of a split; its text is a table by class.
 
     Attributes:
         name: of the data set.
@@ -69,7 +69,7 @@ class SplitSummary:
 
 @dataclass(frozen=True)
 class DataSummary:
-    """What data files hold, split by split."""
+    """The content of data files, split by split."""
 
     splits: tuple[SplitSummary, ...]
 
@@ -121,7 +121,10 @@ def check_data_sets(
     for source in sources:
         if isinstance(source, PanopticSource | SemanticSource):
             with gathering(faults):
-                source.index().check(workers, wholly=wholly)
+                index = source.index()
+                if isinstance(source, PanopticSource):
+                    raise_if_any(list(source.strange_folders(index)))
+                index.check(workers, wholly=wholly)
                 if inputs is not None:
                     raise_if_any(list(_thin_faults(source, inputs)))
     raise_if_any(faults)

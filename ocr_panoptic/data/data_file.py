@@ -86,7 +86,7 @@ class DataFile:
     classes: dict[str, Any]
 
     def data_set(self, split: str) -> str:
-        """The name under which a split is registered."""
+        """Return the name under which a split is registered."""
         return f"{self.name}_{split}"
 
 
@@ -197,7 +197,7 @@ def files_below_root(data_sets: Iterable[str]) -> list[Path]:
 
 
 def names_below_root() -> list[str]:
-    """What the data files below ``$DETECTRON2_DATASETS`` may be called, by their own names."""
+    """Return the data sets' names that the data files below ``$DETECTRON2_DATASETS`` suggest."""
     stems = [path.stem for path in sorted(datasets_root().glob("*/*.yaml"))]
     return [f"{stem}_{split}" for stem in stems for split in (TRAIN, VAL)]
 

@@ -12,7 +12,7 @@ FORMATS = {
 
 
 def former_data_file(data_set: str) -> str | None:
-    """What to do about a data set ``<name>_<split>`` that was prepared below
+    """Return what to do about a data set ``<name>_<split>`` that was prepared below
     ``$DETECTRON2_DATASETS``, with the text of its data file; None where none was."""
     for path in sorted(datasets_root().glob("*/dataset.json")):
         folder = path.parent

@@ -25,7 +25,7 @@ def longest_ratio(inputs: CfgNode, split: str) -> float:
 
 
 def thin_fault(height: int, width: int, inputs: CfgNode, split: str) -> str | None:
-    """What is wrong with an image whose sides differ more than :func:`longest_ratio`, or None."""
+    """Return the fault of an image whose sides differ more than :func:`longest_ratio`, or None."""
     if max(height, width) <= longest_ratio(inputs, split) * min(height, width):
         return None
     return (

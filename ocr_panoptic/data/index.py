@@ -1,4 +1,4 @@
-"""What is known of a data set's images, kept between runs: their records, and what a check found.
+"""An index of a data set's images, kept between runs: their records, and what a check found.
 
 One sqlite file for each split lies in the user's cache (``$XDG_CACHE_HOME/ocr_panoptic``, by
 default ``~/.cache/ocr_panoptic``), nothing in the data. It may be removed whenever no training
@@ -41,7 +41,7 @@ SAVED = 512  # images whose check is kept at a time
 
 
 class Row(NamedTuple):
-    """What a source says of an image before any is read."""
+    """An image as a source describes it before any is read."""
 
     record: dict
     wide: bool
@@ -49,18 +49,18 @@ class Row(NamedTuple):
 
 
 class Source(Protocol):
-    """Where the records of one split come from."""
+    """The origin of one split's records."""
 
     name: str  # of the data set
 
     def key(self) -> list:
-        """Which index is this split's; JSON can hold it."""
+        """Return what tells this split's index from others; JSON can hold it."""
 
     def recipe(self) -> list:
-        """All that a check follows from besides record and files; JSON can hold it."""
+        """Return all that a check follows from besides record and files; JSON can hold it."""
 
     def state(self) -> Any:
-        """By what a change of the records is told; JSON can hold it."""
+        """Return what changes whenever the records do; JSON can hold it."""
 
     def read(self) -> tuple[Any, Iterable[Row]]:
         """
@@ -72,7 +72,7 @@ class Source(Protocol):
         """
 
     def files(self, record: dict) -> tuple[Path, ...]:
-        """Those that a check of the image reads."""
+        """Return the files that a check of the image reads."""
 
     def check(self, record: dict) -> tuple[list[str], Any]:
         """
@@ -121,13 +121,13 @@ class Index:
             yield self._parsed(text)
 
     def results(self) -> Iterator[Any]:
-        """What a check found of each image."""
+        """Yield what a check found of each image."""
         for (text,) in self._read("SELECT result FROM image ORDER BY place"):
             yield self._parsed(text)
 
-    def column(self, name: str) -> list[int]:
-        """ "wide" or "usable" of all images."""
-        return [row[0] for row in self._read(f"SELECT {name} FROM image ORDER BY place")]
+    def column(self, expression: str) -> list[int]:
+        """Return an SQL expression of the columns of "image", such as "wide", for all images."""
+        return [row[0] for row in self._read(f"SELECT {expression} FROM image ORDER BY place")]
 
     def check(self, workers: int | None = None, *, wholly: bool = False) -> None:
         """Check the images that have not been found without fault, or have changed since.
@@ -244,7 +244,7 @@ class Index:
         self._connection = None
 
     def _known(self) -> dict[str, tuple[str, str]]:
-        """What a former index has of images whose records are the same."""
+        """Return the checks that a former index has, by the digests of their records."""
         try:
             recipe = self._read("SELECT value FROM fact WHERE key = 'recipe'")
             if next(recipe, None) != (self._recipe(),):
@@ -302,7 +302,7 @@ def cache_folder() -> Path:
 
 
 def index_file(source: Source) -> Path:
-    """Where the index of a split lies."""
+    """Return the file of a split's index."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)
     return cache_folder() / f"{name}-{digest(source.key())}.sqlite"
 

@@ -88,7 +88,7 @@ def check_files(names: Iterable[str]) -> None:
 
 
 def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
-    """Whether data in the folder ``output`` can be registered as ``<name>_<split>``.
+    """Check that data in the folder ``output`` can be registered as ``<name>_<split>``.
 
     Raises:
         ValueError: the name is no file name; or one of these belongs to Detectron2, or to data
@@ -150,7 +150,7 @@ def semantic_class_count(dataset_name: str) -> int:
 
 
 def not_registered(name: str) -> str:
-    """What to do about a name that no data set has."""
+    """Return what to do about a name that no data set has, as a message."""
     if former := former_data_file(name):
         return former
     stem = printable(name.rpartition("_")[0] or name)

@@ -106,7 +106,8 @@ def find_config(config: str) -> str:
     if (known := config_path(config)).is_file():
         return str(known)
     hint = did_you_mean(config.removesuffix(SUFFIX).removeprefix("configs/"), config_names())
-    raise FileNotFoundError(f"--config-file {config} does not exist{hint and '.' + hint}")
+    fix = hint or " Name a file, the folder of a run, or what `ocr-panoptic configs` lists."
+    raise FileNotFoundError(f"--config-file {config} does not exist.{fix}")
 
 
 def options_of(keys: Mapping[str, Any]) -> list[str]:
@@ -241,7 +242,8 @@ def _form(value: Any) -> str:
             f"a {type(value).__name__}, such as {value or ('one_name',)}; "
             "put it in quotes on the command line: \"('one_name',)\""
         )
-    return f"a {type(value).__name__}, such as {value!r}"
+    article = "an" if isinstance(value, int) and not isinstance(value, bool) else "a"
+    return f"{article} {type(value).__name__}, such as {value!r}"
 
 
 def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -62,7 +62,7 @@ class InstanceEvaluator(COCOEvaluator):
             self._truth.reset()
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """As Detectron2's.
+        """Take a batch, as Detectron2's does.
 
         Raises:
             FileNotFoundError, ValueError: the truth is missing or broken.
@@ -81,7 +81,7 @@ class InstanceEvaluator(COCOEvaluator):
             self._truth.add(image_id)
 
     def evaluate(self, img_ids: list[int] | None = None) -> dict | None:
-        """As Detectron2's; what is printed on the way goes to the log."""
+        """Return the metrics, as Detectron2's does; what is printed on the way goes to the log."""
         if self._truth is not None:
             self._coco_api = numbered_images(self._truth.gathered())
         with contextlib.redirect_stdout(io.StringIO()) as printed:
@@ -139,7 +139,7 @@ class PanopticInstances:
         self._images.append(({"id": image_id, "height": height, "width": width}, annotations))
 
     def gathered(self) -> dict:
-        """Those of all processes, in the main one."""
+        """Return the truth of all processes, in the main one, as a COCO JSON holds it."""
         images = [entry for entries in comm.gather(self._images) for entry in entries]
         annotations = [annotation for _, own in images for annotation in own]
         return {

@@ -137,8 +137,8 @@ class RegionContext(ContextScheme):
         return self.rho.finish(as_map(pixelwise(values, w), size))
 
     def surroundings(self, x: Tensor) -> Surroundings | None:
-        """What a scheme adds before the norm of g, of x of all pixels, as two factors: values
-        [N, O, S] and their weights at each pixel [S, h, w]."""
+        """Return what a scheme adds before the norm of g, of x of all pixels, as two factors:
+        values [N, O, S] and their weights at each pixel [S, h, w]."""
         return None
 
     def fuse(self, x: Tensor, y: Tensor, around: Surroundings | None) -> Tensor:

@@ -73,7 +73,7 @@ class PPMOCR(OCR):
 
 
 def upsampled_cells(size: int, like: Tensor) -> Tensor:
-    """What each cell of an s x s map weighs at each pixel of ``like`` after bilinear upsampling:
-    [s * s, h, w]."""
+    """Return the weight of each cell of an s x s map at each pixel of ``like`` after bilinear
+    upsampling: [s * s, h, w]."""
     cells = torch.eye(size * size, dtype=like.dtype, device=like.device).view(1, -1, size, size)
     return F.interpolate(cells, size=like.shape[2:], mode="bilinear", align_corners=False)[0]

@@ -1,4 +1,4 @@
-"""What a model finds in an image. Shape letters: K classes, H, W size of the result."""
+"""The output of a model for an image. Shape letters: K classes, H, W size of the result."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

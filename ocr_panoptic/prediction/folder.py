@@ -254,8 +254,8 @@ def _merge_panoptic(folder: Path, records: Iterator[tuple[Item, Record]], classe
 def panoptic_entries(
     number: int, item: Item, record: Record
 ) -> tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]:
-    """Of an image of this number, the entries of "images", of "annotations" and of COCO's results
-    format."""
+    """Return the entries of an image of this number: of "images", of "annotations" and of COCO's
+    results format."""
     size = {"height": record["height"], "width": record["width"]}
     return (
         {"id": number, "file_name": item.file_name, **size},

@@ -55,7 +55,7 @@ class Writer:
         self.kinds = ["panoptic", *kinds] if classes.categories else kinds
 
     def of(self, folder: Path) -> "Writer":
-        """The same for another folder."""
+        """Return a copy that writes to another folder."""
         writer = copy(self)
         writer.folder = folder
         return writer
@@ -98,7 +98,7 @@ class Writer:
         return draw_segments(self._rgb(image), prediction.ids, colors)
 
     def content(self, prediction: Prediction) -> dict[str, Any]:
-        """What the JSON files say of an image: "segments" and, of a panoptic model, "instances"."""
+        """Return the lists of the JSON files: "segments" and, of a panoptic model, "instances"."""
         if prediction.ids is None:
             count = len(self.classes.names)
             totals = label_totals(prediction.labels, prediction.confidence, count)

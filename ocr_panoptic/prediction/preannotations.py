@@ -1,4 +1,4 @@
-"""What ``ocr-panoptic predict`` wrote, as annotated images, for annotation tools."""
+"""Files of ``ocr-panoptic predict`` as annotated images, for annotation tools."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a model predicts for one image, for people who write Python."""
+"""The result of a prediction for one image, for people who write Python."""
 
 import io
 from functools import cached_property
@@ -62,7 +62,7 @@ class Result:
     @cached_property
     def segments(self) -> list[dict[str, Any]]:
         """
-        What is in the image, a dict for each segment, with "name" and "area" (pixels) and
+        The segments of the image, a dict each, with "name" and "area" (pixels) and
         "confidence" (the mean over them); of a panoptic model besides "id" (in ``ids``), "isthing",
         "category_id" (the data set's), "bbox" (x, y, width, height) and, of things, "score"; of a
         semantic one, whose segments are its classes, "label".

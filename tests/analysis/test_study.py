@@ -92,6 +92,13 @@ def test_a_failing_run_names_its_log(study, tmp_path):
     assert read_records(study, tmp_path / "out") == []
 
 
+def test_a_trial_trains_in_place_of_the_command(study, tmp_path):
+    trial = (str(tmp_path / "absent_trial.py"), "skip")
+    systems = {"tried": replace(study.systems["none"], trial=trial)}
+    with pytest.raises(ChildProcessError, match=r"can't open file .*absent_trial\.py"):
+        run_study(replace(study, systems=systems), TRAIN, tmp_path / "out")
+
+
 def test_runs_of_another_process_are_left_to_it(study, tmp_path, capsys):
     output = tmp_path / "out"
     (output / "none/seed3").mkdir(parents=True)

@@ -140,7 +140,9 @@ def test_keys_are_listed(capsys):
     assert said[:3] == ["## Training", "", "With MODEL.EMA.ENABLED True:"]
     assert said[4].startswith("- `MODEL.EMA.DECAY 0.999`: After each ") and len(said) == 5
     assert said[4].endswith(" iterations. *a number in [0, 1)*")
-    assert cli.call("keys", ["nothing_like_it"]) == 1
+    assert cli.call("keys", ["MODEL.EMA.DECAI"]) == 1
+    said = capsys.readouterr().out
+    assert said == "No key has MODEL.EMA.DECAI in its name. Did you mean MODEL.EMA.DECAY?\n"
 
 
 @pytest.mark.slow

@@ -147,6 +147,23 @@ def test_classes_of_the_splits_differ(raw, raw_val):
         register_data_files([raw.described(val=raw_val)])
 
 
+def test_annotations_of_another_split_are_one_fault_for_each_folder(raw, raw_val):
+    raw_val.image("first.jpg").rename(raw_val.image("third.jpg"))
+    raw_val.image("more/second.bmp").unlink()
+    with pytest.raises(DataFaults) as error:
+        raw.checked(val=raw_val)
+    (fault,) = error.value.faults
+    assert fault == (
+        f"{raw_val.folder}/panoptic.json: of its 2 images none has a file in "
+        f"{raw_val.folder}/images, such as {raw_val.image('more/second.bmp')}. Give pets_val "
+        "annotations and images of the same split, with file names relative to that folder."
+    )
+    raw_val.png("first.png").unlink()
+    raw_val.png("more/second.png").unlink()
+    with pytest.raises(DataFaults, match="none has a file in .*/panoptic, such as"):
+        raw.checked(val=raw_val)
+
+
 def test_one_name_twice(raw, raw_val):
     with pytest.raises(ValueError, match="pets_train: two data files describe it"):
         register_data_files([raw.described(), raw_val.described()])

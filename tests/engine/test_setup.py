@@ -171,6 +171,8 @@ def test_plain_string_instead_of_a_tuple(tmp_path):
         load_config(str(tmp_path / "c.yaml"), [])
     with pytest.raises(ValueError, match="SOLVER.BASE_LR is a float, such as 0"):
         load_config(str(OCR_CONFIG), ["SOLVER.BASE_LR", "fast"])
+    with pytest.raises(ValueError, match="SOLVER.MAX_ITER is an int, such as"):
+        load_config(str(OCR_CONFIG), ["SOLVER.MAX_ITER", "many"])
 
 
 def test_key_below_a_value_and_section_as_a_key():

@@ -59,7 +59,7 @@ RECORD_FORMAT = "ocr_panoptic.import"
 
 @dataclass(frozen=True)
 class Source:
-    """What a user names for one split.
+    """The files that a user names for one split.
 
     Attributes:
         annotations: file or folder, as the format has it.
@@ -326,7 +326,7 @@ def _read(source: Source, plan: Plan) -> Iterable[AnnotatedImage]:
 
 
 def _faults_of_names(images: list[AnnotatedImage]) -> Iterator[str]:
-    """What is wrong with the names of a split's images."""
+    """Yield the faults in the names of a split's images."""
     if not images:
         yield "no image is annotated."
     for png, times in Counter(map(png_name, images)).items():
@@ -336,7 +336,7 @@ def _faults_of_names(images: list[AnnotatedImage]) -> Iterator[str]:
 
 
 def _found(classes: Mapping[str, ClassCount], plan: Plan) -> str:
-    """What the annotations have, for a message."""
+    """Return the classes of the annotations as a sentence."""
     ids = FORMATS[plan.format].ids
     listed = [f"{name} (id {ids[name]})" if name in ids else name for name in classes]
     return f"Found: {', '.join(listed) or 'no segment'}."
@@ -425,7 +425,7 @@ def _tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: Plan) -> No
 
 
 def _tell_losses(split: str, num_images: int, losses: Losses, drawing: Drawing) -> None:
-    """What of the annotations is not in the maps; in full in the record."""
+    """Log what of the annotations is not in the maps; the record has it in full."""
     logger.info(
         f"{split}: {num_images:,} images, {losses.segments:,} segments; "
         f"{losses.unlabelled / losses.pixels:.1%} of the pixels have none and are "

@@ -126,7 +126,8 @@ def _is_list(path: Path) -> bool:
 
 
 def _images_of(place: Path) -> list[Path]:
-    """Of a folder, or of a list with a path on each line, relative to its own folder."""
+    """Return the images of a folder, or of a list with a path on each line, relative to the
+    list's folder."""
     if not _is_list(place):
         return _labelled(files_below(place), place)
     text = read_bytes(place, MAX_FILE_BYTES).decode("utf-8", "replace")

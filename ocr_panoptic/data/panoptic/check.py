@@ -16,7 +16,10 @@ def read_split(split: PanopticSplit) -> PanopticJson:
     """The JSON of one split, as :func:`read_panoptic_json`, whose folders are there."""
     for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
-            raise FileNotFoundError(f"{printable(folder)}: folder of {what} not found.")
+            raise FileNotFoundError(
+                f"{printable(folder)}: folder of {what} not found. Was it moved? Paths of a data "
+                "file are relative to it."
+            )
     return read_panoptic_json(split.annotations)
 
 

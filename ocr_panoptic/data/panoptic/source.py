@@ -94,6 +94,20 @@ class PanopticSource:
             if image.segments:
                 yield Row(vars(image), image.width > image.height, any(objects))
 
+    def strange_folders(self, index: Index) -> Iterator[str]:
+        """Yield a fault for each folder that has none of several images: one in place of a fault
+        for each image."""
+        if len(index) < 2:
+            return
+        for k, key in enumerate(("images", "segments")):
+            if not any(os.path.exists(self.files(record)[k]) for record in index.records()):
+                yield (
+                    f"{self.split.annotations}: of its {len(index)} images none has a file in "
+                    f"{getattr(self.split, key)}, such as {self.files(index.record(0))[k]}. "
+                    f"Give {self.name} annotations and {key} of the same split, with file names "
+                    "relative to that folder."
+                )
+
     def files(self, record: dict) -> tuple[str, str]:
         return (
             os.path.join(self.split.images, record["file_name"]),
@@ -146,11 +160,12 @@ class PanopticSource:
         }
 
     def metadata(self) -> dict:
-        """Those of the registered data set; the JSON is read unless the index has it."""
+        """Return the metadata of the registered data set; the JSON is read unless the index has
+        it."""
         return {**panoptic_metadata(self.categories(self.index())), **self.file_metadata()}
 
     def file_metadata(self) -> dict:
-        """Those that do not follow from the categories."""
+        """Return the metadata that do not follow from the categories."""
         return {
             "image_root": str(self.split.images),
             "panoptic_root": str(self.split.segments),
@@ -167,7 +182,8 @@ class PanopticSource:
 
 
 def kinds_of(categories: list[Category]) -> Kinds:
-    """What :meth:`PanopticSource.record` needs to know of the categories."""
+    """Return category id -> (contiguous id, is it a thing), as :meth:`PanopticSource.record` takes
+    it."""
     metadata = panoptic_metadata(categories)
     return {
         category: (label, isthing)

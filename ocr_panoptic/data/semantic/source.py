@@ -83,7 +83,7 @@ class SemanticSource:
         return faults, found
 
     def metadata(self) -> dict:
-        """Those of the registered data set."""
+        """Return the metadata of the registered data set."""
         return {**self.space.metadata(), "channels": self.channels}
 
     def _folder(self) -> LabelledFolder:
