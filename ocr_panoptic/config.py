@@ -336,7 +336,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("TEST.OPTIMIZED", True, [], ANY,
         "Evaluate, draw and predict with a copy of the model that is made for inference "
         "(docs/inference.md). Same results; False is the model as it is trained."),
-    Key("TEST.PRECISION", "float32", [], ANY,
+    Key("TEST.PRECISION", "float32", [], one_of("float32", "bfloat16", "float16"),
         'Precision of it: "float32", "bfloat16" (for CPUs with such instructions, and GPUs), or '
         '"float16" (GPUs).'),
     Key("TEST.SAVE_PREDICTIONS", False, [NOT_SEGFIX], ANY,

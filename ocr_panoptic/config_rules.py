@@ -43,11 +43,11 @@ def value_of(cfg: "CfgNode", name: str) -> Any:
     return reduce(lambda node, part: node[part], name.split("."), cfg)
 
 
-def when(name: str, *values: object, refuses: bool = True) -> Condition:
+def when(name: str, *values: object) -> Condition:
     """Return the condition that a key has one of some values."""
     *first, last = map(str, values)
     text = f"{name} {', '.join(first)}{' or ' if first else ''}{last}"
-    return Condition(text, lambda cfg: value_of(cfg, name) in values, refuses)
+    return Condition(text, lambda cfg: value_of(cfg, name) in values)
 
 
 def one_of(*values: object) -> Allowed:

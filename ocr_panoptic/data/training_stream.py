@@ -47,7 +47,7 @@ class TrainingStream:
         seed: nonnegative.
         channels: of the images, INPUT.CHANNELS.
         device: where the tensors of the examples are wanted, MODEL.DEVICE. No copy to a GPU is
-            waited for.
+            waited for. Detectron2's ``Instances`` stay where they are: its models move them.
 
     Attributes:
         seen: images of all processes at the start of the sequence that are left out; whole batches.

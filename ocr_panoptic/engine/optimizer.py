@@ -14,7 +14,6 @@ from ocr_panoptic.modeling.timm_network import Training
 # SOLVER.OPTIMIZER -> what it keeps of each parameter, in tensors of its shape, and besides.
 MOMENTA = {"SGD": {"momentum_buffer"}, "AdamW": {"exp_avg", "exp_avg_sq"}}
 COUNTERS = {"SGD": set(), "AdamW": {"step"}}
-FUSED = ("cuda",)  # elsewhere the last bits of a run would be others, for little
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
@@ -56,8 +55,8 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
         weight_decay_bias=solver.WEIGHT_DECAY_BIAS,
         lr_factor_func=factor,
     )
-    device = next(model.parameters()).device.type
-    way = {"fused": True} if device in FUSED else {"foreach": True}
+    # Elsewhere a fused step would change the last bits of a run, for little.
+    way = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
     if solver.OPTIMIZER == "AdamW":
         exempt = _exempt_from_decay(model, of_timm, biases=solver.WEIGHT_DECAY_BIAS is None)
         # What comes later overwrites what comes before.

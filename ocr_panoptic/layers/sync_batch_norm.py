@@ -18,10 +18,11 @@ _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_t
 
 class SyncBatchNorm(nn.BatchNorm2d):
     """
-    ``nn.SyncBatchNorm`` for inputs that are empty in no process, with its parameters, buffers and
-    results. PyTorch's takes the empty ones out with boolean masks, for which the CPU waits for the
-    GPU three times a layer, and does not train on CPUs. Without a wait the layer can also be part
-    of a CUDA graph. In one process, and in evaluation mode, it is a batch norm.
+    ``nn.SyncBatchNorm`` with weight, bias, running statistics and a momentum, for inputs that are
+    empty in no process: its parameters, buffers and results. PyTorch's takes the empty ones out
+    with boolean masks, for which the CPU waits for the GPU three times a layer, and does not train
+    on CPUs. Without a wait the layer can also be part of a CUDA graph. In one process, and in
+    evaluation mode, it is a batch norm.
     """
 
     @classmethod

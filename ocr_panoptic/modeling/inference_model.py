@@ -168,7 +168,7 @@ def deploy(
 
     Args:
         model: as it was built and loaded, without DistributedDataParallel; or what this function
-            has returned, whose network is taken as it is.
+            has returned, whose network and precision are taken as they are.
         precision: see :class:`InferenceModel`.
         optimize: False for the trained network itself, in its mode.
         options: of :class:`InferenceModel`.

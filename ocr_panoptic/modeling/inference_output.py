@@ -35,6 +35,9 @@ class InferenceOutput(Mapping[str, Any]):
             part = self._parts[key] = part(self)
         return part
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._parts  # that of Mapping would compute the part
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
 

@@ -276,6 +276,7 @@ TIMM = ("MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", "MODEL.TIMM.FROZEN", "
         ((*TIMM, "LAYER_DECAY", "0.9"), "LAYER_DECAY is 0.9 .*with MODEL.TIMM.FROZEN False"),
         ((*TIMM, "MODEL.TIMM.DROP_PATH", "0.9"), "DROP_PATH is 0.9 .*with MODEL.TIMM.FROZEN False"),
         (("OPTIMIZER", "Adam"), "SOLVER.OPTIMIZER is Adam; it is one of SGD, AdamW"),
+        (("TEST.PRECISION", "half"), "TEST.PRECISION is half; it is one of float32, bfloat16, fl"),
     ],
 )
 def test_keys_that_do_not_go_together(opts, message):
