@@ -42,7 +42,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument(
         "--eval",
         type=Path,
-        help="compare with the truth: a panoptic JSON, or a folder of label PNGs",
+        help="compare with the truth: a data file, a panoptic JSON, or a folder of label PNGs",
     )
     parser.add_argument(
         "--whole-regions",

@@ -63,11 +63,12 @@ def _register_split(file: DataFile, split: str) -> None:
     if file.kind == "panoptic":
         source = PanopticSource(name, paths, file.channels)
     else:
-        source = SemanticSource(name, paths, _label_space(file), file.channels)
+        source = SemanticSource(name, paths, label_space(file), file.channels)
     register(name, file.path, source, source.metadata(), vars(paths).values())
 
 
-def _label_space(file: DataFile) -> LabelSpace:
+def label_space(file: DataFile) -> LabelSpace:
+    """Return the classes of semantic data."""
     classes = file.classes["classes"]
     if not isinstance(classes, str):
         return parse_label_space(file.classes, str(file.path))

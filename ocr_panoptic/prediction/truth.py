@@ -14,13 +14,15 @@ from detectron2.evaluation import print_csv_format
 from detectron2.utils import comm
 
 from ocr_panoptic.coco_panoptic import categories_of, read_panoptic_png
-from ocr_panoptic.data import PanopticSplit
+from ocr_panoptic.data import PanopticSplit, SemanticSplit
+from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import read_panoptic_json
 from ocr_panoptic.data.panoptic.categories import panoptic_metadata
 from ocr_panoptic.data.panoptic.source import PanopticSource, kinds_of
 from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.register import register
+from ocr_panoptic.data.registration import label_space
 from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
@@ -61,20 +63,24 @@ class Truth(Protocol):
 def find_truth(path: Path, inputs: Inputs, metadata: Metadata) -> Truth:
     """
     Args:
-        path: for a panoptic model a panoptic JSON, whose PNGs lie in the folder of its name without
-            suffix; for a semantic one a folder of label PNGs with the names of the images.
+        path: a data file, of which the split with the folder of the images is taken; or for a
+            panoptic model a panoptic JSON, whose PNGs lie in the folder of its name without suffix,
+            and for a semantic one a folder of label PNGs with the names of the images.
         metadata: of the model's data set.
 
     Raises:
         FileNotFoundError, DataFaults: it is missing, or has faults that show before any image or
             PNG is read.
-        ValueError: it has other classes than the model, or no image has a truth; the images are
-            those of a video.
+        ValueError: it has other classes than the model, is of another kind or of other images, or
+            no image has a truth; the images are those of a video.
     """
     if inputs.folder is None:
         raise ValueError("--eval compares images with their truth; --input is a video")
-    kind = PanopticTruth if metadata.get("thing_classes") else SemanticTruth
-    truth = kind(path, inputs, metadata)
+    is_panoptic = bool(metadata.get("thing_classes"))
+    place = [path]
+    if path.suffix in (".yaml", ".yml"):
+        _, *place = vars(_described_split(path, inputs.folder, metadata, is_panoptic)).values()
+    truth = (PanopticTruth if is_panoptic else SemanticTruth)(inputs, metadata, *place)
     if not {item.file_name for item in inputs.items}.intersection(truth.names):
         raise ValueError(
             f"--eval {path}: none of the {len(inputs.items)} images has a truth; are their names, "
@@ -83,10 +89,32 @@ def find_truth(path: Path, inputs: Inputs, metadata: Metadata) -> Truth:
     return truth
 
 
+def _described_split(
+    file: Path, images: Path, metadata: Metadata, is_panoptic: bool
+) -> PanopticSplit | SemanticSplit:
+    """Return the split of a data file whose images lie in a folder."""
+    data, kind = read_data_file(file), "panoptic" if is_panoptic else "semantic"
+    if data.kind != kind:
+        raise ValueError(f"--eval {file}: describes {data.kind} data, but the model is {kind}")
+    if not is_panoptic:
+        theirs = label_space(data).metadata()
+        for key in ("stuff_classes", "label_map"):
+            if theirs[key] != metadata.get(key):
+                raise ValueError(
+                    f"--eval {file}: has other classes than {metadata.name}, whose classes the "
+                    f"model has: {theirs[key]} and {metadata.get(key)}"
+                )
+    for split in data.splits.values():
+        if split.images.resolve() == images.resolve():
+            return split
+    found = ", ".join(f"{name}: {split.images}" for name, split in data.splits.items())
+    raise ValueError(f"--eval {file}: no split has its images in --input {images} ({found})")
+
+
 class SemanticTruth:
     """A folder of label PNGs; see :class:`Truth`."""
 
-    def __init__(self, path: Path, inputs: Inputs, metadata: Metadata):
+    def __init__(self, inputs: Inputs, metadata: Metadata, path: Path):
         if not path.is_dir():
             raise FileNotFoundError(
                 f"--eval {path}: no such folder; the truth of a semantic model is a folder of "
@@ -124,14 +152,16 @@ class SemanticTruth:
 
 
 class PanopticTruth:
-    """A panoptic JSON; see :class:`Truth`."""
+    """A panoptic JSON and a folder of PNGs, by default that of its name; see :class:`Truth`."""
 
-    def __init__(self, path: Path, inputs: Inputs, metadata: Metadata):
+    def __init__(
+        self, inputs: Inputs, metadata: Metadata, path: Path, segments: Path | None = None
+    ):
         if not path.is_file():
             raise FileNotFoundError(
                 f"--eval {path}: no such file; the truth of a panoptic model is a panoptic JSON"
             )
-        self._images = inputs.folder
+        self._images, self._segments = inputs.folder, segments or path.with_suffix("")
         self._channels = metadata.get("channels", 3)
         self._truth = read_panoptic_json(path)
         theirs, ours = (
@@ -150,7 +180,7 @@ class PanopticTruth:
 
     def register(self, names: Container[str]) -> str:
         path, categories = self._truth.path, self._truth.categories
-        split = PanopticSplit(self._images, path, path.with_suffix(""))
+        split = PanopticSplit(self._images, path, self._segments)
         source = PanopticSource(TRUTH, split, self._channels)
         rows = [
             vars(image)

@@ -124,14 +124,21 @@ def evaluation(folder: Path) -> dict:
     return metrics
 
 
+def described(kind: str, images: Path) -> Path:
+    """Return the data file that has these images and others."""
+    return images.parents[2] / ("tiny.yaml" if kind == "panoptic" else "tiny_sem.yaml")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+@pytest.mark.parametrize(
+    ("kind", "is_described"), [("panoptic", False), ("panoptic", True), ("semantic", True)]
+)
 def test_evaluation_equals_that_of_the_data_set(
-    model_of, call, images, tmp_path, kind, clean_catalog
+    model_of, call, images, tmp_path, kind, is_described, clean_catalog
 ):
     """To the last digit; the results come from files in between."""
     model = model_of(kind)
-    truth = images.parent / ("panoptic.json" if kind == "panoptic" else "semantic")
+    truth = described(kind, images) if is_described else images.parent / "panoptic.json"
     assert call(model, images, "--eval", truth, "--labels", "dataset") == 0
     cfg = load_config(model[1], [*model[4:], "MODEL.WEIGHTS", model[3]])
     complete_config(cfg)
@@ -219,6 +226,21 @@ def test_a_broken_truth_stops_the_evaluation_alone(model_of, call, images, tmp_p
         call(model, tmp_path / "data/images", "--eval", truth)
     assert len(json.loads((tmp_path / "out/panoptic.json").read_text())["images"]) == 4
     assert not (tmp_path / "out/missing.txt").exists()
+
+
+def test_a_data_file_of_other_data(model_of, call, images, tmp_path):
+    model, file = model_of("semantic"), described("semantic", images)
+    with pytest.raises(ValueError, match="describes panoptic data, but the model is semantic"):
+        call(model, images, "--eval", described("panoptic", images))
+    (tmp_path / "some").mkdir()
+    shutil.copy(sorted(images.iterdir())[0], tmp_path / "some")
+    with pytest.raises(ValueError, match=r"no split has its images in --input .*val: .*images"):
+        call(model, tmp_path / "some", "--eval", file)
+    other = images.parents[2] / "other.yaml"
+    other.write_text(file.read_text().replace("name: water", "name: lava"))
+    with pytest.raises(ValueError, match=r"has other classes than .*'lava'.* and .*'water'"):
+        call(model, images, "--eval", other)
+    other.unlink()
 
 
 def test_a_truth_of_two_images(model_of, call, images, tmp_path):
