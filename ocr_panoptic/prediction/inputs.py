@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -132,7 +133,8 @@ class ImageFiles:
         left_out: Mapping[Path, str] | None = None,
     ):
         self.entry, self.folder, self.left_out = entry, folder, left_out or {}
-        self._max_pixels, self._has_told_of_frames = max_pixels, False
+        self._max_pixels = max_pixels
+        self._told_of_frames = threading.Lock()  # taken by the first thread that tells, for good
         names = [file.relative_to(folder).as_posix() for file in files]
         unique = _unique_names(names, [file.suffix for file in files])
         self.items: Sequence[Item] = [
@@ -155,8 +157,9 @@ class ImageFiles:
         return ahead(load, items)
 
     def _tell_of_frames(self, path: Path) -> None:
-        if not self._has_told_of_frames and (count := num_frames(path)) > 1:
-            self._has_told_of_frames = True
+        if self._told_of_frames.locked() or (count := num_frames(path)) <= 1:
+            return
+        if self._told_of_frames.acquire(blocking=False):
             logger.warning(
                 "%s has %d frames; of it, and of others like it, the first is predicted. Give a "
                 "video for all of them.",

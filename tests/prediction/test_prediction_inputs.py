@@ -1,10 +1,14 @@
 """What a command line names to be predicted."""
 
 import logging
+import time
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
+from ocr_panoptic.pictures import num_frames
+from ocr_panoptic.prediction import inputs as inputs_module
 from ocr_panoptic.prediction.folder import write_reasons
 from ocr_panoptic.prediction.inputs import ImageFiles, find_inputs
 
@@ -28,7 +32,15 @@ def test_names(tmp_path, files, names):
     assert [item.name for item in inputs.items] == names
 
 
-def test_animated_images_are_told_of_once(tmp_path, caplog):
+def test_animated_images_are_told_of_once(tmp_path, caplog, monkeypatch):
+    """Of the threads that read them, too."""
+
+    def slow(path: Path) -> int:
+        count = num_frames(path)
+        time.sleep(0.1)  # until all threads have asked
+        return count
+
+    monkeypatch.setattr(inputs_module, "num_frames", slow)
     frames = [Image.new("L", (4, 3), value) for value in (1, 99)]
     for name in ("a.gif", "b.gif", "c.gif"):
         frames[0].save(tmp_path / name, save_all=name != "a.gif", append_images=frames[1:])
