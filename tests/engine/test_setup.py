@@ -9,9 +9,10 @@ import pytest
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
+from PIL import Image
 from tiny_runs import CONFIGS, OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY
 
-from ocr_panoptic.data import DataFaults
+from ocr_panoptic.data import DataFaults, SemanticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.config_checks import check_unread_keys
 from ocr_panoptic.engine.setup import check_solver
@@ -329,6 +330,18 @@ def test_values_that_nothing_can_be_done_with(tiny_data, key, value, fault):
         complete_config(cfg)
     message = str(error.value)
     assert message.startswith(f"{key} is {value}") and fault in message and "\n" not in message
+
+
+def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, make_args, clean_catalog):
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+        Image.new("L", (300, 1)).save(tmp_path / folder / "thin.png")
+    split = SemanticSplit(tmp_path / "images", tmp_path / "labels")
+    write_data_file(tmp_path / "thin.yaml", "thin", {"train": split}, classes=["a", "b"])
+    opts = ["DATASETS.FILES", f"('{tmp_path}/thin.yaml',)", "DATASETS.TRAIN", "('thin_train',)"]
+    opts += ["DATASETS.TEST", "()", "INPUT.MIN_SIZE_TRAIN", "(64,)", "INPUT.MAX_SIZE_TRAIN", "100"]
+    with pytest.raises(DataFaults, match=r"thin\.png: the image of 300x1 .* INPUT.MAX_SIZE_TRAIN"):
+        setup(make_args(*opts, config=SEMANTIC_CONFIG))
 
 
 def test_the_defaults_and_a_run_without_checkpoints_are_allowed(tiny_data):

@@ -240,6 +240,9 @@ def test_a_data_file_of_other_data(model_of, call, images, tmp_path):
     other.write_text(file.read_text().replace("name: water", "name: lava"))
     with pytest.raises(ValueError, match=r"has other classes than .*'lava'.* and .*'water'"):
         call(model, images, "--eval", other)
+    other.write_text(file.read_text() + "ignore: 254\n")
+    with pytest.raises(ValueError, match=r"has other classes than .* 254: 255"):
+        call(model, images, "--eval", other)
     other.unlink()
 
 
