@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from ocr_panoptic.analysis.study import RECORD, Study, check_settings
-from ocr_panoptic.files import write_json
+from ocr_panoptic.formats.files import write_json
 
 
 def add_records(study: Study, output: Path, file: Path) -> int:

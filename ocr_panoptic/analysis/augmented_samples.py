@@ -12,9 +12,9 @@ from detectron2.structures import BitMasks
 from PIL import Image, ImageDraw
 
 from ocr_panoptic.engine.task import task_of
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.formats.true_labels import has_labels
 from ocr_panoptic.seeding import seeded_generators
-from ocr_panoptic.true_labels import has_labels
 from ocr_panoptic.visualization.overlays import draw_segments, instance_color, resize
 
 IMAGES, DRAWS = 10, 4

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ocr_panoptic.engine.config_files import load_config
-from ocr_panoptic.files import write_json, write_text
+from ocr_panoptic.formats.files import write_json, write_text
 from ocr_panoptic.intervals import Interval
 
 from .study import Study, System

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pycocotools.mask as mask_util
 
-from ocr_panoptic.segment_runs import SegmentRuns
+from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 from .data_items import VOID, DataClass, TrueSegment
 

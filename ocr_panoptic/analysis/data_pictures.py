@@ -9,8 +9,8 @@ import numpy as np
 from PIL import Image
 
 from ocr_panoptic.data.fingerprint import file_digest
-from ocr_panoptic.files import replacing
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.formats.files import replacing
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.visualization.data_page import card_pictures, crop_picture
 from ocr_panoptic.visualization.overlays import Color, segment_colors
 

@@ -17,8 +17,8 @@ import numpy as np
 from detectron2.config import CfgNode
 
 from ocr_panoptic.data.parallel import map_with_progress
-from ocr_panoptic.files import check_output_folder, write_text
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.formats.files import check_output_folder, write_text
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.visualization.data_page import (
     ClassRow,
     Crop,

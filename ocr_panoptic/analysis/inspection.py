@@ -11,11 +11,11 @@ from detectron2.config import CfgNode
 from torch import Tensor, nn
 
 from ocr_panoptic.engine.task import task_of
+from ocr_panoptic.formats.pictures import as_colours, read_picture
 from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling import InferenceModel, OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference import resized_classes, running_argmax
 from ocr_panoptic.modeling.refined_head import RefinedHead
-from ocr_panoptic.pictures import as_colours, read_picture
 from ocr_panoptic.visualization import Inspection, Segments
 
 

@@ -14,8 +14,8 @@ from typing import Any
 from detectron2.modeling import build_model
 
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.files import locked, write_json
-from ocr_panoptic.run_folder import evaluation_folder, read_evaluation, read_training_log
+from ocr_panoptic.formats.files import locked, write_json
+from ocr_panoptic.formats.run_folder import evaluation_folder, read_evaluation, read_training_log
 
 RECORD = "study_run.json"
 

@@ -15,7 +15,7 @@ from detectron2.utils.file_io import PathManager
 from fvcore.common.checkpoint import _IncompatibleKeys
 from torch import nn
 
-from ocr_panoptic.files import replacing, write_text
+from ocr_panoptic.formats.files import replacing, write_text
 
 from . import efficientnet_lite, timm_files
 from .efficientnet_lite import is_efficientnet_lite

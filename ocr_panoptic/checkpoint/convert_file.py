@@ -12,7 +12,7 @@ from detectron2.modeling import build_model
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ocr_panoptic.files import replacing
+from ocr_panoptic.formats.files import replacing
 
 from .convert import Conversion, convert_weights
 from .reading import read_checkpoint

@@ -12,7 +12,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from ocr_panoptic.files import printable
+from ocr_panoptic.formats.files import printable
 
 from .array_pickle import ArrayUnpickler, Forbidden
 from .pickled import pickled_imports

@@ -19,7 +19,6 @@ from .data_file import (
 from .faults import DataFaults, faults_listed
 from .histogram import log_class_histogram
 from .index import cache_folder
-from .offset_mapper import OffsetDatasetMapper
 from .panoptic.mapper import PanopticDatasetMapper
 from .published.camvid import prepare_camvid
 from .published.mat_labels import MAT_RELEASES, prepare_mat_release
@@ -46,7 +45,6 @@ __all__ = [
     "DataSummary",
     "ImportPlan",
     "IndexedRecords",
-    "OffsetDatasetMapper",
     "PanopticDatasetMapper",
     "PanopticSplit",
     "SemanticDatasetMapper",

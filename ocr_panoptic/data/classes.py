@@ -4,7 +4,8 @@ import colorsys
 import re
 from collections.abc import Iterator
 
-VOID_LABEL = 255
+from ocr_panoptic.formats.true_labels import VOID_LABEL as VOID_LABEL
+
 MAX_ID = 2**63 - 1  # of NumPy and PyTorch
 
 # Latin-1's control characters, Unicode's ends of lines and changes of direction, and what is left

@@ -26,8 +26,8 @@ from typing import Any
 
 import yaml
 
-from ocr_panoptic.bounded_yaml import read_yaml
-from ocr_panoptic.files import as_list, printable, write_text
+from ocr_panoptic.formats.bounded_yaml import read_yaml
+from ocr_panoptic.formats.files import as_list, printable, write_text
 from ocr_panoptic.nearest import did_you_mean
 
 from .faults import DataFaults, raise_if_any

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ocr_panoptic.files import printable, write_text
+from ocr_panoptic.formats.files import printable, write_text
 
 logger = logging.getLogger(__name__)
 

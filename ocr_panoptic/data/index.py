@@ -23,7 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ocr_panoptic.files import check_output_folder, locked, replacing
+from ocr_panoptic.formats.files import check_output_folder, locked, replacing
 
 from .collection import collection_paused
 from .faults import raise_if_any

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 
-from ocr_panoptic.files import printable
+from ocr_panoptic.formats.files import printable
 
 from .data_file import check_name, datasets_root, files_below_root, read_data_file
 from .faults import first_few

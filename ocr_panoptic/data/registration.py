@@ -6,7 +6,7 @@ from pathlib import Path
 
 from detectron2.data import MetadataCatalog
 
-from ocr_panoptic.files import as_list
+from ocr_panoptic.formats.files import as_list
 
 from .data_file import DataFile, DataFiles, files_below_root, read_data_file
 from .faults import DataFaults, first_few, gathering, raise_if_any

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset
 
-from ocr_panoptic.mistakes import Telling, checked
-from ocr_panoptic.pictures import COLOURS, header_size
+from ocr_panoptic.errors import Telling, checked
+from ocr_panoptic.formats.pictures import COLOURS, header_size
 from ocr_panoptic.seeding import seeded_generators
 
 from .training_records import IndexedRecords

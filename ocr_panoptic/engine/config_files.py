@@ -10,12 +10,12 @@ from typing import Any
 from detectron2.config import CfgNode, get_cfg
 from detectron2.config.compat import guess_version
 
-from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.config_names import SUFFIX, config_names, config_path
 from ocr_panoptic.data import data_options
+from ocr_panoptic.formats.bounded_yaml import read_yaml
+from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.nearest import did_you_mean
-from ocr_panoptic.run_folder import CONFIG
 
 # The messages of yacs that name a key; original and replacement are shown as str() has them.
 _UNKNOWN = re.compile(r"Non-existent (?:config )?key: ([\w.]+)")

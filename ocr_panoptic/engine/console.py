@@ -13,8 +13,8 @@ from pathlib import Path
 from termcolor import colored
 from tqdm import tqdm
 
-from ocr_panoptic.files import printable
-from ocr_panoptic.mistakes import PACKAGE, TRAINING_LOOP
+from ocr_panoptic.errors import PACKAGE, TRAINING_LOOP
+from ocr_panoptic.formats.files import printable
 
 LOG_FILE = "log.txt"
 # Of Detectron2, where no progress bar shows the same.

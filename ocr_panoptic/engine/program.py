@@ -7,7 +7,7 @@ from typing import Any
 
 from detectron2.utils import comm
 
-from ocr_panoptic.mistakes import PACKAGE, is_mistake
+from ocr_panoptic.errors import PACKAGE, is_mistake
 
 from .console import show_messages
 

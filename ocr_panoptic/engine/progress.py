@@ -8,7 +8,7 @@ from detectron2.utils import comm
 from detectron2.utils.events import EventWriter, get_event_storage
 from tqdm import tqdm
 
-from ocr_panoptic.mistakes import checked
+from ocr_panoptic.errors import checked
 
 from .console import has_terminal
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from detectron2.utils import comm
 
-from ocr_panoptic.files import printable
+from ocr_panoptic.formats.files import printable
 
 FILE = "training.lock"
 BEAT = 15  # seconds between two signs of life

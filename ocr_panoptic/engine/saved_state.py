@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from ocr_panoptic.bounded_yaml import MAX_BYTES, parse_yaml
-from ocr_panoptic.files import printable
+from ocr_panoptic.formats.bounded_yaml import MAX_BYTES, parse_yaml
+from ocr_panoptic.formats.files import printable
 
 from .config_files import check_keys
 

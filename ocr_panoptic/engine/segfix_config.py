@@ -5,7 +5,7 @@ from pathlib import Path
 
 from detectron2.config import CfgNode
 
-from ocr_panoptic.run_folder import CONFIG
+from ocr_panoptic.formats.run_folder import CONFIG
 
 from .config_files import load_config
 from .resume import check_trained_weights

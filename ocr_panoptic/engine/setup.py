@@ -25,9 +25,9 @@ from ocr_panoptic.data import (
     register_in_use,
     register_published,
 )
-from ocr_panoptic.files import check_output_folder
+from ocr_panoptic.formats.files import check_output_folder
+from ocr_panoptic.formats.run_folder import evaluation_folder
 from ocr_panoptic.metrics import METRICS
-from ocr_panoptic.run_folder import evaluation_folder
 
 from .agreement import agree, stop_together
 from .config_checks import check_unread_keys, check_values

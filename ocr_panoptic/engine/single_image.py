@@ -10,8 +10,8 @@ from torch import nn
 
 from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.image_size import thin_fault
+from ocr_panoptic.formats.pictures import TooThin, reordered
 from ocr_panoptic.modeling.inference_output import InferenceOutput
-from ocr_panoptic.pictures import TooThin, reordered
 
 from .segfix_config import segfix_config
 from .task import task_of

@@ -7,11 +7,11 @@ from typing import Any
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog, get_detection_dataset_dicts
 from detectron2.data import transforms as T
+from detectron2.evaluation import DatasetEvaluator
 from torch import Tensor, nn
 
 from ocr_panoptic.data import (
     IndexedRecords,
-    OffsetDatasetMapper,
     PanopticDatasetMapper,
     SemanticDatasetMapper,
     build_semantic_augmentation,
@@ -20,7 +20,11 @@ from ocr_panoptic.data import (
     log_class_histogram,
     semantic_class_count,
 )
+from ocr_panoptic.evaluation import build_evaluator
 from ocr_panoptic.modeling.context import context_class
+from ocr_panoptic.segfix import OffsetEvaluator
+
+from .offset_mapper import OffsetDatasetMapper
 
 Mapper = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -39,6 +43,7 @@ class Task:
         describe_training_data: data set -> what is logged of it when a training starts.
         semantic_logits: (model, inputs) -> what the semantic head's ``layers`` returns for a batch,
             by the semantic network alone, each image seen once.
+        evaluator: (config, data set, folder of what it writes) -> of what the model predicts.
     """
 
     architecture: str
@@ -49,6 +54,7 @@ class Task:
     test_augmentation: Callable[[CfgNode], T.Augmentation]
     describe_training_data: Callable[[str], object]
     semantic_logits: Callable[[nn.Module, list[dict]], Tensor | tuple[Tensor, Tensor]]
+    evaluator: Callable[[CfgNode, str, str], DatasetEvaluator] = build_evaluator
 
 
 def task_of(cfg: CfgNode) -> Task:
@@ -162,5 +168,6 @@ TASKS = (
         ),
         describe_training_data=lambda dataset: None,
         semantic_logits=_no_semantic_logits,
+        evaluator=lambda cfg, dataset, folder: OffsetEvaluator(dataset),
     ),
 )

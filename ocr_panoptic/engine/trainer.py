@@ -32,17 +32,16 @@ from ocr_panoptic.data import (
     leave_signals_to_the_trainer,
     run_seed,
 )
-from ocr_panoptic.evaluation import build_evaluator
-from ocr_panoptic.files import write_text
-from ocr_panoptic.mistakes import Telling
-from ocr_panoptic.modeling import build_model
-from ocr_panoptic.run_folder import (
+from ocr_panoptic.errors import Telling
+from ocr_panoptic.formats.files import write_text
+from ocr_panoptic.formats.run_folder import (
     CONFIG,
     drop_unfinished_line,
     evaluation_folder,
     write_config,
     write_evaluation,
 )
+from ocr_panoptic.modeling import build_model
 from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import AccumulatingTrainer
@@ -419,7 +418,8 @@ class Trainer(DefaultTrainer):
 
     @classmethod
     def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
-        return build_evaluator(cfg, dataset_name, evaluation_folder(cfg.OUTPUT_DIR, dataset_name))
+        folder = evaluation_folder(cfg.OUTPUT_DIR, dataset_name)
+        return task_of(cfg).evaluator(cfg, dataset_name, folder)
 
     @classmethod
     def test(

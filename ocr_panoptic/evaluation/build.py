@@ -7,10 +7,9 @@ from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator, DatasetEvaluators
 
-from ocr_panoptic.true_labels import has_labels
+from ocr_panoptic.formats.true_labels import has_labels
 
 from .instance_evaluator import InstanceEvaluator
-from .offset_evaluator import OffsetEvaluator
 from .panoptic_dump import PanopticPredictions
 from .panoptic_evaluator import PanopticEvaluator
 from .sem_seg_dump import SemSegDump
@@ -25,12 +24,11 @@ def build_evaluator(
     """Evaluator for ``evaluator_type`` of the data set's metadata.
 
     "coco_panoptic_seg": panoptic quality, semantic segmentation and AP of boxes and masks;
-    "sem_seg": semantic segmentation; "coco": AP. For SegFix, of its offsets.
+    "sem_seg": semantic segmentation; "coco": AP.
 
     Args:
-        cfg: read are MODEL.META_ARCHITECTURE (is it SegFix?), MODEL.MASK_ON (is there a mask AP?)
-            and TEST.SAVE_PREDICTIONS (are predictions written, panoptic and instances or
-            semantic?).
+        cfg: read are MODEL.MASK_ON (is there a mask AP?) and TEST.SAVE_PREDICTIONS (are predictions
+            written, panoptic and instances or semantic?).
         dataset_name: a registered data set.
         output_dir: folder of the predictions and of what the evaluators write beside metrics.
 
@@ -38,8 +36,6 @@ def build_evaluator(
         ValueError: another ``evaluator_type``, or a data set without labels whose predictions are
             not to be saved.
     """
-    if cfg.MODEL.META_ARCHITECTURE == "SegFix":
-        return OffsetEvaluator(dataset_name)
     evaluator_type = MetadataCatalog.get(dataset_name).get("evaluator_type")
     dump_dir = os.fspath(output_dir) if cfg.TEST.SAVE_PREDICTIONS else None
     if evaluator_type == "coco_panoptic_seg":

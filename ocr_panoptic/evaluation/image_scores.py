@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ocr_panoptic.run_folder import image_scores_file, write_table
+from ocr_panoptic.formats.run_folder import image_scores_file, write_table
 
 
 class ImageScore(NamedTuple):

@@ -12,8 +12,8 @@ from detectron2.data import Metadata, MetadataCatalog
 from detectron2.evaluation import COCOEvaluator, coco_evaluation
 from detectron2.utils import comm
 
-from ocr_panoptic.coco_panoptic import PanopticTruth
-from ocr_panoptic.segment_runs import SegmentRuns
+from ocr_panoptic.formats.coco_panoptic import PanopticTruth
+from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 # What Detectron2 calls with use_fast_impl. Its own is compiled, and close to pycocotools; this one
 # comes as a wheel, and equals pycocotools to the last digit.

@@ -11,8 +11,8 @@ from detectron2.data import Metadata, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
-from ocr_panoptic.coco_panoptic import write_panoptic_png
-from ocr_panoptic.files import replacing
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.files import replacing
 
 logger = logging.getLogger(__name__)
 

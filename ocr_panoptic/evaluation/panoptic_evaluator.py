@@ -10,7 +10,7 @@ from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 from tabulate import tabulate
 
-from ocr_panoptic.coco_panoptic import PanopticTruth
+from ocr_panoptic.formats.coco_panoptic import PanopticTruth
 
 from .bootstrap import bootstrap_interval, mean_pq
 from .image_losses import panoptic_losses

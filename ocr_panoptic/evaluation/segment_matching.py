@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ocr_panoptic.coco_panoptic import MAX_ID
+from ocr_panoptic.formats.coco_panoptic import MAX_ID
 
 from .boundaries import boundary_distance, inner_boundaries, near_other_labels
 from .runs import check_sizes, runs_of

@@ -9,7 +9,7 @@ import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 
-from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.formats.label_png import write_label_png
 
 from .predicted_labels import labels_of_output
 

@@ -9,8 +9,8 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
-from ocr_panoptic.run_folder import calibration_file, write_table
-from ocr_panoptic.true_labels import has_labels, read_true_labels
+from ocr_panoptic.formats.run_folder import calibration_file, write_table
+from ocr_panoptic.formats.true_labels import has_labels, read_true_labels
 
 from .bootstrap import bootstrap_interval, mean_iou
 from .calibration import COLUMNS as CALIBRATION_COLUMNS

@@ -4,8 +4,6 @@ from .context_head import ContextSemSegHead
 from .dilated_resnet import build_dilated_resnet_backbone
 from .inference_model import InferenceModel, deploy
 from .ocr_sem_seg_fpn_head import OCRSemSegFPNHead
-from .segfix import SegFix
-from .segfix_head import SegFixHead
 from .semantic_segmentor import OCRSemanticSegmentor
 from .timm_backbone import TimmBackbone
 from .timm_fpn import build_timm_fpn_backbone
@@ -16,8 +14,6 @@ __all__ = [
     "InferenceModel",
     "OCRSemSegFPNHead",
     "OCRSemanticSegmentor",
-    "SegFix",
-    "SegFixHead",
     "TimmBackbone",
     "build_dilated_resnet_backbone",
     "build_model",

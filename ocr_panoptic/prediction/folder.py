@@ -20,7 +20,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from ocr_panoptic.files import locked, naming, printable, replacing, write_json
+from ocr_panoptic.formats.files import locked, naming, printable, replacing, write_json
 
 from .classes import Classes
 from .inputs import Item

@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ocr_panoptic.files import printable
-from ocr_panoptic.pictures import COLOURS, image_suffixes, num_frames, read_picture
+from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.pictures import COLOURS, image_suffixes, num_frames, read_picture
 from ocr_panoptic.visualization import VideoReader
 from ocr_panoptic.visualization.inputs import images_below
 

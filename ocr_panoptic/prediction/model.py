@@ -18,8 +18,8 @@ from ocr_panoptic.engine.segfix import refined_by_segfix
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model, trained_config
-from ocr_panoptic.files import printable
-from ocr_panoptic.pictures import COLOURS, finite, picture_pixels, reordered
+from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.pictures import COLOURS, finite, picture_pixels, reordered
 from ocr_panoptic.seeding import kept_generators
 
 from .classes import LABELS, classes_of

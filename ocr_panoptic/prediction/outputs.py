@@ -15,13 +15,13 @@ from detectron2.evaluation.coco_evaluation import instances_to_coco_json
 from PIL import Image
 from tqdm import tqdm
 
-from ocr_panoptic.coco_panoptic import write_panoptic_png
-from ocr_panoptic.files import replacing
-from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.files import replacing
+from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.pictures import as_colours
+from ocr_panoptic.formats.segment_runs import segment_statistics
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band
-from ocr_panoptic.pictures import as_colours
-from ocr_panoptic.segment_runs import segment_statistics
 from ocr_panoptic.visualization.overlays import Color, draw_segments, segment_colors
 
 from .classes import Classes

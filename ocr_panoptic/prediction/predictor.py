@@ -11,11 +11,11 @@ from detectron2.config import CfgNode
 from detectron2.structures import Instances
 
 from ocr_panoptic.engine.single_image import model_input
+from ocr_panoptic.formats.pictures import COLOURS
 from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band
-from ocr_panoptic.modeling.segfix_refinement import RefinedModel
-from ocr_panoptic.pictures import COLOURS
+from ocr_panoptic.segfix.refinement import RefinedModel
 
 from .memory import sees_own_size
 from .rows import open_image

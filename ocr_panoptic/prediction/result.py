@@ -11,8 +11,8 @@ from detectron2.structures import Instances
 from PIL import Image
 from pycocotools import mask as run_lengths
 
-from ocr_panoptic.files import write_json
-from ocr_panoptic.pictures import reordered
+from ocr_panoptic.formats.files import write_json
+from ocr_panoptic.formats.pictures import reordered
 
 from .folder import RUN, panoptic_entries
 from .inputs import Item

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ocr_panoptic.formats.pictures import COLOURS, TooLarge, header_size, read_picture
 from ocr_panoptic.modeling.large_images import Rows
-from ocr_panoptic.pictures import COLOURS, TooLarge, header_size, read_picture
 
 # Of libvips: (format, interpretation) -> bits. Of 16 the upper 8 are taken, as of whole images.
 BITS = {

@@ -25,8 +25,8 @@ from ocr_panoptic.engine.segfix import refined_by_segfix
 from ocr_panoptic.engine.segfix_config import segfix_config
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
-from ocr_panoptic.files import printable
-from ocr_panoptic.pictures import TooThin
+from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.pictures import TooThin
 from ocr_panoptic.visualization.inputs import summary
 
 from .ahead import ahead

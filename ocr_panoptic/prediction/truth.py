@@ -13,7 +13,6 @@ from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 from detectron2.evaluation import print_csv_format
 from detectron2.utils import comm
 
-from ocr_panoptic.coco_panoptic import categories_of, read_panoptic_png
 from ocr_panoptic.data import PanopticSplit, SemanticSplit
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.faults import first_few, raise_if_any
@@ -27,8 +26,9 @@ from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
-from ocr_panoptic.label_png import read_label_png
-from ocr_panoptic.run_folder import write_evaluation
+from ocr_panoptic.formats.coco_panoptic import categories_of, read_panoptic_png
+from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.run_folder import write_evaluation
 from ocr_panoptic.visualization.inputs import find_images
 
 from .classes import Classes

@@ -8,12 +8,12 @@ import numpy as np
 import pycocotools.mask as mask_util
 from tqdm import tqdm
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.data.panoptic.annotations import MAX_BYTES, file_name_faults
-from ocr_panoptic.files import read_json, write_json
-from ocr_panoptic.label_png import read_label_png, write_label_png
-from ocr_panoptic.offsets import moved, source_pixels
-from ocr_panoptic.segment_runs import segment_statistics
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.formats.files import read_json, write_json
+from ocr_panoptic.formats.label_png import read_label_png, write_label_png
+from ocr_panoptic.formats.offsets import moved, source_pixels
+from ocr_panoptic.formats.segment_runs import segment_statistics
 
 from .offset_sources import Offsets
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 from detectron2.data import Metadata
 
-from ocr_panoptic.coco_panoptic import TrueSegments
-from ocr_panoptic.true_labels import has_labels, read_true_labels
+from ocr_panoptic.formats.coco_panoptic import TrueSegments
+from ocr_panoptic.formats.true_labels import has_labels, read_true_labels
 
 from .scene import Segments
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from glob import glob
 from pathlib import Path
 
-from ocr_panoptic.files import printable
-from ocr_panoptic.pictures import image_suffixes
+from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.pictures import image_suffixes
 
 logger = logging.getLogger(__name__)
 

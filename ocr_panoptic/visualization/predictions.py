@@ -13,8 +13,8 @@ from detectron2.utils.visualizer import VisImage, Visualizer
 from PIL import Image
 from tqdm import tqdm
 
-from ocr_panoptic.files import replacing
-from ocr_panoptic.pictures import COLOURS, TooThin, as_colours, read_picture
+from ocr_panoptic.formats.files import replacing
+from ocr_panoptic.formats.pictures import COLOURS, TooThin, as_colours, read_picture
 
 from .video import VideoReader, VideoWriter, Window
 

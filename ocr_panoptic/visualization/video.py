@@ -8,7 +8,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from ocr_panoptic.files import printable
+from ocr_panoptic.formats.files import printable
 
 # The codec that OpenCV's own wheels can write for each container.
 CODECS = {".mp4": "mp4v", ".avi": "MJPG"}

@@ -20,7 +20,7 @@ from detectron2.config import CfgNode
 
 from ocr_panoptic.engine import complete_config, load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
-from ocr_panoptic.files import write_json
+from ocr_panoptic.formats.files import write_json
 
 from .backbones import backbone_table, measure_backbones
 from .schemes import PAPER, complexity_table, measure, structures_table

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from ocr_panoptic.data.published.tables import CITYSCAPES_CLASSES
-from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.formats.label_png import read_label_png
 
 from .annotated_image import AnnotatedImage, Segment
 from .kinds import Kinds

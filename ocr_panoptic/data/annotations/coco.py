@@ -13,7 +13,7 @@ from pathlib import Path
 from ocr_panoptic.data.classes import is_id
 from ocr_panoptic.data.collection import collection_paused
 from ocr_panoptic.data.faults import raise_if_any
-from ocr_panoptic.files import printable
+from ocr_panoptic.formats.files import printable
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import EDGES, check_points, mask_of_polygons, mask_of_rle

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from ocr_panoptic.bounded_xml import read_parts
+from ocr_panoptic.formats.bounded_xml import read_parts
 
 from .annotated_image import AnnotatedImage, Segment
 from .reading import check_size, each, image_file, require_images, shapes_of

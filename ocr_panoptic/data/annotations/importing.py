@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from ocr_panoptic.coco_panoptic import write_panoptic_json
 from ocr_panoptic.data.classes import faults_of_class
 from ocr_panoptic.data.data_file import (
     PanopticSplit,
@@ -31,7 +30,8 @@ from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
 from ocr_panoptic.data.panoptic.categories import Category
 from ocr_panoptic.data.register import check_new_name
 from ocr_panoptic.data.semantic.label_space import LabelSpace
-from ocr_panoptic.files import check_output_folder, locked, printable, write_json
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_json
+from ocr_panoptic.formats.files import check_output_folder, locked, printable, write_json
 
 from .annotated_image import AnnotatedImage, without_crowds
 from .drawing import IMAGES, Drawing, Drawn, link_images, png_name, remove_others

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, faults_of_class
 from ocr_panoptic.data.faults import DataFaults, raise_if_any
+from ocr_panoptic.formats.bounded_yaml import read_yaml
 
 from .annotated_image import AnnotatedImage
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ocr_panoptic.data.semantic.label_space import LabelSpace
-from ocr_panoptic.label_map import apply_label_map
-from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.formats.label_map import apply_label_map
+from ocr_panoptic.formats.label_png import read_label_png
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
-from ocr_panoptic.files import printable, read_json
+from ocr_panoptic.formats.files import printable, read_json
 
 from .annotated_image import AnnotatedImage, Segment
 from .brush import decode_brush

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 from pycocotools import mask as mask_util
 
-from ocr_panoptic.segment_runs import SegmentRuns
+from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 MAX_POINTS = 1_000_000  # of the polygons of one object
 EDGES = "edges"  # of pixels: polygons as COCO's own tools draw them

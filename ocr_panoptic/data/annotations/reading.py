@@ -9,8 +9,8 @@ from typing import TypeVar
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.data.semantic.records import IMAGE_SUFFIXES
-from ocr_panoptic.files import printable, read_json
-from ocr_panoptic.pictures import header_size
+from ocr_panoptic.formats.files import printable, read_json
+from ocr_panoptic.formats.pictures import header_size
 
 from .annotated_image import AnnotatedImage
 

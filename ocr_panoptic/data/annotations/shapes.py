@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 from PIL import Image
 
-from ocr_panoptic.files import printable
+from ocr_panoptic.formats.files import printable
 
 from .annotated_image import Segment
 from .masks import check_points, mask_of_pixels, mask_of_polygons

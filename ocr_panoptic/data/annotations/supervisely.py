@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.files import printable
+from ocr_panoptic.formats.files import printable
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import check_points, mask_of_pixels

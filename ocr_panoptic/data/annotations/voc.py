@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.coco_panoptic import rgb2id
-from ocr_panoptic.files import printable, read_bytes
-from ocr_panoptic.pictures import load_labels
+from ocr_panoptic.formats.coco_panoptic import rgb2id
+from ocr_panoptic.formats.files import printable, read_bytes
+from ocr_panoptic.formats.pictures import load_labels
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map

@@ -10,14 +10,14 @@ from detectron2.data import detection_utils as utils
 from detectron2.data import transforms as T
 from detectron2.structures import BitMasks, BoxMode, Instances
 
-from ocr_panoptic.coco_panoptic import id2rgb, read_panoptic_png, rgb2id
 from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.image_size import check_image_size, check_label_size
-from ocr_panoptic.label_png import read_label_png
-from ocr_panoptic.pictures import COLOURS, read_picture
-from ocr_panoptic.segment_runs import SegmentRuns
-from ocr_panoptic.true_labels import label_of_segments
+from ocr_panoptic.formats.coco_panoptic import id2rgb, read_panoptic_png, rgb2id
+from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.pictures import COLOURS, read_picture
+from ocr_panoptic.formats.segment_runs import SegmentRuns
+from ocr_panoptic.formats.true_labels import label_of_segments
 
 
 class PanopticDatasetMapper(DatasetMapper):

@@ -14,10 +14,10 @@ import numpy as np
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.semantic.label_space import LabelSpace
-from ocr_panoptic.label_map import apply_label_map
-from ocr_panoptic.label_png import write_label_png
-from ocr_panoptic.matlab import read_variable, require_scipy
-from ocr_panoptic.pictures import header_size
+from ocr_panoptic.formats.label_map import apply_label_map
+from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.matlab import read_variable, require_scipy
+from ocr_panoptic.formats.pictures import header_size
 
 from . import tables as tables
 

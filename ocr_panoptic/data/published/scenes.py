@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, check_name, write_data_file
 from ocr_panoptic.data.parallel import map_with_progress
-from ocr_panoptic.label_png import write_label_png
-from ocr_panoptic.segment_runs import SegmentRuns, segment_statistics
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
+from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.segment_runs import SegmentRuns, segment_statistics
 
 # Ids are neither contiguous nor sorted by kind, as in real data sets.
 CATEGORIES = [

@@ -16,7 +16,7 @@ from ocr_panoptic.data.panoptic.annotations import MAX_BYTES, file_name_faults
 from ocr_panoptic.data.panoptic.categories import panoptic_metadata
 from ocr_panoptic.data.register import register
 from ocr_panoptic.data.semantic.records import LabelledFolder
-from ocr_panoptic.files import read_json
+from ocr_panoptic.formats.files import read_json
 
 from .panoptic import CITYSCAPES_SUFFIX
 from .tables import cityscapes_categories

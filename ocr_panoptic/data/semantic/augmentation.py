@@ -16,7 +16,7 @@ from detectron2.data import transforms as T
 from fvcore.transforms.transform import BlendTransform, HFlipTransform, Transform
 from PIL import Image
 
-from ocr_panoptic.pictures import COLOURS
+from ocr_panoptic.formats.pictures import COLOURS
 
 INTERPOLATIONS = {"bicubic": Image.BICUBIC, "bilinear": Image.BILINEAR}
 

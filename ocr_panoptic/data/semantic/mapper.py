@@ -12,8 +12,8 @@ from detectron2.data import transforms as T
 from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.image_size import check_image_size, check_label_size
-from ocr_panoptic.pictures import COLOURS, read_picture
-from ocr_panoptic.true_labels import has_labels, read_true_labels
+from ocr_panoptic.formats.pictures import COLOURS, read_picture
+from ocr_panoptic.formats.true_labels import has_labels, read_true_labels
 
 from .augmentation import build_semantic_augmentation
 

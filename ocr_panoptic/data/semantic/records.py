@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ocr_panoptic.data.classes import has_controls
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
-from ocr_panoptic.files import printable
+from ocr_panoptic.formats.files import printable
 
 logger = logging.getLogger(__name__)
 

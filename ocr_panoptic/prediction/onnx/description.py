@@ -7,7 +7,7 @@ from detectron2.data import transforms as T
 from detectron2.modeling import PanopticFPN
 from torch import nn
 
-from ocr_panoptic.coco_panoptic import categories_of, ids_by_class
+from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
 
 from .run_onnx import FILTERS, FORMAT
 

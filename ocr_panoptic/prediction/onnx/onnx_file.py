@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ocr_panoptic.files import replacing
+from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.modeling import InferenceModel
 
 from .graphs import SemanticGraph, build_graph

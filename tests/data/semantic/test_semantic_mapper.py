@@ -7,7 +7,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic.data import SemanticDatasetMapper
-from ocr_panoptic.mistakes import is_mistake
+from ocr_panoptic.errors import is_mistake
 
 RAW = np.array([7, 8, 300, 0], np.uint16)  # to 0, 1, 1, 255
 MAP = {0: 255, 7: 0, 8: 1, 300: 1}

@@ -7,12 +7,12 @@ from detectron2.config import CfgNode, configurable
 from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
 from torch import Tensor
 
+from ocr_panoptic.formats.offsets import IGNORED, MIRRORED
 from ocr_panoptic.layers import resize
-from ocr_panoptic.offsets import IGNORED, MIRRORED
+from ocr_panoptic.modeling.batch import padded_batch
+from ocr_panoptic.modeling.inference import SemanticInference
 
-from .batch import padded_batch
-from .inference import SemanticInference
-from .segfix_head import SegFixHead
+from .head import SegFixHead
 
 # Of the scores: the first is that of the boundary.
 MIRRORED_SCORES = tuple((1 + a, 1 + b) for a, b in MIRRORED)

@@ -26,8 +26,9 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from ocr_panoptic.metrics import class_metrics, per_class_rows
+
 from .files import read_json, write_text
-from .metrics import class_metrics, per_class_rows
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import numpy as np
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
-from ocr_panoptic.offsets import IGNORED, parts_of
+from ocr_panoptic.formats.offsets import IGNORED, parts_of
 
 logger = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Files: each format has one owner that reads, checks and writes it."""

@@ -1,0 +1,12 @@
+"""
+SegFix: a network that predicts, for a pixel near a boundary, the step to the inside of its region;
+its truth, its evaluator, and the refinement of what other models predict.
+"""
+
+# Importing the network registers it with Detectron2.
+from .evaluator import OffsetEvaluator
+from .head import SegFixHead
+from .network import SegFix
+from .refinement import RefinedModel
+
+__all__ = ["OffsetEvaluator", "RefinedModel", "SegFix", "SegFixHead"]
