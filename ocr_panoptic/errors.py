@@ -1,49 +1,48 @@
-"""Which errors are the user's mistake, told in a line, and which are defects of the program."""
+"""User errors, whose messages are for people; any other exception is a defect of the program."""
 
-import dis
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, NamedTuple
 
 PACKAGE = __package__
-TRAINING_LOOP = "detectron2.engine.train_loop"
-# In the training loop their checks are no advice to the user: what they are given there is ours.
-MODEL = (f"{PACKAGE}.layers", f"{PACKAGE}.modeling")
 
 
-def is_mistake(error: Exception) -> bool:
+class UserError(ValueError):
+    """What the user gave cannot be used; the message says what was found, expected, and the fix."""
+
+
+class MissingFileError(FileNotFoundError):
+    """A file or folder that the user named is not there."""
+
+
+class MissingPackageError(ModuleNotFoundError):
+    """A package that this use needs, and no other, is not installed."""
+
+
+class FailedWriteError(OSError):
+    """A file, video or window could not be written."""
+
+
+def is_user_error(error: Exception) -> bool:
     """
-    Whether the message of an error is for the user: it is an OSError of the system about a file, or
-    an OSError, ValueError, ModuleNotFoundError or FloatingPointError that a ``raise`` of this
-    package made. One that a call or an expression of this package did not expect is a defect.
+    Check whether the message of an error is for the user: it is one of this module's, a loss or a
+    prediction that is not finite, or the system's about a file.
     """
     if isinstance(error, OSError) and error.filename is not None:
         return True
-    if not isinstance(error, OSError | ValueError | ModuleNotFoundError | FloatingPointError):
-        return False
-    places = []
-    while (place := places[-1].tb_next if places else error.__traceback__) is not None:
-        places.append(place)
-    modules = [place.tb_frame.f_globals.get("__name__", "") for place in places]
-    if not places or modules[-1].partition(".")[0] != PACKAGE or not _is_raise(places[-1]):
-        return False
-    return not (TRAINING_LOOP in modules and modules[-1].startswith(MODEL))
+    ours = UserError | MissingFileError | MissingPackageError | FailedWriteError
+    return isinstance(error, ours | FloatingPointError)
 
 
-def _is_raise(place: TracebackType) -> bool:
-    return dis.opname[place.tb_frame.f_code.co_code[place.tb_lasti]] == "RAISE_VARARGS"
-
-
-class Mistake(NamedTuple):
-    """A mistake that a process which loads data has found, in place of its result."""
+class Told(NamedTuple):
+    """A user's error that a process which loads data has met, in place of its result."""
 
     message: str
 
 
 class Telling:
     """
-    A function whose mistakes are results, to be looked for by :func:`checked` in another process:
-    a DataLoader would make a traceback of them.
+    A function whose user's errors are results, to be looked for by :func:`checked` in another
+    process: a DataLoader would make a traceback of them.
     """
 
     def __init__(self, function: Callable[[Any], Any]):
@@ -53,16 +52,18 @@ class Telling:
         try:
             return self.function(argument)
         except Exception as e:
-            if not is_mistake(e):
+            if not is_user_error(e):
                 raise
-            return Mistake(str(e))
+            return Told(str(e))
 
 
 def checked(result: Any) -> Any:
     """
+    Return what a :class:`Telling` function has returned.
+
     Raises:
-        ValueError: it is a mistake.
+        UserError: it is a user's error.
     """
-    if isinstance(result, Mistake):
-        raise ValueError(result.message)
+    if isinstance(result, Told):
+        raise UserError(result.message)
     return result

@@ -5,7 +5,7 @@ import fcntl
 import pytest
 from other_process import lock_held
 
-from ocr_panoptic.errors import is_mistake
+from ocr_panoptic.errors import is_user_error
 from ocr_panoptic.formats.files import check_output_folder, locked, printable, replacing
 
 
@@ -61,4 +61,4 @@ def test_a_full_disk_names_the_file(tmp_path):
         open("/dev/full", "wb", buffering=0) as full,
     ):
         full.write(b"x")
-    assert is_mistake(error.value)
+    assert is_user_error(error.value)

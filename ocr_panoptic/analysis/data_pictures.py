@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from ocr_panoptic.data.fingerprint import file_digest
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.visualization.data_page import card_pictures, crop_picture
@@ -43,7 +44,7 @@ def look_at(numbered: tuple[int, Item], content: DataItems, folder: Path) -> Ima
         if item.truth is not None:
             ids, listed = content.truth(item)
             if ids.shape != image.shape[:2]:
-                raise ValueError(
+                raise UserError(
                     f"{item.truth}: has {ids.shape[1]}x{ids.shape[0]} pixels, the image "
                     f"{image.shape[1]}x{image.shape[0]} (width x height)."
                 )

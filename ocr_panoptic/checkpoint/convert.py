@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
+
 from .published import HEAD, LAYOUTS
 
 # InPlaceABN scales by |w| + this.
@@ -95,7 +97,7 @@ def convert_weights(
     """
     layout = LAYOUTS[source]
     if inplace_abn and layout.has_inplace_abn is None:
-        raise ValueError(f"--inplace-abn yes: no weights of {source} have InPlaceABN's norms")
+        raise UserError(f"--inplace-abn yes: no weights of {source} have InPlaceABN's norms")
     if inplace_abn is None:
         inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
     weights = {str(name): tensor for name, tensor in weights.items()}
@@ -110,7 +112,7 @@ def convert_weights(
     faults += _fill(found, model_shapes, biases)
     if faults:
         shown = "\n  ".join(faults[:20] + ["..."] * (len(faults) > 20))
-        raise ValueError(
+        raise UserError(
             f"These are not the weights of {source} that the config describes; {len(faults)} "
             f"tensors do not fit.\n  {shown}\n"
             "Check --from, and the config's classes, backbone, COARSE_KERNEL, COARSE_CHANNELS and "

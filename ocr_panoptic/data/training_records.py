@@ -13,6 +13,8 @@ from detectron2.data.build import print_instances_class_histogram
 from detectron2.data.detection_utils import check_metadata_consistency
 from torch.utils.data import Dataset
 
+from ocr_panoptic.errors import UserError
+
 from .panoptic.source import PanopticSource, kinds_of
 
 logger = logging.getLogger(__name__)
@@ -75,7 +77,7 @@ def indexed_records(names: Sequence[str], usable: bool) -> IndexedRecords | None
             f"Left out {left_out} images with no annotation but crowds, {len(records)} left"
         )
     if not len(records):
-        raise ValueError(
+        raise UserError(
             f"{', '.join(names)}: no image has an instance that is no crowd. "
             "DATALOADER.FILTER_EMPTY_ANNOTATIONS False uses them all the same."
         )

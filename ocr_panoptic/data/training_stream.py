@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset
 
-from ocr_panoptic.errors import Telling, checked
+from ocr_panoptic.errors import Telling, UserError, checked
 from ocr_panoptic.formats.pictures import COLOURS, header_size
 from ocr_panoptic.seeding import seeded_generators
 
@@ -130,7 +130,7 @@ def build_training_stream(
     with seeded_generators(seed):  # from which Detectron2's samplers draw their seeds
         parts = _train_loader_from_config(cfg, mapper=mapper, dataset=records)
     if parts["sampler"] is None:
-        raise ValueError(
+        raise UserError(
             f"DATASETS.TRAIN {cfg.DATASETS.TRAIN} is an IterableDataset, which cannot be entered "
             "where a training was left. Register a list of records, or a Dataset with __getitem__."
         )
@@ -197,7 +197,7 @@ def _is_wide(record: dict, channels: int) -> bool:
     try:
         size = header_size(record["file_name"], channels)
     except ValueError as e:
-        raise ValueError(f"{record['file_name']}: the image {e}") from e
+        raise UserError(f"{record['file_name']}: the image {e}") from e
     return size.width > size.height
 
 

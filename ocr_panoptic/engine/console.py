@@ -13,7 +13,7 @@ from pathlib import Path
 from termcolor import colored
 from tqdm import tqdm
 
-from ocr_panoptic.errors import PACKAGE, TRAINING_LOOP
+from ocr_panoptic.errors import PACKAGE
 from ocr_panoptic.formats.files import printable
 
 LOG_FILE = "log.txt"
@@ -21,6 +21,7 @@ LOG_FILE = "log.txt"
 PROGRESS = ("detectron2.utils.events", "detectron2.evaluation.evaluator")
 LAYOUT = "\n\t"  # of a message, not escaped
 THEIRS = ("detectron2", "fvcore")
+TRAINING_LOOP = "detectron2.engine.train_loop"
 PYTHON = "py.warnings"  # what logging.captureWarnings calls it
 _PYTHON_WARNING = re.compile(r".*?:\d+: (\w+): (.*)")  # PATH:LINE: CATEGORY: MESSAGE
 # Warnings that are not for users: of whole loggers, and by their beginnings.

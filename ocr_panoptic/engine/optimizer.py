@@ -8,6 +8,7 @@ from detectron2.solver import get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 from ocr_panoptic.modeling.timm_network import Training
 
@@ -34,7 +35,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
     solver = cfg.SOLVER
     if not solver.HEAD_LR_FACTOR > 0:
-        raise ValueError(
+        raise UserError(
             f"SOLVER.HEAD_LR_FACTOR is {solver.HEAD_LR_FACTOR}; it is a number above 0, and 1.0 "
             "trains all parts at SOLVER.BASE_LR."
         )

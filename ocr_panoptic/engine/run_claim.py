@@ -15,6 +15,7 @@ from pathlib import Path
 
 from detectron2.utils import comm
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
 
 FILE = "training.lock"
@@ -68,7 +69,7 @@ def _claim(folder: Path) -> None:
         is_taken = holder.get("pid") != str(os.getpid()) and bool(holder) and _is_touched(path)
     if is_taken:
         file.close()
-        raise ValueError(
+        raise UserError(
             f"OUTPUT_DIR {folder} is that of another training: process "
             f"{holder.get('pid', 'unknown')} on {holder.get('host', 'an unknown machine')}, begun "
             f"{holder.get('begun', 'at an unknown time')}. Wait for its end or stop it, or set "

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.bounded_yaml import MAX_BYTES, parse_yaml
 from ocr_panoptic.formats.files import printable
 
@@ -110,4 +111,4 @@ def _fault(key: str, value: Any, expected: str) -> ValueError:
     found = (
         f"{value!r:.60}" if isinstance(value, str | int | float | tuple) else type(value).__name__
     )
-    return ValueError(f"its {key} is {printable(found)}, not {expected}")
+    return UserError(f"its {key} is {printable(found)}, not {expected}")

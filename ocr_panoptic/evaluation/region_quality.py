@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ocr_panoptic.errors import UserError
+
 from .confusion import confusion_matrix, semantic_metrics
 
 
@@ -65,7 +67,7 @@ class RegionQuality:
         k = len(self.class_names)
         expected = (k, len(cells[0]) - 1, len(cells[1]) - 1)
         if regions.shape != expected or relation.shape != expected:
-            raise ValueError(
+            raise UserError(
                 f"the regions are {list(regions.shape)} and the relation {list(relation.shape)}; "
                 f"expected {list(expected)}, of {k} classes and the cells"
             )

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import MAX_ID
 
 from .boundaries import boundary_distance, inner_boundaries, near_other_labels
@@ -167,7 +168,7 @@ def _joint_histogram(
     true_index, predicted_index = _lookup(true_ids, rows), _lookup(predicted_ids, columns)
     unnamed = np.unique(predicted_ids[predicted_index == 0])
     if unnamed.size:
-        raise ValueError(
+        raise UserError(
             f"the prediction has {unnamed.size} segment ids that its segments_info does not "
             f"name: {some_ids(unnamed)}"
         )
@@ -190,13 +191,13 @@ def _segment_ids(segments: Sequence[Mapping], kind: str) -> np.ndarray:
     ids = _integers(segments, "id")
     wrong = ids[(ids <= VOID) | (ids > MAX_ID)]
     if wrong.size:
-        raise ValueError(
+        raise UserError(
             f"segments_info of the {kind} segments has id {wrong[0]}; ids lie in 1..{MAX_ID}, "
             "0 is void"
         )
     repeated = ids[1:][ids[1:] == ids[:-1]]
     if repeated.size:
-        raise ValueError(
+        raise UserError(
             f"segments_info of the {kind} segments repeats the ids {some_ids(repeated)}"
         )
     return ids

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.metrics import class_metrics, per_class_rows
 
 from .files import read_json, write_text
@@ -82,7 +83,7 @@ def read_evaluation(folder: Path) -> Evaluation:
     """
     path = folder / "metrics.json"
     if not path.is_file():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{path}: not there; evaluate the model first: "
             "ocr-panoptic evaluate --config-file CONFIG --weights WEIGHTS "
             f"OUTPUT_DIR {folder.parent.parent}"
@@ -90,7 +91,7 @@ def read_evaluation(folder: Path) -> Evaluation:
     tasks = read_json(path, MAX_BYTES)
     run = tasks.pop("run", {}) if isinstance(tasks, dict) else None
     if not isinstance(run, dict) or not all(isinstance(task, dict) for task in tasks.values()):
-        raise ValueError(f"{path}: is not what an evaluation has written. Evaluate again.")
+        raise UserError(f"{path}: is not what an evaluation has written. Evaluate again.")
     return Evaluation(tasks, run)
 
 
@@ -134,9 +135,9 @@ def read_table(path: Path) -> list[dict[str, str]]:
     try:
         rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: is no CSV file ({error}). Evaluate again.") from error
+        raise UserError(f"{path}: is no CSV file ({error}). Evaluate again.") from error
     if any(None in row or None in row.values() for row in rows):
-        raise ValueError(f"{path}: has rows of other lengths than its header. Evaluate again.")
+        raise UserError(f"{path}: has rows of other lengths than its header. Evaluate again.")
     return [{key: text for key, text in row.items() if text} for row in rows]
 
 
@@ -205,7 +206,7 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
             if not isinstance(iteration, int):
                 raise TypeError
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(
+            raise UserError(
                 f"{path}, line {number}: expected a JSON object with an 'iteration', "
                 f"found {line[:60].decode(errors='backslashreplace')!r}; remove that line"
             ) from error

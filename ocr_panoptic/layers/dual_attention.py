@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
+
 from .context_scheme import ContextScheme
 from .conv import as_map, pixelwise
 from .transformer import pixel_tokens
@@ -47,7 +49,7 @@ class PositionAttention(nn.Module):
     def __init__(self, channels: int = 512):
         super().__init__()
         if channels < 8 or channels % 8:
-            raise ValueError(
+            raise UserError(
                 f"The attention has {channels} channels (MODEL.OCR.CHANNELS); its queries and keys "
                 "have an eighth of them, so it needs a multiple of 8."
             )

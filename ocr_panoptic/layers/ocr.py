@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
+
 from .context_scheme import ContextScheme
 from .conv import ConvNormReLU, as_map, is_pixel_major, pixelwise
 from .recomputation import run_part
@@ -236,7 +238,7 @@ def relation_transforms(
 ) -> tuple[nn.Sequential, nn.Sequential]:
     """phi and psi; arguments of :class:`OCR`."""
     if transform_convs < 1:
-        raise ValueError(
+        raise UserError(
             f"transform_convs is {transform_convs}, but phi and psi need at least 1 "
             "convolution (paper: 1, published code: 2)."
         )

@@ -14,6 +14,7 @@ from detectron2.layers import Conv2d
 from fvcore.nn.weight_init import c2_msra_fill
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU, one_hot_labels, resize, run_part
 
 from .context import build_context, check_region_supervision
@@ -193,7 +194,7 @@ class RefinedHead(nn.Module):
             regions = coarse if self.regions is None else self.regions(stage)
             regions = resize(regions, size, self.align_corners)
         elif truth is None:
-            raise ValueError(
+            raise UserError(
                 f"The scheme of MODEL.CONTEXT.NAME ({type(self.context).__name__}) needs the "
                 "ground truth of every image, but the input has no sem_seg."
             )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from detectron2.data import Metadata
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.sem_seg_dump import raw_labels
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
 
@@ -58,7 +59,7 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
         return Classes(names, metadata.stuff_colors, labels, [], [], [], [])
     labels = np.array(range(len(names)) if kind == "train" else stuff)
     if labels.min() < 0 or labels.max() > np.iinfo(np.uint16).max:
-        raise ValueError(
+        raise UserError(
             f"--labels {kind}: the data set {metadata.name} has categories "
             f"{sorted([*things, *stuff[1:]])}, so 0 cannot stand for things, or the ids do not fit "
             "16 bits. Take --labels train."

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import COLOURS, TooLarge, header_size, read_picture
 from ocr_panoptic.modeling.large_images import Rows
 
@@ -57,7 +58,7 @@ def open_image(path: Path, image_format: str) -> tuple[Callable[[], Rows], int, 
         try:
             picture = read_picture(path, image_format)
         except ValueError as error:
-            raise ValueError(
+            raise UserError(
                 f"{error} Or install pyvips, which reads images row by row: "
                 "pip install 'pyvips[binary]'"
             ) from error
@@ -73,7 +74,7 @@ def _open_vips(pyvips: Any, path: Path, image_format: str) -> tuple[Callable[[],
             return function()
         except pyvips.Error as error:
             reason = " ".join(str(error).split())
-            raise ValueError(
+            raise UserError(
                 f"{path}: image is broken or truncated ({reason}); copy or download it again"
             ) from error
 
@@ -89,7 +90,7 @@ def _open_vips(pyvips: Any, path: Path, image_format: str) -> tuple[Callable[[],
         picture = reading(opened("random").autorot)
     bits = BITS.get((picture.format, picture.interpretation))
     if bits is None:
-        raise ValueError(
+        raise UserError(
             f"{path}: image of {picture.width}x{picture.height} pixels, {picture.interpretation} "
             f"({picture.format}); one that is read row by row is RGB or grey, of 8 or 16 bits: "
             "convert it"

@@ -25,6 +25,7 @@ from ocr_panoptic.engine.segfix import refined_by_segfix
 from ocr_panoptic.engine.segfix_config import segfix_config
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.pictures import TooThin
 from ocr_panoptic.visualization.inputs import summary
@@ -100,10 +101,10 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
         OSError: a file cannot be written; what is there is whole, and a repetition goes on.
     """
     if options.whole_regions and cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
-        raise ValueError("--whole-regions: is of a semantic model; of a panoptic one leave it out")
+        raise UserError("--whole-regions: is of a semantic model; of a panoptic one leave it out")
     segfix = segfix_config(cfg)
     if options.whole_regions and segfix:
-        raise ValueError(
+        raise UserError(
             "--whole-regions: of images in tiles, which TEST.SEGFIX.WEIGHTS does not refine; leave "
             "one of them out"
         )
@@ -207,7 +208,7 @@ def _predict(
                 try:
                     found = predictor(image)
                 except TooThin as error:
-                    image = ValueError(f"{item.source}: {error}.")
+                    image = UserError(f"{item.source}: {error}.")
                 else:
                     yield partial(writer.write, item, image, found)
             if isinstance(image, Exception) or image is ABSENT:

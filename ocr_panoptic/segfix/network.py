@@ -7,6 +7,7 @@ from detectron2.config import CfgNode, configurable
 from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.offsets import IGNORED, MIRRORED
 from ocr_panoptic.layers import resize
 from ocr_panoptic.modeling.batch import padded_batch
@@ -36,7 +37,7 @@ class SegFix(SemanticSegmentor):
     def __init__(self, *, inference: SemanticInference, pad_to_multiple: int = 0, **kwargs):
         super().__init__(**kwargs)
         if not isinstance(self.sem_seg_head, SegFixHead):
-            raise ValueError(
+            raise UserError(
                 f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; SegFix takes "
                 "SegFixHead"
             )

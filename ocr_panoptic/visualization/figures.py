@@ -9,6 +9,8 @@ import numpy as np
 from detectron2.data import Metadata
 from PIL import Image
 
+from ocr_panoptic.errors import UserError
+
 from .overlays import Color, draw_segments, heat_map, resize, segment_colors
 from .relation import RelationFigure, relation_figure
 from .scene import Inspection, Segments
@@ -55,7 +57,7 @@ def image_figures(
     """
     size = truth.ids.shape if isinstance(truth, Segments) else truth.shape
     if size != inspection.image.shape[:2]:
-        raise ValueError(
+        raise UserError(
             f"{name}: the image has size {inspection.image.shape[:2]}, its truth {size} "
             "(height, width)"
         )

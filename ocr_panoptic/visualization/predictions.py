@@ -13,6 +13,7 @@ from detectron2.utils.visualizer import VisImage, Visualizer
 from PIL import Image
 from tqdm import tqdm
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.formats.pictures import COLOURS, TooThin, as_colours, read_picture
 
@@ -105,7 +106,7 @@ def draw_video(
             if not sink.write(picture):
                 break
     if not count:
-        raise ValueError(f"{reader.source}: no frame can be read")
+        raise UserError(f"{reader.source}: no frame can be read")
     return count
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.coco_panoptic import rgb2id
 from ocr_panoptic.formats.files import printable, read_bytes
 from ocr_panoptic.formats.pictures import load_labels
@@ -75,7 +76,7 @@ def read_voc(source: Path, images: Path | None = None) -> Iterator[AnnotatedImag
     labels = _labels(folder / LABEL_MAP)
     images = images or folder / IMAGES
     if not images.is_dir():
-        raise FileNotFoundError(f"{images}: folder of images not found.")
+        raise MissingFileError(f"{images}: folder of images not found.")
     yield from each(names, lambda name: _read_image(name, folder, images, labels))
 
 
@@ -86,11 +87,11 @@ def _names(source: Path) -> tuple[Path, list[str]]:
         text = read_bytes(source, MAX_LIST_BYTES).decode("utf-8", "replace")
         names = [line.strip() for line in text.splitlines() if line.strip()]
         if not names:
-            raise ValueError(f"{source}: names no image.")
+            raise UserError(f"{source}: names no image.")
     else:
         folder, classes = source, source / CLASSES
         if not classes.is_dir():
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{classes}: not found. Give the folder that holds {CLASSES}, or a list such as "
                 "ImageSets/Segmentation/train.txt."
             )
@@ -130,7 +131,7 @@ def _read_classes(path: Path, labels: Labels) -> tuple[list[str], np.ndarray]:
     if unknown := [value for value in found.tolist() if value not in meaning]:
         shown = [[v & 255, v >> 8 & 255, v >> 16] if is_color else v for v in unknown[:5]]
         where = path.parent.parent / LABEL_MAP if labels.has_colors else "VOC 2012"
-        raise ValueError(
+        raise UserError(
             f"{path}: {'colours' if is_color else 'labels'} that are no class of {where}: {shown}, "
             f"on {np.isin(values, unknown).sum()} pixels. Name each in a {LABEL_MAP}: name:R,G,B::"
         )
@@ -156,7 +157,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
         return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True
     values = np.asarray(picture)
     if picture.mode not in ("P", "L", "1") and not picture.mode.startswith("I"):
-        raise ValueError(f"{path}: expected a palette, one channel or RGB, found {picture.mode!r}.")
+        raise UserError(f"{path}: expected a palette, one channel or RGB, found {picture.mode!r}.")
     return values.astype(np.int64), False
 
 
@@ -178,10 +179,10 @@ def _labels(path: Path) -> Labels:
         if not all(part.strip().isdecimal() and int(part) < 256 for part in parts) or len(
             parts
         ) not in (0, 3):
-            raise ValueError(f"{path}: expected name:R,G,B:parts:actions, found {printable(line)}.")
+            raise UserError(f"{path}: expected name:R,G,B:parts:actions, found {printable(line)}.")
         color = tuple(map(int, parts)) if parts else voc_color(len(names))
         if (number := _as_id(color)) in colors:
-            raise ValueError(f"{path}: {printable(name)}: the colour {color} comes twice.")
+            raise UserError(f"{path}: {printable(name)}: the colour {color} comes twice.")
         names[len(names)] = colors[number] = _or_none(name)
     return Labels(names, colors, void_color, has_colors=True)
 

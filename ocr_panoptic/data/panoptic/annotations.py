@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from ocr_panoptic.data.classes import has_controls, is_id
 from ocr_panoptic.data.collection import collection_paused
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any
+from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.files import read_json
 
 from .categories import Category, category_ids, parse_categories
@@ -92,7 +93,7 @@ def _load(path: Path) -> dict:
     try:
         content = read_json(path, MAX_BYTES)
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: panoptic JSON not found.") from None
+        raise MissingFileError(f"{path}: panoptic JSON not found.") from None
     except ValueError as error:
         raise DataFaults([str(error)]) from error
     keys = ("images", "annotations", "categories")

@@ -1,11 +1,13 @@
 """Trained models as ONNX files. Nothing else of the package imports it, as it needs the packages of
 the extra "export". :mod:`.run_onnx`, copied away, needs onnxruntime alone of them."""
 
+from ocr_panoptic.errors import MissingPackageError
+
 try:
     import onnxruntime  # noqa: F401
     import onnxscript  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
+    raise MissingPackageError(
         f"{error.name} is not installed, which an export needs: pip install onnx onnxruntime "
         "onnxscript"
     ) from error
