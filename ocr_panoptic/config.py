@@ -329,6 +329,12 @@ SECTIONS: dict[str, list[Key]] = {
         "over about 1 / (1 - DECAY) iterations."),
 ],
 "Evaluation and prediction": [
+    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [PANOPTIC], ANY,
+        "Least score of an instance for each thing class; [] for INSTANCES_CONFIDENCE_THRESH, of "
+        "all. `ocr-panoptic fit-merge` finds it, and the next key."),
+    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", [], [PANOPTIC], ANY,
+        "Least number of pixels of a stuff segment for each semantic class, the first being the "
+        "things'; [] for STUFF_AREA_LIMIT, of all."),
     Key("TEST.BEST_CHECKPOINT", "", [], ANY,
         "Metric of the evaluations during training by which `model_best.pth` is kept, the highest "
         'value being the best: "panoptic_seg/PQ" or "sem_seg/mIoU", say, after the name of the '

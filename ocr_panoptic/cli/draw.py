@@ -86,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
         *("MODEL.RETINANET.SCORE_THRESH_TEST", threshold),
         *("MODEL.ROI_HEADS.SCORE_THRESH_TEST", threshold),
         *("MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH", threshold),
+        *("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", "[]"),
     ]
     cfg = trained_config(args.config_file, args.weights, args.opts + thresholds)
     metadata = class_metadata(cfg)

@@ -165,7 +165,10 @@ def _joint_histogram(
     [P] are sorted segment ids. Row and column 0 count the pixels of ids that are not among them,
     row and column 1 those of void, 2.. the segments.
     """
-    true_index, predicted_index = _lookup(true_ids, rows), _lookup(predicted_ids, columns)
+    true_index, predicted_index = (
+        segment_positions(true_ids, rows),
+        segment_positions(predicted_ids, columns),
+    )
     unnamed = np.unique(predicted_ids[predicted_index == 0])
     if unnamed.size:
         raise UserError(
@@ -179,8 +182,9 @@ def _joint_histogram(
     return joint.astype(np.int64).reshape(shape)
 
 
-def _lookup(ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-    """0 for an id that is not among the sorted ``segment_ids``, 1 for void, else 2 + position."""
+def segment_positions(ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
+    """Return 0 for an id that is not among the sorted ``segment_ids``, 1 for void, else 2 + its
+    position: int64 of the shape of ``ids``."""
     known = np.concatenate([[VOID], segment_ids])
     position = np.searchsorted(known, ids).clip(max=len(known) - 1)
     return np.where(known[position] == ids, position + 1, 0)

@@ -3,12 +3,15 @@
 import torch
 from detectron2.config import CfgNode
 from detectron2.modeling import build_model as detectron2_model
+from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.poolers import ROIPooler
 from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
 from detectron2.structures import Boxes
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import SyncBatchNorm
+
+from .panoptic_merge import rules_of_config
 
 
 def build_model(cfg: CfgNode) -> nn.Module:
@@ -18,6 +21,7 @@ def build_model(cfg: CfgNode) -> nn.Module:
     - PyTorch's synchronised batch norms are :class:`.SyncBatchNorm`.
     - In mixed precision boxes are pooled and masks pasted at float32 coordinates, see
       :class:`ExactROIPooler` and :class:`ExactMaskHead`.
+    - A ``PanopticFPN`` has ``merge_rules``, see :class:`.MergeRules`.
     """
     model = detectron2_model(cfg)
     for module in model.modules():
@@ -27,6 +31,8 @@ def build_model(cfg: CfgNode) -> nn.Module:
             module.__class__ = ExactROIPooler
         elif type(module) is MaskRCNNConvUpsampleHead:
             module.__class__ = ExactMaskHead
+    if isinstance(model, PanopticFPN):
+        model.merge_rules = rules_of_config(cfg)
     return model
 
 

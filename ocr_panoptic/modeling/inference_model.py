@@ -19,7 +19,7 @@ from ocr_panoptic.layers import fold_norms, to_channels_last
 from .inference import Size, resized_classes
 from .inference_output import InferenceOutput, semantic_parts
 from .large_images import Band, Rows, check_tiles, check_windows, tile_bands, window_bands
-from .panoptic_merge import merge_panoptic
+from .panoptic_merge import merge_panoptic, rules_of_network
 from .refined_head import RefinedHead
 from .replacing import replace
 from .threaded_roi_align import ThreadedROIAlign
@@ -142,13 +142,8 @@ class InferenceModel(nn.Module):
         self, logits: Tensor, found: Instances, size: Size, image_size: Size, covered: Size
     ) -> InferenceOutput:
         def merged(output: InferenceOutput) -> tuple[Tensor, list[dict]]:
-            return merge_panoptic(
-                output["instances"],
-                output["labels"],
-                self.network.combine_overlap_thresh,
-                self.network.combine_stuff_area_thresh,
-                self.network.combine_instances_score_thresh,
-            )
+            rules = rules_of_network(self.network)
+            return merge_panoptic(output["instances"], output["labels"], rules)
 
         parts = semantic_parts(partial(resized_classes, logits, size, image_size, covered))
         instances = detector_postprocess(found, *size)

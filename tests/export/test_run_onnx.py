@@ -109,7 +109,9 @@ def test_merge_is_that_of_detectron2(stuff_area):
     with_instances = 0
     for seed in range(100):
         prediction = random_prediction(seed)
-        ids, segments = merge(prediction, overlap=0.3, stuff_area=stuff_area, score=0.2)
+        ids, segments = merge(
+            prediction, overlap=0.3, scores=[0.2] * 80, stuff_areas=[stuff_area] * 80
+        )
         instances = Instances((30, 40))
         instances.pred_boxes = Boxes(torch.tensor(prediction["boxes"]).clone())
         instances.scores = torch.tensor(prediction["scores"])
@@ -150,7 +152,7 @@ def identity_model(opset: int = 18, ir_version: int = 8, **metadata: str) -> byt
         (identity_model(**{METADATA_KEY: '{"format": 99}'}), "is of format 99, and this program"),
         (identity_model(**{METADATA_KEY: "{"}), "metadata under 'ocr_panoptic' are not those"),
         (identity_model(**{METADATA_KEY: "[]"}), "metadata under 'ocr_panoptic' are not those"),
-        (identity_model(**{METADATA_KEY: '{"format": 1}'}), "not those that ocr-panoptic export"),
+        (identity_model(**{METADATA_KEY: '{"format": 2}'}), "not those that ocr-panoptic export"),
     ],
     ids=[
         *("absent", "text", "truncated", "empty", "opset", "IR"),
@@ -170,7 +172,7 @@ def test_models_that_cannot_be_run(tmp_path, capsys, content, message):
 
 def test_an_image_that_the_model_does_not_run_on(tmp_path, capsys):
     """As one that is too large for the memory: here one of bytes, and a model that takes floats."""
-    description = {METADATA_KEY: '{"format": 1, "classes": [], "resize": null}'}
+    description = {METADATA_KEY: '{"format": 2, "classes": [], "resize": null}'}
     (tmp_path / "model.onnx").write_bytes(identity_model(**description))
     Image.new("RGB", (6, 4)).save(tmp_path / "a.png")
     arguments = [tmp_path / "model.onnx", "--input", tmp_path / "a.png", "--output", tmp_path / "o"]

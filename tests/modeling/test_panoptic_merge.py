@@ -5,7 +5,7 @@ import torch
 from detectron2.modeling.meta_arch.panoptic_fpn import combine_semantic_and_instance_outputs
 from detectron2.structures import Instances
 
-from ocr_panoptic.modeling.panoptic_merge import merge_panoptic
+from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic
 
 
 def random_case(seed: int) -> tuple[Instances, torch.Tensor, tuple[float, float, float]]:
@@ -34,6 +34,10 @@ def random_case(seed: int) -> tuple[Instances, torch.Tensor, tuple[float, float,
     return instances, labels, limits
 
 
+def alike(overlap: float, stuff_area: float, score: float) -> MergeRules:
+    return MergeRules(overlap, (score,) * 80, (stuff_area,) * 4)
+
+
 def test_equals_detectron2s_on_random_cases():
     things = stuff = rejected = 0
     for seed in range(200):
@@ -41,7 +45,7 @@ def test_equals_detectron2s_on_random_cases():
         expected, expected_segments = combine_semantic_and_instance_outputs(
             instances, labels, *limits
         )
-        found, segments = merge_panoptic(instances, labels, *limits)
+        found, segments = merge_panoptic(instances, labels, alike(*limits))
         assert found.dtype == expected.dtype and torch.equal(found, expected), seed
         assert segments == expected_segments, seed
         count = sum(segment["isthing"] for segment in segments)
@@ -55,6 +59,20 @@ def test_all_of_an_image_is_taken_or_nothing_is(n):
     instances = Instances((2, 3))
     instances.scores, instances.pred_classes = torch.full((n,), 0.9), torch.zeros(n).long()
     instances.pred_masks = torch.ones(n, 2, 3, dtype=torch.bool)
-    ids, segments = merge_panoptic(instances, torch.zeros(2, 3).long(), 0.5, 1, 0.5)
+    ids, segments = merge_panoptic(instances, torch.zeros(2, 3).long(), alike(0.5, 1, 0.5))
     assert ids.unique().tolist() == [int(n > 0)]
     assert len(segments) == int(n > 0)
+
+
+def test_classes_have_limits_of_their_own():
+    """Class 0 is refused at 0.6, class 1 taken at 0.4; label 2 has 3 of 4 pixels."""
+    instances = Instances((2, 4))
+    instances.scores, instances.pred_classes = torch.tensor([0.6, 0.4]), torch.tensor([0, 1])
+    masks = torch.zeros(2, 2, 4, dtype=torch.bool)
+    masks[0, :, 0] = masks[1, :, 1] = True
+    instances.pred_masks = masks
+    labels = torch.tensor([[1, 1, 1, 2], [2, 2, 1, 2]])
+    rules = MergeRules(0.5, (0.7, 0.3), (0.0, 2.0, 4.0))
+    ids, segments = merge_panoptic(instances, labels, rules)
+    assert [(s["isthing"], s["category_id"]) for s in segments] == [(True, 1), (False, 1)]
+    assert ids.tolist() == [[2, 1, 2, 0], [0, 1, 2, 0]]

@@ -1,5 +1,6 @@
 """What an exported model says of itself: classes, sizes of images, rules of the merge."""
 
+from dataclasses import asdict
 from typing import Any
 
 from detectron2.data import Metadata
@@ -9,6 +10,7 @@ from torch import nn
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
+from ocr_panoptic.modeling.panoptic_merge import rules_of_network
 
 from .run_onnx import FILTERS, FORMAT
 
@@ -42,11 +44,7 @@ def describe(
         "thing_ids": ids_by_class(metadata, "thing"),
         "stuff_ids": ids_by_class(metadata, "stuff"),
         "categories": categories_of(metadata),
-        "merge": {
-            "overlap": model.combine_overlap_thresh,
-            "stuff_area": model.combine_stuff_area_thresh,
-            "score": model.combine_instances_score_thresh,
-        },
+        "merge": asdict(rules_of_network(model)),
     }
 
 

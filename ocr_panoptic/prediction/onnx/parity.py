@@ -109,7 +109,7 @@ def _compare(found: Prediction, expected: InferenceOutput, logits: np.ndarray) -
 
 
 def _compare_instances(
-    found: Prediction, expected: InferenceOutput, **rules: float
+    found: Prediction, expected: InferenceOutput, **rules: Any
 ) -> dict[str, Any]:
     instances = expected["instances"]
     ids, segments = merge(found, **rules)

@@ -31,7 +31,7 @@ import onnxruntime
 from PIL import Image, ImageOps
 
 METADATA_KEY = "ocr_panoptic"
-FORMAT = 1
+FORMAT = 2
 """Of the description in the metadata; a newer one cannot be read."""
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
@@ -132,7 +132,7 @@ def _parse_description(path: str | os.PathLike, text: str | None) -> dict[str, A
         )
     try:
         description = json.loads(text)
-        if description["format"] > FORMAT:
+        if description["format"] != FORMAT:
             raise ValueError(
                 f"{path} is of format {description['format']}, and this program reads {FORMAT}: "
                 "take the run_onnx.py of the version that wrote it"
@@ -192,7 +192,7 @@ def resized(image: np.ndarray, rule: dict[str, Any] | None) -> np.ndarray:
 
 
 def merge(
-    prediction: Prediction, *, overlap: float, stuff_area: int, score: float
+    prediction: Prediction, *, overlap: float, scores: Sequence[float], stuff_areas: Sequence[float]
 ) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """
     One map of instances and of what is left of the semantic labels, by the rules of Detectron2's
@@ -202,8 +202,8 @@ def merge(
         prediction: "labels", "boxes", "scores", "classes" and "masks" of :class:`Model`; label 0
             stands for things.
         overlap: share of an instance that instances before it may cover.
-        stuff_area: least number of pixels of a stuff class.
-        score: least score of an instance.
+        scores: least score of an instance, of each thing class.
+        stuff_areas: least number of pixels of a stuff class, of each label.
 
     Returns:
         ids, int32 [H, W], 0 where no segment is; of each segment "id", "isthing", "category_id"
@@ -213,8 +213,8 @@ def merge(
     ids = np.zeros(labels.shape, np.int32)
     segments: list[dict[str, Any]] = []
     for i in np.argsort(-prediction["scores"], kind="stable"):
-        if prediction["scores"][i] < score:
-            break
+        if not prediction["scores"][i] >= scores[prediction["classes"][i]]:
+            continue
         mask, region = pasted(prediction["masks"][i], prediction["boxes"][i], labels.shape)
         area, free = np.count_nonzero(mask), mask & (ids[region] == 0)
         if area == 0 or (area - np.count_nonzero(free)) / area > overlap:
@@ -231,7 +231,7 @@ def merge(
     left = np.bincount(labels[ids == 0])
     for label in np.flatnonzero(np.bincount(labels.ravel())):
         # A class that instances cover wholly is a segment of no pixels where no area is asked for.
-        if label == 0 or (left[label] if label < len(left) else 0) < stuff_area:
+        if label == 0 or (left[label] if label < len(left) else 0) < stuff_areas[label]:
             continue
         segments.append({"id": len(segments) + 1, "isthing": False, "category_id": int(label)})
         ids[(labels == label) & (ids == 0)] = len(segments)

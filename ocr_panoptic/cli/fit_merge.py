@@ -1,0 +1,82 @@
+"""
+Fit the constants by which a panoptic model merges instances and stuff to the truth of
+DATASETS.TEST[0], and write them as a config: OUTPUT_DIR/merge.yaml. The images are predicted once
+and kept; then thousands of settings are tried without the network. The gain that is reported is of
+images that were not fitted, and what the interval does not carry is not written.
+
+    ocr-panoptic fit-merge --config-file RUN [--weights FILE] [--data FILE ...] [--folds N]
+        [KEY VALUE ...]
+"""
+
+import argparse
+
+from .arguments import CommandParser
+
+
+def argument_parser() -> CommandParser:
+    parser = CommandParser(__doc__)
+    parser.add_argument(
+        "--folds",
+        type=int,
+        default=5,
+        help="parts of the images, each merged by what was fitted to the others (default 5)",
+    )
+    parser.add_data()
+    parser.add_model()
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    import yaml
+    from tabulate import tabulate
+
+    from ocr_panoptic.analysis.kept_predictions import kept_predictions
+    from ocr_panoptic.analysis.merge_fit import fit_merge, rules_fragment
+    from ocr_panoptic.data import data_options
+    from ocr_panoptic.engine.trained_model import trained_config
+    from ocr_panoptic.formats.files import write_text
+    from ocr_panoptic.formats.run_folder import evaluation_folder
+    from ocr_panoptic.modeling.panoptic_merge import rules_of_config
+
+    opts = [*data_options(args.data), *args.opts]
+    cfg = trained_config(args.config_file, args.weights, opts)
+    name = cfg.DATASETS.TEST[0] if cfg.DATASETS.TEST else ""
+    kept = kept_predictions(cfg, evaluation_folder(cfg.OUTPUT_DIR, name))
+    before, fits = fit_merge(kept, rules_of_config(cfg), args.folds)
+    rows = [("as it is", before, before, None, "")]
+    for fit in fits:
+        interval = "[{:+.2f}, {:+.2f}]".format(*fit.interval)
+        rows.append((fit.name, fit.fitted, fit.held_out, fit.gain, interval))
+    header = ["rules", "PQ, fitted to all", "PQ of images not fitted", "gain", "95% interval"]
+    print(f"{name}, {len(kept.images)} images, {args.folds} parts\n")
+    print(tabulate(rows, headers=header, floatfmt=(".2f", ".2f", ".2f", "+.2f"), tablefmt="github"))
+    carried = [fit for fit in fits if fit.is_carried]
+    if not carried:
+        print("\nNo interval excludes 0: these images do not show that other rules are better.")
+        return
+    best = max(carried, key=lambda fit: fit.held_out)
+    folder = Path(cfg.OUTPUT_DIR)
+    content = {
+        "_BASE_": _base(args.config_file, folder),
+        "MODEL": {
+            "WEIGHTS": str(Path(cfg.MODEL.WEIGHTS).resolve()),
+            "PANOPTIC_FPN": {"COMBINE": rules_fragment(best.rules)},
+        },
+    }
+    note = (
+        f"# Fitted to {len(kept.images)} images of {name}, {best.name}: PQ {before:.2f} -> "
+        f"{best.held_out:.2f} of images that were not fitted.\n"
+    )
+    write_text(folder / "merge.yaml", note + yaml.safe_dump(content, sort_keys=False))
+    print(f"\nWrote {folder / 'merge.yaml'}, {best.name}; use it with --config-file.")
+
+
+def _base(config_file: str, folder):
+    from pathlib import Path
+
+    from ocr_panoptic.formats.run_folder import CONFIG
+
+    source = Path(config_file)
+    return CONFIG if source.is_dir() and source.resolve() == folder.resolve() else config_file

@@ -1,0 +1,111 @@
+"""Fitted merges: on kept predictions whose best rules are known, and of a trained run."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from tiny_runs import OCR_CONFIG
+
+from ocr_panoptic.analysis import kept_predictions as kept_module
+from ocr_panoptic.analysis.kept_predictions import KeptPredictions, kept_predictions
+from ocr_panoptic.analysis.merge_fit import fit_merge, rules_fragment
+from ocr_panoptic.cli import fit_merge as command
+from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.evaluation.merge_replay import Rules, keep_image, replay
+from ocr_panoptic.modeling.panoptic_merge import MergeRules, rules_of_config
+
+PRESENT = MergeRules(0.5, (0.5, 0.5), (0.0, 0.0))
+
+
+def kept(scores_of_wrong: list[float], images: int = 20) -> KeptPredictions:
+    """Of each class a true instance of score 0.9 and one, of a score, where nothing is."""
+    truth = np.zeros((8, 8), np.int64)
+    truth[:2], truth[2:4], truth[4:] = 1, 2, 3
+    names = [{"id": 1, "category_id": 1}, {"id": 2, "category_id": 2}, {"id": 3, "category_id": 3}]
+    masks = np.zeros((4, 8, 8), bool)
+    masks[0, :2] = masks[1, 2:4] = True
+    masks[2, 4:6, :4] = masks[3, 6:, :4] = True
+    order = np.argsort([-0.9, -0.9, *(-score for score in scores_of_wrong)], kind="stable")
+    scores = np.array([0.9, 0.9, *scores_of_wrong])[order]
+    classes = np.array([0, 1, 0, 1])[order]
+    labels = np.where(truth == 3, 1, 0)
+    image = keep_image(scores, classes, masks[order], labels, truth, names, [1, 2, 3])
+    return KeptPredictions([image] * images, np.array([0, 1, -1, 2]), ["a", "b", "-", "c"], 2, 3)
+
+
+def test_what_is_wrong_below_a_score_is_left_out():
+    """Both classes have wrong instances of 0.6: one threshold above it suffices. All is right then;
+    before, each thing has PQ 1 / 1.5, and the stuff 16 of 32 pixels, which is no match."""
+    before, (alike, by_class) = fit_merge(kept([0.6, 0.6]), PRESENT)
+    assert before == pytest.approx(100 * (2 / 1.5) / 3)
+    assert alike.held_out == alike.fitted == 100 and alike.is_carried
+    assert alike.gain == pytest.approx(100 - before) and by_class.held_out == 100
+    assert set(alike.rules.scores) == {0.65}
+
+
+def test_a_class_has_a_threshold_of_its_own():
+    """Wrong instances of class a have 0.95, more than the right ones: no threshold helps it."""
+    images = kept([0.95, 0.6])
+    before, (_, by_class) = fit_merge(images, PRESENT)
+    first, second = by_class.rules.scores
+    assert second > 0.6 and by_class.held_out > before
+
+
+def test_nothing_is_gained_where_nothing_is_wrong():
+    before, fits = fit_merge(kept([0.1, 0.1]), PRESENT)
+    assert before == 100
+    for fit in fits:
+        assert fit.rules == PRESENT and fit.gain == 0 and not fit.is_carried
+    with pytest.raises(ValueError, match="20 images cannot be split into 21 parts"):
+        fit_merge(kept([0.1, 0.1]), PRESENT, folds=21)
+
+
+def test_a_run(trained, tmp_path, monkeypatch, capsys):
+    """PQ as the evaluation has it; predicted once; what is written merges as it was fitted."""
+    args = trained("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.0", config=OCR_CONFIG)
+    run = tmp_path / "run"
+    opts = [*args.opts, "MODEL.WEIGHTS", str(run / "model_final.pth")]
+    cfg = load_config(args.config_file, opts)
+    complete_config(cfg)
+    kept = kept_predictions(cfg, tmp_path)
+    rules = rules_of_config(cfg)
+    before, (fit, _) = fit_merge(kept, rules, folds=2)
+    metrics = json.loads((run / "inference/tiny_val/metrics.json").read_text())["panoptic_seg"]
+    assert before == metrics["PQ"]
+    counts = np.zeros((1, kept.num_categories, 4))
+    for image in kept.images:
+        in_use = (rules.overlap, rules.scores, rules.stuff_areas)
+        replay(image, Rules(*(np.array([field]) for field in in_use)), kept.categories, counts)
+    for i, name in ((c, n) for c, n in zip(kept.categories, kept.names, strict=True) if c >= 0):
+        found = [metrics[f"{kind}-{name}"] for kind in ("TP", "FP", "FN")]
+        assert counts[0, i, 1:].tolist() == found
+    assert counts[..., 2].sum() > 0 and counts[..., 3].sum() > 0
+
+    monkeypatch.setattr(kept_module, "inference_on_dataset", lambda *_: pytest.fail("predicts"))
+    again = kept_predictions(cfg, tmp_path)
+    assert fit_merge(again, rules, folds=2)[1][0] == fit
+    other = load_config(args.config_file, [*opts, "TEST.DETECTIONS_PER_IMAGE", "1"])
+    complete_config(other)
+    with pytest.raises(pytest.fail.Exception, match="predicts"):
+        kept_predictions(other, tmp_path)
+    monkeypatch.undo()
+    command.run(
+        command.argument_parser().parse_args(
+            ["--config-file", args.config_file, "--folds", "2", *opts]
+        )
+    )
+    assert f"| as it is                    |{before:20.2f} |" in capsys.readouterr().out
+
+
+def test_what_is_written_are_the_rules():
+    small_rules = MergeRules(0.3, (0.2, 0.7), (4.0, 4.0))
+    keys = yaml.safe_load(yaml.safe_dump(rules_fragment(small_rules)))
+    cfg = load_config("", [])
+    cfg.MODEL.ROI_HEADS.NUM_CLASSES = cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES = 2
+    for name, value in keys.items():
+        cfg.MODEL.PANOPTIC_FPN.COMBINE[name] = value
+    assert rules_of_config(cfg) == small_rules
+    cfg.MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE = [0.5]
+    with pytest.raises(ValueError, match="CLASS_CONFIDENCE has 1 values; .* each of the 2 thing"):
+        rules_of_config(cfg)
