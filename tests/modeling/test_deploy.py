@@ -97,6 +97,33 @@ def panoptic(small_cfg):
     return make
 
 
+@torch.no_grad()
+def test_the_merge_has_the_thresholds_of_the_config(panoptic):
+    """Of each kind only the classes remain whose own limit the image meets."""
+    cfg, _ = panoptic("ocr")
+    things, labels = cfg.MODEL.ROI_HEADS.NUM_CLASSES, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
+
+    def shown(confidence: list[float], area: list[float]) -> set[tuple[bool, int]]:
+        cfg.merge_from_list(["MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", confidence])
+        cfg.merge_from_list(["MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", area])
+        torch.manual_seed(1)
+        model = trained_like(build_model(cfg))
+        nn.init.normal_(model.roi_heads.box_predictor.cls_score.weight, std=0.5)
+        outputs = deploy(model)(images((64, 96), (70, 65)))
+        return {
+            (s["isthing"], s["category_id"])
+            for output in outputs
+            for s in output["panoptic_seg"][1]
+        }
+
+    every = shown([], [])
+    assert {True, False} == {isthing for isthing, _ in every}
+    thing, stuff = (next(c for kind, c in sorted(every) if kind == k) for k in (True, False))
+    confidence, area = [2.0] * things, [1e9] * labels
+    confidence[thing], area[stuff] = 0.3, 5
+    assert shown(confidence, area) == {(True, thing), (False, stuff)}
+
+
 @pytest.mark.parametrize("head", ["ocr", "plain"])
 @torch.no_grad()
 def test_a_panoptic_model_has_the_same_outputs(panoptic, head):
