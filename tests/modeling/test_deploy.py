@@ -120,8 +120,11 @@ def test_the_merge_has_the_thresholds_of_the_config(panoptic):
     assert {True, False} == {isthing for isthing, _ in every}
     thing, stuff = (next(c for kind, c in sorted(every) if kind == k) for k in (True, False))
     confidence, area = [2.0] * things, [1e9] * labels
+    assert {isthing for isthing, _ in shown(confidence, [])} == {False}
+    assert {isthing for isthing, _ in shown([], area)} == {True}
     confidence[thing], area[stuff] = 0.3, 5
-    assert shown(confidence, area) == {(True, thing), (False, stuff)}
+    assert shown(confidence, [1e9] * labels) == {(True, thing)}
+    assert shown([2.0] * things, area) == {(False, stuff)}
 
 
 @pytest.mark.parametrize("head", ["ocr", "plain"])
