@@ -7,7 +7,7 @@ PACKAGE = __package__
 
 
 class UserError(ValueError):
-    """What the user gave cannot be used; the message says what was found, expected, and the fix."""
+    """An input that cannot be used; the message says what was found, expected, and the fix."""
 
 
 class MissingFileError(FileNotFoundError):

@@ -35,7 +35,8 @@ class Place(NamedTuple):
 
 
 def look_at(numbered: tuple[int, Item], content: DataItems, folder: Path) -> ImageFacts:
-    """What an image shows; its pictures are written as ``<number>.jpg`` and ``<number>o.jpg``."""
+    """Return what an image shows; its pictures are written as ``<number>.jpg`` and
+    ``<number>o.jpg``."""
     number, item = numbered
     try:
         image = read_picture(item.image, "RGB")
@@ -66,7 +67,7 @@ def look_at(numbered: tuple[int, Item], content: DataItems, folder: Path) -> Ima
 
 
 def describe(item: Item) -> ImageFacts:
-    """What is compared of an image; without it, where it cannot be read."""
+    """Return what is compared of an image; without it, where it cannot be read."""
     try:
         return _description(item, read_picture(item.image, "RGB"))
     except (OSError, ValueError) as error:

@@ -96,7 +96,7 @@ def write_data_page(
 
 
 def findings_file(page: Path) -> Path:
-    """Where the CSV of a page's findings lies."""
+    """Return where the CSV of a page's findings lies."""
     return page.with_name(f"{page.stem}_findings.csv")
 
 

@@ -21,9 +21,9 @@ from ocr_panoptic.visualization import Inspection, Segments
 
 class Inspector:
     """
-    What a model predicts for the images of a data set, and what leads to it: the coarse prediction
-    and, where the context scheme has them, the soft object regions and the relation of the pixels
-    to them.
+    A model under inspection: what it predicts for the images of a data set, and what leads to it:
+    the coarse prediction and, where the context scheme has them, the soft object regions and the
+    relation of the pixels to them.
 
     Args:
         model: of an ``OCRSemanticSegmentor``, or of a ``PanopticFPN`` whose semantic head is
@@ -114,7 +114,7 @@ class Inspector:
 @dataclass
 class _Seen:
     """
-    What has passed through a semantic network while it was watched.
+    The tensors that have passed through a semantic network while it was watched.
 
     Attributes:
         padded: (H, W) of the images that the backbone saw.
@@ -178,8 +178,8 @@ def _cell_edges(
     inside: int, features: int, padded: int, side: int, pixels: int, align_corners: bool
 ) -> np.ndarray:
     """
-    Where the features' cells begin and end along one axis: half-way between the positions that
-    resizing gives them.
+    Return where the features' cells begin and end along one axis: half-way between the positions
+    that resizing gives them.
 
     Args:
         inside: cells that are not padding alone.

@@ -120,7 +120,7 @@ class _Keeper(DatasetEvaluator):
 
 
 def _made_of(cfg: CfgNode, model: InferenceModel, panoptic_json: str) -> str:
-    """What the predictions depend on: weights, config without the merge, truth."""
+    """Return what the predictions depend on: weights, config without the merge, truth."""
     settings = cfg.clone()
     settings.defrost()
     combine = settings.MODEL.PANOPTIC_FPN.pop("COMBINE")

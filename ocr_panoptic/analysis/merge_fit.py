@@ -45,7 +45,7 @@ class Fit(NamedTuple):
 
     @property
     def is_carried(self) -> bool:
-        """Whether the interval excludes that nothing is gained."""
+        """Return whether the interval excludes that nothing is gained."""
         return self.interval[0] > 0
 
 

@@ -147,7 +147,8 @@ class _Pictures:
     def ranked(
         self, records: list[dict[str, Any]], ranking: Sequence[RankedImage]
     ) -> list[RankedImage]:
-        """With their pictures, without the regions, which would be most of the page."""
+        """Inspect images with their pictures, without the regions, which would be most of the
+        page."""
         by_name = {record["file_name"]: record for record in records}
         drawn = []
         for image in tqdm(ranking, desc="Worst and best", unit="image"):
@@ -219,5 +220,5 @@ def _settings(
 
 
 def _iterations(log: list[dict[str, float]]) -> int:
-    """Those of the training; the evaluation after it logs under a number of its own."""
+    """Return the rows of the training; the evaluation after it logs under a number of its own."""
     return int(max((row["iteration"] for row in log if "total_loss" in row), default=-1)) + 1

@@ -32,7 +32,7 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 class _DType:
-    """Of ``dtype("f4", False, True)`` and, by ``__setstate__``, its byte order."""
+    """A stand-in for ``dtype("f4", False, True)`` and, by ``__setstate__``, its byte order."""
 
     def __init__(self, text: str, align: bool = False, copy: bool = False):
         if not isinstance(text, str | bytes):
@@ -71,7 +71,7 @@ def _scalar(dtype: _DType, data: Any) -> np.generic:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How pickles of old protocols write bytes."""
+    """Return bytes as pickles of old protocols write them."""
     if encoding != "latin1":
         raise UserError(f"bytes in {encoding!r:.50}")
     return text.encode(encoding)

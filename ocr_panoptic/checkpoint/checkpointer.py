@@ -149,7 +149,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.tag_last_checkpoint(NO_CHECKPOINT)
 
     def has_checkpoint(self) -> bool:
-        """Whether there is one to be resumed from."""
+        """Return whether there is one to be resumed from."""
         return bool(self.get_checkpoint_file())
 
     def remove_unfinished(self) -> None:
@@ -222,11 +222,11 @@ class SafeCheckpointer(DetectionCheckpointer):
         return incompatible
 
     def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
-        """In the log alone: :meth:`summary` is for users."""
+        """Write the keys to the log alone: :meth:`summary` is for users."""
         logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 
     def summary(self) -> str:
-        """What was loaded last, as a table where it does not fill the model."""
+        """Return what was loaded last, as a table where it does not fill the model."""
         if self.fit is None:
             return "No weights are loaded: the model is random"
         fit = self.fit
@@ -269,7 +269,7 @@ def fetch_weights(path: str) -> str:
 
 
 def _download(address: str) -> str:
-    """Where it has not been downloaded already."""
+    """Download a file where that has not been done already, and return its path."""
     waiting = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)
     try:

@@ -42,7 +42,7 @@ class Conversion:
     filled: list[str] = field(default_factory=list)
 
     def report(self) -> str:
-        """What became of the tensors; what is folded or dropped has its name in it."""
+        """Return what became of the tensors; what is folded or dropped has its name in it."""
         lines = [
             f"{len(self.renamed)} tensors renamed",
             *(
@@ -190,7 +190,7 @@ def _fill(
 
 
 def _transform(found: Conversion, biases: Mapping[str, Tensor]) -> None:
-    """What is more than another name."""
+    """Change the tensors whose conversion is more than another name."""
     weights = found.weights
     for mean, bias in biases.items():  # norm(y + b) = norm'(y) with the mean lowered by b
         weights[mean] = weights[mean] - bias

@@ -1,4 +1,4 @@
-"""From a file of published weights to a checkpoint of this project."""
+"""Conversion of a file of published weights to a checkpoint of this project."""
 
 import hashlib
 import json

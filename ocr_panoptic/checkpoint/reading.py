@@ -97,8 +97,8 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
 
 
 def _refused(filename: str, error: Exception) -> str:
-    """What the pickle in a file of ``torch.save`` would have run, which torch has refused; ""
-    where the error is another one. torch's words are not for users: they say how to switch its
+    """Return what the pickle in a file of ``torch.save`` would have run, which torch has refused;
+    "" where the error is another one. torch's words are not for users: they say how to switch its
     protection off."""
     if "weights only load failed" not in str(error).lower():
         return ""

@@ -1,4 +1,5 @@
-"""What weights expect of the config, apart from shapes: recorded in files that were converted."""
+"""Settings that weights expect of the config, apart from shapes: recorded in files that were
+converted."""
 
 import logging
 from collections.abc import Mapping

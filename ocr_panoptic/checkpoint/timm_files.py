@@ -87,8 +87,8 @@ def _from_hub(model_id: str, file: str | None) -> str:
 
 def conversion_record(network: str, file: str) -> Mapping[str, Any] | None:
     """
-    What :func:`.settings.check_settings` compares the config with: RGB images with the mean and
-    deviation of the training.
+    Return what :func:`.settings.check_settings` compares the config with: RGB images with the mean
+    and deviation of the training.
 
     Args:
         network: timm's name of the network, MODEL.TIMM.NAME.
@@ -122,5 +122,5 @@ def conversion_record(network: str, file: str) -> Mapping[str, Any] | None:
 
 
 def _of_bytes(values: tuple[float, ...]) -> tuple[float, ...]:
-    """From images of values to 1 to those of values to 255."""
+    """Adapt weights for images of values to 1 to images of values to 255."""
     return tuple(round(255 * value, 3) for value in values)

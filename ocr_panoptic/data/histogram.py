@@ -1,4 +1,4 @@
-"""What a data set shows: the share of each class and of ignored pixels, from a sample."""
+"""Histogram of a data set: the share of each class and of ignored pixels, from a sample."""
 
 import logging
 from typing import NamedTuple

@@ -1,4 +1,5 @@
-"""Whether an image and its labels have the size that the record says, and can be scaled."""
+"""Sizes of images: whether an image and its labels have the one that the record says, and can be
+scaled."""
 
 import math
 from collections.abc import Sequence
@@ -12,8 +13,8 @@ from ocr_panoptic.errors import UserError
 
 
 def longest_ratio(inputs: CfgNode, split: str) -> float:
-    """How many times a side of an image may be the other one: ``ResizeShortestEdge`` rounds less
-    than half a pixel to none.
+    """Return how many times a side of an image may be the other one: ``ResizeShortestEdge`` rounds
+    less than half a pixel to none.
 
     Args:
         inputs: INPUT of a config.

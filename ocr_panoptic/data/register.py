@@ -58,7 +58,7 @@ def register(
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a name belongs to Detectron2 or other code."""
+    """Return whether a name belongs to Detectron2 or other code."""
     return name in DatasetCatalog and name not in _registered
 
 

@@ -52,7 +52,7 @@ class IndexedRecords(Dataset):
         return source.record(index.record(int(self._place[number])), self._kinds[k])
 
     def instances(self) -> Counter[int]:
-        """How many there are of each class, crowds not counted."""
+        """Return how many there are of each class, crowds not counted."""
         found: Counter[int] = Counter()
         for source, index in self._sources:
             found += source.instances(index)

@@ -167,8 +167,8 @@ class _Examples(Dataset):
 
 
 def packed(example: Any) -> Any:
-    """With labels of a byte, where they fit in one: they are the largest part of an example, which
-    goes through a queue, pinned memory and a copy to the GPU."""
+    """Return an example with labels of a byte, where they fit in one: they are the largest part of
+    an example, which goes through a queue, pinned memory and a copy to the GPU."""
     if isinstance(example, dict) and LABELS in example:
         least, most = example[LABELS].aminmax()
         if least >= 0 and most <= 255:
@@ -177,7 +177,7 @@ def packed(example: Any) -> Any:
 
 
 def on_device(example: Any, device: torch.device) -> Any:
-    """With its tensors on the device, and labels as models take them."""
+    """Return an example with its tensors on the device, and labels as models take them."""
     move = partial(Tensor.to, device=device, non_blocking=True)
     example = tree_map_only(Tensor, move, example)
     if isinstance(example, dict) and LABELS in example:

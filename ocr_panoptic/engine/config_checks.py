@@ -1,4 +1,4 @@
-"""What a config cannot say, told before anything is read or built; see the table of config.py."""
+"""Checks of a config, before anything is read or built; see the table of config.py."""
 
 import logging
 

@@ -179,7 +179,8 @@ def _check_machines(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _gpus_hidden() -> Iterator[None]:
-    """From the processes that are started within; in this one CUDA may run already."""
+    """Hide the GPUs from the processes that are started within; in this one CUDA may run
+    already."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     try:

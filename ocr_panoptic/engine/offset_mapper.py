@@ -1,4 +1,4 @@
-"""From a record of a semantic or panoptic data set to what SegFix takes."""
+"""Mapper of SegFix: a record of a semantic or panoptic data set becomes what the network takes."""
 
 import numpy as np
 import torch

@@ -106,7 +106,7 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
 
 
 def _training_of_timm(model: nn.Module, layer_decay: float) -> dict[str, Training]:
-    """Of each parameter of the model that is one of a network of timm."""
+    """Return how each parameter of the model that is one of a network of timm is trained."""
     return {
         f"{prefix}.{name}": training
         for prefix, module in model.named_modules()

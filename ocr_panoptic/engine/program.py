@@ -1,4 +1,4 @@
-"""How a program ends: with what it was asked for, a user error, or a defect of its own."""
+"""The end of a program: what it was asked for, a user error, or a defect of its own."""
 
 import logging
 import traceback
@@ -49,8 +49,7 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
 
 
 def leave_to_main(error: Exception) -> None:
-    """In all but the main process the error is not shown: the main process has, or says, the same
-    reason."""
+    """Do not show the error in all but the main process, which has, or says, the same reason."""
     if comm.get_rank() > 0:
         _said_by_main.append(error)
 

@@ -1,4 +1,4 @@
-"""How far a training or an evaluation is: a bar on a terminal, lines in a file."""
+"""Progress of a training or an evaluation: a bar on a terminal, lines in a file."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Where a resumed training goes on, and what of the saved one it takes."""
+"""Resuming: where a training goes on, and what of the saved one it takes."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -111,8 +111,8 @@ def check_trained_weights(weights: str) -> None:
 
 def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]:
     """
-    What :meth:`.Trainer.state_dict` has saved, see :func:`.saved_state.checked_state`; its tensors
-    stay in the file until they are used.
+    Return what :meth:`.Trainer.state_dict` has saved, see :func:`.saved_state.checked_state`; its
+    tensors stay in the file until they are used.
 
     Args:
         file: the checkpoint.
@@ -154,7 +154,7 @@ def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]
 
 
 def _check_optimizer(cfg: CfgNode, file: str, state: Mapping[str, Any]) -> None:
-    """That the state is of the optimizer that goes on with it."""
+    """Check that the state is of the optimizer that goes on with it."""
     kept = {name: MOMENTA[name] | COUNTERS[name] for name in MOMENTA}
     expected = kept[cfg.SOLVER.OPTIMIZER]
     for values in state["_trainer"]["optimizer"]["state"].values():
@@ -208,7 +208,7 @@ def set_iteration(scheduler: LRScheduler, iteration: int) -> None:
 
 
 def parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """In the order in which the optimizer's state counts them."""
+    """List the parameters in the order in which the optimizer's state counts them."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     return [names[p] for group in optimizer.param_groups for p in group["params"]]
 
@@ -252,7 +252,7 @@ def continued_optimizer(
 
 
 def difference_table(cfg: CfgNode, state: Mapping[str, Any]) -> str:
-    """What is set otherwise than in the saved run, or "" where nothing is. ``state`` is of
+    """Return what is set otherwise than in the saved run, or "" where nothing is. ``state`` is of
     :func:`continued_state`."""
     saved = values_by_key(state["config"])
     rows = [

@@ -91,7 +91,7 @@ def _keep_touching(folder: Path, file: TextIOWrapper) -> None:
 
 
 def _is_touched(path: Path) -> bool:
-    """Whether somebody does so while this watches: no clocks of two machines are compared."""
+    """Watch whether somebody touches the file: no clocks of two machines are compared."""
     logging.getLogger(__name__).warning(
         "%s is of another machine: watching it for %d s, whether its training lives", path, WATCH
     )
@@ -101,7 +101,7 @@ def _is_touched(path: Path) -> bool:
 
 
 def _parsed(text: str) -> dict[str, str]:
-    """Nothing, where the claim was released or something else has written there."""
+    """Return the claim, or nothing where it was released or something else has written there."""
     try:
         holder = json.loads(text)
     except (ValueError, RecursionError):

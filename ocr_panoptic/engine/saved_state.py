@@ -68,7 +68,7 @@ def _config(text: Any) -> dict[str, Any]:
 
 
 def _check_weights(weights: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Those that the model of the file is the average of."""
+    """Check the weights that the model of the file is the average of."""
     if not isinstance(weights, dict) or weights.keys() != shapes.keys():
         raise _fault("trained_weights", weights, "a tensor for each of the model")
     for name, value in weights.items():

@@ -1,4 +1,4 @@
-"""From the command line to a checked config."""
+"""Setup: the command line becomes a checked config."""
 
 import argparse
 import difflib

@@ -1,4 +1,4 @@
-"""What the architectures differ in, outside the model: one record for each."""
+"""The differences of the architectures, outside the model: one record for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

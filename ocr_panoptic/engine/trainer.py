@@ -218,8 +218,8 @@ class Trainer(DefaultTrainer):
         return min(self.storage.iter, self.max_iter - 1)  # MAX_ITER after the training
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs besides the model's weights: the random numbers and the
-        images to come follow from seed and position."""
+        """Return all that a resumed run needs besides the model's weights: the random numbers and
+        the images to come follow from seed and position."""
         done = self.last_iteration + 1 - self.start_iter
         state = {
             "iteration": self.last_iteration,
@@ -315,7 +315,7 @@ class Trainer(DefaultTrainer):
 
     def check_losses(self) -> None:
         """
-        All processes call it in the same iteration.
+        Check the losses of all processes; they call it in the same iteration.
 
         Raises:
             FloatingPointError: in all processes, a loss of an iteration since was not finite.
@@ -355,7 +355,7 @@ class Trainer(DefaultTrainer):
         return cfg
 
     def _enter_data(self, seed: int) -> None:
-        """Where the saved run left its images; ``seed`` is the one that the loader has."""
+        """Return where the saved run left its images; ``seed`` is the one that the loader has."""
         if seed != self.seed:
             self._trainer.reset_data_loader(lambda: self.build_train_loader(self._seeded_cfg()))
         if isinstance(self.data_loader, TrainingStream):

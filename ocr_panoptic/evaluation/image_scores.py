@@ -32,7 +32,7 @@ class ImageScore(NamedTuple):
 
     @property
     def score(self) -> float:
-        """In percent; NaN where the image has nothing to be scored."""
+        """Return the score in percent; NaN where the image has nothing to be scored."""
         return 100 - sum(self.losses.values())
 
 

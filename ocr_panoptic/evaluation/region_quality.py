@@ -1,4 +1,4 @@
-"""How good the soft object regions are: do they gather, and relate to, pixels of their own class?
+"""Quality of the soft object regions: do they gather, and relate to, pixels of their own class?
 
 Shape letters: H, W size of the image; K classes; h, w size of the features.
 """

@@ -38,7 +38,7 @@ class ImageMatches(NamedTuple):
 
 
 class SegmentOverlaps:
-    """How the true and the predicted segments of one image overlap.
+    """The overlaps of the true and the predicted segments of one image.
 
     Args:
         true_ids: integers [H, W], segment id per pixel; 0, and ids that ``true_segments`` does not
@@ -78,11 +78,11 @@ class SegmentOverlaps:
         }
 
     def matches(self) -> ImageMatches:
-        """Those of panoptic quality."""
+        """Return the matches of panoptic quality."""
         return self._matches(self._iou)
 
     def boundary_matches(self) -> ImageMatches:
-        """Those of Boundary PQ."""
+        """Return the matches of Boundary PQ."""
         distance = boundary_distance(self._true_ids.shape)
         maps = self._true_ids, self._predicted_ids
         regions = (

@@ -29,7 +29,7 @@ def read_yaml(path: str | os.PathLike) -> Any:
 
 def parse_yaml(source: str | TextIO, name: object) -> Any:
     """
-    The same of a text or an open file, of at most MAX_BYTES.
+    Parse YAML as :func:`read_yaml` does, of a text or an open file, of at most MAX_BYTES.
 
     Args:
         name: of the source, for the message.

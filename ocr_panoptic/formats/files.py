@@ -154,7 +154,8 @@ def read_bytes(path: Path, limit: int) -> bytes:
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """For ``open``: a FIFO would be waited for, and a device may have no end."""
+    """Open a file for ``open``, if it is one: a FIFO would be waited for, and a device may have no
+    end."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

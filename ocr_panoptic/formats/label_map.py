@@ -1,4 +1,4 @@
-"""From the labels of a data set's files to those of training."""
+"""Label maps: the labels of a data set's files become those of training."""
 
 import os
 from collections.abc import Iterable, Mapping

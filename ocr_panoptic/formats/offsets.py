@@ -76,7 +76,8 @@ def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
 
 def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
     """
-    Where each pixel's new value comes from: ``scale`` offsets away, at most at the image's border.
+    Return where each pixel's new value comes from: ``scale`` offsets away, at most at the image's
+    border.
 
     Args:
         offsets: integers [H, W, 2], (down, right)

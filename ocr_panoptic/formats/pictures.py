@@ -129,9 +129,9 @@ def reordered(image: np.ndarray, format: str) -> np.ndarray:
 
 
 def as_colours(image: np.ndarray, format: str) -> np.ndarray:
-    """What people see of an image as a network gets it: the first three channels, or the first one
-    in grey where there are fewer. Numbers that are not uint8 are spread from the smallest to the
-    largest.
+    """Return what people see of an image as a network gets it: the first three channels, or the
+    first one in grey where there are fewer. Numbers that are not uint8 are spread from the smallest
+    to the largest.
 
     Args:
         image: uint8 or float32 [H, W, C].
@@ -148,7 +148,7 @@ def as_colours(image: np.ndarray, format: str) -> np.ndarray:
 
 
 def _is_array(path: str | os.PathLike, channels: int) -> bool:
-    """Whether the file is taken as it is, not as a picture in colour."""
+    """Return whether the file is taken as it is, not as a picture in colour."""
     return channels != COLOURS or os.fspath(path).lower().endswith(NUMPY_SUFFIX)
 
 
@@ -274,7 +274,7 @@ def num_frames(path: str | os.PathLike) -> int:
 
 @functools.cache
 def image_suffixes() -> frozenset[str]:
-    """How names of files end that are read, or are known to be images that are not."""
+    """Return how names of files end that are read, or are known to be images that are not."""
     known = Image.registered_extensions().items()
     found = {suffix for suffix, name in known if name in _formats() and name in Image.OPEN}
     return frozenset({*found, *UNREAD_SUFFIXES, NUMPY_SUFFIX})

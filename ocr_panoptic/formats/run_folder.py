@@ -38,7 +38,7 @@ MAX_BYTES = 2**26  # of an evaluation's metrics.json; thousands of classes have 
 
 
 def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
-    """Where the evaluation on a data set has its files."""
+    """Return where the evaluation on a data set has its files."""
     return Path(output_dir) / "inference" / dataset_name
 
 
@@ -75,7 +75,7 @@ def write_evaluation(
 
 
 def read_evaluation(folder: Path) -> Evaluation:
-    """What :func:`write_evaluation` wrote.
+    """Return what :func:`write_evaluation` wrote.
 
     Raises:
         FileNotFoundError: there is no evaluation; the message names the command that makes it.
@@ -96,12 +96,12 @@ def read_evaluation(folder: Path) -> Evaluation:
 
 
 def image_scores_file(folder: Path, task: str) -> Path:
-    """Of an evaluation's folder, the table of its images for "panoptic_seg" or "sem_seg"."""
+    """Return the table of an evaluation's images, for "panoptic_seg" or "sem_seg"."""
     return folder / f"{task}_per_image.csv"
 
 
 def calibration_file(folder: Path) -> Path:
-    """Of an evaluation's folder."""
+    """Return the calibration table of an evaluation's folder."""
     return folder / "calibration.csv"
 
 
@@ -124,8 +124,8 @@ def write_table(
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """What :func:`write_table` wrote, by row; [] where there is no such file. Empty values are left
-    out.
+    """Return what :func:`write_table` wrote, by row; [] where there is no such file. Empty values
+    are left out.
 
     Raises:
         ValueError: the file is damaged.
@@ -174,7 +174,8 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
 
 
 def drop_unfinished_line(output_dir: str | os.PathLike) -> None:
-    """Of the training log, where a run was killed while it wrote: the next line would join it."""
+    """Drop the last line of the training log where a run was killed while it wrote: the next line
+    would join it."""
     path = Path(output_dir) / "metrics.json"
     content = path.read_bytes() if path.is_file() else b""
     if content and not content.endswith(b"\n"):

@@ -63,8 +63,9 @@ class GroundTruthOCR(RegionContext):
         self.scale = key_channels**-0.5
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """With m the one-hot truth, all 0 where a pixel has no label, instead of logits; with part
-        "relation" the logits after it, [N, 2K, h, w]. See :meth:`.ContextScheme.forward`."""
+        """Augment x with m the one-hot truth, all 0 where a pixel has no label, instead of logits;
+        with part "relation" the logits after it, [N, 2K, h, w]. See
+        :meth:`.ContextScheme.forward`."""
         if self.part == "relation":
             m, logits = m.chunk(2, dim=1)
             f = gather_regions(x, logits)

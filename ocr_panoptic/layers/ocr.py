@@ -95,8 +95,8 @@ PIXELS_OF_BAND = 2**14
 
 class RegionContext(ContextScheme):
     """
-    What any scheme does with region representations f and a relation w: the object contextual
-    representations y_i = rho(sum_k w_ik delta(f_k)) and the augmented ones z_i = g([x_i; y_i]).
+    A scheme with region representations f and a relation w: the object contextual representations
+    y_i = rho(sum_k w_ik delta(f_k)) and the augmented ones z_i = g([x_i; y_i]).
 
     An identity makes it cheap and leaves its function, in training too, as it is: the convolution
     of rho is linear and the relation of a pixel sums to 1, so it is applied to the K values
@@ -185,8 +185,8 @@ class RegionContext(ContextScheme):
         return self.fuse(x, y, around)
 
     def _by_bands(self) -> bool:
-        """Not in training; not where another norm sees all pixels; not in an exported graph, which
-        is of no fixed size."""
+        """Return whether z is computed by bands: not in training; not where another norm sees all
+        pixels; not in an exported graph, which is of no fixed size."""
         exported = torch.compiler.is_compiling() or torch.jit.is_tracing()
         return not (self.training or torch.is_grad_enabled() or exported) and all(
             layer.is_affine for layer in self.modules() if isinstance(layer, ConvNormReLU)

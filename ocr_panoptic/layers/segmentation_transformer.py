@@ -102,7 +102,7 @@ class SegmentationTransformer(ContextScheme):
         return f.transpose(1, 2).unsqueeze(3)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """From x alone; see :meth:`.ContextScheme.forward`."""
+        """Augment x, without m; see :meth:`.ContextScheme.forward`."""
         size = x.shape[2:]
         x = _maps(self.encoder_self_attention(pixel_tokens(x)), size)
         f = self.decode(x)

@@ -24,8 +24,8 @@ TRAINING_SCALES = (1.0, 0.5)
 
 class ScaleView:
     """
-    What the network says of the image at a scale, at the size of that image: float32 or better.
-    Each map is resized when somebody asks for it, since a test has no use for some.
+    A view of the image at a scale: what the network says of it, at the size of the image: float32
+    or better. Each map is resized when somebody asks for it, since a test has no use for some.
 
     Args:
         maps: coarse logits, refined logits and attention, as the network gives them.
@@ -56,7 +56,7 @@ class ScaleView:
 
     @cached_property
     def attention(self) -> Tensor:
-        """Where to trust the logits more than those of larger scales, [N, 1, ...]."""
+        """Return where to trust the logits more than those of larger scales, [N, 1, ...]."""
         return self._at_size(2)
 
     def _at_size(self, i: int) -> Tensor:

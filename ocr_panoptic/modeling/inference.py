@@ -108,7 +108,7 @@ class SemanticInference:
 
     @property
     def sees_images_once(self) -> bool:
-        """Whether the network sees each image once, whole and at its own scale."""
+        """Return whether the network sees each image once, whole and at its own scale."""
         return self.scales == (1.0,) and not self.flip and not self.window_size
 
     @torch.no_grad()

@@ -38,8 +38,9 @@ class Band(NamedTuple):
 @torch.no_grad()
 def window_bands(model: OCRSemanticSegmentor, rows: Rows, size: Size) -> Iterator[Band]:
     """
-    What TEST.SLIDING_WINDOW gives, to the bit: each window's logits are upsampled, and averaged
-    where windows overlap. A row of windows is held, and the sums of its overlap with the next one.
+    Return what TEST.SLIDING_WINDOW gives, to the bit: each window's logits are upsampled, and
+    averaged where windows overlap. A row of windows is held, and the sums of its overlap with the
+    next one.
 
     Args:
         rows: of the image.
@@ -102,9 +103,9 @@ def tile_bands(
     model: OCRSemanticSegmentor, open_rows: Callable[[], Rows], size: Size
 ) -> Iterator[Band]:
     """
-    What the network gives for the whole image at once, with the memory of a tile. It takes two
-    passes: the first gathers the region representations over all tiles, in the second every tile
-    takes its context from those of the whole image.
+    Return what the network gives for the whole image at once, with the memory of a tile. It takes
+    two passes: the first gathers the region representations over all tiles, in the second every
+    tile takes its context from those of the whole image.
 
     Tiles are the windows of TEST.SLIDING_WINDOW; of each only the middle counts, of the size of the
     stride, so that every pixel counts once. The result is exact where what the backbone sees of a
@@ -163,8 +164,8 @@ class _Tile(NamedTuple):
 def _tile_rows(
     model: OCRSemanticSegmentor, rows: Rows, size: Size
 ) -> Iterator[tuple[Tensor, Iterator[_Tile]]]:
-    """For each row of tiles the image's rows that it is for, and its tiles; they cover the image
-    with the padding that the whole one has."""
+    """Yield for each row of tiles the image's rows that it is for, and its tiles; they cover the
+    image with the padding that the whole one has."""
     height, width = size
     stride = model.sem_seg_head.common_stride
     steps, margins = model.inference.window_stride, _margins(model)
@@ -202,7 +203,7 @@ def _window_scores(model: OCRSemanticSegmentor, window: Tensor) -> Tensor:
 
 
 def _empty_band(scores: Tensor, image: Tensor) -> Band:
-    """For the classes of scores [K,...] and rows of an image [3,n,W]."""
+    """Return a band for the classes of scores [K,...] and rows of an image [3,n,W]."""
     dtypes = torch.uint8 if len(scores) <= 256 else torch.int16, torch.float32
     found = (torch.empty(image.shape[1:], dtype=d, device=scores.device) for d in dtypes)
     return Band(*found, image)
@@ -222,7 +223,7 @@ def _overlaps(starts: Sequence[int], window: int, side: int) -> list[int]:
 
 
 def _coverage(starts: Sequence[int], window: int, side: int) -> Tensor:
-    """How many windows see each row, float32 [side]."""
+    """Return how many windows see each row, float32 [side]."""
     count = torch.zeros(side)
     for start in starts:
         count[start : start + window] += 1

@@ -16,7 +16,7 @@ from ocr_panoptic.errors import UserError
 @dataclass(frozen=True)
 class MergeRules:
     """
-    What a merge asks of a segment.
+    The least that a merge asks of a segment.
 
     Attributes:
         overlap: largest share of an instance that may be taken.

@@ -1,5 +1,6 @@
 """
-What both heads do with their features: coarse prediction, context scheme, refined prediction.
+The part that both heads have behind their features: coarse prediction, context scheme, refined
+prediction.
 
 Shape shorthand: N images, K classes = object regions, H W padded input size, h w feature size at
 ``common_stride``.

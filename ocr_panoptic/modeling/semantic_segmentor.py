@@ -81,7 +81,8 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     @property
     def sees_images_once(self) -> bool:
-        """Whether the network sees an image once, whole and at its own scale, at test time."""
+        """Return whether the network sees an image once, whole and at its own scale, at test
+        time."""
         several = self.hierarchy is not None and len(self.hierarchy.scales) > 1
         return self.inference.sees_images_once and not several
 
@@ -127,7 +128,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def scale_attention(self, inputs: dict) -> dict[float, Tensor]:
         """
-        Where hierarchical multi-scale attention trusts a scale more than all larger ones.
+        Return where hierarchical multi-scale attention trusts a scale more than all larger ones.
 
         Args:
             inputs: one of :meth:`forward`

@@ -213,7 +213,7 @@ class TimmBackbone(Backbone):
         return _SHOWN[key]
 
     def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
-        """Of each parameter, see :func:`.training_of_parameters`."""
+        """Return how each parameter is trained, see :func:`.training_of_parameters`."""
         found = training_of_parameters(self.name, self.body, layer_decay)
         return {f"body.{name}": training for name, training in found.items()}
 
@@ -263,7 +263,7 @@ def _read_all_stages(body: EfficientNetFeatures, in_channels: int) -> dict[str, 
 
 
 def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, object]:
-    """Of :class:`TimmBackbone`, by MODEL.TIMM and the images."""
+    """Return the arguments of :class:`TimmBackbone`, by MODEL.TIMM and the images."""
     network = cfg.MODEL.TIMM
     return {
         "name": network.NAME,

@@ -31,7 +31,7 @@ def network_options(
     name: str, *, output_stride: int = 32, patch_size: int = 0, in_channels: int = 3
 ) -> dict[str, object]:
     """
-    Of ``timm.create_model``, so that the network takes images of any size.
+    Return the options of ``timm.create_model`` with which the network takes images of any size.
 
     Args:
         name: of a timm model.
@@ -98,7 +98,7 @@ def create_features(
 
 
 def is_plain(name: str) -> bool:
-    """Whether it is a ViT whose blocks all have maps of one size."""
+    """Return whether it is a ViT whose blocks all have maps of one size."""
     return _module(name) in _PLAIN
 
 
@@ -117,7 +117,7 @@ def needed_multiple(
     in_channels: int,
 ) -> int:
     """
-    What the sides of images have to be multiples of, which black images show.
+    Return what the sides of images have to be multiples of, which black images show.
 
     Args:
         name: of the network, for messages.

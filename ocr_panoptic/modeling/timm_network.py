@@ -39,8 +39,8 @@ def training_of_parameters(
     name: str, features: nn.Module, layer_decay: float
 ) -> dict[str, Training]:
     """
-    How timm trains a network: its ``param_groups_layer_decay``, of the whole classifier. Register
-    tokens, which timm forgets, are trained as the class token.
+    Return how timm trains a network: its ``param_groups_layer_decay``, of the whole classifier.
+    Register tokens, which timm forgets, are trained as the class token.
 
     Args:
         name: of the network.

@@ -1,4 +1,4 @@
-"""What the numbers in the results mean: the labels and categories of the model's data set."""
+"""Classes of the results: the labels and categories of the model's data set."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class Classes:
 
     @property
     def thing_names(self) -> list[str]:
-        """By the model's class."""
+        """Return the names of the things by the model's class."""
         names = {category["id"]: category["name"] for category in self.categories}
         return [names[number] for number in self.thing_ids]
 

@@ -32,7 +32,7 @@ MISSING, LEFT_OUT = "missing.txt", "left_out.txt"
 
 
 class Place(NamedTuple):
-    """Where the record of an image is."""
+    """The place of an image's record."""
 
     file: Path
     offset: int
@@ -122,7 +122,8 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def drop_unfinished(folder: Path) -> None:
-    """What processes that were killed have left: lines of the records, and files half written."""
+    """Remove what processes that were killed have left: lines of the records, and files half
+    written."""
     for path in folder.rglob(".*.tmp"):
         path.unlink(missing_ok=True)
     for path in (folder / RECORDS).glob("*.jsonl"):
@@ -152,7 +153,7 @@ def done_items(folder: Path, items: Sequence[Item], writer: Writer) -> dict[str,
 
 
 def recorded_names(folder: Path) -> set[str]:
-    """Of all images that have ever been done."""
+    """Return the names of all images that have ever been done."""
     names = set()
     for path in (folder / RECORDS).glob("*.jsonl"):
         with open(path, "rb") as lines:

@@ -1,4 +1,5 @@
-"""What a command line names to be predicted: images of a folder or a list, frames of a video."""
+"""Inputs that a command line names to be predicted: images of a folder or a list, frames of a
+video."""
 
 import logging
 import os

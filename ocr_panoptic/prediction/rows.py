@@ -25,8 +25,8 @@ COMPRESSION = 3  # of zlib: the default takes twice the time and saves a tenth
 
 
 def is_large(path: Path, max_pixels: int, channels: int = COLOURS) -> bool:
-    """Whether an image has more pixels, by its header. False where it cannot be read: the reader
-    says why."""
+    """Return whether an image has more pixels, by its header. False where it cannot be read: the
+    reader says why."""
     try:
         size = header_size(path, channels)
     except TooLarge:

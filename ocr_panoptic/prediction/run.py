@@ -193,7 +193,7 @@ def _predict(
     bar = tqdm(total=len(items), unit="image", disable=not comm.is_main_process())
 
     def predictions() -> Iterator[Callable[[], Record]]:
-        """What writes the results of an image."""
+        """Return what writes the results of an image."""
         for item, image in inputs.read(items, writer.image_format, writer.channels):
             if image is LARGE:
                 try:
@@ -258,7 +258,7 @@ def _log_missing(missing: Sequence[tuple[Item, str]], folder: Path) -> None:
 def _identity(
     cfg: CfgNode, metadata: Metadata, classes: Classes, inputs: Inputs, options: Options
 ) -> dict[str, Any]:
-    """What has to be the same for results to belong together."""
+    """Return what has to be the same for results to belong together."""
     known = json.dumps(asdict(classes), default=np.ndarray.tolist)
     identity = {
         "format": "ocr_panoptic.predictions",
@@ -289,7 +289,7 @@ def _settings(cfg: CfgNode) -> dict[str, Any]:
 
 
 def _sha256(weights: str) -> str:
-    """Of a file of weights."""
+    """Return the hash of a file of weights."""
     path = Path(PathManager.get_local_path(weights.partition("?")[0]))
     digest = hashlib.sha256()
     with open(path, "rb") as file:

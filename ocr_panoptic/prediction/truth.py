@@ -262,7 +262,7 @@ def evaluate(
 
 
 class _Evaluators:
-    """Those of the kind of data, fed with files."""
+    """The evaluators of the kind of data, fed with files."""
 
     def __init__(self, cfg: CfgNode, truth: str, output: Path, classes: Classes):
         self._raw_to_train = np.zeros(int(classes.labels.max()) + 1, dtype=np.uint8)

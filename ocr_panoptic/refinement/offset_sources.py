@@ -1,4 +1,4 @@
-"""Where the offsets of an image come from: its truth, files, or a trained SegFix.
+"""Sources of the offsets of an image: its truth, files, or a trained SegFix.
 
 An image is known by its *name*: the path of a file below its folder without suffix, or the last
 part of that alone where no two have the same.

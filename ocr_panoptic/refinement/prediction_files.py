@@ -21,7 +21,7 @@ from .offset_sources import Offsets
 
 class Sources:
     """
-    Where the pixels of predictions come from.
+    The pixels from which the pixels of predictions come.
 
     Args:
         offsets: of the images.

@@ -22,10 +22,10 @@ MIRRORED_SCORES = tuple((1 + a, 1 + b) for a, b in MIRRORED)
 @META_ARCH_REGISTRY.register()
 class SegFix(SemanticSegmentor):
     """
-    From an image alone: which pixels lie near a boundary, and in which direction their region lies
-    (https://arxiv.org/abs/2007.04269). Whole images, scales, flips and windows as in semantic
-    segmentation; the probability of a boundary and the logits of the directions are averaged over
-    them, as the published code does it over windows.
+    A network that says of an image alone which pixels lie near a boundary, and in which direction
+    their region lies (https://arxiv.org/abs/2007.04269). Whole images, scales, flips and windows as
+    in semantic segmentation; the probability of a boundary and the logits of the directions are
+    averaged over them, as the published code does it over windows.
 
     Args:
         inference: of scores [N, 1 + 8, h, w].
@@ -76,7 +76,8 @@ class SegFix(SemanticSegmentor):
         return self.sem_seg_head(features, padded_batch(targets, self.divisor, IGNORED))[1]
 
     def layers(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """What the head's ``layers`` return for a normalised and padded image [N, 3, H, W]."""
+        """Return what the head's ``layers`` return for a normalised and padded image [N, 3, H,
+        W]."""
         return self.sem_seg_head.layers(self.backbone(image))
 
     def _offsets(self, inputs: dict) -> dict[str, Tensor]:

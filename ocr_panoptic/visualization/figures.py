@@ -31,7 +31,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class ImageFigures:
-    """All pictures of one image; ``legend`` has the name and CSS colour of the classes in them."""
+    """The pictures of one image; ``legend`` has the name and CSS colour of the classes in them."""
 
     name: str
     views: list[Picture]

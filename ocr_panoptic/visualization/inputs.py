@@ -1,4 +1,4 @@
-"""Which image files a command line names, and where their results go."""
+"""Image files that a command line names, and where their results go."""
 
 import logging
 import os
@@ -88,7 +88,7 @@ def images_below(folder: Path, output: str | None = None) -> tuple[list[Path], d
 
 
 def summary(left_out: Mapping[Path, str]) -> str:
-    """How many files are left out, and why."""
+    """Return how many files are left out, and why."""
     counts = sorted(Counter(left_out.values()).items(), key=lambda count: (-count[1], count[0]))
     reasons = [f"{times} x {why}" for why, times in counts[:SHOWN]]
     more = ["..."] if len(counts) > SHOWN else []
@@ -123,8 +123,8 @@ def _why_no_image(path: Path) -> str | None:
 
 def output_paths(images: Mapping[Path, Path], output: str) -> list[Path]:
     """
-    Where the picture of every image goes: into the folder ``output`` under the image's name, or,
-    for one image, to the file ``output`` (a path with an image's suffix). Creates the folders.
+    Return where the picture of every image goes: into the folder ``output`` under the image's name,
+    or, for one image, to the file ``output`` (a path with an image's suffix). Creates the folders.
 
     Args:
         images: of :func:`find_images`.

@@ -79,7 +79,7 @@ def draw_video(
     reader: VideoReader, output: Path | None, predict: Predictor, metadata: Metadata
 ) -> int:
     """
-    The same for the frames of a video, where an instance keeps its colour from frame to frame.
+    Draw the frames of a video, where an instance keeps its colour from frame to frame.
 
     Args:
         output: a file, see :class:`VideoWriter`; None shows a window.

@@ -67,7 +67,8 @@ class VideoReader:
 
 def video_output(source: Path, output: str) -> Path:
     """
-    Where the drawn video goes: to the file ``output``, or into that folder under the source's name.
+    Return where the drawn video goes: to the file ``output``, or into that folder under the
+    source's name.
 
     Raises:
         ValueError: the file's ending is not one of CODECS, or it is the source itself.

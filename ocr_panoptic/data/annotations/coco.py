@@ -185,8 +185,8 @@ def _hint_at_polygons(source: Path, content: dict) -> None:
 
 
 def _are_crowds_doubtful(content: dict) -> bool:
-    """Whether crowds may be objects with holes or in several parts, which are no single polygon:
-    V7 and supervision write just these as RLE with ``iscrowd`` 1."""
+    """Return whether crowds may be objects with holes or in several parts, which are no single
+    polygon: V7 and supervision write just these as RLE with ``iscrowd`` 1."""
     if DARWIN in str(content.get("info")):
         return True
     shapes = ((a.get("iscrowd", 0), a.get("segmentation")) for a in content["annotations"])

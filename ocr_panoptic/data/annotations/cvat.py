@@ -120,7 +120,8 @@ def _read_shape(shape: Element, image: AnnotatedImage) -> tuple[int, int | None,
 
 
 def _file_names(element: Element) -> list[str]:
-    """In a project an image may lie in the folder of its subset; a frame's name has no suffix."""
+    """List the names that an image may have: in a project it may lie in the folder of its subset; a
+    frame's name has no suffix."""
     name, subset = element.get("name", ""), element.get("subset")
     names = [name, f"{subset}/{name}"] if subset and name else [name]
     return names + [one + suffix for one in names for suffix in FRAME_SUFFIXES if name]

@@ -36,7 +36,7 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawing:
-    """How segments become a PNG.
+    """The way segments become a PNG.
 
     Attributes:
         kinds: what the classes are; their places are semantic labels, and from 1 category ids.

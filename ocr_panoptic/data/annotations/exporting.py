@@ -27,7 +27,7 @@ NO_FRAME = 10**9
 
 @dataclass(frozen=True)
 class Project:
-    """What a tool's project is to be like.
+    """A tool's project as it is to be.
 
     Attributes:
         colors: class -> its colour, in the order of the classes.

@@ -77,7 +77,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Plan:
-    """How annotations become a data set.
+    """The way annotations become a data set.
 
     Attributes:
         format: key of :data:`.formats.FORMATS`.

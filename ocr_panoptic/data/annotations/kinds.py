@@ -1,4 +1,4 @@
-"""Which classes are things, which are stuff, and which are void."""
+"""Kinds of classes: things, stuff, and void."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -83,7 +83,7 @@ def read_kinds(path: Path) -> Kinds:
 
 @dataclass
 class ClassCount:
-    """How often a class was found.
+    """The numbers of images and segments in which a class was found.
 
     Attributes:
         images: that show it.
@@ -166,7 +166,8 @@ def resolve_kinds(
     rest: str | None,
     semantic: bool = False,
 ) -> Kinds:
-    """What each class is: as the user says; else as the format's own list; else as the segments do.
+    """Return what each class is: as the user says; else as the format's own list; else as the
+    segments do.
 
     Args:
         found: the classes of the annotations.

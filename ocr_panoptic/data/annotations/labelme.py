@@ -87,8 +87,8 @@ def _part(shape: object, image: AnnotatedImage) -> tuple[int | None, Segment]:
 
 
 def _image_names(source: Path, images: Path | None, path: Path, text: str) -> list[str]:
-    """Of the image, below the folder of images: where the JSON says; or else, in a folder of images
-    of their own, where the JSON is in its own, or at the top.
+    """List the names that the image may have below the folder of images: where the JSON says; or
+    else, in a folder of images of their own, where the JSON is in its own, or at the top.
 
     Args:
         text: the image's path from the folder of the JSON, as Windows or others write it.

@@ -1,4 +1,5 @@
-"""What readers of annotations share: faults of single images, files by the names that they give."""
+"""Parts that readers of annotations share: faults of single images, files by the names that they
+give."""
 
 import os
 import re

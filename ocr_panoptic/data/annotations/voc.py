@@ -37,7 +37,7 @@ VOC_CLASSES = (
 
 @dataclass(frozen=True)
 class Labels:
-    """What the values of a PNG of classes mean; void is in neither.
+    """The meaning of the values of a PNG of classes; void is in neither.
 
     Attributes:
         by_index: names, for PNGs of one channel or a palette.
@@ -162,7 +162,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
 
 
 def _labels(path: Path) -> Labels:
-    """Those of a ``labelmap.txt``, or of VOC 2012 where there is none."""
+    """Read the labels of a ``labelmap.txt``, or return those of VOC 2012 where there is none."""
     void_color = _as_id(voc_color(VOID))
     if not path.exists():
         names = {index: _or_none(name) for index, name in enumerate(VOC_CLASSES)}
@@ -196,7 +196,7 @@ def _as_id(color: tuple[int, int, int]) -> int:
 
 
 def voc_color(index: int) -> tuple[int, int, int]:
-    """Of VOC's palette: bits 0, 3, 6 of the index are red's highest, and so on."""
+    """Return a colour of VOC's palette: bits 0, 3, 6 of the index are red's highest, and so on."""
     channels = [
         sum((index >> 3 * place + channel & 1) << 7 - place for place in range(3))
         for channel in range(3)

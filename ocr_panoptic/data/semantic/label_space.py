@@ -37,7 +37,8 @@ class LabelSpace:
     class_categories: tuple[str, ...] | None = None
 
     def metadata(self) -> dict:
-        """As Detectron2 names them, and ``label_map`` and ``flip_pairs``."""
+        """Return the classes as Detectron2's metadata name them, with ``label_map`` and
+        ``flip_pairs``."""
         metadata = {
             "evaluator_type": "sem_seg",
             "ignore_label": VOID_LABEL,

@@ -1,4 +1,4 @@
-"""From a record of a semantic data set to what the model takes."""
+"""Mapper of a semantic data set: a record becomes what the model takes."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -122,7 +122,7 @@ class SemanticDatasetMapper:
 
 
 def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:
-    """Those of the training data, which must have the same classes."""
+    """Return the pairs of the training data, which must have the same classes."""
     for other in train[1:]:
         for key in ("stuff_classes", "flip_pairs"):
             values = [found.get(key) or [] for found in (train[0], other)]

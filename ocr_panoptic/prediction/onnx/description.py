@@ -1,4 +1,4 @@
-"""What an exported model says of itself: classes, sizes of images, rules of the merge."""
+"""The description in an exported model: classes, sizes of images, rules of the merge."""
 
 from dataclasses import asdict
 from typing import Any
