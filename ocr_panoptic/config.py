@@ -95,6 +95,9 @@ TIMM = when(
     "MODEL.BACKBONE.NAME",
     *("build_timm_backbone", "build_timm_fpn_backbone", "build_timm_simple_fpn_backbone"),
 )
+HRNET = Condition(
+    "MODEL.TIMM.NAME of an HRNet", lambda cfg: cfg.MODEL.TIMM.NAME.startswith("hrnet")
+)
 NOT_FROZEN = when("MODEL.TIMM.FROZEN", False)
 POLY = when("SOLVER.LR_SCHEDULER_NAME", "WarmupPolyLR")
 FREEZES = Condition(  # 0 freezes nothing, which is what a network of timm does
@@ -166,6 +169,10 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.TIMM.PATCH_SIZE", 0, [TIMM], at_least(0, "is that of its weights"),
         "Patches of a plain ViT, in pixels: the pyramid needs 16, and DINOv2 has 14. The patch "
         "embedding of MODEL.WEIGHTS is resampled as timm does."),
+    Key("MODEL.TIMM.ENLARGE_TWICE", False, [TIMM, HRNET], ANY,
+        "Enlarge the coarse maps of an HRNet by the ratio of the strides, and then to the size of "
+        "the finer map, as mmsegmentation; otherwise to that size at once, as the other published "
+        "codes. Both are equal where sides are multiples of 32."),
     Key("MODEL.TIMM.FROZEN", False, [TIMM], ANY,
         "Train the heads alone, on the features of MODEL.WEIGHTS: the network has no gradient, "
         "and its batch norms use their running statistics."),

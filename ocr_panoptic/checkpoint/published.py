@@ -138,7 +138,10 @@ _AUTHORS_SETTINGS = {
     "MODEL.ALIGN_CORNERS": True,
     "MODEL.OCR.SCALE_RELATION": True,
 }
-_HRNET_SETTINGS = {"MODEL.BACKBONE.NAME": "build_timm_backbone"}
+_HRNET_SETTINGS = {
+    "MODEL.BACKBONE.NAME": "build_timm_backbone",
+    "MODEL.TIMM.ENLARGE_TWICE": False,
+}
 _IMAGENET = {
     "MODEL.PIXEL_MEAN": [123.675, 116.28, 103.53],
     "MODEL.PIXEL_STD": [58.395, 57.12, 57.375],
@@ -257,7 +260,7 @@ LAYOUTS: dict[str, Layout] = {
             "INPUT.INTERPOLATION": "bilinear",
             "MODEL.PAD_TO_MULTIPLE": 1,
         },
-        hrnet_settings=_HRNET_SETTINGS,
+        hrnet_settings=_HRNET_SETTINGS | {"MODEL.TIMM.ENLARGE_TWICE": True},
         resnet_settings={**_DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": False},
     ),
 }
