@@ -33,6 +33,10 @@ tool = load_script("tools/convert_checkpoint.py")
 W18 = ("MODEL.TIMM.NAME", "hrnet_w18", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "270")
 R50 = ("MODEL.RESNETS.DEPTH", "50")
 PLAIN = ("MODEL.OCR.NEGATIVE_SLOPE", "0.0")
+NARROW = (
+    *("MODEL.OCR.CHANNELS", "256", "MODEL.OCR.KEY_CHANNELS", "128"),
+    *("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "256"),
+)
 
 # --from, config, overrides, network, its weights, in front of the names
 CASES = {
@@ -64,6 +68,18 @@ CASES = {
         *("openseg", "openseg_R_101_cityscapes", (*R50, *PLAIN)),
         lambda w, x: published.openseg_resnet(w, x, 50),
         {"nested": True},
+        "module.",
+    ),
+    "openseg R-50, ASP-OCR": (
+        *("openseg", "openseg_R_101_cityscapes", (*R50, "MODEL.CONTEXT.NAME", "ASP-OCR")),
+        lambda w, x: published.openseg_resnet(w, x, 50, asp=True),
+        {"inplace_abn": True},
+        "module.",
+    ),
+    "openseg W18, 256 channels": (
+        *("openseg", "openseg_HRNet_W48_cityscapes", ("MODEL.TIMM.NAME", "hrnet_w18", *NARROW)),
+        lambda w, x: published.openseg_hrnet(w, x, 18, narrow=True),
+        {"inplace_abn": True},
         "module.",
     ),
     "openseg W48": (
@@ -186,6 +202,24 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
     assert f"{biases} biases folded" in printed
 
 
+@pytest.mark.parametrize("size", [(96, 160), (101, 131), (257, 383)])
+@pytest.mark.parametrize("case", ["hrnet W18, FullModel", "openseg W18, SyncBN", "mmseg HR18s"])
+@torch.no_grad()
+def test_images_of_any_size(case, size):
+    """In float64, as norms of random weights fit one size alone; what is left is the rounding of
+    the biases that were folded."""
+    source, _, _, network, options, _ = CASES[case]
+    cfg, tensors, _, _ = make(case)
+    x, weights = network_input(cfg, image(*size)), published.Weights(**options)
+    weights.tensors = {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}
+    model = build_model(cfg).eval()
+    shapes = {k: tuple(t.shape) for k, t in model.state_dict().items()}
+    model.load_state_dict(convert_weights(tensors, source, shapes).weights)
+    expected = network(weights, x.double())[1]
+    most = expected.abs().max().item()
+    torch.testing.assert_close(model.double().logits(x.double()), expected, rtol=0, atol=5e-6 * most)
+
+
 # What the logits of one network owe to a key that shapes do not show.
 DETAILS = [
     ("hrnet W18, FullModel", "MODEL.ALIGN_CORNERS", False),
@@ -195,9 +229,11 @@ DETAILS = [
     ("openseg R-50", "MODEL.OCR.NEGATIVE_SLOPE", 0.0),
     ("openseg R-50", "MODEL.RESNETS.CONTRACT_DILATION", False),
     ("openseg R-50", "MODEL.RESNETS.RES5_MULTI_GRID", [1, 2, 4]),
+    ("openseg R-50, ASP-OCR", "MODEL.CONTEXT.DILATIONS", [4, 8, 12]),
     ("mmseg R-50", "MODEL.RESNETS.STRIDE_IN_1X1", True),
     ("mmseg R-50", "MODEL.BACKBONE.NAME", "build_resnet_deeplab_backbone"),
     ("mmseg HR18", "MODEL.ALIGN_CORNERS", True),
+    ("mmseg HR18", "MODEL.TIMM.ENLARGE_TWICE", False),
 ]
 
 
@@ -531,10 +567,13 @@ DILATED = {
     "MODEL.RESNETS.RES5_MULTI_GRID": [1, 1, 1],
     "MODEL.RESNETS.CONTRACT_DILATION": True,
 }
-HRNET = {"MODEL.BACKBONE.NAME": "build_timm_backbone"}
+HRNET = {"MODEL.BACKBONE.NAME": "build_timm_backbone", "MODEL.TIMM.ENLARGE_TWICE": False}
 LINEAR = {"INPUT.INTERPOLATION": "bilinear", "MODEL.PAD_TO_MULTIPLE": 1}
 GUARDED = {
-    ("openseg", "resnet"): {**AUTHORS, **DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": True},
+    ("openseg", "resnet"): {
+        **{**AUTHORS, **DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": True},
+        "MODEL.CONTEXT.DILATIONS": [12, 24, 36],
+    },
     ("openseg", "hrnet"): {**AUTHORS, **HRNET},
     ("hrnet", "hrnet"): {**AUTHORS, **HRNET, **LINEAR},
     ("nvidia", "hrnet"): {
@@ -547,7 +586,11 @@ GUARDED = {
         **LINEAR,
         "MODEL.RESNETS.STEM_CEIL_MODE": False,
     },
-    ("mmseg", "hrnet"): {**AUTHORS, **HRNET, **LINEAR, "MODEL.ALIGN_CORNERS": False},
+    ("mmseg", "hrnet"): {
+        **{**AUTHORS, "MODEL.ALIGN_CORNERS": False},
+        **{**HRNET, "MODEL.TIMM.ENLARGE_TWICE": True},
+        **LINEAR,
+    },
 }
 
 
