@@ -61,7 +61,7 @@ class Layout:
         return backbone_name(name.removeprefix(self.prefix))
 
 
-_HRNET = re.compile(r"(conv[12]|bn[12]|layer1|transition[123]|stage[234])\.")
+_HRNET = re.compile(r"(conv[12]|bn[12]|layer1|transition[0-3]|stage[1-4])\.")
 
 
 def _timm_hrnet(name: str) -> str:

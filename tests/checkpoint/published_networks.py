@@ -110,6 +110,10 @@ def basic_block(w: Weights, x, name):
     return F.relu(x + w.norm(w.conv(y, f"{name}.conv2", x.shape[1], 3), f"{name}.bn2"))
 
 
+def wide_block(w: Weights, x, name):
+    return bottleneck(w, x, name, x.shape[1] // 4)
+
+
 def hrnet(w: Weights, x, prefix, width, enlarge, *, small=False):
     """
     Args:
@@ -133,6 +137,19 @@ def hrnet(w: Weights, x, prefix, width, enlarge, *, small=False):
     return branches
 
 
+def hrnet2x(w: Weights, x, prefix):
+    """``HighResolutionNext`` of width 20: five branches, from stride 2 on."""
+    branches = [w.conv_norm_relu(x, f"{prefix}conv1", f"{prefix}bn1", 64, 3, stride=2)]
+    for stage, count in enumerate((1, 1, 4, 3), start=1):
+        width = 128 if stage == 1 else 20
+        branches = transition(w, branches, f"{prefix}transition{stage - 1}", width, stage + 1)
+        for module in range(count):
+            name = f"{prefix}stage{stage}.{module}"
+            block = wide_block if stage == 1 else basic_block
+            branches = exchange(w, branches, name, 4, enlarge_aligned, block)
+    return branches
+
+
 def transition(w: Weights, branches, name, width, count):
     new = []
     for i in range(count):
@@ -149,10 +166,10 @@ def transition(w: Weights, branches, name, width, count):
     return new
 
 
-def exchange(w: Weights, branches, name, blocks, enlarge):
+def exchange(w: Weights, branches, name, blocks, enlarge, make=basic_block):
     for i in range(len(branches)):
         for block in range(blocks):
-            branches[i] = basic_block(w, branches[i], f"{name}.branches.{i}.{block}")
+            branches[i] = make(w, branches[i], f"{name}.branches.{i}.{block}")
     fused = []
     for i, fine in enumerate(branches):
         total = 0
@@ -270,8 +287,11 @@ def openseg_hrnet(w: Weights, x, width=48, classes=19, *, narrow=False):
 
 
 def openseg_segfix(w: Weights, x, width=48):
-    """Logits of away from and near a boundary, and of the eight directions."""
-    features = concatenated(hrnet(w, x, "backbone.", width, enlarge_aligned), True)
+    """Logits of away from and near a boundary, and of the eight directions. Without a width the
+    backbone is HRNet2x-W20."""
+    name = "backbone."
+    branches = hrnet(w, x, name, width, enlarge_aligned) if width else hrnet2x(w, x, name)
+    features = concatenated(branches, True)
 
     def head(name, classes):
         norm = f"{name}.1" + ".0" * w.nested

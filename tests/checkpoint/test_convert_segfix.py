@@ -19,6 +19,10 @@ CONFIG = (
     / "configs/converted/openseg_segfix_HRNet_W48_cityscapes.yaml"
 )
 W18 = ("MODEL.TIMM.NAME", "hrnet_w18")
+HRNET2X = (
+    *("MODEL.TIMM.NAME", "hrnet2x_w20"),
+    *("MODEL.SEM_SEG_HEAD.IN_FEATURES", str([f"stage{i}" for i in range(1, 6)])),
+)
 PLAIN = ("MODEL.OCR.NEGATIVE_SLOPE", "0.0")
 tool = load_script("tools/convert_checkpoint.py")
 
@@ -50,8 +54,9 @@ def make(width: int, opts: tuple[str, ...], options: dict, tmp_path: Path):
     [
         (48, PLAIN, {"nested": True}),
         (18, W18, {"inplace_abn": True}),
+        (0, HRNET2X, {"inplace_abn": True}),
     ],
-    ids=["W48, SyncBN", "W18, InPlaceABN"],
+    ids=["W48, SyncBN", "W18, InPlaceABN", "HRNet2x-W20"],
 )
 def test_logits_are_those_of_the_published_network(width, opts, options, tmp_path, capsys):
     cfg, file, x, expected = make(width, opts, options, tmp_path)
