@@ -169,10 +169,6 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.TIMM.PATCH_SIZE", 0, [TIMM], at_least(0, "is that of its weights"),
         "Patches of a plain ViT, in pixels: the pyramid needs 16, and DINOv2 has 14. The patch "
         "embedding of MODEL.WEIGHTS is resampled as timm does."),
-    Key("MODEL.TIMM.ENLARGE_TWICE", False, [TIMM, HRNET], ANY,
-        "Enlarge the coarse maps of an HRNet by the ratio of the strides, and then to the size of "
-        "the finer map, as mmsegmentation; otherwise to that size at once, as the other published "
-        "codes. Both are equal where sides are multiples of 32."),
     Key("MODEL.TIMM.FROZEN", False, [TIMM], ANY,
         "Train the heads alone, on the features of MODEL.WEIGHTS: the network has no gradient, "
         "and its batch norms use their running statistics."),
@@ -183,6 +179,10 @@ SECTIONS: dict[str, list[Key]] = {
         "Learning rate of each layer as a multiple of that of the next one; that of the last is "
         "this multiple of BASE_LR. What a layer is, timm says (its group_matcher): mostly a "
         "block. 1 trains all layers alike."),
+    Key("MODEL.TIMM.ENLARGE_TWICE", False, [TIMM, HRNET], ANY,
+        "Enlarge the coarse maps of an HRNet by the ratio of the strides, and then to the size of "
+        "the finer map, as mmsegmentation; otherwise to that size at once, as the other published "
+        "codes. Both are equal where sides are multiples of 32."),
 ],
 "Dilated ResNet of Detectron2's DeepLab project": [
     Key("MODEL.RESNETS.RES4_DILATION", 1, [DILATED], ANY,

@@ -88,9 +88,7 @@ class TimmBackbone(Backbone):
             )
         body = with_norm(body, norm)
         pad_before_shifting(body)
-        fusion = partial(
-            BilinearFusion, align_corners=align_corners, enlarge_twice=enlarge_twice
-        )
+        fusion = partial(BilinearFusion, align_corners=align_corners, enlarge_twice=enlarge_twice)
         replace(body, HighResolutionModule, fusion)
         self.body = body
         own_norm = is_plain(name) and not isinstance(body.model.norm, nn.Identity)

@@ -217,7 +217,9 @@ def test_images_of_any_size(case, size):
     model.load_state_dict(convert_weights(tensors, source, shapes).weights)
     expected = network(weights, x.double())[1]
     most = expected.abs().max().item()
-    torch.testing.assert_close(model.double().logits(x.double()), expected, rtol=0, atol=5e-6 * most)
+    torch.testing.assert_close(
+        model.double().logits(x.double()), expected, rtol=0, atol=5e-6 * most
+    )
 
 
 # What the logits of one network owe to a key that shapes do not show.
