@@ -10,7 +10,7 @@ from ocr_panoptic.engine import build_trained_model
 
 pytestmark = pytest.mark.slow
 
-CONFIG = "nvidia_HRNet_W48_hmsa_cityscapes"
+CONFIG = "nvidia_cityscapes"
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def converted(folder, tensors, *opts):
     cfg.TEST.OPTIMIZED = False
     cfg.MODEL.WEIGHTS = str(folder / "converted.pth")
     file = write(folder / "published.pth", tensors, "module.")
-    convert("nvidia", file, cfg.MODEL.WEIGHTS, CONFIG, *W18, *opts)
+    convert("nvidia", file, cfg.MODEL.WEIGHTS, CONFIG, *opts)
     return cfg, build_trained_model(cfg).network
 
 
