@@ -35,14 +35,3 @@ def test_recipe(name):
 def test_cityscapes_starts_from_the_plain_network():
     cityscapes, plain = (load(f"HMSA/{name}") for name in (list(RECIPES)[0], list(RECIPES)[2]))
     assert f"{plain.OUTPUT_DIR}/model_final.pth" == cityscapes.MODEL.WEIGHTS
-
-
-def test_the_converted_network_trains_as_its_authors():
-    recipe, converted = (
-        load(name).clone()
-        for name in (f"HMSA/{list(RECIPES)[0]}", "converted/nvidia_HRNet_W48_hmsa_cityscapes")
-    )
-    for cfg in (recipe, converted):
-        cfg.defrost()
-        cfg.MODEL.WEIGHTS = cfg.OUTPUT_DIR = ""
-    assert recipe == converted
