@@ -16,7 +16,7 @@ def described_settings(
 ) -> dict[str, Any]:
     """
     Return keys of the config with the values that a file of weights needs, or a frozenset of those
-    that it can do with. The number of classes and the data are left to the recipe.
+    that it can do with. Architecture, classes and data are the recipe's.
 
     Args:
         weights, source, inplace_abn: of :func:`.convert_weights`.
@@ -28,7 +28,7 @@ def described_settings(
     shapes = {
         layout.rename(plain_name(str(name)), found.backbone): tuple(tensor.shape)
         for name, tensor in weights.items()
-        if isinstance(tensor, Tensor)
+        if isinstance(tensor, Tensor) and tensor.dim() == 4
     }
     backbone = _resnet(shapes) if found.backbone == "resnet" else _hrnet(shapes)
     return {**found.expected_settings(), **backbone, **_head(shapes)}

@@ -396,6 +396,13 @@ def test_another_number_of_classes(w18, tmp_path):
     assert not output.exists()
 
 
+def test_a_recipe_of_another_backbone(w18, tmp_path):
+    file, output = write(tmp_path / "published.pth", w18[0], ""), tmp_path / "out.pth"
+    with pytest.raises(ValueError, match="not the weights of hrnet that the config describes"):
+        convert("hrnet", file, output, "mmseg_R_101_cityscapes")
+    assert not any(tmp_path.glob("out*"))
+
+
 def test_every_tensor_is_accounted_for(w18):
     tensors, shapes = w18
     tensors = {**tensors, "loss.criterion.weight": torch.ones(19)}
@@ -436,7 +443,8 @@ def test_record_of_the_origin(w18, tmp_path):
     assert record["settings"]["MODEL.PIXEL_MEAN"] == [123.675, 116.28, 103.53]
     assert record["settings"]["INPUT.INTERPOLATION"] == "bilinear"
     assert record["test_images"]["INPUT.MAX_SIZE_TEST"] == 8192
-    assert sorted(p.name for p in (tmp_path / "folder").iterdir()) == ["out.pth", "out.safetensors"]
+    written = sorted(path.name for path in (tmp_path / "folder").iterdir())
+    assert written == ["out.pth", "out.safetensors", "out.yaml"]
 
 
 def test_entries_beside_the_weights_are_named(w18, tmp_path, capsys):
