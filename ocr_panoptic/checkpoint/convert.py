@@ -128,8 +128,8 @@ def convert_weights(
         raise ValueError(
             f"These are not the weights of {source} that the config describes; {len(faults)} "
             f"tensors do not fit.\n  {shown}\n"
-            "Check --from, and the config's classes and HMSA.ENABLED (docs/checkpoints.md has a "
-            "config for each published file)."
+            "Check --from, and the recipe's backbone, classes and HMSA.ENABLED "
+            "(docs/checkpoints.md has one for each published file)."
         )
     _transform(found, biases)
     return found

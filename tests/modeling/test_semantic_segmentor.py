@@ -330,6 +330,16 @@ def test_hrnet_adds_its_branches_by_bilinear_upsampling(align_corners, twice, si
     torch.testing.assert_close(coarse_out, F.relu(down + b))
 
 
+def test_hrnet2x_has_five_branches_and_learns_them():
+    backbone = TimmBackbone("hrnet2x_w20", norm="BN")
+    backbone.read(list(backbone.output_shape()))
+    maps = backbone(torch.randn(2, 3, 45, 61))
+    sizes = [(23, 31), (12, 16), (6, 8), (3, 4), (2, 2)]
+    assert [m.shape[1:] for m in maps.values()] == [(20 * 2**i, *s) for i, s in enumerate(sizes)]
+    sum(m.sum() for m in maps.values()).backward()
+    assert all(p.grad is not None for p in backbone.parameters())
+
+
 def test_hrnet_takes_images_of_any_size():
     model = build_model(make_cfg("MODEL.PAD_TO_MULTIPLE", 1, backbone="hrnet_w18_small")).eval()
     with torch.no_grad():
