@@ -25,8 +25,10 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/checkpoint"))
 import published_networks as published
+from published_files import FILES
 
 from ocr_panoptic.checkpoint.convert import convert_weights
 from ocr_panoptic.engine import load_config, run_program
@@ -62,18 +64,18 @@ NETWORKS: dict[str, tuple[str, tuple]] = {
 }
 SCHEMES = [name for name, (cls, _) in CONTEXT_SCHEMES.items() if not cls.needs_truth]
 
-# Name -> (layout, config, KEY VALUE ..., the published network, its options)
+# Name -> (layout, name in FILES, KEY VALUE ..., the published network, its options)
 PUBLISHED: dict[str, tuple[str, str, tuple, Callable, dict]] = {
     "openseg.pytorch R-50": (
         *("openseg", "openseg_R_101_cityscapes", R_50),
         *(partial(published.openseg_resnet, depth=50), {"inplace_abn": True}),
     ),
     "openseg.pytorch HRNet-W18": (
-        *("openseg", "openseg_HRNet_W48_cityscapes", W18_COARSE),
+        *("openseg", "openseg_cityscapes", W18_COARSE),
         *(partial(published.openseg_hrnet, width=18), {"inplace_abn": True}),
     ),
     "HRNet-OCR, W18": (
-        *("hrnet", "hrnet_HRNet_W48_cityscapes", W18_COARSE),
+        *("hrnet", "hrnet_cityscapes", W18_COARSE),
         *(partial(published.hrnet_ocr, width=18), {}),
     ),
     "mmsegmentation R-50": (
@@ -86,7 +88,8 @@ PUBLISHED: dict[str, tuple[str, str, tuple, Callable, dict]] = {
 
 def load(config: str, options: Iterable) -> CfgNode:
     base = ["MODEL.WEIGHTS", "", "MODEL.DEVICE", "cpu", "TEST.OPTIMIZED", False]
-    cfg = load_config(str(CONFIGS / config), [str(o) for o in [*base, *options]])
+    opts = [str(o) for o in [*base, *options]]
+    cfg = FILES[config].load(*opts) if config in FILES else load_config(str(CONFIGS / config), opts)
     for node in (cfg.MODEL.OCR, cfg.MODEL.RESNETS, cfg.MODEL.TIMM):
         node.NORM = "BN"
     return cfg
@@ -194,7 +197,7 @@ def main(argv: list[str] | None = None) -> int:
     converted = []
     for name in args.published:
         layout, config, options, *network = PUBLISHED[name]
-        cfg = load(f"converted/{config}.yaml", options)
+        cfg = load(config, options)
         found = compare(name, cfg, converted_model(cfg, layout, *network))
         converted.append([name, cell(found)])
         everything += found

@@ -95,6 +95,9 @@ TIMM = when(
     "MODEL.BACKBONE.NAME",
     *("build_timm_backbone", "build_timm_fpn_backbone", "build_timm_simple_fpn_backbone"),
 )
+HRNET = Condition(
+    "MODEL.TIMM.NAME of an HRNet", lambda cfg: cfg.MODEL.TIMM.NAME.startswith("hrnet")
+)
 NOT_FROZEN = when("MODEL.TIMM.FROZEN", False)
 POLY = when("SOLVER.LR_SCHEDULER_NAME", "WarmupPolyLR")
 FREEZES = Condition(  # 0 freezes nothing, which is what a network of timm does
@@ -176,6 +179,10 @@ SECTIONS: dict[str, list[Key]] = {
         "Learning rate of each layer as a multiple of that of the next one; that of the last is "
         "this multiple of BASE_LR. What a layer is, timm says (its group_matcher): mostly a "
         "block. 1 trains all layers alike."),
+    Key("MODEL.TIMM.ENLARGE_TWICE", False, [TIMM, HRNET], ANY,
+        "Enlarge the coarse maps of an HRNet by the ratio of the strides, and then to the size of "
+        "the finer map, as mmsegmentation; otherwise to that size at once, as the other published "
+        "codes. Both are equal where sides are multiples of 32."),
 ],
 "Dilated ResNet of Detectron2's DeepLab project": [
     Key("MODEL.RESNETS.RES4_DILATION", 1, [DILATED], ANY,

@@ -57,7 +57,6 @@ TRAINED = {
     "Cityscapes-SemanticSegmentation/ocr_R_101_d8_trainval_100k_bs8": (
         *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),
     ),
-    "converted/openseg_R_101_cityscapes": (*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR),
     "Cityscapes-SemanticSegmentation/plain_HRNet_W48_s4_40k_bs8": SMALL_HRNET,
     "ADE20K-SemanticSegmentation/ocr_HRNet_W48_s4_150k_bs16": (*SMALL_HRNET, *SMALL_OCR),
     f"{COCO}/panoptic_fpn_ocr_ConvNeXt_T_3x": (*TEST_CONVNEXT, *SMALL_FPN, *SMALL_OCR),

@@ -144,10 +144,7 @@ def test_what_all_recipes_share(name):
     assert cfg.OUTPUT_DIR.endswith(name.rpartition("/")[2])
 
 
-CONVERTED = [n for n in NAMES if n.startswith("converted") and "segfix" not in n]
-
-
-@pytest.mark.parametrize("name", [*OF_PAPER, *CONVERTED])
+@pytest.mark.parametrize("name", OF_PAPER)
 def test_data_and_their_augmentation_exist(name):
     for split in set(NAMED_SPLITS) & set(DatasetCatalog.list()):  # of other tests
         DatasetCatalog.remove(split)

@@ -2,13 +2,14 @@ from .checkpointer import SafeCheckpointer, fetch_weights
 from .convert_file import convert_file
 from .last import last_checkpoint, newest_whole
 from .published import LAYOUTS
-from .settings import check_settings, settings_of
+from .settings import check_settings, differing_values, settings_of
 
 __all__ = [
     "LAYOUTS",
     "SafeCheckpointer",
     "check_settings",
     "convert_file",
+    "differing_values",
     "fetch_weights",
     "last_checkpoint",
     "newest_whole",

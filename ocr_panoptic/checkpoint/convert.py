@@ -76,6 +76,28 @@ class Conversion:
         }
 
 
+def plain_name(name: str) -> str:
+    """Return the name of a tensor without the wrappers in front of it."""
+    return re.sub(r"^((module|model)\.)+", "", name)
+
+
+def recognised(weights: Mapping[str, Any], source: str, inplace_abn: bool | None) -> Conversion:
+    """
+    Return an empty conversion, for the kind of network that the names show.
+
+    Args:
+        weights, source, inplace_abn: of :func:`convert_weights`.
+    """
+    layout = LAYOUTS[source]
+    if inplace_abn and layout.has_inplace_abn is None:
+        raise UserError(f"--inplace-abn yes: no weights of {source} have InPlaceABN's norms")
+    names = {str(name): tensor for name, tensor in weights.items()}
+    if inplace_abn is None:
+        inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(names)
+    is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in names)
+    return Conversion(source, "hrnet" if is_hrnet else "resnet", inplace_abn)
+
+
 def convert_weights(
     weights: Mapping[str, Tensor],
     source: str,
@@ -95,19 +117,12 @@ def convert_weights(
         ValueError: for tensors that the layout does not have, that are missing, or of another
             shape than the model's; the first 20 of them are named.
     """
-    layout = LAYOUTS[source]
-    if inplace_abn and layout.has_inplace_abn is None:
-        raise UserError(f"--inplace-abn yes: no weights of {source} have InPlaceABN's norms")
-    if inplace_abn is None:
-        inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
-    weights = {str(name): tensor for name, tensor in weights.items()}
-    is_hrnet = layout.resnet is None or any(".stage2." in f".{name}" for name in weights)
-    found = Conversion(source, "hrnet" if is_hrnet else "resnet", inplace_abn)
+    found = recognised(weights, source, inplace_abn)
     biases: dict[str, Tensor] = {}
     faults = [
         fault
         for name, tensor in weights.items()
-        if (fault := _place(name, tensor, model_shapes, found, biases))
+        if (fault := _place(str(name), tensor, model_shapes, found, biases))
     ]
     faults += _fill(found, model_shapes, biases)
     if faults:
@@ -115,8 +130,8 @@ def convert_weights(
         raise UserError(
             f"These are not the weights of {source} that the config describes; {len(faults)} "
             f"tensors do not fit.\n  {shown}\n"
-            "Check --from, and the config's classes, backbone, COARSE_KERNEL, COARSE_CHANNELS and "
-            "HMSA.ENABLED (configs/converted has one for each published file)."
+            "Check --from, and the recipe's backbone, classes and HMSA.ENABLED "
+            "(docs/checkpoints.md has one for each published file)."
         )
     _transform(found, biases)
     return found
@@ -137,7 +152,7 @@ def _place(
         what is wrong with it, or ""
     """
     layout = LAYOUTS[found.source]
-    plain = re.sub(r"^((module|model)\.)+", "", name)
+    plain = plain_name(name)
     reason = next((why for p, why in layout.dropped.items() if re.fullmatch(p, plain)), None)
     if reason:
         found.dropped[name] = reason

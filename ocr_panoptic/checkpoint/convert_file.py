@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import replacing
 
 from .convert import Conversion, convert_weights
+from .described import described_settings
 from .reading import read_checkpoint
 from .settings import RECORD, differing_settings, value_of
 
@@ -28,19 +29,20 @@ def convert_file(
     source: str,
     input_file: Path,
     output_file: Path,
-    cfg: CfgNode,
+    make_config: Callable[[Mapping[str, Any]], CfgNode],
     *,
     inplace_abn: bool | None = None,
     trust_pickle: bool = False,
 ) -> Conversion:
     """
-    Write a checkpoint that MODEL.WEIGHTS takes, with a record of where it comes from.
+    Write a checkpoint that MODEL.WEIGHTS takes, with a record of where it comes from, and beside it
+    its config, of the same name with the suffix ``.yaml``.
 
     Args:
         source: "openseg", "hrnet", "nvidia" or "mmseg".
         input_file: the published file.
         output_file: ``.pth`` or ``.safetensors``.
-        cfg: of the model; its data give nothing but the number of classes.
+        make_config: makes the config from what the weights need, :func:`.described_settings`.
         inplace_abn, trust_pickle: see :func:`convert_weights` and :func:`read_checkpoint`.
 
     Raises:
@@ -58,7 +60,8 @@ def convert_file(
     content = checkpoint.pop("model")
     weights = content.get("state_dict", content)
     beside = [*checkpoint, *(name for name in content if weights is not content)]
-    shapes = {name: tuple(t.shape) for name, t in build_model(cfg).state_dict().items()}
+    cfg = make_config(described_settings(weights, source, inplace_abn=inplace_abn))
+    shapes = _model_shapes(cfg)
     conversion = convert_weights(weights, source, shapes, inplace_abn=inplace_abn)
     conversion.dropped |= {
         name: "an entry beside the weights" for name in beside if name != "state_dict"
@@ -69,7 +72,7 @@ def convert_file(
         raise UserError(
             f"The config is not for weights of {source}: their logits would be wrong.\n  "
             + "\n  ".join(faults)
-            + "\nUse one of configs/converted, or set these keys."
+            + "\nLeave these keys to the file."
         )
     record = {
         "source": source,
@@ -80,7 +83,17 @@ def convert_file(
         "test_images": {key: value_of(cfg, key) for key in TEST_IMAGES},
     }
     _write(output_file, conversion.weights, record)
+    cfg.MODEL.WEIGHTS = str(output_file)
+    cfg.OUTPUT_DIR = f"./output/{output_file.stem}"
+    with replacing(output_file.with_suffix(".yaml")) as temporary:
+        temporary.write_text(cfg.dump())
     return conversion
+
+
+def _model_shapes(cfg: CfgNode) -> dict[str, tuple[int, ...]]:
+    cfg = cfg.clone()
+    cfg.MODEL.DEVICE = "cpu"
+    return {name: tuple(t.shape) for name, t in build_model(cfg).state_dict().items()}
 
 
 def _write(file: Path, weights: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:

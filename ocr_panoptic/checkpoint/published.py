@@ -61,7 +61,7 @@ class Layout:
         return backbone_name(name.removeprefix(self.prefix))
 
 
-_HRNET = re.compile(r"(conv[12]|bn[12]|layer1|transition[123]|stage[234])\.")
+_HRNET = re.compile(r"(conv[12]|bn[12]|layer1|transition[0-3]|stage[1-4])\.")
 
 
 def _timm_hrnet(name: str) -> str:
@@ -92,9 +92,9 @@ def _conv_norm(conv: str, norm: str, target: str) -> dict[str, str]:
     return {conv: target, rf"{norm}(?:\.0)?": target + ".norm"}
 
 
-def _authors_ocr(name: str) -> dict[str, str]:
-    """The module of openseg.pytorch and HRNet-OCR."""
-    block = rf"{name}\.object_context_block"
+def _authors_ocr(name: str, relation: str = "") -> dict[str, str]:
+    """The module of openseg.pytorch and HRNet-OCR; ASP-OCR's has the relation in a part of it."""
+    block = rf"{relation or name}\.object_context_block"
     modules = _conv_norm(
         rf"{name}\.conv_bn_dropout\.0", rf"{name}\.conv_bn_dropout\.1", "context.g"
     )
@@ -107,6 +107,19 @@ def _authors_ocr(name: str) -> dict[str, str]:
     for theirs, ours in (("f_down", "delta"), ("f_up", "rho")):
         prefix = rf"{block}\.{theirs}"
         modules |= _conv_norm(rf"{prefix}\.0", rf"{prefix}\.1", f"context.{ours}")
+    return modules
+
+
+def _asp_ocr() -> dict[str, str]:
+    """The module of openseg.pytorch with four branches beside OCR."""
+    head = "asp_ocr_head"
+    modules = {
+        **_authors_ocr(head, rf"{head}\.context\.2"),
+        **_conv_norm(rf"{head}\.context\.0", rf"{head}\.context\.1", "context.bottleneck"),
+    }
+    for i in range(4):
+        branch = rf"{head}\.conv{i + 2}"
+        modules |= _conv_norm(rf"{branch}\.0", rf"{branch}\.1", f"context.branches.{i}")
     return modules
 
 
@@ -138,7 +151,10 @@ _AUTHORS_SETTINGS = {
     "MODEL.ALIGN_CORNERS": True,
     "MODEL.OCR.SCALE_RELATION": True,
 }
-_HRNET_SETTINGS = {"MODEL.BACKBONE.NAME": "build_timm_backbone"}
+_HRNET_SETTINGS = {
+    "MODEL.BACKBONE.NAME": "build_timm_backbone",
+    "MODEL.TIMM.ENLARGE_TWICE": False,
+}
 _IMAGENET = {
     "MODEL.PIXEL_MEAN": [123.675, 116.28, 103.53],
     "MODEL.PIXEL_STD": [58.395, 57.12, 57.375],
@@ -163,6 +179,7 @@ LAYOUTS: dict[str, Layout] = {
             **_conv_norm(r"(?:dsn|aux)_head\.0", r"(?:dsn|aux)_head\.1", "coarse.0"),
             r"dsn_head\.3|aux_head\.2": "coarse_predictor",
             **_authors_ocr("(?:spatial_ocr_head|ocr_distri_head)"),
+            **_asp_ocr(),
             r"head|cls_head": "refined_predictor",
             **_segfix_branch("mask_head", "boundary"),
             **_segfix_branch("dir_head", "direction"),
@@ -179,6 +196,7 @@ LAYOUTS: dict[str, Layout] = {
         resnet_settings={
             **_DILATED,
             "MODEL.RESNETS.STEM_CEIL_MODE": True,
+            "MODEL.CONTEXT.DILATIONS": [12, 24, 36],  # of ASP-OCR
             "MODEL.PIXEL_MEAN": [102.9801, 115.9465, 122.7717],
             "MODEL.PIXEL_STD": [1.0, 1.0, 1.0],
         },
@@ -257,7 +275,7 @@ LAYOUTS: dict[str, Layout] = {
             "INPUT.INTERPOLATION": "bilinear",
             "MODEL.PAD_TO_MULTIPLE": 1,
         },
-        hrnet_settings=_HRNET_SETTINGS,
+        hrnet_settings=_HRNET_SETTINGS | {"MODEL.TIMM.ENLARGE_TWICE": True},
         resnet_settings={**_DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": False},
     ),
 }

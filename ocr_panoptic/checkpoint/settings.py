@@ -13,19 +13,28 @@ from ocr_panoptic.errors import UserError
 RECORD = "conversion"
 
 
-def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
-    """One line for each key of the config whose value is another one than expected, or than one of
-    a frozenset of values, in which tuples stand for lists."""
-    faults = []
+def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:
+    """Return the values that a key may have, the least first, for each key of the config with
+    another one than expected, or than one of a frozenset of values, in which tuples stand for
+    lists."""
+    differing = {}
     for key, value in expected.items():
-        allowed = value if isinstance(value, frozenset) else (value,)
+        allowed = sorted(value) if isinstance(value, frozenset) else (value,)
         allowed = [list(one) if isinstance(one, tuple) else one for one in allowed]
         found = value_of(cfg, key)
         if key in ("MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD") and isinstance(allowed[0], list):
             found = found[: len(allowed[0])]  # colour images say nothing of further channels
         if found not in allowed:
-            faults.append(f"{key} is {found}, expected {' or '.join(sorted(map(str, allowed)))}")
-    return faults
+            differing[key] = allowed
+    return differing
+
+
+def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
+    """Return a line for each of :func:`differing_values`."""
+    return [
+        f"{key} is {value_of(cfg, key)}, expected {' or '.join(map(str, allowed))}"
+        for key, allowed in differing_values(cfg, expected).items()
+    ]
 
 
 def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bool) -> None:

@@ -1,11 +1,12 @@
 """
-Convert published OCR weights of another code base into a checkpoint for MODEL.WEIGHTS.
+Convert published OCR weights of another code base into a checkpoint and its config.
 
     ocr-panoptic convert --from hrnet hrnet_ocr_cs_8162_torch11.pth \\
-        output/converted/hrnet_HRNet_W48_cityscapes.pth \\
-        --config-file converted/hrnet_HRNet_W48_cityscapes
+        output/converted/hrnet_cityscapes.pth \\
+        --config-file Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8
 
-docs/checkpoints.md lists the published files, and the config of each.
+writes hrnet_cityscapes.yaml, too: the recipe, with what the weights need of a config.
+docs/checkpoints.md lists the published files, and the recipe of each.
 """
 
 import argparse
@@ -21,7 +22,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--from", dest="source", required=True, choices=LAYOUTS)
     parser.add_argument("input", type=Path, help="the published file")
     parser.add_argument("output", type=Path, help=".pth or .safetensors")
-    parser.add_argument("--config-file", required=True, help="converted/..., see above")
+    parser.add_argument("--config-file", required=True, help="recipe of its data, see above")
     parser.add_argument(
         "--inplace-abn",
         choices=["auto", "yes", "no"],
@@ -40,19 +41,26 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.checkpoint import convert_file
+    from ocr_panoptic.checkpoint import convert_file, differing_values
     from ocr_panoptic.engine import complete_config, load_config
+    from ocr_panoptic.engine.config_files import options_of
 
-    cfg = load_config(args.config_file, ["MODEL.DEVICE", "cpu", *args.opts])
-    if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # else the data need not be there
-        complete_config(cfg)
+    def make_config(needed):
+        differing = differing_values(load_config(args.config_file, []), needed)
+        differing.pop("MODEL.BACKBONE.NAME", None)  # a recipe for another kind of network
+        options = options_of({key: values[0] for key, values in differing.items()})
+        cfg = load_config(args.config_file, [*options, *args.opts])
+        if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:  # else the data need not be there
+            complete_config(cfg)
+        return cfg
+
     conversion = convert_file(
         args.source,
         args.input,
         args.output,
-        cfg,
+        make_config,
         inplace_abn={"auto": None, "yes": True, "no": False}[args.inplace_abn],
         trust_pickle=args.trust_pickle,
     )
     print(conversion.report())
-    print(f"Wrote {args.output}")
+    print(f"Wrote {args.output} and {args.output.with_suffix('.yaml')}")

@@ -1,7 +1,9 @@
-# Importing a module registers its heads, backbones and architectures with Detectron2.
+# Importing a module registers its heads, backbones and architectures with Detectron2, and
+# hrnet2x_w20 with timm.
 from .build import build_model
 from .context_head import ContextSemSegHead
 from .dilated_resnet import build_dilated_resnet_backbone
+from .hrnet2x import HRNet2x
 from .inference_model import InferenceModel, deploy
 from .ocr_sem_seg_fpn_head import OCRSemSegFPNHead
 from .semantic_segmentor import OCRSemanticSegmentor
@@ -11,6 +13,7 @@ from .timm_simple_fpn import build_timm_simple_fpn_backbone
 
 __all__ = [
     "ContextSemSegHead",
+    "HRNet2x",
     "InferenceModel",
     "OCRSemSegFPNHead",
     "OCRSemanticSegmentor",

@@ -14,15 +14,19 @@ class BilinearFusion(nn.Module):
 
     Args:
         module: of timm, whose parts are taken.
-        align_corners: True resizes to the size of the finer map at once, as the authors' code.
-            False enlarges by the ratio of the strides first, so that pixels stay where they are,
-            and resizes what does not fit after that, as mmsegmentation.
+        align_corners: see :func:`.resize`.
+        enlarge_twice: enlarge by the ratio of the strides, and resize that to the size of the finer
+            map, as mmsegmentation; False resizes at once, as the authors' code and NVIDIA's. The
+            two differ where the finer map is no multiple of that ratio: the first blurs it more.
     """
 
-    def __init__(self, module: HighResolutionModule, align_corners: bool):
+    def __init__(
+        self, module: HighResolutionModule, align_corners: bool, enlarge_twice: bool = False
+    ):
         super().__init__()
         self.branches, self.fuse_act = module.branches, module.fuse_act
         self.fuse_layers, self.align_corners = module.fuse_layers, align_corners
+        self.enlarge_twice = enlarge_twice
         rows = self.fuse_layers if len(self.branches) > 1 else ()
         for i, row in enumerate(rows):
             for j in range(i + 1, len(row)):
@@ -50,6 +54,6 @@ class BilinearFusion(nn.Module):
         return fused
 
     def _enlarge(self, coarse: Tensor, factor: int, fine: Tensor) -> Tensor:
-        if not self.align_corners:
+        if self.enlarge_twice:
             coarse = resize(coarse, tuple(factor * side for side in coarse.shape[2:]))
         return resize(coarse, fine.shape[2:], self.align_corners)

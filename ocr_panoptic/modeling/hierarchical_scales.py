@@ -18,8 +18,8 @@ from ocr_panoptic.layers import blend_scales, resize
 from .inference import pad_to_multiple
 from .losses import SemSegCriterion
 
-# Of the images in a training, as published; any others go at test time.
-TRAINING_SCALES = (1.0, 0.5)
+# Of the images in a training, in the published order; any others go at test time.
+TRAINING_SCALES = (0.5, 1.0)
 
 
 class ScaleView:
@@ -134,7 +134,7 @@ class HierarchicalScales:
             those of the criterion and, unless its weight is 0, ``loss_sem_seg_scales``
         """
         views = dict(zip(TRAINING_SCALES, self._views(network, images, TRAINING_SCALES, divisor)))
-        (_, whole), (scale, half) = views.items()
+        (scale, half), (_, whole) = views.items()
         coarse, refined = (
             blend_scales(larger, lower, half.attention, scale, self.align_corners)
             for larger, lower in ((whole.coarse, half.coarse), (whole.refined, half.refined))
@@ -180,6 +180,6 @@ class HierarchicalScales:
         self, network: Network, image: Tensor, scales: Sequence[float], divisor: int
     ) -> Iterator[ScaleView]:
         for scale in scales:
-            size = [max(1, round(scale * side)) for side in image.shape[2:]]
+            size = [max(1, int(scale * side)) for side in image.shape[2:]]
             padded = pad_to_multiple(resize(image, size), divisor)
             yield ScaleView(network(padded), padded.shape[2:], size, self.align_corners)

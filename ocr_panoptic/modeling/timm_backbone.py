@@ -44,7 +44,7 @@ class TimmBackbone(Backbone):
         output_norm: "LN" for a layer norm over the channels of each feature that is read: the
             network's last one where that is a plain ViT's, new ones else. "" for none.
         patch_size: see :func:`.create_features`.
-        align_corners: of HRNet's :class:`.BilinearFusion`.
+        align_corners, enlarge_twice: of HRNet's :class:`.BilinearFusion`.
         frozen: nothing is learnt: no gradient, and batch norms use their running statistics.
         drop_path: chance in training that the last of its residual blocks is left out for an image
             (stochastic depth); those before it have less, linearly from 0.
@@ -64,6 +64,7 @@ class TimmBackbone(Backbone):
         output_norm: str = "",
         patch_size: int = 0,
         align_corners: bool = False,
+        enlarge_twice: bool = False,
         frozen: bool = False,
         drop_path: float = 0.0,
         in_channels: int = 3,
@@ -89,7 +90,7 @@ class TimmBackbone(Backbone):
             )
         body = with_norm(body, norm)
         pad_before_shifting(body)
-        fusion = partial(BilinearFusion, align_corners=align_corners)
+        fusion = partial(BilinearFusion, align_corners=align_corners, enlarge_twice=enlarge_twice)
         replace(body, HighResolutionModule, fusion)
         self.body = body
         own_norm = is_plain(name) and not isinstance(body.model.norm, nn.Identity)
@@ -272,6 +273,7 @@ def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, object]:
         "output_norm": network.OUTPUT_NORM,
         "patch_size": network.PATCH_SIZE,
         "align_corners": cfg.MODEL.ALIGN_CORNERS,
+        "enlarge_twice": network.ENLARGE_TWICE,
         "frozen": network.FROZEN,
         "drop_path": network.DROP_PATH,
         "in_channels": input_shape.channels,

@@ -110,6 +110,10 @@ def basic_block(w: Weights, x, name):
     return F.relu(x + w.norm(w.conv(y, f"{name}.conv2", x.shape[1], 3), f"{name}.bn2"))
 
 
+def wide_block(w: Weights, x, name):
+    return bottleneck(w, x, name, x.shape[1] // 4)
+
+
 def hrnet(w: Weights, x, prefix, width, enlarge, *, small=False):
     """
     Args:
@@ -133,6 +137,19 @@ def hrnet(w: Weights, x, prefix, width, enlarge, *, small=False):
     return branches
 
 
+def hrnet2x(w: Weights, x, prefix):
+    """``HighResolutionNext`` of width 20: five branches, from stride 2 on."""
+    branches = [w.conv_norm_relu(x, f"{prefix}conv1", f"{prefix}bn1", 64, 3, stride=2)]
+    for stage, count in enumerate((1, 1, 4, 3), start=1):
+        width = 128 if stage == 1 else 20
+        branches = transition(w, branches, f"{prefix}transition{stage - 1}", width, stage + 1)
+        for module in range(count):
+            name = f"{prefix}stage{stage}.{module}"
+            block = wide_block if stage == 1 else basic_block
+            branches = exchange(w, branches, name, 4, enlarge_aligned, block)
+    return branches
+
+
 def transition(w: Weights, branches, name, width, count):
     new = []
     for i in range(count):
@@ -149,10 +166,10 @@ def transition(w: Weights, branches, name, width, count):
     return new
 
 
-def exchange(w: Weights, branches, name, blocks, enlarge):
+def exchange(w: Weights, branches, name, blocks, enlarge, make=basic_block):
     for i in range(len(branches)):
         for block in range(blocks):
-            branches[i] = basic_block(w, branches[i], f"{name}.branches.{i}.{block}")
+            branches[i] = make(w, branches[i], f"{name}.branches.{i}.{block}")
     fused = []
     for i, fine in enumerate(branches):
         total = 0
@@ -187,43 +204,54 @@ def enlarge_twice(x, factor, size):
 # ---------------------------------------------------------------------------------------- OCR
 
 
-def object_contextual(x, m, phi, psi, delta, rho, fuse):
-    """[context, x] -> fuse, with the spatial gather and the scaled relation."""
+def object_context(x, m, phi, psi, delta, rho):
+    """The spatial gather and the scaled relation."""
     n, _, h, width = x.shape
     regions = m.flatten(2).softmax(dim=2) @ x.flatten(2).transpose(1, 2)  # [N, K, C]
     regions = regions.transpose(1, 2).unsqueeze(3)
     query, key, value = phi(x).flatten(2), psi(regions).flatten(2), delta(regions).flatten(2)
     relation = (query.transpose(1, 2) @ key * query.shape[1] ** -0.5).softmax(dim=2)  # [N, P, K]
     context = (relation @ value.transpose(1, 2)).transpose(1, 2).reshape(n, -1, h, width)
-    return fuse(torch.cat([rho(context), x], dim=1))
+    return rho(context)
 
 
-def authors_head(w: Weights, x, m, name, *, bias, leaky):
+def authors_layer(w: Weights, name, i, channels, kernel=1, **options):
+    """A conv-norm-ReLU at i and i + 1 of an ``nn.Sequential``."""
+    norm = f"{name}.{i + 1}" + ".0" * w.nested
+    return lambda y: w.conv_norm_relu(y, f"{name}.{i}", norm, channels, kernel, **options)
+
+
+def authors_context(w: Weights, x, m, name, **options):
     """The names of openseg.pytorch and HRNet-OCR: an ``nn.Sequential`` for each transform."""
+    channels, block = x.shape[1], f"{name}.object_context_block"
 
-    def layer(prefix, i, channels):
-        norm = f"{prefix}.{i + 1}" + ".0" * w.nested
-        return lambda y: w.conv_norm_relu(
-            y, f"{prefix}.{i}", norm, channels, bias=bias, leaky=leaky
-        )
+    def layer(role, i, channels):
+        return authors_layer(w, f"{block}.{role}", i, channels, **options)
 
-    block = f"{name}.object_context_block"
     two = {
-        role: (lambda y, p=f"{block}.{role}": layer(p, 2, 256)(layer(p, 0, 256)(y)))
+        role: (lambda y, r=role: layer(r, 2, channels // 2)(layer(r, 0, channels // 2)(y)))
         for role in ("f_pixel", "f_object")
     }
-    return object_contextual(
-        x,
-        m,
-        two["f_pixel"],
-        two["f_object"],
-        layer(f"{block}.f_down", 0, 256),
-        layer(f"{block}.f_up", 0, 512),
-        layer(f"{name}.conv_bn_dropout", 0, 512),
-    )
+    down, up = layer("f_down", 0, channels // 2), layer("f_up", 0, channels)
+    return object_context(x, m, two["f_pixel"], two["f_object"], down, up)
 
 
-def openseg_resnet(w: Weights, x, depth=101, classes=19):
+def authors_head(w: Weights, x, m, name, **options):
+    y = torch.cat([authors_context(w, x, m, name, **options), x], dim=1)
+    return authors_layer(w, f"{name}.conv_bn_dropout", 0, x.shape[1], **options)(y)
+
+
+def openseg_asp_head(w: Weights, x, m, **options):
+    def layer(name, i=0, kernel=1, **more):
+        return authors_layer(w, f"asp_ocr_head.{name}", i, 256, kernel, **options, **more)
+
+    y = layer("context", kernel=3)(x)
+    branches = [authors_context(w, y, m, "asp_ocr_head.context.2", **options), layer("conv2")(x)]
+    branches += [layer(f"conv{i + 2}", kernel=3, dilation=12 * i)(x) for i in (1, 2, 3)]
+    return layer("conv_bn_dropout")(torch.cat(branches, dim=1))
+
+
+def openseg_resnet(w: Weights, x, depth=101, classes=19, *, asp=False):
     stem = [(f"backbone.resinit.conv{i}", f"backbone.resinit.bn{i}", c)
             for i, c in ((1, 64), (2, 64), (3, 128))]  # fmt: skip
     stage3, stage4 = dilated_resnet(w, x, depth, stem, ceil_mode=True)
@@ -232,6 +260,9 @@ def openseg_resnet(w: Weights, x, depth=101, classes=19):
         stage3, "dsn_head.0", "dsn_head.1" + nested, 512, 3, bias=True, leaky=leaky
     )
     m = w.conv(m, "dsn_head.3", classes, bias=True)
+    if asp:
+        z = openseg_asp_head(w, stage4, m, bias=True, leaky=leaky)
+        return m, w.conv(z, "head", classes, bias=True)
     y = w.conv_norm_relu(
         stage4, "conv_3x3.0", "conv_3x3.1" + nested, 512, 3, bias=True, leaky=leaky
     )
@@ -239,23 +270,28 @@ def openseg_resnet(w: Weights, x, depth=101, classes=19):
     return m, w.conv(z, "head", classes, bias=True)
 
 
-def openseg_hrnet(w: Weights, x, width=48, classes=19):
+def openseg_hrnet(w: Weights, x, width=48, classes=19, *, narrow=False):
+    """``narrow`` is ``hrnet_w48_ocr_b``."""
     features = concatenated(hrnet(w, x, "backbone.", width, enlarge_aligned), True)
     channels, leaky, nested = features.shape[1], w.inplace_abn, ".0" * w.nested
+    coarse, fine = (256, 256) if narrow else (channels, 512)
     m = w.conv_norm_relu(
-        features, "aux_head.0", "aux_head.1" + nested, channels, 3, bias=True, leaky=leaky
+        features, "aux_head.0", "aux_head.1" + nested, coarse, 3, bias=True, leaky=leaky
     )
     m = w.conv(m, "aux_head.2", classes, bias=True)
     y = w.conv_norm_relu(
-        features, "conv3x3.0", "conv3x3.1" + nested, 512, 3, bias=True, leaky=leaky
+        features, "conv3x3.0", "conv3x3.1" + nested, fine, 3, bias=True, leaky=leaky
     )
     z = authors_head(w, y, m, "ocr_distri_head", bias=True, leaky=leaky)
     return m, w.conv(z, "cls_head", classes, bias=True)
 
 
 def openseg_segfix(w: Weights, x, width=48):
-    """Logits of away from and near a boundary, and of the eight directions."""
-    features = concatenated(hrnet(w, x, "backbone.", width, enlarge_aligned), True)
+    """Logits of away from and near a boundary, and of the eight directions. Without a width the
+    backbone is HRNet2x-W20."""
+    name = "backbone."
+    branches = hrnet(w, x, name, width, enlarge_aligned) if width else hrnet2x(w, x, name)
+    features = concatenated(branches, True)
 
     def head(name, classes):
         norm = f"{name}.1" + ".0" * w.nested
@@ -330,15 +366,15 @@ def mmseg_head(w: Weights, x, m):
         role: (lambda y, p=f"{block}.{role}": layer(f"{p}.1", 256)(layer(f"{p}.0", 256)(y)))
         for role in ("query_project", "key_project")
     }
-    return object_contextual(
+    context = object_context(
         x,
         m,
         two["query_project"],
         two["key_project"],
         layer(f"{block}.value_project", 256),
         layer(f"{block}.out_project", 512),
-        layer(f"{block}.bottleneck", 512),
     )
+    return layer(f"{block}.bottleneck", 512)(torch.cat([context, x], dim=1))
 
 
 def mmseg_hrnet(w: Weights, x, width=18, classes=19, *, small=False):

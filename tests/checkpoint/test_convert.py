@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from detectron2.config import CfgNode
 from detectron2.modeling import build_model
+from loaded_configs import CONFIGS
+from published_files import FILES
 from safetensors.torch import save_file
 from scripts import load_script
 from torch import Tensor, nn
@@ -21,30 +23,32 @@ from torch import Tensor, nn
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
 from ocr_panoptic.checkpoint.convert import Conversion, convert_weights
 from ocr_panoptic.checkpoint.settings import differing_settings
-from ocr_panoptic.engine import build_trained_model, load_config
+from ocr_panoptic.engine import build_trained_model
 from ocr_panoptic.engine.single_image import predict
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
-CONVERTED = ROOT / "configs/converted"
 tool = load_script("tools/convert_checkpoint.py")
 
 W18 = ("MODEL.TIMM.NAME", "hrnet_w18", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "270")
 R50 = ("MODEL.RESNETS.DEPTH", "50")
 PLAIN = ("MODEL.OCR.NEGATIVE_SLOPE", "0.0")
+NARROW = (
+    *("MODEL.OCR.CHANNELS", "256", "MODEL.OCR.KEY_CHANNELS", "128"),
+    *("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "256"),
+)
 
 # --from, config, overrides, network, its weights, in front of the names
 CASES = {
-    "hrnet W48": ("hrnet", "hrnet_HRNet_W48_cityscapes", (), published.hrnet_ocr, {}, ""),
+    "hrnet W48": ("hrnet", "hrnet_cityscapes", (), published.hrnet_ocr, {}, ""),
     "hrnet W18, FullModel": (
-        *("hrnet", "hrnet_HRNet_W48_cityscapes", W18),
+        *("hrnet", "hrnet_cityscapes", W18),
         lambda w, x: published.hrnet_ocr(w, x, 18),
         {},
         "model.",
     ),
     "hrnet W18, torch04": (
-        *("hrnet", "hrnet_HRNet_W48_lip", W18),
+        *("hrnet", "hrnet_lip", W18),
         lambda w, x: published.hrnet_ocr(w, x, 18, 20),
         {"inplace_abn": True},
         "module.",
@@ -66,14 +70,26 @@ CASES = {
         {"nested": True},
         "module.",
     ),
+    "openseg R-50, ASP-OCR": (
+        *("openseg", "openseg_R_101_cityscapes", (*R50, "MODEL.CONTEXT.NAME", "ASP-OCR")),
+        lambda w, x: published.openseg_resnet(w, x, 50, asp=True),
+        {"inplace_abn": True},
+        "module.",
+    ),
+    "openseg W18, 256 channels": (
+        *("openseg", "openseg_cityscapes", ("MODEL.TIMM.NAME", "hrnet_w18", *NARROW)),
+        lambda w, x: published.openseg_hrnet(w, x, 18, narrow=True),
+        {"inplace_abn": True},
+        "module.",
+    ),
     "openseg W48": (
-        *("openseg", "openseg_HRNet_W48_ade20k", ()),
+        *("openseg", "openseg_ade20k", ()),
         lambda w, x: published.openseg_hrnet(w, x, 48, 150),
         {"inplace_abn": True},
         "module.",
     ),
     "openseg W18, SyncBN": (
-        *("openseg", "openseg_HRNet_W48_cityscapes", (*W18, *PLAIN)),
+        *("openseg", "openseg_cityscapes", (*W18, *PLAIN)),
         lambda w, x: published.openseg_hrnet(w, x, 18),
         {"nested": True},
         "",
@@ -101,7 +117,8 @@ CASES = {
 
 
 def load(name: str, *opts: str) -> CfgNode:
-    cfg = load_config(str(CONVERTED / f"{name}.yaml"), ["MODEL.DEVICE", "cpu", *opts])
+    """The config that a file's weights need, with overrides."""
+    cfg = FILES[name].load("MODEL.DEVICE", "cpu", *opts)
     for node in (cfg.MODEL.OCR, cfg.MODEL.RESNETS, cfg.MODEL.TIMM):
         node.NORM = "BN"
     return cfg
@@ -151,9 +168,9 @@ def write(path: Path, tensors: dict[str, Tensor], prefix: str, wrap: bool = True
 def convert(
     source: str, file: Path, output: Path, config: str, *opts: str, flags: tuple[str, ...] = ()
 ) -> None:
-    arguments = ["--from", source, str(file), str(output)]
-    arguments += ["--config-file", str(CONVERTED / f"{config}.yaml"), *flags]
-    tool.main([*arguments, "--opts", *opts])
+    arguments = ["--from", source, str(file), str(output), *flags]
+    arguments += ["--config-file", str(CONFIGS / f"{FILES[config].recipe}.yaml")]
+    tool.main([*arguments, "--opts", *FILES[config].opts, *opts])
 
 
 # The logits of R-101 are compared; what does not depend on the depth is seen at R-50.
@@ -166,7 +183,10 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
     file = write(tmp_path / "published.pth", tensors, prefix, wrap=prefix != "model.")
     suffix = ".safetensors" if source == "mmseg" else ".pth"
     cfg.MODEL.WEIGHTS = str(tmp_path / f"converted{suffix}")
-    convert(source, file, cfg.MODEL.WEIGHTS, config, *opts)
+    convert(source, file, cfg.MODEL.WEIGHTS, config)
+    weights = ("MODEL.WEIGHTS", cfg.MODEL.WEIGHTS, "OUTPUT_DIR", "./output/converted")
+    written = (tmp_path / "converted.yaml").read_text()
+    assert written == FILES[config].load(*opts, *weights).dump()
     model = build_trained_model(cfg)
     with torch.no_grad():
         found = model.network.layers([{"image": x}])
@@ -186,6 +206,26 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
     assert f"{biases} biases folded" in printed
 
 
+@pytest.mark.parametrize("size", [(96, 160), (101, 131), (257, 383)])
+@pytest.mark.parametrize("case", ["hrnet W18, FullModel", "openseg W18, SyncBN", "mmseg HR18s"])
+@torch.no_grad()
+def test_images_of_any_size(case, size):
+    """In float64, as norms of random weights fit one size alone; what is left is the rounding of
+    the biases that were folded."""
+    source, _, _, network, options, _ = CASES[case]
+    cfg, tensors, _, _ = make(case)
+    x, weights = network_input(cfg, image(*size)), published.Weights(**options)
+    weights.tensors = {k: t.double() if t.is_floating_point() else t for k, t in tensors.items()}
+    model = build_model(cfg).eval()
+    shapes = {k: tuple(t.shape) for k, t in model.state_dict().items()}
+    model.load_state_dict(convert_weights(tensors, source, shapes).weights)
+    expected = network(weights, x.double())[1]
+    most = expected.abs().max().item()
+    torch.testing.assert_close(
+        model.double().logits(x.double()), expected, rtol=0, atol=5e-6 * most
+    )
+
+
 # What the logits of one network owe to a key that shapes do not show.
 DETAILS = [
     ("hrnet W18, FullModel", "MODEL.ALIGN_CORNERS", False),
@@ -195,9 +235,11 @@ DETAILS = [
     ("openseg R-50", "MODEL.OCR.NEGATIVE_SLOPE", 0.0),
     ("openseg R-50", "MODEL.RESNETS.CONTRACT_DILATION", False),
     ("openseg R-50", "MODEL.RESNETS.RES5_MULTI_GRID", [1, 2, 4]),
+    ("openseg R-50, ASP-OCR", "MODEL.CONTEXT.DILATIONS", [4, 8, 12]),
     ("mmseg R-50", "MODEL.RESNETS.STRIDE_IN_1X1", True),
     ("mmseg R-50", "MODEL.BACKBONE.NAME", "build_resnet_deeplab_backbone"),
     ("mmseg HR18", "MODEL.ALIGN_CORNERS", True),
+    ("mmseg HR18", "MODEL.TIMM.ENLARGE_TWICE", False),
 ]
 
 
@@ -207,10 +249,10 @@ def files(tmp_path_factory) -> Callable[[str], tuple[Path, Path]]:
 
     @functools.lru_cache(maxsize=1)
     def make_files(case: str) -> tuple[Path, Path]:
-        source, config, opts, _, _, prefix = CASES[case]
+        source, config, _, _, _, prefix = CASES[case]
         folder = tmp_path_factory.mktemp("files")
         file = write(folder / "published.pth", make(case)[1], prefix)
-        convert(source, file, folder / "converted.pth", config, *opts)
+        convert(source, file, folder / "converted.pth", config)
         return file, folder / "converted.pth"
 
     return make_files
@@ -219,12 +261,12 @@ def files(tmp_path_factory) -> Callable[[str], tuple[Path, Path]]:
 @pytest.mark.parametrize("case, key, value", DETAILS)
 def test_every_setting_matters_and_is_asked_for(case, key, value, files, tmp_path):
     """With another value the logits differ, and so the tool and an evaluation refuse it."""
-    source, config, opts, _, _, _ = CASES[case]
+    source, config, _, _, _, _ = CASES[case]
     cfg, _, x, (_, expected) = make(case)
     file, output = files(case)
     refused = tmp_path / "converted.pth"
     with pytest.raises(ValueError, match=re.escape(f"{key} is {value}, expected")):
-        convert(source, file, refused, config, *opts, key, str(value))
+        convert(source, file, refused, config, key, str(value))
     assert not refused.exists()
     cfg.MODEL.WEIGHTS = str(output)
     cfg.merge_from_list([key, value])
@@ -245,10 +287,10 @@ def test_ceil_mode_is_asked_for_and_seen_where_sides_are_even(tmp_path):
         expected = published.openseg_resnet(w, network_input(cfg, x), 50)[1]
     assert expected.shape[2:] == (9, 13)
     file = write(tmp_path / "published.pth", w.tensors, "module.")
-    output, config = tmp_path / "converted.pth", ("openseg_R_101_cityscapes", *R50)
+    output, config = tmp_path / "converted.pth", "openseg_R_101_cityscapes"
     with pytest.raises(ValueError, match="STEM_CEIL_MODE is False, expected True"):
-        convert("openseg", file, output, *config, "MODEL.RESNETS.STEM_CEIL_MODE", "False")
-    convert("openseg", file, output, *config)
+        convert("openseg", file, output, config, "MODEL.RESNETS.STEM_CEIL_MODE", "False")
+    convert("openseg", file, output, config)
     cfg.MODEL.WEIGHTS = str(output)
     with torch.no_grad():
         found = build_trained_model(cfg).network.layers([{"image": x}])[1]
@@ -349,9 +391,16 @@ def test_another_number_of_classes(w18, tmp_path):
     file = write(tmp_path / "published.pth", w18[0], "")
     output = tmp_path / "out.pth"
     with pytest.raises(ValueError, match="4 tensors do not fit") as error:
-        convert("hrnet", file, output, "hrnet_HRNet_W48_lip", *W18)
+        convert("hrnet", file, output, "hrnet_lip")
     assert "cls_head.weight: (19, 512, 1, 1) in the file, (20, 512, 1, 1)" in str(error.value)
     assert not output.exists()
+
+
+def test_a_recipe_of_another_backbone(w18, tmp_path):
+    file, output = write(tmp_path / "published.pth", w18[0], ""), tmp_path / "out.pth"
+    with pytest.raises(ValueError, match="not the weights of hrnet that the config describes"):
+        convert("hrnet", file, output, "mmseg_R_101_cityscapes")
+    assert not any(tmp_path.glob("out*"))
 
 
 def test_every_tensor_is_accounted_for(w18):
@@ -381,10 +430,10 @@ def test_counters_that_are_missing_are_named(w18):
 
 def test_record_of_the_origin(w18, tmp_path):
     file = write(tmp_path / "published.pth", w18[0], "")
-    config = "hrnet_HRNet_W48_cityscapes"
+    config = "hrnet_cityscapes"
     for suffix in (".pth", ".safetensors"):
         output = tmp_path / f"folder/out{suffix}"
-        convert("hrnet", file, output, config, *W18)
+        convert("hrnet", file, output, config)
         cfg = load(config, *W18, "MODEL.WEIGHTS", str(output), "INPUT.FORMAT", "BGR")
         with pytest.raises(ValueError, match="(?s)from hrnet .published.pth.*FORMAT is BGR"):
             build_trained_model(cfg)
@@ -394,19 +443,20 @@ def test_record_of_the_origin(w18, tmp_path):
     assert record["settings"]["MODEL.PIXEL_MEAN"] == [123.675, 116.28, 103.53]
     assert record["settings"]["INPUT.INTERPOLATION"] == "bilinear"
     assert record["test_images"]["INPUT.MAX_SIZE_TEST"] == 8192
-    assert sorted(p.name for p in (tmp_path / "folder").iterdir()) == ["out.pth", "out.safetensors"]
+    written = sorted(path.name for path in (tmp_path / "folder").iterdir())
+    assert written == ["out.pth", "out.safetensors", "out.yaml"]
 
 
 def test_entries_beside_the_weights_are_named(w18, tmp_path, capsys):
     file = write(tmp_path / "published.pth", w18[0], "")
-    convert("hrnet", file, tmp_path / "out.pth", "hrnet_HRNet_W48_cityscapes", *W18)
+    convert("hrnet", file, tmp_path / "out.pth", "hrnet_cityscapes")
     assert "dropped: meta (an entry beside the weights)" in capsys.readouterr().out
 
 
 def test_entries_beside_the_model_are_named(w18, tmp_path, capsys):
     file = tmp_path / "published.pth"
     torch.save({"model": w18[0], "model_ema": w18[0], "optimizer": {}}, file)
-    convert("hrnet", file, tmp_path / "out.pth", "hrnet_HRNet_W48_cityscapes", *W18)
+    convert("hrnet", file, tmp_path / "out.pth", "hrnet_cityscapes")
     printed = capsys.readouterr().out
     assert "dropped: model_ema (" in printed and "dropped: optimizer (" in printed
 
@@ -415,7 +465,7 @@ def test_the_published_file_is_not_overwritten(w18, tmp_path):
     file = write(tmp_path / "published.pth", w18[0], "")
     before = file.read_bytes()
     with pytest.raises(ValueError, match="would replace the published one"):
-        convert("hrnet", file, file, "hrnet_HRNet_W48_cityscapes", *W18)
+        convert("hrnet", file, file, "hrnet_cityscapes")
     assert file.read_bytes() == before
 
 
@@ -438,7 +488,7 @@ def test_published_file_as_safetensors(w18, tmp_path):
     file = tmp_path / "published.safetensors"
     save_file(w18[0], file)
     output = tmp_path / "out.pth"
-    convert("hrnet", file, output, "hrnet_HRNet_W48_cityscapes", *W18)
+    convert("hrnet", file, output, "hrnet_cityscapes")
     weights = torch.load(output, weights_only=True)["model"]
     assert torch.equal(weights["backbone.body.conv1.weight"], w18[0]["conv1.weight"])
 
@@ -450,11 +500,11 @@ class Custom:
 def test_pickles_that_run_code_need_a_flag(w18, tmp_path, capsys):
     file, output = tmp_path / "published.pth", tmp_path / "out.pth"
     torch.save({"state_dict": w18[0], "config_dict": Custom()}, file)
-    arguments = ("hrnet", file, output, "hrnet_HRNet_W48_cityscapes")
+    arguments = ("hrnet", file, output, "hrnet_cityscapes")
     with pytest.raises(ValueError, match="--trust-pickle"):
-        convert(*arguments, *W18)
+        convert(*arguments)
     assert not output.exists()
-    convert(*arguments, *W18, flags=("--trust-pickle",))
+    convert(*arguments, flags=("--trust-pickle",))
 
 
 @pytest.mark.parametrize(
@@ -467,7 +517,7 @@ def test_pickles_that_run_code_need_a_flag(w18, tmp_path, capsys):
 )
 def test_files_that_make_no_sense(file, output, message, tmp_path):
     (tmp_path / "text.pth").write_text("no weights")
-    arguments = tmp_path / file, tmp_path / output, "hrnet_HRNet_W48_cityscapes"
+    arguments = tmp_path / file, tmp_path / output, "hrnet_cityscapes"
     with pytest.raises((FileNotFoundError, ValueError), match=re.escape(message)):
         convert("hrnet", *arguments)
 
@@ -476,19 +526,16 @@ def test_files_that_make_no_sense(file, output, message, tmp_path):
 RGB = ("RGB", [255 * m for m in (0.485, 0.456, 0.406)], [255 * s for s in (0.229, 0.224, 0.225)])
 PREPROCESSING = {
     "openseg_R_101": ("BGR", [102.9801, 115.9465, 122.7717], [1.0, 1.0, 1.0]),
-    "openseg_HRNet": ("BGR", *RGB[1:]),
-    "openseg_segfix_HRNet": ("BGR", *RGB[1:]),
-    "hrnet_HRNet": RGB,
-    "nvidia_HRNet": RGB,
-    "mmseg_": RGB,
+    "openseg": ("BGR", *RGB[1:]),
+    "": RGB,
 }
 
 
-@pytest.mark.parametrize("path", sorted(CONVERTED.glob("[!B]*.yaml")), ids=lambda p: p.stem)
-def test_preprocessing(path):
+@pytest.mark.parametrize("name", FILES)
+def test_preprocessing(name):
     """From the picture's file to the network's input."""
-    (expected,) = (v for k, v in PREPROCESSING.items() if path.stem.startswith(k))
-    cfg = load(path.stem)
+    expected = next(v for k, v in PREPROCESSING.items() if name.startswith(k))
+    cfg = load(name)
     cfg.INPUT.FIXED_SIZE, cfg.INPUT.MIN_SIZE_TEST = [], 0
     bgr = np.random.default_rng(0).integers(0, 256, (32, 64, 3), np.uint8)
     order, mean, std = expected
@@ -510,15 +557,13 @@ def test_preprocessing(path):
     torch.testing.assert_close(seen[0], torch.tensor(wanted).float(), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("path", sorted(CONVERTED.glob("[!B]*.yaml")), ids=lambda p: p.stem)
-def test_configs_are_what_their_weights_expect(path):
+@pytest.mark.parametrize("name", FILES)
+def test_the_table_is_what_the_weights_need(name):
     """But for InPlaceABN, which only the file tells."""
-    source = path.stem.split("_")[0]
-    cfg = load(path.stem)
-    backbone = "resnet" if "R_101" in path.stem else "hrnet"
+    source, _, rest = name.partition("_")
+    backbone = "resnet" if rest.startswith("R_101") else "hrnet"
     conversion = Conversion(source, backbone, inplace_abn=source == "openseg")
-    assert differing_settings(cfg, conversion.expected_settings()) == []
-    assert f"./output/converted/{path.stem}.pth" == cfg.MODEL.WEIGHTS
+    assert differing_settings(load(name), conversion.expected_settings()) == []
 
 
 AUTHORS = {"MODEL.ALIGN_CORNERS": True, "MODEL.OCR.SCALE_RELATION": True}
@@ -531,10 +576,13 @@ DILATED = {
     "MODEL.RESNETS.RES5_MULTI_GRID": [1, 1, 1],
     "MODEL.RESNETS.CONTRACT_DILATION": True,
 }
-HRNET = {"MODEL.BACKBONE.NAME": "build_timm_backbone"}
+HRNET = {"MODEL.BACKBONE.NAME": "build_timm_backbone", "MODEL.TIMM.ENLARGE_TWICE": False}
 LINEAR = {"INPUT.INTERPOLATION": "bilinear", "MODEL.PAD_TO_MULTIPLE": 1}
 GUARDED = {
-    ("openseg", "resnet"): {**AUTHORS, **DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": True},
+    ("openseg", "resnet"): {
+        **{**AUTHORS, **DILATED, "MODEL.RESNETS.STEM_CEIL_MODE": True},
+        "MODEL.CONTEXT.DILATIONS": [12, 24, 36],
+    },
     ("openseg", "hrnet"): {**AUTHORS, **HRNET},
     ("hrnet", "hrnet"): {**AUTHORS, **HRNET, **LINEAR},
     ("nvidia", "hrnet"): {
@@ -547,7 +595,11 @@ GUARDED = {
         **LINEAR,
         "MODEL.RESNETS.STEM_CEIL_MODE": False,
     },
-    ("mmseg", "hrnet"): {**AUTHORS, **HRNET, **LINEAR, "MODEL.ALIGN_CORNERS": False},
+    ("mmseg", "hrnet"): {
+        **{**AUTHORS, "MODEL.ALIGN_CORNERS": False},
+        **{**HRNET, "MODEL.TIMM.ENLARGE_TWICE": True},
+        **LINEAR,
+    },
 }
 
 
@@ -573,13 +625,13 @@ def test_what_is_asked_for(source, backbone, inplace_abn):
 def test_a_key_that_another_version_has_recorded():
     record = {"source": "hrnet", "file": "f.pth", "settings": {"MODEL.RENAMED": 1}}
     with pytest.raises(ValueError, match="MODEL.RENAMED is unknown, expected 1"):
-        check_settings(load("hrnet_HRNet_W48_cityscapes"), record, strict=True)
+        check_settings(load("hrnet_cityscapes"), record, strict=True)
 
 
 def test_training_goes_on_with_a_warning(w18, tmp_path, caplog):
     file, output = write(tmp_path / "published.pth", w18[0], ""), tmp_path / "out.pth"
-    config = "hrnet_HRNet_W48_cityscapes"
-    convert("hrnet", file, output, config, *W18)
+    config = "hrnet_cityscapes"
+    convert("hrnet", file, output, config)
     record = torch.load(output, weights_only=True)["conversion"]
     with caplog.at_level(logging.WARNING):
         check_settings(load(config), record, strict=False)

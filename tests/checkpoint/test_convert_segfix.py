@@ -6,19 +6,22 @@ import published_networks as published
 import pytest
 import torch
 from detectron2.modeling import build_model
+from loaded_configs import CONFIGS
+from published_files import FILES
 from scripts import load_script
 from torch import Tensor
 
 from ocr_panoptic.checkpoint.convert import convert_weights
-from ocr_panoptic.engine import build_trained_model, load_config
+from ocr_panoptic.engine import build_trained_model
 
 pytestmark = pytest.mark.slow
 
-CONFIG = (
-    Path(__file__).resolve().parents[2]
-    / "configs/converted/openseg_segfix_HRNet_W48_cityscapes.yaml"
-)
+CONFIG = CONFIGS / f"{FILES['openseg_segfix'].recipe}.yaml"
 W18 = ("MODEL.TIMM.NAME", "hrnet_w18")
+HRNET2X = (
+    *("MODEL.TIMM.NAME", "hrnet2x_w20"),
+    *("MODEL.SEM_SEG_HEAD.IN_FEATURES", str([f"stage{i}" for i in range(1, 6)])),
+)
 PLAIN = ("MODEL.OCR.NEGATIVE_SLOPE", "0.0")
 tool = load_script("tools/convert_checkpoint.py")
 
@@ -32,7 +35,7 @@ def uninitialized(monkeypatch):
 
 def make(width: int, opts: tuple[str, ...], options: dict, tmp_path: Path):
     """Config, published file, network's input, logits of the published network."""
-    cfg = load_config(str(CONFIG), ["MODEL.DEVICE", "cpu", "TEST.OPTIMIZED", "False", *opts])
+    cfg = FILES["openseg_segfix"].load("MODEL.DEVICE", "cpu", "TEST.OPTIMIZED", "False", *opts)
     cfg.MODEL.SEGFIX.NORM = cfg.MODEL.TIMM.NORM = "BN"
     x = 255 * torch.rand(3, 65, 97, generator=torch.Generator().manual_seed(1))
     mean, std = torch.tensor(cfg.MODEL.PIXEL_MEAN), torch.tensor(cfg.MODEL.PIXEL_STD)
@@ -50,14 +53,18 @@ def make(width: int, opts: tuple[str, ...], options: dict, tmp_path: Path):
     [
         (48, PLAIN, {"nested": True}),
         (18, W18, {"inplace_abn": True}),
+        (0, HRNET2X, {"inplace_abn": True}),
     ],
-    ids=["W48, SyncBN", "W18, InPlaceABN"],
+    ids=["W48, SyncBN", "W18, InPlaceABN", "HRNet2x-W20"],
 )
 def test_logits_are_those_of_the_published_network(width, opts, options, tmp_path, capsys):
     cfg, file, x, expected = make(width, opts, options, tmp_path)
     cfg.MODEL.WEIGHTS = str(tmp_path / "converted.pth")
     arguments = ["--from", "openseg", str(file), cfg.MODEL.WEIGHTS, "--config-file", str(CONFIG)]
-    tool.main([*arguments, "--opts", *opts])
+    tool.main(arguments)
+    weights = ("MODEL.WEIGHTS", cfg.MODEL.WEIGHTS, "OUTPUT_DIR", "./output/converted")
+    written = (tmp_path / "converted.yaml").read_text()
+    assert written == FILES["openseg_segfix"].load(*opts, *weights).dump()
     model = build_trained_model(cfg).network
     with torch.no_grad():
         found = model.layers(x)
@@ -79,4 +86,4 @@ def test_what_does_not_fit_is_named(tmp_path):
             convert_weights(fewer, "openseg", shapes)
     with pytest.raises(ValueError, match="NEGATIVE_SLOPE is 0.0, expected 0.01"):
         arguments = ["--from", "openseg", str(file), str(tmp_path / "out.pth")]
-        tool.main([*arguments, "--config-file", str(CONFIG), "--opts", *W18, *PLAIN])
+        tool.main([*arguments, "--config-file", str(CONFIG), "--opts", *PLAIN])

@@ -15,7 +15,7 @@ from train_net import main
 sys.path.insert(0, str(ROOT / "tests/checkpoint"))
 from published_networks import Weights, mmseg_hrnet  # noqa: E402
 
-CONFIG = CONFIGS / "converted/mmseg_HR18s_cityscapes.yaml"
+RECIPE = CONFIGS / "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8.yaml"
 CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "9", "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[]"]
 
 
@@ -28,37 +28,39 @@ def converted(tmp_path_factory) -> Path:
         mmseg_hrnet(weights, torch.randn(1, 3, 64, 96), 18, 9, small=True)
     torch.save({"meta": {}, "state_dict": weights.tensors}, folder / "published.pth")
     files = [str(folder / "published.pth"), str(folder / "converted.pth")]
-    config = ["--config-file", str(CONFIG), "--opts", *CLASSES]
+    config = ["--config-file", str(RECIPE), "--opts", *CLASSES]
     load_script("tools/convert_checkpoint.py").main(["--from", "mmseg", *files, *config])
     return folder / "converted.pth"
 
 
 @pytest.mark.slow
 def test_evaluation_and_training_go_on_from_it(converted, tiny_data, make_args, tmp_path):
+    config = converted.with_suffix(".yaml")
     opts = [*TINY_SEMANTIC, *CLASSES, "MODEL.OCR.CHANNELS", 512, "MODEL.OCR.KEY_CHANNELS", 256]
     opts += ["MODEL.WEIGHTS", converted]
-    main(make_args(*opts, config=CONFIG, flags=("--eval-only",)))
+    main(make_args(*opts, config=config, flags=("--eval-only",)))
     metrics = json.loads((tmp_path / "run/inference/tiny_sem_val/metrics.json").read_text())
     assert metrics["sem_seg"]["mIoU"] is not None
     with pytest.raises(ValueError, match="expect other settings"):
-        main(make_args(*opts, "MODEL.ALIGN_CORNERS", True, config=CONFIG, flags=("--eval-only",)))
+        main(make_args(*opts, "MODEL.ALIGN_CORNERS", True, config=config, flags=("--eval-only",)))
 
-    main(make_args(*opts, "SOLVER.BASE_LR", 0.0, config=CONFIG))
+    main(make_args(*opts, "SOLVER.BASE_LR", 0.0, config=config))
     trained = torch.load(tmp_path / "run/model_final.pth", weights_only=True)["model"]
     started = torch.load(converted, weights_only=True)["model"]
     name = "sem_seg_head.context.g.weight"
     assert torch.equal(trained[name], started[name])  # with a rate of 0: started from it
     # What it was converted for stays with the weights that were trained from it.
     opts[-1] = tmp_path / "run/model_final.pth"
-    main(make_args(*opts, config=CONFIG, flags=("--eval-only",)))
+    main(make_args(*opts, config=config, flags=("--eval-only",)))
     with pytest.raises(ValueError, match="expect other settings"):
-        main(make_args(*opts, "INPUT.FORMAT", "BGR", config=CONFIG, flags=("--eval-only",)))
+        main(make_args(*opts, "INPUT.FORMAT", "BGR", config=config, flags=("--eval-only",)))
 
 
 def test_demo(converted, tiny_data, tmp_path):
     image = next((tiny_data / "tiny/raw/val/images").iterdir())
     data = ["DATASETS.TEST", "('tiny_sem_val',)", "MODEL.DEVICE", "cpu"]
-    arguments = ["--config-file", str(CONFIG), "--input", str(image), "--output", str(tmp_path)]
+    config = str(converted.with_suffix(".yaml"))
+    arguments = ["--config-file", config, "--input", str(image), "--output", str(tmp_path)]
     opts = ["--opts", "MODEL.WEIGHTS", str(converted), *CLASSES, *data]
     assert demo.main([*arguments, *opts]) == 0
     assert (tmp_path / image.name).exists()

@@ -65,7 +65,7 @@ def test_attention_of_0_and_1(attention, scale, residual):
 
 
 @pytest.mark.parametrize("scales", ["[0.5, 1.0]", "[1.0, 0.5]"])
-@pytest.mark.parametrize("size, padding", [(SIZE, 0), ((54, 82), 1)])
+@pytest.mark.parametrize("size, padding", [(SIZE, 0), ((55, 83), 1)])
 def test_two_scales(scales, size, padding):
     """Whatever their size, as the published code without padding; else in multiples of it."""
     model = make_model("TEST.SCALES", scales, "MODEL.PAD_TO_MULTIPLE", padding)
@@ -98,15 +98,17 @@ def test_bad_scales(scales):
         make_model("TEST.SCALES", scales)
 
 
-def test_losses():
+@pytest.mark.parametrize("size, padding", [(SIZE, 0), ((61, 83), 1)])
+def test_losses(size, padding):
     """L = main(joint) + 0.4 aux(joint of the coarse) + w (aux(p at 0.5) + aux(p at 1.0))."""
     kinds = (
         *("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "0.5 binary_cross_entropy + 0.5 rmi"),
         *("MODEL.SEM_SEG_HEAD.COARSE_LOSS_TYPE", "binary_cross_entropy"),
         *("MODEL.OCR.COARSE_LOSS_WEIGHT", 0.4, "MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.05),
         *("MODEL.SEM_SEG_HEAD.COARSE_DROPOUT", 0.0, "MODEL.SEM_SEG_HEAD.LOSS_WEIGHT", 1.0),
+        *("MODEL.PAD_TO_MULTIPLE", padding),
     )
-    model, batch = make_model(*kinds), make_batch(*SIZE)
+    model, batch = make_model(*kinds), make_batch(*size)
     targets = torch.stack([inputs["sem_seg"] for inputs in batch])
     criterion = model.sem_seg_head.criterion
     with torch.no_grad():
@@ -114,12 +116,16 @@ def test_losses():
         for module in model.modules():  # the same statistics in both computations
             if isinstance(module, nn.BatchNorm2d):
                 module.eval()
+        seen = []
+        hook = model.backbone.register_forward_pre_hook(lambda _, x: seen.append(x[0].shape[2:]))
         found = model(batch)
+        hook.remove()
+        assert seen == [tuple(side // 2 for side in size), size]  # the published order
         image = torch.stack([model.normalised(inputs["image"]) for inputs in batch])
         (coarse_low, low, a), (coarse, high, _) = view(model, image, 0.5), view(model, image, 1)
-        up = to(a, SIZE)
-        joint = to(a * low, SIZE) + (1 - up) * high
-        joint_coarse = to(a * coarse_low, SIZE) + (1 - up) * coarse
+        up = to(a, size)
+        joint = to(a * low, size) + (1 - up) * high
+        joint_coarse = to(a * coarse_low, size) + (1 - up) * coarse
         expected = criterion(joint_coarse, joint, targets)
 
     def binary(logits):
@@ -129,7 +135,7 @@ def test_losses():
         losses = -(truth * p.log() + (1 - truth) * (1 - p).log()) * valid
         return losses.sum() / (valid.sum() + 1)
 
-    expected["loss_sem_seg_scales"] = 0.05 * (binary(to(low, SIZE)) + binary(high))
+    expected["loss_sem_seg_scales"] = 0.05 * (binary(to(low, size)) + binary(high))
     assert set(found) == set(expected)
     for name, loss in found.items():
         assert loss.item() == pytest.approx(expected[name].item(), rel=1e-5)

@@ -33,6 +33,11 @@ ViT = (
     *("MODEL.TIMM.NAME", "test_vit", "MODEL.TIMM.OUTPUT_STRIDE", 32),
     *(f"{HEAD}.IN_FEATURES", "['blocks.5']", f"{HEAD}.COARSE_IN_FEATURES", "['blocks.5']"),
 )
+STAGES = "['stage1', 'stage2', 'stage3', 'stage4']"
+HRNET = (
+    *("MODEL.TIMM.NAME", "hrnet_w18_small", "MODEL.TIMM.OUTPUT_STRIDE", 32),
+    *(f"{HEAD}.IN_FEATURES", STAGES, f"{HEAD}.COARSE_IN_FEATURES", STAGES),
+)
 OHEM = (f"{HEAD}.LOSS_TYPE", "ohem", f"{HEAD}.OHEM_THRESHOLD", 0.2)
 SUM = "0.5 cross_entropy + 2 dice"
 
@@ -70,6 +75,7 @@ SETTINGS = {
     f"{HEAD}.OHEM_THRESHOLD": [(*OHEM, f"{HEAD}.OHEM_MIN_KEPT", 9)],
     f"{HEAD}.OHEM_MIN_KEPT": [OHEM],
     "MODEL.TIMM.PATCH_SIZE": [ViT],
+    "MODEL.TIMM.ENLARGE_TWICE": [HRNET],
     "MODEL.HMSA.SCALE_LOSS_WEIGHT": [("MODEL.HMSA.ENABLED", True)],
 }
 # Read by the trainer, by the mapper, or for another cost and the same result.

@@ -310,23 +310,34 @@ def test_odd_sizes_are_padded_to_the_stride():
     assert torch.equal(labels, full[0, :, :61, :83].argmax(0))
 
 
-@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("align_corners, twice", [(False, False), (False, True), (True, False)])
 @pytest.mark.parametrize("size, half", [((8, 12), (4, 6)), ((7, 11), (4, 6))])
-def test_hrnet_adds_its_branches_by_bilinear_upsampling(align_corners, size, half):
+def test_hrnet_adds_its_branches_by_bilinear_upsampling(align_corners, twice, size, half):
     """Two branches: the fine one gets the coarse one's map enlarged, the coarse one the fine one's
     by a convolution of stride 2. Odd sides have no exact half."""
     torch.manual_seed(0)
-    backbone = TimmBackbone("hrnet_w18_small_v2", norm="BN", align_corners=align_corners)
+    options = {"align_corners": align_corners, "enlarge_twice": twice}
+    backbone = TimmBackbone("hrnet_w18_small_v2", norm="BN", **options)
     module = backbone.body.stage2[0].eval()
     fine, coarse = torch.randn(1, 18, *size), torch.randn(1, 36, *half)
     fine_out, coarse_out = module([fine, coarse])
     a, b = module.branches[0](fine), module.branches[1](coarse)
     up, down = module.fuse_layers[0][1](b), module.fuse_layers[1][0](a)
-    if not align_corners:  # twice the size is one too large for odd sides
+    if twice:  # that size is one too large for odd sides
         up = F.interpolate(up, scale_factor=2, mode="bilinear", align_corners=False)
     up = F.interpolate(up, size=size, mode="bilinear", align_corners=align_corners)
     torch.testing.assert_close(fine_out, F.relu(a + up))
     torch.testing.assert_close(coarse_out, F.relu(down + b))
+
+
+def test_hrnet2x_has_five_branches_and_learns_them():
+    backbone = TimmBackbone("hrnet2x_w20", norm="BN")
+    backbone.read(list(backbone.output_shape()))
+    maps = backbone(torch.randn(2, 3, 45, 61))
+    sizes = [(23, 31), (12, 16), (6, 8), (3, 4), (2, 2)]
+    assert [m.shape[1:] for m in maps.values()] == [(20 * 2**i, *s) for i, s in enumerate(sizes)]
+    sum(m.sum() for m in maps.values()).backward()
+    assert all(p.grad is not None for p in backbone.parameters())
 
 
 def test_hrnet_takes_images_of_any_size():

@@ -1,0 +1,72 @@
+"""HRNet2x, a network of timm's kind that timm does not have: HRNet with one more branch."""
+
+from timm.models import register_model
+from timm.models._features import FeatureInfo
+from timm.models.hrnet import HighResolutionNet, block_types_dict
+from torch import Tensor, nn
+
+# Modules, kind of block and its channels in each branch, of the four stages.
+STAGES = (
+    (1, "BOTTLENECK", (32, 64)),
+    (1, "BASIC", (20, 40, 80)),
+    (4, "BASIC", (20, 40, 80, 160)),
+    (3, "BASIC", (20, 40, 80, 160, 320)),
+)
+
+
+class HRNet2x(HighResolutionNet):
+    """
+    openseg.pytorch's ``HighResolutionNext``, one of SegFix's backbones: five branches of strides 2
+    to 32. Names of its parameters are the published ones, and those of its features are HRNet's.
+
+    Args:
+        in_chans: channels of the images.
+    """
+
+    def __init__(self, in_chans: int = 3):
+        nn.Module.__init__(self)  # HRNet's own builds four branches
+        self.conv1 = nn.Conv2d(in_chans, 64, kernel_size=3, stride=2, padding=1, bias=False)
+        self.bn1, self.act1 = nn.BatchNorm2d(64), nn.ReLU(inplace=True)
+        before = [64]
+        for i, (count, kind, channels) in enumerate(STAGES):
+            after = [c * block_types_dict[kind].expansion for c in channels]
+            setattr(self, f"transition{i}", self._make_transition_layer(before, after))
+            config = {
+                "num_modules": count,
+                "num_branches": len(channels),
+                "num_blocks": (4,) * len(channels),
+                "num_channels": channels,
+                "block_type": kind,
+                "fuse_method": "SUM",
+            }
+            stage, before = self._make_stage(config, after)
+            setattr(self, f"stage{i + 1}", stage)
+        features = [
+            {"num_chs": c, "reduction": 2 ** (i + 1), "module": f"stage{i + 1}"}
+            for i, c in enumerate(before)
+        ]
+        self.feature_info = FeatureInfo(features, tuple(range(len(features))))
+        self.init_weights()
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """
+        Args:
+            x: images [N, in_chans, H, W]
+
+        Returns:
+            the maps of the branches, [N, C, H / stride, W / stride], rounded up, the finest first
+        """
+        maps = [self.act1(self.bn1(self.conv1(x)))]
+        for i in range(len(STAGES)):
+            transition, stage = getattr(self, f"transition{i}"), getattr(self, f"stage{i + 1}")
+            maps = [move(maps[min(j, len(maps) - 1)]) for j, move in enumerate(transition)]
+            maps = stage(maps)
+        return maps
+
+
+@register_model
+def hrnet2x_w20(
+    pretrained: bool = False, features_only: bool = True, in_chans: int = 3, **_: object
+) -> HRNet2x:
+    """timm's way to make it: random weights, features, and no classifier."""
+    return HRNet2x(in_chans)
