@@ -121,7 +121,7 @@ def test_patches_of_another_size_and_number_of_channels(tmp_path):
     cfg.INPUT.FORMAT = "RGB"
     check_settings(cfg, checkpointer.record, strict=True)
     cfg.MODEL.PIXEL_MEAN = [0.0, 127.5, 127.5, 127.5]
-    with pytest.raises(ValueError, match=r"PIXEL_MEAN is \[0.0, 127.5, 127.5\], expected"):
+    with pytest.raises(ValueError, match=r"PIXEL_MEAN is \[0.0, 127.5, 127.5, 127.5\], expected"):
         check_settings(cfg, checkpointer.record, strict=True)
 
 
