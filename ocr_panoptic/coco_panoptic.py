@@ -12,7 +12,7 @@ Shape letters: H, W size of the image.
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -121,6 +121,16 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
     return rgb2id(np.asarray(image))
 
 
+def read_segment_ids(record: Mapping) -> np.ndarray:
+    """Segment ids of an image, see :func:`read_panoptic_png`.
+
+    Args:
+        record: with pan_seg_file_name, and with read_segments, which reads it, where that is no
+            panoptic PNG.
+    """
+    return record.get("read_segments", read_panoptic_png)(record["pan_seg_file_name"])
+
+
 def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:
     """Write a panoptic PNG, whole or not at all. Folders are made as needed.
 
@@ -183,6 +193,7 @@ class PanopticTruth:
         """
         self._name, self._json = metadata.name, metadata.panoptic_json
         self._hides = metadata.get("hides_segments", False)
+        self._read_segments = metadata.get("read_segments", read_panoptic_png)
         records = DatasetCatalog.get(metadata.name) if metadata.name in DatasetCatalog else []
         if records and all("pan_seg_file_name" in record for record in records):
             self._read_records(records, metadata)
@@ -249,7 +260,7 @@ class PanopticTruth:
                 f"that {self._name!r} was made from?"
             )
         png, segments = self._images[image_id]
-        ids = read_panoptic_png(self._folder / png)
+        ids = self._read_segments(self._folder / png)
         if self._hides:  # a segment that others hide wholly is none
             shown = set(SegmentRuns(ids).ids.tolist())
             segments = [segment for segment in segments if segment["id"] in shown]

@@ -10,7 +10,7 @@ from detectron2.data import detection_utils as utils
 from detectron2.data import transforms as T
 from detectron2.structures import BitMasks, BoxMode, Instances
 
-from ocr_panoptic.coco_panoptic import id2rgb, read_panoptic_png, rgb2id
+from ocr_panoptic.coco_panoptic import id2rgb, read_segment_ids, rgb2id
 from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.image_size import check_image_size, check_label_size
@@ -108,7 +108,7 @@ class PanopticDatasetMapper(DatasetMapper):
     def _segments(self, record: dict) -> SegmentRuns:
         """The segments of the panoptic PNG."""
         path = record["pan_seg_file_name"]
-        runs = SegmentRuns(read_panoptic_png(path))
+        runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)
         listed, shown = [s["id"] for s in record["segments_info"]], {*runs.ids.tolist()}
         if foreign := [str(number) for number in sorted(shown - {0, *listed})]:
