@@ -16,6 +16,7 @@ from detectron2.data import transforms as T
 from fvcore.transforms.transform import BlendTransform, HFlipTransform, Transform
 from PIL import Image
 
+from ocr_panoptic.data.resized_crop import ResizedCrop
 from ocr_panoptic.pictures import COLOURS
 
 INTERPOLATIONS = {"bicubic": Image.BICUBIC, "bilinear": Image.BILINEAR}
@@ -38,12 +39,10 @@ def build_semantic_augmentation(
     _check(cfg.INPUT)
     if not is_train:
         return _resizing(cfg.INPUT, is_train)
-    return [
-        *_resizing(cfg.INPUT, is_train),
-        *_cropping(cfg),
-        *_flipping(cfg.INPUT, flip_pairs),
-        *_finish(cfg),
-    ]
+    *others, last = _resizing(cfg.INPUT, is_train)
+    crop = _cropping(cfg)
+    last = [ResizedCrop(last, *crop)] if crop else [last]
+    return [*others, *last, *_flipping(cfg.INPUT, flip_pairs), *_finish(cfg)]
 
 
 def build_offset_augmentation(cfg: CfgNode, truth: T.Transform) -> list[T.Augmentation]:
