@@ -21,7 +21,7 @@ from detectron2.data import DatasetCatalog, Metadata
 from detectron2.utils.file_io import PathManager
 from PIL import Image
 
-from .files import printable, replacing, write_json
+from .files import printable, replacing
 from .pictures import load_labels
 from .segment_runs import SegmentRuns
 
@@ -150,13 +150,13 @@ def write_panoptic_json(
     Args:
         entries: of each image, those of "images" and of "annotations".
     """
-    entries = list(entries)
-    content = {
-        "images": [image for image, _ in entries],
-        "annotations": [annotation for _, annotation in entries],
-        "categories": categories,
-    }
-    write_json(path, content)
+    # As texts, which take a fifth of the memory.
+    texts = [(json.dumps(image), json.dumps(annotation)) for image, annotation in entries]
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        for start, place in (('{"images": [', 0), ('], "annotations": [', 1)):
+            file.write(start)
+            file.writelines(f"{', ' if k else ''}{pair[place]}" for k, pair in enumerate(texts))
+        file.write(f'], "categories": {json.dumps(categories)}}}')
 
 
 class TrueSegments(NamedTuple):
