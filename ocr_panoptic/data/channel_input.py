@@ -8,7 +8,7 @@ Shape letters: H, W size of the image, C channels.
 
 import numpy as np
 from detectron2.data import transforms as T
-from fvcore.transforms.transform import BlendTransform, Transform
+from fvcore.transforms.transform import Transform
 from PIL import Image
 
 from ocr_panoptic.pictures import COLOURS
@@ -16,18 +16,11 @@ from ocr_panoptic.pictures import COLOURS
 
 class ChannelInput(T.AugInput):
     """Detectron2's ``AugInput``, whose image is uint8 or float32 [H, W, C]. Each channel is resized
-    by itself, in Pillow's arithmetic; what changes colours leaves all channels but the first three
-    alone."""
+    by itself, in Pillow's arithmetic."""
 
     def transform(self, tfm: Transform) -> None:
-        """
-        Raises:
-            ValueError: colours are to be changed in an image that is not of 8 bits.
-        """
         if isinstance(tfm, T.ResizeTransform):
             self.image = resized(self.image, tfm.new_h, tfm.new_w, tfm.interp)
-        elif isinstance(tfm, BlendTransform):
-            self.image = _blended(self.image, tfm)
         else:
             self.image = tfm.apply_image(self.image)
         if self.sem_seg is not None:
@@ -59,15 +52,3 @@ def resized(
         for channel in image.transpose(2, 0, 1)
     ]
     return np.stack([np.asarray(channel) for channel in channels], axis=2)
-
-
-def _blended(image: np.ndarray, tfm: BlendTransform) -> np.ndarray:
-    if image.dtype != np.uint8:
-        raise ValueError(
-            "INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255, and the image is of other numbers; "
-            "set it to 0."
-        )
-    colours = tfm.apply_image(image[:, :, :COLOURS])
-    if image.shape[2] == COLOURS:
-        return colours
-    return np.concatenate([colours, image[:, :, COLOURS:]], axis=2)
