@@ -52,9 +52,15 @@ def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.
     table = np.zeros(max(len(pixels), 1), dtype=np.min_scalar_type(max(label_map.values())))
     for label in np.flatnonzero(pixels):
         table[label] = label_map[label]
-    if raw.dtype == table.dtype == np.uint8:  # which Pillow does in a quarter of NumPy's time
-        return np.asarray(Image.fromarray(raw).point(table.tolist()))
-    return table[raw]
+    return look_up(table, raw)
+
+
+def look_up(table: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return ``table[labels]``, of at most 256 bytes for bytes in a quarter of NumPy's time."""
+    if not labels.dtype == table.dtype == np.uint8:
+        return table[labels]
+    whole = [*table.tolist(), *[0] * (256 - len(table))]
+    return np.asarray(Image.fromarray(labels).point(whole))
 
 
 def pixel_counts(labels: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.image_size import check_image_size, check_label_size
 from ocr_panoptic.data.resized_crop import ResizedCrop
-from ocr_panoptic.label_map import pixel_counts
+from ocr_panoptic.label_map import look_up, pixel_counts
 from ocr_panoptic.label_png import read_label_png
 from ocr_panoptic.pictures import COLOURS, read_picture
 from ocr_panoptic.segment_runs import SegmentRuns
@@ -93,8 +93,8 @@ class PanopticDatasetMapper(DatasetMapper):
         if runs is not None:
             places = _as_places(inputs.sem_seg)
             label_of = label_of_segments(record["segments_info"])
-            table = np.array([label_of[number] for number in runs.ids.tolist()], np.int64)
-            record["sem_seg"] = torch.as_tensor(table[places])
+            table = np.array([label_of[number] for number in runs.ids.tolist()], np.uint8)
+            record["sem_seg"] = torch.as_tensor(look_up(table, places).astype(np.int64))
         annotations = record.get("annotations")
         if not self.is_train:
             record.pop("annotations", None)
