@@ -19,9 +19,8 @@ from ocr_panoptic.label_map import read_labels
 from ocr_panoptic.label_png import read_label_png
 from ocr_panoptic.pictures import load_labels
 
-from .tables import ADE20K_STUFF, CITYSCAPES_IGNORED, cityscapes_categories
+from .tables import ADE20K_STUFF, CITYSCAPES_IGNORED, CITYSCAPES_OBJECTS, cityscapes_categories
 
-CITYSCAPES_OBJECTS = 1000  # label id * 1000 + number
 CITYSCAPES_THINGS = {category.id for category in cityscapes_categories() if category.isthing}
 ADE20K_OBJECTS = 256  # label * 256 + number
 ADE20K_THINGS = [label for label in range(1, 151) if label not in ADE20K_STUFF]

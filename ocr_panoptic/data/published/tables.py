@@ -32,7 +32,13 @@ CITYSCAPES_CLASSES = (
     (33, "bicycle", "vehicle", (119, 11, 32)),
 )
 CITYSCAPES_THINGS = ("human", "vehicle")  # categories
-CITYSCAPES_IGNORED = (0, 1, 2, 3, 4, 5, 6, 9, 10, 14, 15, 16, 18, 29, 30)
+CITYSCAPES_IGNORED = {  # the other label ids
+    **{0: "unlabeled", 1: "ego vehicle", 2: "rectification border", 3: "out of roi"},
+    **{4: "static", 5: "dynamic", 6: "ground", 9: "parking", 10: "rail track"},
+    **{14: "guard rail", 15: "bridge", 16: "tunnel", 18: "polegroup", 29: "caravan"},
+    30: "trailer",
+}
+CITYSCAPES_OBJECTS = 1000  # label id * 1000 + number is an object
 
 ADE20K_CLASSES = tuple(name.strip() for name in ADE20K_SEM_SEG_CATEGORIES)
 # Of its labels 1..150 those without instances. The other 100 are, in this order, the categories
