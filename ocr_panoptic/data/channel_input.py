@@ -11,7 +11,7 @@ from detectron2.data import transforms as T
 from fvcore.transforms.transform import Transform
 from PIL import Image
 
-from ocr_panoptic.pictures import COLOURS
+from ocr_panoptic.formats.pictures import COLOURS
 
 
 class ChannelInput(T.AugInput):

@@ -84,6 +84,6 @@ def _part(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[flo
 
 
 def _nearest(old: int, new: int) -> np.ndarray:
-    """Which of ``old`` pixels Pillow takes for each of ``new`` ones."""
+    """Return which of ``old`` pixels Pillow takes for each of ``new`` ones."""
     places = Image.fromarray(np.arange(old, dtype=np.int32)[None])
     return np.asarray(places.resize((new, 1), Image.Resampling.NEAREST))[0]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few
 from ocr_panoptic.data.fingerprint import file_state
 from ocr_panoptic.data.index import Index, Row
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
 from .annotations import AnnotatedImage, PanopticJson
 from .categories import Category, panoptic_metadata, parse_categories
@@ -134,7 +134,7 @@ class PanopticSource:
         return parse_categories(index.common["categories"], self.name)
 
     def instances(self, index: Index) -> Counter[int]:
-        """How many there are of each thing class, by contiguous ids; crowds not counted."""
+        """Return how many there are of each thing class, by contiguous ids; crowds not counted."""
         kinds = kinds_of(self.categories(index))
         return Counter({kinds[number][0]: times for number, times in index.common["instances"]})
 

@@ -21,7 +21,7 @@ from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.register import register
 from ocr_panoptic.data.semantic.records import LabelledFolder
-from ocr_panoptic.segment_runs import SegmentRuns
+from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 from .segment_pngs import ade20k_kind, cityscapes_kind, read_ade20k_ids, read_cityscapes_ids
 from .tables import ade20k_categories, cityscapes_categories

@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.label_map import read_labels
-from ocr_panoptic.label_png import read_label_png
-from ocr_panoptic.pictures import load_labels
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.label_map import read_labels
+from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.pictures import load_labels
 
 from .tables import ADE20K_STUFF, CITYSCAPES_IGNORED, CITYSCAPES_OBJECTS, cityscapes_categories
 
@@ -52,7 +53,7 @@ def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
     values = read_label_png(path)
     ids = CITYSCAPES_IDS[values]
     if ids.min() < 0:
-        raise ValueError(
+        raise UserError(
             f"{path}: the ids {first_few(list(map(str, np.unique(values[ids < 0]))))} are no label "
             "ids of Cityscapes. Are they train ids, or those of other classes?"
         )
@@ -79,14 +80,14 @@ def read_ade20k_ids(path: str | os.PathLike) -> np.ndarray:
     ids = read_labels(ade20k_labels(path), ADE20K_IDS).astype(np.int32)
     colors = np.asarray(load_labels(path, "instance PNG"))
     if colors.shape != (*ids.shape, 3):
-        raise ValueError(
+        raise UserError(
             f"{path}: expected RGB as large as {ade20k_labels(path)}, {[*ids.shape, 3]}, found "
             f"{list(colors.shape)}."
         )
     is_object = colors[..., 1] > 0
     category, number, _ = colors[is_object].T
     if foreign := sorted(set(np.unique(category).tolist()) - set(range(1, len(ADE20K_THINGS) + 1))):
-        raise ValueError(f"{path}: objects of the categories {foreign}, expected 1..100 (red).")
+        raise UserError(f"{path}: objects of the categories {foreign}, expected 1..100 (red).")
     label = np.array([0, *ADE20K_THINGS], np.int32)[category]
     ids[is_object] = label * ADE20K_OBJECTS + number
     return ids

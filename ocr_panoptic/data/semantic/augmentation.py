@@ -17,7 +17,8 @@ from fvcore.transforms.transform import HFlipTransform, Transform
 from PIL import Image
 
 from ocr_panoptic.data.resized_crop import ResizedCrop
-from ocr_panoptic.pictures import COLOURS
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.pictures import COLOURS
 
 INTERPOLATIONS = {"bicubic": Image.BICUBIC, "bilinear": Image.BILINEAR}
 
@@ -124,7 +125,7 @@ def _check(inputs: CfgNode) -> None:
     ):
         if not is_usable:
             value = reduce(getattr, key.split("."), inputs)
-            raise ValueError(f"INPUT.{key} is {value!r}; expected {expected}.")
+            raise UserError(f"INPUT.{key} is {value!r}; expected {expected}.")
 
 
 def _is_size(value: Sequence) -> bool:
@@ -212,7 +213,7 @@ class BrightnessTransform(T.NoOpTransform):
             ValueError: the image is not of 8 bits.
         """
         if img.dtype != np.uint8:
-            raise ValueError(
+            raise UserError(
                 "INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255, and the image is of other "
                 "numbers; set it to 0."
             )
