@@ -5,8 +5,9 @@
 
 The images are synthetic: noise under 4 bands of stuff and 7 things, about as many as COCO's have.
 A version that knows data files reads them as they lie; one before that prepares them first, which
-is not measured. Loading is the mapper's CPU time in training with COCO's sizes, the smallest of
-several rounds that the versions take in turn. A start is what happens before the first image is
+is not measured. Loading is the mapper's CPU time in training with COCO's sizes, and with
+Cityscapes' crops of 769x769 out of images of 1024x2048, drawn for it: the smallest of several
+rounds that the versions take in turn. A start is what happens before the first image is
 read: a process of its own, whose CPU time (user and system, with the imports of Python, which
 "imports" is alone) and largest resident memory the system reports. Its annotations have the images
 --multiply times, under other names; links to the same files stand for them. The first start checks
@@ -34,6 +35,9 @@ CATEGORIES = [
     {"id": number, "name": f"category {number}", "isthing": int(number <= 80)}
     for number in range(1, 134)
 ]
+COCO = "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x", "synthetic_train"
+CITYSCAPES = "Cityscapes-SemanticSegmentation/ocr_R_101_d8_40k_bs8", "cityscapes_fine_train_sem"
+STREETS = 8  # images of Cityscapes
 ROUNDS = 5
 # Python in front of each step; the process tells its own CPU time and memory at its end.
 MEASURED = """
@@ -50,7 +54,7 @@ sys.path.remove("")  # the folder of now may hold other code than PYTHONPATH nam
 from ocr_panoptic.engine import Trainer, complete_config, load_config
 """
 CONFIG = """
-names = ["DATASETS.TRAIN", ("synthetic_train",), "DATASETS.TEST", (), "MODEL.DEVICE", "cpu"]
+names = ["DATASETS.TRAIN", (sys.argv[2],), "DATASETS.TEST", (), "MODEL.DEVICE", "cpu"]
 cfg = load_config(sys.argv[1], [*names, "SEED", 1, "MODEL.ROI_HEADS.NUM_CLASSES", 0,
                                 "MODEL.SEM_SEG_HEAD.NUM_CLASSES", 0,
                                 "INPUT.MASK_FORMAT", "bitmask"])
@@ -68,7 +72,7 @@ LOAD = """
 import numpy as np
 from detectron2.data import DatasetCatalog
 from ocr_panoptic.engine.task import task_of
-mapper, records = task_of(cfg).mapper(cfg, True), DatasetCatalog.get("synthetic_train")
+mapper, records = task_of(cfg).mapper(cfg, True), DatasetCatalog.get(sys.argv[2])
 def load():
     np.random.seed(0)
     start = time.process_time()
@@ -133,6 +137,23 @@ def write_data(folder: Path, num_images: int, size: tuple[int, int]) -> None:
     )
 
 
+def write_streets(folder: Path, num_images: int) -> None:
+    """Images and label PNGs as Cityscapes has them, about as large as its files are."""
+    rng = np.random.default_rng(0)
+    for number in range(num_images):
+        names = (
+            f"{kind}/train/town/town_{number:06d}_000019_{suffix}.png"
+            for kind, suffix in (("leftImg8bit", "leftImg8bit"), ("gtFine", "gtFine_labelIds"))
+        )
+        noise = rng.integers(0, 256, (64, 128, 3), np.uint8)
+        picture = Image.fromarray(noise).resize((2048, 1024), Image.Resampling.BICUBIC)
+        grain = rng.integers(0, 3, (1024, 2048, 3), np.uint8)
+        labels = np.kron(rng.integers(0, 34, (32, 64), np.uint8), np.ones((32, 32), np.uint8))
+        for name, pixels in zip(names, (np.asarray(picture) // 2 + grain, labels), strict=True):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(folder / name)
+
+
 def multiply(path: Path, times: int) -> None:
     """Let a JSON have its images so many times, each time under other ids and names."""
     content = json.loads(path.read_text())
@@ -174,6 +195,7 @@ class Version:
             "TOLD": str(root / "told"),
         }
         write_data(self.folder, arguments.images, tuple(arguments.size))
+        write_streets(root / "cityscapes", STREETS)
         script = self.repository / "datasets/prepare_panoptic.py"
         self.prepares = script.exists()
         if self.prepares:
@@ -194,13 +216,13 @@ class Version:
     def measured(self, code: str) -> tuple[float, float]:
         """CPU seconds and MiB."""
         config = self.config("quick_schedules/panoptic_fpn_ocr_R_18_scenes")
-        self.run([sys.executable, "-c", MEASURED + code, config])
+        self.run([sys.executable, "-c", MEASURED + code, config, "synthetic_train"])
         cpu, peak = Path(self.environment["TOLD"]).read_text().split()
         return float(cpu), float(peak)
 
-    def loader(self) -> subprocess.Popen:
-        config = self.config("COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x")
-        command = [sys.executable, "-c", MEASURED + CONFIG + LOAD, str(config)]
+    def loader(self, config: str, data: str) -> subprocess.Popen:
+        code = MEASURED + CONFIG + LOAD
+        command = [sys.executable, "-c", code, str(self.config(config)), data]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env=self.environment, stdin=pipe, stdout=pipe, text=True)
 
@@ -211,9 +233,9 @@ class Version:
             multiply(self.folder / name, times)
 
 
-def load_times(versions: list[Version]) -> list[float]:
+def load_times(versions: list[Version], config: str, data: str) -> list[float]:
     """Milliseconds an image: the least of rounds that the versions take in turn."""
-    loaders = [version.loader() for version in versions]
+    loaders = [version.loader(config, data) for version in versions]
     times: list[list[float]] = [[] for _ in loaders]
     for _ in range(ROUNDS):
         for loader, own in zip(loaders, times, strict=True):
@@ -243,7 +265,10 @@ def main(argv: list[str] | None = None) -> None:
             Version(repository, Path(name, str(place)), args)
             for place, repository in enumerate(repositories)
         ]
-        rows = [["load an image, ms", *load_times(versions)]]
+        rows = [
+            [f"load an image of {name}, ms", *load_times(versions, *data)]
+            for name, data in (("COCO", COCO), ("Cityscapes", CITYSCAPES))
+        ]
         steps = [("imports", "", 0), ("check", CONFIG + CHECK, 0)]
         for step, code, which in steps:
             rows.append([f"{step}, CPU s", *(v.measured(code)[which] for v in versions)])

@@ -1,26 +1,24 @@
-"""Miniatures of published panoptic data sets: their layouts, names and ids, made as theirs are."""
+"""Miniatures of published panoptic data sets: their layouts, names and ids."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 from cityscapesscripts.helpers.labels import id2label
 from cityscapesscripts.preparation.createPanopticImgs import convert2panoptic
-from detectron2.data.datasets.builtin_meta import ADE20K_SEM_SEG_CATEGORIES
 from PIL import Image
-
-from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 SIZE = (64, 128)
 FRAMES = {
     "train": ["aachen_000000_000019", "zurich_000121_000019"],
     "val": ["munster_000173_000019", "frankfurt_000001_000019"],
 }
-# Of SceneParse150's labels 0..149, those that have instances (InstanceSegmentation100's).
-ADE20K_STUFF = (
-    *(0, 1, 2, 3, 4, 5, 6, 9, 11, 13, 16, 17, 21, 25, 26, 28, 29, 34, 40, 46, 48, 51, 52, 54),
-    *(59, 60, 61, 63, 68, 77, 79, 84, 91, 94, 96, 99, 100, 101, 105, 106, 109, 113, 114, 117),
-    *(122, 128, 131, 140, 141, 145),
+# Instance category 1..100 -> label 1..150, the release's categoryMapping.txt.
+ADE20K_MAPPING = (
+    *(8, 9, 11, 13, 15, 16, 19, 20, 21, 23, 24, 25, 28, 31, 32, 33, 34, 36, 37, 38, 39, 40, 42),
+    *(43, 44, 45, 46, 48, 50, 51, 54, 56, 57, 58, 59, 63, 65, 66, 67, 68, 70, 71, 72, 73, 74, 75),
+    *(76, 77, 79, 81, 82, 83, 84, 86, 87, 88, 89, 90, 91, 93, 94, 96, 98, 99, 103, 104, 105, 108),
+    *(109, 111, 112, 113, 116, 117, 119, 120, 121, 122, 124, 125, 126, 127, 128, 130, 131, 133),
+    *(134, 135, 136, 137, 138, 139, 140, 143, 144, 145, 147, 148, 149, 150),
 )
 
 
@@ -55,60 +53,39 @@ def city_instances(rng: np.random.Generator) -> np.ndarray:
 
 
 def write_ade20k(root: Path) -> None:
-    """Images, and PNGs and JSON as Mask2Former's preparation writes them: stuff first, with its
-    area before the things lie over it; in each image a segment of stuff is hidden."""
+    """Images, labels and instances of two images a split."""
     rng = np.random.default_rng(1)
     folder = root / "ADEChallengeData2016"
-    categories = [
-        {"id": k, "name": name, "isthing": int(k not in ADE20K_STUFF), "color": [k, 9, 0]}
-        for k, name in enumerate(ADE20K_SEM_SEG_CATEGORIES)
-    ]
     for split, images in (("train", "training"), ("val", "validation")):
-        content = {"images": [], "annotations": [], "categories": categories}
         for number in (1, 2):
             name = f"ADE_{split}_{number:08d}"
             write_image(folder / f"images/{images}/{name}.jpg", rng)
-            ids, segments = ade20k_image(rng)
-            write_panoptic_png(folder / f"ade20k_panoptic_{split}/{name}.png", ids)
-            height, width = SIZE
-            content["images"].append(
-                {"id": name, "file_name": f"{name}.jpg", "width": width, "height": height}
-            )
-            content["annotations"].append(
-                {"image_id": name, "file_name": f"{name}.png", "segments_info": segments}
-            )
-        (folder / f"ade20k_panoptic_{split}.json").write_text(json.dumps(content))
+            labels, instances = ade20k_image(rng)
+            for kind, pixels in (("annotations", labels), ("annotations_instance", instances)):
+                path = folder / kind / images / f"{name}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(pixels).save(path)
 
 
-def ade20k_image(rng: np.random.Generator) -> tuple[np.ndarray, list[dict]]:
-    ids, segments = np.zeros(SIZE, np.int64), []
-
-    def draw(category: int, box: tuple[slice, slice]) -> None:
-        mask = np.zeros(SIZE, bool)
-        mask[box] = True
-        number = 1000 + 7 * len(segments)
-        ids[mask] = number
-        rows, columns = np.nonzero(mask.any(axis=1))[0], np.nonzero(mask.any(axis=0))[0]
-        box = [columns[0], rows[0], np.ptp(columns) + 1, np.ptp(rows) + 1]
-        segments.append(
-            {
-                "id": number,
-                "category_id": int(category),
-                "area": int(mask.sum()),
-                "bbox": list(map(int, box)),
-                "iscrowd": 0,
-            }
-        )
-
-    stuff = rng.choice(ADE20K_STUFF, 3, replace=False)
-    things = rng.choice(np.setdiff1d(np.arange(150), ADE20K_STUFF), 3)
-    draw(stuff[0], np.s_[:30, :])
-    draw(stuff[1], np.s_[30:60, :])
-    draw(stuff[2], np.s_[40:44, 40:50])
-    draw(things[0], np.s_[38:50, 36:60])
-    draw(things[1], np.s_[20:40, 80:110])
-    draw(things[2], np.s_[25:33, 5:20])
-    return ids, segments
+def ade20k_image(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Labels uint8 [H, W] and instances uint8 [H, W, 3]: three kinds of stuff, one of them hidden,
+    three objects, two of one class, and one that is no object in the instances."""
+    stuff = rng.choice(np.setdiff1d(np.arange(1, 151), ADE20K_MAPPING), 3, replace=False)
+    categories = rng.choice(100, 2, replace=False) + 1
+    labels, instances = np.zeros(SIZE, np.uint8), np.zeros((*SIZE, 3), np.uint8)
+    labels[:30], labels[30:60], labels[40:44, 40:50] = stuff
+    labels[2:5, 100:120] = ADE20K_MAPPING[categories[0] - 1]
+    for number, (category, box) in enumerate(
+        [
+            (categories[0], np.s_[38:50, 36:60]),
+            (categories[0], np.s_[20:40, 80:110]),
+            (categories[1], np.s_[25:33, 5:20]),
+        ],
+        1,
+    ):
+        instances[box] = category, number, 99
+        labels[box][2:] = ADE20K_MAPPING[category - 1]  # its edge differs
+    return labels, instances
 
 
 def write_image(path: Path, rng: np.random.Generator) -> None:

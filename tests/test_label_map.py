@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ocr_panoptic.formats.label_map import apply_label_map
+from ocr_panoptic.formats.label_map import apply_label_map, look_up, pixel_counts
 
 MAP = {0: 255, 7: 0, 8: 1, 300: 1, 1000: 2}
 
@@ -31,3 +31,14 @@ def test_labels_outside_the_map():
         ValueError, match=r"lacks: 9 \(2 pixels\), 600 .* expected 0, 7..8, 300, 1000"
     ):
         apply_label_map(raw, MAP)
+
+
+@pytest.mark.parametrize("values", [1, 11, 256, 300])
+def test_bytes_and_others_alike(values):
+    labels = np.random.default_rng(0).integers(0, values, (5, 7))
+    labels = labels.astype(np.uint8 if values <= 256 else np.uint16)
+    table = np.random.default_rng(1).integers(0, 256, values).astype(np.uint8)
+    assert np.array_equal(look_up(table, labels), table[labels])
+    counts = pixel_counts(labels)
+    assert counts[: labels.max() + 1].tolist() == np.bincount(labels.ravel()).tolist()
+    assert counts.sum() == labels.size

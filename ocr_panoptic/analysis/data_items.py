@@ -1,6 +1,7 @@
 """The images of a registered data set with their truth, of any kind, as one looks at them."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -51,6 +52,7 @@ class DataItems:
         has_things: panoptic data, whose things are told apart.
         label_map: of semantic data, if there is one.
         total: images of the data set, of which ``items`` may be a sample.
+        read_segments: of panoptic data, see :func:`.read_segment_ids`.
     """
 
     classes: list[DataClass]
@@ -58,6 +60,7 @@ class DataItems:
     has_things: bool
     label_map: dict[int, int] | None
     total: int
+    read_segments: Callable[[str], np.ndarray] = read_panoptic_png
 
     def truth(self, item: Item) -> tuple[np.ndarray, tuple[TrueSegment, ...]]:
         """
@@ -68,7 +71,7 @@ class DataItems:
             FileNotFoundError, ValueError: the file is missing or broken; it is named.
         """
         if item.segments is not None:
-            return read_panoptic_png(item.truth), item.segments
+            return self.read_segments(item.truth), item.segments
         labels = read_labels(item.truth, self.label_map).astype(np.int32)
         ids = np.where(labels < len(self.classes), labels + 1, VOID)
         found = np.unique(ids)
@@ -128,7 +131,8 @@ def _panoptic_items(metadata: Metadata, records: list[dict], limit: int | None) 
         for record in _sample(records, limit)
     ]
     classes = [DataClass(c["name"], bool(c["isthing"]), tuple(c["color"])) for c in categories]
-    return DataItems(classes, items, True, None, total=len(records))
+    read = metadata.get("read_segments", read_panoptic_png)
+    return DataItems(classes, items, True, None, len(records), read)
 
 
 def _short_names(files: list[str]) -> list[str]:

@@ -8,57 +8,47 @@ Shape letters: H, W size of the image, C channels.
 
 import numpy as np
 from detectron2.data import transforms as T
-from fvcore.transforms.transform import BlendTransform, Transform
+from fvcore.transforms.transform import Transform
 from PIL import Image
 
-from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import COLOURS
 
 
 class ChannelInput(T.AugInput):
     """Detectron2's ``AugInput``, whose image is uint8 or float32 [H, W, C]. Each channel is resized
-    by itself, in Pillow's arithmetic; what changes colours leaves all channels but the first three
-    alone."""
+    by itself, in Pillow's arithmetic."""
 
     def transform(self, tfm: Transform) -> None:
-        """
-        Raises:
-            ValueError: colours are to be changed in an image that is not of 8 bits.
-        """
-        if self.image.dtype == np.uint8 and self.image.shape[2] == COLOURS:
-            return super().transform(tfm)
         if isinstance(tfm, T.ResizeTransform):
             self.image = resized(self.image, tfm.new_h, tfm.new_w, tfm.interp)
-        elif isinstance(tfm, BlendTransform):
-            self.image = _blended(self.image, tfm)
         else:
             self.image = tfm.apply_image(self.image)
         if self.sem_seg is not None:
             self.sem_seg = tfm.apply_segmentation(self.sem_seg)
-        return None
 
 
-def resized(image: np.ndarray, height: int, width: int, interpolation: int) -> np.ndarray:
+def resized(
+    image: np.ndarray,
+    height: int,
+    width: int,
+    interpolation: int,
+    box: tuple[float, float, float, float] | None = None,
+) -> np.ndarray:
     """
     Args:
         image: uint8 or float32 [H, W, C].
         interpolation: of Pillow.
+        box: left, top, right and bottom of the part that is wanted, in pixels; by default all.
 
     Returns:
         of the same type, [height, width, C].
     """
+    if image.dtype == np.uint8 and image.shape[2] == COLOURS:
+        order = -1 if image.strides[2] < 0 else 1  # BGR is a view of RGB, which is no copy
+        colours = Image.fromarray(np.ascontiguousarray(image[:, :, ::order]))
+        return np.asarray(colours.resize((width, height), interpolation, box))[:, :, ::order]
     channels = [
-        Image.fromarray(np.ascontiguousarray(channel)).resize((width, height), interpolation)
+        Image.fromarray(np.ascontiguousarray(channel)).resize((width, height), interpolation, box)
         for channel in image.transpose(2, 0, 1)
     ]
     return np.stack([np.asarray(channel) for channel in channels], axis=2)
-
-
-def _blended(image: np.ndarray, tfm: BlendTransform) -> np.ndarray:
-    if image.dtype != np.uint8:
-        raise UserError(
-            "INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255, and the image is of other numbers; "
-            "set it to 0."
-        )
-    colours = tfm.apply_image(image[:, :, :COLOURS])
-    return np.concatenate([colours, image[:, :, COLOURS:]], axis=2)

@@ -130,19 +130,13 @@ def check_data_sets(
     raise_if_any(faults)
 
 
-# Where an index has the height and width of an image: column and JSON paths.
-_SIZES = {
-    PanopticSource: ("record", "$.height", "$.width"),
-    SemanticSource: ("result", "$[2][0]", "$[2][1]"),
-}
-
-
 def _thin_faults(source: PanopticSource | SemanticSource, inputs: CfgNode) -> Iterator[str]:
     ratios = {split: longest_ratio(inputs, split) for split in ("TRAIN", "TEST")}
     if min(ratios.values()) == math.inf:
         return
-    index = source.index()
-    column, *paths = _SIZES[type(source)]
+    index, is_panoptic = source.index(), isinstance(source, PanopticSource)
+    paths = ("$.height", "$.width") if is_panoptic else ("$[2][0]", "$[2][1]")
+    column = "record" if is_panoptic else "result"
     sides = [index.column(f"json_extract({column}, '{path}')") for path in paths]
     is_thin = np.max(sides, axis=0) > min(ratios.values()) * np.min(sides, axis=0)
     for place in np.flatnonzero(is_thin).tolist():

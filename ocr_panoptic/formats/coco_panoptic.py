@@ -12,7 +12,7 @@ Shape letters: H, W size of the image.
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from PIL import Image
 
 from ocr_panoptic.errors import MissingFileError, UserError
 
-from .files import printable, replacing, write_json
+from .files import printable, replacing
 from .pictures import load_labels
 from .segment_runs import SegmentRuns
 
@@ -123,6 +123,16 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
     return rgb2id(np.asarray(image))
 
 
+def read_segment_ids(record: Mapping) -> np.ndarray:
+    """Segment ids of an image, see :func:`read_panoptic_png`.
+
+    Args:
+        record: with pan_seg_file_name, and with read_segments, which reads it, where that is no
+            panoptic PNG.
+    """
+    return record.get("read_segments", read_panoptic_png)(record["pan_seg_file_name"])
+
+
 def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:
     """Write a panoptic PNG, whole or not at all. Folders are made as needed.
 
@@ -142,13 +152,13 @@ def write_panoptic_json(
     Args:
         entries: of each image, those of "images" and of "annotations".
     """
-    entries = list(entries)
-    content = {
-        "images": [image for image, _ in entries],
-        "annotations": [annotation for _, annotation in entries],
-        "categories": categories,
-    }
-    write_json(path, content)
+    # As texts, which take a fifth of the memory.
+    texts = [(json.dumps(image), json.dumps(annotation)) for image, annotation in entries]
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        for start, place in (('{"images": [', 0), ('], "annotations": [', 1)):
+            file.write(start)
+            file.writelines(f"{', ' if k else ''}{pair[place]}" for k, pair in enumerate(texts))
+        file.write(f'], "categories": {json.dumps(categories)}}}')
 
 
 class TrueSegments(NamedTuple):
@@ -185,6 +195,7 @@ class PanopticTruth:
         """
         self._name, self._json = metadata.name, metadata.panoptic_json
         self._hides = metadata.get("hides_segments", False)
+        self._read_segments = metadata.get("read_segments", read_panoptic_png)
         records = DatasetCatalog.get(metadata.name) if metadata.name in DatasetCatalog else []
         if records and all("pan_seg_file_name" in record for record in records):
             self._read_records(records, metadata)
@@ -251,7 +262,7 @@ class PanopticTruth:
                 f"that {self._name!r} was made from?"
             )
         png, segments = self._images[image_id]
-        ids = read_panoptic_png(self._folder / png)
+        ids = self._read_segments(self._folder / png)
         if self._hides:  # a segment that others hide wholly is none
             shown = set(SegmentRuns(ids).ids.tolist())
             segments = [segment for segment in segments if segment["id"] in shown]

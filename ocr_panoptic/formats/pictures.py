@@ -115,6 +115,8 @@ def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLO
 def _eight_bits(image: Image.Image, format: str) -> np.ndarray:
     if (bits := _bits(image)) > 8:
         image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype(np.uint8))
+    if image.mode == "RGB" and format in ("RGB", "BGR"):  # which Detectron2 copies once more
+        return reordered(np.asarray(image), format)
     return convert_PIL_to_numpy(image, format)
 
 

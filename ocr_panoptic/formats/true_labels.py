@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .coco_panoptic import read_panoptic_png
+from .coco_panoptic import read_segment_ids
 from .label_map import read_labels
 from .segment_runs import SegmentRuns
 
@@ -35,7 +35,7 @@ def read_true_labels(record: Mapping, label_map: Mapping[int, int] | None = None
     """
     if "sem_seg_file_name" in record:
         return read_labels(record["sem_seg_file_name"], label_map)
-    runs = SegmentRuns(read_panoptic_png(record["pan_seg_file_name"]))
+    runs = SegmentRuns(read_segment_ids(record))
     return runs.labels(label_of_segments(record["segments_info"]), VOID_LABEL)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import read_segment_ids
 from ocr_panoptic.formats.label_map import read_labels
 from ocr_panoptic.formats.offsets import IGNORED, UNDEFINED, offset_labels
 from ocr_panoptic.formats.segment_runs import segment_statistics
@@ -51,7 +51,7 @@ def read_segment_map(
             lacks.
     """
     if "pan_seg_file_name" in record:
-        ids = read_panoptic_png(record["pan_seg_file_name"])
+        ids = read_segment_ids(record)
         crowds = [s["id"] for s in record["segments_info"] if s.get("iscrowd")]
         return panoptic_segments(ids, crowds)
     return class_segments(read_labels(record["sem_seg_file_name"], label_map))

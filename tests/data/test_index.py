@@ -344,7 +344,7 @@ def test_summary(raw):
     ]
     assert "sky" in str(split) and "44.12" in str(split)
     Image.new("RGB", (3, 3)).save(raw.image("first.jpg"))
-    with pytest.raises(DataFaults, match="has 3x3 pixels, the JSON says 8x6"):
+    with pytest.raises(DataFaults, match="has 3x3 pixels, its annotation 8x6"):
         check([raw.described()], workers=1)
 
 

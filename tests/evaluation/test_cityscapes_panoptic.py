@@ -13,7 +13,7 @@ from panoptic_samples import faulty_copy
 
 from ocr_panoptic.data.published.panoptic import register_panoptic_releases
 from ocr_panoptic.evaluation import PanopticEvaluator
-from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import read_segment_ids
 
 NAME = "cityscapes_panoptic_val"
 
@@ -33,7 +33,7 @@ def cityscapesscripts_results(root: Path, predictions: Path) -> dict:
 @pytest.mark.usefixtures("clean_catalog")
 def test_equals_cityscapesscripts(tmp_path):
     trees.write_cityscapes(tmp_path)
-    register_panoptic_releases([NAME], tmp_path)
+    register_panoptic_releases(tmp_path)
     metadata = MetadataCatalog.get(NAME)
     contiguous = {
         True: metadata.thing_dataset_id_to_contiguous_id,
@@ -51,7 +51,7 @@ def test_equals_cityscapesscripts(tmp_path):
             for s in record["segments_info"]
         }
         segments = [{"id": number, "category_id": own[number]} for number in own]
-        truth = read_panoptic_png(record["pan_seg_file_name"])
+        truth = read_segment_ids(record)
         ids, predicted = faulty_copy(rng, truth, segments, categories)
         for segment in predicted:
             segment["isthing"] = segment["category_id"] in contiguous[True]

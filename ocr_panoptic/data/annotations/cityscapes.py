@@ -14,7 +14,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ocr_panoptic.data.published.tables import CITYSCAPES_CLASSES
+from ocr_panoptic.data.published.tables import (
+    CITYSCAPES_CLASSES,
+    CITYSCAPES_IGNORED,
+    CITYSCAPES_OBJECTS,
+)
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.label_png import read_label_png
 
@@ -32,23 +36,15 @@ from .reading import (
 )
 
 FIRST_THING = 24  # label ids from here on have instances
-INSTANCES = 1000  # label id * 1000 + number is an object
 GROUP = "group"  # objects that are not told apart: "cargroup"
 NOT_DRAWN = "license plate"  # cityscapesscripts leaves what is below
 
-# Label ids that are not evaluated (cityscapesscripts' labels.py).
-IGNORED = {
-    **{0: "unlabeled", 1: "ego vehicle", 2: "rectification border", 3: "out of roi"},
-    **{4: "static", 5: "dynamic", 6: "ground", 9: "parking", 10: "rail track"},
-    **{14: "guard rail", 15: "bridge", 16: "tunnel", 18: "polegroup", 29: "caravan"},
-    30: "trailer",
-}
-NAMES = IGNORED | {number: name for number, name, _, _ in CITYSCAPES_CLASSES}
+NAMES = CITYSCAPES_IGNORED | {number: name for number, name, _, _ in CITYSCAPES_CLASSES}
 IDS = {name: number for number, name in NAMES.items()}
 CITYSCAPES_KINDS = Kinds(
     things=tuple(name for number, name, _, _ in CITYSCAPES_CLASSES if number >= FIRST_THING),
     stuff=tuple(name for number, name, _, _ in CITYSCAPES_CLASSES if number < FIRST_THING),
-    ignore=tuple(IGNORED.values()),
+    ignore=tuple(CITYSCAPES_IGNORED.values()),
     colors={name: color for _, name, _, color in CITYSCAPES_CLASSES},
 )
 
@@ -96,9 +92,9 @@ def _read_png(path: Path, source: Path, images: Path) -> AnnotatedImage:
     check_size(image, *ids.shape, str(path))
     segments, unknown = [], []
     for value, mask in masks_of_map(ids):
-        number = value // INSTANCES if value >= INSTANCES else value
+        number = value // CITYSCAPES_OBJECTS if value >= CITYSCAPES_OBJECTS else value
         if number in NAMES:
-            segments.append(Segment(NAMES[number], mask, instance=value >= INSTANCES))
+            segments.append(Segment(NAMES[number], mask, instance=value >= CITYSCAPES_OBJECTS))
         else:
             unknown.append(value)
     if unknown:

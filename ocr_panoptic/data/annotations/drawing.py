@@ -1,5 +1,6 @@
 """The files of one split: a PNG for each image, and links to the images."""
 
+import json
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.faults import raise_if_any
-from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.formats.label_png import write_label_png
@@ -26,11 +27,11 @@ IMAGES = "images"
 class Drawn(NamedTuple):
     """
     Attributes:
-        segments: ``segments_info`` of a panoptic PNG.
-        losses: what of the annotations is not in the PNG.
+        segments: ``segments_info`` of each panoptic PNG, JSON, which takes a fifth of the memory.
+        losses: what of the annotations is not in the PNGs.
     """
 
-    segments: list[dict]
+    segments: list[str]
     losses: Losses
 
 
@@ -58,17 +59,21 @@ class Drawing:
         images: Sequence[AnnotatedImage],
         folder: Path,
         workers: int | None = None,
-    ) -> list[Drawn]:
+    ) -> Drawn:
         """Draw the PNGs of a split into a folder.
 
         Raises:
             DataFaults: images that are broken or of another size than annotated.
         """
-        results = map_with_progress(
-            partial(draw, folder=folder, drawing=self), images, f"import {folder.name}", workers
-        )
-        raise_if_any([fault for faults, _ in results for fault in faults])
-        return [drawn for _, drawn in results]
+        faults, segments, losses = [], [], Losses()
+        one = partial(draw, folder=folder, drawing=self)
+        for wrong, drawn in imap_with_progress(one, images, f"import {folder.name}", workers):
+            faults += wrong
+            if drawn is not None:
+                segments += drawn.segments
+                losses = Losses.of([losses, drawn.losses])
+        raise_if_any(faults)
+        return Drawn(segments, losses)
 
 
 def png_name(image: AnnotatedImage) -> str:
@@ -107,7 +112,7 @@ def draw(image: AnnotatedImage, folder: Path, drawing: Drawing) -> tuple[list[st
             }
             for number, label in painted.labels.items()
         ]
-    return [], Drawn(segments, painted.losses)
+    return [], Drawn([json.dumps(segments)], painted.losses)
 
 
 def link_images(images: Sequence[AnnotatedImage], folder: Path) -> None:

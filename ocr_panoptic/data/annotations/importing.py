@@ -10,6 +10,7 @@ What is written below the folder of the data set:
     raw/<split>/semantic/       label PNGs
 """
 
+import json
 import logging
 import os
 import shutil
@@ -138,7 +139,7 @@ def import_annotations(
         check_classes(kinds, plan.semantic)
         overlap = plan.overlap or source_format.overlap or "order"
         drawing = Drawing(kinds, overlap, plan.rest, plan.semantic)
-        drawn: dict[str, list[Drawn]] = {}
+        drawn: dict[str, Drawn] = {}
         faults: list[str] = []
         for split, listed in images.items():
             with gathering(faults):
@@ -146,8 +147,8 @@ def import_annotations(
         if not plan.semantic:
             faults += [
                 f"{split}: no image shows any class, all pixels are void. {_found(found, plan)}"
-                for split, entries in drawn.items()
-                if not any(entry.segments for entry in entries)
+                for split, found_in in drawn.items()
+                if set(found_in.segments) == {"[]"}
             ]
         raise_if_any(faults)
         _tell_kinds(kinds, found, plan)
@@ -187,15 +188,13 @@ def _write(
     name: str,
     output: Path,
     images: Mapping[str, list[AnnotatedImage]],
-    drawn: Mapping[str, list[Drawn]],
+    drawn: Mapping[str, Drawn],
     folder: Path,
     drawing: Drawing,
     plan: Plan,
 ) -> Path:
     raw, file = output / RAW, output / f"{name}.yaml"
-    losses = {
-        split: Losses.of([entry.losses for entry in entries]) for split, entries in drawn.items()
-    }
+    losses = {split: parts.losses for split, parts in drawn.items()}
     file.unlink(missing_ok=True)  # until its files are complete
     # The record comes first: it says whose the files beside it are.
     write_json(raw / RECORD, _record(plan, drawing, losses), indent=1)
@@ -224,27 +223,27 @@ def _write(
         for s in images
     }
     for split, listed in images.items():
-        _write_panoptic_json(splits[split].annotations, listed, drawn[split], drawing.kinds)
+        _write_panoptic_json(
+            splits[split].annotations, listed, drawn[split].segments, drawing.kinds
+        )
     write_data_file(file, name, splits)
     return file
 
 
 def _write_panoptic_json(
-    path: Path, images: list[AnnotatedImage], drawn: list[Drawn], kinds: Kinds
+    path: Path, images: list[AnnotatedImage], segments: list[str], kinds: Kinds
 ) -> None:
     categories = [
         Category(place, name, name in kinds.things, kinds.color(name)).as_json()
         for place, name in enumerate(kinds.classes, 1)
     ]
-    entries = []
-    for number, (image, (segments, _)) in enumerate(zip(images, drawn, strict=True), 1):
-        size = {"height": image.height, "width": image.width}
-        entries.append(
-            (
-                {"id": number, "file_name": image.name, **size},
-                {"image_id": number, "file_name": png_name(image), "segments_info": segments},
-            )
+    entries = (
+        (
+            {"id": number, "file_name": image.name, "height": image.height, "width": image.width},
+            {"image_id": number, "file_name": png_name(image), "segments_info": json.loads(text)},
         )
+        for number, (image, text) in enumerate(zip(images, segments, strict=True), 1)
+    )
     write_panoptic_json(path, entries, categories)
 
 

@@ -1,7 +1,7 @@
 """Kinds of classes: things, stuff, and void."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -106,14 +106,6 @@ class ClassCount:
         if None in self.segments:
             return None
         return "thing" if True in self.segments else "stuff"
-
-
-def count_classes(images: Iterable[AnnotatedImage]) -> dict[str, ClassCount]:
-    """The classes of all images, by name, in alphabetical order."""
-    found: dict[str, ClassCount] = {}
-    for image in images:
-        add_classes(found, image)
-    return dict(sorted(found.items()))
 
 
 def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:

@@ -1,7 +1,9 @@
 """The check of a panoptic data set: JSON, panoptic PNGs and images must agree, pixel by pixel."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import numpy as np
 
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.errors import MissingFileError
@@ -25,7 +27,11 @@ def read_split(split: PanopticSplit) -> PanopticJson:
 
 
 def check_image(
-    image: AnnotatedImage, split: PanopticSplit, channels: int = 3, hides: bool = False
+    image: AnnotatedImage,
+    split: PanopticSplit,
+    channels: int = 3,
+    hides: bool = False,
+    read_segments: Callable[[str | Path], np.ndarray] = read_panoptic_png,
 ) -> tuple[list[str], SegmentRuns | None]:
     """Check one image and its panoptic PNG against the JSON; both are decoded wholly.
 
@@ -33,6 +39,7 @@ def check_image(
         split: where they lie. Images may be of any format that :func:`.read_picture` reads.
         channels: of the images.
         hides: a segment without a pixel in its PNG is no fault: others hide it.
+        read_segments: the PNG's ids.
 
     Returns:
         faults: segment ids, areas or boxes of the JSON that are not the PNG's, sizes that differ,
@@ -42,7 +49,7 @@ def check_image(
     picture, png = split.images / image.file_name, split.segments / image.png_name
     faults = list(_picture_faults(image, picture, channels))
     try:
-        ids = read_panoptic_png(png)
+        ids = read_segments(png)
     except (FileNotFoundError, ValueError) as error:
         return [*faults, str(error)], None
     height, width = ids.shape
@@ -74,7 +81,7 @@ def _picture_faults(image: AnnotatedImage, path: Path, channels: int) -> Iterato
     if (width, height) != (image.width, image.height):
         yield (
             f"{path}: image {image.id!r} has {width}x{height} pixels{note}, "
-            f"the JSON says {image.width}x{image.height} (width x height)."
+            f"its annotation {image.width}x{image.height} (width x height)."
         )
 
 

@@ -13,8 +13,10 @@ from detectron2.structures import BitMasks, BoxMode, Instances
 from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.image_size import check_image_size, check_label_size
+from ocr_panoptic.data.resized_crop import ResizedCrop
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.coco_panoptic import id2rgb, read_panoptic_png, rgb2id
+from ocr_panoptic.formats.coco_panoptic import id2rgb, read_segment_ids, rgb2id
+from ocr_panoptic.formats.label_map import look_up, pixel_counts
 from ocr_panoptic.formats.label_png import read_label_png
 from ocr_panoptic.formats.pictures import COLOURS, read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
@@ -64,7 +66,7 @@ class PanopticDatasetMapper(DatasetMapper):
         arguments = super().from_config(cfg, is_train)
         if is_train and cfg.INPUT.CROP.ENABLED and cfg.INPUT.CROP.AFTER_RESIZE:
             crop, resize, *rest = arguments["augmentations"]
-            arguments["augmentations"] = [resize, crop, *rest]
+            arguments["augmentations"] = [ResizedCrop(resize, crop), *rest]
         return {
             **arguments,
             "num_sem_seg_classes": cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
@@ -92,8 +94,8 @@ class PanopticDatasetMapper(DatasetMapper):
         if runs is not None:
             places = _as_places(inputs.sem_seg)
             label_of = label_of_segments(record["segments_info"])
-            table = np.array([label_of[number] for number in runs.ids.tolist()], np.int64)
-            record["sem_seg"] = torch.as_tensor(table[places])
+            table = np.array([label_of[number] for number in runs.ids.tolist()], np.uint8)
+            record["sem_seg"] = torch.as_tensor(look_up(table, places).astype(np.int64))
         annotations = record.get("annotations")
         if not self.is_train:
             record.pop("annotations", None)
@@ -109,7 +111,7 @@ class PanopticDatasetMapper(DatasetMapper):
     def _segments(self, record: dict) -> SegmentRuns:
         """The segments of the panoptic PNG."""
         path = record["pan_seg_file_name"]
-        runs = SegmentRuns(read_panoptic_png(path))
+        runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)
         listed, shown = [s["id"] for s in record["segments_info"]], {*runs.ids.tolist()}
         if foreign := [str(number) for number in sorted(shown - {0, *listed})]:
@@ -153,13 +155,20 @@ class PanopticDatasetMapper(DatasetMapper):
             for annotation in objects
         ]
         instances = utils.annotations_to_instances(boxes, places.shape)
-        if self.use_instance_mask and objects:
-            own = np.searchsorted(runs.ids, [annotation["segment_id"] for annotation in objects])
-            masks = places == own.astype(places.dtype)[:, None, None]
-            instances.gt_masks = BitMasks(torch.from_numpy(masks))
-            if self.recompute_boxes:
-                instances.gt_boxes = instances.gt_masks.get_bounding_boxes()
-        return utils.filter_empty_instances(instances)
+        if not (self.use_instance_mask and objects):
+            return utils.filter_empty_instances(instances)
+        own = np.searchsorted(runs.ids, [annotation["segment_id"] for annotation in objects])
+        pixels = pixel_counts(places)
+        pixels.resize(len(runs.ids), refcheck=False)
+        is_shown = torch.from_numpy(pixels[own] > 0)
+        if not self.recompute_boxes:
+            is_shown &= instances.gt_boxes.nonempty()
+        instances, own = instances[is_shown], own[is_shown.numpy()]
+        masks = places == own.astype(places.dtype)[:, None, None]
+        instances.gt_masks = BitMasks(torch.from_numpy(masks))
+        if self.recompute_boxes:
+            instances.gt_boxes = instances.gt_masks.get_bounding_boxes()
+        return instances
 
     def _labels(self, path: str, record: dict) -> np.ndarray:
         labels = read_label_png(path, "semantic PNG")

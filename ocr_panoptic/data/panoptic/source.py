@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few
 from ocr_panoptic.data.fingerprint import file_state
 from ocr_panoptic.data.index import Index, Row
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
 from .annotations import AnnotatedImage, PanopticJson
 from .categories import Category, panoptic_metadata, parse_categories
@@ -33,16 +36,15 @@ class PanopticSource:
     Attributes:
         name: of the data set.
         channels: of the images.
-        adapt: from the JSON as it was written to what is true of the files; its name goes into
-            the index.
         hides: a segment without a pixel in its PNG is no fault: others hide it.
+        read_segments: the ids of a file of ``split.segments``.
     """
 
     name: str
     split: PanopticSplit
     channels: int = 3
-    adapt: Callable[[PanopticJson], PanopticJson] | None = None
     hides: bool = False
+    read_segments: Callable[[str | os.PathLike], np.ndarray] = read_panoptic_png
 
     def __call__(self) -> list[dict]:
         index = self.index()
@@ -53,18 +55,24 @@ class PanopticSource:
         return Index(self)
 
     def key(self) -> list:
-        return [*map(os.path.abspath, vars(self.split).values()), self._adapted()]
+        return list(map(os.path.abspath, vars(self.split).values()))
 
     def recipe(self) -> list:
-        return [self.channels, self.hides, self._adapted()]
+        return [self.channels, self.hides]
 
     def state(self) -> list:
         return [file_state(self.split.annotations)]
 
+    def content(self) -> PanopticJson:
+        """Return all images with their segments.
+
+        Raises:
+            FileNotFoundError, DataFaults: as :func:`read_split`.
+        """
+        return read_split(self.split)
+
     def read(self) -> tuple[dict, Iterator[Row]]:
-        content = read_split(self.split)
-        if self.adapt is not None:
-            content = self.adapt(content)
+        content = self.content()
         if not any(image.segments for image in content.images):
             raise DataFaults([f"{content.path}: no image holds a segment, all pixels are void."])
         if void := [image.file_name for image in content.images if not image.segments]:
@@ -108,7 +116,7 @@ class PanopticSource:
                     "relative to that folder."
                 )
 
-    def files(self, record: dict) -> tuple[str, str]:
+    def files(self, record: dict) -> tuple[str, ...]:
         return (
             os.path.join(self.split.images, record["file_name"]),
             os.path.join(self.split.segments, record["png_name"]),
@@ -117,7 +125,7 @@ class PanopticSource:
     def check(self, record: dict) -> tuple[list[str], list[int]]:
         """Returns: faults; the area of each segment in pixels, in the order of the record's."""
         image = AnnotatedImage(**record)
-        faults, runs = check_image(image, self.split, self.channels, self.hides)
+        faults, runs = check_image(image, self.split, self.channels, self.hides, self.read_segments)
         areas = {} if runs is None else runs.statistics
         found = (areas.get(segment["id"]) for segment in image.segments)
         return faults, [0 if segment is None else segment.area for segment in found]
@@ -132,7 +140,7 @@ class PanopticSource:
 
     def record(self, row: dict, kinds: Kinds) -> dict:
         """The record of an image, from what the index has."""
-        image, png = self.files(row)
+        image, png, *_ = self.files(row)
         segments = []
         for segment in row["segments"]:
             label, isthing = kinds[segment["category_id"]]
@@ -157,6 +165,7 @@ class PanopticSource:
             "pan_seg_file_name": png,
             "segments_info": segments,
             **({"hides_segments": True} if self.hides else {}),
+            **self._reading(),
         }
 
     def metadata(self) -> dict:
@@ -175,10 +184,12 @@ class PanopticSource:
             "label_divisor": 1000,
             "channels": self.channels,
             "hides_segments": self.hides,
+            **self._reading(),
         }
 
-    def _adapted(self) -> str:
-        return self.adapt.__name__ if self.adapt else ""
+    def _reading(self) -> dict:
+        is_plain = self.read_segments is read_panoptic_png
+        return {} if is_plain else {"read_segments": self.read_segments}
 
 
 def kinds_of(categories: list[Category]) -> Kinds:

@@ -7,7 +7,7 @@ panoptic PNGs; instances are those of COCO's own ``instances_*.json``, as in Det
 
 import json
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
@@ -23,8 +23,6 @@ from ocr_panoptic.data.panoptic.categories import Category, panoptic_metadata, p
 from ocr_panoptic.data.panoptic.source import Kinds, PanopticSource
 from ocr_panoptic.data.register import register
 from ocr_panoptic.errors import MissingFileError
-
-from .panoptic import without_areas
 
 # Split -> the folders of images and of PNGs. The last are 100 images of val2017.
 FOLDERS = {
@@ -50,6 +48,9 @@ class CocoSource(PanopticSource):
 
     def state(self) -> list:
         return [*super().state(), file_state(self.instances_json)]
+
+    def content(self) -> PanopticJson:
+        return coco_segments(super().content())
 
     def categories(self, index: Index) -> list[Category]:
         return coco_categories()
@@ -116,7 +117,8 @@ def coco_categories() -> list[Category]:
 
 
 def coco_segments(content: PanopticJson) -> PanopticJson:
-    """
+    """Return the segments without the JSON's areas and boxes: the PNG alone counts.
+
     Raises:
         DataFaults: categories that COCO does not have, or has as another kind.
     """
@@ -129,7 +131,17 @@ def coco_segments(content: PanopticJson) -> PanopticJson:
             if known.get(category.id) != category.isthing
         ]
     )
-    return without_areas(content)
+    images = [
+        replace(
+            image,
+            segments=[
+                {key: value for key, value in segment.items() if key not in ("area", "bbox")}
+                for segment in image.segments
+            ],
+        )
+        for image in content.images
+    ]
+    return replace(content, images=images)
 
 
 def register_coco_panoptic(
@@ -151,6 +163,6 @@ def register_coco_panoptic(
             coco / images, coco / f"annotations/panoptic_{annotations}.json", coco / pngs
         )
         instances = coco / f"annotations/instances_{annotations}.json"
-        source = CocoSource(name, split, adapt=coco_segments, hides=True, instances_json=instances)
+        source = CocoSource(name, split, hides=True, instances_json=instances)
         files = [*vars(split).values(), instances]
         register(name, coco, source, source.metadata(), files, replaces=True)

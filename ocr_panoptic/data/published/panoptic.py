@@ -1,33 +1,33 @@
-"""Cityscapes and ADE20K as panoptic data sets, from the JSON and PNGs that their tools write.
+"""Cityscapes and ADE20K as panoptic data sets, from what one downloads.
 
-- Cityscapes: ``cityscapesscripts.preparation.createPanopticImgs`` writes ``gtFine/
-  cityscapes_panoptic_<split>`` and its JSON, with Cityscapes' own label ids as category ids. The
-  JSON's file names of images are of no file; images are found by their ids.
-- ADE20K: ``prepare_ade20k_pan_seg.py`` of Mask2Former writes ``ADEChallengeData2016/
-  ade20k_panoptic_<split>`` and its JSON, with ids 0..149, 100 of them things. It draws stuff first
-  and then the things over it, so that areas and boxes of stuff are those of before, and a segment
-  may be hidden; here the PNG alone counts.
+Neither has a panoptic JSON: segments and classes are read from the PNGs, see :mod:`.segment_pngs`.
 """
 
 import logging
-import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from ocr_panoptic.data.data_file import PanopticSplit, datasets_root
 from ocr_panoptic.data.faults import raise_if_any
-from ocr_panoptic.data.panoptic.annotations import PanopticJson
-from ocr_panoptic.data.panoptic.categories import Category
+from ocr_panoptic.data.fingerprint import digest, file_state
+from ocr_panoptic.data.index import Index
+from ocr_panoptic.data.panoptic.annotations import AnnotatedImage, PanopticJson
+from ocr_panoptic.data.panoptic.categories import Category, panoptic_metadata
 from ocr_panoptic.data.panoptic.source import PanopticSource
+from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.register import register
-from ocr_panoptic.errors import MissingFileError
+from ocr_panoptic.data.semantic.records import LabelledFolder
+from ocr_panoptic.formats.segment_runs import SegmentRuns
 
-from .tables import ADE20K_CLASSES, cityscapes_categories
+from .segment_pngs import ade20k_kind, cityscapes_kind, read_ade20k_ids, read_cityscapes_ids
+from .tables import ade20k_categories, cityscapes_categories
 
 logger = logging.getLogger(__name__)
 
-CITYSCAPES_ID = "<city>_<sequence>_<frame>"  # of an image
 CITYSCAPES_SUFFIX = "_leftImg8bit.png"
 
 
@@ -37,88 +37,21 @@ class PanopticRelease:
     Attributes:
         split: relative to Detectron2's folder of data sets.
         num_images: in the release. Another number is warned of.
-        adapt: see :class:`.PanopticSource`.
-        hint: how the JSON is made.
+        image_suffix, png_suffix: ends of the file names; what is before is the image's id.
+        categories: of segments.
+        kind_of: segment id -> category and iscrowd.
+        read_segments: see :class:`.PanopticSource`.
+        hint: what to do where a folder is missing.
     """
 
     split: PanopticSplit
     num_images: int
-    adapt: Callable[[PanopticJson], PanopticJson]
+    image_suffix: str
+    png_suffix: str
+    categories: list[Category]
+    kind_of: Callable[[int], tuple[int, int]]
+    read_segments: Callable[[str | os.PathLike], np.ndarray]
     hint: str
-
-
-def cityscapes_images(content: PanopticJson) -> PanopticJson:
-    """Images by their ids, ``<city>_<sequence>_<frame>``.
-
-    Raises:
-        DataFaults: other ids, or the categories are not Cityscapes'.
-    """
-    _raise_if_other(content, _other_than_cityscapes(content.categories))
-    raise_if_any(
-        [
-            f"{content.path}: image id {image.id!r} is not of the form {CITYSCAPES_ID}."
-            for image in content.images
-            if not re.fullmatch(r"[A-Za-z-]+_\d+_\d+", str(image.id), re.ASCII)
-        ]
-    )
-    images = [
-        replace(image, file_name=f"{image.id.partition('_')[0]}/{image.id}{CITYSCAPES_SUFFIX}")
-        for image in content.images
-    ]
-    return replace(content, images=images)
-
-
-def ade20k_segments(content: PanopticJson) -> PanopticJson:
-    """Segments without the JSON's areas and boxes, and the name "window " without its space.
-
-    Raises:
-        DataFaults: the categories are not ADE20K's.
-    """
-    _raise_if_other(content, _other_than_ade20k(content.categories))
-    content = without_areas(content)
-    categories = [replace(c, name=c.name.strip()) for c in content.categories]
-    return replace(content, categories=categories)
-
-
-def without_areas(content: PanopticJson) -> PanopticJson:
-    """Segments without the JSON's areas and boxes: the PNG alone counts."""
-    images = [
-        replace(
-            image,
-            segments=[
-                {key: value for key, value in segment.items() if key not in ("area", "bbox")}
-                for segment in image.segments
-            ],
-        )
-        for image in content.images
-    ]
-    return replace(content, images=images)
-
-
-def _raise_if_other(content: PanopticJson, fault: str) -> None:
-    raise_if_any([f"{content.path}: {fault}"] if fault else [])
-
-
-def _other_than_cityscapes(categories: list[Category]) -> str:
-    expected = {c.id: (c.name, c.isthing) for c in cityscapes_categories()}
-    if {c.id: (c.name, c.isthing) for c in categories} == expected:
-        return ""
-    return (
-        "the categories are not Cityscapes' 19 by their label ids (7 road ... 33 bicycle). Was it "
-        "written with --use-train-id?"
-    )
-
-
-def _other_than_ade20k(categories: list[Category]) -> str:
-    names = [category.name.strip() for category in categories]
-    things = sum(category.isthing for category in categories)
-    if [c.id for c in categories] == list(range(150)) and names == list(ADE20K_CLASSES):
-        return "" if things == 100 else f"{things} categories are things; ADE20K has 100."
-    return "the categories are not ADE20K's 150 (0 wall ... 149 flag)."
-
-
-def _split(images: str, panoptic: str) -> PanopticSplit:
-    return PanopticSplit(Path(images), Path(f"{panoptic}.json"), Path(panoptic))
 
 
 def _releases() -> dict[str, PanopticRelease]:
@@ -127,19 +60,29 @@ def _releases() -> dict[str, PanopticRelease]:
         ("train", "training", 2975, 20210),
         ("val", "validation", 500, 2000),
     ):
-        city, ade = "cityscapes", "ADEChallengeData2016"
+        city, ade = Path("cityscapes"), Path("ADEChallengeData2016")
+        labels = city / "gtFine" / split
         found[f"cityscapes_panoptic_{split}"] = PanopticRelease(
-            _split(f"{city}/leftImg8bit/{split}", f"{city}/gtFine/cityscapes_panoptic_{split}"),
+            PanopticSplit(city / "leftImg8bit" / split, labels, labels),
             city_images,
-            cityscapes_images,
-            "Run python -m cityscapesscripts.preparation.createPanopticImgs --set-names train val "
-            "--dataset-folder $DETECTRON2_DATASETS/cityscapes/gtFine.",
+            CITYSCAPES_SUFFIX,
+            "_gtFine_instanceIds.png",
+            cityscapes_categories(),
+            cityscapes_kind,
+            read_cityscapes_ids,
+            "Unpack leftImg8bit_trainvaltest.zip and gtFine_trainvaltest.zip of Cityscapes into "
+            "cityscapes/.",
         )
+        parts = (ade / part / folder for part in ("images", "annotations", "annotations_instance"))
         found[f"ade20k_panoptic_{split}"] = PanopticRelease(
-            _split(f"{ade}/images/{folder}", f"{ade}/ade20k_panoptic_{split}"),
+            PanopticSplit(*parts),
             ade_images,
-            ade20k_segments,
-            "Run Mask2Former's datasets/prepare_ade20k_pan_seg.py.",
+            ".jpg",
+            ".png",
+            ade20k_categories(),
+            ade20k_kind,
+            read_ade20k_ids,
+            "Unpack ADEChallengeData2016.zip, and annotations_instance.tar into it.",
         )
     return found
 
@@ -147,32 +90,86 @@ def _releases() -> dict[str, PanopticRelease]:
 PANOPTIC_RELEASES = _releases()
 
 
-def register_panoptic_releases(
-    wanted: Iterable[str] | None = None, root: Path | str | None = None
-) -> None:
-    """Register those of ``PANOPTIC_RELEASES`` that are wanted, by default all; their JSONs are
-    read.
+@dataclass(frozen=True)
+class ReleaseSource(PanopticSource):
+    """The records of a release, whose segments are read from its PNGs once, for the index."""
+
+    @property
+    def release(self) -> PanopticRelease:
+        return PANOPTIC_RELEASES[self.name]
+
+    def state(self) -> str:
+        """Return a digest of the names, and of sizes and times of the PNGs."""
+        names = ({"file_name": image, "png_name": png} for image, png in self._names())
+        return digest([[*self.files(n), *map(file_state, self.files(n)[1:])] for n in names])
+
+    def files(self, record: dict) -> tuple[str, ...]:
+        labels = os.path.join(self.split.annotations, record["png_name"])
+        return *super().files(record), labels
+
+    def content(self) -> PanopticJson:
+        names = self._names()
+        if len(names) != self.release.num_images:
+            logger.warning(
+                f"{self.split.images}: has {len(names)} images, the release has "
+                f"{self.release.num_images}. Is it unpacked wholly?"
+            )
+        found = list(imap_with_progress(self._image, names, f"read {self.name}"))
+        raise_if_any([fault for fault in found if isinstance(fault, str)])
+        return PanopticJson(self.split.segments, self.release.categories, found)
+
+    def categories(self, index: Index) -> list[Category]:
+        return self.release.categories
+
+    def metadata(self) -> dict:
+        return {**panoptic_metadata(self.release.categories), **self.file_metadata()}
+
+    def _names(self) -> list[tuple[str, str]]:
+        """Of images and PNGs, relative to their folders."""
+        release, (images, _, segments) = self.release, vars(self.split).values()
+        folder = LabelledFolder(
+            images, segments, (release.image_suffix,), release.png_suffix, hint=release.hint
+        )
+        return [
+            (str(image.relative_to(images)), str(png.relative_to(segments)))
+            for image, png in folder.pairs()
+        ]
+
+    def _image(self, names: tuple[str, str]) -> AnnotatedImage | str:
+        """The segments of a PNG, or its fault."""
+        image, png = names
+        try:
+            runs = SegmentRuns(self.read_segments(self.split.segments / png))
+        except (FileNotFoundError, ValueError) as error:
+            return str(error)
+        kinds = {number: self.release.kind_of(number) for number in runs.ids.tolist() if number}
+        return AnnotatedImage(
+            id=os.path.basename(image).removesuffix(self.release.image_suffix),
+            file_name=image,
+            png_name=png,
+            height=runs.size[0],
+            width=runs.size[1],
+            segments=[
+                {"id": number, "category_id": category, "iscrowd": iscrowd}
+                for number, (category, iscrowd) in kinds.items()
+            ],
+        )
+
+
+def register_panoptic_releases(root: Path | str | None = None) -> list[str]:
+    """Register all of ``PANOPTIC_RELEASES``. Files are looked for when the records are asked for.
+
+    It may be called again; the root then is the new one.
 
     Args:
         root: by default ``$DETECTRON2_DATASETS``, or ``datasets``.
 
-    Raises:
-        FileNotFoundError: a JSON, or a folder of one, is missing.
-        DataFaults: as :func:`.read_panoptic_json`, or the categories are not the release's.
+    Returns:
+        the names.
     """
     root = datasets_root() if root is None else Path(root)
-    for name in PANOPTIC_RELEASES if wanted is None else wanted:
-        if name not in PANOPTIC_RELEASES:
-            continue
-        release = PANOPTIC_RELEASES[name]
+    for name, release in PANOPTIC_RELEASES.items():
         split = PanopticSplit(*(root / path for path in vars(release.split).values()))
-        if not split.annotations.is_file():
-            raise MissingFileError(f"{split.annotations}: not found. {release.hint}")
-        hides = release.adapt is ade20k_segments
-        source = PanopticSource(name, split, adapt=release.adapt, hides=hides)
+        source = ReleaseSource(name, split, read_segments=release.read_segments)
         register(name, root, source, source.metadata(), vars(split).values())
-        if (found := len(source.index())) != release.num_images:
-            logger.warning(
-                f"{split.annotations}: has {found} images, the release has {release.num_images}. "
-                "Is it unpacked wholly?"
-            )
+    return list(PANOPTIC_RELEASES)

@@ -9,12 +9,8 @@ from .splits import register_semantic_datasets
 
 
 def register_published(wanted: Collection[str]) -> None:
-    """Register what is published under these names; other names are left alone.
-
-    Raises:
-        FileNotFoundError, DataFaults: as :func:`.register_panoptic_releases`.
-    """
+    """Register what is published, in place of Detectron2's only the names that are wanted."""
     register_semantic_datasets()
     register_server_splits()
     register_coco_panoptic(wanted)
-    register_panoptic_releases(wanted)
+    register_panoptic_releases()

@@ -32,9 +32,22 @@ CITYSCAPES_CLASSES = (
     (33, "bicycle", "vehicle", (119, 11, 32)),
 )
 CITYSCAPES_THINGS = ("human", "vehicle")  # categories
-CITYSCAPES_IGNORED = (0, 1, 2, 3, 4, 5, 6, 9, 10, 14, 15, 16, 18, 29, 30)
+CITYSCAPES_IGNORED = {  # the other label ids
+    **{0: "unlabeled", 1: "ego vehicle", 2: "rectification border", 3: "out of roi"},
+    **{4: "static", 5: "dynamic", 6: "ground", 9: "parking", 10: "rail track"},
+    **{14: "guard rail", 15: "bridge", 16: "tunnel", 18: "polegroup", 29: "caravan"},
+    30: "trailer",
+}
+CITYSCAPES_OBJECTS = 1000  # label id * 1000 + number is an object
 
 ADE20K_CLASSES = tuple(name.strip() for name in ADE20K_SEM_SEG_CATEGORIES)
+# Of its labels 1..150 those without instances. The other 100 are, in this order, the categories
+# 1..100 of the instances (the release's categoryMapping.txt).
+ADE20K_STUFF = (
+    *(1, 2, 3, 4, 5, 6, 7, 10, 12, 14, 17, 18, 22, 26, 27, 29, 30, 35),
+    *(41, 47, 49, 52, 53, 55, 60, 61, 62, 64, 69, 78, 80, 85, 92, 95, 97),
+    *(100, 101, 102, 106, 107, 110, 114, 115, 118, 123, 129, 132, 141, 142, 146),
+)
 
 # Raw labels 0..19. Left and right are the person's own.
 LIP_CLASSES = (
@@ -118,6 +131,14 @@ def ade20k() -> LabelSpace:
     """150 classes, raw labels 1..150; 0 is "other objects" and ignored."""
     label_map = {0: VOID_LABEL, **{raw: raw - 1 for raw in range(1, 151)}}
     return LabelSpace(ADE20K_CLASSES, label_map, derived_colors(150))
+
+
+def ade20k_categories() -> list[Category]:
+    """100 things and 50 stuff classes by their labels - 1."""
+    return [
+        Category(label - 1, name, label not in ADE20K_STUFF, color)
+        for label, (name, color) in enumerate(zip(ADE20K_CLASSES, derived_colors(150)), 1)
+    ]
 
 
 def lip() -> LabelSpace:

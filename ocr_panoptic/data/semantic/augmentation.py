@@ -13,9 +13,10 @@ from functools import reduce
 import numpy as np
 from detectron2.config import CfgNode
 from detectron2.data import transforms as T
-from fvcore.transforms.transform import BlendTransform, HFlipTransform, Transform
+from fvcore.transforms.transform import HFlipTransform, Transform
 from PIL import Image
 
+from ocr_panoptic.data.resized_crop import ResizedCrop
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import COLOURS
 
@@ -39,12 +40,10 @@ def build_semantic_augmentation(
     _check(cfg.INPUT)
     if not is_train:
         return _resizing(cfg.INPUT, is_train)
-    return [
-        *_resizing(cfg.INPUT, is_train),
-        *_cropping(cfg),
-        *_flipping(cfg.INPUT, flip_pairs),
-        *_finish(cfg),
-    ]
+    *others, last = _resizing(cfg.INPUT, is_train)
+    crop = _cropping(cfg)
+    last = [ResizedCrop(last, *crop)] if crop else [last]
+    return [*others, *last, *_flipping(cfg.INPUT, flip_pairs), *_finish(cfg)]
 
 
 def build_offset_augmentation(cfg: CfgNode, truth: T.Transform) -> list[T.Augmentation]:
@@ -196,7 +195,38 @@ class RandomBrightnessShift(T.Augmentation):
 
     def get_transform(self, image: np.ndarray) -> Transform:
         shift = np.random.randint(-self.shift, self.shift + 1)  # noqa: NPY002, Detectron2 seeds it
-        return BlendTransform(src_image=float(shift), src_weight=1.0, dst_weight=1.0)
+        return BrightnessTransform(shift)
+
+
+class BrightnessTransform(T.NoOpTransform):
+    """Add an integer to the first three channels, and clip to 0..255; labels and coordinates
+    stay."""
+
+    def __init__(self, shift: int):
+        super().__init__()
+        self._set_attributes(locals())
+
+    def apply_image(self, img: np.ndarray) -> np.ndarray:
+        """uint8 [H, W, C].
+
+        Raises:
+            ValueError: the image is not of 8 bits.
+        """
+        if img.dtype != np.uint8:
+            raise UserError(
+                "INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255, and the image is of other "
+                "numbers; set it to 0."
+            )
+        shifted = img.copy()
+        colours, size = shifted[:, :, :COLOURS], np.uint8(abs(self.shift))
+        if self.shift >= 0:  # clipped before, as a sum of bytes begins anew at 256
+            np.add(np.minimum(colours, 255 - size), size, out=colours)
+        else:
+            np.subtract(np.maximum(colours, size), size, out=colours)
+        return shifted
+
+    def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
+        return segmentation
 
 
 class PadToSize(T.Augmentation):

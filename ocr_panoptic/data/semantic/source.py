@@ -9,7 +9,7 @@ import numpy as np
 
 from ocr_panoptic.data.data_file import SemanticSplit
 from ocr_panoptic.data.index import Index, Row
-from ocr_panoptic.formats.label_map import apply_label_map
+from ocr_panoptic.formats.label_map import apply_label_map, pixel_counts
 from ocr_panoptic.formats.label_png import read_label_png
 from ocr_panoptic.formats.pictures import read_size
 
@@ -75,7 +75,7 @@ class SemanticSource:
                 f"{size.width}x{size.height}{size.note} (width x height)."
             )
         try:
-            pixels = np.bincount(apply_label_map(labels, self.space.label_map).ravel())
+            pixels = pixel_counts(apply_label_map(labels, self.space.label_map))
             shown = np.flatnonzero(pixels)
             found = [shown.tolist(), pixels[shown].tolist(), [height, width]]
         except ValueError as error:

@@ -12,8 +12,8 @@ from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segmen
 from ocr_panoptic.data.annotations.cityscapes import CITYSCAPES_KINDS, NAMES
 from ocr_panoptic.data.annotations.kinds import (
     Kinds,
+    add_classes,
     check_classes,
-    count_classes,
     resolve_kinds,
 )
 
@@ -28,6 +28,13 @@ def image(**labels: object) -> AnnotatedImage:
         for one in (instances if isinstance(instances, list) else [instances])
     ]
     return AnnotatedImage(None, "a.jpg", 2, 2, segments)
+
+
+def count_classes(images: list[AnnotatedImage]) -> dict:
+    found = {}
+    for one in images:
+        add_classes(found, one)
+    return dict(sorted(found.items()))
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -255,7 +255,7 @@ def test_png_of_another_size(raw):
 def test_image_of_another_size(raw):
     Image.new("RGB", (6, 8)).save(raw.image("first.jpg"))
     (fault,) = faults_of(raw)
-    assert fault.endswith("image 21 has 6x8 pixels, the JSON says 8x6 (width x height).")
+    assert fault.endswith("image 21 has 6x8 pixels, its annotation 8x6 (width x height).")
 
 
 @pytest.mark.parametrize(("orientation", "stored"), [(3, (8, 6)), (6, (6, 8))])

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from detectron2.config import get_cfg
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.data.datasets import load_coco_json
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
@@ -113,6 +114,23 @@ def test_records(root, name, split, number):
         labels = read_true_labels(record)
         assert np.array_equal(labels, expected_labels(png, segments[record["image_id"]]))
         assert set(np.unique(labels)) == {*range(54), 255}
+
+
+def test_the_sizes_of_a_config_are_looked_at(root):
+    """Also of images that no JSON of COCO's would list, 40 times as wide as high."""
+
+    def thin(content: dict) -> None:
+        content["images"][0].update(height=1)
+
+    inputs = get_cfg().INPUT
+    check_data_sets([TRAIN], workers=1, inputs=inputs)
+    spoil(root, "panoptic", thin)
+    for folder in ("train2017", "panoptic_train2017"):
+        (path,) = (root / "coco" / folder).glob("*09.*g")
+        Image.open(path).crop((0, 0, 40, 1)).save(path)
+    inputs.MAX_SIZE_TRAIN = 19
+    with pytest.raises(DataFaults, match="000000000009.jpg: the image of 40x1 pixels .* too thin"):
+        check_data_sets([TRAIN], workers=1, inputs=inputs)
 
 
 def test_metadata_are_detectron2s(root):

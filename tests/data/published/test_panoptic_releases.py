@@ -11,17 +11,10 @@ from cityscapesscripts.helpers.labels import id2label
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.data import (
-    DataFaults,
-    PanopticDatasetMapper,
-    PanopticSplit,
-    check,
-    check_data_sets,
-    write_data_file,
-)
+from ocr_panoptic.data import DataFaults, PanopticDatasetMapper, check_data_sets, check_files
 from ocr_panoptic.data.published.panoptic import PANOPTIC_RELEASES, register_panoptic_releases
 from ocr_panoptic.data.published.server_splits import register_server_splits
-from ocr_panoptic.formats.coco_panoptic import PanopticTruth, read_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import PanopticTruth, read_panoptic_png, read_segment_ids
 from ocr_panoptic.formats.true_labels import read_true_labels
 
 EVALUATED = [label for label in id2label.values() if not label.ignoreInEval]
@@ -32,39 +25,55 @@ THINGS = [label.id for label in EVALUATED if label.hasInstances]
 
 
 @pytest.fixture
-def cityscapes(tmp_path, clean_catalog, monkeypatch) -> Path:
-    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+def cityscapes(tmp_path, clean_catalog) -> Path:
     trees.write_cityscapes(tmp_path)
-    return tmp_path
+    register_panoptic_releases(tmp_path)
+    return tmp_path / "cityscapes"
 
 
 @pytest.fixture
-def ade20k(tmp_path, clean_catalog, monkeypatch) -> Path:
-    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
+def ade20k(tmp_path, clean_catalog) -> Path:
     trees.write_ade20k(tmp_path)
-    return tmp_path
+    register_panoptic_releases(tmp_path)
+    return tmp_path / "ADEChallengeData2016"
 
 
-def test_cityscapes_records(cityscapes):
-    """Instances and labels against instanceIds.png, which cityscapesscripts made its files of."""
-    register_panoptic_releases(CITYSCAPES)
-    check_data_sets(CITYSCAPES, workers=1)
-    for split, frames in trees.FRAMES.items():
-        records = DatasetCatalog.get(f"cityscapes_panoptic_{split}")
-        assert [record["image_id"] for record in records] == sorted(frames)
-        for record in records:
-            image = Path(record["file_name"])
-            assert image.is_file() and image.name == f"{record['image_id']}_leftImg8bit.png"
-            folder = image.parents[3] / "gtFine" / split / image.parent.name
-            png = folder / f"{record['image_id']}_gtFine_instanceIds.png"
-            check_cityscapes(record, np.asarray(Image.open(png)))
-    metadata = MetadataCatalog.get("cityscapes_panoptic_val")
-    assert metadata.thing_classes == [id2label[number].name for number in THINGS]
-    assert metadata.stuff_classes == ["things", *(id2label[number].name for number in STUFF)]
-    assert metadata.stuff_colors[1] == [128, 64, 128]
+def shown(ids: np.ndarray, segments: list[tuple[int, int, int]]) -> list[tuple]:
+    """Category, iscrowd and mask of each."""
+    return sorted((c, crowd, (ids == number).tobytes()) for number, c, crowd in segments)
 
 
-def check_cityscapes(record: dict, ids: np.ndarray) -> None:
+def of_truth(name: str, image_id: str) -> list[tuple]:
+    """The same of what an evaluation compares with."""
+    _, ids, segments = PanopticTruth(MetadataCatalog.get(name))[image_id]
+    return shown(ids, [(s["id"], s["category_id"], s["iscrowd"]) for s in segments])
+
+
+@pytest.mark.parametrize("name", CITYSCAPES)
+def test_cityscapes_is_what_cityscapesscripts_makes_of_it(cityscapes, name):
+    check_data_sets([name], workers=1)
+    path = cityscapes / f"gtFine/{name}.json"
+    content = json.loads(path.read_text())
+    records = {record["image_id"]: record for record in DatasetCatalog.get(name)}
+    assert records.keys() == {annotation["image_id"] for annotation in content["annotations"]}
+    for annotation in content["annotations"]:
+        record = records[annotation["image_id"]]
+        ids = read_panoptic_png(path.with_suffix("") / annotation["file_name"])
+        assert np.array_equal(read_segment_ids(record), ids)
+        found = {s["id"]: s["iscrowd"] for s in record["segments_info"]}
+        assert found == {s["id"]: s["iscrowd"] for s in annotation["segments_info"]}
+        segments = [(s["id"], s["category_id"], s["iscrowd"]) for s in annotation["segments_info"]]
+        assert of_truth(name, record["image_id"]) == shown(ids, segments) and 1 in found.values()
+        assert Path(record["file_name"]).name == f"{record['image_id']}_leftImg8bit.png"
+        check_labels(record, ids)
+    metadata = MetadataCatalog.get(name)
+    categories = {c["id"]: c for c in content["categories"]}
+    assert metadata.thing_classes == [categories[number]["name"] for number in THINGS]
+    assert metadata.stuff_classes == ["things", *(categories[n]["name"] for n in STUFF)]
+    assert metadata.stuff_colors[1:] == [categories[number]["color"] for number in STUFF]
+
+
+def check_labels(record: dict, ids: np.ndarray) -> None:
     label_ids = np.where(ids >= 1000, ids // 1000, ids)
     expected = np.full(ids.shape, 255)
     for number in THINGS:
@@ -72,116 +81,103 @@ def check_cityscapes(record: dict, ids: np.ndarray) -> None:
     for label, number in enumerate(STUFF, 1):
         expected[label_ids == number] = label
     assert np.array_equal(read_true_labels(record), expected)
-    own = read_panoptic_png(record["pan_seg_file_name"])
-    found = [
-        (s["category_id"], s["iscrowd"], (own == s["id"]).astype(np.uint8).tobytes())
-        for s in record["segments_info"]
-        if s["isthing"]
-    ]
-    instances = [
-        (
-            THINGS.index(number if number < 1000 else number // 1000),
-            int(number < 1000),  # a group that nobody told apart
-            (ids == number).astype(np.uint8).tobytes(),
-        )
-        for number in np.unique(ids)
-        if (number if number < 1000 else number // 1000) in THINGS
-    ]
-    assert len(instances) > 8 and sorted(found) == sorted(instances)
 
 
-def test_ade20k_records(ade20k):
-    """Hidden segments are none: neither of the truth nor of what a training sees."""
-    register_panoptic_releases(ADE20K)
-    check_data_sets(ADE20K, workers=1)
-    metadata = MetadataCatalog.get("ade20k_panoptic_val")
+@pytest.mark.parametrize("name", ADE20K)
+def test_ade20k_is_objects_over_stuff(ade20k, name):
+    check_data_sets([name], workers=1)
+    split = {"train": "training", "val": "validation"}[name.rpartition("_")[2]]
+    metadata = MetadataCatalog.get(name)
     assert len(metadata.thing_classes) == 100 and len(metadata.stuff_classes) == 51
-    assert metadata.thing_classes[:2] == ["bed", "window"]  # "window " in the JSON
-    for split in ("train", "val"):
-        truth = PanopticTruth(MetadataCatalog.get(f"ade20k_panoptic_{split}"))
-        for record in DatasetCatalog.get(f"ade20k_panoptic_{split}"):
-            ids = read_panoptic_png(record["pan_seg_file_name"])
-            shown = {s["id"] for s in truth[record["image_id"]].segments}
-            assert shown == set(np.unique(ids)) - {0} and len(shown) == 5
-            assert len(record["segments_info"]) == 6
-            mapper = PanopticDatasetMapper(
-                is_train=True,
-                augmentations=[],
-                image_format="BGR",
-                use_instance_mask=True,
-                num_sem_seg_classes=51,
-            )
-            assert len(mapper(record)["instances"]) == 3
-            labels = read_true_labels(record)
-            assert (labels[ids == 0] == 255).all() and (labels[39, 40:59] == 0).all()
-            first = next(s for s in record["segments_info"] if s["id"] == 1000)
-            assert (labels[ids == 1000] == first["category_id"]).all()
-
-
-def test_the_hidden_are_a_fault_of_other_data(ade20k):
-    """Which areas and boxes are, too."""
-    folder = ade20k / "ADEChallengeData2016"
-    split = PanopticSplit(
-        folder / "images/training",
-        folder / "ade20k_panoptic_train.json",
-        folder / "ade20k_panoptic_train",
+    assert metadata.thing_classes[:2] == ["bed", "window"]
+    mapper = PanopticDatasetMapper(
+        is_train=True,
+        augmentations=[],
+        image_format="BGR",
+        use_instance_mask=True,
+        num_sem_seg_classes=51,
     )
-    write_data_file(ade20k / "mine.yaml", "mine", {"train": split})
-    with pytest.raises(DataFaults, match="has no pixel in the PNG"):
-        check([ade20k / "mine.yaml"], workers=1)
+    assert len(records := DatasetCatalog.get(name)) == 2
+    for record in records:
+        labels, colors = (
+            np.asarray(Image.open(ade20k / kind / split / f"{record['image_id']}.png")).astype(int)
+            for kind in ("annotations", "annotations_instance")
+        )
+        ids = np.where(np.isin(labels, trees.ADE20K_MAPPING), 0, labels)
+        for number in (1, 2, 3):
+            ids[colors[..., 1] == number] = 1000 + number
+        expected = [(label, label - 1, 0) for label in np.unique(ids) if 0 < label < 1000]
+        for number in (1, 2, 3):
+            category = colors[..., 0][colors[..., 1] == number][0]
+            expected.append((1000 + number, trees.ADE20K_MAPPING[category - 1] - 1, 0))
+        assert len(expected) == 5  # two of three kinds of stuff
+        assert of_truth(name, record["image_id"]) == shown(ids, expected)
+        semantic = read_true_labels(record)
+        assert (semantic[ids == 0] == 255).all() and (semantic[ids > 1000] == 0).all()
+        assert (semantic[2:5, 100:120] == 255).all()  # of a thing, but no object
+        instances = mapper(record)["instances"]
+        masks = [ids == 1000 + number for number in (1, 2, 3)]
+        found = {mask.numpy().tobytes() for mask in instances.gt_masks.tensor}
+        assert found == {mask.tobytes() for mask in masks}
 
 
-def test_one_split_alone(cityscapes, caplog):
-    (cityscapes / "cityscapes/gtFine/cityscapes_panoptic_val.json").unlink()
+def test_an_index_follows_the_pngs(ade20k, caplog):
+    """Of labels, too; and where files are missing, a line says so."""
+    (name, _), path = ADE20K, ade20k / "annotations/training/ADE_train_00000001.png"
     with caplog.at_level(logging.WARNING):
-        register_panoptic_releases(["cityscapes_panoptic_train", "coco_2017_val"])
-    assert "has 2 images, the release has 2975" in caplog.text
-    assert "cityscapes_panoptic_val" not in DatasetCatalog
+        before = DatasetCatalog.get(name)[0]["segments_info"]
+    assert "has 2 images, the release has 20210" in caplog.text
+    Image.new("L", trees.SIZE[::-1], 1).save(path)  # wall
+    after = DatasetCatalog.get(name)[0]["segments_info"]
+    assert [s["id"] for s in after] == [1, *(s["id"] for s in before if s["id"] > 150)]
 
 
 @pytest.mark.parametrize("name", PANOPTIC_RELEASES)
-def test_nothing_there(tmp_path, name):
-    with pytest.raises(FileNotFoundError, match="not found. Run ") as error:
-        register_panoptic_releases([name], tmp_path)
-    assert str(tmp_path / PANOPTIC_RELEASES[name].split.annotations) in str(error.value)
+def test_nothing_there(tmp_path, clean_catalog, name):
+    register_panoptic_releases(tmp_path)
+    with pytest.raises(FileNotFoundError, match="not found. Unpack "):
+        DatasetCatalog.get(name)
+    with pytest.raises(FileNotFoundError, match="not found: "):
+        check_files([name])
 
 
-def spoiled(path: Path, spoil) -> None:
-    content = json.loads(path.read_text())
-    spoil(content)
-    path.write_text(json.dumps(content))
+def test_what_is_no_cityscapes(cityscapes):
+    first, second = (cityscapes / "gtFine/train").rglob("*_instanceIds.png")
+    Image.fromarray(np.full(trees.SIZE, 255, np.uint8)).save(first)
+    second.write_bytes(second.read_bytes()[:90])
+    with pytest.raises(DataFaults) as error:
+        DatasetCatalog.get(CITYSCAPES[0])
+    assert {fault.split(":")[0] for fault in error.value.faults} == {str(first), str(second)}
+    assert "the ids 255 are no label ids of Cityscapes. Are they train ids" in str(error.value)
 
 
-def rename(content: dict, number: str) -> None:
-    content["images"][0]["id"] = content["annotations"][0]["image_id"] = number
+def ade20k_png(path: Path, red: int) -> None:
+    Image.new("RGB", trees.SIZE[::-1], (red, 1, 0)).save(path)
 
 
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("kind", "spoil", "message"),
     [
-        (lambda c: c["categories"][0].update(id=0), r"segment|not Cityscapes' 19 by their label"),
-        (lambda c: c["categories"][18].update(isthing=0), "not Cityscapes' 19"),
-        (lambda c: rename(c, "../../x"), r"image id '../../x' is not of the form <city>_"),
+        ("annotations_instance", lambda p: ade20k_png(p, 0), r"categories \[0\], expected 1..100"),
+        ("annotations_instance", lambda p: ade20k_png(p, 101), r"categories \[101\], expected"),
         (
-            lambda c: rename(c, "ulm_000000_000019"),
-            "ulm_000000_000019_leftImg8bit.png: .*not found",
+            "annotations_instance",
+            lambda p: Image.new("RGB", (8, 8)).save(p),
+            r"expected RGB as large as .*\[64, 128, 3\], found \[8, 8, 3\]",
+        ),
+        ("annotations", lambda p: p.unlink(), "label PNG not found"),
+        ("annotations", lambda p: Image.new("L", (128, 64), 151).save(p), "found labels that"),
+        (
+            "images",
+            lambda p: Image.new("RGB", (8, 8)).save(p.with_suffix(".jpg")),
+            "has 8x8 pixels, its annotation 128x64",
         ),
     ],
 )
-def test_what_is_no_cityscapes(cityscapes, spoil, message):
-    spoiled(cityscapes / "cityscapes/gtFine/cityscapes_panoptic_val.json", spoil)
-    with pytest.raises(DataFaults, match=message):
-        register_panoptic_releases(CITYSCAPES)
-        check_data_sets(CITYSCAPES, workers=1)
-
-
-def test_what_is_no_ade20k(ade20k):
-    def no_thing(content: dict) -> None:
-        content["categories"][149]["isthing"] = 0
-
-    spoiled(ade20k / "ADEChallengeData2016/ade20k_panoptic_train.json", no_thing)
-    with pytest.raises(DataFaults, match="99 categories are things; ADE20K has 100"):
-        register_panoptic_releases(ADE20K)
+def test_what_is_no_ade20k(ade20k, kind, spoil, message):
+    spoil(ade20k / kind / "training/ADE_train_00000002.png")
+    with pytest.raises(DataFaults, match=f"ADE_train_00000002.*{message}"):
+        check_data_sets(ADE20K, workers=1)
 
 
 def test_server_splits(tmp_path, clean_catalog):

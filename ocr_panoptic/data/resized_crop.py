@@ -1,0 +1,89 @@
+"""A random resize and a random crop of its result, for which only the crop is resized.
+
+Shape letters: H, W size of the image; C channels.
+"""
+
+import math
+
+import numpy as np
+from detectron2.data import transforms as T
+from fvcore.transforms.transform import CropTransform, Transform
+from PIL import Image
+
+from .channel_input import resized
+
+SUPPORT = 2  # pixels around a place that the widest of the filters, the bicubic one, reads
+
+
+class ResizedCrop(T.Augmentation):
+    """A resize, then a crop: what both draw, and the same box of the same size, as if one came
+    after the other. Labels are equal; an image's values differ by 2 at most, through rounding."""
+
+    def __init__(
+        self, resize: T.Augmentation, crop: T.RandomCrop | T.RandomCrop_CategoryAreaConstraint
+    ):
+        super().__init__()
+        self._init(locals())
+
+    def get_transform(self, image: np.ndarray, sem_seg: np.ndarray | None) -> Transform:
+        resize = self.resize.get_transform(image)
+        is_resized = isinstance(resize, T.ResizeTransform)
+        size = (resize.new_h, resize.new_w) if is_resized else image.shape[:2]
+        shape = np.broadcast_to(np.uint8(0), size)  # all that a crop looks at
+        if isinstance(self.crop, T.RandomCrop):
+            crop = self.crop.get_transform(shape)
+        elif self.crop.single_category_max_area >= 1:
+            crop = self.crop.get_transform(shape, None)
+        else:
+            crop = self.crop.get_transform(shape, resize.apply_segmentation(sem_seg))
+        return ResizedCropTransform(resize, crop) if is_resized else crop
+
+
+class ResizedCropTransform(Transform):
+    """The crop of a resized image."""
+
+    def __init__(self, resize: T.ResizeTransform, crop: CropTransform):
+        super().__init__()
+        self._set_attributes(locals())
+
+    def apply_image(self, img: np.ndarray) -> np.ndarray:
+        """uint8 or float32 [H, W, C], of which only what the crop shows is read."""
+        spans, inner = zip(
+            _part(self.resize.h, self.resize.new_h, self.crop.y0, self.crop.h),
+            _part(self.resize.w, self.resize.new_w, self.crop.x0, self.crop.w),
+            strict=True,
+        )
+        (top, bottom), (left, right) = inner
+        box = left, top, right, bottom
+        return resized(img[spans], self.crop.h, self.crop.w, self.resize.interp, box)
+
+    def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
+        """Integers [H, W] or [H, W, C], by nearest neighbour."""
+        rows = _nearest(self.resize.h, self.resize.new_h)[self.crop.y0 :][: self.crop.h]
+        columns = _nearest(self.resize.w, self.resize.new_w)[self.crop.x0 :][: self.crop.w]
+        return segmentation[rows][:, columns]
+
+    def apply_coords(self, coords: np.ndarray) -> np.ndarray:
+        return self.crop.apply_coords(self.resize.apply_coords(coords))
+
+    def apply_polygons(self, polygons: list[np.ndarray]) -> list[np.ndarray]:
+        return self.crop.apply_polygons(self.resize.apply_polygons(polygons))
+
+
+def _part(old: int, new: int, start: int, length: int) -> tuple[slice, tuple[float, float]]:
+    """
+    Returns:
+        the pixels of a side of ``old`` that ``start``..``start + length`` of its ``new`` ones show;
+        where this begins and ends within them.
+    """
+    scale = old / new
+    first, last = start * scale, min((start + length) * scale, old)
+    around = SUPPORT * max(scale, 1) + 1
+    low, high = max(0, math.floor(first - around)), min(old, math.ceil(last + around))
+    return slice(low, high), (first - low, last - low)
+
+
+def _nearest(old: int, new: int) -> np.ndarray:
+    """Return which of ``old`` pixels Pillow takes for each of ``new`` ones."""
+    places = Image.fromarray(np.arange(old, dtype=np.int32)[None])
+    return np.asarray(places.resize((new, 1), Image.Resampling.NEAREST))[0]
