@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 PACKAGE = __package__
 TRAINING_LOOP = "detectron2.engine.train_loop"
-# In the training loop their checks are no advice to the user: what they are given there is ours.
+# In the training loop their checks of arguments are no advice to the user: those are ours.
 MODEL = (f"{PACKAGE}.layers", f"{PACKAGE}.modeling")
 
 
@@ -27,6 +27,8 @@ def is_mistake(error: Exception) -> bool:
     modules = [place.tb_frame.f_globals.get("__name__", "") for place in places]
     if not places or modules[-1].partition(".")[0] != PACKAGE or not _is_raise(places[-1]):
         return False
+    if isinstance(error, FloatingPointError):
+        return True
     return not (TRAINING_LOOP in modules and modules[-1].startswith(MODEL))
 
 

@@ -14,6 +14,7 @@ from detectron2.utils import comm
 from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 
+from ocr_panoptic.config import TIMM
 from ocr_panoptic.data import (
     cache_folder,
     check_data_sets,
@@ -120,6 +121,7 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
     if is_deterministic:
         _check_deterministic_pooling(cfg)
     if training:
+        _say_frozen(cfg)
         processes = comm.get_world_size()
         check_solver(scaled(cfg, processes), processes)
         claim(cfg.OUTPUT_DIR)
@@ -189,6 +191,16 @@ def _begin(cfg: CfgNode, written: str, args: argparse.Namespace) -> None:
     )
     seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + rank)
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
+
+
+def _say_frozen(cfg: CfgNode) -> None:
+    """Another value is refused, but this is Detectron2's default, which most configs leave."""
+    if TIMM.holds(cfg) and cfg.MODEL.BACKBONE.FREEZE_AT:
+        logger.warning(
+            "MODEL.BACKBONE.FREEZE_AT is %d, and freezes nothing of a network of timm: set it to "
+            "0, or MODEL.TIMM.FROZEN True, which freezes all of it",
+            cfg.MODEL.BACKBONE.FREEZE_AT,
+        )
 
 
 def _make_deterministic(cfg: CfgNode) -> None:

@@ -2,13 +2,15 @@
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.modeling import build_model as detectron2_model
+from detectron2.modeling import META_ARCH_REGISTRY, build_backbone
 from detectron2.modeling.poolers import ROIPooler
 from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
 from detectron2.structures import Boxes
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import SyncBatchNorm
+
+from .feature_names import check_panoptic_names, check_stage_names
 
 
 def build_model(cfg: CfgNode) -> nn.Module:
@@ -18,8 +20,11 @@ def build_model(cfg: CfgNode) -> nn.Module:
     - PyTorch's synchronised batch norms are :class:`.SyncBatchNorm`.
     - In mixed precision boxes are pooled and masks pasted at float32 coordinates, see
       :class:`ExactROIPooler` and :class:`ExactMaskHead`.
+
+    Raises:
+        ValueError: as :func:`build_network`.
     """
-    model = detectron2_model(cfg)
+    model = build_network(cfg).to(cfg.MODEL.DEVICE)
     for module in model.modules():
         if type(module) is nn.SyncBatchNorm:
             SyncBatchNorm.convert(module)
@@ -28,6 +33,27 @@ def build_model(cfg: CfgNode) -> nn.Module:
         elif type(module) is MaskRCNNConvUpsampleHead:
             module.__class__ = ExactMaskHead
     return model
+
+
+def build_network(cfg: CfgNode) -> nn.Module:
+    """
+    Return Detectron2's architecture of a config, on PyTorch's default device.
+
+    Raises:
+        ValueError: a key lists a feature that there is not; or what the parts do not take.
+    """
+    check_stage_names(cfg)
+    is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    try:
+        network = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg)
+    except (KeyError, ValueError):  # of a head that misses a feature
+        if is_panoptic:
+            with torch.device("meta"):
+                check_panoptic_names(cfg, build_backbone(cfg))
+        raise
+    if is_panoptic:
+        check_panoptic_names(cfg, network.backbone)
+    return network
 
 
 class ExactROIPooler(ROIPooler):

@@ -7,19 +7,6 @@ from torch import Tensor
 from ocr_panoptic.layers import resize
 
 
-def check_features(input_shape: dict[str, ShapeSpec], names: list[str]) -> None:
-    """
-    Raises:
-        ValueError: the backbone lacks one.
-    """
-    for name in names:
-        if name not in input_shape:
-            raise ValueError(
-                f"MODEL.SEM_SEG_HEAD names the feature {name}; the backbone has "
-                f"{', '.join(input_shape)}"
-            )
-
-
 def count_channels(input_shape: dict[str, ShapeSpec], names: list[str]) -> int:
     return sum(input_shape[name].channels for name in names)
 
