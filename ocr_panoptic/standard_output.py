@@ -1,5 +1,6 @@
-"""Standard output whose reader may go before the end, as ``head`` does."""
+"""Standard output whose reader may go before the end, as ``head`` or a terminal does."""
 
+import errno
 import io
 import os
 import sys
@@ -9,7 +10,9 @@ class _Output(io.FileIO):
     def write(self, content: bytes) -> int:
         try:
             return super().write(content)
-        except BrokenPipeError:
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)

@@ -86,7 +86,7 @@ class Trainer(DefaultTrainer):
     - checkpoints that are whole or absent, and read without running code from them,
     - ``--resume`` that goes on exactly where the run ended, by the schedule of the config of now:
       images, their augmentation and every random number follow from the seed and the iteration,
-    - an end by SIGTERM or SIGINT that loses nothing, and by a loss that is not finite,
+    - an end by SIGTERM, SIGINT or SIGHUP that loses nothing, and by a loss that is not finite,
     - processes that stop together where one cannot start, with its reason,
     - data errors that name the file, the evaluators of this package, and their result files,
     - a line of progress, with the time left, at least 20 times in a run.
