@@ -1,11 +1,13 @@
 """Which errors are the user's mistake, told in a line, and which are defects of the program."""
 
 import dis
+import errno
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, NamedTuple
 
 PACKAGE = __package__
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of disks
 TRAINING_LOOP = "detectron2.engine.train_loop"
 # In the training loop their checks of arguments are no advice to the user: those are ours.
 MODEL = (f"{PACKAGE}.layers", f"{PACKAGE}.modeling")
@@ -13,11 +15,12 @@ MODEL = (f"{PACKAGE}.layers", f"{PACKAGE}.modeling")
 
 def is_mistake(error: Exception) -> bool:
     """
-    Whether the message of an error is for the user: it is an OSError of the system about a file, or
-    an OSError, ValueError, ModuleNotFoundError or FloatingPointError that a ``raise`` of this
-    package made. One that a call or an expression of this package did not expect is a defect.
+    Whether the message of an error is for the user: it is an OSError of the system about a file or
+    a full disk, or an OSError, ValueError, ModuleNotFoundError or FloatingPointError that a
+    ``raise`` of this package made. One that a call or an expression of this package did not expect
+    is a defect.
     """
-    if isinstance(error, OSError) and error.filename is not None:
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in FULL):
         return True
     if not isinstance(error, OSError | ValueError | ModuleNotFoundError | FloatingPointError):
         return False

@@ -1,6 +1,10 @@
 """How far a training or an evaluation is: a bar on a terminal, lines in a file."""
 
+import os
+import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from detectron2.engine import HookBase, hooks
@@ -8,6 +12,7 @@ from detectron2.utils import comm
 from detectron2.utils.events import EventWriter, get_event_storage
 from tqdm import tqdm
 
+from ocr_panoptic.files import naming
 from ocr_panoptic.mistakes import checked
 
 from .console import has_terminal
@@ -16,26 +21,38 @@ WINDOW = 20  # iterations that a loss is the median of, as in Detectron2's lines
 
 
 class ProgressLines(hooks.PeriodicWriter):
-    """Detectron2's, whose first line comes with the first iteration instead of the ``period``-th:
-    what is to be seen soon is that it runs, and with which losses."""
+    """
+    Detectron2's, whose first line comes with the first iteration instead of the ``period``-th:
+    what is to be seen soon is that it runs, and with which losses. A full disk is told with the
+    folder's name, and once.
 
-    def __init__(self, writers: list[EventWriter], period: int):
+    Args:
+        writers: of Detectron2; the first one writes the lines.
+        period: iterations between two lines.
+        folder: that the writers write to.
+    """
+
+    def __init__(self, writers: list[EventWriter], period: int, folder: str | os.PathLike):
         super().__init__(writers, period)
         self._lines = writers[0]
+        self._folder = Path(folder)
 
     def after_step(self) -> None:
         done = self.trainer.iter + 1
-        super().after_step()
-        if done == self.trainer.start_iter + 1 and done % self._period and not self._is_last(done):
+        with naming(self._folder):
+            super().after_step()
+        is_first = done == self.trainer.start_iter + 1
+        if is_first and done % self._period and done != self.trainer.max_iter:
             self._lines.write()
 
     def after_train(self) -> None:
-        if not self.trainer.storage.histories():  # the first iteration has failed
-            self._writers = []
-        super().after_train()
-
-    def _is_last(self, done: int) -> bool:
-        return done == self.trainer.max_iter
+        """What writers cannot write after an error is no news."""
+        has_failed = isinstance(sys.exc_info()[1], Exception)
+        has_content = bool(self.trainer.storage.histories())  # not if the first iteration failed
+        for writer in self._writers:
+            for end in (writer.write, writer.close) if has_content else (writer.close,):
+                with suppress(Exception) if has_failed else naming(self._folder):
+                    end()
 
 
 class ProgressBar(HookBase):

@@ -283,7 +283,9 @@ class Trainer(DefaultTrainer):
             checkpoints,
             StopOnSignal(self.stopping, checkpoints),
             Evaluation(period, self._evaluate),
-            ProgressLines(self.build_writers(), log_period(self.max_iter)) if is_main else None,
+            ProgressLines(self.build_writers(), log_period(self.max_iter), cfg.OUTPUT_DIR)
+            if is_main
+            else None,
             ProgressBar() if is_main else None,
         ]
 
