@@ -1,10 +1,14 @@
 """How far a training or an evaluation is: a bar on a terminal, lines in a file."""
 
+import logging
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from detectron2.engine import HookBase, hooks
@@ -17,6 +21,9 @@ from ocr_panoptic.mistakes import checked
 
 from .console import has_terminal
 
+logger = logging.getLogger(__name__)
+
+TIMED = 10  # iterations that the time left is told by
 WINDOW = 20  # iterations that a loss is the median of, as in Detectron2's lines
 
 
@@ -84,6 +91,31 @@ def _losses() -> str:
     names = {name: history.median(WINDOW) for name, history in histories if "loss" in name}
     values = {"total": names.pop("total_loss", float("nan")), **names}
     return ", ".join(f"{name.removeprefix('loss_')} {value:.3g}" for name, value in values.items())
+
+
+class TimeLeft(HookBase):
+    """Says once, after the first iterations in this process, how long the rest will take."""
+
+    def before_train(self) -> None:
+        self._ends = [time.perf_counter()]
+
+    def after_step(self) -> None:
+        if len(self._ends) <= TIMED:
+            self._ends.append(time.perf_counter())
+            if len(self._ends) > TIMED:
+                each = median(b - a for a, b in pairwise(self._ends))
+                rest = self.trainer.max_iter - self.trainer.iter - 1
+                logger.info(
+                    "%.3g s an iteration: about %s left, evaluations not counted",
+                    *(each, duration(each * rest)),
+                )
+
+
+def duration(seconds: float) -> str:
+    """Return such as "50 s", "12 min" or "3.5 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class WatchedLoader:

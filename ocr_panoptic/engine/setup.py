@@ -37,6 +37,7 @@ from .console import show_messages, write_log
 from .resume import check_start, find_checkpoint
 from .run_claim import claim
 from .scaling import scaled
+from .schedule import complete_schedule
 from .task import task_of
 
 logger = logging.getLogger(__name__)
@@ -69,7 +70,9 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     """
     _check_config(cfg)
     _complete_from_data(cfg, training)
-    _fit_to_machine(cfg)
+    if training:
+        complete_schedule(cfg)
+    fit_to_machine(cfg)
 
 
 def setup(args: argparse.Namespace, cfg: CfgNode | None = None) -> Run:
@@ -116,8 +119,10 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
         names = _complete_from_data(cfg, training)
         check_files(names)
         check_data_sets(names, inputs=cfg.INPUT)
+    if training:
+        complete_schedule(cfg)
     written = cfg.dump()
-    _fit_to_machine(cfg)
+    fit_to_machine(cfg)
     if is_deterministic:
         _check_deterministic_pooling(cfg)
     if training:
@@ -252,6 +257,11 @@ def check_solver(cfg: CfgNode, processes: int) -> None:
         )
     if cfg.TEST.BEST_CHECKPOINT:
         _check_best_metric(cfg)
+    if cfg.TEST.PATIENCE and not cfg.TEST.EVAL_PERIOD:
+        raise ValueError(
+            f"TEST.PATIENCE is {cfg.TEST.PATIENCE}, in evaluations during the training, which has "
+            "none: set TEST.EVAL_PERIOD, or TEST.EVALUATIONS."
+        )
     if cfg.SOLVER.AMP.ENABLED and torch.device(cfg.MODEL.DEVICE).type not in ("cuda", "cpu"):
         raise ValueError(
             "SOLVER.AMP.ENABLED is True, but mixed precision needs a CUDA GPU (float16) or a CPU "
@@ -316,8 +326,13 @@ def _check_registered(cfg: CfgNode, name: str, described: list[str]) -> None:
     raise ValueError(f"DATASETS.{split}: {not_registered(name)}{there}")
 
 
-def _fit_to_machine(cfg: CfgNode) -> None:
-    """Put the device of this machine, and norms that it can train, into a config."""
+def fit_to_machine(cfg: CfgNode) -> None:
+    """
+    Put the device of this machine, and norms that it can train, into a config.
+
+    Raises:
+        ValueError: it asks for a GPU, and there is none.
+    """
     if cfg.MODEL.DEVICE == "auto":
         cfg.MODEL.DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
     if cfg.MODEL.DEVICE.startswith("cuda") and not torch.cuda.is_available():

@@ -3,6 +3,7 @@
 import logging
 import weakref
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -48,9 +49,17 @@ from ocr_panoptic.seeding import seed_generators
 from .accumulation import AccumulatingTrainer
 from .agreement import agree, stop_together
 from .averaging import Averaging
-from .hooks import BestModel, Checkpoints, Evaluation, PreciseBN, StopOnSignal
+from .hooks import (
+    BestModel,
+    Checkpoints,
+    EarlyEnd,
+    EndedEarly,
+    Evaluation,
+    PreciseBN,
+    StopOnSignal,
+)
 from .optimizer import build_clipping, build_optimizer
-from .progress import ProgressBar, ProgressLines, WatchedLoader
+from .progress import ProgressBar, ProgressLines, TimeLeft, WatchedLoader
 from .resume import (
     Position,
     Resume,
@@ -283,6 +292,8 @@ class Trainer(DefaultTrainer):
             checkpoints,
             StopOnSignal(self.stopping, checkpoints),
             Evaluation(period, self._evaluate),
+            EarlyEnd(self.best, period, cfg.TEST.PATIENCE) if cfg.TEST.PATIENCE else None,
+            TimeLeft() if is_main else None,
             ProgressLines(self.build_writers(), log_period(self.max_iter), cfg.OUTPUT_DIR)
             if is_main
             else None,
@@ -299,7 +310,7 @@ class Trainer(DefaultTrainer):
         if comm.is_main_process():
             drop_unfinished_line(self.cfg.OUTPUT_DIR)
         try:
-            with self.stopping.listening():
+            with self.stopping.listening(), suppress(EndedEarly):
                 super().train()
             return getattr(self, "_last_eval_results", None)
         finally:
