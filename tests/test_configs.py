@@ -49,6 +49,7 @@ TRAINED = {
     "quick_schedules/panoptic_fpn_ocr_Lite0_camvid": (*SMALL_FPN, *SMALL_OCR),
     "quick_schedules/semantic_ocr_R_18_scenes": (*SMALL_COARSE, *SMALL_OCR),
     "quick_schedules/semantic_ocr_Lite0_scenes": (*SMALL_COARSE, *SMALL_OCR),
+    "Custom-SemanticSegmentation/ppm_ocr_Lite0": (*SMALL_COARSE, *SMALL_OCR, *NOT_RESIDUAL),
     "Custom-SemanticSegmentation/ocr_R_101_d8": (
         *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR, *NOT_RESIDUAL),
     ),
