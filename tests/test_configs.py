@@ -22,7 +22,8 @@ from loaded_configs import CONFIGS, NAMES, differences, load
 from torch import nn
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.engine import Trainer, complete_config
+from ocr_panoptic.engine import Trainer, complete_config, schedule
+from ocr_panoptic.engine.schedule import complete_schedule
 from ocr_panoptic.modeling import ContextSemSegHead
 
 COCO = "COCO-PanopticSegmentation"
@@ -169,7 +170,10 @@ def shapes() -> Shapes:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_builds(name, shapes):
-    cfg = load(name)
+    cfg = load(name).clone()
+    cfg.defrost()
+    with mock.patch.object(schedule, "training_records", lambda cfg: range(1000)):
+        complete_schedule(cfg)
     Trainer.build_lr_scheduler(cfg, build_optimizer(cfg, nn.Linear(1, 1)))
     shapes.check(cfg)
 

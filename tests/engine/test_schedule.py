@@ -60,7 +60,10 @@ def test_what_is_refused(resolved, opts, message):
 @pytest.mark.parametrize("name", [n for n in config_names() if n.startswith("Custom-")])
 def test_configs_for_own_data_follow_the_data(name):
     cfg = load_config(str(CONFIGS / f"{name}.yaml"), [])
-    assert cfg.SOLVER.MAX_ITER == 0 < cfg.SOLVER.EPOCHS and cfg.TEST.EVALUATIONS > 0
+    assert (
+        cfg.SOLVER.MAX_ITER == 0 < cfg.SOLVER.EPOCHS
+        and cfg.TEST.EVALUATIONS > 0 == cfg.TEST.EVAL_PERIOD
+    )
 
 
 @pytest.fixture
