@@ -1,4 +1,4 @@
-"""How far a training or an evaluation is: a bar on a terminal, lines in a file."""
+"""Progress of a training or an evaluation: a bar on a terminal, lines in a file."""
 
 import logging
 import os
@@ -16,8 +16,8 @@ from detectron2.utils import comm
 from detectron2.utils.events import EventWriter, get_event_storage
 from tqdm import tqdm
 
-from ocr_panoptic.files import naming
-from ocr_panoptic.mistakes import checked
+from ocr_panoptic.errors import checked
+from ocr_panoptic.formats.files import naming
 
 from .console import has_terminal
 
@@ -53,7 +53,7 @@ class ProgressLines(hooks.PeriodicWriter):
             self._lines.write()
 
     def after_train(self) -> None:
-        """What writers cannot write after an error is no news."""
+        """Return what writers cannot write after an error is no news."""
         has_failed = isinstance(sys.exc_info()[1], Exception)
         has_content = bool(self.trainer.storage.histories())  # not if the first iteration failed
         for writer in self._writers:

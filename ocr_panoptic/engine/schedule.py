@@ -4,6 +4,8 @@ import math
 
 from detectron2.config import CfgNode
 
+from ocr_panoptic.errors import UserError
+
 from .task import training_records
 
 
@@ -19,7 +21,7 @@ def complete_schedule(cfg: CfgNode) -> None:
     solver = cfg.SOLVER
     if solver.MAX_ITER == 0:
         if not solver.EPOCHS:
-            raise ValueError(
+            raise UserError(
                 "SOLVER.MAX_ITER is 0, which SOLVER.EPOCHS would give, and that is 0, too: set one "
                 "of them."
             )

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Sequence
 from detectron2.config import CfgNode
 from detectron2.modeling import Backbone
 
+from ocr_panoptic.errors import UserError
+
 STAGES = ("stem", "res2", "res3", "res4", "res5")  # of Detectron2's ResNet
 
 
@@ -49,7 +51,7 @@ def check_features(
     """
     unknown = [str(name) for name in names if name not in known]
     if unknown or not names:
-        raise ValueError(
+        raise UserError(
             f"{key} is {list(names)}, and {source} has {', '.join(known)}"
             + (f": {', '.join(unknown)} is not among them." if unknown else ".")
         )

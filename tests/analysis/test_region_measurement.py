@@ -12,7 +12,7 @@ from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.analysis.inspection import _cell_edges
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config
-from ocr_panoptic.true_labels import read_true_labels
+from ocr_panoptic.formats.true_labels import read_true_labels
 
 
 @pytest.fixture

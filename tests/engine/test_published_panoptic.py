@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 from tiny_runs import CONFIGS, TINY_OCR
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data.published.panoptic import PANOPTIC_RELEASES
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from train_net import main
 
 SMALL = (

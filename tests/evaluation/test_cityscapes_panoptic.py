@@ -11,9 +11,9 @@ from cityscapesscripts.evaluation import evalPanopticSemanticLabeling as theirs
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from panoptic_samples import faulty_copy
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data.published.panoptic import register_panoptic_releases
 from ocr_panoptic.evaluation import PanopticEvaluator
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
 NAME = "cityscapes_panoptic_val"
 

@@ -8,9 +8,9 @@ from detectron2.modeling import build_model
 from segmentors import make_offsets_batch, make_segfix_cfg
 from torch import Tensor
 
+from ocr_panoptic.formats.offsets import IGNORED, MIRRORED, offset_labels
 from ocr_panoptic.layers import rarity_weighted_cross_entropy
 from ocr_panoptic.modeling import SegFix, SegFixHead, deploy
-from ocr_panoptic.offsets import IGNORED, MIRRORED, offset_labels
 
 
 def make_segfix(*opts: object) -> SegFix:

@@ -9,8 +9,8 @@ from detectron2.data import DatasetCatalog
 from tiny_runs import ROOT
 
 from ocr_panoptic.engine import load_config
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.modeling import TimmBackbone
-from ocr_panoptic.pictures import read_picture
 from studies import train
 
 CONFIG = ROOT / "studies/configs/semantic_ocr_Lite0_frozen_camvid.yaml"

@@ -13,7 +13,7 @@ from imported import FIXTURES, SCENES
 
 from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
 from ocr_panoptic.data.annotations.kinds import Kinds
-from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.formats.label_png import write_label_png
 
 TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "30"))
 SECONDS = float("inf") if "OCR_PANOPTIC_FUZZ_TRIALS" in os.environ else 1

@@ -15,7 +15,7 @@ from scripts import load_script
 from tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.data import DataFaults, register_in_use
-from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.formats.label_png import read_label_png
 from train_net import main as train
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
