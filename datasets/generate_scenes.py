@@ -2,7 +2,10 @@
 """Generate the sample data: small scenes in COCO panoptic format (JPEG, PNG, JSON)."""
 
 import argparse
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
 
 from ocr_panoptic.data import datasets_root
 from ocr_panoptic.data.published.scenes import generate_scenes

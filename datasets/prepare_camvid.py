@@ -2,7 +2,10 @@
 """Prepare CamVid as a semantic (camvid_*) and as a panoptic data set (camvid_panoptic_*)."""
 
 import argparse
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
 
 from ocr_panoptic.data import datasets_root, faults_listed, prepare_camvid
 from ocr_panoptic.engine import run_program

@@ -5,6 +5,10 @@ Reads $DETECTRON2_DATASETS, laid out as datasets/README.md shows. Needs SciPy.
 """
 
 import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
 
 from ocr_panoptic.data import MAT_RELEASES, datasets_root, faults_listed, prepare_mat_release
 from ocr_panoptic.engine import run_program

@@ -105,6 +105,7 @@ FREEZES = Condition(  # 0 freezes nothing, which is what a network of timm does
     "MODEL.TIMM.FROZEN True)",
     lambda cfg: not TIMM.holds(cfg) or cfg.MODEL.BACKBONE.FREEZE_AT == 0,
 )
+BEST = Condition("TEST.BEST_CHECKPOINT", lambda cfg: bool(cfg.TEST.BEST_CHECKPOINT))
 SEGFIX_WEIGHTS = Condition("TEST.SEGFIX.WEIGHTS", lambda cfg: bool(cfg.TEST.SEGFIX.WEIGHTS))
 
 # Columns of a row: name, default, read_by, allowed, sentence.
@@ -303,6 +304,9 @@ SECTIONS: dict[str, list[Key]] = {
         "Norm between these convolutions."),
 ],
 "Training": [
+    Key("SOLVER.EPOCHS", 0.0, [], at_least(0),
+        "Passes over the training images; SOLVER.MAX_ITER 0 is that many, and the warm-up then at "
+        "most a tenth of it."),
     Key("SOLVER.ACCUMULATION_STEPS", 1, [], ANY,
         "Run each batch of SOLVER.IMS_PER_BATCH images in this many parts and step once, for the "
         "published batch sizes on a small GPU. Iterations and schedule stay as they are."),
@@ -346,6 +350,11 @@ SECTIONS: dict[str, list[Key]] = {
         "Metric of the evaluations during training by which `model_best.pth` is kept, the highest "
         'value being the best: "panoptic_seg/PQ" or "sem_seg/mIoU", say, after the name of the '
         'data set where DATASETS.TEST has several. "" for none.'),
+    Key("TEST.PATIENCE", 0, [BEST], at_least(0, "trains to the end"),
+        "End the training after this many evaluations in a row without a higher value of "
+        "TEST.BEST_CHECKPOINT."),
+    Key("TEST.EVALUATIONS", 0, [], at_least(0),
+        "Evaluations in a training, evenly spread, where TEST.EVAL_PERIOD is 0."),
     Key("TEST.OPTIMIZED", True, [], ANY,
         "Evaluate, draw and predict with a copy of the model that is made for inference "
         "(docs/inference.md). Same results; False is the model as it is trained."),
@@ -399,7 +408,7 @@ SECTIONS: dict[str, list[Key]] = {
     # No data here have them.
     Key("MODEL.LOAD_PROPOSALS", THEIRS, [], one_of(False)),
     Key("MODEL.KEYPOINT_ON", THEIRS, [], one_of(False)),
-    Key("SOLVER.MAX_ITER", THEIRS, [], at_least(1)),
+    Key("SOLVER.MAX_ITER", THEIRS, [], at_least(0, "follows from SOLVER.EPOCHS")),
     Key("SOLVER.BASE_LR", THEIRS, [], at_least(0)),
     Key("SOLVER.BIAS_LR_FACTOR", THEIRS, [], at_least(0)),
     Key("SOLVER.WEIGHT_DECAY", THEIRS, [], at_least(0)),

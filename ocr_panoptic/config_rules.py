@@ -115,6 +115,10 @@ def _are_counts(values: Sequence) -> bool:
     return all(isinstance(value, int) and value >= 0 for value in values)
 
 
+def _are_shares(values: Sequence) -> bool:
+    return all(isinstance(value, float) and 0 < value < 1 for value in values)
+
+
 ANY = of_form("", lambda value: True)
 NORM = one_of(
     *("", "BN", "SyncBN", "FrozenBN", "GN", "LN", "nnSyncBN", "naiveSyncBN", "naiveSyncBN_N")
@@ -125,6 +129,6 @@ SIZES = of_form(
     lambda sizes: len(sizes) > 0 and _are_counts(sizes),
 )
 STEPS = of_form(
-    "a tuple of rising iterations",
-    lambda steps: _are_counts(steps) and [*steps] == sorted(steps),
+    "a tuple of rising iterations, or of rising shares of SOLVER.MAX_ITER between 0 and 1",
+    lambda steps: (_are_counts(steps) or _are_shares(steps)) and [*steps] == sorted(steps),
 )

@@ -1,5 +1,6 @@
-"""Standard output whose reader may go before the end, as ``head`` does."""
+"""Standard output whose reader may go before the end, as ``head`` or a terminal does."""
 
+import errno
 import io
 import os
 import sys
@@ -9,7 +10,9 @@ class _Output(io.FileIO):
     def write(self, content: bytes) -> int:
         try:
             return super().write(content)
-        except BrokenPipeError:
+        except OSError as error:
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)
@@ -17,15 +20,18 @@ class _Output(io.FileIO):
 
 
 def outlive_reader() -> None:
-    """Drop what is printed when nobody reads it any more, so that the program goes on: it has
-    files to write."""
-    stdout = sys.stdout
-    if stdout is None or stdout is not sys.__stdout__:  # closed, or another program's
-        return
-    stdout.flush()
-    sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(_Output(stdout.fileno(), "wb", closefd=False)),
-        stdout.encoding,
-        stdout.errors,
-        line_buffering=stdout.line_buffering,
-    )
+    """Drop what is printed, to standard output or error, when nobody reads it any more, so that the
+    program goes on: it has files to write."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None or stream is not getattr(sys, f"__{name}__"):
+            continue  # closed, or another program's
+        stream.flush()
+        outliving = io.TextIOWrapper(
+            io.BufferedWriter(_Output(stream.fileno(), "wb", closefd=False)),
+            stream.encoding,
+            stream.errors,
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
+        setattr(sys, name, outliving)

@@ -22,7 +22,8 @@ from loaded_configs import CONFIGS, NAMES, differences, load
 from torch import nn
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.engine import Trainer, complete_config
+from ocr_panoptic.engine import Trainer, complete_config, schedule
+from ocr_panoptic.engine.schedule import complete_schedule
 from ocr_panoptic.modeling import ContextSemSegHead
 
 COCO = "COCO-PanopticSegmentation"
@@ -49,6 +50,7 @@ TRAINED = {
     "quick_schedules/panoptic_fpn_ocr_Lite0_camvid": (*SMALL_FPN, *SMALL_OCR),
     "quick_schedules/semantic_ocr_R_18_scenes": (*SMALL_COARSE, *SMALL_OCR),
     "quick_schedules/semantic_ocr_Lite0_scenes": (*SMALL_COARSE, *SMALL_OCR),
+    "Custom-SemanticSegmentation/ppm_ocr_Lite0": (*SMALL_COARSE, *SMALL_OCR, *NOT_RESIDUAL),
     "Custom-SemanticSegmentation/ocr_R_101_d8": (
         *(*SMALL_RESNET, *SMALL_COARSE, *SMALL_OCR, *NOT_RESIDUAL),
     ),
@@ -167,7 +169,10 @@ def shapes() -> Shapes:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_builds(name, shapes):
-    cfg = load(name)
+    cfg = load(name).clone()
+    cfg.defrost()
+    with mock.patch.object(schedule, "training_records", lambda cfg: range(1000)):
+        complete_schedule(cfg)
     Trainer.build_lr_scheduler(cfg, build_optimizer(cfg, nn.Linear(1, 1)))
     shapes.check(cfg)
 

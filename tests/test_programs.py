@@ -1,5 +1,6 @@
 """Every program runs as one, and says how it is used."""
 
+import os
 import subprocess
 import sys
 
@@ -22,3 +23,14 @@ def test_a_program_shows_no_warnings_of_others(tmp_path):
     program = [sys.executable, ROOT / "datasets/generate_scenes.py", *flags]
     done = subprocess.run(program, capture_output=True, text=True)
     assert not done.returncode and "Warning" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("path", ["tools/predict.py", "datasets/import_annotations.py", "demo.py"])
+def test_a_program_of_a_checkout_runs_its_package(path, tmp_path):
+    """And not that of another, which the environment has."""
+    (tmp_path / "ocr_panoptic").mkdir()
+    (tmp_path / "ocr_panoptic/__init__.py").write_text("raise SystemExit('that of another')")
+    program = [sys.executable, ROOT / path, "--help"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, cwd=tmp_path)
+    assert not done.returncode and "usage: " in done.stdout, done.stderr

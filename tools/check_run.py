@@ -1,7 +1,11 @@
 #!/usr/bin/env python
 """``ocr-panoptic check``."""
 
+import sys
 from functools import partial
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
 
 from ocr_panoptic.cli import call, run_command
 

@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
-from detectron2.modeling import META_ARCH_REGISTRY
 from tabulate import tabulate
 from torch import Tensor, nn
 
@@ -23,6 +22,7 @@ from ocr_panoptic.engine.optimizer import MOMENTA
 from ocr_panoptic.engine.resume import Resume, continued_state, find_checkpoint, position_after
 from ocr_panoptic.engine.task import task_of, training_records
 from ocr_panoptic.engine.trainer import Trainer
+from ocr_panoptic.modeling.build import build_network
 
 from .training_memory import count_training_memory
 
@@ -65,7 +65,7 @@ def check_run(cfg: CfgNode, gpus: int, *, resume: Resume = False) -> RunCheck:
     check = RunCheck()
     check.tables["Data"] = _data(cfg, check.faults)
     with torch.device("meta"):  # shapes without values
-        model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg).train()
+        model = build_network(cfg).train()
     optimizer = Trainer.build_optimizer(cfg, model)
     check.tables["Learning rates"] = _learning_rates(cfg, model, optimizer)
     check.tables["Memory of one GPU"] = _memory(cfg, model, gpus)

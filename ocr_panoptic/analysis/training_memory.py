@@ -13,7 +13,6 @@ from unittest.mock import patch
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.modeling import META_ARCH_REGISTRY
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,6 +21,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from ocr_panoptic.engine.optimizer import MOMENTA
 from ocr_panoptic.layers import pixel_losses
+from ocr_panoptic.modeling.build import build_network
 
 
 class AllocatedBytes(TorchDispatchMode):
@@ -172,7 +172,7 @@ def count_training_memory(
     """
     # Not among tensors without values: timm's ConvNeXt asks some of its own for theirs.
     with torch.device("meta"):
-        model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg).train()
+        model = build_network(cfg).train()
     with counting() as allocated:
         model.to_empty(device="cpu")
         parameters = list(model.parameters())

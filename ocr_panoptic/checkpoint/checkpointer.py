@@ -87,8 +87,9 @@ class SafeCheckpointer(DetectionCheckpointer):
         Raises:
             FileNotFoundError: if a local path does not exist.
             OSError: if an address cannot be read.
-            ValueError: if the file wants to run code, is no checkpoint, fits nowhere in the model,
-                fills less than ``min_share`` or, with ``strict``, does not fit everywhere.
+            ValueError: if the file wants to run code, is no checkpoint, has values that are not
+                finite, fits nowhere in the model, fills less than ``min_share`` or, with
+                ``strict``, does not fit everywhere.
         """
         # Split here: Detectron2 looks for a file of the whole name where several processes train.
         path, _, query = (path or "").partition("?")
@@ -219,6 +220,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 "(MODEL.BACKBONE, MODEL.RESNETS, MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to "
                 "start from them all the same."
             )
+        check_finite(self.model, self._path)
         return incompatible
 
     def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
@@ -235,6 +237,23 @@ class SafeCheckpointer(DetectionCheckpointer):
         if fit.unused:
             text += f"; {len(fit.unused)} tensors of the file are not used"
         return f"{text}\n{fit.table()}" if fit.faults else text
+
+
+def check_finite(model: nn.Module, path: str) -> None:
+    """
+    Raises:
+        ValueError: a value of the model's tensors, which a file has filled, is NaN or infinite; a
+            network with one predicts anything.
+    """
+    counts = {name: int((~t.isfinite()).sum()) for name, t in model.state_dict().items()}
+    found = {name: count for name, count in counts.items() if count}
+    if found:
+        name, count = next(iter(found.items()))
+        others = f", and {len(found) - 1} other tensors have some" if len(found) > 1 else ""
+        raise UserError(
+            f"The weights {path} are broken: {count:,} values of {name} are NaN or infinite"
+            f"{others}. Take an earlier checkpoint of the run, or the file from where it came."
+        )
 
 
 def fetch_weights(path: str) -> str:

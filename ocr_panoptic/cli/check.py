@@ -1,11 +1,12 @@
 """
 Check data files, and print a summary by class; or, with --config-file, what a training would do,
 without training: data and epochs, learning rates, parameters, memory of a GPU, checkpoints, what
---resume finds. It needs no GPU, and ends with status 1 where something would stop the run.
+--resume finds; with --time, how long it takes on this machine. It needs no GPU, and ends with
+status 1 where something would stop the run.
 
     ocr-panoptic check FILE ...
     ocr-panoptic check --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume]
-        [KEY VALUE ...]
+        [--time] [KEY VALUE ...]
 """
 
 import argparse
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
 
 
 def argument_parser() -> TrainingArguments:
-    return TrainingArguments(__doc__)
+    parser = TrainingArguments(__doc__)
+    parser.add_argument(
+        "--time", action="store_true", help="train a few iterations, and tell the time of all"
+    )
+    return parser
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,16 +56,24 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     from ocr_panoptic.analysis.run_check import check_run
     from ocr_panoptic.engine import complete_config
     from ocr_panoptic.engine.config_files import load_arguments
-    from ocr_panoptic.engine.setup import check_solver
+    from ocr_panoptic.engine.setup import check_solver, fit_to_machine
     from ocr_panoptic.engine.trainer import scaled
 
     gpus = args.num_gpus * args.num_machines
     cfg = load_arguments(args)
+    device = cfg.MODEL.DEVICE
     cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here; memory is counted for one all the same
     complete_config(cfg, training=True)
     cfg = scaled(cfg, gpus)
     check_solver(cfg, gpus)
-    return check_run(cfg, gpus, resume=args.resume)
+    found = check_run(cfg, gpus, resume=args.resume)
+    if args.time and not found.faults:
+        from ocr_panoptic.analysis.run_time import measure_time
+
+        cfg.MODEL.DEVICE = device
+        fit_to_machine(cfg)
+        found.tables["Time on this machine"] = measure_time(cfg, gpus)
+    return found
 
 
 def check(
@@ -69,6 +82,7 @@ def check(
     *,
     num_gpus: int = 1,
     resume: bool | Literal["auto"] = False,
+    time: bool = False,
     **keys: Any,
 ) -> "DataSummary | RunCheck":
     """
@@ -80,6 +94,7 @@ def check(
         config: a file, or the name of a config of the package.
         num_gpus: processes of the training.
         resume: as of :func:`.train`.
+        time: train a few iterations, and tell how long all will take on this machine.
         keys: of the config, ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
@@ -93,6 +108,6 @@ def check(
     from ocr_panoptic.engine.undisturbed import undisturbed
 
     args = function_arguments(argument_parser(), config, data, None, keys)
-    args.num_gpus, args.resume = num_gpus, resume
+    args.num_gpus, args.resume, args.time = num_gpus, resume, time
     with undisturbed():
         return _checked(args)

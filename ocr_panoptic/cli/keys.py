@@ -6,22 +6,16 @@ what values it may have, and with what it is read. docs/keys.md is the whole lis
 """
 
 import argparse
-import os
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from pathlib import Path
 
 from ocr_panoptic.nearest import did_you_mean
 
 from .arguments import CommandParser
 
-HEADING = """\
-# The keys of a config
-
-What `KEY VALUE` on the command line, or a config, can set besides
-[Detectron2's keys](https://detectron2.readthedocs.io/en/latest/modules/config.html#yaml-config-references):
-each with its default. What stands after "With ..." is read with that alone, and refused elsewhere.
-"""  # noqa: E501
+IS_LIGHT = True
+PAGE = Path(__file__).parents[1] / "keys.md"
 
 
 def argument_parser() -> CommandParser:
@@ -31,50 +25,27 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> int:
-    found = "\n".join(key_lines([part.lower() for part in args.parts])).rstrip()
+    page = PAGE.read_text(encoding="utf-8")
     if not args.parts:
-        print(HEADING)
-    print(found or f"No key has {' '.join(args.parts)} in its name.{_nearest(args.parts[0])}")
+        print(page.rstrip())
+        return 0
+    found = "\n\n".join(_blocks_with(page, [part.lower() for part in args.parts]))
+    nearest = did_you_mean(args.parts[0], re.findall(r"^- `([\w.]+)", page, re.MULTILINE))
+    print(found or f"No key has {' '.join(args.parts)} in its name.{nearest}")
     return 0 if found else 1
 
 
-def _nearest(part: str) -> str:
-    from ocr_panoptic.config import SECTIONS
-
-    return did_you_mean(part, [key.name for keys in SECTIONS.values() for key in keys])
-
-
-def key_lines(parts: Sequence[str] = ()) -> Iterator[str]:
-    """Yield the lines of the page, a key each, for the keys with all parts in their names."""
-    from detectron2.config import get_cfg
-
-    from ocr_panoptic.config import SECTIONS, Key, add_ocr_config
-    from ocr_panoptic.config_rules import value_of
-    from ocr_panoptic.engine.config_checks import conditions
-
-    def read_with(key: Key) -> str:
-        return ", and ".join(condition.text for condition in conditions(key))
-
-    cfg = get_cfg()
-    add_ocr_config(cfg)
-    for title, keys in SECTIONS.items():
-        found = [key for key in keys if all(part in key.name.lower() for part in parts)]
-        if found:
-            yield f"## {_linked(title)}\n"
-        for settings, group in groupby(found, read_with):
-            if settings:
-                yield f"With {settings}:\n"
-            for key in group:
-                allowed = key.allowed.text() and f"*{key.allowed.text()}*"
-                said = " ".join(filter(None, [_linked(key.sentence), allowed]))
-                yield f"- `{key.name} {value_of(cfg, key.name)!r}`{said and f': {said}'}"
-            yield ""
-
-
-def _linked(text: str) -> str:
-    """Return a text whose paths of pages, from the repository's root, are links."""
-    return re.sub(r"(?:\w+/)+(\w+\.md)", _link, text)
-
-
-def _link(match: re.Match) -> str:
-    return f"[{match[1]}]({os.path.relpath(match[0], 'docs')})"
+def _blocks_with(page: str, parts: Sequence[str]) -> Iterator[str]:
+    """Yield the keys of a page with all parts in their names, below title and condition."""
+    above: list[str] = []
+    for block in page.rstrip().split("\n\n"):
+        if block.startswith("## "):
+            above = [block]
+        elif block.startswith("With "):
+            above.append(block)
+        else:
+            keys = [(re.match(r"- `([\w.]+)", line), line) for line in block.splitlines()]
+            found = [k for name, k in keys if name and all(p in name[1].lower() for p in parts)]
+            if found:
+                yield from [*above, "\n".join(found)]
+            above = [line for line in above if line.startswith("## ") and not found]

@@ -183,8 +183,9 @@ def data_options(files: DataFiles) -> list:
 
 
 def datasets_root() -> Path:
-    """Detectron2's folder of data sets: ``$DETECTRON2_DATASETS``, by default ``datasets``."""
-    return Path(os.getenv("DETECTRON2_DATASETS", "datasets")).expanduser()
+    """Return Detectron2's folder of data sets: ``$DETECTRON2_DATASETS``, by default ``datasets``.
+    It is absolute, so that messages say where a relative name was looked for."""
+    return Path(os.getenv("DETECTRON2_DATASETS", "datasets")).expanduser().absolute()
 
 
 def files_below_root(data_sets: Iterable[str]) -> list[Path]:

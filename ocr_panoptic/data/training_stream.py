@@ -206,9 +206,10 @@ def _identity(example: Any) -> Any:
 
 
 def leave_signals_to_the_trainer(worker: int) -> None:
-    """Ctrl-C and a queue's SIGTERM reach every process, but an iteration that is to be finished
-    needs its images. The trainer ends its workers by SIGTERM, too, which they obey."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ctrl-C, a queue's SIGTERM and a lost terminal reach every process, but an iteration that is
+    to be finished needs its images. The trainer ends its workers by SIGTERM, which they obey."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):  # not on macOS
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         threading.Thread(target=_obey, args=(os.getppid(),), daemon=True).start()

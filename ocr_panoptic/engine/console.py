@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from termcolor import colored
@@ -118,6 +119,19 @@ class _LogFile(logging.FileHandler):
         super().__init__(path, encoding="utf-8", errors="backslashreplace")
         form = "[%(asctime)s] %(name)s %(levelname)s: %(message)s"
         self.setFormatter(logging.Formatter(form, datefmt="%m/%d %H:%M:%S"))
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A full disk ends the log; what else cannot be written ends the program."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        logging.getLogger().removeHandler(self)
+        with suppress(OSError):
+            self.close()
+        logging.getLogger(__name__).warning(
+            "%s ends here (%s)", printable(self.baseFilename), error.strerror
+        )
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record), keep=LAYOUT)

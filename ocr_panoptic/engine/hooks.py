@@ -93,6 +93,40 @@ class Evaluation(hooks.EvalHook):
             super().after_train()
 
 
+class EarlyEnd(HookBase):
+    """
+    Ends all processes after an evaluation, when the best one is too long ago. It follows what
+    evaluates.
+
+    Args:
+        best: of the main process, after the evaluation.
+        period: iterations between two evaluations.
+        patience: evaluations without a higher value.
+    """
+
+    def __init__(self, best: "BestModel", period: int, patience: int):
+        self.best, self.period, self.patience = best, period, patience
+
+    def after_step(self) -> None:
+        done = self.trainer.iter + 1
+        if done % self.period or done == self.trainer.max_iter:
+            return
+        waited = (self.trainer.iter - self.best.iteration) // self.period
+        is_enough = comm.is_main_process() and self.best.iteration >= 0 and waited >= self.patience
+        if any(comm.all_gather(is_enough)):
+            logger.info(
+                "TEST.PATIENCE: %s has not risen in %d evaluations, so the training ends. %s has "
+                "its highest value, %g, of iteration %d",
+                *(self.best.metric, waited, self.best.path, self.best.value),
+                self.best.iteration + 1,
+            )
+            raise EndedEarly
+
+
+class EndedEarly(BaseException):
+    """A training needs no more iterations."""
+
+
 class PreciseBN(hooks.PreciseBN):
     """Detectron2's, on the same images each time: what they are does not depend on how often it was
     made in this process."""
@@ -117,6 +151,7 @@ class BestModel:
         self.checkpointer = checkpointer
         self.metric = metric
         self.value = -math.inf
+        self.iteration = -1  # that has it
 
     @property
     def path(self) -> Path:
@@ -130,7 +165,8 @@ class BestModel:
         """Take the value of the file, if there is one of this metric."""
         if self.path.is_file():
             saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
-            self.value = saved.get("best", {}).get(self.metric, -math.inf)
+            if self.metric in saved.get("best", {}):
+                self.value, self.iteration = saved["best"][self.metric], saved["iteration"]
 
     def update(self, results: Mapping[str, Mapping[str, float]], iteration: int) -> None:
         """
@@ -150,7 +186,7 @@ class BestModel:
                 ", ".join(close) or "none",
             )
         elif metrics[self.metric] > self.value:
-            self.value = float(metrics[self.metric])
+            self.value, self.iteration = float(metrics[self.metric]), iteration
             self.checkpointer.save(
                 self.FILE, tag=False, iteration=iteration, best={self.metric: self.value}
             )

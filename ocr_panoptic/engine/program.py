@@ -1,13 +1,14 @@
 """The end of a program: what it was asked for, a user error, or a defect of its own."""
 
 import logging
+import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
 
 from detectron2.utils import comm
 
-from ocr_panoptic.errors import PACKAGE, is_user_error
+from ocr_panoptic.errors import FULL, PACKAGE, is_user_error
 
 from .console import show_messages
 
@@ -31,6 +32,7 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
     Ctrl-C ends with status 130. Warnings that are out of sight are repeated before.
     """
     console = show_messages(comm.get_rank())
+    threading.excepthook = _tell_of_thread
     try:
         result = main(*args)
     except KeyboardInterrupt as e:
@@ -46,6 +48,13 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
         raise
     console.repeat_warnings()
     return result
+
+
+def _tell_of_thread(end: threading.ExceptHookArgs) -> None:
+    """Return what writes events for TensorBoard raises a full disk again, in the thread that
+    waits."""
+    if getattr(end.exc_value, "errno", None) not in FULL:
+        threading.__excepthook__(end)
 
 
 def leave_to_main(error: Exception) -> None:

@@ -1,6 +1,14 @@
 """Progress of a training or an evaluation: a bar on a terminal, lines in a file."""
 
+import logging
+import os
+import sys
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 from detectron2.engine import HookBase, hooks
@@ -9,33 +17,49 @@ from detectron2.utils.events import EventWriter, get_event_storage
 from tqdm import tqdm
 
 from ocr_panoptic.errors import checked
+from ocr_panoptic.formats.files import naming
 
 from .console import has_terminal
 
+logger = logging.getLogger(__name__)
+
+TIMED = 10  # iterations that the time left is told by
 WINDOW = 20  # iterations that a loss is the median of, as in Detectron2's lines
 
 
 class ProgressLines(hooks.PeriodicWriter):
-    """Detectron2's, whose first line comes with the first iteration instead of the ``period``-th:
-    what is to be seen soon is that it runs, and with which losses."""
+    """
+    Detectron2's, whose first line comes with the first iteration instead of the ``period``-th:
+    what is to be seen soon is that it runs, and with which losses. A full disk is told with the
+    folder's name, and once.
 
-    def __init__(self, writers: list[EventWriter], period: int):
+    Args:
+        writers: of Detectron2; the first one writes the lines.
+        period: iterations between two lines.
+        folder: that the writers write to.
+    """
+
+    def __init__(self, writers: list[EventWriter], period: int, folder: str | os.PathLike):
         super().__init__(writers, period)
         self._lines = writers[0]
+        self._folder = Path(folder)
 
     def after_step(self) -> None:
         done = self.trainer.iter + 1
-        super().after_step()
-        if done == self.trainer.start_iter + 1 and done % self._period and not self._is_last(done):
+        with naming(self._folder):
+            super().after_step()
+        is_first = done == self.trainer.start_iter + 1
+        if is_first and done % self._period and done != self.trainer.max_iter:
             self._lines.write()
 
     def after_train(self) -> None:
-        if not self.trainer.storage.histories():  # the first iteration has failed
-            self._writers = []
-        super().after_train()
-
-    def _is_last(self, done: int) -> bool:
-        return done == self.trainer.max_iter
+        """Return what writers cannot write after an error is no news."""
+        has_failed = isinstance(sys.exc_info()[1], Exception)
+        has_content = bool(self.trainer.storage.histories())  # not if the first iteration failed
+        for writer in self._writers:
+            for end in (writer.write, writer.close) if has_content else (writer.close,):
+                with suppress(Exception) if has_failed else naming(self._folder):
+                    end()
 
 
 class ProgressBar(HookBase):
@@ -67,6 +91,31 @@ def _losses() -> str:
     names = {name: history.median(WINDOW) for name, history in histories if "loss" in name}
     values = {"total": names.pop("total_loss", float("nan")), **names}
     return ", ".join(f"{name.removeprefix('loss_')} {value:.3g}" for name, value in values.items())
+
+
+class TimeLeft(HookBase):
+    """Says once, after the first iterations in this process, how long the rest will take."""
+
+    def before_train(self) -> None:
+        self._ends = [time.perf_counter()]
+
+    def after_step(self) -> None:
+        if len(self._ends) <= TIMED:
+            self._ends.append(time.perf_counter())
+            if len(self._ends) > TIMED:
+                each = median(b - a for a, b in pairwise(self._ends))
+                rest = self.trainer.max_iter - self.trainer.iter - 1
+                logger.info(
+                    "%.3g s an iteration: about %s left, evaluations not counted",
+                    *(each, duration(each * rest)),
+                )
+
+
+def duration(seconds: float) -> str:
+    """Return such as "50 s", "12 min" or "3.5 h"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 class WatchedLoader:

@@ -6,7 +6,6 @@ from typing import Any, Literal, NamedTuple
 import torch
 import yaml
 from detectron2.config import CfgNode
-from detectron2.modeling import META_ARCH_REGISTRY
 from detectron2.solver import LRScheduler
 from detectron2.utils import comm
 from tabulate import tabulate
@@ -17,6 +16,7 @@ from ocr_panoptic.checkpoint.fit import fit_of
 from ocr_panoptic.checkpoint.former_names import rename_former
 from ocr_panoptic.checkpoint.reading import AGAIN, read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.modeling.build import build_network
 
 from .config_files import values_by_key
 from .optimizer import COUNTERS, MOMENTA
@@ -60,7 +60,7 @@ def check_start(cfg: CfgNode, checkpoint: str, *, training: bool) -> None:
     elif checkpoint:
         cfg = scaled(cfg, comm.get_world_size())
         with torch.device("meta"):  # shapes without values
-            model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg)
+            model = build_network(cfg)
         position_after(cfg, continued_state(cfg, checkpoint, model))
     elif (weights := fetch_weights(cfg.MODEL.WEIGHTS)) and not cfg.MODEL.TRUST_PICKLE:
         read_checkpoint(weights, mmap=True)  # damaged, or hostile

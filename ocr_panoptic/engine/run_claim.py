@@ -16,7 +16,7 @@ from pathlib import Path
 from detectron2.utils import comm
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.files import naming, printable
 
 FILE = "training.lock"
 BEAT = 15  # seconds between two signs of life
@@ -77,8 +77,14 @@ def _claim(folder: Path) -> None:
         )
     file.truncate(0)
     begun = time.strftime("%Y-%m-%d %H:%M:%S")
-    file.write(json.dumps({"host": here, "pid": os.getpid(), "begun": begun}) + "\n")
-    file.flush()
+    try:
+        with naming(path):
+            file.write(json.dumps({"host": here, "pid": os.getpid(), "begun": begun}) + "\n")
+            file.flush()
+    except OSError:
+        with contextlib.suppress(OSError):
+            file.close()
+        raise
     _claims[folder] = file
     threading.Thread(target=_keep_touching, args=(folder, file), daemon=True).start()
 

@@ -14,6 +14,7 @@ from detectron2.utils import comm
 from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 
+from ocr_panoptic.config import TIMM
 from ocr_panoptic.data import (
     cache_folder,
     check_data_sets,
@@ -37,6 +38,7 @@ from .console import show_messages, write_log
 from .resume import check_start, find_checkpoint
 from .run_claim import claim
 from .scaling import scaled
+from .schedule import complete_schedule
 from .task import task_of
 
 logger = logging.getLogger(__name__)
@@ -69,7 +71,9 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     """
     _check_config(cfg)
     _complete_from_data(cfg, training)
-    _fit_to_machine(cfg)
+    if training:
+        complete_schedule(cfg)
+    fit_to_machine(cfg)
 
 
 def setup(args: argparse.Namespace, cfg: CfgNode | None = None) -> Run:
@@ -116,11 +120,14 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
         names = _complete_from_data(cfg, training)
         check_files(names)
         check_data_sets(names, inputs=cfg.INPUT)
+    if training:
+        complete_schedule(cfg)
     written = cfg.dump()
-    _fit_to_machine(cfg)
+    fit_to_machine(cfg)
     if is_deterministic:
         _check_deterministic_pooling(cfg)
     if training:
+        _say_frozen(cfg)
         processes = comm.get_world_size()
         check_solver(scaled(cfg, processes), processes)
         claim(cfg.OUTPUT_DIR)
@@ -192,6 +199,16 @@ def _begin(cfg: CfgNode, written: str, args: argparse.Namespace) -> None:
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
 
 
+def _say_frozen(cfg: CfgNode) -> None:
+    """Another value is refused, but this is Detectron2's default, which most configs leave."""
+    if TIMM.holds(cfg) and cfg.MODEL.BACKBONE.FREEZE_AT:
+        logger.warning(
+            "MODEL.BACKBONE.FREEZE_AT is %d, and freezes nothing of a network of timm: set it to "
+            "0, or MODEL.TIMM.FROZEN True, which freezes all of it",
+            cfg.MODEL.BACKBONE.FREEZE_AT,
+        )
+
+
 def _make_deterministic(cfg: CfgNode) -> None:
     """PyTorch's deterministic algorithms; it warns of an operation that has none (the gradient of
     cross-entropy over images on a GPU is one)."""
@@ -241,6 +258,11 @@ def check_solver(cfg: CfgNode, processes: int) -> None:
         )
     if cfg.TEST.BEST_CHECKPOINT:
         _check_best_metric(cfg)
+    if cfg.TEST.PATIENCE and not cfg.TEST.EVAL_PERIOD:
+        raise UserError(
+            f"TEST.PATIENCE is {cfg.TEST.PATIENCE}, in evaluations during the training, which has "
+            "none: set TEST.EVAL_PERIOD, or TEST.EVALUATIONS."
+        )
     if cfg.SOLVER.AMP.ENABLED and torch.device(cfg.MODEL.DEVICE).type not in ("cuda", "cpu"):
         raise UserError(
             "SOLVER.AMP.ENABLED is True, but mixed precision needs a CUDA GPU (float16) or a CPU "
@@ -305,8 +327,13 @@ def _check_registered(cfg: CfgNode, name: str, described: list[str]) -> None:
     raise UserError(f"DATASETS.{split}: {not_registered(name)}{there}")
 
 
-def _fit_to_machine(cfg: CfgNode) -> None:
-    """Put the device of this machine, and norms that it can train, into a config."""
+def fit_to_machine(cfg: CfgNode) -> None:
+    """
+    Put the device of this machine, and norms that it can train, into a config.
+
+    Raises:
+        ValueError: it asks for a GPU, and there is none.
+    """
     if cfg.MODEL.DEVICE == "auto":
         cfg.MODEL.DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
     if cfg.MODEL.DEVICE.startswith("cuda") and not torch.cuda.is_available():

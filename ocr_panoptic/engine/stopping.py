@@ -1,19 +1,19 @@
-"""SIGTERM and SIGINT: what is begun is finished, and saved."""
+"""SIGTERM, SIGINT and SIGHUP: what is begun is finished, and saved."""
 
 import multiprocessing
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 import torch
 import torch.distributed as dist
 from detectron2.utils import comm
 
-NUMBERS = (signal.SIGTERM, signal.SIGINT)
+NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Stopped(SystemExit):
@@ -35,12 +35,8 @@ class Stopping:
         if threading.current_thread() is not threading.main_thread():
             yield  # Python hears signals in the main thread alone
             return
-        former = {number: signal.signal(number, self._note) for number in NUMBERS}
-        try:
+        with _heard_by(self._note):
             yield
-        finally:
-            for number, handler in former.items():
-                signal.signal(number, handler)
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
@@ -68,8 +64,9 @@ class Stopping:
         if not self._signal:
             self._signal, self._time = number, time.monotonic()
             name = signal.Signals(number).name
-            # Not by logging, which the signal may have interrupted.
-            os.write(2, f"{name}: saving a checkpoint after this iteration\n".encode())
+            # Not by logging, which the signal may have interrupted; the terminal may be gone.
+            with suppress(OSError):
+                os.write(2, f"{name}: saving a checkpoint after this iteration\n".encode())
 
 
 @contextmanager
@@ -80,9 +77,17 @@ def passing_on_signals() -> Iterator[None]:
         for child in multiprocessing.active_children():
             os.kill(child.pid, number)
 
-    former = {number: signal.signal(number, pass_on) for number in NUMBERS}
+    with _heard_by(pass_on):
+        yield
+
+
+@contextmanager
+def _heard_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Within, a handler hears the signals; nohup's process goes on without its terminal."""
+    numbers = [n for n in NUMBERS if (n, signal.getsignal(n)) != (signal.SIGHUP, signal.SIG_IGN)]
+    former = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
+        for number, previous in former.items():
+            signal.signal(number, previous)

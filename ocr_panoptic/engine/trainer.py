@@ -3,6 +3,7 @@
 import logging
 import weakref
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -47,9 +48,17 @@ from ocr_panoptic.seeding import seed_generators
 from .accumulation import AccumulatingTrainer
 from .agreement import agree, stop_together
 from .averaging import Averaging
-from .hooks import BestModel, Checkpoints, Evaluation, PreciseBN, StopOnSignal
+from .hooks import (
+    BestModel,
+    Checkpoints,
+    EarlyEnd,
+    EndedEarly,
+    Evaluation,
+    PreciseBN,
+    StopOnSignal,
+)
 from .optimizer import build_clipping, build_optimizer
-from .progress import ProgressBar, ProgressLines, WatchedLoader
+from .progress import ProgressBar, ProgressLines, TimeLeft, WatchedLoader
 from .resume import (
     Position,
     Resume,
@@ -85,7 +94,7 @@ class Trainer(DefaultTrainer):
     - checkpoints that are whole or absent, and read without running code from them,
     - ``--resume`` that goes on exactly where the run ended, by the schedule of the config of now:
       images, their augmentation and every random number follow from the seed and the iteration,
-    - an end by SIGTERM or SIGINT that loses nothing, and by a loss that is not finite,
+    - an end by SIGTERM, SIGINT or SIGHUP that loses nothing, and by a loss that is not finite,
     - processes that stop together where one cannot start, with its reason,
     - data errors that name the file, the evaluators of this package, and their result files,
     - a line of progress, with the time left, at least 20 times in a run.
@@ -282,7 +291,11 @@ class Trainer(DefaultTrainer):
             checkpoints,
             StopOnSignal(self.stopping, checkpoints),
             Evaluation(period, self._evaluate),
-            ProgressLines(self.build_writers(), log_period(self.max_iter)) if is_main else None,
+            EarlyEnd(self.best, period, cfg.TEST.PATIENCE) if cfg.TEST.PATIENCE else None,
+            TimeLeft() if is_main else None,
+            ProgressLines(self.build_writers(), log_period(self.max_iter), cfg.OUTPUT_DIR)
+            if is_main
+            else None,
             ProgressBar() if is_main else None,
         ]
 
@@ -296,7 +309,7 @@ class Trainer(DefaultTrainer):
         if comm.is_main_process():
             drop_unfinished_line(self.cfg.OUTPUT_DIR)
         try:
-            with self.stopping.listening():
+            with self.stopping.listening(), suppress(EndedEarly):
                 super().train()
             return getattr(self, "_last_eval_results", None)
         finally:

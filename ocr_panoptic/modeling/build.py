@@ -2,7 +2,7 @@
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.modeling import build_model as detectron2_model
+from detectron2.modeling import META_ARCH_REGISTRY, build_backbone
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.poolers import ROIPooler
 from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ocr_panoptic.layers import SyncBatchNorm
 
+from .feature_names import check_panoptic_names, check_stage_names
 from .panoptic_merge import rules_of_config
 
 
@@ -22,8 +23,11 @@ def build_model(cfg: CfgNode) -> nn.Module:
     - In mixed precision boxes are pooled and masks pasted at float32 coordinates, see
       :class:`ExactROIPooler` and :class:`ExactMaskHead`.
     - A ``PanopticFPN`` has ``merge_rules``, see :class:`.MergeRules`.
+
+    Raises:
+        ValueError: as :func:`build_network`.
     """
-    model = detectron2_model(cfg)
+    model = build_network(cfg).to(cfg.MODEL.DEVICE)
     for module in model.modules():
         if type(module) is nn.SyncBatchNorm:
             SyncBatchNorm.convert(module)
@@ -34,6 +38,27 @@ def build_model(cfg: CfgNode) -> nn.Module:
     if isinstance(model, PanopticFPN):
         model.merge_rules = rules_of_config(cfg)
     return model
+
+
+def build_network(cfg: CfgNode) -> nn.Module:
+    """
+    Return Detectron2's architecture of a config, on PyTorch's default device.
+
+    Raises:
+        ValueError: a key lists a feature that there is not; or what the parts do not take.
+    """
+    check_stage_names(cfg)
+    is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    try:
+        network = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg)
+    except (KeyError, ValueError):  # of a head that misses a feature
+        if is_panoptic:
+            with torch.device("meta"):
+                check_panoptic_names(cfg, build_backbone(cfg))
+        raise
+    if is_panoptic:
+        check_panoptic_names(cfg, network.backbone)
+    return network
 
 
 class ExactROIPooler(ROIPooler):

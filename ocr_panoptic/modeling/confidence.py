@@ -15,6 +15,9 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
     Returns:
         int64 [N,H,W], the first class of equal scores, and float32 [N,H,W] in 1/K..1.
+
+    Raises:
+        FloatingPointError: a pixel has no highest score: one is NaN, or two are infinite.
     """
     classes = iter(scores)
     highest = next(classes).clone()
@@ -27,4 +30,9 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
         total = torch.where(higher, total * ratio + 1, total + ratio)
         labels.masked_fill_(higher, k)
         torch.maximum(highest, class_scores, out=highest)
+    if undecided := int(total.isnan().sum()):
+        raise FloatingPointError(
+            f"the scores of {undecided:,} of {total.numel():,} pixels are not finite. The image "
+            "has such values itself, or the network overflows: try TEST.PRECISION float32"
+        )
     return labels, total.reciprocal_()

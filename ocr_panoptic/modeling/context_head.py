@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU, ScaleAttention
 
-from .features import check_features, concatenated, count_channels, finest_first
+from .feature_names import check_features
+from .features import concatenated, count_channels, finest_first
 from .losses import SemSegCriterion
 from .refined_head import RefinedHead, refinement_arguments
 
@@ -44,7 +45,7 @@ class ContextSemSegHead(RefinedHead):
             channels of the augmented representations; None for a head that has none.
 
     Raises:
-        ValueError: a feature that the backbone does not have, or an even kernel.
+        ValueError: an even kernel; of a config, as :func:`.check_features`.
     """
 
     @configurable
@@ -71,7 +72,6 @@ class ContextSemSegHead(RefinedHead):
         scale_attention: Callable[[int], ScaleAttention] | None = None,
     ):
         super().__init__()
-        check_features(input_shape, [*in_features, *coarse_in_features])
         if coarse_kernel and coarse_kernel % 2 == 0:
             raise UserError(
                 f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it is odd, or 0 for none"
@@ -120,7 +120,8 @@ class ContextSemSegHead(RefinedHead):
             norm=cfg.MODEL.OCR.NORM,
             negative_slope=cfg.MODEL.OCR.NEGATIVE_SLOPE,
         )
-        check_features(input_shape, head.IN_FEATURES + head.COARSE_IN_FEATURES)
+        for key in ("IN_FEATURES", "COARSE_IN_FEATURES"):
+            check_features(f"MODEL.SEM_SEG_HEAD.{key}", head[key], input_shape)
         return {
             "input_shape": input_shape,
             "in_features": head.IN_FEATURES,

@@ -4,21 +4,7 @@ import torch
 from detectron2.layers import ShapeSpec
 from torch import Tensor
 
-from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import resize
-
-
-def check_features(input_shape: dict[str, ShapeSpec], names: list[str]) -> None:
-    """
-    Raises:
-        ValueError: the backbone lacks one.
-    """
-    for name in names:
-        if name not in input_shape:
-            raise UserError(
-                f"MODEL.SEM_SEG_HEAD names the feature {name}; the backbone has "
-                f"{', '.join(input_shape)}"
-            )
 
 
 def count_channels(input_shape: dict[str, ShapeSpec], names: list[str]) -> int:

@@ -65,12 +65,19 @@ class InferenceModel(nn.Module):
 
         Returns:
             an output for each image; those of a ``SegFix`` are its own
+
+        Raises:
+            FloatingPointError: as :func:`.confident_argmax`.
         """
-        with self._autocast():
-            outputs = (self._panoptic if self._is_panoptic else self.network)(batched_inputs)
-        for output in outputs:
-            if self.confident and "confidence" in output:
-                output["confidence"]
+        try:
+            with self._autocast():
+                outputs = (self._panoptic if self._is_panoptic else self.network)(batched_inputs)
+            for output in outputs:
+                if self.confident and "confidence" in output:
+                    output["confidence"]
+        except FloatingPointError as error:
+            names = [inputs["file_name"] for inputs in batched_inputs if "file_name" in inputs]
+            raise FloatingPointError(": ".join([*names, str(error)])) from error
         return outputs
 
     def check_bands(self, whole_regions: bool = False) -> None:

@@ -202,12 +202,14 @@ def _predict(
                         record = writer.write_bands(item, size, bands)
                 except (FileNotFoundError, ValueError) as error:
                     image = error
+                except FloatingPointError as error:
+                    image = UserError(f"{item.source}: {error}.")
                 else:
                     yield lambda record=record: record
             elif isinstance(image, np.ndarray):
                 try:
                     found = predictor(image)
-                except TooThin as error:
+                except (TooThin, FloatingPointError) as error:
                     image = UserError(f"{item.source}: {error}.")
                 else:
                     yield partial(writer.write, item, image, found)

@@ -7,12 +7,8 @@ from torch import Tensor, nn
 
 from ocr_panoptic.formats.offsets import DIRECTIONS, IGNORED, parts_of
 from ocr_panoptic.layers import ConvNormReLU, rarity_weighted_cross_entropy, resize
-from ocr_panoptic.modeling.features import (
-    check_features,
-    concatenated,
-    count_channels,
-    finest_first,
-)
+from ocr_panoptic.modeling.feature_names import check_features
+from ocr_panoptic.modeling.features import concatenated, count_channels, finest_first
 
 
 @SEM_SEG_HEADS_REGISTRY.register()
@@ -46,7 +42,7 @@ class SegFixHead(nn.Module):
         align_corners: bool = False,
     ):
         super().__init__()
-        check_features(input_shape, in_features)
+        check_features("MODEL.SEM_SEG_HEAD.IN_FEATURES", in_features, input_shape)
         self.in_features = finest_first(in_features, input_shape)
         self.common_stride = input_shape[self.in_features[0]].stride
         self.loss_weight = loss_weight

@@ -60,7 +60,7 @@ def draw_images(
             continue
         try:
             found = predict(image)
-        except TooThin as error:
+        except (TooThin, FloatingPointError) as error:
             logging.getLogger(__name__).error("%s: %s.", path, error)
             unreadable.append(path)
             continue

@@ -1,11 +1,13 @@
 """What tools/check_run.py says is what a run then does."""
 
+import itertools
 import json
 import os
 import re
 from argparse import Namespace
 from collections import namedtuple
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from detectron2.data import DatasetCatalog
@@ -13,6 +15,7 @@ from detectron2.modeling import build_model
 from scripts import load_script
 from tiny_runs import CONFIGS, SEMANTIC_CONFIG, TINY_SEMANTIC
 
+from ocr_panoptic.analysis import run_time
 from ocr_panoptic.analysis.run_check import RunCheck, check_run
 from ocr_panoptic.analysis.training_memory import count_training_memory
 from ocr_panoptic.engine import complete_config, load_config
@@ -156,3 +159,15 @@ def test_the_long_run_without_data(capsys, monkeypatch, network):
         "The run would fail:\n  coco_2017_train_panoptic_separated: nowhere/coco/annotations"
         in said
     )
+
+
+def test_the_time_on_this_machine(tiny_data, make_args, tmp_path, capsys, monkeypatch):
+    """Nothing is written into the folder of the run."""
+    ticks = itertools.count(0, 0.5)  # half a second an iteration
+    monkeypatch.setattr(run_time, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+    args = make_args(*TINY_SEMANTIC, "SOLVER.MAX_ITER", 600, config=SEMANTIC_CONFIG)
+    assert check_main(["--config-file", args.config_file, "--time", *args.opts]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"an iteration +0.5 s, the median of 3", printed)
+    assert re.search(r"all +600 iterations: about 5 min, evaluations not counted", printed)
+    assert not (tmp_path / "run").exists()

@@ -281,3 +281,15 @@ def test_weights_of_something_else_are_an_error(tmp_path):
     torch.save({"model": {"other.weight": torch.zeros(3)}}, tmp_path / "m.pth")
     with pytest.raises(ValueError, match="do not fit the model: 6 of 6"):
         SafeCheckpointer(make_model()).load(str(tmp_path / "m.pth"))
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_weights_that_are_not_finite(tmp_path, strict):
+    """One NaN makes a network label all pixels 0."""
+    source = randomised()
+    source[0].weight.data[2, 1] = float("nan")
+    source[1].running_var[3] = float("inf")
+    torch.save({"model": source.state_dict()}, tmp_path / "model.pth")
+    message = "model.pth are broken: 1 values of 0.weight are NaN or infinite, and 1 other"
+    with pytest.raises(ValueError, match=message):
+        SafeCheckpointer(make_model(), strict=strict).load(str(tmp_path / "model.pth"))

@@ -145,12 +145,26 @@ def test_keys_are_listed(capsys):
     assert said == "No key has MODEL.EMA.DECAI in its name. Did you mean MODEL.EMA.DECAY?\n"
 
 
+SMALL = "import sys; from ocr_panoptic import cli; sys.argv[1:] = {}\ntry: cli.main()\nfinally: {}"
+
+
+@pytest.mark.parametrize("words", [["keys", "ema"], ["configs"], ["train", "--help"]])
+def test_small_commands_do_not_import_pytorch(words):
+    """Which takes seconds."""
+    check = "print({'torch', 'detectron2'} & sys.modules.keys(), file=sys.stderr)"
+    command = [sys.executable, "-c", SMALL.format(words, check)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout and done.stderr == "set()\n"
+
+
 @pytest.mark.slow
-def test_the_page_of_keys_is_what_the_command_prints():
+def test_the_page_of_keys_is_that_of_the_table(capsys):
     """In a process of its own: tests register backbones, which the page would list."""
-    command = [sys.executable, "-m", "ocr_panoptic", "keys"]
+    command = [sys.executable, "-m", "ocr_panoptic.engine.keys_page"]
     page = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout
-    assert page == (ROOT / "docs/keys.md").read_text(), "ocr-panoptic keys > docs/keys.md"
+    assert page == (ROOT / "docs/keys.md").read_text(), f"{' '.join(command[1:])} > docs/keys.md"
+    assert not cli.call("keys", [])
+    assert capsys.readouterr().out == page
     paths = re.findall(r"\]\((?!https)(.+?)\)", page)
     assert paths and all((ROOT / "docs" / path).is_file() for path in paths)
 

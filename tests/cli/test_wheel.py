@@ -11,7 +11,7 @@ import pytest
 from tiny_runs import ROOT, TINY, TINY_OCR
 
 CONFIG = "quick_schedules/panoptic_fpn_ocr_R_18_scenes"
-NEEDED = ("ocr_panoptic", "configs", "pyproject.toml", "README.md", "LICENSE")
+NEEDED = ("ocr_panoptic", "configs", "docs", "pyproject.toml", "README.md", "LICENSE")
 USE = """
 import ocr_panoptic
 assert ocr_panoptic.__file__.startswith({site!r}), ocr_panoptic.__file__
@@ -77,6 +77,8 @@ def test_from_an_empty_folder(site, tiny_root, tmp_path):
     program = site / "bin/ocr-panoptic"
     listed = run(tmp_path, sys.executable, program, "configs", **environment)
     assert CONFIG in listed.splitlines() and len(listed.splitlines()) > 150
+    listed = run(tmp_path, sys.executable, program, "keys", "decay", **environment)
+    assert "`MODEL.EMA.DECAY 0.999`" in listed
     torchrun = Path(sysconfig.get_path("scripts")) / "torchrun"
     train = [
         "-m",

@@ -200,19 +200,17 @@ def command(make_args, *opts: object, flags: tuple[str, ...] = ()) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_signal_saves_and_ends_with_its_status(tiny_data, make_args, tmp_path):
-    """Sent to all processes of the run, the loader's among them, as a terminal does. Meanwhile a
-    second run into the same folder stops. tests/kill_and_resume.py sends SIGTERM."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_signal_saves_and_ends_with_its_status(tiny_data, make_args, tmp_path, number):
+    """Sent to all processes of the run, the loader's among them, as a terminal does, which is gone
+    after SIGHUP. Meanwhile a second run into the same folder stops. tests/kill_and_resume.py sends
+    SIGTERM."""
     opts = [*TINY_RUN, "SOLVER.MAX_ITER", 100000, "SOLVER.CHECKPOINT_PERIOD", 100000]
     words = command(make_args, *opts, "DATALOADER.NUM_WORKERS", 1)
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    terminal, end = os.openpty() if number == signal.SIGHUP else (-1, subprocess.DEVNULL)
     process = subprocess.Popen(
-        words,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
+        words, env=environment, stdout=end, stderr=end, start_new_session=True
     )
     log = tmp_path / "run/metrics.json"
     while not (log.is_file() and log.stat().st_size) and process.poll() is None:
@@ -220,16 +218,29 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, make_args, tmp_path)
     with pytest.raises(ValueError, match=f"is that of another training: process {process.pid} on"):
         setup(make_args(*TINY_RUN, "SEED", 99, config=SEMANTIC_CONFIG))
     assert "SEED: 99" not in (tmp_path / "run/config.yaml").read_text()
-    os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, output[-2000:]
+    if number == signal.SIGHUP:
+        os.close(end)
+        os.close(terminal)
+    os.killpg(process.pid, number)
+    assert process.wait(timeout=60) == 128 + number
     (checkpoint,) = (tmp_path / "run").glob("model_*.pth")
-    done = torch.load(checkpoint, weights_only=True)["iteration"] + 1
-    assert done >= 20 and "Stopped by signal 2" in output
-    assert "Traceback" not in output
+    assert torch.load(checkpoint, weights_only=True)["iteration"] + 1 >= 20
+    log = (tmp_path / "run/log.txt").read_text()
+    assert f"Stopped by signal {number}" in log and "Traceback" not in log
     # The folder is free again.
     setup(make_args(*TINY_RUN, config=SEMANTIC_CONFIG))
     run_claim.release(tmp_path / "run")
+
+
+def test_a_lost_terminal_but_for_nohup():
+    for ignored in (False, True):
+        stopping, before = Stopping(), signal.getsignal(signal.SIGHUP)
+        if ignored:
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with stopping.listening():
+            signal.raise_signal(signal.SIGHUP)
+        assert stopping.agreed() == (0 if ignored else signal.SIGHUP)
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_signal_during_an_evaluation_ends_it():

@@ -1,7 +1,9 @@
 """How far a training is, on a terminal and in a file."""
 
 import contextlib
+import errno
 import fcntl
+import logging
 import os
 import pty
 import re
@@ -12,8 +14,9 @@ from collections.abc import Iterator
 
 import pytest
 from detectron2.engine import TrainerBase
-from detectron2.utils.events import CommonMetricPrinter
+from detectron2.utils.events import CommonMetricPrinter, EventWriter
 
+from ocr_panoptic.engine import run_program
 from ocr_panoptic.engine.console import show_messages, write_log
 from ocr_panoptic.engine.progress import ProgressBar, ProgressLines, WatchedLoader
 
@@ -26,8 +29,8 @@ class Counting(TrainerBase):
 
 
 def run(start: int, end: int, period: int) -> None:
-    trainer = Counting()
-    trainer.register_hooks([ProgressLines([CommonMetricPrinter(end)], period), ProgressBar()])
+    trainer, lines = Counting(), [CommonMetricPrinter(end)]
+    trainer.register_hooks([ProgressLines(lines, period, "run"), ProgressBar()])
     trainer.train(start, end)
 
 
@@ -51,10 +54,40 @@ class Failing(TrainerBase):
 def test_no_line_of_an_iteration_that_failed(capsys):
     show_messages()
     trainer = Failing()
-    trainer.register_hooks([ProgressLines([CommonMetricPrinter(3)], 1)])
+    trainer.register_hooks([ProgressLines([CommonMetricPrinter(3)], 1, "run")])
     with pytest.raises(RuntimeError):
         trainer.train(0, 3)
     assert "iter:" not in capsys.readouterr().out
+
+
+class FullDisk(EventWriter):
+    def write(self) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    close = write
+
+
+@pytest.mark.parametrize("period", [1, 20])
+def test_a_full_disk_is_one_line(period, capsys):
+    """During the training, and after it."""
+    trainer = Counting()
+    trainer.register_hooks([ProgressLines([CommonMetricPrinter(3), FullDisk()], period, "/run")])
+    with pytest.raises(SystemExit):
+        run_program(trainer.train, 0, 3)
+    error = "ERROR: [Errno 28] No space left on device: '/run'\n"
+    assert re.sub(r"\x1b\[\d+m", "", capsys.readouterr().err) == error
+
+
+def test_a_log_that_cannot_be_written(tmp_path, capsys):
+    show_messages()
+    (tmp_path / "log.txt").symlink_to("/dev/full")
+    write_log(tmp_path)
+    for number in (1, 2, 3):
+        logging.getLogger("ocr_panoptic").info("message %d", number)
+    printed = capsys.readouterr()
+    assert printed.out.split("\n") == ["message 1", "message 2", "message 3", ""]
+    assert printed.err.count("\n") == 1
+    assert f"{tmp_path}/log.txt ends here (No space left on device)" in printed.err
 
 
 @contextlib.contextmanager

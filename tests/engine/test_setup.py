@@ -10,7 +10,7 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 from PIL import Image
-from tiny_runs import CONFIGS, OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY
+from tiny_runs import CONFIGS, OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY, TINY_SEMANTIC
 
 from ocr_panoptic.data import DataFaults, SemanticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
@@ -280,8 +280,7 @@ def test_values_of_the_command_line_that_are_none(value):
 @pytest.mark.parametrize(
     "key, value, fault",
     [
-        ("SOLVER.MAX_ITER", 0, "at least 1"),
-        ("SOLVER.MAX_ITER", -5, "at least 1"),
+        ("SOLVER.MAX_ITER", -5, "at least 0"),
         ("SOLVER.BASE_LR", -0.1, "at least 0"),
         ("SOLVER.BASE_LR", math.nan, "at least 0"),
         ("SOLVER.BASE_LR", math.inf, "at least 0"),
@@ -586,3 +585,11 @@ def test_the_head_alone_makes_the_plain_baseline(tiny_data, caplog):
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("[!B]*.yaml")), ids=lambda p: p.stem)
 def test_no_config_sets_keys_that_nothing_reads(path):
     check_unread_keys(load_config(str(path), []))
+
+
+@pytest.mark.parametrize("value", ["0", "2"])
+def test_what_detectron2s_default_freezes_of_timms_networks(tiny_data, make_args, value, caplog):
+    opts = ["MODEL.BACKBONE.FREEZE_AT", value, *TINY_SEMANTIC]
+    setup(make_args(*opts, config=SEMANTIC_CONFIG))
+    is_said = "FREEZE_AT is 2, and freezes nothing of a network of timm" in caplog.text
+    assert is_said == (value == "2")

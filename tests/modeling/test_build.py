@@ -1,5 +1,7 @@
 """What is exchanged in Detectron2's models: synchronised norms, and parts that rounded boxes."""
 
+import re
+
 import pytest
 import torch
 from detectron2.layers.mask_ops import paste_masks_in_image
@@ -86,3 +88,31 @@ def test_synchronised_norms_are_ours_under_the_same_names():
             if isinstance(a, nn.BatchNorm2d):
                 assert isinstance(b, SyncBatchNorm), name
         assert not any(isinstance(m, nn.SyncBatchNorm) for m in synchronised.modules())
+
+
+@pytest.mark.parametrize(
+    "key, names, found",
+    [
+        ("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['p2', 'p9']", "the backbone has p2.*p6: p9 is not"),
+        ("MODEL.SEM_SEG_HEAD.IN_FEATURES", "[]", r"the backbone has p2, p3, p4, p5, p6\.$"),
+        ("MODEL.RPN.IN_FEATURES", "['p9']", "the backbone has p2.*p6: p9 is not"),
+        ("MODEL.ROI_HEADS.IN_FEATURES", "['p2', 'p9']", "the backbone has p2.*p6: p9 is not"),
+        ("MODEL.FPN.IN_FEATURES", "['res2', 'res9']", "OUT_FEATURES has res2.*res5: res9 is not"),
+        ("MODEL.RESNETS.OUT_FEATURES", "['res9']", "the network has stem.*res5: res9 is not"),
+    ],
+)
+@pytest.mark.parametrize("head", ["ocr", "plain"])
+def test_features_that_there_are_not(small_cfg, head, key, names, found):
+    cfg = small_cfg(head, key, names)
+    with pytest.raises(ValueError, match=rf"{key} is {re.escape(names)}, and .*{found}"):
+        build_model(cfg)
+
+
+@pytest.mark.parametrize("key", ["IN_FEATURES", "COARSE_IN_FEATURES"])
+@pytest.mark.parametrize("names", [["layer9"], []])
+def test_features_that_a_semantic_model_has_not(key, names):
+    cfg = make_cfg()
+    cfg.MODEL.SEM_SEG_HEAD[key] = names
+    message = rf"SEM_SEG_HEAD.{key} is {re.escape(str(names))}, and the backbone has act1, layer1"
+    with pytest.raises(ValueError, match=message):
+        build_model(cfg)

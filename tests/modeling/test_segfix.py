@@ -158,7 +158,7 @@ def test_keys_of_detectron2_change_the_losses(key, value):
 
 
 def test_what_it_refuses():
-    with pytest.raises(ValueError, match="SEM_SEG_HEAD names the feature layer9; the backbone"):
+    with pytest.raises(ValueError, match=r"IN_FEATURES is .*'layer9'\], and the backbone has"):
         build_model(make_segfix_cfg("MODEL.SEM_SEG_HEAD.IN_FEATURES", ["layer9"]))
     with pytest.raises(ValueError, match="SemSegFPNHead; SegFix takes SegFixHead"):
         SegFix(

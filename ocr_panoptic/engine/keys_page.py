@@ -1,0 +1,62 @@
+"""
+Print docs/keys.md, which ``ocr-panoptic keys`` shows.
+
+    python -m ocr_panoptic.engine.keys_page > docs/keys.md
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from itertools import groupby
+
+from detectron2.config import get_cfg
+
+from ocr_panoptic.config import SECTIONS, Key, add_ocr_config
+from ocr_panoptic.config_rules import value_of
+
+from .config_checks import conditions
+
+HEADING = """\
+# The keys of a config
+
+What `KEY VALUE` on the command line, or a config, can set besides
+[Detectron2's keys](https://detectron2.readthedocs.io/en/latest/modules/config.html#yaml-config-references):
+each with its default. What stands after "With ..." is read with that alone, and refused elsewhere.
+"""  # noqa: E501
+
+
+def keys_page() -> str:
+    """Return the page, a line each key."""
+    return "\n".join([HEADING, *_lines()])
+
+
+def _lines() -> Iterator[str]:
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    for title, keys in SECTIONS.items():
+        yield f"## {_linked(title)}\n"
+        for settings, group in groupby(keys, _read_with):
+            if settings:
+                yield f"With {settings}:\n"
+            for key in group:
+                allowed = key.allowed.text() and f"*{key.allowed.text()}*"
+                said = " ".join(filter(None, [_linked(key.sentence), allowed]))
+                yield f"- `{key.name} {value_of(cfg, key.name)!r}`{said and f': {said}'}"
+            yield ""
+
+
+def _read_with(key: Key) -> str:
+    return ", and ".join(condition.text for condition in conditions(key))
+
+
+def _linked(text: str) -> str:
+    """Return a text whose paths of pages, from the repository's root, are links."""
+    return re.sub(r"(?:\w+/)+(\w+\.md)", _link, text)
+
+
+def _link(match: re.Match) -> str:
+    return f"[{match[1]}]({os.path.relpath(match[0], 'docs')})"
+
+
+if __name__ == "__main__":
+    print(keys_page().rstrip())

@@ -1,0 +1,105 @@
+"""A schedule that follows from the data, and a training that ends when nothing gets better."""
+
+import re
+
+import pytest
+from tiny_runs import CONFIGS, SEMANTIC_CONFIG, TINY_SEMANTIC
+
+from ocr_panoptic.config_names import config_names
+from ocr_panoptic.engine import Trainer, load_config, setup
+from train_net import main
+
+BY_EPOCHS = ["SOLVER.MAX_ITER", 0, "SOLVER.EPOCHS", 5]
+BEST = ["TEST.BEST_CHECKPOINT", "sem_seg/mIoU"]
+SHARES = ["SOLVER.STEPS", "(0.75, 0.9)", "SOLVER.LR_SCHEDULER_NAME", "WarmupMultiStepLR"]
+
+
+@pytest.fixture
+def resolved(tiny_data, make_args):
+    """Factory: a run on 8 images with batches of 2, and what its config.yaml would be."""
+
+    def make(*opts: object):
+        return setup(make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG))
+
+    return make
+
+
+def test_epochs(resolved):
+    opts = [*BY_EPOCHS, *SHARES, "SOLVER.WARMUP_ITERS", 1000, "TEST.EVALUATIONS", 3]
+    cfg, written = resolved(*opts)
+    solver = cfg.SOLVER
+    assert (solver.MAX_ITER, solver.STEPS, solver.WARMUP_ITERS) == (20, (15, 18), 2)
+    assert cfg.TEST.EVAL_PERIOD == 7
+    assert "MAX_ITER: 20" in written
+
+
+def test_what_is_written_out_rules(resolved):
+    """Over what follows from epochs; and the run's config.yaml is taken as it is."""
+    opts = ["SOLVER.WARMUP_ITERS", 1000, "TEST.EVAL_PERIOD", 4, "TEST.EVALUATIONS", 3]
+    cfg, _ = resolved("SOLVER.EPOCHS", 5, "SOLVER.MAX_ITER", 30, *SHARES, *opts)
+    assert (cfg.SOLVER.MAX_ITER, cfg.SOLVER.STEPS) == (30, (22, 27))
+    assert (cfg.SOLVER.WARMUP_ITERS, cfg.TEST.EVAL_PERIOD) == (1000, 4)
+
+
+@pytest.mark.parametrize(
+    "opts, message",
+    [
+        (["SOLVER.MAX_ITER", 0], "MAX_ITER is 0, which SOLVER.EPOCHS would give, and that is 0"),
+        (["SOLVER.STEPS", "(0.5, 30)"], r"SOLVER.STEPS is \(0.5, 30\); it is a tuple of rising"),
+        (["SOLVER.STEPS", "(0.9, 0.75)"], "SOLVER.STEPS is .*; it is a tuple of rising"),
+        (["SOLVER.EPOCHS", -1], "SOLVER.EPOCHS is -1.0; it is a number of at least 0"),
+        (["TEST.PATIENCE", 2], "TEST.PATIENCE is 2 .*; it is read with TEST.BEST_CHECKPOINT alone"),
+        ([*BEST, "TEST.PATIENCE", 2], "PATIENCE is 2, in evaluations .*, which has none"),
+    ],
+)
+def test_what_is_refused(resolved, opts, message):
+    with pytest.raises(ValueError, match=message):
+        resolved(*opts)
+
+
+@pytest.mark.parametrize("name", [n for n in config_names() if n.startswith("Custom-")])
+def test_configs_for_own_data_follow_the_data(name):
+    cfg = load_config(str(CONFIGS / f"{name}.yaml"), [])
+    assert (
+        cfg.SOLVER.MAX_ITER == 0 < cfg.SOLVER.EPOCHS
+        and cfg.TEST.EVALUATIONS > 0 == cfg.TEST.EVAL_PERIOD
+    )
+
+
+@pytest.fixture
+def run(tiny_data, make_args, monkeypatch):
+    """Factory: a training whose evaluations give these values of the best checkpoint's metric."""
+
+    def make(values: list[float], *opts: object, flags: tuple[str, ...] = ()):
+        found = iter(values)
+        result = lambda *args, **kwargs: {"sem_seg": {"mIoU": next(found)}}  # noqa: E731
+        monkeypatch.setattr(Trainer, "test", result)
+        settings = [*TINY_SEMANTIC, "SOLVER.MAX_ITER", 12, "SOLVER.CHECKPOINT_PERIOD", 0]
+        settings += ["TEST.EVAL_PERIOD", 2, *BEST, "SOLVER.STEPS", "()"]
+        return main(make_args(*settings, *opts, config=SEMANTIC_CONFIG, flags=flags))
+
+    return make
+
+
+@pytest.mark.slow
+def test_a_training_ends_when_nothing_gets_better(run, tmp_path, caplog):
+    assert run([1, 3, 2, 3], "TEST.PATIENCE", 2) == {"sem_seg": {"mIoU": 3}}
+    message = r"sem_seg/mIoU has not risen in 2 evaluations, .*model_best.pth .* 3, of iteration 4"
+    assert re.search(message, caplog.text)
+    names = [path.name for path in sorted((tmp_path / "run").glob("*.pth"))]
+    assert names[-2:] == ["model_0000007.pth", "model_best.pth"]
+    # A resumed run knows since when it has waited; it may be told to be more patient.
+    # First comes the evaluation of where it ended.
+    assert run([2, 2.5], "TEST.PATIENCE", 3, flags=("--resume",)) == {"sem_seg": {"mIoU": 2.5}}
+    assert (tmp_path / "run/model_0000009.pth").exists()
+
+
+@pytest.mark.slow
+def test_a_training_that_gets_better(run, tmp_path):
+    run([1, 0, 2, 1, 3, 4], "TEST.PATIENCE", 2)
+    assert (tmp_path / "run/model_final.pth").exists()
+
+
+def test_the_time_left_is_said(run, caplog):
+    run([1, 2, 3, 4, 5, 6])
+    assert re.search(r"\d s an iteration: about \d+ s left, evaluations not counted", caplog.text)
