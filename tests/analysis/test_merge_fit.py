@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import yaml
-from tiny_runs import OCR_CONFIG
 
 from ocr_panoptic.analysis import kept_predictions as kept_module
 from ocr_panoptic.analysis.kept_predictions import KeptPredictions, kept_predictions
@@ -14,6 +13,7 @@ from ocr_panoptic.cli import fit_merge as command
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.evaluation.merge_replay import Rules, keep_image, replay
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, rules_of_config
+from support.tiny_runs import OCR_CONFIG
 
 PRESENT = MergeRules(0.5, (0.5, 0.5), (0.0, 0.0))
 

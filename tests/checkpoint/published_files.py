@@ -6,9 +6,9 @@
 from typing import NamedTuple
 
 from detectron2.config import CfgNode
-from loaded_configs import CONFIGS
 
 from ocr_panoptic.engine import load_config
+from support.loaded_configs import CONFIGS
 
 CITYSCAPES = "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8"
 R_101 = "Cityscapes-SemanticSegmentation/ocr_R_101_d8_40k_bs8"

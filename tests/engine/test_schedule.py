@@ -3,10 +3,10 @@
 import re
 
 import pytest
-from tiny_runs import CONFIGS, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.config_names import config_names
 from ocr_panoptic.engine import Trainer, load_config, setup
+from support.tiny_runs import CONFIGS, SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main
 
 BY_EPOCHS = ["SOLVER.MAX_ITER", 0, "SOLVER.EPOCHS", 5]
