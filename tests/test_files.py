@@ -3,10 +3,10 @@
 import fcntl
 
 import pytest
-from other_process import lock_held
 
 from ocr_panoptic.files import check_output_folder, locked, printable, replacing
 from ocr_panoptic.mistakes import is_mistake
+from support.other_process import lock_held
 
 
 def test_locked_by_another_process(tmp_path):

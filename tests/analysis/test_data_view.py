@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from detectron2.data import DatasetCatalog
 from PIL import Image
-from scripts import run_script
-from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.analysis import data_view
 from ocr_panoptic.analysis.augmented_samples import augmented_pictures
@@ -21,6 +19,8 @@ from ocr_panoptic.data.published.scenes import generate_scenes
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.seeding import seeded_generators
+from support.scripts import run_script
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 
 @pytest.fixture

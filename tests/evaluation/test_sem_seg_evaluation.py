@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-import semantic_samples as samples_of
 import torch
 from detectron2.config import get_cfg
 from detectron2.data import MetadataCatalog
@@ -28,6 +27,7 @@ from ocr_panoptic.run_folder import (
     read_table,
     write_evaluation,
 )
+from support import semantic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

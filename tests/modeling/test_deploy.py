@@ -8,13 +8,13 @@ import torch
 import torch.nn.functional as F
 from detectron2.layers import Conv2d, FrozenBatchNorm2d, ROIAlign, get_norm
 from detectron2.modeling import build_model
-from segmentors import make_batch, make_cfg, make_resnet_cfg
 from torch import nn
 
 from ocr_panoptic.engine.trained_model import check_inference_keys, deployed
 from ocr_panoptic.layers import fold_norms
 from ocr_panoptic.modeling import deploy, inference_output
 from ocr_panoptic.modeling.threaded_roi_align import ThreadedROIAlign
+from support.segmentors import make_batch, make_cfg, make_resnet_cfg
 
 NORMS = (nn.modules.batchnorm._BatchNorm, FrozenBatchNorm2d)
 

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_backbone, build_model
-from segmentors import make_batch, make_cfg, make_resnet_cfg, take_criterion
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -17,33 +16,8 @@ from ocr_panoptic.layers import one_hot_labels
 from ocr_panoptic.modeling import ContextSemSegHead, OCRSemanticSegmentor, TimmBackbone
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 from ocr_panoptic.modeling.losses import cross_entropy, hard_cross_entropy
-
-SHAPES = {"res4": ShapeSpec(channels=24, stride=8), "res5": ShapeSpec(channels=32, stride=8)}
-
-
-def make_head(**kwargs) -> ContextSemSegHead:
-    torch.manual_seed(0)
-    cfg = make_cfg("MODEL.CONTEXT.NAME", kwargs.pop("scheme", "OCR"), "MODEL.OCR.DROPOUT", 0.0)
-    arguments = dict(
-        in_features=["res5"],
-        coarse_in_features=["res4"],
-        num_classes=5,
-        context=build_context(cfg, 16),
-        criterion=take_criterion(kwargs),
-        ocr_channels=32,
-        ocr_norm="BN",
-        coarse_channels=24,
-        coarse_dropout=0.0,
-    )
-    return ContextSemSegHead(SHAPES, **{**arguments, **kwargs})
-
-
-def make_features(shapes=SHAPES, height: int = 64, width: int = 96) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return {
-        name: torch.randn(2, s.channels, height // s.stride, width // s.stride, generator=generator)
-        for name, s in shapes.items()
-    }
+from support.heads import make_features, make_head
+from support.segmentors import make_batch, make_cfg, make_resnet_cfg, take_criterion
 
 
 def conv(module: nn.Module, x: torch.Tensor) -> torch.Tensor:

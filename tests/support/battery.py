@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import equations
 import pytest
 import torch
 from torch import Tensor
 
 from ocr_panoptic.layers import ContextScheme
+from support import equations
 
 GPU = pytest.mark.gpu
 

@@ -10,7 +10,7 @@ from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
 from ocr_panoptic.label_png import write_label_png
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "data/annotations/fixtures"
 SCENES = FIXTURES / "scenes"
 
 

@@ -3,7 +3,7 @@
 Kill a small training again and again, resume it by one command, and compare what it becomes with
 one that was left alone:
 
-    python tests/kill_and_resume.py --kills 30 --processes 2
+    python tests/support/kill_and_resume.py --kills 30 --processes 2
 
 Kills come at random moments, many of them while a checkpoint is written, which is slowed down here.
 Most are SIGKILL to all processes; some to one of them, and some SIGTERM, which must lose nothing.
@@ -25,7 +25,7 @@ from pathlib import Path
 import torch
 from detectron2.config import CfgNode
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # a script's folder is there instead
 
 from ocr_panoptic.checkpoint import checkpointer  # noqa: E402

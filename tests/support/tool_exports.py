@@ -14,7 +14,7 @@ from ocr_panoptic.data.annotations.masks import masks_of_map
 from ocr_panoptic.data.annotations.painting import paint
 from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene
 
-EXPORTS = Path(__file__).parent / "exports"
+EXPORTS = Path(__file__).parents[1] / "data/annotations/exports"
 IMAGES = EXPORTS / "images"
 NAMES = {category["id"]: category["name"] for category in CATEGORIES}
 KINDS = Kinds(

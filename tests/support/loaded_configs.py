@@ -7,7 +7,7 @@ from detectron2.config import CfgNode
 
 from ocr_panoptic.engine import load_config
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 
 # Every config but the fragments, by its path below configs/ without the suffix.
 NAMES = sorted(

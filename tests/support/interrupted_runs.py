@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import torch
-from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.engine import Trainer, setup
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 CONFIGS = {"panoptic": OCR_CONFIG, "semantic": SEMANTIC_CONFIG}
 # What makes a resumed run differ from the whole one if anything does.

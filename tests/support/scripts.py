@@ -6,7 +6,8 @@ import sys
 from types import ModuleType
 
 import pytest
-from tiny_runs import ROOT
+
+from support.tiny_runs import ROOT
 
 
 def load_script(path: str) -> ModuleType:
