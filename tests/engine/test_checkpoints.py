@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,6 +24,7 @@ from ocr_panoptic.engine.loss_log import LossLog
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.stopping import Stopping
 from ocr_panoptic.engine.trained_model import build_trained_model
+from support.forked import Forked, run_forked
 from support.tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main
 
@@ -205,15 +205,8 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, make_args, tmp_path)
     second run into the same folder stops. tests/support/kill_and_resume.py sends SIGTERM."""
     opts = [*TINY_RUN, "SOLVER.MAX_ITER", 100000, "SOLVER.CHECKPOINT_PERIOD", 100000]
     words = command(make_args, *opts, "DATALOADER.NUM_WORKERS", 1)
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        words,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+    with open(tmp_path / "printed.txt", "w") as file:
+        process = Forked(words, stdout=file, start_new_session=True)
     log = tmp_path / "run/metrics.json"
     while not (log.is_file() and log.stat().st_size) and process.poll() is None:
         time.sleep(0.1)
@@ -221,8 +214,8 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, make_args, tmp_path)
         setup(make_args(*TINY_RUN, "SEED", 99, config=SEMANTIC_CONFIG))
     assert "SEED: 99" not in (tmp_path / "run/config.yaml").read_text()
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, output[-2000:]
+    status, output = process.wait(timeout=60), (tmp_path / "printed.txt").read_text()
+    assert status == 130, output[-2000:]
     (checkpoint,) = (tmp_path / "run").glob("model_*.pth")
     done = torch.load(checkpoint, weights_only=True)["iteration"] + 1
     assert done >= 20 and "Stopped by signal 2" in output
@@ -272,8 +265,8 @@ def test_all_processes_stop_by_the_signal_of_one(monkeypatch):
 def test_a_claim_ends_with_its_process(tmp_path):
     """However it ends: what it wrote into the file does not matter then."""
     program = "import sys, os; from ocr_panoptic.engine.run_claim import claim; claim(sys.argv[1])"
-    words = [sys.executable, "-c", f"{program}; os._exit(1)", str(tmp_path)]
-    subprocess.run(words, cwd=ROOT, check=False)
+    (tmp_path / "claim.py").write_text(f"{program}; os._exit(1)")
+    run_forked([sys.executable, tmp_path / "claim.py", tmp_path], tmp_path / "printed.txt")
     assert json.loads((tmp_path / run_claim.FILE).read_text())["host"] == socket.gethostname()
     run_claim.claim(tmp_path)
     run_claim.claim(tmp_path)  # which is this process's own
