@@ -80,7 +80,7 @@ endef
 test: $(ENV)  ## run the tests
 	$(PYTHON) -m pytest
 
-test-fast: $(ENV)  ## run the core of them, in about two minutes
+test-fast: $(ENV)  ## run the core of them, in about a minute
 	$(PYTHON) -m pytest -m "not slow"
 
 test-gpu: $(ENV)  ## run the tests that need a GPU, or two

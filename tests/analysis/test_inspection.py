@@ -143,6 +143,7 @@ def test_regions_without_supervision_are_those_that_the_scheme_sees(tiny_data, m
     assert not np.allclose(weights, softmax(captured["coarse"].double().numpy(), axis=(1, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, has_regions, has_relation",
     [

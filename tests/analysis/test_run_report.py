@@ -90,6 +90,7 @@ def test_the_report_of_a_semantic_run(trained, tmp_path, make_report, scheme):
     assert "pictures with other settings" not in page
 
 
+@pytest.mark.slow
 def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path, make_report):
     args, run = trained(*TINY_SEMANTIC, config=SEMANTIC_CONFIG), tmp_path / "run"
     record = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["run"]

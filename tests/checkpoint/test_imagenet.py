@@ -82,6 +82,7 @@ def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, cap
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["pth", "safetensors"])
 @pytest.mark.parametrize("name, stride", [("resnet18", 8), ("hrnet_w18_small", 32)])
 def test_timm_files_fill_timm_networks(tmp_path, name, stride, suffix):

@@ -35,6 +35,7 @@ class Model(nn.Module):
         self.register_buffer("pixel_mean", torch.zeros(channels, 1, 1), persistent=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "network, channels",
     [*(("resnet18", channels) for channels in (1, 7)), *((name, 4) for name in FIRST)],

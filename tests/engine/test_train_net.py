@@ -138,6 +138,7 @@ def test_progress_with_the_time_left(run):
     assert [row["iteration"] for row in rows if "total_loss" in row] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_resume(run, make_args):
     """Three iterations, then two more. tests/engine/test_resume.py compares the states."""
     before = torch.load(run / "model_final.pth", weights_only=True)

@@ -291,6 +291,7 @@ class TestBuildEvaluator:
             files |= {"coco_instances_results.json", "instances_predictions.pth"}
         assert {path.name for path in (tmp_path / "out").iterdir()} == files
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("per_image", [0, 2])
     def test_truth_without_instances(self, data, cfg, tmp_path, per_image, caplog):
         instances = json.loads((tmp_path / "instances.json").read_text())

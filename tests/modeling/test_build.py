@@ -36,6 +36,7 @@ def pooled_centres(pooler: nn.Module, boxes: torch.Tensor) -> torch.Tensor:
     return (columns + 0.5) * stride
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [24, 48, 96, 200])
 @pytest.mark.parametrize("use", ["training", "TEST.PRECISION"])
 @torch.no_grad()

@@ -97,6 +97,7 @@ def panoptic(small_cfg):
     return make
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["ocr", "plain"])
 @torch.no_grad()
 def test_a_panoptic_model_has_the_same_outputs(panoptic, head):
@@ -134,6 +135,7 @@ def passes(monkeypatch) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_parts_are_computed_when_they_are_asked_for(panoptic, passes, kind):
     model = panoptic("ocr")[1] if kind == "panoptic" else trained_like(build_model(make_cfg()))

@@ -63,6 +63,7 @@ def test_attention_of_0_and_1(attention, scale, residual):
         torch.testing.assert_close(model.logits(image), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scales", ["[0.5, 1.0]", "[1.0, 0.5]"])
 @pytest.mark.parametrize("size, padding", [(SIZE, 0), ((54, 82), 1)])
 def test_two_scales(scales, size, padding):
@@ -76,6 +77,7 @@ def test_two_scales(scales, size, padding):
         torch.testing.assert_close(model.logits(image), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scales", ["[0.5, 1.0, 2.0, 0.25]", "[2.0, 0.25, 0.5, 1.0]"])
 def test_four_scales_in_any_order(scales):
     model, image = make_model("TEST.SCALES", scales), make_image()

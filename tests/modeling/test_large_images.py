@@ -146,6 +146,7 @@ class TestWindows:
 
 
 class TestTiles:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "scheme, residual", [("OCR", False), ("OCR", True), ("ACF-OCR", False), ("DA-OCR", False)]
     )

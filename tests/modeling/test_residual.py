@@ -32,6 +32,7 @@ def test_logits_are_the_coarse_ones_plus_those_without_it(kind):
     torch.testing.assert_close(refined, coarse + alone, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", CONTEXT_SCHEMES)
 def test_every_scheme_begins_as_the_coarse_prediction(scheme):
     model = build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.RESIDUAL", True)).eval()

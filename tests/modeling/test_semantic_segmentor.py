@@ -414,6 +414,7 @@ def test_dropout_of_the_baseline():
     assert torch.equal(scheme.eval()(x, None), x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss_type", ["cross_entropy", "ohem"])
 def test_autocast(loss_type):
     """Losses in bfloat16 are near those in float32, and reach every parameter."""
@@ -495,6 +496,7 @@ def test_parameters_of_resnet_101_ocr():
     assert count(cfg) == resnet_101 + stem + widened + head
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [["stage1"], ["stage2", "stage4"], None])
 def test_hrnet_of_some_features_trains_in_several_processes(features):
     """DistributedDataParallel stops in the second iteration where a gradient did not come."""

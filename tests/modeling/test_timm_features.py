@@ -185,6 +185,7 @@ def test_what_one_network_has_frozen_says_nothing_of_the_next():
     assert learnt(other) == {"layer1", "layer2", "layer3", "layer4"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, read, idle",
     [

@@ -130,6 +130,7 @@ def test_the_copy_for_inference_is_equal(name, timm_cfg):
     )
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("multiple, is_even", [(0, True), (1, False)])
 def test_same_padding_is_constant_where_images_are_padded_to_multiples(multiple, is_even):
