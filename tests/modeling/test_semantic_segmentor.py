@@ -210,8 +210,10 @@ def test_threshold_of_hard_examples_is_a_probability():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", list(CONTEXT_SCHEMES))
-@pytest.mark.parametrize("backbone", ["resnet18", "hrnet_w18"])
+@pytest.mark.parametrize(
+    "scheme, backbone",
+    [*((name, "resnet18") for name in CONTEXT_SCHEMES), ("OCR", "hrnet_w18"), ("PPM", "hrnet_w18")],
+)
 def test_trains_and_labels_images_of_any_size(scheme, backbone):
     torch.manual_seed(0)
     model = build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, backbone=backbone))
