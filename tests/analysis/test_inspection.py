@@ -83,6 +83,7 @@ def assert_labels(labels: np.ndarray, logits: np.ndarray) -> None:
     np.testing.assert_allclose(chosen, logits.max(axis=0), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [OCR_CONFIG, PLAIN_CONFIG], ids=["ocr", "plain"])
 def test_inspection_of_an_image(tiny_data, make_args, config):
     cfg, model, captured = build(make_args, config)

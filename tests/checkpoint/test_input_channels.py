@@ -69,6 +69,7 @@ def test_pickles_of_the_model_zoo(tmp_path):
     assert torch.equal(found, 0.6 * colours[:, [0, 1, 2, 0, 1]])
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_this_package(tmp_path, caplog):
     """Starts a training on other images, and is not evaluated on them."""
     before, after = Model(3), Model(4)

@@ -52,6 +52,7 @@ def test_evaluation_and_training_go_on_from_it(converted, tiny_data, make_args, 
         main(make_args(*opts, "INPUT.FORMAT", "BGR", config=CONFIG, flags=("--eval-only",)))
 
 
+@pytest.mark.slow
 def test_demo(converted, tiny_data, tmp_path):
     image = next((tiny_data / "tiny/raw/val/images").iterdir())
     data = ["DATASETS.TEST", "('tiny_sem_val',)", "MODEL.DEVICE", "cpu"]

@@ -275,6 +275,7 @@ class TestBuildEvaluator:
         cfg.TEST.SAVE_PREDICTIONS = False
         return cfg
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("save", [False, True])
     def test_panoptic(self, data, cfg, tmp_path, save):
         inputs, outputs = data

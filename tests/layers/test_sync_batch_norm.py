@@ -76,6 +76,7 @@ def one_process(rank: int, folder, dtype: torch.dtype, memory_format: torch.memo
     leave_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
 def test_two_processes_are_the_norm_of_the_joined_batch(tmp_path, forks, dtype, memory_format):

@@ -74,6 +74,7 @@ def test_masks_are_pasted_at_exact_places(small_cfg):
     assert (first - (lefts + 800 * 22 / 28)).abs().max() < 0.51
 
 
+@pytest.mark.slow
 def test_synchronised_norms_are_ours_under_the_same_names():
     """Of Detectron2's backbone, of timm's, and of the head."""
     for make in (make_resnet_cfg, make_cfg):

@@ -182,6 +182,7 @@ def test_boxes_are_pooled_by_several_threads_with_the_same_result(monkeypatch):
     assert threaded(x, boxes[:0]).shape == (0, 4, 7, 7)
 
 
+@pytest.mark.slow
 def test_the_model_itself_can_be_trained_on():
     cfg = make_cfg()
     model = trained_like(build_model(cfg)).train()

@@ -51,6 +51,7 @@ class Constant(nn.Module):
         return torch.full_like(z[:, :1], self.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("attention, scale", [(0.0, 1.0), (1.0, 0.5)])
 def test_attention_of_0_and_1(attention, scale, residual):

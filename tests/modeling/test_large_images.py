@@ -92,6 +92,7 @@ def joined(bands, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class TestWindows:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "height, width, size, stride",
         [

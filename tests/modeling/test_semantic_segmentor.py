@@ -248,6 +248,7 @@ def test_gt_ocr_without_truth_and_with_scales():
         build_model(make_cfg("MODEL.CONTEXT.NAME", "GT-OCR", "TEST.FLIP", True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key, value, message",
     [

@@ -63,6 +63,7 @@ def test_building_leaves_the_statistics_and_the_mode():
     assert not backbone.body.bn1.running_mean.any() and not backbone.body.bn1.num_batches_tracked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, stride, message",
     [
@@ -156,6 +157,7 @@ def test_same_padding_is_constant_where_images_are_padded_to_multiples(multiple,
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_every_key_of_the_network_changes_the_features(timm_cfg):
     """Those that build_timm_fpn_backbone reads; OUTPUT_STRIDE has to be 32."""
 
