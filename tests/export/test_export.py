@@ -256,6 +256,7 @@ def test_every_scheme(tmp_path):
                 np.testing.assert_allclose(a, b.numpy(), atol=1e-4, err_msg=f"{name} at {h}x{w}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options, message",
     [
