@@ -9,6 +9,8 @@ import torch
 from detectron2.engine import SimpleTrainer
 from torch import nn
 
+from ocr_panoptic.errors import UserError
+
 from .loss_log import LossLog
 
 
@@ -24,7 +26,7 @@ def autocast_dtype(precision: str, device: str) -> torch.dtype:
     """
     names = ("auto", "bfloat16") if device == "cpu" else ("auto", "float16", "bfloat16")
     if precision not in names:
-        raise ValueError(
+        raise UserError(
             f"SOLVER.AMP.PRECISION is {precision}; with MODEL.DEVICE {device} it is "
             f"{' or '.join(names)}"
         )

@@ -11,7 +11,7 @@ from detectron2.utils.events import get_event_storage
 
 
 class _Row(NamedTuple):
-    """Of an iteration in one process."""
+    """The losses of an iteration in one process."""
 
     iteration: int
     losses: dict[str, float]

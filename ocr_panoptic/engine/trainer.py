@@ -32,17 +32,17 @@ from ocr_panoptic.data import (
     leave_signals_to_the_trainer,
     run_seed,
 )
+from ocr_panoptic.errors import Telling
 from ocr_panoptic.evaluation import build_evaluator
-from ocr_panoptic.files import write_text
-from ocr_panoptic.mistakes import Telling
-from ocr_panoptic.modeling import build_model
-from ocr_panoptic.run_folder import (
+from ocr_panoptic.formats.files import write_text
+from ocr_panoptic.formats.run_folder import (
     CONFIG,
     drop_unfinished_line,
     evaluation_folder,
     write_config,
     write_evaluation,
 )
+from ocr_panoptic.modeling import build_model
 from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import AccumulatingTrainer
@@ -219,8 +219,8 @@ class Trainer(DefaultTrainer):
         return min(self.storage.iter, self.max_iter - 1)  # MAX_ITER after the training
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs besides the model's weights: the random numbers and the
-        images to come follow from seed and position."""
+        """Return all that a resumed run needs besides the model's weights: the random numbers and
+        the images to come follow from seed and position."""
         done = self.last_iteration + 1 - self.start_iter
         state = {
             "iteration": self.last_iteration,
@@ -316,7 +316,7 @@ class Trainer(DefaultTrainer):
 
     def check_losses(self) -> None:
         """
-        All processes call it in the same iteration.
+        Check the losses of all processes; they call it in the same iteration.
 
         Raises:
             FloatingPointError: in all processes, a loss of an iteration since was not finite.
@@ -356,7 +356,7 @@ class Trainer(DefaultTrainer):
         return cfg
 
     def _enter_data(self, seed: int) -> None:
-        """Where the saved run left its images; ``seed`` is the one that the loader has."""
+        """Return where the saved run left its images; ``seed`` is the one that the loader has."""
         if seed != self.seed:
             self._trainer.reset_data_loader(lambda: self.build_train_loader(self._seeded_cfg()))
         if isinstance(self.data_loader, TrainingStream):

@@ -90,7 +90,7 @@ def pixelwise(
 
 
 def is_pixel_major(x: Tensor) -> bool:
-    """Whether the channels of a pixel of x [N, I, P] are neighbours in memory."""
+    """Return whether the channels of a pixel of x [N, I, P] are neighbours in memory."""
     return x.shape[1] > 1 and x.shape[2] > 1 and x.stride(1) == 1
 
 
@@ -144,7 +144,7 @@ class ConvNormReLU(Conv2d):
 
     @property
     def is_affine(self) -> bool:
-        """Whether the norm folds into the convolution, or there is none."""
+        """Return whether the norm folds into the convolution, or there is none."""
         return self.norm is None or _is_affine(self.norm)
 
     def linear_part(self) -> tuple[Tensor, Tensor | None]:

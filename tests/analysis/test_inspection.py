@@ -9,8 +9,8 @@ from detectron2.modeling import build_model
 from ocr_panoptic.analysis.inspection import Inspector
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.single_image import class_metadata, model_input, predict
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.modeling import deploy
-from ocr_panoptic.pictures import read_picture
 from support.tiny_runs import (
     OCR_CONFIG,
     PLAIN_CONFIG,

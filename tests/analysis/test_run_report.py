@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ocr_panoptic.run_folder import read_table
+from ocr_panoptic.formats.run_folder import read_table
 from support.scripts import load_script
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 

@@ -9,9 +9,9 @@ import torch
 from cityscapesscripts.evaluation import evalPanopticSemanticLabeling as theirs
 from detectron2.data import DatasetCatalog, MetadataCatalog
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data.published.panoptic import register_panoptic_releases
 from ocr_panoptic.evaluation import PanopticEvaluator
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from support import published_trees as trees
 from support.panoptic_samples import faulty_copy
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from panopticapi.evaluation import pq_compute
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.evaluation import PanopticQuality, match_segments
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from support.panoptic_samples import (
     Sample,
     faulty_copy,

@@ -18,8 +18,8 @@ from PIL import Image
 from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 from ocr_panoptic.modeling.timm_padding import EvenConv2dSame

@@ -8,8 +8,8 @@ import pycocotools.mask as mask_util
 import pytest
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.label_png import read_label_png, write_label_png
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.formats.label_png import read_label_png, write_label_png
 from support.scripts import load_script
 
 refine = load_script("tools/refine.py").main

@@ -8,8 +8,8 @@ import torch
 from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.engine import load_config
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.modeling import TimmBackbone
-from ocr_panoptic.pictures import read_picture
 from studies import train
 from support.tiny_runs import ROOT
 

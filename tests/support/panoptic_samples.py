@@ -10,7 +10,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 from pycocotools import mask as mask_util
 
-from ocr_panoptic.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 
 @dataclass

@@ -9,7 +9,7 @@ from cityscapesscripts.preparation.createPanopticImgs import convert2panoptic
 from detectron2.data.datasets.builtin_meta import ADE20K_SEM_SEG_CATEGORIES
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 SIZE = (64, 128)
 FRAMES = {

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import write_panoptic_png
 from ocr_panoptic.data import PanopticSplit, check, write_data_file
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 CAT, SKY, DOG, GRASS = 4, 7, 9, 30  # neither contiguous nor sorted by kind
 

@@ -6,8 +6,8 @@ import torch
 from detectron2.config import CfgNode, get_cfg
 
 from ocr_panoptic import add_ocr_config
+from ocr_panoptic.formats.offsets import IGNORED
 from ocr_panoptic.modeling.losses import SemSegCriterion
-from ocr_panoptic.offsets import IGNORED
 
 
 def make_cfg(*opts: object, backbone: str = "resnet18") -> CfgNode:

@@ -7,12 +7,12 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment
 from ocr_panoptic.data.annotations.kinds import Kinds
 from ocr_panoptic.data.annotations.masks import masks_of_map
 from ocr_panoptic.data.annotations.painting import paint
 from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
 EXPORTS = Path(__file__).parents[1] / "data/annotations/exports"
 IMAGES = EXPORTS / "images"

@@ -15,7 +15,7 @@ from ocr_panoptic.data import (
 )
 from ocr_panoptic.data.published.mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, convert_mat
 from ocr_panoptic.data.published.splits import register_semantic_datasets
-from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.formats.label_png import read_label_png
 from support.scripts import load_script
 
 RELEASES = {

@@ -21,6 +21,8 @@ from detectron2.data import DatasetCatalog, Metadata
 from detectron2.utils.file_io import PathManager
 from PIL import Image
 
+from ocr_panoptic.errors import MissingFileError, UserError
+
 from .files import printable, replacing, write_json
 from .pictures import load_labels
 from .segment_runs import SegmentRuns
@@ -70,7 +72,7 @@ def rgb2id(rgb: np.ndarray) -> np.ndarray:
         ValueError: for another shape or dtype.
     """
     if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8:
-        raise ValueError(f"Expected uint8 colours [H, W, 3], found {rgb.dtype} {list(rgb.shape)}.")
+        raise UserError(f"Expected uint8 colours [H, W, 3], found {rgb.dtype} {list(rgb.shape)}.")
     ids = rgb[..., 2].astype(np.int32)
     ids <<= 8
     ids |= rgb[..., 1]
@@ -92,9 +94,9 @@ def id2rgb(ids: np.ndarray) -> np.ndarray:
         ValueError: for ids outside that range, or that are not integers [H, W].
     """
     if ids.ndim != 2 or not np.issubdtype(ids.dtype, np.integer):
-        raise ValueError(f"Expected integer ids [H, W], found {ids.dtype} {list(ids.shape)}.")
+        raise UserError(f"Expected integer ids [H, W], found {ids.dtype} {list(ids.shape)}.")
     if ids.size and (ids.min() < 0 or ids.max() > MAX_ID):
-        raise ValueError(
+        raise UserError(
             f"Segment ids must lie in 0..{MAX_ID} to fit a panoptic PNG, "
             f"found {ids.min()}..{ids.max()}."
         )
@@ -113,7 +115,7 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
     """
     image = load_labels(path, "panoptic PNG")
     if image.mode != "RGB":
-        raise ValueError(
+        raise UserError(
             f"{printable(path)}: expected an RGB image that stores segment ids "
             f"(R + 256 G + 256^2 B), found mode {image.mode!r}. "
             "Is it a label map or a palette image? Write it as a COCO panoptic PNG."
@@ -212,13 +214,13 @@ class PanopticTruth:
         path = Path(PathManager.get_local_path(metadata.panoptic_json))
         self._folder = Path(PathManager.get_local_path(metadata.panoptic_root))
         if not path.is_file():
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{path}: the panoptic annotations of data set {self._name} are not there; "
                 "is $DETECTRON2_DATASETS set to the folder that holds them?"
             )
         content = json.loads(path.read_bytes())
         if not all("segments_info" in annotation for annotation in content["annotations"]):
-            raise ValueError(
+            raise UserError(
                 f"{path}: expected a panoptic JSON, found annotations without segments_info. "
                 "Is it an instance JSON?"
             )
@@ -244,7 +246,7 @@ class PanopticTruth:
             FileNotFoundError: the PNG is missing.
         """
         if image_id not in self._images:
-            raise ValueError(
+            raise UserError(
                 f"image_id {image_id!r} is not in the panoptic JSON {self._json}; is it the file "
                 f"that {self._name!r} was made from?"
             )

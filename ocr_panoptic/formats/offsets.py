@@ -16,6 +16,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from ocr_panoptic.errors import UserError
+
 from .matlab import read_variable
 
 Array = TypeVar("Array")  # of NumPy or of PyTorch
@@ -74,7 +76,8 @@ def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
 
 def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
     """
-    Where each pixel's new value comes from: ``scale`` offsets away, at most at the image's border.
+    Return where each pixel's new value comes from: ``scale`` offsets away, at most at the image's
+    border.
 
     Args:
         offsets: integers [H, W, 2], (down, right)
@@ -105,7 +108,7 @@ def moved(values: Array, sources: Array) -> Array:
     """
     if tuple(values.shape[-2:]) != tuple(sources.shape):
         (height, width), (rows, columns) = values.shape[-2:], sources.shape
-        raise ValueError(
+        raise UserError(
             f"the prediction has {width}x{height} pixels, the offsets {columns}x{rows} "
             "(width x height)"
         )
@@ -127,7 +130,7 @@ def read_offsets(path: str | os.PathLike) -> np.ndarray:
     offsets = read_variable(Path(path), "mat")
     whole = offsets.ndim == 3 and offsets.shape[2] == 2 and offsets.dtype.kind in "iuf"
     if not whole or not np.array_equal(small := offsets.astype(np.int8), offsets):
-        raise ValueError(
+        raise UserError(
             f"{path}: expected offsets [H, W, 2], whole numbers of pixels, found {offsets.dtype} "
             f"{list(offsets.shape)}. Is it a file of labels?"
         )

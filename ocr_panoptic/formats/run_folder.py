@@ -26,8 +26,10 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.metrics import class_metrics, per_class_rows
+
 from .files import read_json, write_text
-from .metrics import class_metrics, per_class_rows
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ MAX_BYTES = 2**26  # of an evaluation's metrics.json; thousands of classes have 
 
 
 def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
-    """Where the evaluation on a data set has its files."""
+    """Return where the evaluation on a data set has its files."""
     return Path(output_dir) / "inference" / dataset_name
 
 
@@ -73,7 +75,7 @@ def write_evaluation(
 
 
 def read_evaluation(folder: Path) -> Evaluation:
-    """What :func:`write_evaluation` wrote.
+    """Return what :func:`write_evaluation` wrote.
 
     Raises:
         FileNotFoundError: there is no evaluation; the message names the command that makes it.
@@ -81,7 +83,7 @@ def read_evaluation(folder: Path) -> Evaluation:
     """
     path = folder / "metrics.json"
     if not path.is_file():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{path}: not there; evaluate the model first: "
             "ocr-panoptic evaluate --config-file CONFIG --weights WEIGHTS "
             f"OUTPUT_DIR {folder.parent.parent}"
@@ -89,17 +91,17 @@ def read_evaluation(folder: Path) -> Evaluation:
     tasks = read_json(path, MAX_BYTES)
     run = tasks.pop("run", {}) if isinstance(tasks, dict) else None
     if not isinstance(run, dict) or not all(isinstance(task, dict) for task in tasks.values()):
-        raise ValueError(f"{path}: is not what an evaluation has written. Evaluate again.")
+        raise UserError(f"{path}: is not what an evaluation has written. Evaluate again.")
     return Evaluation(tasks, run)
 
 
 def image_scores_file(folder: Path, task: str) -> Path:
-    """Of an evaluation's folder, the table of its images for "panoptic_seg" or "sem_seg"."""
+    """Return the table of an evaluation's images, for "panoptic_seg" or "sem_seg"."""
     return folder / f"{task}_per_image.csv"
 
 
 def calibration_file(folder: Path) -> Path:
-    """Of an evaluation's folder."""
+    """Return the calibration table of an evaluation's folder."""
     return folder / "calibration.csv"
 
 
@@ -122,8 +124,8 @@ def write_table(
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """What :func:`write_table` wrote, by row; [] where there is no such file. Empty values are left
-    out.
+    """Return what :func:`write_table` wrote, by row; [] where there is no such file. Empty values
+    are left out.
 
     Raises:
         ValueError: the file is damaged.
@@ -133,9 +135,9 @@ def read_table(path: Path) -> list[dict[str, str]]:
     try:
         rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path}: is no CSV file ({error}). Evaluate again.") from error
+        raise UserError(f"{path}: is no CSV file ({error}). Evaluate again.") from error
     if any(None in row or None in row.values() for row in rows):
-        raise ValueError(f"{path}: has rows of other lengths than its header. Evaluate again.")
+        raise UserError(f"{path}: has rows of other lengths than its header. Evaluate again.")
     return [{key: text for key, text in row.items() if text} for row in rows]
 
 
@@ -172,7 +174,8 @@ def write_config(output_dir: str | os.PathLike, text: str, *, keep_former: bool)
 
 
 def drop_unfinished_line(output_dir: str | os.PathLike) -> None:
-    """Of the training log, where a run was killed while it wrote: the next line would join it."""
+    """Drop the last line of the training log where a run was killed while it wrote: the next line
+    would join it."""
     path = Path(output_dir) / "metrics.json"
     content = path.read_bytes() if path.is_file() else b""
     if content and not content.endswith(b"\n"):
@@ -204,7 +207,7 @@ def read_training_log(output_dir: str | os.PathLike) -> list[dict[str, float]]:
             if not isinstance(iteration, int):
                 raise TypeError
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ValueError(
+            raise UserError(
                 f"{path}, line {number}: expected a JSON object with an 'iteration', "
                 f"found {line[:60].decode(errors='backslashreplace')!r}; remove that line"
             ) from error

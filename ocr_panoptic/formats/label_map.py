@@ -1,10 +1,12 @@
-"""From the labels of a data set's files to those of training."""
+"""Label maps: the labels of a data set's files become those of training."""
 
 import os
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 import numpy as np
+
+from ocr_panoptic.errors import UserError
 
 from .label_png import read_label_png
 
@@ -22,7 +24,7 @@ def read_labels(path: str | os.PathLike, label_map: Mapping[int, int] | None) ->
     try:
         return apply_label_map(labels, label_map)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
 
 
 def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.ndarray:
@@ -44,7 +46,7 @@ def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.
     foreign = [label for label in np.flatnonzero(pixels) if label not in label_map]
     if foreign:
         found = ", ".join(f"{label} ({pixels[label]} pixels)" for label in foreign)
-        raise ValueError(
+        raise UserError(
             f"found labels that the data set's label map lacks: {found}; expected "
             f"{_ranges(label_map)}. Is it a file of another kind or release?"
         )

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ocr_panoptic.errors import UserError
+
 NUMPY_SUFFIX = ".npy"
 TIFF_SUFFIXES = (".tif", ".tiff")
 
@@ -54,11 +56,11 @@ def _open_numpy(path: str | os.PathLike) -> ArrayFile:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # NumPy raises what the broken bytes lead to
-        raise ValueError(f"is no NumPy array of plain numbers, or broken ({error})") from error
+        raise UserError(f"is no NumPy array of plain numbers, or broken ({error})") from error
     is_image = isinstance(array, np.ndarray) and array.ndim in (2, 3) and array.size
     if not is_image or array.dtype.kind not in "uif":
         kind, shape = getattr(array, "dtype", "no array"), list(getattr(array, "shape", ()))
-        raise ValueError(f"holds {kind} {shape}; expected numbers [H, W] or [H, W, C]")
+        raise UserError(f"holds {kind} {shape}; expected numbers [H, W] or [H, W, C]")
     array = array if array.ndim == 3 else array[:, :, None]
     return ArrayFile(*array.shape[:2], 1, array.shape[2], lambda: np.array(array))
 
@@ -67,7 +69,7 @@ def _open_tiff(path: str | os.PathLike) -> ArrayFile:
     try:
         import pyvips
     except ImportError as error:
-        raise ValueError(
+        raise UserError(
             "is a TIFF file with bands, which pyvips reads: pip install 'pyvips[binary]'"
         ) from error
 
@@ -82,7 +84,7 @@ def _open_tiff(path: str | os.PathLike) -> ArrayFile:
             with contextlib.suppress(pyvips.Error):
                 image, channels = opened(n=-1), pages
         if image.interpretation in ("cmyk", "lab", "labs", "labq") or "complex" in image.format:
-            raise ValueError(f"holds {image.interpretation} ({image.format}); convert it")
+            raise UserError(f"holds {image.interpretation} ({image.format}); convert it")
     except pyvips.Error as error:
         raise _broken(error) from error
 
@@ -102,4 +104,4 @@ def _open_tiff(path: str | os.PathLike) -> ArrayFile:
 def _broken(error: Exception) -> ValueError:
     lines = dict.fromkeys(line.strip() for line in str(error).splitlines())
     reason = " ".join(filter(None, lines))
-    return ValueError(f"is broken, or of a kind that libvips does not read ({reason})")
+    return UserError(f"is broken, or of a kind that libvips does not read ({reason})")

@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from ocr_panoptic.errors import UserError
+
 from .files import printable, replacing
 from .pictures import load_labels
 
@@ -29,7 +31,7 @@ def read_label_png(path: str | os.PathLike, kind: str = "label PNG") -> np.ndarr
     image = load_labels(path, kind)
     labels = np.asarray(image)
     if labels.ndim != 2:
-        raise ValueError(
+        raise UserError(
             f"{printable(path)}: expected one channel of labels [H, W], found "
             f"{list(labels.shape)}. Is it a panoptic or a colour PNG?"
         )
@@ -38,7 +40,7 @@ def read_label_png(path: str | os.PathLike, kind: str = "label PNG") -> np.ndarr
     if image.mode == "I" and image.format == "PNG":  # older Pillow widens 16 bits
         return labels.astype(np.uint16)
     if labels.dtype.kind != "u":
-        raise ValueError(
+        raise UserError(
             f"{printable(path)}: expected labels of 1, 8 or 16 bits, found {labels.dtype} "
             f"(Pillow's mode {image.mode!r}). Write them as a PNG of one channel."
         )
@@ -55,7 +57,7 @@ def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
         ValueError: for another shape or dtype.
     """
     if labels.ndim != 2 or labels.dtype not in (np.uint8, np.uint16):
-        raise ValueError(
+        raise UserError(
             f"{path}: expected labels uint8 or uint16 [H, W], found {labels.dtype} "
             f"{list(labels.shape)}."
         )

@@ -15,6 +15,8 @@ from detectron2.data.detection_utils import convert_PIL_to_numpy
 from detectron2.utils.file_io import PathManager
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from ocr_panoptic.errors import MissingFileError, UserError
+
 from .array_files import NUMPY_SUFFIX, ArrayFile, open_array
 from .files import printable
 
@@ -94,7 +96,7 @@ def read_picture(
     try:
         return _eight_bits(image, format)
     except ValueError as error:
-        raise ValueError(f"{printable(path)}: image {error}.") from error
+        raise UserError(f"{printable(path)}: image {error}.") from error
 
 
 def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLOURS) -> np.ndarray:
@@ -127,9 +129,9 @@ def reordered(image: np.ndarray, format: str) -> np.ndarray:
 
 
 def as_colours(image: np.ndarray, format: str) -> np.ndarray:
-    """What people see of an image as a network gets it: the first three channels, or the first one
-    in grey where there are fewer. Numbers that are not uint8 are spread from the smallest to the
-    largest.
+    """Return what people see of an image as a network gets it: the first three channels, or the
+    first one in grey where there are fewer. Numbers that are not uint8 are spread from the smallest
+    to the largest.
 
     Args:
         image: uint8 or float32 [H, W, C].
@@ -146,18 +148,18 @@ def as_colours(image: np.ndarray, format: str) -> np.ndarray:
 
 
 def _is_array(path: str | os.PathLike, channels: int) -> bool:
-    """Whether the file is taken as it is, not as a picture in colour."""
+    """Return whether the file is taken as it is, not as a picture in colour."""
     return channels != COLOURS or os.fspath(path).lower().endswith(NUMPY_SUFFIX)
 
 
 def _read_channels(path: str | os.PathLike, channels: int) -> np.ndarray:
     """RGB first, where there are as many."""
     if not PathManager.exists(os.fspath(path)):
-        raise FileNotFoundError(f"{printable(path)}: image not found.")
+        raise MissingFileError(f"{printable(path)}: image not found.")
     try:
         return _channels(path, channels)
     except ValueError as error:
-        raise ValueError(f"{printable(path)}: image {error}.") from error
+        raise UserError(f"{printable(path)}: image {error}.") from error
 
 
 def _channels(path: str | os.PathLike, channels: int) -> np.ndarray:
@@ -176,7 +178,7 @@ def _bands(picture: Image.Image, channels: int) -> np.ndarray:
     if picture.mode in ("1", "P"):
         picture = picture.convert({"1": "L", "P": "RGB"}[picture.mode])
     if picture.mode in ("CMYK", "YCbCr", "LAB", "HSV"):
-        raise ValueError(f"holds {picture.mode}, no RGB; convert it")
+        raise UserError(f"holds {picture.mode}, no RGB; convert it")
     _check_channels(len(picture.getbands()), channels)
     return finite(np.asarray(picture).reshape(picture.height, picture.width, -1))
 
@@ -193,13 +195,13 @@ def finite(image: np.ndarray) -> np.ndarray:
         return image
     image = image.astype(np.float32)
     if lost := image.size - np.count_nonzero(np.isfinite(image)):
-        raise ValueError(f"holds {lost} values that are no finite float32 numbers; replace them")
+        raise UserError(f"holds {lost} values that are no finite float32 numbers; replace them")
     return image
 
 
 def _check_channels(found: int, expected: int) -> None:
     if found != expected:
-        raise ValueError(
+        raise UserError(
             f"has {found} channels, expected {expected} (INPUT.CHANNELS, and --channels of the "
             "preparation)"
         )
@@ -209,7 +211,7 @@ def _open_array(path: str | os.PathLike) -> ArrayFile | None:
     """:func:`open_array`, of a size that may be read."""
     path = os.fspath(path)
     if not PathManager.isfile(path):
-        raise ValueError("is no regular file" if PathManager.exists(path) else "was not found")
+        raise UserError("is no regular file" if PathManager.exists(path) else "was not found")
     found = open_array(PathManager.get_local_path(path))
     if found and found.height * found.width > _max_megapixels() * 1e6:
         raise _too_large(_max_megapixels())
@@ -240,7 +242,7 @@ def load_labels(path: str | os.PathLike, kind: str) -> Image.Image:
     """
     image = _load(path, kind)
     if image.format in LOSSY:
-        raise ValueError(
+        raise UserError(
             f"{printable(path)}: {kind} is a {image.format} file, whatever its name is. Its "
             "values are no longer those that were written: export a PNG."
         )
@@ -249,11 +251,11 @@ def load_labels(path: str | os.PathLike, kind: str) -> Image.Image:
 
 def _load(path: str | os.PathLike, kind: str) -> Image.Image:
     if not PathManager.exists(os.fspath(path)):
-        raise FileNotFoundError(f"{printable(path)}: {kind} not found.")
+        raise MissingFileError(f"{printable(path)}: {kind} not found.")
     try:
         image, orientation = _open(path, decode=True)
     except ValueError as error:
-        raise ValueError(f"{printable(path)}: {kind} {error}.") from error
+        raise UserError(f"{printable(path)}: {kind} {error}.") from error
     if orientation in TURNS:
         kept, image = image.format, image.transpose(TURNS[orientation])
         image.format = kept
@@ -272,7 +274,7 @@ def num_frames(path: str | os.PathLike) -> int:
 
 @functools.cache
 def image_suffixes() -> frozenset[str]:
-    """How names of files end that are read, or are known to be images that are not."""
+    """Return how names of files end that are read, or are known to be images that are not."""
     known = Image.registered_extensions().items()
     found = {suffix for suffix, name in known if name in _formats() and name in Image.OPEN}
     return frozenset({*found, *UNREAD_SUFFIXES, NUMPY_SUFFIX})
@@ -319,9 +321,9 @@ def _open(path: str | os.PathLike, decode: bool) -> tuple[Image.Image, int | Non
     """The image, not yet turned, and its EXIF orientation."""
     path = os.fspath(path)
     if not PathManager.isfile(path):  # a pipe would be waited for
-        raise ValueError("is no regular file" if PathManager.exists(path) else "was not found")
+        raise UserError("is no regular file" if PathManager.exists(path) else "was not found")
     if (suffix := os.path.splitext(path)[1].lower()) in UNREAD_SUFFIXES:
-        raise ValueError(f"is of a format that is not read ({suffix}); convert it to PNG or JPEG")
+        raise UserError(f"is of a format that is not read ({suffix}); convert it to PNG or JPEG")
     limit = _max_megapixels()
     if Image.MAX_IMAGE_PIXELS is not None:  # Pillow refuses more than twice as many
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, int(limit * 1e6 / 2))
@@ -335,11 +337,11 @@ def _open(path: str | os.PathLike, decode: bool) -> tuple[Image.Image, int | Non
     except Image.DecompressionBombError as error:
         raise _too_large(limit) from error
     except MemoryError as error:
-        raise ValueError("needs more memory than there is") from error
+        raise UserError("needs more memory than there is") from error
     except Exception as error:  # Pillow raises what the broken bytes lead to
         unknown = isinstance(error, UnidentifiedImageError)
         reason = "no known format" if unknown else printable(error) or type(error).__name__
-        raise ValueError(f"is broken or truncated ({reason}); copy or download it again") from error
+        raise UserError(f"is broken or truncated ({reason}); copy or download it again") from error
 
 
 def _too_large(limit: float) -> TooLarge:
@@ -371,7 +373,7 @@ def _bits(image: Image.Image) -> int:
         return 16
     if image.mode in ("I", "F"):
         kind = {"I": "32-bit integers", "F": "floating-point numbers"}[image.mode]
-        raise ValueError(f"holds {kind} and does not say which is white; convert it to 8 bits")
+        raise UserError(f"holds {kind} and does not say which is white; convert it to 8 bits")
     return 8
 
 
@@ -382,7 +384,7 @@ def _max_megapixels() -> float:
     except ValueError:
         limit = math.nan
     if not 0 < limit < math.inf:
-        raise ValueError(
+        raise UserError(
             f"cannot be read, as the environment variable {MAX_MEGAPIXELS} is {text!r}; expected "
             "millions of pixels, such as 400"
         )

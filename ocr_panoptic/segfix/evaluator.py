@@ -7,7 +7,8 @@ import numpy as np
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
-from ocr_panoptic.offsets import IGNORED, parts_of
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.offsets import IGNORED, parts_of
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ class OffsetEvaluator(DatasetEvaluator):
         """
         for input_, output in zip(inputs, outputs, strict=True):
             if "sem_seg" not in input_:
-                raise ValueError(
+                raise UserError(
                     f"{input_['file_name']}: the record has no labels, so the offsets cannot be "
                     "evaluated. Is it a split without labels?"
                 )

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
+from ocr_panoptic.errors import MissingFileError, UserError
+
 MAX_DEPTH = 50
 MAX_PART_BYTES = 256 << 20  # of an element below the root
 BLOCK = 1 << 20
@@ -22,7 +24,7 @@ def read_parts(path: Path, root: str) -> Iterator[ElementTree.Element]:
             declared and other files read; it is deeper, or a part of it larger, than an annotation.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: file not found, or no regular file.")
+        raise MissingFileError(f"{path}: file not found, or no regular file.")
     target = _Parts(root)
     parser = ElementTree.XMLParser(target=target)
     unfinished = 0
@@ -37,13 +39,13 @@ def read_parts(path: Path, root: str) -> Iterator[ElementTree.Element]:
                     parser.close()
             except (ElementTree.ParseError, LookupError, ValueError) as error:
                 # LookupError: an encoding that Python does not know.
-                raise ValueError(f"{path}: cannot be read as XML ({error}).") from error
+                raise UserError(f"{path}: cannot be read as XML ({error}).") from error
             if target.parts:
                 yield from target.parts
                 target.parts.clear()
                 unfinished = 0
             if unfinished > MAX_PART_BYTES:
-                raise ValueError(
+                raise UserError(
                     f"{path}: has an element of more than {MAX_PART_BYTES >> 20} MiB. "
                     "Is it the right file?"
                 )
@@ -61,13 +63,13 @@ class _Parts(ElementTree.TreeBuilder):
         self._open: list[ElementTree.Element] = []
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        raise ValueError("it has a document type, which annotations do not need; remove <!DOCTYPE")
+        raise UserError("it has a document type, which annotations do not need; remove <!DOCTYPE")
 
     def start(self, tag: str, attributes: dict[str, str]) -> ElementTree.Element:
         if not self._open and tag != self._root:
-            raise ValueError(f"its root is <{tag[:80]}>, expected <{self._root}>")
+            raise UserError(f"its root is <{tag[:80]}>, expected <{self._root}>")
         if len(self._open) == MAX_DEPTH:
-            raise ValueError("nested too deeply")
+            raise UserError("nested too deeply")
         element = super().start(tag, attributes)
         self._open.append(element)
         return element

@@ -5,6 +5,8 @@ from typing import Any, TextIO
 
 import yaml
 
+from ocr_panoptic.errors import UserError
+
 MAX_BYTES = 2**20
 MAX_DEPTH = 50
 MAX_NODES = 100_000  # with what an alias stands for counted each time
@@ -20,16 +22,14 @@ def read_yaml(path: str | os.PathLike) -> Any:
         OSError: it cannot be read.
     """
     if os.path.getsize(path) > MAX_BYTES:
-        raise ValueError(
-            f"{path} has more than {MAX_BYTES // 2**20} MiB; it is no file of settings"
-        )
+        raise UserError(f"{path} has more than {MAX_BYTES // 2**20} MiB; it is no file of settings")
     with open(path, encoding="utf-8") as file:
         return parse_yaml(file, path)
 
 
 def parse_yaml(source: str | TextIO, name: object) -> Any:
     """
-    The same of a text or an open file, of at most MAX_BYTES.
+    Parse YAML as :func:`read_yaml` does, of a text or an open file, of at most MAX_BYTES.
 
     Args:
         name: of the source, for the message.
@@ -38,7 +38,7 @@ def parse_yaml(source: str | TextIO, name: object) -> Any:
         return yaml.load(source, _BoundedLoader)
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as e:
         # Other ValueErrors: a date such as 2020-99-99.
-        raise ValueError(f"{name} is not valid YAML: {' '.join(str(e).split())}") from e
+        raise UserError(f"{name} is not valid YAML: {' '.join(str(e).split())}") from e
 
 
 class _BoundedLoader(yaml.SafeLoader):

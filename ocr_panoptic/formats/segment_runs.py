@@ -16,7 +16,7 @@ import pycocotools.mask as mask_util
 
 
 class SegmentStatistics(NamedTuple):
-    """What COCO's ``segments_info`` says about a segment's pixels."""
+    """The facts that COCO's ``segments_info`` has about a segment's pixels."""
 
     area: int  # pixels
     bbox: list[int]  # [x, y, width, height] in pixels

@@ -5,10 +5,14 @@ from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from torch import Tensor, nn
 
+from ocr_panoptic.formats.offsets import DIRECTIONS, IGNORED, parts_of
 from ocr_panoptic.layers import ConvNormReLU, rarity_weighted_cross_entropy, resize
-from ocr_panoptic.offsets import DIRECTIONS, IGNORED, parts_of
-
-from .features import check_features, concatenated, count_channels, finest_first
+from ocr_panoptic.modeling.features import (
+    check_features,
+    concatenated,
+    count_channels,
+    finest_first,
+)
 
 
 @SEM_SEG_HEADS_REGISTRY.register()

@@ -1,4 +1,4 @@
-"""From a record of a semantic or panoptic data set to what SegFix takes."""
+"""Mapper of SegFix: a record of a semantic or panoptic data set becomes what the network takes."""
 
 import numpy as np
 import torch
@@ -6,18 +6,20 @@ from detectron2.config import CfgNode, configurable
 from detectron2.data import MetadataCatalog
 from fvcore.transforms.transform import Transform
 
-from ocr_panoptic.true_labels import has_labels
-
-from .classes import VOID_LABEL
-from .image_size import check_label_size
-from .offset_truth import read_segment_map, true_offset_labels
-from .semantic.augmentation import build_offset_augmentation, build_semantic_augmentation
-from .semantic.mapper import SemanticDatasetMapper
+from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.data.image_size import check_label_size
+from ocr_panoptic.data.semantic.augmentation import (
+    build_offset_augmentation,
+    build_semantic_augmentation,
+)
+from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
+from ocr_panoptic.formats.true_labels import has_labels
+from ocr_panoptic.segfix.truth import read_segment_map, true_offset_labels
 
 
 class OffsetDatasetMapper(SemanticDatasetMapper):
     """
-    Image and offset labels (:mod:`ocr_panoptic.offsets`) of a record, made of the classes or
+    Image and offset labels (:mod:`ocr_panoptic.formats.offsets`) of a record, made of the classes or
     segments that it names. Data sets with other classes can be trained on together.
     """
 

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
-from ocr_panoptic.label_map import read_labels
-from ocr_panoptic.offsets import IGNORED, UNDEFINED, offset_labels
-from ocr_panoptic.segment_runs import segment_statistics
-
-from .classes import VOID_LABEL
+from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.label_map import read_labels
+from ocr_panoptic.formats.offsets import IGNORED, UNDEFINED, offset_labels
+from ocr_panoptic.formats.segment_runs import segment_statistics
 
 MIN_PIXELS = 100  # of a class in an image
 MAX_SEGMENTS = VOID_LABEL  # that a segment map can number

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ocr_panoptic.errors import UserError
+
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
@@ -98,7 +100,7 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
         os.listdir(folder)
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise ValueError(
+        raise UserError(
             f"{what} {printable(folder)} cannot be written ({error.strerror}). {fix}"
         ) from error
 
@@ -145,18 +147,19 @@ def read_bytes(path: Path, limit: int) -> bytes:
     with open(path, "rb", opener=_open_regular) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
-            raise ValueError(
+            raise UserError(
                 f"{path}: has {size:,} bytes, at most {limit:,} are read. Is it the right file?"
             )
         return file.read(size)
 
 
 def _open_regular(path: str, flags: int) -> int:
-    """For ``open``: a FIFO would be waited for, and a device may have no end."""
+    """Open a file for ``open``, if it is one: a FIFO would be waited for, and a device may have no
+    end."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ValueError(f"{path}: is no regular file.")
+        raise UserError(f"{path}: is no regular file.")
     return descriptor
 
 
@@ -172,7 +175,7 @@ def read_json(path: Path, limit: int, object_hook: Callable[[dict], Any] | None 
         content = content.decode(json.detect_encoding(content), "surrogatepass")
         return json.loads(content, object_hook=object_hook)
     except RecursionError:
-        raise ValueError(f"{path}: is not JSON that can be read (nested too deeply).") from None
+        raise UserError(f"{path}: is not JSON that can be read (nested too deeply).") from None
     except ValueError as error:
         reason = str(error).partition(";")[0]  # the rest is how to lift Python's limit of digits
-        raise ValueError(f"{path}: is not JSON ({reason}).") from error
+        raise UserError(f"{path}: is not JSON ({reason}).") from error

@@ -7,9 +7,8 @@ import torch
 from detectron2.structures import Instances
 from torch import Tensor, nn
 
-from ocr_panoptic.offsets import moved, offsets_of, source_pixels
-
-from .inference_output import InferenceOutput
+from ocr_panoptic.formats.offsets import moved, offsets_of, source_pixels
+from ocr_panoptic.modeling.inference_output import InferenceOutput
 
 
 class RefinedModel(nn.Module):

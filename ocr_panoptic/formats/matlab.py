@@ -4,6 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ocr_panoptic.errors import MissingFileError, MissingPackageError, UserError
+
 
 def read_variable(path: Path, name: str) -> np.ndarray:
     """
@@ -16,14 +18,14 @@ def read_variable(path: Path, name: str) -> np.ndarray:
     from scipy.io import loadmat
 
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: file not found.")
+        raise MissingFileError(f"{path}: file not found.")
     try:
         content = loadmat(path)
     except Exception as error:  # SciPy raises what the broken bytes lead to
-        raise ValueError(f"{path}: is broken or no MATLAB file ({error}).") from error
+        raise UserError(f"{path}: is broken or no MATLAB file ({error}).") from error
     if name not in content:
         found = ", ".join(sorted(name for name in content if not name.startswith("__")))
-        raise ValueError(f"{path}: has no variable {name!r}; found {found or 'none'}.")
+        raise UserError(f"{path}: has no variable {name!r}; found {found or 'none'}.")
     return content[name]
 
 
@@ -35,6 +37,6 @@ def require_scipy() -> None:
     try:
         import scipy.io  # noqa: F401
     except ImportError:
-        raise ModuleNotFoundError(
+        raise MissingPackageError(
             "Reading MATLAB files needs SciPy: pip install scipy. Nothing else does."
         ) from None

@@ -15,7 +15,7 @@ THINGS_LABEL, VOID_LABEL = 0, 255  # of Panoptic-FPN
 
 
 def has_labels(record: Mapping) -> bool:
-    """Whether a record of Detectron2's names a label PNG or a panoptic PNG."""
+    """Return whether a record of Detectron2's names a label PNG or a panoptic PNG."""
     return "sem_seg_file_name" in record or "pan_seg_file_name" in record
 
 

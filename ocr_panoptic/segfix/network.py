@@ -7,12 +7,13 @@ from detectron2.config import CfgNode, configurable
 from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.offsets import IGNORED, MIRRORED
 from ocr_panoptic.layers import resize
-from ocr_panoptic.offsets import IGNORED, MIRRORED
+from ocr_panoptic.modeling.batch import padded_batch
+from ocr_panoptic.modeling.inference import SemanticInference
 
-from .batch import padded_batch
-from .inference import SemanticInference
-from .segfix_head import SegFixHead
+from .head import SegFixHead
 
 # Of the scores: the first is that of the boundary.
 MIRRORED_SCORES = tuple((1 + a, 1 + b) for a, b in MIRRORED)
@@ -21,10 +22,10 @@ MIRRORED_SCORES = tuple((1 + a, 1 + b) for a, b in MIRRORED)
 @META_ARCH_REGISTRY.register()
 class SegFix(SemanticSegmentor):
     """
-    From an image alone: which pixels lie near a boundary, and in which direction their region lies
-    (https://arxiv.org/abs/2007.04269). Whole images, scales, flips and windows as in semantic
-    segmentation; the probability of a boundary and the logits of the directions are averaged over
-    them, as the published code does it over windows.
+    A network that says of an image alone which pixels lie near a boundary, and in which direction
+    their region lies (https://arxiv.org/abs/2007.04269). Whole images, scales, flips and windows as
+    in semantic segmentation; the probability of a boundary and the logits of the directions are
+    averaged over them, as the published code does it over windows.
 
     Args:
         inference: of scores [N, 1 + 8, h, w].
@@ -36,7 +37,7 @@ class SegFix(SemanticSegmentor):
     def __init__(self, *, inference: SemanticInference, pad_to_multiple: int = 0, **kwargs):
         super().__init__(**kwargs)
         if not isinstance(self.sem_seg_head, SegFixHead):
-            raise ValueError(
+            raise UserError(
                 f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; SegFix takes "
                 "SegFixHead"
             )
@@ -75,7 +76,8 @@ class SegFix(SemanticSegmentor):
         return self.sem_seg_head(features, padded_batch(targets, self.divisor, IGNORED))[1]
 
     def layers(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """What the head's ``layers`` return for a normalised and padded image [N, 3, H, W]."""
+        """Return what the head's ``layers`` return for a normalised and padded image [N, 3, H,
+        W]."""
         return self.sem_seg_head.layers(self.backbone(image))
 
     def _offsets(self, inputs: dict) -> dict[str, Tensor]:
