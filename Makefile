@@ -21,9 +21,10 @@ $(VENV)/.complete: requirements/base.txt requirements/dev.txt requirements/detec
 	tools/create_env.sh $(VENV) $(BASE_PYTHON)
 	touch $@
 
-# The demos' config, context scheme, run folder, and data (Detectron2's variable names the root of
-# all data sets).
-demo: CONFIG ?= configs/quick_schedules/panoptic_demo.yaml
+# The demos' config and what differs from it, context scheme, run folder, and data (Detectron2's
+# variable names the root of all data sets).
+demo: CONFIG ?= configs/quick_schedules/panoptic_fpn_ocr_R_18_scenes.yaml
+demo: KEYS ?= $(OWN_DATA_HEAD)
 demo: OUTPUT ?= output/demo
 demo: DATA = $(SCENES)/scenes.yaml
 demo: MINUTES := 3
@@ -31,11 +32,15 @@ demo-semantic: CONFIG ?= configs/quick_schedules/semantic_ocr_R_18_scenes.yaml
 demo-semantic: OUTPUT ?= output/demo_semantic
 demo-semantic: DATA = $(SCENES)/scenes_sem.yaml
 demo-semantic: MINUTES := 2
-demo-finetune: CONFIG ?= configs/quick_schedules/semantic_ocr_Lite0_$(FINETUNE).yaml
+demo-finetune: CONFIG ?= configs/quick_schedules/semantic_ocr_Lite0_scenes.yaml
+demo-finetune: KEYS ?= $(KEYS_$(FINETUNE))
 demo-finetune: OUTPUT ?= output/demo_finetune
 demo-finetune: DATA = $(DATA_$(FINETUNE))
 demo-finetune: MINUTES := 2
 SCHEME ?= OCR
+# As Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50.yaml.
+OWN_DATA_HEAD := MODEL.SEM_SEG_HEAD.LOSS_WEIGHT 0.5 MODEL.OCR.COARSE_LOSS_WEIGHT 0.5 \
+    MODEL.OCR.RESIDUAL True MODEL.OCR.COARSE_START detectron2
 export DETECTRON2_DATASETS ?= datasets
 # Threads that wait for others sleep; where cores are shared they would hold them up.
 export OMP_WAIT_POLICY ?= PASSIVE
@@ -44,6 +49,7 @@ SCENES := $(DETECTRON2_DATASETS)/scenes
 CAMVID ?=
 DATA_scenes = $(SCENES)/scenes_sem.yaml
 DATA_camvid = $(DETECTRON2_DATASETS)/camvid/camvid.yaml
+KEYS_camvid := INPUT.MIN_SIZE_TRAIN '(180,)' INPUT.MIN_SIZE_TEST 180 INPUT.CROP.SIZE '[160, 224]'
 FINETUNE := $(if $(CAMVID)$(wildcard $(DETECTRON2_DATASETS)/camvid/camvid.yaml),camvid,scenes)
 
 scenes: $(ENV)
@@ -66,7 +72,7 @@ demo-finetune: announce-demo-finetune $(FINETUNE)  ## from ImageNet weights, on 
 
 define train-and-report
 $(PYTHON) train_net.py --config-file $(CONFIG) --data $(DATA) \
-    MODEL.CONTEXT.NAME $(SCHEME) OUTPUT_DIR $(OUTPUT)
+    $(KEYS) MODEL.CONTEXT.NAME $(SCHEME) OUTPUT_DIR $(OUTPUT)
 $(PYTHON) tools/make_report.py --config-file $(OUTPUT)/config.yaml --output $(OUTPUT)/index.html \
     MODEL.WEIGHTS $(OUTPUT)/model_final.pth
 endef
@@ -74,7 +80,7 @@ endef
 test: $(ENV)  ## run the tests
 	$(PYTHON) -m pytest
 
-test-fast: $(ENV)  ## run the core of them, in about two minutes
+test-fast: $(ENV)  ## run the core of them, in about a minute
 	$(PYTHON) -m pytest -m "not slow"
 
 test-gpu: $(ENV)  ## run the tests that need a GPU, or two

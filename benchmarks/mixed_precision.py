@@ -23,7 +23,7 @@ from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from ocr_panoptic.engine.run_info import machine_name
 from studies.measurement import seconds
 
-CONFIG = Path(__file__).parents[1] / "configs/quick_schedules/semantic_ocr_R_18_camvid.yaml"
+CONFIG = Path(__file__).parents[1] / "studies/configs/semantic_ocr_R_18_camvid.yaml"
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -21,7 +21,7 @@ from ocr_panoptic.engine import complete_config, load_config, run_program
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.formats.pictures import read_picture
 
-CONFIG = Path(__file__).parents[1] / "configs/quick_schedules/semantic_ocr_R_18_camvid.yaml"
+CONFIG = Path(__file__).parents[1] / "studies/configs/semantic_ocr_R_18_camvid.yaml"
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -47,7 +47,7 @@ TRAINED = {
     f"{COCO}/panoptic_fpn_R_50_1x": (*SMALL_RESNET, *SMALL_FPN),
     f"{COCO}/panoptic_fpn_ocr_R_101_3x": (*SMALL_RESNET, *SMALL_FPN, *SMALL_OCR),
     "quick_schedules/panoptic_fpn_ocr_R_18_coco_sample": SMALL_FPN,
-    "quick_schedules/panoptic_fpn_ocr_Lite0_camvid": (*SMALL_FPN, *SMALL_OCR),
+    "Custom-PanopticSegmentation/panoptic_fpn_ocr_Lite0": (*SMALL_FPN, *SMALL_OCR, *NOT_RESIDUAL),
     "quick_schedules/semantic_ocr_R_18_scenes": (*SMALL_COARSE, *SMALL_OCR),
     "quick_schedules/semantic_ocr_Lite0_scenes": (*SMALL_COARSE, *SMALL_OCR),
     "Custom-SemanticSegmentation/ppm_ocr_Lite0": (*SMALL_COARSE, *SMALL_OCR, *NOT_RESIDUAL),

@@ -37,15 +37,15 @@ def test_demo_finetune_has_camvid_where_it_is(tmp_path):
         return dry_run("demo-finetune", "PYTHON=python", f"DETECTRON2_DATASETS={tmp_path}", *args)
 
     scenes = commands()
-    assert "generate_scenes.py" in scenes and "semantic_ocr_Lite0_scenes.yaml" in scenes
+    assert "generate_scenes.py" in scenes and "scenes_sem.yaml" in scenes
     of_folder = commands("CAMVID=/some/folder")
     assert "prepare_camvid.py /some/folder" in of_folder
-    assert "semantic_ocr_Lite0_camvid.yaml" in of_folder and "scenes" not in of_folder
+    assert "camvid.yaml" in of_folder and "generate_scenes" not in of_folder
     (tmp_path / "camvid").mkdir()
     (tmp_path / "camvid/camvid.yaml").touch()
     prepared = commands()
-    assert "semantic_ocr_Lite0_camvid.yaml" in prepared
-    assert "prepare_camvid.py" not in prepared and "scenes" not in prepared
+    assert "camvid.yaml" in prepared and "INPUT.CROP.SIZE '[160, 224]'" in prepared
+    assert "prepare_camvid.py" not in prepared and "generate_scenes" not in prepared
 
 
 @pytest.mark.parametrize("version, accepted", [("3.9", 0), ("3.10", 1), ("3.13", 1), ("3.14", 0)])

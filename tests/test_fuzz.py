@@ -200,21 +200,25 @@ def mutate_one(files: list[Path], rng: random.Random) -> Callable[[], None]:
     return lambda: path.write_bytes(original)
 
 
+def check_mutations(
+    tmp_path: Path, data_file: Path, files: list[Path], names: tuple[str, ...]
+) -> None:
+    def trial(rng):
+        restore = mutate_one(files, rng)
+        result = breach(lambda: check_data([data_file], workers=1), tmp_path, names)
+        restore()
+        return result
+
+    check(tmp_path, trial)
+
+
 def test_panoptic_data(tmp_path, raw_panoptic, clean_catalog):
     """All of it is used or none, whatever is wrong."""
     images, pngs = raw_panoptic.images, raw_panoptic.segments
     file = tmp_path / "x.yaml"
     write_data_file(file, "x", {"train": raw_panoptic})
     files = [raw_panoptic.annotations] * 3 + [images / "1.png", pngs / "1.png"]
-    names = (str(raw_panoptic.annotations), str(images), str(pngs))
-
-    def trial(rng):
-        restore = mutate_one(files, rng)
-        result = breach(lambda: check_data([file], workers=1), tmp_path, names)
-        restore()
-        return result
-
-    check(tmp_path, trial)
+    check_mutations(tmp_path, file, files, (str(raw_panoptic.annotations), str(images), str(pngs)))
 
 
 def test_semantic_data(tmp_path, raw_semantic, clean_catalog):
@@ -222,15 +226,7 @@ def test_semantic_data(tmp_path, raw_semantic, clean_catalog):
     file = tmp_path / "x.yaml"
     write_data_file(file, "x", {"train": raw}, classes=str(classes))
     files = [classes] * 3 + [raw.images / "1.png", raw.labels / "1.png"]
-    names = (str(classes), str(raw.images), str(raw.labels))
-
-    def trial(rng):
-        restore = mutate_one(files, rng)
-        result = breach(lambda: check_data([file], workers=1), tmp_path, names)
-        restore()
-        return result
-
-    check(tmp_path, trial)
+    check_mutations(tmp_path, file, files, (str(classes), str(raw.images), str(raw.labels)))
 
 
 def test_data_files(tmp_path, raw_panoptic, raw_semantic, clean_catalog):

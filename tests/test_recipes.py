@@ -1,5 +1,8 @@
 """The configs of semantic segmentation hold the numbers of the paper (section 4.2)."""
 
+import shlex
+from string import Template
+
 import pytest
 import torch
 from detectron2.config import CfgNode
@@ -12,6 +15,7 @@ from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.engine import Trainer, complete_config
 from ocr_panoptic.engine.offset_mapper import OffsetDatasetMapper
 from support.loaded_configs import NAMES, load
+from support.tiny_runs import ROOT
 
 CITYSCAPES = "Cityscapes-SemanticSegmentation"
 
@@ -90,7 +94,7 @@ def recipe(cfg: CfgNode) -> tuple:
 @pytest.mark.parametrize("data", PAPER)
 def test_numbers_of_the_paper(data):
     folder = f"{data}-SemanticSegmentation/"
-    names = [name for name in SEMANTIC if name.startswith(folder) and "stages" not in name]
+    names = [name for name in SEMANTIC if name.startswith(folder) and "mapillary" not in name]
     # Not the paper's: its test server's data, and COCO-Stuff of all images.
     names = [name for name in names if not {"trainval", "164k"} & set(name.split("_"))]
     networks = ["HRNet_W48_s4"] if data == "Mapillary" else ["HRNet_W48_s4", "R_101_d8"]
@@ -203,23 +207,32 @@ def test_folders_of_results_differ():
     assert len(set(folders)) == len(folders)
 
 
-@pytest.mark.parametrize("network", ["R_101_d8", "HRNet_W48_s4", "HRNet_W48_s4_mapillary"])
-def test_stage_sequences(network):
-    """Each stage starts with the last weights of the one before, in the order of the paper."""
-    names = ["trainval_100k", "coarse_50k", "coarse_trainval_20k"]
-    names = [f"{CITYSCAPES}/stages/ocr_{network}_{name}_bs8" for name in names]
-    rates, iterations = [0.01, 0.001, 0.001], [100_000, 50_000, 20_000]
-    if network.endswith("mapillary"):
-        names.insert(0, "Mapillary-SemanticSegmentation/ocr_HRNet_W48_s4_500k_bs16")
-        rates, iterations = [0.01, 0.001, 0.001, 0.001], [500_000, *iterations]
-    else:
-        names[0] = names[0].replace("stages/", "")
-    cfgs = [load(name) for name in names]
+@pytest.mark.parametrize(
+    "heading, network, rates",
+    [
+        ("Cityscapes with coarse data", "R_101_d8", [0.01, 0.001, 0.001]),
+        ("Cityscapes with coarse data", "HRNet_W48_s4", [0.01, 0.001, 0.001]),
+        ("Mapillary Vistas, then", "HRNet_W48_s4", [0.01, 0.001, 0.001, 0.001]),
+    ],
+)
+def test_stage_sequences(heading, network, rates):
+    """The documented trainings: each starts with the last weights of the one before, in the order
+    of the paper."""
+    block = (ROOT / "docs/semantic_segmentation.md").read_text().partition(f"### {heading}")[2]
+    block = block[block.index("    CFG=") :].partition("\n\n")[0]
+    lines = block.replace("\\\n", "").replace("R_101_d8", network).splitlines()
+    variables = dict(line.strip().split("=") for line in lines if "train_net" not in line)
+    cfgs = []
+    for line in lines:
+        if "train_net" in line:
+            words = shlex.split(Template(line).substitute(variables))
+            words = words[words.index("--config-file") + 1 :]
+            cfgs.append(load(words[0].removeprefix("configs/").removesuffix(".yaml"), *words[1:]))
     assert [cfg.SOLVER.BASE_LR for cfg in cfgs] == rates
-    assert [cfg.SOLVER.MAX_ITER for cfg in cfgs] == iterations
+    assert [cfg.SOLVER.MAX_ITER for cfg in cfgs[-3:]] == [100_000, 50_000, 20_000]
+    assert (500_000 if len(cfgs) == 4 else 100_000) == cfgs[0].SOLVER.MAX_ITER
     for before, after in zip(cfgs, cfgs[1:]):
-        weights = f"{before.OUTPUT_DIR}/model_final.pth"
-        assert weights == after.MODEL.WEIGHTS
+        assert f"{before.OUTPUT_DIR}/model_final.pth" == after.MODEL.WEIGHTS
     assert [cfg.DATASETS.TRAIN[0] for cfg in cfgs[-3:]] == [
         "cityscapes_fine_trainval_sem",
         "cityscapes_coarse_train_extra_sem",

@@ -34,6 +34,7 @@ def page_of(name: str, output: Path, **options) -> data_view.DataPage:
     return data_view.write_data_page(name, output / "page.html", workers=1, **options)
 
 
+@pytest.mark.slow
 def test_counts_against_the_files(registered, tmp_path):
     page = page_of("tiny_train", tmp_path)
     raw = registered / "tiny/raw/train"
@@ -145,6 +146,7 @@ def edit(
     (folder / "panoptic.json").write_text(json.dumps(content))
 
 
+@pytest.mark.slow
 def test_planted_faults_are_found(planted, tmp_path):
     page = page_of("odd_train", tmp_path, compared_with="odd_val")
     train, val = (
@@ -177,6 +179,7 @@ def test_planted_faults_are_found(planted, tmp_path):
     assert 0.01 < red.mean() < 0.3
 
 
+@pytest.mark.slow
 def test_the_page_is_whole_or_as_it_was(registered, tmp_path, monkeypatch):
     page_of("tiny_val", tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

@@ -83,6 +83,7 @@ def assert_labels(labels: np.ndarray, logits: np.ndarray) -> None:
     np.testing.assert_allclose(chosen, logits.max(axis=0), atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", [OCR_CONFIG, PLAIN_CONFIG], ids=["ocr", "plain"])
 def test_inspection_of_an_image(tiny_data, make_args, config):
     cfg, model, captured = build(make_args, config)
@@ -143,6 +144,7 @@ def test_regions_without_supervision_are_those_that_the_scheme_sees(tiny_data, m
     assert not np.allclose(weights, softmax(captured["coarse"].double().numpy(), axis=(1, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, has_regions, has_relation",
     [

@@ -147,10 +147,9 @@ def test_share_of_a_gpu(tiny_data, make_args):
         check_main(["--config-file", args.config_file, "--num-gpus", "3", *args.opts])
 
 
-@pytest.mark.parametrize("network", ["R_50", "ConvNeXt_T", "DINOv2_B"])
-def test_the_long_run_without_data(capsys, monkeypatch, network):
+def test_the_long_run_without_data(capsys, monkeypatch):
     monkeypatch.setenv("DETECTRON2_DATASETS", "nowhere")
-    config = CONFIGS / f"COCO-PanopticSegmentation/panoptic_fpn_ocr_{network}_3x.yaml"
+    config = CONFIGS / "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x.yaml"
     assert check_main(["--config-file", str(config), "--num-gpus", "8"]) == 1
     said = capsys.readouterr().out
     assert "coco_2017_train_panoptic_separated  not found  270000 iterations of 16 images" in said

@@ -6,12 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from detectron2.modeling import build_model
 
-from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.formats.run_folder import read_table
-from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from support.scripts import load_script
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
@@ -65,25 +61,14 @@ def test_the_report_of_a_run(trained, tmp_path, make_report, config):
     assert f"<dd>{metrics['run']['torch']}</dd>" in page
 
 
-SCHEMES = [s if s == "OCR" else pytest.param(s, marks=pytest.mark.slow) for s in CONTEXT_SCHEMES]
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_report_of_a_semantic_run(trained, make_args, tmp_path, make_report, scheme):
-    args = make_args(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)
+@pytest.mark.parametrize(
+    "scheme", ["OCR", *(pytest.param(s, marks=pytest.mark.slow) for s in ("none", "GT-OCR", "PPM"))]
+)
+def test_the_report_of_a_semantic_run(trained, tmp_path, make_report, scheme):
+    """analysis/test_inspection.py goes over the other schemes."""
+    opts = () if scheme == "OCR" else ("MODEL.CONTEXT.NAME", scheme)
+    args = trained(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG)
     run = tmp_path / "run"
-    if scheme in ("OCR", "none", "GT-OCR"):
-        trained(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)
-    else:  # random weights among the files of another run
-        trained(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", "OCR", config=SEMANTIC_CONFIG)
-        cfg = load_config(args.config_file, args.opts)
-        complete_config(cfg)
-        model = build_model(cfg)
-        torch.save({"model": model.state_dict()}, run / "model_final.pth")
-        file = run / "inference/tiny_sem_val/metrics.json"
-        content = json.loads(file.read_text())
-        content["run"]["weights_sha256"] = weights_sha256(model)
-        file.write_text(json.dumps(content))
     make_report(arguments(args, run, "--num-images", "2", "--num-ranked", "1"))
     page = (run / "index.html").read_text()
 
@@ -95,21 +80,23 @@ def test_the_report_of_a_semantic_run(trained, make_args, tmp_path, make_report,
     assert f"<h1>{title}</h1>" in page
     assert page.count("<b>Truth</b>") == page.count("<b>Coarse semantics</b>") == 4
     assert page.count("<b>Refined semantics</b>") == 4
-    has_regions = scheme in ("OCR", "DA-OCR", "ACF-OCR", "ASP-OCR", "PPM-OCR")
+    has_regions = scheme == "OCR"
     assert page.count("Soft object region of sky") == (2 if has_regions else 0)
     assert page.count('<div class="relation"') == (2 if has_regions else 0)
     assert "Panoptic" not in page
     assert "data:image/png;base64," in page  # the confusion matrix
     record = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["run"]
     assert f"<dd>{record['weights_sha256']}</dd>" in page and record["config_sha256"] in page
-    assert ("pictures with other settings" in page) == (scheme not in ("OCR", "none", "GT-OCR"))
+    assert "pictures with other settings" not in page
 
 
+@pytest.mark.slow
 def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path, make_report):
     args, run = trained(*TINY_SEMANTIC, config=SEMANTIC_CONFIG), tmp_path / "run"
     record = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["run"]
     make_report([*arguments(args, run, "--num-images", "1"), "INPUT.MIN_SIZE_TEST", "32"])
     page = (run / "index.html").read_text()
+    assert "pictures with other settings" in page
     assert "<dd>INPUT.MIN_SIZE_TEST 32 (evaluated with 0)</dd>" in page
 
     (run / "index.html").unlink()

@@ -94,6 +94,7 @@ def test_every_tensor_of_a_file_is_where_it_belongs(model, tmp_path):
     assert len(state) > 200 and sums(state) == sums(weights)
 
 
+@pytest.mark.slow
 def test_the_package_computes_the_same(tmp_path):
     """Its own network, with random weights and values of norms that differ."""
     package = pytest.importorskip("efficientnet_lite_pytorch")

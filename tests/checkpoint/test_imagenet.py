@@ -66,6 +66,7 @@ def load(model: nn.Module, weights: dict, path) -> Model:
     return model.eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [18, 50])
 def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, caplog):
     """Both networks see one image: the features before the pooling are equal."""
@@ -82,6 +83,7 @@ def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, cap
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4 * expected.abs().max().item())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["pth", "safetensors"])
 @pytest.mark.parametrize("name, stride", [("resnet18", 8), ("hrnet_w18_small", 32)])
 def test_timm_files_fill_timm_networks(tmp_path, name, stride, suffix):
@@ -249,6 +251,7 @@ def test_detectron2s_files_of_msra(depth, tmp_path):
     assert_same_backbone(model, source)
 
 
+@pytest.mark.slow
 def test_a_panoptic_fpn_of_the_model_zoo_starts_panoptic_fpn_with_ocr(small_cfg, tmp_path, caplog):
     """All tensors of the file are used; the OCR part alone is new, and named."""
     plain, ours = build_model(small_cfg("plain")), build_model(small_cfg())

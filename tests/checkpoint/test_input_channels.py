@@ -35,6 +35,7 @@ class Model(nn.Module):
         self.register_buffer("pixel_mean", torch.zeros(channels, 1, 1), persistent=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "network, channels",
     [*(("resnet18", channels) for channels in (1, 7)), *((name, 4) for name in FIRST)],
@@ -68,6 +69,7 @@ def test_pickles_of_the_model_zoo(tmp_path):
     assert torch.equal(found, 0.6 * colours[:, [0, 1, 2, 0, 1]])
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_this_package(tmp_path, caplog):
     """Starts a training on other images, and is not evaluated on them."""
     before, after = Model(3), Model(4)

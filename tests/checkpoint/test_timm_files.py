@@ -56,6 +56,7 @@ FPN = "build_timm_fpn_backbone"
 VIT = ("build_timm_simple_fpn_backbone", "MODEL.FPN.IN_FEATURES", "['blocks.5']")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["safetensors", "pth"])
 @pytest.mark.parametrize(
     "name, opts",

@@ -55,6 +55,7 @@ def test_order_is_detectron2s(group):
     assert [[example[0] for example in batch] for batch in found] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_entered_anywhere_it_goes_on_as_it_would_have(group, workers):

@@ -74,14 +74,14 @@ def worker(rank: int, folder: Path, args: argparse.Namespace) -> None:
 
 
 @pytest.fixture
-def errors(tiny_data, make_args, tmp_path) -> list[dict[str, str]]:
+def errors(tiny_data, make_args, tmp_path, forks) -> list[dict[str, str]]:
     for rank, last in enumerate(("model_0000008.pth", "model_0000004.pth")):
         folder = tmp_path / f"machine{rank}/run"
         folder.mkdir(parents=True)
         (folder / "last_checkpoint").write_text(last)
         torch.save({}, folder / last)
     args = make_args("DATASETS.TEST", "()", "OUTPUT_DIR", "run", flags=("--resume",))
-    mp.start_processes(worker, (tmp_path, args), nprocs=2, start_method="spawn")
+    mp.start_processes(worker, (tmp_path, args), nprocs=2)
     return [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
 
 

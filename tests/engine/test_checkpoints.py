@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -25,6 +24,7 @@ from ocr_panoptic.engine.loss_log import LossLog
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.stopping import Stopping
 from ocr_panoptic.engine.trained_model import build_trained_model
+from support.forked import Forked, run_forked
 from support.tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main
 
@@ -203,15 +203,13 @@ def command(make_args, *opts: object, flags: tuple[str, ...] = ()) -> list[str]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_and_ends_with_its_status(tiny_data, make_args, tmp_path, number):
     """Sent to all processes of the run, the loader's among them, as a terminal does, which is gone
-    after SIGHUP. Meanwhile a second run into the same folder stops. tests/support/kill_and_resume.py sends
+    after SIGHUP. Meanwhile a second run into the same folder stops. kill_and_resume.py sends
     SIGTERM."""
     opts = [*TINY_RUN, "SOLVER.MAX_ITER", 100000, "SOLVER.CHECKPOINT_PERIOD", 100000]
     words = command(make_args, *opts, "DATALOADER.NUM_WORKERS", 1)
-    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    terminal, end = os.openpty() if number == signal.SIGHUP else (-1, subprocess.DEVNULL)
-    process = subprocess.Popen(
-        words, env=environment, stdout=end, stderr=end, start_new_session=True
-    )
+    terminal, end = os.openpty() if number == signal.SIGHUP else (-1, -1)
+    with open(end if number == signal.SIGHUP else tmp_path / "printed.txt", "w") as file:
+        process = Forked(words, stdout=file, start_new_session=True)
     log = tmp_path / "run/metrics.json"
     while not (log.is_file() and log.stat().st_size) and process.poll() is None:
         time.sleep(0.1)
@@ -219,7 +217,6 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, make_args, tmp_path,
         setup(make_args(*TINY_RUN, "SEED", 99, config=SEMANTIC_CONFIG))
     assert "SEED: 99" not in (tmp_path / "run/config.yaml").read_text()
     if number == signal.SIGHUP:
-        os.close(end)
         os.close(terminal)
     os.killpg(process.pid, number)
     assert process.wait(timeout=60) == 128 + number
@@ -283,8 +280,8 @@ def test_all_processes_stop_by_the_signal_of_one(monkeypatch):
 def test_a_claim_ends_with_its_process(tmp_path):
     """However it ends: what it wrote into the file does not matter then."""
     program = "import sys, os; from ocr_panoptic.engine.run_claim import claim; claim(sys.argv[1])"
-    words = [sys.executable, "-c", f"{program}; os._exit(1)", str(tmp_path)]
-    subprocess.run(words, cwd=ROOT, check=False)
+    (tmp_path / "claim.py").write_text(f"{program}; os._exit(1)")
+    run_forked([sys.executable, tmp_path / "claim.py", tmp_path], tmp_path / "printed.txt")
     assert json.loads((tmp_path / run_claim.FILE).read_text())["host"] == socket.gethostname()
     run_claim.claim(tmp_path)
     run_claim.claim(tmp_path)  # which is this process's own

@@ -1,19 +1,16 @@
 """A converted checkpoint in train_net.py and demo.py, under the config of its conversion."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 import demo
+from support.published_networks import Weights, mmseg_hrnet
 from support.scripts import load_script
-from support.tiny_runs import CONFIGS, ROOT, TINY_SEMANTIC
+from support.tiny_runs import CONFIGS, TINY_SEMANTIC
 from train_net import main
-
-sys.path.insert(0, str(ROOT / "tests"))
-from support.published_networks import Weights, mmseg_hrnet  # noqa: E402
 
 RECIPE = CONFIGS / "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8.yaml"
 CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "9", "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[]"]
@@ -56,6 +53,7 @@ def test_evaluation_and_training_go_on_from_it(converted, tiny_data, make_args, 
         main(make_args(*opts, "INPUT.FORMAT", "BGR", config=config, flags=("--eval-only",)))
 
 
+@pytest.mark.slow
 def test_demo(converted, tiny_data, tmp_path):
     image = next((tiny_data / "tiny/raw/val/images").iterdir())
     data = ["DATASETS.TEST", "('tiny_sem_val',)", "MODEL.DEVICE", "cpu"]

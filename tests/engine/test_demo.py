@@ -1,6 +1,5 @@
 """demo.py on a tiny model with random weights."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from ocr_panoptic import engine
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.visualization import VideoReader, draw_video, video_output
 from ocr_panoptic.visualization.video import Window
+from support.forked import run_forked
 from support.tiny_runs import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
 
 
@@ -48,14 +48,9 @@ def test_images_and_one_that_cannot_be_read(opts, images, tmp_path):
     broken.write_bytes(images[0].read_bytes()[:400])
     out = tmp_path / "out"
     inputs = [images[0], broken, images[1]]
-    process = subprocess.run(
-        [sys.executable, str(ROOT / "demo.py"), *call(opts, "--input", *inputs, "--output", out)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-    )
-    log = process.stdout + process.stderr
-    assert process.returncode == 1, log
+    words = [sys.executable, ROOT / "demo.py", *call(opts, "--input", *inputs, "--output", out)]
+    status, log = run_forked(words, tmp_path / "log.txt"), (tmp_path / "log.txt").read_text()
+    assert status == 1, log
     assert f"{broken}: image is broken or truncated" in log
     assert "1 of 3 inputs could not be read" in log
     assert sorted(p.name for p in out.iterdir()) == sorted(p.name for p in images)
@@ -101,12 +96,14 @@ def test_labels_of_a_semantic_model(tiny_data, make_args, images, tmp_path, sche
     assert right.mean() > 0.7  # the rest are outlines and names
 
 
+@pytest.mark.slow
 def test_a_folder_without_faults(opts, images, tmp_path):
     out = tmp_path / "one.png"
     assert demo.main(call(opts, "--input", images[0], "--output", out)) == 0
     assert Image.open(out).size == Image.open(images[0]).size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".avi", ".mp4"])
 def test_a_video(opts, images, tmp_path, suffix):
     source = tmp_path / f"source{suffix}"

@@ -35,6 +35,7 @@ def worker(rank: int, folder: Path) -> None:
     (folder / f"rank{rank}_left").touch()
 
 
+@pytest.mark.slow
 def test_no_gloo_thread_outlives_its_group(tmp_path, forks):
     """Such a thread can abort the process while Python shuts down."""
     mp.start_processes(worker, (tmp_path,), nprocs=2)

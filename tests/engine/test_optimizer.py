@@ -168,6 +168,7 @@ BEHIND = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BEHIND)
 def test_layers_of_timm(name):
     """timm's own optimizer of the whole classifier, and hand-worked rates."""
@@ -210,6 +211,7 @@ def test_a_vit_without_a_classifier_and_with_register_tokens():
         assert decays[prefix + token] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

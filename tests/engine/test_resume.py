@@ -155,6 +155,7 @@ def resume(make_args, *opts: object) -> CfgNode:
     return setup(args)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "opts, fault",
     [
@@ -178,6 +179,7 @@ def test_what_cannot_be_continued_is_refused_before_the_data_are_read(
     assert (interrupted / "config.yaml").read_text() == config
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_holds_no_training_is_refused(interrupted, make_args):
     with pytest.raises(ValueError, match="has 2 iterations, but SOLVER.MAX_ITER is 1"):
         resume(make_args, "SOLVER.MAX_ITER", 1, "SOLVER.STEPS", "()")
@@ -239,6 +241,7 @@ def test_a_damaged_state_is_refused_in_a_line(key, value, fault):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_the_config_of_a_run_is_that_of_its_checkpoints(interrupted, make_args):
     """A resumed run may change it; another training, once all is well with it, keeps it under
     another name, and is the one to be resumed from then on. An evaluation leaves it alone."""

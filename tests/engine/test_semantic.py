@@ -35,6 +35,7 @@ def test_trains_and_evaluates(trained, tmp_path, scheme):
     assert (folder / "inference/tiny_sem_val/per_class.csv").exists()
 
 
+@pytest.mark.slow
 def test_a_published_data_set(tmp_path, monkeypatch, make_args):
     """Cityscapes' own files: raw label ids in, its classes out."""
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))

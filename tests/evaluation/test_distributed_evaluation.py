@@ -49,6 +49,7 @@ def worker(rank: int, folder, samples) -> None:
     leave_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(tmp_path, forks, monkeypatch):
     samples = samples_of.random_samples(np.random.default_rng(0), 12, CATEGORIES)
     mp.start_processes(worker, (tmp_path, samples), nprocs=WORLD_SIZE)

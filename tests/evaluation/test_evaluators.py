@@ -275,6 +275,7 @@ class TestBuildEvaluator:
         cfg.TEST.SAVE_PREDICTIONS = False
         return cfg
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("save", [False, True])
     def test_panoptic(self, data, cfg, tmp_path, save):
         inputs, outputs = data
@@ -291,6 +292,7 @@ class TestBuildEvaluator:
             files |= {"coco_instances_results.json", "instances_predictions.pth"}
         assert {path.name for path in (tmp_path / "out").iterdir()} == files
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("per_image", [0, 2])
     def test_truth_without_instances(self, data, cfg, tmp_path, per_image, caplog):
         instances = json.loads((tmp_path / "instances.json").read_text())

@@ -111,6 +111,7 @@ def named(truth: dict, predictions: list[tuple[dict, dict]]) -> None:
         entry["image_id"] = f"ADE_{entry['image_id']}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_equal_to_pycocotools(register, seed):
     truth, predictions = samples(seed, num_images=30, num_classes=4)

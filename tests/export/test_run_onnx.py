@@ -104,6 +104,7 @@ def random_prediction(seed: int) -> dict:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stuff_area", [0, 100])
 def test_merge_is_that_of_detectron2(stuff_area):
     with_instances = 0

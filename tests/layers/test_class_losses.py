@@ -89,6 +89,7 @@ def test_value(loss, expected, weights):
     assert found.item() == pytest.approx(reference, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [loss for loss, _ in CASES])
 def test_gradient(loss):
     logits, targets = make_input()

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from test_transformer import block, layer_norm
 
 from ocr_panoptic.layers import JointTransformer
+from support import equations
 from support.battery import SchemeBattery
 
 
@@ -24,8 +24,8 @@ class TestJointTransformer(SchemeBattery):
         queries = layer.category_queries[None].expand(len(x), -1, -1)
         tokens = torch.cat([queries, x.flatten(2).transpose(1, 2)], dim=1)
         for module in layer.blocks:
-            tokens = block(module, tokens)
-        z = layer_norm(layer.norm, tokens[:, 5:])
+            tokens = equations.transformer_block(module, tokens)
+        z = equations.layer_norm(layer.norm, tokens[:, 5:])
         return z.transpose(1, 2).unflatten(2, x.shape[2:])
 
     def test_every_pixel_sees_every_pixel_and_every_category(self):

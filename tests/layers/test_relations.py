@@ -1,9 +1,17 @@
-"""OCR with the relations of ACFNet and of Double Attention."""
+"""OCR with the relations of ACFNet, of Double Attention and of the ground truth."""
 
+import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from ocr_panoptic.layers import ACFOCR, DoubleAttentionOCR, GroundTruthOCR, one_hot_labels
+from ocr_panoptic.layers import (
+    ACFOCR,
+    ConvNormReLU,
+    DoubleAttentionOCR,
+    GroundTruthOCR,
+    one_hot_labels,
+)
 from support import equations
 from support.battery import SchemeBattery
 
@@ -59,3 +67,94 @@ class TestDoubleAttentionOCR(SchemeBattery):
             layer.relation_predictor.bias[:] = torch.tensor([0.0, 1.0])
             w = layer.relation(torch.tensor([1.0, 2.0]).view(1, 2, 1, 1), None, None)
         assert w[0, :, 0].tolist() == pytest.approx([0.7310586, 0.2689414], abs=1e-6)
+
+
+def labels_of(n: int, k: int, h: int, w: int) -> torch.Tensor:
+    """[n, h, w]: the last class is absent in the first image; 255, which is ignored, is there."""
+    labels = torch.arange(n * h * w).mul(7).remainder(k).view(n, h, w)
+    labels[0][labels[0] == k - 1] = 0
+    labels[:, 0, :2] = 255
+    return labels
+
+
+class TestGroundTruthOCR(SchemeBattery):
+    scheme = GroundTruthOCR
+    arguments = dict(in_channels=8, key_channels=8, out_channels=16, norm="BN")
+    published = ({}, OF_REGIONS, 0.05)
+    variants = ({}, {"part": "gather"})
+
+    def inputs(self, n=2, k=5, h=3, w=5):
+        x, _ = equations.inputs(n=n, h=h, w=w)
+        return x, one_hot_labels(labels_of(n, k, h, w), k, 255, (h, w)).double()
+
+    def reference(self, layer, x, m, part="both"):
+        """Loops over pixels; the gradients of m, which has none in a head, are those of the mean
+        of soft labels."""
+        truth = torch.cat([m, 1 - m.sum(dim=1, keepdim=True)], dim=1)
+        means, w = [], truth.flatten(2)
+        for n in range(len(x)):
+            regions = []
+            for degrees in truth[n]:
+                total = degrees.sum() if degrees.any() else 1
+                regions.append((x[n] * degrees).sum(dim=(1, 2)) / total)
+            means.append(torch.stack(regions, dim=1))
+        f = torch.stack(means)[..., None]
+        if part == "gather":
+            w = equations.relation(layer, x, f)
+        return equations.augment(layer, x, w, f)
+
+    def test_the_true_relation_of_predicted_regions(self):
+        """Part "relation": each pixel sees the predicted region of its own label; those without a
+        label see none."""
+        layer, (x, truth) = self.make(part="relation").eval(), self.inputs()
+        _, logits = equations.inputs(n=2, h=3, w=5)
+
+        def reference(x, logits):
+            f, labels = equations.gather(x, logits), labels_of(2, 5, 3, 5)
+            seen = torch.zeros_like(x)
+            for n, i, j in np.ndindex(2, 3, 5):
+                if labels[n, i, j] != 255:
+                    seen[n, :, i, j] = f[n, :, labels[n, i, j], 0]
+            y = equations.conv_norm_relu(layer.rho, equations.conv_norm_relu(layer.delta, seen))
+            return equations.conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
+
+        for slope in (0.0, 0.3):
+            for module in layer.modules():
+                if isinstance(module, ConvNormReLU):
+                    module.negative_slope = slope
+            results = []
+            for function in (lambda x, m: layer(x, torch.cat([truth, m], dim=1)), reference):
+                layer.zero_grad()
+                tensors = [t.clone().requires_grad_() for t in (x, logits)]
+                z = function(*tensors)
+                z.cos().sum().backward()
+                results.append(
+                    [z, *(t.grad for t in tensors), *(p.grad for p in layer.parameters())]
+                )
+            torch.testing.assert_close(*results, rtol=0, atol=1e-10)
+            assert all(gradient.abs().sum() > 1e-6 for gradient in results[0])
+
+    def test_another_part(self):
+        with pytest.raises(ValueError, match="TRUE_PART is regions; it is both or gather or"):
+            self.make(part="regions")
+
+    def test_each_pixel_is_described_by_the_mean_of_its_label(self):
+        """The pixels without a label see the mean of their like. With the layer's own modules."""
+        layer, (x, m) = self.make().eval(), self.inputs()
+        labels, means = labels_of(2, 5, 3, 5), torch.zeros_like(x)
+        for n, i, j in np.ndindex(2, 3, 5):
+            means[n, :, i, j] = x[n][:, labels[n] == labels[n, i, j]].mean(dim=1)
+        expected = layer.g(torch.cat([x, layer.rho(layer.delta(means))], dim=1))
+        torch.testing.assert_close(layer(x, m), expected, rtol=0, atol=1e-12)
+
+
+def test_one_hot_labels_are_the_nearest():
+    """As F.interpolate's "nearest-exact": the label at the centre of each feature pixel."""
+    rng = np.random.default_rng(0)
+    labels = torch.from_numpy(rng.choice([0, 1, 2, 255], size=(2, 9, 14)))
+    for size in ((3, 4), (9, 14), (5, 3), (18, 28)):
+        actual = one_hot_labels(labels, 3, 255, size)
+        nearest = F.interpolate(labels[:, None].double(), size=size, mode="nearest-exact")[:, 0]
+        for k in range(3):
+            assert torch.equal(actual[:, k], (nearest == k).float())
+    assert actual.sum(dim=1).max() == 1

@@ -52,6 +52,7 @@ def test_value(weights):
     assert found.item() == pytest.approx(expected(logits, targets, weights or (1, 1, 1)), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_gradient():
     logits, targets = make_input((12, 13), classes=2)
     assert torch.autograd.gradcheck(lambda x: region_mutual_information(x, targets, 255), logits)

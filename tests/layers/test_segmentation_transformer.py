@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from test_transformer import attention, self_attention
 
 from ocr_panoptic.layers import OCR, SegmentationTransformer
 from support import equations
@@ -30,20 +29,20 @@ class TestSegmentationTransformer(SchemeBattery):
         size = x.shape[2:]
         tokens = x.flatten(2).transpose(1, 2)
         if encoder_self_attention:
-            tokens = self_attention(layer.encoder_self_attention, tokens)
+            tokens = equations.self_attention(layer.encoder_self_attention, tokens)
             x = tokens.transpose(1, 2).unflatten(2, size)
         queries = layer.category_queries[None]
         if decoder_self_attention == "before":
-            queries = self_attention(layer.queries_self_attention, queries)
-        f = attention(queries.expand(len(x), -1, -1), tokens, tokens)
+            queries = equations.self_attention(layer.queries_self_attention, queries)
+        f = equations.attention(queries.expand(len(x), -1, -1), tokens, tokens)
         if decoder_self_attention == "after":
-            f = self_attention(layer.regions_self_attention, f)
+            f = equations.self_attention(layer.regions_self_attention, f)
         f = f.transpose(1, 2)[..., None]
         projected = [
             equations.conv_norm_relu(projection, t).flatten(2).transpose(1, 2)
             for projection, t in ((layer.query, x), (layer.key, f), (layer.value, f))
         ]
-        y = attention(*projected).transpose(1, 2).unflatten(2, size)
+        y = equations.attention(*projected).transpose(1, 2).unflatten(2, size)
         y = equations.conv_norm_relu(layer.ffn, y)
         return equations.conv_norm_relu(layer.fuse, torch.cat([x, y], dim=1))
 

@@ -76,11 +76,11 @@ def one_process(rank: int, folder, dtype: torch.dtype, memory_format: torch.memo
     leave_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last], ids=str)
-def test_two_processes_are_the_norm_of_the_joined_batch(tmp_path, dtype, memory_format):
-    arguments = tmp_path, dtype, memory_format
-    mp.start_processes(one_process, arguments, nprocs=2, start_method="spawn")
+def test_two_processes_are_the_norm_of_the_joined_batch(tmp_path, forks, dtype, memory_format):
+    mp.start_processes(one_process, (tmp_path, dtype, memory_format), nprocs=2)
     parts = [torch.load(tmp_path / f"{rank}.pt") for rank in range(2)]
 
     def pixels(maps: list[torch.Tensor]) -> torch.Tensor:

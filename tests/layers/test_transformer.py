@@ -4,41 +4,9 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
 from ocr_panoptic.layers.transformer import SelfAttentionUnit, TransformerBlock, attend
 from support import equations
-
-
-def attention(queries, keys, values):
-    """Eq. "attention" of the paper."""
-    logits = torch.einsum("nld,nmd->nlm", queries, keys) / math.sqrt(keys.shape[2])
-    return torch.einsum("nlm,nmc->nlc", equations.softmax(logits, 2), values)
-
-
-def layer_norm(module: nn.LayerNorm, t: torch.Tensor) -> torch.Tensor:
-    centred = t - t.mean(dim=-1, keepdim=True)
-    deviation = ((centred**2).mean(dim=-1, keepdim=True) + module.eps).sqrt()
-    return centred / deviation * module.weight + module.bias
-
-
-def linear(module: nn.Linear, t: torch.Tensor) -> torch.Tensor:
-    y = torch.einsum("oi,nli->nlo", module.weight, t)
-    return y if module.bias is None else y + module.bias
-
-
-def self_attention(unit: SelfAttentionUnit, tokens: torch.Tensor) -> torch.Tensor:
-    n = layer_norm(unit.norm, tokens)
-    projected = (linear(projection, n) for projection in (unit.query, unit.key, unit.value))
-    return tokens + linear(unit.output, attention(*projected))
-
-
-def block(module: TransformerBlock, tokens: torch.Tensor) -> torch.Tensor:
-    tokens = self_attention(module.attention, tokens)
-    norm, hidden, _, output = module.ffn
-    h = linear(hidden, layer_norm(norm, tokens))
-    gelu = h * (1 + torch.erf(h / math.sqrt(2))) / 2
-    return tokens + linear(output, gelu)
 
 
 def tokens_of(n: int = 2, length: int = 7, channels: int = 6) -> torch.Tensor:
@@ -49,7 +17,9 @@ def tokens_of(n: int = 2, length: int = 7, channels: int = 6) -> torch.Tensor:
 def test_attention_equals_its_equation():
     queries, keys, values = tokens_of(length=4), tokens_of(length=7).flip(1), tokens_of(channels=3)
     actual = attend(queries, keys, values)
-    torch.testing.assert_close(actual, attention(queries, keys, values), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        actual, equations.attention(queries, keys, values), rtol=0, atol=1e-12
+    )
 
 
 def test_attention_hand_worked():
@@ -60,7 +30,11 @@ def test_attention_hand_worked():
 
 
 @pytest.mark.parametrize(
-    "module, reference", [(SelfAttentionUnit, self_attention), (TransformerBlock, block)]
+    "module, reference",
+    [
+        (SelfAttentionUnit, equations.self_attention),
+        (TransformerBlock, equations.transformer_block),
+    ],
 )
 def test_units_equal_their_definition(module, reference):
     torch.manual_seed(0)

@@ -38,6 +38,7 @@ def example(monkeypatch) -> type[ContextScheme]:
     return module.GlobalContext
 
 
+@pytest.mark.slow
 def test_the_example_runs_in_both_heads(example, small_cfg, batch):
     model = build_model(make_cfg("MODEL.CONTEXT.NAME", "Global"))
     context = model.sem_seg_head.context

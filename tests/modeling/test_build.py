@@ -38,6 +38,7 @@ def pooled_centres(pooler: nn.Module, boxes: torch.Tensor) -> torch.Tensor:
     return (columns + 0.5) * stride
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [24, 48, 96, 200])
 @pytest.mark.parametrize("use", ["training", "TEST.PRECISION"])
 @torch.no_grad()
@@ -75,6 +76,7 @@ def test_masks_are_pasted_at_exact_places(small_cfg):
     assert (first - (lefts + 800 * 22 / 28)).abs().max() < 0.51
 
 
+@pytest.mark.slow
 def test_synchronised_norms_are_ours_under_the_same_names():
     """Of Detectron2's backbone, of timm's, and of the head."""
     for make in (make_resnet_cfg, make_cfg):

@@ -50,6 +50,7 @@ def are_equal(one: ContextScheme, other: ContextScheme) -> bool:
     return torch.equal(*outputs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
 def test_a_scheme_changes_with_the_keys_that_it_reads_and_no_others(name):
     base = ("MODEL.CONTEXT.NAME", name)

@@ -126,6 +126,7 @@ def test_the_merge_has_the_thresholds_of_the_config(panoptic):
     assert shown([2.0] * things, area) == {(False, stuff)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", ["ocr", "plain"])
 @torch.no_grad()
 def test_a_panoptic_model_has_the_same_outputs(panoptic, head):
@@ -163,6 +164,7 @@ def passes(monkeypatch) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_parts_are_computed_when_they_are_asked_for(panoptic, passes, kind):
     model = panoptic("ocr")[1] if kind == "panoptic" else trained_like(build_model(make_cfg()))
@@ -209,6 +211,7 @@ def test_boxes_are_pooled_by_several_threads_with_the_same_result(monkeypatch):
     assert threaded(x, boxes[:0]).shape == (0, 4, 7, 7)
 
 
+@pytest.mark.slow
 def test_the_model_itself_can_be_trained_on():
     cfg = make_cfg()
     model = trained_like(build_model(cfg)).train()

@@ -40,6 +40,7 @@ def assert_start(head: nn.Module, skip: tuple[str, ...] = ()) -> list[str]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, supervision",
     [(scheme, True) for scheme in CONTEXT_SCHEMES]

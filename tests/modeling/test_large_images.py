@@ -92,6 +92,7 @@ def joined(bands, image: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 class TestWindows:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "height, width, size, stride",
         [
@@ -146,6 +147,7 @@ class TestWindows:
 
 
 class TestTiles:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "scheme, residual", [("OCR", False), ("OCR", True), ("ACF-OCR", False), ("DA-OCR", False)]
     )

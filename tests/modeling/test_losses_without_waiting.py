@@ -7,12 +7,12 @@ they say that they are on one, so it is shown on a CPU.
 import pytest
 import torch
 from detectron2.modeling import META_ARCH_REGISTRY, build_model
-from test_ocr_sem_seg_fpn_head import SHAPES, make_head
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ocr_panoptic.modeling.losses import LOSSES
+from support.heads import FPN_SHAPES, make_fpn_head
 from support.segmentors import make_cfg, make_resnet_cfg, take_criterion
 
 pytestmark = pytest.mark.slow
@@ -49,10 +49,10 @@ def test_losses(case, device):
 def test_head(device, recompute):
     with FakeTensorMode():
         with torch.device(device):
-            head = make_head(recompute=recompute, **CASES["ohem"]).train()
+            head = make_fpn_head(recompute=recompute, **CASES["ohem"]).train()
             features = {
                 name: torch.empty(2, 16, 64 // s.stride, 96 // s.stride)
-                for name, s in SHAPES.items()
+                for name, s in FPN_SHAPES.items()
             }
             targets = torch.zeros(2, 64, 96, dtype=torch.long)
         _, losses = head(features, targets)

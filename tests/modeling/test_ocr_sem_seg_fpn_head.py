@@ -3,49 +3,21 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_model
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from detectron2.utils.events import EventStorage
 
-from ocr_panoptic.layers import OCR, resize
+from ocr_panoptic.layers import resize
 from ocr_panoptic.modeling import OCRSemSegFPNHead, refined_head
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, NoContext
-from support.segmentors import take_criterion
-
-SHAPES = {f"p{i}": ShapeSpec(channels=16, stride=2**i) for i in range(2, 6)}
-
-
-def make_features(height: int = 64, width: int = 96) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return {
-        name: torch.randn(2, 16, height // s.stride, width // s.stride, generator=generator)
-        for name, s in SHAPES.items()
-    }
-
-
-def make_head(**kwargs) -> OCRSemSegFPNHead:
-    torch.manual_seed(0)
-    arguments = dict(
-        num_classes=5,
-        conv_dims=32,
-        common_stride=4,
-        norm="GN",
-        ignore_value=255,
-        criterion=take_criterion({"loss_weight": 0.25, "coarse_loss_weight": 0.25, **kwargs}),
-        context=OCR(32, 16, 32, norm="BN", dropout=0.0),
-        ocr_channels=32,
-        ocr_norm="BN",
-    )
-    take_criterion(kwargs)
-    return OCRSemSegFPNHead(SHAPES, **{**arguments, **kwargs})
+from support.heads import FPN_SHAPES, make_features, make_fpn_head
 
 
 def plain_head(head: OCRSemSegFPNHead) -> SemSegFPNHead:
     """Detectron2's head with the weights of the coarse branch."""
     plain = SemSegFPNHead(
-        SHAPES, num_classes=5, conv_dims=32, common_stride=4, norm="GN", ignore_value=255
+        FPN_SHAPES, num_classes=5, conv_dims=32, common_stride=4, norm="GN", ignore_value=255
     )
     state = head.state_dict()
     plain.load_state_dict({k: state[k] for k in plain.state_dict()})
@@ -53,7 +25,7 @@ def plain_head(head: OCRSemSegFPNHead) -> SemSegFPNHead:
 
 
 def test_coarse_branch_is_detectron2s_head():
-    head, features = make_head().eval(), make_features()
+    head, features = make_fpn_head().eval(), make_features(FPN_SHAPES)
     with torch.no_grad():
         coarse, refined = head.layers(features)
         expected = plain_head(head).eval().layers(features)
@@ -65,7 +37,7 @@ def test_coarse_branch_is_detectron2s_head():
 def test_coarse_logits_are_the_soft_object_regions():
     """The OCR layer gets the sum of the branches through the 3x3 convolution, and the coarse
     logits of that very sum."""
-    head, features = make_head().eval(), make_features()
+    head, features = make_fpn_head().eval(), make_features(FPN_SHAPES)
     with torch.no_grad():
         branches = [b(features[f]) for f, b in zip(head.in_features, head.scale_heads)]
         x = torch.stack(branches).sum(0)
@@ -75,7 +47,7 @@ def test_coarse_logits_are_the_soft_object_regions():
 
 
 def test_inference_returns_refined_logits_and_upsamples_nothing_else(monkeypatch):
-    head, features = make_head().eval(), make_features()
+    head, features = make_fpn_head().eval(), make_features(FPN_SHAPES)
     with torch.no_grad():
         _, refined = head.layers(features)
         expected = F.interpolate(refined, scale_factor=4, mode="bilinear", align_corners=False)
@@ -93,7 +65,10 @@ def test_inference_returns_refined_logits_and_upsamples_nothing_else(monkeypatch
 
 
 def test_losses_are_two_cross_entropies_with_their_own_weights():
-    head, features = make_head(loss_weight=0.3, coarse_loss_weight=0.7).train(), make_features()
+    head, features = (
+        make_fpn_head(loss_weight=0.3, coarse_loss_weight=0.7).train(),
+        make_features(FPN_SHAPES),
+    )
     targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(3))
     targets[:, :7] = 255
     result, losses = head(features, targets)
@@ -110,7 +85,7 @@ def test_losses_are_two_cross_entropies_with_their_own_weights():
 
 
 def test_gradients_reach_every_parameter_and_the_features():
-    head, features = make_head().train(), make_features()
+    head, features = make_fpn_head().train(), make_features(FPN_SHAPES)
     features = {k: v.requires_grad_() for k, v in features.items()}
     _, losses = head(features, torch.arange(5).repeat(2, 64, 20)[:, :, :96])
     sum(losses.values()).backward()
@@ -121,7 +96,7 @@ def test_gradients_reach_every_parameter_and_the_features():
 
 def test_refined_loss_alone_reaches_the_coarse_predictor():
     """Nothing is detached: the gather passes gradients into the regions."""
-    head, features = make_head(coarse_loss_weight=0.0).train(), make_features()
+    head, features = make_fpn_head(coarse_loss_weight=0.0).train(), make_features(FPN_SHAPES)
     _, losses = head(features, torch.randint(0, 5, (2, 64, 96)))
     losses["loss_sem_seg"].backward()
     assert head.predictor.weight.grad.abs().sum() > 0
@@ -130,7 +105,7 @@ def test_refined_loss_alone_reaches_the_coarse_predictor():
 def test_regions_without_supervision():
     """A second classifier of the same features predicts the regions; only the refined loss
     reaches it, and only the coarse loss the first."""
-    head, features = make_head(region_supervision=False), make_features()
+    head, features = make_fpn_head(region_supervision=False), make_features(FPN_SHAPES)
     with torch.no_grad():
         coarse, refined = head.eval().layers(features)
         x = sum(b(features[f]) for f, b in zip(head.in_features, head.scale_heads))
@@ -147,11 +122,11 @@ def test_regions_without_supervision():
         losses[name].backward(retain_graph=True)
         assert reached.weight.grad.abs().sum() > 0 and spared.weight.grad is None
     with pytest.raises(ValueError, match="NoContext\\) uses no predicted regions"):
-        make_head(region_supervision=False, context=NoContext(32))
+        make_fpn_head(region_supervision=False, context=NoContext(32))
 
 
 def test_all_ignored_targets_give_zero_loss_and_zero_gradients():
-    head, features = make_head().train(), make_features()
+    head, features = make_fpn_head().train(), make_features(FPN_SHAPES)
     _, losses = head(features, torch.full((2, 64, 96), 255))
     sum(losses.values()).backward()
     assert all(loss.item() == 0 for loss in losses.values())

@@ -32,6 +32,8 @@ CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54", "MODEL.ROI_HEADS.NUM_CLASSES"
 
 
 def make_pair(*opts: object) -> list[nn.Module]:
+    """Without and with recomputation, on a network of timm's own tests."""
+    opts = ("MODEL.TIMM.NAME", "test_resnet", *opts)
     models = []
     for recompute in (False, True):
         torch.manual_seed(0)
@@ -102,8 +104,8 @@ def train_process(rank: int, folder) -> None:
 
 
 @pytest.mark.slow
-def test_two_processes_with_synchronised_norms(tmp_path):
-    mp.start_processes(train_process, (tmp_path,), nprocs=2, start_method="spawn")
+def test_two_processes_with_synchronised_norms(tmp_path, forks):
+    mp.start_processes(train_process, (tmp_path,), nprocs=2)
 
 
 @pytest.mark.gpu

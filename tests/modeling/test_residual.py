@@ -5,15 +5,12 @@ import torch
 import torch.nn.functional as F
 from detectron2.modeling import build_model
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
-from test_ocr_sem_seg_fpn_head import SHAPES as FPN_SHAPES
-from test_ocr_sem_seg_fpn_head import make_features as make_fpn_features
-from test_ocr_sem_seg_fpn_head import make_head as make_fpn_head
-from test_semantic_segmentor import make_features, make_head
 
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from support.heads import FPN_SHAPES, SHAPES, make_features, make_fpn_head, make_head
 from support.segmentors import make_batch, make_cfg
 
-HEADS = {"semantic": (make_head, make_features), "panoptic": (make_fpn_head, make_fpn_features)}
+HEADS = {"semantic": (make_head, SHAPES), "panoptic": (make_fpn_head, FPN_SHAPES)}
 
 
 def labels() -> torch.Tensor:
@@ -22,9 +19,9 @@ def labels() -> torch.Tensor:
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_logits_are_the_coarse_ones_plus_those_without_it(kind):
-    make, features = HEADS[kind]
+    make, shapes = HEADS[kind]
     head = make(residual=True).eval().double()
-    features = {name: x.double() for name, x in features().items()}
+    features = {name: x.double() for name, x in make_features(shapes).items()}
     with torch.no_grad():
         for parameter in head.refined_predictor.parameters():
             parameter.normal_()
@@ -35,6 +32,7 @@ def test_logits_are_the_coarse_ones_plus_those_without_it(kind):
     torch.testing.assert_close(refined, coarse + alone, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", CONTEXT_SCHEMES)
 def test_every_scheme_begins_as_the_coarse_prediction(scheme):
     model = build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, "MODEL.OCR.RESIDUAL", True)).eval()
@@ -61,11 +59,11 @@ def test_coarser_features_of_the_coarse_prediction_are_resized():
 def test_refined_loss_teaches_the_coarse_branch_from_the_first_iteration(kind):
     """At the start both predictions are one, so both losses have one gradient there. Without the
     residual form the refined loss reaches the coarse classifier by the regions alone."""
-    make, features = HEADS[kind]
+    make, shapes = HEADS[kind]
     norms = {}
     for residual in (True, False):
         head = make(residual=residual, loss_weight=1.0, coarse_loss_weight=1.0).train()
-        _, losses = head(features(), labels())
+        _, losses = head(make_features(shapes), labels())
         weight = head.coarse_predictor.weight
         gradients = [
             torch.autograd.grad(losses[name], weight, retain_graph=True)[0]

@@ -147,6 +147,7 @@ def test_the_copy_for_inference_predicts_the_same():
         assert (ours[key] == found[key]).float().mean() > 0.999
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key, value", [("LOSS_WEIGHT", 0.5), ("IN_FEATURES", ["layer1"])])
 def test_keys_of_detectron2_change_the_losses(key, value):
     def losses(*opts: object) -> list[float]:

@@ -16,34 +16,8 @@ from ocr_panoptic.layers import one_hot_labels
 from ocr_panoptic.modeling import ContextSemSegHead, OCRSemanticSegmentor, TimmBackbone
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 from ocr_panoptic.modeling.losses import cross_entropy, hard_cross_entropy
+from support.heads import make_features, make_head
 from support.segmentors import make_batch, make_cfg, make_resnet_cfg, take_criterion
-
-SHAPES = {"res4": ShapeSpec(channels=24, stride=8), "res5": ShapeSpec(channels=32, stride=8)}
-
-
-def make_head(**kwargs) -> ContextSemSegHead:
-    torch.manual_seed(0)
-    cfg = make_cfg("MODEL.CONTEXT.NAME", kwargs.pop("scheme", "OCR"), "MODEL.OCR.DROPOUT", 0.0)
-    arguments = dict(
-        in_features=["res5"],
-        coarse_in_features=["res4"],
-        num_classes=5,
-        context=build_context(cfg, 16),
-        criterion=take_criterion(kwargs),
-        ocr_channels=32,
-        ocr_norm="BN",
-        coarse_channels=24,
-        coarse_dropout=0.0,
-    )
-    return ContextSemSegHead(SHAPES, **{**arguments, **kwargs})
-
-
-def make_features(shapes=SHAPES, height: int = 64, width: int = 96) -> dict[str, torch.Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    return {
-        name: torch.randn(2, s.channels, height // s.stride, width // s.stride, generator=generator)
-        for name, s in shapes.items()
-    }
 
 
 def conv(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -236,8 +210,10 @@ def test_threshold_of_hard_examples_is_a_probability():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", list(CONTEXT_SCHEMES))
-@pytest.mark.parametrize("backbone", ["resnet18", "hrnet_w18"])
+@pytest.mark.parametrize(
+    "scheme, backbone",
+    [*((name, "resnet18") for name in CONTEXT_SCHEMES), ("OCR", "hrnet_w18"), ("PPM", "hrnet_w18")],
+)
 def test_trains_and_labels_images_of_any_size(scheme, backbone):
     torch.manual_seed(0)
     model = build_model(make_cfg("MODEL.CONTEXT.NAME", scheme, backbone=backbone))
@@ -272,6 +248,7 @@ def test_gt_ocr_without_truth_and_with_scales():
         build_model(make_cfg("MODEL.CONTEXT.NAME", "GT-OCR", "TEST.FLIP", True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "key, value, message",
     [
@@ -451,6 +428,7 @@ def test_dropout_of_the_baseline():
     assert torch.equal(scheme.eval()(x, None), x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss_type", ["cross_entropy", "ohem"])
 def test_autocast(loss_type):
     """Losses in bfloat16 are near those in float32, and reach every parameter."""
@@ -532,6 +510,7 @@ def test_parameters_of_resnet_101_ocr():
     assert count(cfg) == resnet_101 + stem + widened + head
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("features", [["stage1"], ["stage2", "stage4"], None])
 def test_hrnet_of_some_features_trains_in_several_processes(features):
     """DistributedDataParallel stops in the second iteration where a gradient did not come."""

@@ -185,6 +185,7 @@ def test_what_one_network_has_frozen_says_nothing_of_the_next():
     assert learnt(other) == {"layer1", "layer2", "layer3", "layer4"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, read, idle",
     [
@@ -210,6 +211,7 @@ def test_what_is_learnt_gets_a_gradient(name, read, idle, output_norm):
     assert len([p for p in backbone.parameters() if p.requires_grad]) >= 9
 
 
+@pytest.mark.slow
 def test_rates_of_dinov2_are_vitdets():
     """Detectron2's rule for the twelve blocks of a ViT-S or ViT-B; DINOv2 has no classifier."""
     backbone = TimmBackbone("vit_small_patch14_dinov2", patch_size=16)

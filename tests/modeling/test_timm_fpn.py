@@ -63,6 +63,7 @@ def test_building_leaves_the_statistics_and_the_mode():
     assert not backbone.body.bn1.running_mean.any() and not backbone.body.bn1.num_batches_tracked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, stride, message",
     [
@@ -130,6 +131,7 @@ def test_the_copy_for_inference_is_equal(name, timm_cfg):
     )
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("multiple, is_even", [(0, True), (1, False)])
 def test_same_padding_is_constant_where_images_are_padded_to_multiples(multiple, is_even):
@@ -138,7 +140,7 @@ def test_same_padding_is_constant_where_images_are_padded_to_multiples(multiple,
         *("MODEL.TIMM.NAME", "tf_efficientnet_lite0", "MODEL.TIMM.OUTPUT_STRIDE", 16),
         *("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['blocks.6']"),
         *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['blocks.4']"),
-        *("MODEL.PAD_TO_MULTIPLE", multiple, "TEST.SCALES", "[0.5, 1.3]", "TEST.FLIP", True),
+        *("MODEL.PAD_TO_MULTIPLE", multiple, "TEST.SCALES", "[0.5, 0.9]"),
         *("TEST.SLIDING_WINDOW.SIZE", "[37, 45]", "TEST.SLIDING_WINDOW.STRIDE", "[30, 30]"),
     )
     torch.manual_seed(0)
@@ -155,6 +157,7 @@ def test_same_padding_is_constant_where_images_are_padded_to_multiples(multiple,
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_every_key_of_the_network_changes_the_features(timm_cfg):
     """Those that build_timm_fpn_backbone reads; OUTPUT_STRIDE has to be 32."""
 

@@ -62,6 +62,7 @@ def test_features_are_timms_with_every_norm_folded_or_not(name):
     assert_same(backbone, source)
 
 
+@pytest.mark.slow
 def test_frozen_norms_learn_nothing_and_keep_the_activation():
     source = randomised("tf_efficientnet_lite0")
     backbone = backbone_of(source, "tf_efficientnet_lite0", "FrozenBN")
@@ -70,6 +71,7 @@ def test_frozen_norms_learn_nothing_and_keep_the_activation():
     assert_same(backbone.train(), source)
 
 
+@pytest.mark.slow
 def test_synchronised_norms_keep_the_activation():
     source = randomised("tf_efficientnet_lite0")
     backbone = backbone_of(source, "tf_efficientnet_lite0", "SyncBN")

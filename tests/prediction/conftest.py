@@ -11,7 +11,13 @@ from PIL import Image
 
 from ocr_panoptic.engine import complete_config, load_config
 from support.scripts import load_script
-from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
+from support.tiny_runs import (
+    OCR_CONFIG,
+    SEMANTIC_CONFIG,
+    TINY_SEMANTIC,
+    images_of,
+    make_labels_vary,
+)
 
 KINDS = {"panoptic": (OCR_CONFIG, ()), "semantic": (SEMANTIC_CONFIG, TINY_SEMANTIC)}
 
@@ -57,10 +63,6 @@ def model_of(tiny_data, make_args, known_weights, tmp_path_factory):
         return [*map(str, named), *args.opts, *low, *map(str, opts)]
 
     return make
-
-
-def images_of(root: Path) -> list[Path]:
-    return sorted((root / "tiny/raw/val/images").glob("*.jpg"))
 
 
 @pytest.fixture

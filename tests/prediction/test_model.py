@@ -41,6 +41,7 @@ ocr_panoptic.load(command[1], command[3], **keys).predict(sys.argv[2])
 """
 
 
+@pytest.mark.slow
 def test_nothing_but_what_is_loaded_is_said(model_of, images):
     """PyTorch warns of a call in Detectron2's anchors, once in a process."""
     command = model_of("panoptic")

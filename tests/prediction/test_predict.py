@@ -380,6 +380,7 @@ def test_a_video(model_of, call, images, tmp_path):
     assert not np.array_equal(kept, pixels(out / "panoptic/000000.png"))
 
 
+@pytest.mark.slow
 def test_a_video_that_is_cut_off(model_of, call, images, tmp_path, caplog):
     video, out = tmp_path / "v.avi", tmp_path / "out"
     write_video(video, sorted(images.iterdir()) * 5)
@@ -491,6 +492,7 @@ class TestRefusals:
         with pytest.raises(ValueError, match="classes_sha256"):
             call(model, images)
 
+    @pytest.mark.slow
     def test_weights_of_another_model(self, model_of, call, images, tmp_path):
         """And the folder can be used afterwards."""
         model, other = model_of("semantic"), model_of("panoptic")
@@ -561,6 +563,7 @@ class TestRefusals:
             call(model_of("panoptic"), images, "--whole-regions")
         assert not (tmp_path / "out").exists()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "opts, message",
         [

@@ -19,7 +19,7 @@ from ocr_panoptic.formats.label_png import read_label_png
 from ocr_panoptic.formats.offsets import moved, source_pixels
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.refinement.offset_sources import PredictedOffsets
-from support.tiny_runs import CONFIGS
+from support.tiny_runs import CONFIGS, images_of
 from train_net import argument_parser
 from train_net import main as train_net
 
@@ -27,10 +27,6 @@ pytestmark = pytest.mark.slow
 
 CONFIG = str(CONFIGS / "quick_schedules/segfix_R_18_scenes.yaml")
 READ = {"labels": read_label_png, "confidence": read_label_png, "panoptic": read_panoptic_png}
-
-
-def images_of(root: Path) -> list[Path]:
-    return sorted((root / "tiny/raw/val/images").glob("*.jpg"))
 
 
 @pytest.fixture(scope="session")

@@ -30,6 +30,7 @@ def counts() -> dict[str, dict]:
     return {name: count(name, SIZE, num_classes=150) for name in PAPER}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
 def test_flops_are_the_papers(counts, name):
     assert counts[name]["flops"] == pytest.approx(1e9 * PAPER[name].flops, rel=0.02)

@@ -15,6 +15,7 @@ from studies.records import add_records
 from studies.run import main
 from studies.study_file import PlacedStudy, PlacedSystem, read_study
 from studies.tables import gains_table, placed_rows, study_report
+from support.study_records import cells, run_record
 from support.tiny_runs import ROOT, SEMANTIC_CONFIG
 
 
@@ -110,23 +111,6 @@ def test_finished_runs_of_another_machine(study_file, tmp_path):
     assert not other.exists()
 
 
-def record(system: str, seed: int, value: float | None, curve: list = (), **classes) -> dict:
-    return {
-        "system": system,
-        "seed": seed,
-        "metrics": {"sem_seg/mIoU": value, **{f"sem_seg/IoU-{c}": v for c, v in classes.items()}},
-        "curves": {"sem_seg/mIoU": curve},
-        "parameters": 2_500_000,
-        "seconds_per_iteration": seed / 10,
-        "cpu_seconds": 100 * seed,
-        "peak_memory_bytes": seed * 2**20,
-    }
-
-
-def cells(table: str) -> list[list[str]]:
-    return [[c.strip() for c in line.strip("|").split("|")] for line in table.splitlines()]
-
-
 @pytest.fixture
 def placed() -> tuple[PlacedStudy, list[dict]]:
     """Gains of 2, 3, 4 at a and of 0, 1, -1 at b: the interval of three values of deviation 1 is
@@ -141,10 +125,10 @@ def placed() -> tuple[PlacedStudy, list[dict]]:
     study = PlacedStudy(systems, ("sem_seg/mIoU",))
     records = []
     for seed in (1, 2, 3):
-        records += [record("none at a", seed, 10.0 * seed, sky=1.0, road=5.0)]
-        records += [record("OCR at a", seed, 10.0 * seed + seed + 1, sky=1.0 + seed, road=4.0)]
-        records += [record("none at b", seed, 50.0, sky=3.0, road=7.0)]
-        records += [record("OCR at b", seed, 50.0 + (0, 1, -1)[seed - 1], sky=3.0, road=6.0)]
+        records += [run_record("none at a", seed, 10.0 * seed, sky=1.0, road=5.0)]
+        records += [run_record("OCR at a", seed, 10.0 * seed + seed + 1, sky=1.0 + seed, road=4.0)]
+        records += [run_record("none at b", seed, 50.0, sky=3.0, road=7.0)]
+        records += [run_record("OCR at b", seed, 50.0 + (0, 1, -1)[seed - 1], sky=3.0, road=6.0)]
     return study, records
 
 
@@ -186,7 +170,7 @@ def finished(study_file: Path, output: Path, name: str, value: float) -> None:
     """A run with seed 3 of a system, as a study leaves it."""
     system = read_study(study_file).systems[name]
     run = {"config": system.config.name, "opts": [*system.opts, "SEED", "3"]}
-    run = {**record(name, 3, value, [[6, value]]), **run}
+    run = {**run_record(name, 3, value, [[6, value]]), **run}
     run["metrics"]["sem_seg/pACC"] = 20.0
     (output / name / "seed3").mkdir(parents=True)
     (output / name / "seed3/study_run.json").write_text(json.dumps(run))

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import ConvNormReLU
+from ocr_panoptic.layers.transformer import SelfAttentionUnit, TransformerBlock
 
 
 def randomise(layer: nn.Module) -> nn.Module:
@@ -114,3 +115,34 @@ def assert_equal_with_gradients(
         torch.testing.assert_close(gradients, expected_gradients, rtol=0, atol=1e-10)
         for name, gradient in gradients[0].items():
             assert (gradient.abs().sum() > 1e-6) == (name not in without_gradient), name
+
+
+def attention(queries, keys, values):
+    """Eq. "attention" of the paper."""
+    logits = torch.einsum("nld,nmd->nlm", queries, keys) / math.sqrt(keys.shape[2])
+    return torch.einsum("nlm,nmc->nlc", softmax(logits, 2), values)
+
+
+def layer_norm(module: nn.LayerNorm, t: torch.Tensor) -> torch.Tensor:
+    centred = t - t.mean(dim=-1, keepdim=True)
+    deviation = ((centred**2).mean(dim=-1, keepdim=True) + module.eps).sqrt()
+    return centred / deviation * module.weight + module.bias
+
+
+def dense(module: nn.Linear, t: torch.Tensor) -> torch.Tensor:
+    y = torch.einsum("oi,nli->nlo", module.weight, t)
+    return y if module.bias is None else y + module.bias
+
+
+def self_attention(unit: SelfAttentionUnit, tokens: torch.Tensor) -> torch.Tensor:
+    n = layer_norm(unit.norm, tokens)
+    projected = (dense(projection, n) for projection in (unit.query, unit.key, unit.value))
+    return tokens + dense(unit.output, attention(*projected))
+
+
+def transformer_block(module: TransformerBlock, tokens: torch.Tensor) -> torch.Tensor:
+    tokens = self_attention(module.attention, tokens)
+    norm, hidden, _, output = module.ffn
+    h = dense(hidden, layer_norm(norm, tokens))
+    gelu = h * (1 + torch.erf(h / math.sqrt(2))) / 2
+    return tokens + dense(output, gelu)

@@ -31,6 +31,11 @@ TINY_SEMANTIC = [
 ]
 
 
+def images_of(root: Path) -> list[Path]:
+    """The validation images of the tiny data."""
+    return sorted((root / "tiny/raw/val/images").glob("*.jpg"))
+
+
 def make_labels_vary(model: nn.Module, record: dict) -> None:
     """An untrained head with large weights, and classifiers that prefer no class on this image:
     its labels and its relation differ between pixels."""

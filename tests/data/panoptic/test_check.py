@@ -177,6 +177,7 @@ def places(value, path=()):
             yield from places(child, (*path, key))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("junk", [None, True, -1, 2.5, "x", "", [], {}, [1], {"id": 1}])
 def test_junk_anywhere_is_a_fault_or_harmless(raw, junk):
     """Whatever stands anywhere in the JSON, the answer is faults, never a crash."""

@@ -1,0 +1,60 @@
+"""Programs in copies of this process."""
+
+import multiprocessing
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+
+class Forked:
+    """
+    Stand-in for ``subprocess.Popen([python, script, ...])``: the script runs in a copy of this
+    process, which has imported what takes a new one seconds.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[object],
+        *,
+        stdout: IO,
+        stderr: int | None = None,  # always with stdout
+        env: dict[str, str] | None = None,
+        start_new_session: bool = False,
+    ):
+        arguments = (list(map(str, command[1:])), stdout.fileno(), env, start_new_session)
+        self._process = multiprocessing.get_context("fork").Process(target=_run, args=arguments)
+        self._process.start()
+        self.pid = self._process.pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int | None:
+        self._process.join(timeout)
+        return self.poll()
+
+
+def run_forked(command: Sequence[object], log: Path, **options: object) -> int:
+    """Run a script to its end, its output into a file; returns its exit status."""
+    with open(log, "a") as file:
+        return Forked(command, stdout=file, **options).wait()
+
+
+def _run(argv: list[str], output: int, env: dict[str, str] | None, new_session: bool) -> None:
+    if new_session:
+        os.setsid()
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        os.dup2(output, number)
+        setattr(sys, name, open(number, "w", buffering=1, closefd=False))  # noqa: SIM115
+    if env is not None:
+        os.environ.clear()
+        os.environ.update(env)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    sys.argv = argv
+    runpy.run_path(argv[0], run_name="__main__")

@@ -1,0 +1,54 @@
+"""Small heads of both architectures and their input."""
+
+import torch
+from detectron2.layers import ShapeSpec
+
+from ocr_panoptic.layers import OCR
+from ocr_panoptic.modeling import ContextSemSegHead, OCRSemSegFPNHead
+from ocr_panoptic.modeling.context import build_context
+from support.segmentors import make_cfg, take_criterion
+
+SHAPES = {"res4": ShapeSpec(channels=24, stride=8), "res5": ShapeSpec(channels=32, stride=8)}
+FPN_SHAPES = {f"p{i}": ShapeSpec(channels=16, stride=2**i) for i in range(2, 6)}
+
+
+def make_features(shapes=SHAPES, height: int = 64, width: int = 96) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        name: torch.randn(2, s.channels, height // s.stride, width // s.stride, generator=generator)
+        for name, s in shapes.items()
+    }
+
+
+def make_head(**kwargs) -> ContextSemSegHead:
+    torch.manual_seed(0)
+    cfg = make_cfg("MODEL.CONTEXT.NAME", kwargs.pop("scheme", "OCR"), "MODEL.OCR.DROPOUT", 0.0)
+    arguments = dict(
+        in_features=["res5"],
+        coarse_in_features=["res4"],
+        num_classes=5,
+        context=build_context(cfg, 16),
+        criterion=take_criterion(kwargs),
+        ocr_channels=32,
+        ocr_norm="BN",
+        coarse_channels=24,
+        coarse_dropout=0.0,
+    )
+    return ContextSemSegHead(SHAPES, **{**arguments, **kwargs})
+
+
+def make_fpn_head(**kwargs) -> OCRSemSegFPNHead:
+    torch.manual_seed(0)
+    arguments = dict(
+        num_classes=5,
+        conv_dims=32,
+        common_stride=4,
+        norm="GN",
+        ignore_value=255,
+        criterion=take_criterion({"loss_weight": 0.25, "coarse_loss_weight": 0.25, **kwargs}),
+        context=OCR(32, 16, 32, norm="BN", dropout=0.0),
+        ocr_channels=32,
+        ocr_norm="BN",
+    )
+    take_criterion(kwargs)
+    return OCRSemSegFPNHead(FPN_SHAPES, **{**arguments, **kwargs})

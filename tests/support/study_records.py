@@ -1,0 +1,18 @@
+"""Made-up records of finished runs of a study, and the cells of its tables."""
+
+
+def run_record(system: str, seed: int, value: float | None, curve: list = (), **classes) -> dict:
+    return {
+        "system": system,
+        "seed": seed,
+        "metrics": {"sem_seg/mIoU": value, **{f"sem_seg/IoU-{c}": v for c, v in classes.items()}},
+        "curves": {"sem_seg/mIoU": curve},
+        "parameters": 2_500_000,
+        "seconds_per_iteration": seed / 10,
+        "cpu_seconds": 100 * seed,
+        "peak_memory_bytes": seed * 2**20,
+    }
+
+
+def cells(table: str) -> list[list[str]]:
+    return [[c.strip() for c in line.strip("|").split("|")] for line in table.splitlines()]
