@@ -20,7 +20,7 @@ from tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.engine import Trainer, run_claim, setup
+from ocr_panoptic.engine import Trainer, loss_log, run_claim, setup
 from ocr_panoptic.engine.hooks import BestModel, StopOnSignal
 from ocr_panoptic.engine.loss_log import LossLog
 from ocr_panoptic.engine.run_info import weights_sha256
@@ -255,8 +255,8 @@ def test_all_processes_stop_by_the_signal_of_one(monkeypatch):
     class Checkpoints:
         saved = False
 
-        def save(self):
-            self.saved = True
+        def save(self, wait):
+            self.saved = wait
 
     checkpoints, stopping = Checkpoints(), Stopping()
     hook = StopOnSignal(stopping, checkpoints)
@@ -364,24 +364,27 @@ def test_a_loss_that_is_nan_ends_the_run(tiny_data, make_args, tmp_path, monkeyp
 def test_losses_of_all_processes(monkeypatch):
     """Both raise where one has a loss that is not finite; the means are logged at once."""
 
-    def exchange(rows: list) -> list:
-        second = [row._replace(losses={"a": row.losses["a"] + shift}) for row in rows]
-        return [rows, [row._replace(images=["x.jpg"]) for row in second]]
+    def exchange(own: torch.Tensor) -> torch.Tensor:
+        return torch.stack([own, own + torch.tensor([shift, 0.25])])
 
-    monkeypatch.setattr(comm, "all_gather", exchange)
+    monkeypatch.setattr(loss_log, "_gathered", exchange)
+    monkeypatch.setattr(comm, "all_gather", lambda said: [said, "a inf\n    of the images x.jpg"])
     shift, log = 2.0, LossLog(period=3)
     with EventStorage() as storage:
-        for iteration in range(6):
+        for iteration in range(7):
             log.add(iteration, {"a": torch.tensor(float(iteration))}, 0.5, ["y.jpg"])
-            assert len(storage.histories()["total_loss"].values() if iteration > 1 else []) == (
-                3 * ((iteration + 1) // 3)
+            histories = storage.histories()
+            assert len(histories["total_loss"].values() if iteration > 2 else []) == (
+                3 * (iteration // 3)
             )
         assert [value for value, _ in storage.history("total_loss").values()] == [1, 2, 3, 4, 5, 6]
+        assert storage.history("data_time").latest() == 0.75
+        assert storage.history("rank_data_time").latest() == 0.5
         shift = math.inf
         with pytest.raises(FloatingPointError) as error:
-            for iteration in range(6, 9):
+            for iteration in range(7, 10):
                 log.add(iteration, {"a": torch.tensor(1.0)}, 0.5, ["y.jpg"])
-    expected = ["process 0: a 1", "process 1: a inf", "of the images x.jpg"]
+    expected = ["process 0: a 6", "process 1: a inf", "of the images x.jpg"]
     assert [line.strip() for line in str(error.value).splitlines()[1:]] == expected
     assert "iteration 6" in str(error.value)
 
