@@ -34,6 +34,7 @@ from ocr_panoptic.engine import Trainer, launch, run_program  # noqa: E402
 from train_net import argument_parser, main  # noqa: E402
 
 PERIOD = 3
+LOST = 2 * PERIOD  # iterations at most: a checkpoint is written while the next ones are made
 SETTINGS = [
     *("MODEL.TIMM.NAME", "resnet10t", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "16"),
     *("MODEL.OCR.CHANNELS", "16", "MODEL.OCR.KEY_CHANNELS", "8", "MODEL.OCR.DROPOUT", "0.5"),
@@ -170,7 +171,7 @@ def kill_and_resume(
         training = Training(work / "data", folder, processes, iterations)
         trains = training.wait_for_training()
         start = next((e["start"] for e in training.events() if "start" in e), iterations)
-        if start < reached - PERIOD:
+        if start < reached - LOST:
             raise RuntimeError(f"{reached} iterations were done, but it resumed at {start}")
         if trains and counts["kills"] < kills:
             time.sleep(random.uniform(0, 2.5))
@@ -197,7 +198,7 @@ def kill_and_resume(
         counts["one process"] += kind == "one"
         if kind == "SIGTERM" and status == 128 + signal.SIGTERM:
             counts["SIGTERM"] += 1
-            reached = completed + PERIOD  # which loses nothing
+            reached = completed + LOST  # which loses nothing
         else:
             reached = completed
         print(f"kill {counts['kills']}: {kind}, status {status}, {start}..{completed}", flush=True)

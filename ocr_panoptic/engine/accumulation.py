@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from detectron2.engine import SimpleTrainer
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from .loss_log import LossLog
 
@@ -64,7 +65,7 @@ class AccumulatingTrainer(SimpleTrainer):
         clip: Callable[[], None] | None = None,
     ):
         super().__init__(model, data_loader, optimizer)
-        self.steps = steps
+        self.steps, self.amp = steps, amp
         self.clip = clip
         self.loss_log = LossLog(gather_period)
         device = next(model.parameters()).device.type
@@ -84,9 +85,9 @@ class AccumulatingTrainer(SimpleTrainer):
             last = step == self.steps - 1
             part = data[step * size :] if last else data[step * size : (step + 1) * size]
             # Processes exchange gradients once, with the last part.
-            wait = getattr(self.model, "no_sync", None)
-            with contextlib.nullcontext() if last or wait is None else wait():
-                with self.autocast():
+            waits = not last and isinstance(self.model, DistributedDataParallel)
+            with self.model.no_sync() if waits else contextlib.nullcontext():
+                with self.autocast() if self.amp else contextlib.nullcontext():
                     losses = self._losses(part, images)
                     if self.steps > 1:
                         losses = {name: loss / self.steps for name, loss in losses.items()}

@@ -58,14 +58,15 @@ class LossLog:
     ) -> None:
         """
         Args:
-            losses: of this process, scalars; the same names in every process and iteration.
+            losses: of this process, scalars without gradients; the same names in every process
+                and iteration.
             data_time: seconds that the images took.
             images: their file names.
 
         Raises:
             FloatingPointError: as :meth:`flush`, of the iterations before.
         """
-        values = torch.stack([loss.detach().float() for loss in losses.values()])
+        values = torch.stack([*losses.values()]).float()
         copied = torch.cuda.Event() if _is_on_gpu(values) else None
         values = values.to("cpu", non_blocking=True)  # to pinned memory
         if copied:
@@ -93,8 +94,8 @@ class LossLog:
         rows, self._pending = self._pending, []
         if not rows:
             return
-        own = torch.tensor([[*row.losses(), row.data_time] for row in rows], dtype=torch.float64)
-        for row, *of_processes in zip(rows, *_gathered(own).tolist()):
+        own = [[*row.losses(), row.data_time] for row in rows]
+        for row, *of_processes in zip(rows, *_gathered(own)):
             if not all(math.isfinite(value) for values in of_processes for value in values):
                 said = dict(enumerate(comm.all_gather(_said(row))))
                 raise FloatingPointError(_describe(row, said))
@@ -130,13 +131,14 @@ def _is_on_gpu(values: Tensor) -> bool:
     return values.is_cuda
 
 
-def _gathered(own: Tensor) -> Tensor:
-    """The same of all processes, [processes, *own.shape]."""
+def _gathered(own: list[list[float]]) -> list[list[list[float]]]:
+    """Return the same of all processes, in one message."""
     if comm.get_world_size() == 1:
-        return own[None]
-    found = own.new_empty(comm.get_world_size(), *own.shape)
-    dist.all_gather([*found], own, group=comm._get_global_gloo_group())
-    return found
+        return [own]
+    values = torch.tensor(own, dtype=torch.float64)
+    found = [torch.empty_like(values) for _ in range(comm.get_world_size())]
+    dist.all_gather(found, values, group=comm._get_global_gloo_group())
+    return [one.tolist() for one in found]
 
 
 def _said(row: _Row) -> str:
