@@ -117,11 +117,15 @@ class Training:
         lines = self.events_file.read_text().splitlines()
         return [json.loads(line) for line in lines if line.endswith("}")]
 
-    def wait_for_training(self) -> bool:
-        """Whether an iteration was done; otherwise it has ended."""
-        while self.process.poll() is None and not any("done" in e for e in self.events()):
+    def wait_for_training(self, iterations: int) -> bool:
+        """Whether so many iterations were done; otherwise it has ended."""
+        while (running := self.process.poll() is None) and self.iterations() < iterations:
             time.sleep(0.02)
-        return any("done" in e for e in self.events())
+        return running or self.iterations() >= iterations
+
+    def iterations(self) -> int:
+        """Those that all processes have done in this attempt."""
+        return len({e["done"] for e in self.events() if "done" in e})
 
     def kill(self, kind: str) -> int:
         """End it; returns its status."""
@@ -169,12 +173,13 @@ def kill_and_resume(
     folder, reached = work / "killed_0", 0
     while True:
         training = Training(work / "data", folder, processes, iterations)
-        trains = training.wait_for_training()
+        # Of some of which a checkpoint is still being written.
+        trains = training.wait_for_training(random.randint(1, 2 * PERIOD + 1))
         start = next((e["start"] for e in training.events() if "start" in e), iterations)
         if start < reached - LOST:
             raise RuntimeError(f"{reached} iterations were done, but it resumed at {start}")
         if trains and counts["kills"] < kills:
-            time.sleep(random.uniform(0, 2.5))
+            time.sleep(random.uniform(0, 0.6))
         done = counts["kills"] >= kills
         if done or training.process.poll() is not None:
             status = training.process.wait(timeout=600)

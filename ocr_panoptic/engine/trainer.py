@@ -80,6 +80,8 @@ class Trainer(Evaluating):
         with stop_together():
             segfix_config(cfg)  # which evaluations need
             model = self.build_model(cfg)
+            if cfg.SOLVER.AMP.ENABLED:  # in half precision the faster one, on a CPU too
+                model.to(memory_format=torch.channels_last)
             optimizer = self.build_optimizer(cfg, model)
         self._trainer = AccumulatingTrainer(
             model,

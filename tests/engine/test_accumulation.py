@@ -193,7 +193,11 @@ def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
     cfg = small_cfg("ocr", "SOLVER.GATHER_METRIC_PERIOD", "7", "SOLVER.AMP.ENABLED", str(amp))
     cfg.SOLVER.AMP.PRECISION = "bfloat16"
     monkeypatch.setattr(Trainer, "build_train_loader", classmethod(lambda cls, cfg: []))
-    assert Trainer(cfg)._trainer.loss_log.period == 7
+    trainer = Trainer(cfg)
+    assert trainer._trainer.loss_log.period == 7
+    weights = [p for p in trainer.model.parameters() if p.dim() == 4 and min(p.shape) > 1]
+    for weight in weights:
+        assert weight.is_contiguous(memory_format=torch.channels_last) == amp
     cfg.SOLVER.AMP.PRECISION = "float16"
     if amp:
         with pytest.raises(ValueError, match="SOLVER.AMP.PRECISION is float16"):
