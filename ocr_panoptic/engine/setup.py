@@ -55,7 +55,7 @@ class Run(NamedTuple):
     written: str
 
 
-def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
+def complete_config(cfg: CfgNode, *, training: bool = False) -> Run:
     """
     Fill in what follows from the data and the machine, and check what can be known before
     anything is built. Changes ``cfg``.
@@ -63,12 +63,18 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     Args:
         training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
 
+    Returns:
+        ``cfg``, not frozen, and what it is on every machine
+
     Raises:
         ValueError: naming key, found and expected value.
     """
-    _check_config(cfg)
+    check_values(cfg)
+    check_unread_keys(cfg)
     _complete_from_data(cfg, training)
+    written = cfg.dump()
     _fit_to_machine(cfg)
+    return Run(cfg, written)
 
 
 def setup(args: argparse.Namespace, cfg: CfgNode | None = None) -> Run:
@@ -107,29 +113,27 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
     if is_deterministic:
         _make_deterministic(cfg)
     _check_data_named(cfg, training)
-    _check_config(cfg)
     _check_output_dir(cfg.OUTPUT_DIR)
     for name in cfg.DATASETS.TEST:
         _check_folder(evaluation_folder(cfg.OUTPUT_DIR, name))
     with faults_listed(cache_folder() / "faults.txt"):
-        names = _complete_from_data(cfg, training)
+        run = complete_config(cfg, training=training)
+        names = _used(cfg, training)
         check_files(names)
         check_data_sets(names, inputs=cfg.INPUT)
-    written = cfg.dump()
-    _fit_to_machine(cfg)
     if is_deterministic:
         _check_deterministic_pooling(cfg)
     if training:
         processes = comm.get_world_size()
         check_solver(scaled(cfg, processes), processes)
         claim(cfg.OUTPUT_DIR)
-    _begin(cfg, written, args)
-    return Run(cfg, written)
+    _begin(cfg, run.written, args)
+    return run
 
 
-def _check_config(cfg: CfgNode) -> None:
-    check_values(cfg)
-    check_unread_keys(cfg)
+def _used(cfg: CfgNode, training: bool) -> list[str]:
+    """Return the names of the data sets that a run reads."""
+    return [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
 
 
 def _check_data_named(cfg: CfgNode, training: bool) -> None:
@@ -267,9 +271,9 @@ def _check_best_metric(cfg: CfgNode) -> None:
         )
 
 
-def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
-    """Take the class counts from the data sets that are used; returns their names."""
-    names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
+def _complete_from_data(cfg: CfgNode, training: bool) -> None:
+    """Take the class counts from the data sets that are used."""
+    names = _used(cfg, training)
     register_published(names)
     described = register_in_use(cfg.DATASETS.FILES, names)
     for name in names:
@@ -280,7 +284,6 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
     for name in names:
         task.complete_classes(cfg, name)
         _check_channels(cfg, name)
-    return names
 
 
 def _check_channels(cfg: CfgNode, name: str) -> None:
