@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 # Bytes of the logits of a band of rows: on a CPU what its cache holds, on a GPU little of its
 # memory for few kernels, see band_bytes.
-BAND_BYTES = {"cpu": 2**20, "cuda": 2**28}
+BAND_BYTES = {"cpu": 2**20, "cuda": 2**27}
 
 
 def band_bytes(device: torch.device) -> int:

@@ -25,6 +25,7 @@ from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.engine import Trainer, hooks, loss_log, run_claim, setup
+from ocr_panoptic.engine import trainer as trainer_module
 from ocr_panoptic.engine.hooks import BestModel, Checkpoints, StopOnSignal
 from ocr_panoptic.engine.loss_log import LossLog
 from ocr_panoptic.engine.run_info import weights_sha256
@@ -449,6 +450,19 @@ def test_a_loss_that_is_nan_ends_the_run(tiny_data, make_args, tmp_path, monkeyp
         assert message.count("/images/") == 2 and "tiny/raw/train" in message
         assert f"The last whole checkpoint is {folder / 'model_0000002.pth'}" in message
         assert not (folder / "model_final.pth").exists()
+
+
+def test_what_is_logged_does_not_grow(small_cfg, tmp_path, monkeypatch):
+    """Of each value Detectron2's lines use the last 1000; its mean is that of all."""
+    monkeypatch.setattr(trainer_module, "HISTORY", 3)
+    monkeypatch.setattr(Trainer, "build_train_loader", classmethod(lambda cls, cfg: []))
+    trainer = Trainer(small_cfg("ocr", "OUTPUT_DIR", str(tmp_path)))
+    with EventStorage() as trainer.storage:
+        trainer.before_train()
+        for i in range(9):
+            trainer.storage.put_scalars(cur_iter=i, total_loss=i)
+        history = trainer.storage.history("total_loss")
+    assert [value for value, _ in history.values()] == [6, 7, 8] and history.global_avg() == 4
 
 
 def test_losses_of_all_processes(monkeypatch):
