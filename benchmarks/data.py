@@ -27,7 +27,7 @@ from PIL import Image
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 NUM_STUFF, NUM_THINGS = 4, 7
 CATEGORIES = [

@@ -8,7 +8,7 @@ Each figure is the worst of three images (``SIZES``): the share of the pixels wh
 equal, of a panoptic model also of those whose segments are, and the largest difference of the
 logits (of their largest, where that is above 1). Weights are random, norms and biases fitted to a
 sample image so that labels differ between pixels and instances are found; published ones are those
-of ``tests/checkpoint/published_networks.py``, through ``convert_weights``.
+of ``tests/support/published_networks.py``, through ``convert_weights``.
 """
 
 import argparse
@@ -25,9 +25,7 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests/checkpoint"))
-import published_networks as published
-
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from ocr_panoptic.checkpoint.convert import convert_weights
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
@@ -38,6 +36,7 @@ from ocr_panoptic.prediction.onnx.graphs import build_graph
 from ocr_panoptic.prediction.onnx.onnx_file import write_onnx
 from ocr_panoptic.prediction.onnx.parity import check_parity, is_equal, sample_image
 from ocr_panoptic.prediction.onnx.run_onnx import FORMAT, Model
+from support import published_networks as published
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 SIZES = (((193, 257), (193, 257)), ((256, 384), (512, 768)), ((321, 225), (200, 141)))

@@ -31,8 +31,8 @@ from ocr_panoptic.engine import (
     run_program,
 )
 from ocr_panoptic.evaluation import build_evaluator
+from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.intervals import Interval
-from ocr_panoptic.run_folder import CONFIG
 
 METRICS = ("mIoU", "pACC", "mIoU_trimap_3")
 

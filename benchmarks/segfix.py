@@ -31,10 +31,10 @@ from ocr_panoptic.engine import (
 )
 from ocr_panoptic.engine.segfix_config import load_segfix_config
 from ocr_panoptic.evaluation import build_evaluator
-from ocr_panoptic.modeling.segfix_refinement import refine_output
-from ocr_panoptic.offsets import source_pixels
+from ocr_panoptic.formats.offsets import source_pixels
+from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.refinement.offset_sources import Offsets, PredictedOffsets, TrueOffsets
-from ocr_panoptic.run_folder import CONFIG
+from ocr_panoptic.segfix.refinement import refine_output
 
 COLUMNS = {
     "panoptic_seg": ("PQ", "SQ", "BoundaryPQ"),

@@ -7,13 +7,14 @@ SUFFIX = ".yaml"
 
 
 def config_names() -> list[str]:
-    """All that can be trained or evaluated, sorted; ``Base-...`` are parts of others."""
+    """List all configs that can be trained or evaluated, sorted; ``Base-...`` are parts of
+    others."""
     names = (file.relative_to(FOLDER).with_suffix("") for file in FOLDER.rglob(f"*{SUFFIX}"))
     return sorted(name.as_posix() for name in names if not name.name.startswith("Base-"))
 
 
 def config_path(name: str) -> Path:
-    """Where the config of a name is, with or without suffix, whether there is one or not."""
+    """Return where the config of a name is, with or without suffix, whether there is one or not."""
     return FOLDER / f"{name.removesuffix(SUFFIX)}{SUFFIX}"
 
 

@@ -58,8 +58,8 @@ def student_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
 
 
 def _probability(angle: float, freedom: int) -> float:
-    """Of -t to t, where t is the root of ``freedom`` times the tangent of ``angle`` (Abramowitz and
-    Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4)."""
+    """Return the probability of -t to t, where t is the root of ``freedom`` times the tangent of
+    ``angle`` (Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4)."""
     odd = freedom % 2
     term = math.cos(angle) ** odd
     total = 0.0

@@ -121,7 +121,7 @@ METRICS = (
 
 
 def headline_metrics(results: Results) -> dict[str, list[Metric]]:
-    """Those with a group, by group, that were evaluated."""
+    """Return the metrics with a group, by group, that were evaluated."""
     groups: dict[str, list[Metric]] = {}
     for metric in METRICS:
         if metric.group and metric.name in results.get(metric.task, ()):
@@ -130,7 +130,7 @@ def headline_metrics(results: Results) -> dict[str, list[Metric]]:
 
 
 def class_metrics() -> list[Metric]:
-    """Those with values for each class, in the order of their columns."""
+    """Return the metrics with values for each class, in the order of their columns."""
     return [metric for metric in METRICS if metric.column]
 
 

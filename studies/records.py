@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from ocr_panoptic.analysis.study import RECORD, Study, check_settings
-from ocr_panoptic.files import write_json
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.files import write_json
 
 
 def add_records(study: Study, output: Path, file: Path) -> int:
@@ -25,7 +26,7 @@ def add_records(study: Study, output: Path, file: Path) -> int:
             config, other overrides, or no such metric. Then nothing is added.
     """
     if not file.is_file():
-        raise FileNotFoundError(f"{file}: no such results")
+        raise MissingFileError(f"{file}: no such results")
     new = {}
     try:
         for record in json.loads(file.read_text(encoding="utf-8")):
@@ -35,12 +36,12 @@ def add_records(study: Study, output: Path, file: Path) -> int:
             check_settings(study, name, seed, record, file)
             known = {*record["metrics"], *record["curves"]}
             if absent := [metric for metric in study.metrics if metric not in known]:
-                raise ValueError(f"{file}: {name}, seed {seed} has no {', '.join(absent)}")
+                raise UserError(f"{file}: {name}, seed {seed} has no {', '.join(absent)}")
             target = output / name / f"seed{seed}" / RECORD
             if not target.is_file():
                 new[target] = record
     except (json.JSONDecodeError, UnicodeError, KeyError, TypeError) as error:
-        raise ValueError(f"{file}: no results of a study ({error!r:.200})") from error
+        raise UserError(f"{file}: no results of a study ({error!r:.200})") from error
     for target, record in new.items():
         write_json(target, record, indent=1)
     return len(new)

@@ -16,7 +16,7 @@ from typing import Any
 
 from ocr_panoptic.analysis.study import read_records, run_study
 from ocr_panoptic.engine import run_program
-from ocr_panoptic.files import write_json, write_text
+from ocr_panoptic.formats.files import write_json, write_text
 
 from .fields.measurement import read_fields
 from .figures import gain_figure, study_curves

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from ocr_panoptic.analysis.study import Study, System
-from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.engine.config_files import load_config
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.bounded_yaml import read_yaml
 
 KEYS = {"config", "opts", "seeds", "baseline", "metrics", "systems", "at"}
 OPTIONAL = {"opts", "at"}
@@ -61,26 +62,26 @@ def read_study(path: Path, baseline: str | None = None) -> PlacedStudy:
         ValueError: what is wrong with it, or with the config of a system.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such study")
+        raise MissingFileError(f"{path}: no such study")
     content = read_yaml(path)
     try:
         return _study(content, path.parent, baseline)
     except FileNotFoundError as error:
-        raise FileNotFoundError(f"{path}: {error}") from error
+        raise MissingFileError(f"{path}: {error}") from error
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
 
 
 def _study(content: Any, folder: Path, other: str | None) -> PlacedStudy:
     if not isinstance(content, dict) or set(content) - KEYS or KEYS - OPTIONAL - set(content):
         found = list(content) if isinstance(content, dict) else content
         expected = ", ".join(sorted(KEYS))
-        raise ValueError(f"expected the keys {expected}; found {reprlib.repr(found)}")
+        raise UserError(f"expected the keys {expected}; found {reprlib.repr(found)}")
     schemes = _entries(content, "systems", {"config", "opts", "seeds", "trial"})
     places = _entries(content, "at", {"opts"}) if "at" in content else {"": {}}
     baseline = content["baseline"] if other is None else other
     if baseline not in schemes:
-        raise ValueError(f"the baseline {baseline!r} is none of {list(schemes)}")
+        raise UserError(f"the baseline {baseline!r} is none of {list(schemes)}")
     systems = {}
     for place, added in places.items():
         for scheme, entry in schemes.items():
@@ -104,7 +105,7 @@ def _entries(content: Mapping[str, Any], key: str, known: set[str]) -> dict[str,
     for name, entry in entries.items():
         if unknown := set(entry) - known:
             may = ", ".join(sorted(known))
-            raise ValueError(f"{name} of {key} has {sorted(unknown)}; it may have {may}")
+            raise UserError(f"{name} of {key} has {sorted(unknown)}; it may have {may}")
     return entries
 
 
@@ -118,7 +119,7 @@ def _trial(entry: Mapping[str, Any], name: str, folder: Path) -> tuple[str, ...]
     script, *arguments = map(str, entry["trial"])
     file = (folder / script).resolve()
     if not file.is_file():
-        raise FileNotFoundError(f"{name} names the trial {file}, which is not there")
+        raise MissingFileError(f"{name} names the trial {file}, which is not there")
     return str(file), *arguments
 
 
@@ -129,10 +130,10 @@ def _config(
     config = [entry["config"] for entry in entries if "config" in entry][-1]
     file = (folder / config).resolve()
     if not file.is_file():
-        raise FileNotFoundError(f"{name} names the config {file}, which is not there")
+        raise MissingFileError(f"{name} names the config {file}, which is not there")
     opts = tuple(str(opt) for entry in entries for opt in entry.get("opts", ()))
     try:
         load_config(str(file), list(opts))
     except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        raise UserError(f"{name}: {error}") from error
     return file, opts

@@ -28,7 +28,8 @@ from ocr_panoptic.data import SemanticSplit, datasets_root, write_data_file
 from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.published.scenes import Canvas, check_splits
 from ocr_panoptic.engine import run_program
-from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.label_png import write_label_png
 
 # Of the image's side.
 HEIGHT, WIDTHS, STAMP = 0.4, (0.32, 0.5), 0.13
@@ -61,13 +62,11 @@ def generate_tiles(
     """
     check_splits(output, num_train, num_val, seed)
     if size < 48:
-        raise ValueError(
-            f"--size is {size} pixels, tiles need at least 48 to be wider than stamps."
-        )
+        raise UserError(f"--size is {size} pixels, tiles need at least 48 to be wider than stamps.")
     if not 2 <= materials <= 255:
-        raise ValueError(f"--materials is {materials}, labels of 8 bits hold 2 to 255.")
+        raise UserError(f"--materials is {materials}, labels of 8 bits hold 2 to 255.")
     if not 0 <= difficulty <= 1:
-        raise ValueError(f"--difficulty is {difficulty}, it goes from 0 to 1.")
+        raise UserError(f"--difficulty is {difficulty}, it goes from 0 to 1.")
     draw = partial(draw_tiles, size=size, materials=materials, difficulty=difficulty)
     for number, (split, count) in enumerate([("train", num_train), ("val", num_val)]):
         root = output / "raw" / split

@@ -20,7 +20,7 @@ if not __package__:  # studies/run.py names the file
 
 from ocr_panoptic.engine import launch, run_program  # noqa: E402
 from ocr_panoptic.engine.run_info import weights_sha256  # noqa: E402
-from ocr_panoptic.files import replacing  # noqa: E402
+from ocr_panoptic.formats.files import replacing  # noqa: E402
 from ocr_panoptic.modeling import TimmBackbone  # noqa: E402
 from train_net import argument_parser, main  # noqa: E402
 

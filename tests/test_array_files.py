@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 
-from ocr_panoptic.pictures import (
+from ocr_panoptic.formats.pictures import (
     MAX_MEGAPIXELS,
     TURNS,
     as_colours,

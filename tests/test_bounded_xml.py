@@ -3,8 +3,8 @@ import tracemalloc
 
 import pytest
 
-from ocr_panoptic import bounded_xml
-from ocr_panoptic.bounded_xml import read_parts
+from ocr_panoptic.formats import bounded_xml
+from ocr_panoptic.formats.bounded_xml import read_parts
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ocr_panoptic.bounded_yaml import MAX_BYTES, read_yaml
+from ocr_panoptic.formats.bounded_yaml import MAX_BYTES, read_yaml
 
 
 def bomb(first: str, line: str) -> str:

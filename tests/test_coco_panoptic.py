@@ -5,7 +5,7 @@ import pytest
 from detectron2.data import Metadata
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import (
+from ocr_panoptic.formats.coco_panoptic import (
     PanopticTruth,
     id2rgb,
     read_panoptic_png,

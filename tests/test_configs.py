@@ -18,12 +18,12 @@ from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
 from detectron2.solver import build_optimizer
 from detectron2.utils.events import EventStorage
-from loaded_configs import CONFIGS, NAMES, differences, load
 from torch import nn
 
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.engine import Trainer, complete_config
 from ocr_panoptic.modeling import ContextSemSegHead
+from support.loaded_configs import CONFIGS, NAMES, differences, load
 
 COCO = "COCO-PanopticSegmentation"
 

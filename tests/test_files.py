@@ -3,10 +3,10 @@
 import fcntl
 
 import pytest
-from other_process import lock_held
 
-from ocr_panoptic.files import check_output_folder, locked, printable, replacing
-from ocr_panoptic.mistakes import is_mistake
+from ocr_panoptic.errors import is_user_error
+from ocr_panoptic.formats.files import check_output_folder, locked, printable, replacing
+from support.other_process import lock_held
 
 
 def test_locked_by_another_process(tmp_path):
@@ -29,7 +29,7 @@ def test_a_lock_that_is_waited_for(tmp_path, monkeypatch):
         tries.append(file)
         real(file, how)
 
-    monkeypatch.setattr("ocr_panoptic.files.fcntl.lockf", lockf)
+    monkeypatch.setattr("ocr_panoptic.formats.files.fcntl.lockf", lockf)
     with locked(path, wait=True):
         assert len(tries) == 2 and path.exists()
 
@@ -61,4 +61,4 @@ def test_a_full_disk_names_the_file(tmp_path):
         open("/dev/full", "wb", buffering=0) as full,
     ):
         full.write(b"x")
-    assert is_mistake(error.value)
+    assert is_user_error(error.value)

@@ -19,12 +19,10 @@ import torch
 import yaml
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, Metadata
-from fuzz import breach, mutated_bytes, mutated_json, mutated_png, mutated_tree, run_trials
 from PIL import Image
 from safetensors.torch import save_file
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data import check as check_data
 from ocr_panoptic.data.index import index_file
@@ -37,10 +35,12 @@ from ocr_panoptic.engine.resume import (
     find_checkpoint,
     position_after,
 )
-from ocr_panoptic.label_png import read_label_png
-from ocr_panoptic.pictures import read_picture
-from ocr_panoptic.run_folder import read_evaluation, read_training_log
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.formats.run_folder import read_evaluation, read_training_log
 from ocr_panoptic.visualization import draw_images
+from support.fuzz import breach, mutated_bytes, mutated_json, mutated_png, mutated_tree, run_trials
 
 TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "100"))
 # Of each kind of file: thirteen end within a minute on the slowest machine.

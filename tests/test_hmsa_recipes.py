@@ -1,7 +1,8 @@
 """The recipes of hierarchical multi-scale attention: epochs, schedule, losses, scales."""
 
 import pytest
-from loaded_configs import load
+
+from support.loaded_configs import load
 
 # Images of an epoch, epochs, crop, power of the schedule, scales in tests.
 RECIPES = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ocr_panoptic.label_map import apply_label_map
+from ocr_panoptic.formats.label_map import apply_label_map
 
 MAP = {0: 255, 7: 0, 8: 1, 300: 1, 1000: 2}
 

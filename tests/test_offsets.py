@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from ocr_panoptic.offsets import (
+from ocr_panoptic.formats.offsets import (
     DIRECTIONS,
     IGNORED,
     MIRRORED,

@@ -7,9 +7,9 @@ from string import Template
 
 import pytest
 from detectron2.config import CfgNode
-from loaded_configs import CONFIGS, differences, load
 
 from ocr_panoptic.engine import load_config
+from support.loaded_configs import CONFIGS, differences, load
 
 DOC = (Path(__file__).resolve().parents[1] / "docs/paper_tables.md").read_text()
 PATH = r"`([\w-]+/[\w/-]+)`"

@@ -4,8 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from scripts import run_script
-from tiny_runs import ROOT
+
+from support.scripts import run_script
+from support.tiny_runs import ROOT
 
 FOLDERS = (".", "benchmarks", "datasets", "tools")
 PROGRAMS = [p.relative_to(ROOT) for folder in FOLDERS for p in sorted((ROOT / folder).glob("*.py"))]

@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 from PIL import Image
-from tiny_runs import ROOT
+
+from support.tiny_runs import ROOT
 
 PAGE = (ROOT / "docs/python.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -5,13 +5,13 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.modeling import build_model
-from loaded_configs import NAMES, load
 
 from ocr_panoptic.data import OffsetDatasetMapper
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.augmentation import RandomMirror
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.engine import Trainer, complete_config
+from support.loaded_configs import NAMES, load
 
 CITYSCAPES = "Cityscapes-SemanticSegmentation"
 

@@ -9,8 +9,7 @@ import pytest
 from detectron2.data import Metadata
 
 from ocr_panoptic import metrics
-from ocr_panoptic.metrics import METRICS, Metric
-from ocr_panoptic.run_folder import (
+from ocr_panoptic.formats.run_folder import (
     Evaluation,
     drop_unfinished_line,
     evaluation_folder,
@@ -21,6 +20,7 @@ from ocr_panoptic.run_folder import (
     write_region_quality,
     write_table,
 )
+from ocr_panoptic.metrics import METRICS, Metric
 from ocr_panoptic.visualization import render_report
 
 COLUMNS = ["PQ", "SQ", "RQ", "TP", "FP", "FN", "IoU", "ACC", "AP_box", "AP_mask"]

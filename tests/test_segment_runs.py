@@ -4,7 +4,7 @@ import numpy as np
 import pycocotools.mask as mask_util
 import pytest
 
-from ocr_panoptic.segment_runs import SegmentRuns, segment_statistics
+from ocr_panoptic.formats.segment_runs import SegmentRuns, segment_statistics
 
 
 def test_hand_worked():

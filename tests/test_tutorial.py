@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 from pycocotools import mask
-from tiny_runs import ROOT
 
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.config_files import find_config
+from support.tiny_runs import ROOT
 
 FILE = ROOT / "docs/tutorial.md"
 PAGE = FILE.read_text(encoding="utf-8")

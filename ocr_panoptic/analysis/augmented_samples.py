@@ -1,4 +1,4 @@
-"""What augmentation makes of a few images: the inputs of the network, as a training draws them."""
+"""Augmented samples: the inputs of the network that a training makes of a few images."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +12,9 @@ from detectron2.structures import BitMasks
 from PIL import Image, ImageDraw
 
 from ocr_panoptic.engine.task import task_of
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.formats.true_labels import has_labels
 from ocr_panoptic.seeding import seeded_generators
-from ocr_panoptic.true_labels import has_labels
 from ocr_panoptic.visualization.overlays import draw_segments, instance_color, resize
 
 IMAGES, DRAWS = 10, 4
@@ -25,8 +25,8 @@ Drawn = tuple[str, str, np.ndarray]  # title, caption, uint8 [H, W, 3] RGB
 
 
 def augmented_pictures(cfg: CfgNode) -> Iterator[tuple[str, list[Drawn]]]:
-    """Of IMAGES images of DATASETS.TRAIN[0], evenly spread: the name, and the pictures of the file
-    and of DRAWS draws of the mapper, each above its labels; SEED fixes them.
+    """Draw IMAGES images of DATASETS.TRAIN[0], evenly spread: the name of each, and the pictures of
+    the file and of DRAWS draws of the mapper, each above its labels; SEED fixes them.
 
     Args:
         cfg: completed, see :func:`ocr_panoptic.engine.complete_config`.
@@ -53,8 +53,8 @@ def augmented_pictures(cfg: CfgNode) -> Iterator[tuple[str, list[Drawn]]]:
 def _input_pictures(
     found: dict[str, Any], image_format: str, metadata: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Of a mapped record the image, and over it the semantic labels, and masks and boxes of the
-    instances."""
+    """Return the image of a mapped record, and over it the semantic labels, and masks and boxes of
+    the instances."""
     image = found["image"].permute(1, 2, 0).numpy()
     rgb = convert_image_to_rgb(np.clip(image, 0, 255), image_format).round().astype(np.uint8)
     labels = found["sem_seg"].numpy().astype(np.int32)

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from ocr_panoptic.engine.config_files import load_config
-from ocr_panoptic.files import write_json, write_text
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import write_json, write_text
 from ocr_panoptic.intervals import Interval
 
 from .study import Study, System
@@ -52,7 +53,7 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
     cfg = load_config(str(config), [*opts])
     architecture = cfg.MODEL.META_ARCHITECTURE
     if architecture not in _METRICS:
-        raise ValueError(
+        raise UserError(
             f"MODEL.META_ARCHITECTURE is {architecture}; heads are compared in "
             f"{' and '.join(_METRICS)}."
         )

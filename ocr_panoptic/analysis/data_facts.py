@@ -1,4 +1,4 @@
-"""What one image of a data set shows: its segments, and those that look like mistakes.
+"""Facts of one image of a data set: its segments, and those that look like mistakes.
 
 Shape letters: H, W size of the image; S segments.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pycocotools.mask as mask_util
 
-from ocr_panoptic.segment_runs import SegmentRuns
+from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 from .data_items import VOID, DataClass, TrueSegment
 
@@ -82,7 +82,7 @@ class ImageFacts:
 def segments_of(
     ids: np.ndarray, listed: Sequence[TrueSegment]
 ) -> tuple[list[Segment], SegmentRuns]:
-    """Those of a map, int32 [H, W], that have a pixel, in the order of their ids."""
+    """Return the segments of a map, int32 [H, W], that have a pixel, in the order of their ids."""
     runs = SegmentRuns(ids)
     by_id = {segment.id: segment for segment in listed}
     found = [
@@ -96,7 +96,7 @@ def segments_of(
 def suspicions_of(
     ids: np.ndarray, segments: Sequence[Segment], classes: Sequence[DataClass]
 ) -> list[Suspicion]:
-    """What looks like a mistake in a map, int32 [H, W]; crowds are left out."""
+    """Return what looks like a mistake in a map, int32 [H, W]; crowds are left out."""
     segments = [segment for segment in segments if not segment.iscrowd]
     things = [segment for segment in segments if classes[segment.class_index].isthing]
 
@@ -124,9 +124,9 @@ def suspicions_of(
 
 
 def parts_distance(ids: np.ndarray, segment: Segment) -> float:
-    """How far the two largest 8-connected parts of a segment are from each other: between their
-    boxes, in longer sides of the larger part's. 0 for a segment in one part, or whose second one
-    has less than SPLIT_SHARE of its pixels."""
+    """Return how far the two largest 8-connected parts of a segment are from each other: between
+    their boxes, in longer sides of the larger part's. 0 for a segment in one part, or whose second
+    one has less than SPLIT_SHARE of its pixels."""
     import cv2
 
     x, y, width, height = segment.box
@@ -144,8 +144,9 @@ def parts_distance(ids: np.ndarray, segment: Segment) -> float:
 
 
 def void_shares(ids: np.ndarray) -> dict[int, float]:
-    """Of each segment that touches void the share of its outline that does: of the pairs of
-    neighbours (beside or below) with one pixel in it and the other not. Seams count as segments."""
+    """Return, for each segment that touches void, the share of its outline that does: of the pairs
+    of neighbours (beside or below) with one pixel in it and the other not. Seams count as
+    segments."""
     import cv2
 
     void = (ids == VOID).astype(np.uint8)

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from detectron2.data import DatasetCatalog, Metadata
 
-from ocr_panoptic.coco_panoptic import categories_of, ids_by_class, read_panoptic_png
 from ocr_panoptic.data.register import registered_metadata
-from ocr_panoptic.label_map import read_labels
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class, read_panoptic_png
+from ocr_panoptic.formats.label_map import read_labels
 from ocr_panoptic.visualization.overlays import Color
 
 VOID = 0  # in the map of an item
@@ -88,7 +89,7 @@ def data_items(dataset_name: str, limit: int | None = None) -> DataItems:
     if metadata.get("thing_classes") and all("pan_seg_file_name" in r for r in records):
         return _panoptic_items(metadata, records, limit)
     if not metadata.get("stuff_classes") or metadata.get("thing_classes"):
-        raise ValueError(
+        raise UserError(
             f"Data set {dataset_name!r} has no truth to look at: neither panoptic PNGs nor "
             "semantic labels."
         )

@@ -9,8 +9,9 @@ import numpy as np
 from PIL import Image
 
 from ocr_panoptic.data.fingerprint import file_digest
-from ocr_panoptic.files import replacing
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import replacing
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.visualization.data_page import card_pictures, crop_picture
 from ocr_panoptic.visualization.overlays import Color, segment_colors
 
@@ -34,7 +35,8 @@ class Place(NamedTuple):
 
 
 def look_at(numbered: tuple[int, Item], content: DataItems, folder: Path) -> ImageFacts:
-    """What an image shows; its pictures are written as ``<number>.jpg`` and ``<number>o.jpg``."""
+    """Return what an image shows; its pictures are written as ``<number>.jpg`` and
+    ``<number>o.jpg``."""
     number, item = numbered
     try:
         image = read_picture(item.image, "RGB")
@@ -43,7 +45,7 @@ def look_at(numbered: tuple[int, Item], content: DataItems, folder: Path) -> Ima
         if item.truth is not None:
             ids, listed = content.truth(item)
             if ids.shape != image.shape[:2]:
-                raise ValueError(
+                raise UserError(
                     f"{item.truth}: has {ids.shape[1]}x{ids.shape[0]} pixels, the image "
                     f"{image.shape[1]}x{image.shape[0]} (width x height)."
                 )
@@ -65,7 +67,7 @@ def look_at(numbered: tuple[int, Item], content: DataItems, folder: Path) -> Ima
 
 
 def describe(item: Item) -> ImageFacts:
-    """What is compared of an image; without it, where it cannot be read."""
+    """Return what is compared of an image; without it, where it cannot be read."""
     try:
         return _description(item, read_picture(item.image, "RGB"))
     except (OSError, ValueError) as error:

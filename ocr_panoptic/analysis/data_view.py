@@ -17,8 +17,9 @@ import numpy as np
 from detectron2.config import CfgNode
 
 from ocr_panoptic.data.parallel import map_with_progress
-from ocr_panoptic.files import check_output_folder, write_text
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import check_output_folder, write_text
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.visualization.data_page import (
     ClassRow,
     Crop,
@@ -95,7 +96,7 @@ def write_data_page(
 
 
 def findings_file(page: Path) -> Path:
-    """Where the CSV of a page's findings lies."""
+    """Return where the CSV of a page's findings lies."""
     return page.with_name(f"{page.stem}_findings.csv")
 
 
@@ -105,7 +106,7 @@ def _new_folder(output: Path) -> Iterator[Path]:
     block has written the page, or goes with an error."""
     parent = output.with_name(f"{output.stem}_files")
     if output.is_dir():
-        raise ValueError(f"--output {output} is a folder; name the page in it: {output}/index.html")
+        raise UserError(f"--output {output} is a folder; name the page in it: {output}/index.html")
     check_output_folder(parent, "The folder of pictures", "Give another --output.")
     folder = parent / secrets.token_hex(4)
     folder.mkdir()

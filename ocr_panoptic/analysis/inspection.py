@@ -11,19 +11,19 @@ from detectron2.config import CfgNode
 from torch import Tensor, nn
 
 from ocr_panoptic.engine.task import task_of
+from ocr_panoptic.formats.pictures import as_colours, read_picture
 from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling import InferenceModel, OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference import resized_classes, running_argmax
 from ocr_panoptic.modeling.refined_head import RefinedHead
-from ocr_panoptic.pictures import as_colours, read_picture
 from ocr_panoptic.visualization import Inspection, Segments
 
 
 class Inspector:
     """
-    What a model predicts for the images of a data set, and what leads to it: the coarse prediction
-    and, where the context scheme has them, the soft object regions and the relation of the pixels
-    to them.
+    A model under inspection: what it predicts for the images of a data set, and what leads to it:
+    the coarse prediction and, where the context scheme has them, the soft object regions and the
+    relation of the pixels to them.
 
     Args:
         model: of an ``OCRSemanticSegmentor``, or of a ``PanopticFPN`` whose semantic head is
@@ -114,7 +114,7 @@ class Inspector:
 @dataclass
 class _Seen:
     """
-    What has passed through a semantic network while it was watched.
+    The tensors that have passed through a semantic network while it was watched.
 
     Attributes:
         padded: (H, W) of the images that the backbone saw.
@@ -178,8 +178,8 @@ def _cell_edges(
     inside: int, features: int, padded: int, side: int, pixels: int, align_corners: bool
 ) -> np.ndarray:
     """
-    Where the features' cells begin and end along one axis: half-way between the positions that
-    resizing gives them.
+    Return where the features' cells begin and end along one axis: half-way between the positions
+    that resizing gives them.
 
     Args:
         inside: cells that are not padding alone.

@@ -28,15 +28,15 @@ class NearPair(NamedTuple):
 
 
 def small_picture(image: np.ndarray) -> np.ndarray:
-    """Of an image, uint8 [H, W, 3]: uint8 [SIDE, SIDE, 3]."""
+    """Shrink an image, uint8 [H, W, 3], to uint8 [SIDE, SIDE, 3]."""
     return np.asarray(Image.fromarray(image).resize((SIDE, SIDE), Image.Resampling.BOX))
 
 
 def near_pairs(
     pictures: Sequence[np.ndarray], others: Sequence[np.ndarray] | None = None
 ) -> list[NearPair]:
-    """Of each small picture the nearest of the others, if it is nearer than NEAR; the nearest pair
-    first. No more pairs than pictures, though all may be equal.
+    """Find for each small picture the nearest of the others, if it is nearer than NEAR; the nearest
+    pair first. No more pairs than pictures, though all may be equal.
 
     Args:
         others: a second list; by default those before the picture in its own list, and the earlier

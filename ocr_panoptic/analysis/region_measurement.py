@@ -9,6 +9,7 @@ from tqdm import tqdm
 from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation import RegionQuality
 from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
@@ -42,7 +43,7 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
     """
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
-        raise ValueError(
+        raise UserError(
             f"MODEL.SEM_SEG_HEAD.NAME {head} with MODEL.CONTEXT.NAME {scheme} and "
             f"MODEL.OCR.REGION_SUPERVISION {cfg.MODEL.OCR.REGION_SUPERVISION} has no predicted "
             f"regions of the classes that pixels are related to; {', '.join(SCHEMES)} have, with "

@@ -1,5 +1,5 @@
 """
-What a training will do, without training: data, learning rates, parameters, memory of a GPU,
+A training foreseen, without training: data, learning rates, parameters, memory of a GPU,
 checkpoints, and what ``--resume`` finds.
 """
 

@@ -14,13 +14,14 @@ from detectron2.data import DatasetCatalog, Metadata
 from torch import nn
 from tqdm import tqdm
 
-from ocr_panoptic.coco_panoptic import PanopticTruth
 from ocr_panoptic.engine.config_files import load_config, values_by_key
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model
-from ocr_panoptic.run_folder import (
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import PanopticTruth
+from ocr_panoptic.formats.run_folder import (
     CONFIG,
     Evaluation,
     calibration_file,
@@ -63,9 +64,9 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
             page can show, or the weights do not fit, or are others than those that were evaluated.
     """
     if num_images < 1:
-        raise ValueError(f"--num-images is {num_images}; at least 1 image is shown")
+        raise UserError(f"--num-images is {num_images}; at least 1 image is shown")
     if num_ranked < 0:
-        raise ValueError(f"--num-ranked is {num_ranked}; it is a number of images, 0 for none")
+        raise UserError(f"--num-ranked is {num_ranked}; it is a number of images, 0 for none")
     metadata = class_metadata(cfg)
     dataset = metadata.name
     results = evaluation_folder(cfg.OUTPUT_DIR, dataset)
@@ -106,7 +107,7 @@ def _check_evaluated(cfg: CfgNode, evaluation: Evaluation, model: nn.Module) -> 
     of = "does not say which weights it is of"
     if evaluated:
         of = f"is of {evaluation.run['weights']} (SHA-256 {evaluated[:12]}...)"
-    raise ValueError(
+    raise UserError(
         f"The evaluation in {folder} {of}, and MODEL.WEIGHTS is {cfg.MODEL.WEIGHTS} "
         f"({found[:12]}...). Evaluate these weights first: ocr-panoptic evaluate --config-file "
         f"CONFIG --weights {cfg.MODEL.WEIGHTS} OUTPUT_DIR {cfg.OUTPUT_DIR}"
@@ -146,7 +147,8 @@ class _Pictures:
     def ranked(
         self, records: list[dict[str, Any]], ranking: Sequence[RankedImage]
     ) -> list[RankedImage]:
-        """With their pictures, without the regions, which would be most of the page."""
+        """Inspect images with their pictures, without the regions, which would be most of the
+        page."""
         by_name = {record["file_name"]: record for record in records}
         drawn = []
         for image in tqdm(ranking, desc="Worst and best", unit="image"):
@@ -218,5 +220,5 @@ def _settings(
 
 
 def _iterations(log: list[dict[str, float]]) -> int:
-    """Those of the training; the evaluation after it logs under a number of its own."""
+    """Return the rows of the training; the evaluation after it logs under a number of its own."""
     return int(max((row["iteration"] for row in log if "total_loss" in row), default=-1)) + 1

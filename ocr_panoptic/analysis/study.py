@@ -14,8 +14,9 @@ from typing import Any
 from detectron2.modeling import build_model
 
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.files import locked, write_json
-from ocr_panoptic.run_folder import evaluation_folder, read_evaluation, read_training_log
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import locked, write_json
+from ocr_panoptic.formats.run_folder import evaluation_folder, read_evaluation, read_training_log
 
 RECORD = "study_run.json"
 
@@ -134,14 +135,14 @@ def _results(cfg: Any, folder: Path, wanted: Sequence[str]) -> dict[str, Any]:
     }
     times = [row["time"] for row in rows if "time" in row]
     if not times:
-        raise ValueError(
+        raise UserError(
             f"{folder}: no iteration was timed in SOLVER.MAX_ITER {cfg.SOLVER.MAX_ITER}, the first "
             "ones never are; train for 10 or more."
         )
     absent = [metric for metric in wanted if metric not in metrics]
     if absent:
         found = ", ".join(m for m in metrics if "-" not in m)
-        raise ValueError(f"{folder}: no metric {', '.join(absent)}; the evaluation has {found}")
+        raise UserError(f"{folder}: no metric {', '.join(absent)}; the evaluation has {found}")
     return {
         # The folder is the study's, wherever its results are read.
         "run": {k: v for k, v in evaluation.run.items() if k not in ("output_dir", "weights")},
@@ -206,7 +207,7 @@ def check_settings(
             shlex.join([config, *(part for p in opts.items() if p not in common for part in p)])
             for config, opts in (found, wanted)
         )
-        raise ValueError(
+        raise UserError(
             f"{file}: {name}, seed {seed} was trained with {shown}; the study has {now}. "
             "Take another --output, or remove that run."
         )

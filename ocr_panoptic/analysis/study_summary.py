@@ -1,4 +1,4 @@
-"""What came of a study: means, and what each system gains over its baseline."""
+"""Summary of a study: means, and what each system gains over its baseline."""
 
 import statistics
 from collections.abc import Sequence

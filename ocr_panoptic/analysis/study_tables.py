@@ -98,7 +98,7 @@ def gain(interval: Interval | None) -> str:
 
 
 def gain_note(rows: Rows, metric: str) -> str:
-    """How to read the gains, by the pairs of runs that there are."""
+    """Return how to read the gains, by the pairs of runs that there are."""
     intervals = [row[f"{metric} - baseline"] for row in rows]
     pairs = sorted({i.values for i in intervals if i is not None})
     note = (

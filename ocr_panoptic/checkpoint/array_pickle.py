@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ocr_panoptic.errors import UserError
+
 KINDS = "biufcSU"  # of dtypes: numbers and texts, no objects
 
 
@@ -30,19 +32,19 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 class _DType:
-    """Of ``dtype("f4", False, True)`` and, by ``__setstate__``, its byte order."""
+    """A stand-in for ``dtype("f4", False, True)`` and, by ``__setstate__``, its byte order."""
 
     def __init__(self, text: str, align: bool = False, copy: bool = False):
         if not isinstance(text, str | bytes):
-            raise ValueError(f"a dtype made from a {type(text).__name__}")
+            raise UserError(f"a dtype made from a {type(text).__name__}")
         self.dtype = np.dtype(text)
         if self.dtype.kind not in KINDS:
-            raise ValueError(f"an array of {self.dtype}")
+            raise UserError(f"an array of {self.dtype}")
 
     def __setstate__(self, state: tuple) -> None:
         _, order, *fields = state[:5]
         if fields != [None, None, None]:
-            raise ValueError("an array of structures")
+            raise UserError("an array of structures")
         if order in ("<", ">"):
             self.dtype = self.dtype.newbyteorder(order)
 
@@ -69,9 +71,9 @@ def _scalar(dtype: _DType, data: Any) -> np.generic:
 
 
 def _encode(text: str, encoding: str) -> bytes:
-    """How pickles of old protocols write bytes."""
+    """Return how pickles of old protocols write bytes."""
     if encoding != "latin1":
-        raise ValueError(f"bytes in {encoding!r:.50}")
+        raise UserError(f"bytes in {encoding!r:.50}")
     return text.encode(encoding)
 
 

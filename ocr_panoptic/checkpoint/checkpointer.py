@@ -17,7 +17,8 @@ from detectron2.utils.file_io import PathManager
 from fvcore.common.checkpoint import _IncompatibleKeys
 from torch import Tensor, nn
 
-from ocr_panoptic.files import replacing, write_text
+from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError
+from ocr_panoptic.formats.files import replacing, write_text
 
 from . import efficientnet_lite, timm_files
 from .efficientnet_lite import is_efficientnet_lite
@@ -97,7 +98,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         # Split here: Detectron2 looks for a file of the whole name where several processes train.
         path, _, query = (path or "").partition("?")
         if query not in ("", "matching_heuristics=True", "matching_heuristics=False"):
-            raise ValueError(
+            raise UserError(
                 f"The weights {path} are followed by ?{query}; only ?matching_heuristics=True is "
                 "known (names are matched as those of Caffe2 are)."
             )
@@ -164,7 +165,7 @@ class SafeCheckpointer(DetectionCheckpointer):
                 self.tag_last_checkpoint(path.name)
         except (OSError, RuntimeError) as e:  # PyTorch's writer raises the latter on a full disk
             free = shutil.disk_usage(path.parent).free / 2**20
-            raise OSError(
+            raise FailedWriteError(
                 f"The checkpoint {path} could not be written ({e}); {free:.0f} MiB are free there. "
                 f"The last whole one is {last_checkpoint(self.save_dir) or 'none'}. "
                 "Make room, then continue with --resume."
@@ -187,7 +188,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.tag_last_checkpoint(NO_CHECKPOINT)
 
     def has_checkpoint(self) -> bool:
-        """Whether there is one to be resumed from."""
+        """Return whether there is one to be resumed from."""
         return bool(self.get_checkpoint_file())
 
     def remove_unfinished(self) -> None:
@@ -216,7 +217,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         weights = checkpoint["model"].get("state_dict", checkpoint["model"])
         checkpoint["model"] = weights = rename_former(weights)
         if any("object_context_block" in name for name in weights):
-            raise ValueError(
+            raise UserError(
                 f"The weights {self._path} are OCR weights of another code base: convert them with "
                 "ocr-panoptic convert, see docs/checkpoints.md."
             )
@@ -244,13 +245,13 @@ class SafeCheckpointer(DetectionCheckpointer):
             incompatible.unexpected_keys,
         )
         if len(fit.faults) == len(fit.names) or (self.strict and fit.faults):
-            raise ValueError(
+            raise UserError(
                 f"The weights {self._path} do not fit the model: {len(fit.faults)} of "
                 f"{len(fit.names)} tensors.{fit.listing()}\n"
                 "Use the config that the weights were trained with, or train from them first."
             )
         if fit.backbone_share() < self.min_share:
-            raise ValueError(
+            raise UserError(
                 f"The weights {self._path} are of another model: they fill "
                 f"{fit.backbone_share():.0%} of the backbone, and MODEL.WEIGHTS_MIN_SHARE is "
                 f"{self.min_share:g}.\n{fit.table()}\nUse weights of this backbone "
@@ -260,11 +261,11 @@ class SafeCheckpointer(DetectionCheckpointer):
         return incompatible
 
     def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
-        """In the log alone: :meth:`summary` is for users."""
+        """Write the keys to the log alone: :meth:`summary` is for users."""
         logger.debug("Not filled, not used:%s", self.fit.listing(lines=sys.maxsize) or " none")
 
     def summary(self) -> str:
-        """What was loaded last, as a table where it does not fill the model."""
+        """Return what was loaded last, as a table where it does not fill the model."""
         if self.fit is None:
             return "No weights are loaded: the model is random"
         fit = self.fit
@@ -310,7 +311,7 @@ def fetch_weights(path: str) -> str:
             )
         else:
             what = "are no file" if os.path.exists(path) else "do not exist"
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"The weights {path} {what}. Set MODEL.WEIGHTS to a checkpoint file, or to "
             '"" for random weights.'
         )
@@ -318,7 +319,7 @@ def fetch_weights(path: str) -> str:
 
 
 def _download(address: str) -> str:
-    """Where it has not been downloaded already."""
+    """Return where it has not been downloaded already."""
     waiting = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)
     try:
@@ -326,7 +327,7 @@ def _download(address: str) -> str:
     except FileNotFoundError:  # of a package or timm, which says what to do
         raise
     except Exception as e:  # of urllib, http.client, iopath ...
-        raise OSError(
+        raise FailedWriteError(
             f"The weights {address} could not be downloaded ({e}). Check the address and the "
             "network, or set MODEL.WEIGHTS to a file that was downloaded elsewhere."
         ) from e

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
+
 from .published import HEAD, LAYOUTS
 
 # InPlaceABN scales by |w| + this.
@@ -40,7 +42,7 @@ class Conversion:
     filled: list[str] = field(default_factory=list)
 
     def report(self) -> str:
-        """What became of the tensors; what is folded or dropped has its name in it."""
+        """Return what became of the tensors; what is folded or dropped has its name in it."""
         lines = [
             f"{len(self.renamed)} tensors renamed",
             *(
@@ -95,7 +97,7 @@ def convert_weights(
     """
     layout = LAYOUTS[source]
     if inplace_abn and layout.has_inplace_abn is None:
-        raise ValueError(f"--inplace-abn yes: no weights of {source} have InPlaceABN's norms")
+        raise UserError(f"--inplace-abn yes: no weights of {source} have InPlaceABN's norms")
     if inplace_abn is None:
         inplace_abn = layout.has_inplace_abn is not None and layout.has_inplace_abn(weights)
     weights = {str(name): tensor for name, tensor in weights.items()}
@@ -110,7 +112,7 @@ def convert_weights(
     faults += _fill(found, model_shapes, biases)
     if faults:
         shown = "\n  ".join(faults[:20] + ["..."] * (len(faults) > 20))
-        raise ValueError(
+        raise UserError(
             f"These are not the weights of {source} that the config describes; {len(faults)} "
             f"tensors do not fit.\n  {shown}\n"
             "Check --from, and the config's classes, backbone, COARSE_KERNEL, COARSE_CHANNELS and "
@@ -188,7 +190,7 @@ def _fill(
 
 
 def _transform(found: Conversion, biases: Mapping[str, Tensor]) -> None:
-    """What is more than another name."""
+    """Return what is more than another name."""
     weights = found.weights
     for mean, bias in biases.items():  # norm(y + b) = norm'(y) with the mean lowered by b
         weights[mean] = weights[mean] - bias

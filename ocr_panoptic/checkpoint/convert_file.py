@@ -1,4 +1,4 @@
-"""From a file of published weights to a checkpoint of this project."""
+"""Conversion of a file of published weights to a checkpoint of this project."""
 
 import hashlib
 import json
@@ -12,7 +12,8 @@ from detectron2.modeling import build_model
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ocr_panoptic.files import replacing
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.files import replacing
 
 from .convert import Conversion, convert_weights
 from .reading import read_checkpoint
@@ -48,11 +49,11 @@ def convert_file(
             the output has another suffix. Nothing is written then.
     """
     if output_file.suffix not in SUFFIXES:
-        raise ValueError(f"{output_file}: expected a name that ends in {' or '.join(SUFFIXES)}")
+        raise UserError(f"{output_file}: expected a name that ends in {' or '.join(SUFFIXES)}")
     if not input_file.is_file():
-        raise FileNotFoundError(f"{input_file}: no such file")
+        raise MissingFileError(f"{input_file}: no such file")
     if output_file.exists() and output_file.samefile(input_file):
-        raise ValueError(f"{output_file}: the converted file would replace the published one")
+        raise UserError(f"{output_file}: the converted file would replace the published one")
     checkpoint = read_checkpoint(str(input_file), trust_pickle=trust_pickle)
     content = checkpoint.pop("model")
     weights = content.get("state_dict", content)
@@ -65,7 +66,7 @@ def convert_file(
     settings = conversion.expected_settings()
     faults = differing_settings(cfg, settings)
     if faults:
-        raise ValueError(
+        raise UserError(
             f"The config is not for weights of {source}: their logits would be wrong.\n  "
             + "\n  ".join(faults)
             + "\nUse one of configs/converted, or set these keys."

@@ -35,7 +35,7 @@ _PLAIN = {"_depthwise_conv": "conv_dw", "_bn1": "bn1", "_project_conv": "conv_pw
 
 
 def is_efficientnet_lite(names: Iterable[str]) -> bool:
-    """Whether a file's names are those of efficientnet-lite-pytorch."""
+    """Return whether a file's names are those of efficientnet-lite-pytorch."""
     return {"_conv_stem.weight", "_bn0.weight", "_blocks.0._depthwise_conv.weight"} <= set(names)
 
 
@@ -69,5 +69,5 @@ def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, st
 
 
 def conversion_record(file: str) -> Mapping[str, Any]:
-    """What :func:`.settings.check_settings` compares the config with."""
+    """Return what :func:`.settings.check_settings` compares the config with."""
     return {"source": "efficientnet-lite-pytorch", "file": file, "settings": SETTINGS}

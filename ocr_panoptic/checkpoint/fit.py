@@ -1,4 +1,4 @@
-"""What of a model the weights of a file fill."""
+"""The fit of a file to a model: which of its tensors the weights fill."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

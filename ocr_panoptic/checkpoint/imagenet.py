@@ -7,6 +7,8 @@ from typing import Any
 
 from tabulate import tabulate
 
+from ocr_panoptic.errors import UserError
+
 from .efficientnet_lite import is_efficientnet_lite, timm_names
 
 # Of a ResNet of Detectron2 and a network of timm, each alone and inside an FPN; a ViT's pyramid.
@@ -94,7 +96,7 @@ def imagenet_to_backbone(
     ]
     if faults:
         table = tabulate(faults[:10], headers=["tensor", "in the file", "in the model"])
-        raise ValueError(
+        raise UserError(
             f"The ImageNet weights {file} do not fit the backbone: {len(faults)} of its "
             f"{len(needed)} tensors differ.\n{table}\nUse the file of this very network (depth, "
             "width, stem: MODEL.RESNETS.DEPTH, STEM_TYPE, STEM_OUT_CHANNELS; MODEL.TIMM.NAME)."

@@ -1,4 +1,4 @@
-"""Which checkpoint of a folder a training is resumed from."""
+"""The checkpoint of a folder that a training is resumed from."""
 
 import logging
 import os
@@ -42,7 +42,7 @@ def newest_whole(folder: str | os.PathLike) -> str:
 
 
 def _named(file: Path) -> str | None:
-    """What ``last_checkpoint`` says, of which no more is read than a name needs."""
+    """Return what ``last_checkpoint`` says, of which no more is read than a name needs."""
     if not file.is_file():
         return None
     with open(file, encoding="utf-8", errors="replace") as f:
@@ -50,5 +50,5 @@ def _named(file: Path) -> str | None:
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a file of ``torch.save`` has its end, where the table of its contents is."""
+    """Return whether a file of ``torch.save`` has its end, where the table of its contents is."""
     return path.is_file() and zipfile.is_zipfile(path)

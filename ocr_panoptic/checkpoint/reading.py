@@ -12,7 +12,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from ocr_panoptic.files import printable
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import printable
 
 from .array_pickle import ArrayUnpickler, Forbidden
 from .pickled import pickled_imports
@@ -88,16 +89,16 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
         mmap = mmap and _is_zip(filename)
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Forbidden as e:
-        raise ValueError(_UNTRUSTED.format(file=filename, what=_first_line(e))) from e
+        raise UserError(_UNTRUSTED.format(file=filename, what=_first_line(e))) from e
     except Exception as e:  # damaged bytes make the readers raise nearly anything
         if wanted := _refused(filename, e):
-            raise ValueError(_UNTRUSTED.format(file=filename, what=_first_line(wanted))) from e
+            raise UserError(_UNTRUSTED.format(file=filename, what=_first_line(wanted))) from e
         raise _damaged(filename, f"{type(e).__name__}: {e}") from e
 
 
 def _refused(filename: str, error: Exception) -> str:
-    """What the pickle in a file of ``torch.save`` would have run, which torch has refused; ""
-    where the error is another one. torch's words are not for users: they say how to switch its
+    """Return what the pickle in a file of ``torch.save`` would have run, which torch has refused;
+    "" where the error is another one. torch's words are not for users: they say how to switch its
     protection off."""
     if "weights only load failed" not in str(error).lower():
         return ""
@@ -132,7 +133,7 @@ def _damaged(file: str, found: str) -> ValueError:
         found = f"begins with {start[:16]!r}, as no file of torch.save does"
     elif "weights only load failed" in found.lower():
         found = "no tensors of torch.save"
-    return ValueError(_DAMAGED.format(file=file, size=size, found=_first_line(found)) + AGAIN)
+    return UserError(_DAMAGED.format(file=file, size=size, found=_first_line(found)) + AGAIN)
 
 
 def _first_line(text: object) -> str:

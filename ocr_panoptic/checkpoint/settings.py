@@ -1,10 +1,13 @@
-"""What weights expect of the config, apart from shapes: recorded in files that were converted."""
+"""Settings that weights expect of the config, apart from shapes: recorded in files that were
+converted."""
 
 import logging
 from collections.abc import Mapping
 from typing import Any
 
 from detectron2.config import CfgNode
+
+from ocr_panoptic.errors import UserError
 
 # In a checkpoint, next to "model"; in the metadata of a .safetensors file, as JSON.
 RECORD = "conversion"
@@ -46,7 +49,7 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
         "or training."
     )
     if strict:
-        raise ValueError(message)
+        raise UserError(message)
     logging.getLogger(__name__).warning(message)
 
 

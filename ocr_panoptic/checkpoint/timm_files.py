@@ -10,6 +10,8 @@ from iopath.common.file_io import PathHandler
 from timm.models import PretrainedCfg
 from timm.models._hub import download_cached_file, download_from_hf
 
+from ocr_panoptic.errors import MissingFileError
+
 PREFIX = "timm://"
 FILES = ("model.safetensors", "pytorch_model.bin")
 
@@ -37,7 +39,7 @@ class TimmHandler(PathHandler):
                 return _from_hub(published.hf_hub_id, published.hf_hub_filename)
             return download_cached_file(source)
         except Exception as e:  # of huggingface_hub, httpx, urllib ...
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"The weights {path} could not be downloaded ({type(e).__name__}). Check the "
                 f"network, or download {source} elsewhere and set MODEL.WEIGHTS to that file, in "
                 "whose name or folder the name of the weights should stay."
@@ -66,7 +68,7 @@ def _published(name: str) -> PretrainedCfg:
     if found is None or not found.has_weights:
         known = timm.list_pretrained()
         close = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"timm has no weights {PREFIX}{name}. Names are like {PREFIX}convnext_tiny.fb_in1k"
             + (f"; similar ones: {', '.join(close)}." if close else ".")
         )
@@ -80,13 +82,13 @@ def _from_hub(model_id: str, file: str | None) -> str:
             return download_from_hf(model_id, name)
         except EntryNotFoundError:
             missing = name
-    raise FileNotFoundError(f"{model_id} has no {missing}")
+    raise MissingFileError(f"{model_id} has no {missing}")
 
 
 def conversion_record(network: str, file: str) -> Mapping[str, Any] | None:
     """
-    What :func:`.settings.check_settings` compares the config with: RGB images with the mean and
-    deviation of the training.
+    Return what :func:`.settings.check_settings` compares the config with: RGB images with the mean
+    and deviation of the training.
 
     Args:
         network: timm's name of the network, MODEL.TIMM.NAME.
@@ -120,5 +122,5 @@ def conversion_record(network: str, file: str) -> Mapping[str, Any] | None:
 
 
 def _of_bytes(values: tuple[float, ...]) -> tuple[float, ...]:
-    """From images of values to 1 to those of values to 255."""
+    """Adapt weights for images of values to 1 to images of values to 255."""
     return tuple(round(255 * value, 3) for value in values)

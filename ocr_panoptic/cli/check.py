@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
+from ocr_panoptic.errors import UserError
+
 from .arguments import TrainingArguments
 from .train import function_arguments
 
@@ -28,7 +30,7 @@ def argument_parser() -> TrainingArguments:
 def run(args: argparse.Namespace) -> int:
     if not args.config_file:  # then what stands at the end are files
         if flags := [word for word in args.opts if word.startswith("--")]:
-            raise ValueError(f"{' '.join(flags)}: flags stand before the files")
+            raise UserError(f"{' '.join(flags)}: flags stand before the files")
         args.data, args.opts = [*args.data, *args.opts], []
     found = _checked(args)
     print(found)
@@ -39,7 +41,7 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
     if args.config_file:
         return _check_run(args)
     if not args.data:
-        raise ValueError("There is nothing to check: name data files, or a config.")
+        raise UserError("There is nothing to check: name data files, or a config.")
     from ocr_panoptic.data import check as check_data
 
     return check_data(args.data)

@@ -12,6 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from ocr_panoptic.errors import MissingFileError
+
 from .arguments import CommandParser, positive
 
 TRAIN = [sys.executable, "-m", "ocr_panoptic", "train"]
@@ -42,6 +44,6 @@ def run(args: argparse.Namespace) -> None:
         run_study(study, TRAIN, args.output)
     records = read_records(study, args.output)
     if not records:
-        raise FileNotFoundError(f"{args.output}: no finished run of this comparison")
+        raise MissingFileError(f"{args.output}: no finished run of this comparison")
     print(write_comparison(study, records, args.output))
     print(verdict(study, records))

@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from ocr_panoptic.engine.segfix import refined_by_segfix
     from ocr_panoptic.engine.single_image import class_metadata, predict
     from ocr_panoptic.engine.trained_model import trained_config
-    from ocr_panoptic.files import printable
+    from ocr_panoptic.formats.files import printable
     from ocr_panoptic.visualization import (
         VideoReader,
         draw_images,

@@ -14,6 +14,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ocr_panoptic.errors import UserError
+
 from .arguments import CommandParser
 
 
@@ -73,7 +75,7 @@ def export(
     try:
         path = onnx_file(output)
     except argparse.ArgumentTypeError as e:
-        raise ValueError(f"output {e}") from e
+        raise UserError(f"output {e}") from e
     with undisturbed():
         _export(run, weights, path, options_of(keys))
     return path

@@ -23,6 +23,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ocr_panoptic.errors import UserError
+
 from .arguments import CommandParser
 
 if TYPE_CHECKING:
@@ -128,5 +130,5 @@ def source(split: str, paths: list[Path]) -> "AnnotationSource":
     from ocr_panoptic.data import AnnotationSource
 
     if len(paths) > 3:
-        raise ValueError(f"--{split}: expected SOURCE [IMAGES [LABELS]], found {len(paths)} paths.")
+        raise UserError(f"--{split}: expected SOURCE [IMAGES [LABELS]], found {len(paths)} paths.")
     return AnnotationSource(*paths)

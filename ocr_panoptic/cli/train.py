@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from ocr_panoptic.files import as_list
+from ocr_panoptic.formats.files import as_list
 
 from .arguments import TrainingArguments
 

@@ -1,5 +1,7 @@
 """Data sets: files that describe them, check, registration with Detectron2, and loading."""
 
+from ocr_panoptic.engine.offset_mapper import OffsetDatasetMapper
+
 from .annotations.formats import FORMATS as ANNOTATION_FORMATS
 from .annotations.importing import Plan as ImportPlan
 from .annotations.importing import Source as AnnotationSource
@@ -19,7 +21,6 @@ from .data_file import (
 from .faults import DataFaults, faults_listed
 from .histogram import log_class_histogram
 from .index import cache_folder
-from .offset_mapper import OffsetDatasetMapper
 from .panoptic.mapper import PanopticDatasetMapper
 from .published.camvid import prepare_camvid
 from .published.mat_labels import MAT_RELEASES, prepare_mat_release

@@ -11,7 +11,8 @@ from detectron2.data import transforms as T
 from fvcore.transforms.transform import BlendTransform, Transform
 from PIL import Image
 
-from ocr_panoptic.pictures import COLOURS
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.pictures import COLOURS
 
 
 class ChannelInput(T.AugInput):
@@ -55,7 +56,7 @@ def resized(image: np.ndarray, height: int, width: int, interpolation: int) -> n
 
 def _blended(image: np.ndarray, tfm: BlendTransform) -> np.ndarray:
     if image.dtype != np.uint8:
-        raise ValueError(
+        raise UserError(
             "INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255, and the image is of other numbers; "
             "set it to 0."
         )

@@ -1,4 +1,4 @@
-"""What classes are made of in both kinds of data: ids, colours, and the ignored label."""
+"""Classes of both kinds of data: ids, colours, and the ignored label."""
 
 import colorsys
 import re
@@ -15,22 +15,22 @@ Color = tuple[int, int, int]
 
 
 def is_id(value: object) -> bool:
-    """Whether a JSON value can be an id: an integer of at least 0 that 64 bits hold."""
+    """Return whether a JSON value can be an id: an integer of at least 0 that 64 bits hold."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_ID
 
 
 def has_controls(text: str) -> bool:
-    """Whether a terminal, or a line of a file, would not show the text as it is."""
+    """Return whether a terminal, or a line of a file, would not show the text as it is."""
     return _CONTROLS.search(text) is not None
 
 
 def is_color(value: object) -> bool:
-    """Whether a JSON value is a colour: three integers 0..255."""
+    """Return whether a JSON value is a colour: three integers 0..255."""
     return isinstance(value, list) and len(value) == 3 and all(is_id(c) and c <= 255 for c in value)
 
 
 def faults_of_class(name: object, color: object) -> Iterator[str]:
-    """What is wrong with a class's name and colour, values of JSON or YAML."""
+    """Return what is wrong with a class's name and colour, values of JSON or YAML."""
     if not isinstance(name, str) or not name:
         # YAML reads a bare ``no``, ``on`` or ``12`` as a truth value or number.
         yield f"the name must be a text (in quotes?), found {name!r}."

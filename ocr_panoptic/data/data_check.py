@@ -10,7 +10,7 @@ from detectron2.config import CfgNode, get_cfg
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from tabulate import tabulate
 
-from ocr_panoptic.files import as_list
+from ocr_panoptic.formats.files import as_list
 
 from .classes import VOID_LABEL
 from .data_file import DataFiles

@@ -26,8 +26,9 @@ from typing import Any
 
 import yaml
 
-from ocr_panoptic.bounded_yaml import read_yaml
-from ocr_panoptic.files import as_list, printable, write_text
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.bounded_yaml import read_yaml
+from ocr_panoptic.formats.files import as_list, printable, write_text
 from ocr_panoptic.nearest import did_you_mean
 
 from .faults import DataFaults, raise_if_any
@@ -99,7 +100,7 @@ def read_data_file(path: Path | str) -> DataFile:
     """
     path = Path(os.path.abspath(Path(path).expanduser()))
     if not path.is_file():
-        raise FileNotFoundError(f"{printable(path)}: data file not found, or no regular file.")
+        raise MissingFileError(f"{printable(path)}: data file not found, or no regular file.")
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise DataFaults([f"{path}: describes no data set; it needs the keys {FORM}."])
@@ -205,7 +206,7 @@ def names_below_root() -> list[str]:
 def check_name(name: object) -> None:
     """Raise ValueError for a data set's name that is no file name."""
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):
-        raise ValueError(
+        raise UserError(
             f"name {name!r:.100}: use letters, digits, '_', '-' and '.', in quotes where there "
             "are digits alone."
         )

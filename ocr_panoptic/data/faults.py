@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ocr_panoptic.files import printable, write_text
+from ocr_panoptic.formats.files import printable, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -106,5 +106,5 @@ def gathering(faults: list[str]) -> Iterator[None]:
 
 
 def first_few(names: Sequence[str]) -> str:
-    """At most five names, as messages list them."""
+    """Join at most five names, as messages list them."""
     return printable(", ".join(names[:5])) + (", ..." if len(names) > 5 else "")

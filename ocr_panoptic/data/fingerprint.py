@@ -1,4 +1,4 @@
-"""By what it is told whether something has changed."""
+"""Fingerprints of files, which tell whether something has changed."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ def file_digest(path: Path) -> str:
 
 
 def file_state(path: Path) -> State | None:
-    """What tells a file from a later one without reading it; None where there is no file."""
+    """Return what tells a file from a later one without reading it; None where there is no file."""
     try:
         found = os.stat(path)
     except (OSError, ValueError):  # ValueError for a NUL in the name

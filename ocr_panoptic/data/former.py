@@ -1,6 +1,6 @@
 """Data that an earlier version prepared: what replaces their ``dataset.json``."""
 
-from ocr_panoptic.files import printable, read_json
+from ocr_panoptic.formats.files import printable, read_json
 
 from .data_file import PanopticSplit, SemanticSplit, data_file_text, datasets_root
 

@@ -1,4 +1,4 @@
-"""What a data set shows: the share of each class and of ignored pixels, from a sample."""
+"""Histogram of a data set: the share of each class and of ignored pixels, from a sample."""
 
 import logging
 from typing import NamedTuple
@@ -7,7 +7,7 @@ import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from tabulate import tabulate
 
-from ocr_panoptic.label_map import read_labels
+from ocr_panoptic.formats.label_map import read_labels
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,5 @@
-"""Whether an image and its labels have the size that the record says, and can be scaled."""
+"""Sizes of images: whether an image and its labels have the one that the record says, and can be
+scaled."""
 
 import math
 from collections.abc import Sequence
@@ -8,10 +9,12 @@ from detectron2.config import CfgNode
 from detectron2.data.detection_utils import SizeMismatchError
 from detectron2.data.detection_utils import check_image_size as check
 
+from ocr_panoptic.errors import UserError
+
 
 def longest_ratio(inputs: CfgNode, split: str) -> float:
-    """How many times a side of an image may be the other one: ``ResizeShortestEdge`` rounds less
-    than half a pixel to none.
+    """Return how many times a side of an image may be the other one: ``ResizeShortestEdge`` rounds
+    less than half a pixel to none.
 
     Args:
         inputs: INPUT of a config.
@@ -47,7 +50,7 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
     try:
         check(record, image)
     except SizeMismatchError as error:
-        raise ValueError(
+        raise UserError(
             f"{record['file_name']}: the image has {image.shape[1]}x{image.shape[0]} pixels, "
             f"expected {record['width']}x{record['height']} (width x height). Has it "
             "changed since the data were checked?"
@@ -65,7 +68,7 @@ def check_label_size(size: tuple[int, int], record: dict, path: str | None = Non
     """
     if size != (record["height"], record["width"]):
         path = path or record.get("sem_seg_file_name") or record["pan_seg_file_name"]
-        raise ValueError(
+        raise UserError(
             f"{path}: the PNG has {size[1]}x{size[0]} pixels, the image {record['file_name']} "
             f"{record['width']}x{record['height']} (width x height). They must be equal."
         )

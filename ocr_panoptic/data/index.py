@@ -23,7 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from ocr_panoptic.files import check_output_folder, locked, replacing
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import check_output_folder, locked, replacing
 
 from .collection import collection_paused
 from .faults import raise_if_any
@@ -237,7 +238,7 @@ class Index:
                 }
                 connection.executemany("INSERT INTO fact VALUES (?, ?)", facts.items())
             if json.dumps(self.source.state()) != state:
-                raise ValueError(
+                raise UserError(
                     f"{self.source.name}: its annotations have changed while they were read. Start "
                     "again when they are complete."
                 )
@@ -279,7 +280,7 @@ class Index:
             self._connection = owner, connection
             if self._records not in (None, self._fact("records")):
                 self._connection = None
-                raise ValueError(
+                raise UserError(
                     f"{self.source.name}: its annotations have changed since the start, and "
                     f"{self.path} was made anew. Start again."
                 )
@@ -317,7 +318,7 @@ def _to_write(path: Path) -> Iterator[sqlite3.Connection]:
         with closing(sqlite3.connect(path, timeout=WAIT)) as connection:
             yield connection
     except sqlite3.OperationalError as error:
-        raise ValueError(
+        raise UserError(
             f"{path.parent}: what is known of data cannot be written ({error}). Free space there, "
             "or set XDG_CACHE_HOME to a folder that you can write."
         ) from error

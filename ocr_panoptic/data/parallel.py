@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
+from ocr_panoptic.errors import UserError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -54,7 +56,7 @@ def imap_with_progress(
         ChildProcessError: the system ended one of them.
     """
     if workers is not None and workers < 1:
-        raise ValueError(f"--workers is {workers}, it must be at least 1.")
+        raise UserError(f"--workers is {workers}, it must be at least 1.")
     if not items:
         return
     workers = min(workers or default_workers(), len(items))

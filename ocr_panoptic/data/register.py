@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 
-from ocr_panoptic.files import printable
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.files import printable
 
 from .data_file import check_name, datasets_root, files_below_root, read_data_file
 from .faults import first_few
@@ -45,7 +46,7 @@ def register(
     """
     if name in DatasetCatalog:
         if name not in _registered and not replaces:
-            raise ValueError(
+            raise UserError(
                 f"{origin}: the name {name} belongs to a data set that is registered already. "
                 "Give the data another name."
             )
@@ -57,7 +58,7 @@ def register(
 
 
 def is_foreign(name: str) -> bool:
-    """Whether a name belongs to Detectron2 or other code."""
+    """Return whether a name belongs to Detectron2 or other code."""
     return name in DatasetCatalog and name not in _registered
 
 
@@ -81,7 +82,7 @@ def check_files(names: Iterable[str]) -> None:
             files = (metadata.get(key) for key in ("json_file", "image_root", "sem_seg_root"))
         lost = [file for file in files if file and "://" not in file and not os.path.exists(file)]
         if lost:
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"Data set {name}: not found: {first_few(lost)}. Bring back what was moved, lay "
                 "the data out as datasets/README.md says, or set DETECTRON2_DATASETS."
             )
@@ -97,13 +98,13 @@ def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
     check_name(name)
     names = [f"{name}_{split}" for split in splits]
     if taken := sorted(filter(is_foreign, names)):
-        raise ValueError(
+        raise UserError(
             f"Data set name {name!r}: {', '.join(taken)} belongs to a data set that Detectron2 "
             "knows already. Give another --name."
         )
     for path in files_below_root(names):
         if path.parent.resolve() != output.resolve():
-            raise ValueError(
+            raise UserError(
                 f"Data set name {name!r}: {path} has it already. Give another --name, or move "
                 "that file away."
             )
@@ -115,7 +116,7 @@ def registered_metadata(dataset_name: str) -> Metadata:
         ValueError: no data set of that name is registered.
     """
     if dataset_name not in DatasetCatalog:
-        raise ValueError(not_registered(dataset_name))
+        raise UserError(not_registered(dataset_name))
     return MetadataCatalog.get(dataset_name)
 
 
@@ -130,7 +131,7 @@ def class_counts(dataset_name: str) -> tuple[int, int]:
     metadata = registered_metadata(dataset_name)
     things, stuff = (metadata.get(key) for key in ("thing_classes", "stuff_classes"))
     if not things or not stuff or stuff[0] != "things":
-        raise ValueError(
+        raise UserError(
             f"Data set {dataset_name!r} is not laid out for Panoptic-FPN: it needs thing_classes, "
             f"and stuff_classes that begin with 'things'; found {things} and {stuff}."
         )
@@ -145,7 +146,7 @@ def semantic_class_count(dataset_name: str) -> int:
     """
     classes = registered_metadata(dataset_name).get("stuff_classes")
     if not classes:
-        raise ValueError(f"Data set {dataset_name!r} has no semantic classes (stuff_classes).")
+        raise UserError(f"Data set {dataset_name!r} has no semantic classes (stuff_classes).")
     return len(classes)
 
 

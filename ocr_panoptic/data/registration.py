@@ -6,7 +6,8 @@ from pathlib import Path
 
 from detectron2.data import MetadataCatalog
 
-from ocr_panoptic.files import as_list
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import as_list
 
 from .data_file import DataFile, DataFiles, files_below_root, read_data_file
 from .faults import DataFaults, first_few, gathering, raise_if_any
@@ -35,7 +36,7 @@ def register_data_files(files: DataFiles, wanted: Collection[str] | None = None)
     described = list(map(read_data_file, as_list(files)))
     names = [file.data_set(split) for file in described for split in file.splits]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ValueError(f"{', '.join(twice)}: two data files describe it. Rename one of them.")
+        raise UserError(f"{', '.join(twice)}: two data files describe it. Rename one of them.")
     faults: list[str] = []
     for file in described:
         used = []

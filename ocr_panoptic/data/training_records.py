@@ -13,6 +13,8 @@ from detectron2.data.build import print_instances_class_histogram
 from detectron2.data.detection_utils import check_metadata_consistency
 from torch.utils.data import Dataset
 
+from ocr_panoptic.errors import UserError
+
 from .panoptic.source import PanopticSource, kinds_of
 
 logger = logging.getLogger(__name__)
@@ -50,7 +52,7 @@ class IndexedRecords(Dataset):
         return source.record(index.record(int(self._place[number])), self._kinds[k])
 
     def instances(self) -> Counter[int]:
-        """How many there are of each class, crowds not counted."""
+        """Return how many there are of each class, crowds not counted."""
         found: Counter[int] = Counter()
         for source, index in self._sources:
             found += source.instances(index)
@@ -75,7 +77,7 @@ def indexed_records(names: Sequence[str], usable: bool) -> IndexedRecords | None
             f"Left out {left_out} images with no annotation but crowds, {len(records)} left"
         )
     if not len(records):
-        raise ValueError(
+        raise UserError(
             f"{', '.join(names)}: no image has an instance that is no crowd. "
             "DATALOADER.FILTER_EMPTY_ANNOTATIONS False uses them all the same."
         )

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset
 
-from ocr_panoptic.mistakes import Telling, checked
-from ocr_panoptic.pictures import COLOURS, header_size
+from ocr_panoptic.errors import Telling, UserError, checked
+from ocr_panoptic.formats.pictures import COLOURS, header_size
 from ocr_panoptic.seeding import seeded_generators
 
 from .training_records import IndexedRecords
@@ -130,7 +130,7 @@ def build_training_stream(
     with seeded_generators(seed):  # from which Detectron2's samplers draw their seeds
         parts = _train_loader_from_config(cfg, mapper=mapper, dataset=records)
     if parts["sampler"] is None:
-        raise ValueError(
+        raise UserError(
             f"DATASETS.TRAIN {cfg.DATASETS.TRAIN} is an IterableDataset, which cannot be entered "
             "where a training was left. Register a list of records, or a Dataset with __getitem__."
         )
@@ -167,8 +167,8 @@ class _Examples(Dataset):
 
 
 def packed(example: Any) -> Any:
-    """With labels of a byte, where they fit in one: they are the largest part of an example, which
-    goes through a queue, pinned memory and a copy to the GPU."""
+    """Return an example with labels of a byte, where they fit in one: they are the largest part of
+    an example, which goes through a queue, pinned memory and a copy to the GPU."""
     if isinstance(example, dict) and LABELS in example:
         least, most = example[LABELS].aminmax()
         if least >= 0 and most <= 255:
@@ -177,7 +177,7 @@ def packed(example: Any) -> Any:
 
 
 def on_device(example: Any, device: torch.device) -> Any:
-    """With its tensors on the device, and labels as models take them."""
+    """Return an example with its tensors on the device, and labels as models take them."""
     move = partial(Tensor.to, device=device, non_blocking=True)
     example = tree_map_only(Tensor, move, example)
     if isinstance(example, dict) and LABELS in example:
@@ -197,7 +197,7 @@ def _is_wide(record: dict, channels: int) -> bool:
     try:
         size = header_size(record["file_name"], channels)
     except ValueError as e:
-        raise ValueError(f"{record['file_name']}: the image {e}") from e
+        raise UserError(f"{record['file_name']}: the image {e}") from e
     return size.width > size.height
 
 

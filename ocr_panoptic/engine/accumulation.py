@@ -10,6 +10,8 @@ from detectron2.engine import SimpleTrainer
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ocr_panoptic.errors import UserError
+
 from .loss_log import LossLog
 
 
@@ -25,7 +27,7 @@ def autocast_dtype(precision: str, device: str) -> torch.dtype:
     """
     names = ("auto", "bfloat16") if device == "cpu" else ("auto", "float16", "bfloat16")
     if precision not in names:
-        raise ValueError(
+        raise UserError(
             f"SOLVER.AMP.PRECISION is {precision}; with MODEL.DEVICE {device} it is "
             f"{' or '.join(names)}"
         )

@@ -8,6 +8,8 @@ import torch
 import torch.distributed as dist
 from detectron2.utils import comm
 
+from ocr_panoptic.errors import UserError
+
 from .program import leave_to_main, reason
 
 
@@ -35,7 +37,7 @@ def stop_together() -> Iterator[None]:
             # Mostly all fail alike, and one reason says it.
             faults = {why: where for where, why in filter(None, reversed(faults))}
             listed = "\n  ".join(f"{where}: {why}" for why, where in faults.items())
-            error = ValueError(
+            error = UserError(
                 f"Another process stopped, and this one with it.\n  {listed}\n"
                 "What only some of them have not found has to be on storage that machines share."
             )
@@ -65,7 +67,7 @@ def agree(values: Mapping[str, object]) -> None:
             where, other = others[0]
             faults.append(f"{name}: {value!r} in {found[0][0]}, {other!r} in {where}")
     if faults:
-        error = ValueError(
+        error = UserError(
             "The processes do not agree.\n  " + "\n  ".join(faults) + "\nStart them with the same "
             "arguments, and with data and OUTPUT_DIR on storage that all machines share."
         )

@@ -56,7 +56,7 @@ _Place = tuple[nn.Module, str]
 
 
 def _places(model: nn.Module) -> list[_Place]:
-    """Of the tensors of the state dict, which takes several times as long to ask for."""
+    """Return the tensors of the state dict, which takes several times as long to ask for."""
     saved = model.state_dict().keys()
     return [
         (module, name)

@@ -1,4 +1,4 @@
-"""What a config cannot say, told before anything is read or built; see the table of config.py."""
+"""Checks of a config, before anything is read or built; see the table of config.py."""
 
 import logging
 
@@ -6,6 +6,7 @@ from detectron2.config import CfgNode, get_cfg
 
 from ocr_panoptic.config import KEYS, SCHEME, Key, add_ocr_config
 from ocr_panoptic.config_rules import Condition, value_of, when
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling.context import schemes_reading
 
 logger = logging.getLogger(__name__)
@@ -29,16 +30,16 @@ def check_values(cfg: CfgNode) -> None:
     for key in KEYS:
         value = value_of(cfg, key.name)
         if not key.allowed.permits(value):
-            raise ValueError(f"{key.name} is {value!s:.200}; it is {key.allowed.text()}.")
+            raise UserError(f"{key.name} is {value!s:.200}; it is {key.allowed.text()}.")
     for name in ("PIXEL_MEAN", "PIXEL_STD"):
         values, channels = cfg.MODEL[name], cfg.INPUT.CHANNELS
         if len(values) != channels:
-            raise ValueError(
+            raise UserError(
                 f"MODEL.{name} is {values!s:.200}, {len(values)} values, and INPUT.CHANNELS is "
                 f"{channels}; each channel has one."
             )
     if not 0 <= cfg.SOLVER.BASE_LR_END <= cfg.SOLVER.BASE_LR:
-        raise ValueError(
+        raise UserError(
             f"SOLVER.BASE_LR_END is {cfg.SOLVER.BASE_LR_END}; it is a number from 0 to "
             f"SOLVER.BASE_LR, {cfg.SOLVER.BASE_LR}."
         )
@@ -77,7 +78,7 @@ def check_unread_keys(cfg: CfgNode) -> None:
             cfg.MODEL.SEM_SEG_HEAD.NAME,
         )
     if faults:
-        raise ValueError(
+        raise UserError(
             "The config sets keys that nothing reads:\n  "
             + "\n  ".join(faults)
             + "\nLeave them out, or choose what reads them."

@@ -10,12 +10,13 @@ from typing import Any
 from detectron2.config import CfgNode, get_cfg
 from detectron2.config.compat import guess_version
 
-from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.config_names import SUFFIX, config_names, config_path
 from ocr_panoptic.data import data_options
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.bounded_yaml import read_yaml
+from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.nearest import did_you_mean
-from ocr_panoptic.run_folder import CONFIG
 
 # The messages of yacs that name a key; original and replacement are shown as str() has them.
 _UNKNOWN = re.compile(r"Non-existent (?:config )?key: ([\w.]+)")
@@ -48,9 +49,9 @@ def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ())
         config_file = find_config(config_file)
         content = _read_file(config_file, ())
     if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
-        raise ValueError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
+        raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
     if len(opts) % 2:
-        raise ValueError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
+        raise UserError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
     opts = [*data_options(data), *opts]
     source = config_file
     try:
@@ -68,10 +69,10 @@ def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ())
         *(TypeError, AttributeError),
         *(RecursionError, MemoryError, OverflowError),
     ) as e:
-        raise ValueError(_explain(cfg, source, e)) from e
+        raise UserError(_explain(cfg, source, e)) from e
     for key, value in values_by_key(cfg).items():
         if value is None and usual.get(key) is not None:
-            raise ValueError(f"{key} has no value; it is {_form(usual[key])}.")
+            raise UserError(f"{key} has no value; it is {_form(usual[key])}.")
     _check_characters(cfg)
     return cfg
 
@@ -95,11 +96,11 @@ def find_config(config: str) -> str:
         ValueError: it is an address.
     """
     if "://" in config:
-        raise ValueError(f"--config-file {config} is an address; download the file first")
+        raise UserError(f"--config-file {config} is an address; download the file first")
     if os.path.isdir(config):
         file = os.path.join(config, CONFIG)
         if not os.path.isfile(file):
-            raise FileNotFoundError(f"--config-file {config} is a folder without {CONFIG}")
+            raise MissingFileError(f"--config-file {config} is a folder without {CONFIG}")
         return file
     if os.path.isfile(config):
         return config
@@ -107,7 +108,7 @@ def find_config(config: str) -> str:
         return str(known)
     hint = did_you_mean(config.removesuffix(SUFFIX).removeprefix("configs/"), config_names())
     fix = hint or " Name a file, the folder of a run, or what `ocr-panoptic configs` lists."
-    raise FileNotFoundError(f"--config-file {config} does not exist.{fix}")
+    raise MissingFileError(f"--config-file {config} does not exist.{fix}")
 
 
 def options_of(keys: Mapping[str, Any]) -> list[str]:
@@ -143,7 +144,7 @@ def _check_characters(cfg: CfgNode) -> None:
     for key, value in values_by_key(cfg).items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and not text.isprintable():
-                raise ValueError(f"{key} is {value!r}, with characters that cannot be printed")
+                raise UserError(f"{key} is {value!r}, with characters that cannot be printed")
 
 
 def _read_file(file: str, included_by: tuple[str, ...]) -> dict[str, Any]:
@@ -152,25 +153,25 @@ def _read_file(file: str, included_by: tuple[str, ...]) -> dict[str, Any]:
     content = read_yaml(file)
     if not isinstance(content, dict):
         found = "is empty" if content is None else f"holds a {type(content).__name__}"
-        raise ValueError(f"The config file {file} {found}; it needs lines of the form KEY: VALUE.")
+        raise UserError(f"The config file {file} {found}; it needs lines of the form KEY: VALUE.")
     check_keys(file, content)
     bases = content.pop("_BASE_", [])
     bases = [bases] if isinstance(bases, str) else bases
     if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
-        raise ValueError(
+        raise UserError(
             f"{file} has _BASE_: {bases!r}; it is the path of a file, or a list of them"
         )
     merged: dict[str, Any] = {}
     for base in bases:
         if "://" in base:
-            raise ValueError(f"{file} has _BASE_: {base:.200}, an address; download the file first")
+            raise UserError(f"{file} has _BASE_: {base:.200}, an address; download the file first")
         path = os.path.join(os.path.dirname(file), os.path.expanduser(base))
         if not os.path.isfile(path):
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{file} names _BASE_: {base:.200}, but {os.path.abspath(path):.500} does not exist"
             )
         if os.path.realpath(path) in (*included_by, os.path.realpath(file)):
-            raise ValueError(f"{file} names _BASE_: {base}, which includes {file} itself")
+            raise UserError(f"{file} names _BASE_: {base}, which includes {file} itself")
         _overlay(merged, _read_file(path, (*included_by, os.path.realpath(file))))
     _overlay(merged, content)
     return merged
@@ -194,7 +195,7 @@ def check_keys(file: str, content: Mapping[Any, Any]) -> None:
     """
     for key, value in content.items():
         if not isinstance(key, str):
-            raise ValueError(f"{file} has the key {key!r}; the keys of a config are words")
+            raise UserError(f"{file} has the key {key!r}; the keys of a config are words")
         if isinstance(value, Mapping):
             check_keys(file, value)
 
@@ -205,13 +206,13 @@ def _check_sections(cfg: CfgNode, key: str) -> None:
     parts = key.split(".")
     for depth, part in enumerate(parts):
         if not isinstance(node, CfgNode):
-            raise ValueError(f"{key}: {'.'.join(parts[:depth])} is a value ({node!r}), no section")
+            raise UserError(f"{key}: {'.'.join(parts[:depth])} is a value ({node!r}), no section")
         if part not in node:
             return
         node = node[part]
     if isinstance(node, CfgNode):
         first = next(iter(values_by_key(node, f"{key}.")))
-        raise ValueError(f"{key} is a section; set one of its keys, such as {first}")
+        raise UserError(f"{key} is a section; set one of its keys, such as {first}")
 
 
 def _explain(cfg: CfgNode, source: str, error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What a program shows on its terminal, and what it writes to ``log.txt``.
+"""The terminal, and ``log.txt``: what a program shows and what it keeps.
 
 The terminal has the messages of this package, from INFO on, and what Detectron2, fvcore and
 Python's ``warnings`` warn of, but for what a user can do nothing about; ``log.txt`` has everything.
@@ -13,8 +13,8 @@ from pathlib import Path
 from termcolor import colored
 from tqdm import tqdm
 
-from ocr_panoptic.files import printable
-from ocr_panoptic.mistakes import PACKAGE, TRAINING_LOOP
+from ocr_panoptic.errors import PACKAGE, TRAINING_LOOP
+from ocr_panoptic.formats.files import printable
 
 LOG_FILE = "log.txt"
 # Of Detectron2, where no progress bar shows the same.
@@ -40,7 +40,7 @@ OUT_OF_SIGHT = 10
 
 
 def has_terminal() -> bool:
-    """Whether somebody sees a progress bar."""
+    """Return whether somebody sees a progress bar."""
     return sys.stderr is not None and sys.stderr.isatty()
 
 
@@ -72,7 +72,7 @@ class Console(logging.Handler):
             self.handleError(record)
 
     def repeat_warnings(self) -> None:
-        """Those that may be out of sight, each once."""
+        """Print the warnings that may be out of sight, each once."""
         past = [text for text, line in self._warnings.items() if self._lines - line > OUT_OF_SIGHT]
         self._warnings.clear()
         if past:

@@ -14,10 +14,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.data import leave_signals_to_the_trainer
+from ocr_panoptic.errors import Telling
 from ocr_panoptic.evaluation import build_evaluator
-from ocr_panoptic.files import write_text
-from ocr_panoptic.mistakes import Telling
-from ocr_panoptic.run_folder import CONFIG, evaluation_folder, write_evaluation
+from ocr_panoptic.formats.files import write_text
+from ocr_panoptic.formats.run_folder import CONFIG, evaluation_folder, write_evaluation
 
 from .progress import WatchedLoader
 from .run_info import portable, run_info

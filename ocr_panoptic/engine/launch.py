@@ -19,6 +19,8 @@ from detectron2.engine import launch as detectron2_launch
 from detectron2.utils import comm
 from torch.multiprocessing import ProcessExitedException
 
+from ocr_panoptic.errors import UserError
+
 from .config_files import load_arguments
 from .program import run_program
 from .run_claim import release_all
@@ -56,12 +58,12 @@ def launch(main: Main, args: argparse.Namespace) -> Any:
     _check_machines(args)
     num_gpus = torch.cuda.device_count()
     if args.num_gpus < 1:
-        raise ValueError(
+        raise UserError(
             f"--num-gpus is {args.num_gpus}, but at least one process is needed. "
             "To train on the CPU keep --num-gpus 1 and set MODEL.DEVICE cpu."
         )
     if on_gpu and num_gpus < args.num_gpus:
-        raise ValueError(
+        raise UserError(
             f"--num-gpus is {args.num_gpus}, but torch sees {num_gpus} GPU(s) on this machine "
             f"({_visible()}). Use --num-gpus {num_gpus}."
         )
@@ -140,13 +142,13 @@ def _run_and_leave(main: Main, args: argparse.Namespace, cfg: CfgNode | None) ->
 def _join_torchrun(main: Main, args: argparse.Namespace, cfg: CfgNode | None, on_gpu: bool) -> Any:
     given = {"--num-gpus": args.num_gpus, "--num-machines": args.num_machines}
     if given := [f"{flag} {value}" for flag, value in given.items() if value != 1]:
-        raise ValueError(
+        raise UserError(
             f"torchrun has started the processes, so {' and '.join(given)} would have no effect. "
             "Leave it out, and use torchrun's --nproc-per-node and --nnodes."
         )
     processes, num_gpus = int(os.environ["LOCAL_WORLD_SIZE"]), torch.cuda.device_count()
     if on_gpu and processes > num_gpus:
-        raise ValueError(
+        raise UserError(
             f"torchrun starts {processes} processes on this machine, but torch sees {num_gpus} "
             f"GPU(s) ({_visible()}). Use --nproc-per-node {num_gpus}, or set MODEL.DEVICE cpu."
         )
@@ -160,7 +162,7 @@ def _join_torchrun(main: Main, args: argparse.Namespace, cfg: CfgNode | None, on
 
 def _check_machines(args: argparse.Namespace) -> None:
     if not 0 <= args.machine_rank < args.num_machines:
-        raise ValueError(
+        raise UserError(
             f"--machine-rank is {args.machine_rank}, but the machines of --num-machines "
             f"{args.num_machines} are counted from 0."
         )
@@ -168,7 +170,7 @@ def _check_machines(args: argparse.Namespace) -> None:
     if args.num_machines > 1 and (
         args.dist_url == "auto" or host in ("localhost", "::1") or (host or "").startswith("127.")
     ):
-        raise ValueError(
+        raise UserError(
             f"--dist-url is {args.dist_url}, which each of the {args.num_machines} machines takes "
             "for itself, so they would wait for each other. Give all of them the address of the "
             "machine with --machine-rank 0 and a free port there: --dist-url tcp://ADDRESS:PORT."
@@ -177,7 +179,8 @@ def _check_machines(args: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _gpus_hidden() -> Iterator[None]:
-    """From the processes that are started within; in this one CUDA may run already."""
+    """Hide the GPUs from the processes that are started within; in this one CUDA may run
+    already."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     try:

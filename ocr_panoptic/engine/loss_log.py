@@ -13,8 +13,7 @@ from torch import Tensor
 
 
 class _Row(NamedTuple):
-    """What one process has of an iteration: ``values`` are the losses, in order of their names, and
-    the seconds that its images took; float32, on their way to the CPU until ``copied``."""
+    """The losses of an iteration in one process."""
 
     iteration: int
     names: list[str]

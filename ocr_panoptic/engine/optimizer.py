@@ -10,6 +10,7 @@ from detectron2.solver import LRScheduler, get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 from ocr_panoptic.modeling.timm_network import Training
 
@@ -36,7 +37,7 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
     solver = cfg.SOLVER
     if not solver.HEAD_LR_FACTOR > 0:
-        raise ValueError(
+        raise UserError(
             f"SOLVER.HEAD_LR_FACTOR is {solver.HEAD_LR_FACTOR}; it is a number above 0, and 1.0 "
             "trains all parts at SOLVER.BASE_LR."
         )
@@ -123,7 +124,7 @@ def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRSchedule
 
 
 def _training_of_timm(model: nn.Module, layer_decay: float) -> dict[str, Training]:
-    """Of each parameter of the model that is one of a network of timm."""
+    """Return how each parameter of the model that is one of a network of timm is trained."""
     return {
         f"{prefix}.{name}": training
         for prefix, module in model.named_modules()

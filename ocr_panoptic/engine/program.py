@@ -1,4 +1,4 @@
-"""How a program ends: with what it was asked for, its user's mistake, or a defect of its own."""
+"""The end of a program: what it was asked for, a user error, or a defect of its own."""
 
 import logging
 import traceback
@@ -7,7 +7,7 @@ from typing import Any
 
 from detectron2.utils import comm
 
-from ocr_panoptic.mistakes import PACKAGE, is_mistake
+from ocr_panoptic.errors import PACKAGE, is_user_error
 
 from .console import show_messages
 
@@ -25,7 +25,7 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
     """
     Run ``main(*args)`` and show what the package logs. An error ends the program with status 1:
 
-    - The user's mistake (:func:`.is_mistake`) is its message.
+    - The user's mistake (:func:`.is_user_error`) is its message.
     - Anything else has its traceback, and is called a defect.
 
     Ctrl-C ends with status 130. Warnings that are out of sight are repeated before.
@@ -49,14 +49,13 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
 
 
 def leave_to_main(error: Exception) -> None:
-    """In all but the main process the error is not shown: the main process has, or says, the same
-    reason."""
+    """Do not show the error in all but the main process, which has, or says, the same reason."""
     if comm.get_rank() > 0:
         _said_by_main.append(error)
 
 
 def reason(error: Exception) -> str:
     """Why a program stopped: the message to the user, or the traceback of a defect."""
-    if is_mistake(error):
+    if is_user_error(error):
         return str(error)
     return "".join(traceback.format_exception(error)) + DEFECT.format(PACKAGE)

@@ -1,4 +1,4 @@
-"""How far a training or an evaluation is: a bar on a terminal, lines in a file."""
+"""Progress of a training or an evaluation: a bar on a terminal, lines in a file."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from detectron2.utils import comm
 from detectron2.utils.events import EventWriter, get_event_storage
 from tqdm import tqdm
 
-from ocr_panoptic.mistakes import checked
+from ocr_panoptic.errors import checked
 
 from .console import has_terminal
 

@@ -1,4 +1,4 @@
-"""Where a resumed training goes on, and what of the saved one it takes."""
+"""Resuming: where a training goes on, and what of the saved one it takes."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple
@@ -16,6 +16,7 @@ from ocr_panoptic.checkpoint import fetch_weights, last_checkpoint, newest_whole
 from ocr_panoptic.checkpoint.fit import fit_of
 from ocr_panoptic.checkpoint.former_names import rename_former
 from ocr_panoptic.checkpoint.reading import AGAIN, read_checkpoint
+from ocr_panoptic.errors import MissingFileError, UserError
 
 from .config_files import values_by_key
 from .optimizer import COUNTERS, MOMENTA
@@ -80,13 +81,13 @@ def find_checkpoint(folder: str, resume: Resume) -> str:
     file = last_checkpoint(folder) if resume else ""
     if resume is True and not file:
         if former := newest_whole(folder):
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"--resume found no checkpoint of the last training in OUTPUT_DIR={folder}, which "
                 f"ended before its first one; {former} is of another training before it. Leave "
                 "--resume out to start again or, to go on with that other training, remove "
                 f"{folder}/last_checkpoint."
             )
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"--resume found no checkpoint in OUTPUT_DIR={folder} (no whole file "
             "model_*.pth). Set OUTPUT_DIR to the run to be resumed, leave --resume out, or have "
             "--resume auto, which starts where there is none."
@@ -101,7 +102,7 @@ def check_trained_weights(weights: str) -> None:
         ValueError: there are none.
     """
     if not weights:
-        raise ValueError(
+        raise UserError(
             "MODEL.WEIGHTS is empty, but inference needs trained weights. "
             "Set it to a checkpoint, such as OUTPUT_DIR/model_final.pth."
         )
@@ -110,8 +111,8 @@ def check_trained_weights(weights: str) -> None:
 
 def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]:
     """
-    What :meth:`.Trainer.state_dict` has saved, see :func:`.saved_state.checked_state`; its tensors
-    stay in the file until they are used.
+    Return what :meth:`.Trainer.state_dict` has saved, see :func:`.saved_state.checked_state`; its
+    tensors stay in the file until they are used.
 
     Args:
         file: the checkpoint.
@@ -124,16 +125,16 @@ def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]
     try:
         checkpoint = read_checkpoint(file, trust_pickle=cfg.MODEL.TRUST_PICKLE, mmap=True)
     except ValueError as e:
-        raise ValueError(f"{str(e).removesuffix(AGAIN).rstrip('.')}. {BEFORE}") from e
+        raise UserError(f"{str(e).removesuffix(AGAIN).rstrip('.')}. {BEFORE}") from e
     weights = checkpoint["model"].get("state_dict", checkpoint["model"])
     try:
         state = checked_state(
             checkpoint.get("trainer"), {name: tuple(v.shape) for name, v in weights.items()}
         )
     except ValueError as e:
-        raise ValueError(f"{file} holds a damaged state of its training: {e}. {BEFORE}") from e
+        raise UserError(f"{file} holds a damaged state of its training: {e}. {BEFORE}") from e
     if state is None:
-        raise ValueError(
+        raise UserError(
             f"{file} has weights, but not the state of a training that --resume needs. Start from "
             f"the weights: MODEL.WEIGHTS {file} and another OUTPUT_DIR, without --resume."
         )
@@ -141,7 +142,7 @@ def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]
     fit = fit_of(found, {k: tuple(v.shape) for k, v in model.state_dict().items()})
     if fit.faults or fit.unused:
         table = difference_table(cfg, state)
-        raise ValueError(
+        raise UserError(
             f"The run cannot be resumed with this config, whose model is another one than that of "
             f"{file}: {len(fit.faults) + len(fit.unused)} tensors differ.{fit.listing(3)}\n"
             + (f"Set otherwise than in the saved run:\n{table}\n" if table else "")
@@ -153,13 +154,13 @@ def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]
 
 
 def _check_optimizer(cfg: CfgNode, file: str, state: Mapping[str, Any]) -> None:
-    """That the state is of the optimizer that goes on with it."""
+    """Check that the state is of the optimizer that goes on with it."""
     kept = {name: MOMENTA[name] | COUNTERS[name] for name in MOMENTA}
     expected = kept[cfg.SOLVER.OPTIMIZER]
     for values in state["_trainer"]["optimizer"]["state"].values():
         if values and values.keys() != expected:  # without momentum SGD keeps nothing
             found = next((name for name, keys in kept.items() if keys == values.keys()), None)
-            raise ValueError(
+            raise UserError(
                 f"{file} has the state of {found or 'another optimizer'} "
                 f"({', '.join(map(str, values))} of each parameter), and "
                 f"SOLVER.OPTIMIZER is {cfg.SOLVER.OPTIMIZER}, which goes on with "
@@ -185,7 +186,7 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> Position:
     if share and share == saved_share and batch != saved["IMS_PER_BATCH"]:
         iteration = images // batch  # another number of processes has scaled the schedule
     if iteration > cfg.SOLVER.MAX_ITER:
-        raise ValueError(
+        raise UserError(
             f"The checkpoint has {iteration} iterations, but SOLVER.MAX_ITER is "
             f"{cfg.SOLVER.MAX_ITER}. Set it to {iteration} or more, or evaluate the checkpoint "
             "(--eval-only --resume)."
@@ -207,7 +208,7 @@ def set_iteration(scheduler: LRScheduler, iteration: int) -> None:
 
 
 def parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """In the order in which the optimizer's state counts them."""
+    """List the parameters in the order in which the optimizer's state counts them."""
     names = {parameter: name for name, parameter in model.named_parameters()}
     return [names[p] for group in optimizer.param_groups for p in group["params"]]
 
@@ -237,7 +238,7 @@ def continued_optimizer(
         sizes, sizes_now = ([len(group["params"]) for group in of] for of in (former, groups))
         # One group has the model's order, and so have backbone and head; others may mix it.
         if sum(sizes) != len(names) or (len(sizes) > 1 and sizes != sizes_now):
-            raise ValueError(
+            raise UserError(
                 f"The checkpoint's optimizer has groups of {sizes} parameters, this run's of "
                 f"{sizes_now}, and their names were not saved. Undo what has changed in SOLVER, or "
                 "start a new run from it: MODEL.WEIGHTS FILE and another OUTPUT_DIR, without "
@@ -251,7 +252,7 @@ def continued_optimizer(
 
 
 def difference_table(cfg: CfgNode, state: Mapping[str, Any]) -> str:
-    """What is set otherwise than in the saved run, or "" where nothing is. ``state`` is of
+    """Return what is set otherwise than in the saved run, or "" where nothing is. ``state`` is of
     :func:`continued_state`."""
     saved = values_by_key(state["config"])
     rows = [

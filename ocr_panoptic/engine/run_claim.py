@@ -15,7 +15,8 @@ from pathlib import Path
 
 from detectron2.utils import comm
 
-from ocr_panoptic.files import printable
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import printable
 
 FILE = "training.lock"
 BEAT = 15  # seconds between two signs of life
@@ -68,7 +69,7 @@ def _claim(folder: Path) -> None:
         is_taken = holder.get("pid") != str(os.getpid()) and bool(holder) and _is_touched(path)
     if is_taken:
         file.close()
-        raise ValueError(
+        raise UserError(
             f"OUTPUT_DIR {folder} is that of another training: process "
             f"{holder.get('pid', 'unknown')} on {holder.get('host', 'an unknown machine')}, begun "
             f"{holder.get('begun', 'at an unknown time')}. Wait for its end or stop it, or set "
@@ -90,7 +91,8 @@ def _keep_touching(folder: Path, file: TextIOWrapper) -> None:
 
 
 def _is_touched(path: Path) -> bool:
-    """Whether somebody does so while this watches: no clocks of two machines are compared."""
+    """Return whether somebody does so while this watches: no clocks of two machines are
+    compared."""
     logging.getLogger(__name__).warning(
         "%s is of another machine: watching it for %d s, whether its training lives", path, WATCH
     )
@@ -100,7 +102,7 @@ def _is_touched(path: Path) -> bool:
 
 
 def _parsed(text: str) -> dict[str, str]:
-    """Nothing, where the claim was released or something else has written there."""
+    """Return the claim, or nothing where it was released or something else has written there."""
     try:
         holder = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What a result says about the run that it is of."""
+"""Facts about a run that every result of it has."""
 
 import hashlib
 import platform
@@ -19,7 +19,7 @@ from ocr_panoptic.checkpoint.fit import OPTIONAL
 
 def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict[str, Any]:
     """
-    What a reader of a result needs to repeat it.
+    Return what a reader of a result needs to repeat it.
 
     Args:
         model: that the result is of.

@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 
-from ocr_panoptic.bounded_yaml import MAX_BYTES, parse_yaml
-from ocr_panoptic.files import printable
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.bounded_yaml import MAX_BYTES, parse_yaml
+from ocr_panoptic.formats.files import printable
 
 from .config_files import check_keys
 
@@ -67,7 +68,7 @@ def _config(text: Any) -> dict[str, Any]:
 
 
 def _check_weights(weights: Any, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Those that the model of the file is the average of."""
+    """Check the weights that the model of the file is the average of."""
     if not isinstance(weights, dict) or weights.keys() != shapes.keys():
         raise _fault("trained_weights", weights, "a tensor for each of the model")
     for name, value in weights.items():
@@ -110,4 +111,4 @@ def _fault(key: str, value: Any, expected: str) -> ValueError:
     found = (
         f"{value!r:.60}" if isinstance(value, str | int | float | tuple) else type(value).__name__
     )
-    return ValueError(f"its {key} is {printable(found)}, not {expected}")
+    return UserError(f"its {key} is {printable(found)}, not {expected}")

@@ -3,6 +3,8 @@
 from detectron2.config import CfgNode
 from detectron2.engine import DefaultTrainer
 
+from ocr_panoptic.errors import UserError
+
 
 def scaled(cfg: CfgNode, processes: int) -> CfgNode:
     """
@@ -13,7 +15,7 @@ def scaled(cfg: CfgNode, processes: int) -> CfgNode:
     """
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
-        raise ValueError(
+        raise UserError(
             f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the "
             f"{reference} processes of SOLVER.REFERENCE_WORLD_SIZE do not divide."
         )

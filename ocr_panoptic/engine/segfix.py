@@ -5,8 +5,8 @@ from collections.abc import Callable
 from detectron2.config import CfgNode
 from torch import nn
 
-from ocr_panoptic.modeling.segfix_refinement import RefinedModel
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.segfix.refinement import RefinedModel
 
 from .segfix_config import segfix_config
 from .single_image import model_input

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from detectron2.config import CfgNode
 
-from ocr_panoptic.run_folder import CONFIG
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.run_folder import CONFIG
 
 from .config_files import load_config
 from .resume import check_trained_weights
@@ -30,13 +31,13 @@ def segfix_config(cfg: CfgNode) -> CfgNode | None:
     file = named.CONFIG_FILE or str(Path(named.WEIGHTS).with_name(CONFIG))
     if not Path(file).is_file():
         what = "CONFIG_FILE is" if named.CONFIG_FILE else f"WEIGHTS is {named.WEIGHTS}, beside it"
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"TEST.SEGFIX.{what} {file}: no such file. Set TEST.SEGFIX.CONFIG_FILE to the config "
             "of that SegFix."
         )
     found = _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
     if found.INPUT.CHANNELS != cfg.INPUT.CHANNELS:
-        raise ValueError(
+        raise UserError(
             f"{file}: INPUT.CHANNELS is {found.INPUT.CHANNELS}, and that of the model which this "
             f"SegFix is to refine {cfg.INPUT.CHANNELS}; both see the same images."
         )
@@ -64,7 +65,7 @@ def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
     """
     cfg = load_config(file, opts)
     if cfg.MODEL.META_ARCHITECTURE != ARCHITECTURE:
-        raise ValueError(
+        raise UserError(
             f"{file}: MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; offsets come from "
             f"{ARCHITECTURE}. Name a config of configs/SegFix, or the config.yaml of its run."
         )

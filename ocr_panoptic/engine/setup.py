@@ -1,4 +1,4 @@
-"""From the command line to a checked config."""
+"""Setup: the command line becomes a checked config."""
 
 import argparse
 import difflib
@@ -25,9 +25,10 @@ from ocr_panoptic.data import (
     register_in_use,
     register_published,
 )
-from ocr_panoptic.files import check_output_folder
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import check_output_folder
+from ocr_panoptic.formats.run_folder import evaluation_folder
 from ocr_panoptic.metrics import METRICS
-from ocr_panoptic.run_folder import evaluation_folder
 
 from .agreement import agree, stop_together
 from .config_checks import check_unread_keys, check_values
@@ -142,11 +143,11 @@ def _check_data_named(cfg: CfgNode, training: bool) -> None:
         return
     purpose = "train on" if training else "evaluate on (--eval-only)"
     if files := cfg.DATASETS.FILES:
-        raise ValueError(
+        raise UserError(
             f"{', '.join(files)}: describes no split called {described}, so there is nothing to "
             f"{purpose}. Add it, or name one of the others: DATASETS.{split} \"('NAME_SPLIT',)\"."
         )
-    raise ValueError(
+    raise UserError(
         f"DATASETS.{split} is empty, so there is nothing to {purpose}. Name a file that describes "
         "your data, --data FILE (see datasets/README.md), or a data set that is known here: "
         f"DATASETS.{split} \"('NAME',)\"."
@@ -157,9 +158,9 @@ def _check_output_dir(folder: str) -> None:
     """Make the folder of a run, and see that it can be written and listed."""
     fix = "Set OUTPUT_DIR to a folder of this machine that you can write."
     if not folder or "://" in folder:
-        raise ValueError(f"OUTPUT_DIR is {folder or 'empty'}. {fix}")
+        raise UserError(f"OUTPUT_DIR is {folder or 'empty'}. {fix}")
     if "?" in folder:
-        raise ValueError(
+        raise UserError(
             f"OUTPUT_DIR is {folder}, but what follows a ? in the name of weights is an option to "
             "Detectron2, so that it could not read its own checkpoints. Set another name."
         )
@@ -169,7 +170,7 @@ def _check_output_dir(folder: str) -> None:
 def _check_folder(folder: Path) -> None:
     for path in (folder, folder.parent):
         if path.exists() and not path.is_dir():
-            raise ValueError(
+            raise UserError(
                 f"{path} is a file, where results of an evaluation are to be in a folder. Remove "
                 "it, or set another OUTPUT_DIR."
             )
@@ -199,7 +200,7 @@ def _make_deterministic(cfg: CfgNode) -> None:
     """PyTorch's deterministic algorithms; it warns of an operation that has none (the gradient of
     cross-entropy over images on a GPU is one)."""
     if cfg.SEED < 0:
-        raise ValueError(f"--deterministic needs a seed, but SEED is {cfg.SEED}: set SEED 0, say.")
+        raise UserError(f"--deterministic needs a seed, but SEED is {cfg.SEED}: set SEED 0, say.")
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
     torch.use_deterministic_algorithms(True, warn_only=True)
     cfg.CUDNN_BENCHMARK = False
@@ -215,7 +216,7 @@ def _check_deterministic_pooling(cfg: CfgNode) -> None:
     heads = [head for head in heads if cfg.MODEL[head].POOLER_SAMPLING_RATIO <= 0]
     keys = [f"MODEL.{head}.POOLER_SAMPLING_RATIO" for head in heads]
     if keys:
-        raise ValueError(
+        raise UserError(
             f"--deterministic on a GPU with {' and '.join(keys)} 0 needs more memory than a GPU "
             "has: torchvision's deterministic ROIAlign takes a point of each bin for every pixel "
             f"of the features. Set {' 2 '.join(keys)} 2, which trains another model than the "
@@ -237,7 +238,7 @@ def check_solver(cfg: CfgNode, processes: int) -> None:
     """
     batch, steps = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.ACCUMULATION_STEPS
     if steps < 1 or batch < 1 or batch % (processes * steps):
-        raise ValueError(
+        raise UserError(
             f"SOLVER.IMS_PER_BATCH is {batch}, which {processes} process(es) times "
             f"SOLVER.ACCUMULATION_STEPS {steps} do not divide. Each part of a batch needs the "
             "same number of images, at least 1."
@@ -245,7 +246,7 @@ def check_solver(cfg: CfgNode, processes: int) -> None:
     if cfg.TEST.BEST_CHECKPOINT:
         _check_best_metric(cfg)
     if cfg.SOLVER.AMP.ENABLED and torch.device(cfg.MODEL.DEVICE).type not in ("cuda", "cpu"):
-        raise ValueError(
+        raise UserError(
             "SOLVER.AMP.ENABLED is True, but mixed precision needs a CUDA GPU (float16) or a CPU "
             f"(bfloat16) and MODEL.DEVICE is {cfg.MODEL.DEVICE}. Set SOLVER.AMP.ENABLED False."
         )
@@ -257,14 +258,14 @@ def _check_best_metric(cfg: CfgNode) -> None:
     *dataset, task, name = ["", *best.split("/")][-3 if len(data) > 1 else -2 :]
     names = {metric.name for metric in METRICS if metric.task == task}
     if any(m.lower_is_better for m in METRICS if (m.task, m.name) == (task, name)):
-        raise ValueError(
+        raise UserError(
             f"TEST.BEST_CHECKPOINT is {best}, an error, and the best checkpoint is the one of the "
             f"highest value; name a metric that rises, such as {task}/mIoU"
         )
     misspelt = name not in names and name.lower() in {known.lower() for known in names}
     if not data or not names or misspelt or (dataset and dataset[0] not in data):
         form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"
-        raise ValueError(
+        raise UserError(
             f"TEST.BEST_CHECKPOINT is {best}, which no evaluation on DATASETS.TEST {data} has. It "
             f"is of the form {form}, or sem_seg/mIoU, bbox/AP, segm/AP"
             + (f"; {task} has {', '.join(sorted(names))}." if names else ".")
@@ -289,7 +290,7 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> None:
 def _check_channels(cfg: CfgNode, name: str) -> None:
     channels = MetadataCatalog.get(name).get("channels", 3)
     if channels != cfg.INPUT.CHANNELS:
-        raise ValueError(
+        raise UserError(
             f"INPUT.CHANNELS is {cfg.INPUT.CHANNELS}, but the images of {name} have {channels}. "
             f"Set it to {channels}, and MODEL.PIXEL_MEAN and PIXEL_STD to as many values; or write "
             f"channels: {cfg.INPUT.CHANNELS} into the data file."
@@ -304,7 +305,7 @@ def _check_registered(cfg: CfgNode, name: str, described: list[str]) -> None:
     known = {*registered, *described, *names_below_root()} - {name}
     close = difflib.get_close_matches(name, known, n=5)
     there = f" Similar names: {', '.join(close)}." if close else ""
-    raise ValueError(f"DATASETS.{split}: {not_registered(name)}{there}")
+    raise UserError(f"DATASETS.{split}: {not_registered(name)}{there}")
 
 
 def _fit_to_machine(cfg: CfgNode) -> None:
@@ -312,7 +313,7 @@ def _fit_to_machine(cfg: CfgNode) -> None:
     if cfg.MODEL.DEVICE == "auto":
         cfg.MODEL.DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
     if cfg.MODEL.DEVICE.startswith("cuda") and not torch.cuda.is_available():
-        raise ValueError(
+        raise UserError(
             f"MODEL.DEVICE is {cfg.MODEL.DEVICE}, but torch sees no GPU. "
             "Set it to auto to use what is there, or to cpu."
         )

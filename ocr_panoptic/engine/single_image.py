@@ -10,8 +10,9 @@ from torch import nn
 
 from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.image_size import thin_fault
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.pictures import TooThin, reordered
 from ocr_panoptic.modeling.inference_output import InferenceOutput
-from ocr_panoptic.pictures import TooThin, reordered
 
 from .segfix_config import segfix_config
 from .task import task_of
@@ -26,15 +27,15 @@ def class_metadata(cfg: CfgNode) -> Metadata:
         ValueError: DATASETS.TEST is empty, or has no semantic classes; or the model predicts none.
     """
     if cfg.MODEL.META_ARCHITECTURE == "SegFix":
-        raise ValueError(
+        raise UserError(
             "SegFix predicts no classes. Name it in TEST.SEGFIX.WEIGHTS of another model's config, "
             "or apply it with ocr-panoptic refine."
         )
     if not cfg.DATASETS.TEST:
-        raise ValueError("DATASETS.TEST is empty; its first data set gives the classes' names")
+        raise UserError("DATASETS.TEST is empty; its first data set gives the classes' names")
     metadata = MetadataCatalog.get(cfg.DATASETS.TEST[0])
     if not hasattr(metadata, "stuff_classes"):
-        raise ValueError(
+        raise UserError(
             f"DATASETS.TEST[0] = {cfg.DATASETS.TEST[0]} has no stuff_classes; name a panoptic or "
             "semantic data set that is registered"
         )
@@ -55,7 +56,7 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
         ValueError: the image has not INPUT.CHANNELS channels.
     """
     if image.shape[2] != cfg.INPUT.CHANNELS:
-        raise ValueError(
+        raise UserError(
             f"The image has {image.shape[2]} channels, and INPUT.CHANNELS is {cfg.INPUT.CHANNELS}: "
             "the model was trained on other images."
         )

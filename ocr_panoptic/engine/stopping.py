@@ -15,7 +15,7 @@ NUMBERS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Stopped(SystemExit):
-    """All processes end together, with what they have done saved."""
+    """The end of all processes together, with what they have done saved."""
 
 
 class Stopping:

@@ -1,4 +1,4 @@
-"""What a training begins with, in a few lines."""
+"""The first lines of a training."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the architectures differ in, outside the model: one record for each."""
+"""The differences of the architectures, outside the model: one record for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from ocr_panoptic.data import (
     log_class_histogram,
     semantic_class_count,
 )
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling.context import context_class
 
 Mapper = Callable[[dict[str, Any]], dict[str, Any]]
@@ -60,7 +61,7 @@ def task_of(cfg: CfgNode) -> Task:
         if task.architecture == cfg.MODEL.META_ARCHITECTURE:
             return task
     known = " or ".join(task.architecture for task in TASKS)
-    raise ValueError(f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; it is {known}")
+    raise UserError(f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; it is {known}")
 
 
 def training_records(cfg: CfgNode) -> IndexedRecords | list[dict[str, Any]]:
@@ -75,7 +76,7 @@ def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
     is_panoptic = metadata.get("evaluator_type") == "coco_panoptic_seg"
     # A test split without truth can be predicted alone.
     if not is_panoptic or (dataset in cfg.DATASETS.TRAIN and not metadata.get("panoptic_json")):
-        raise ValueError(
+        raise UserError(
             f"{dataset} is not a data set that Panoptic-FPN can be trained on: it needs panoptic "
             'PNGs and their JSON, which a data file names under "panoptic" (datasets/README.md). '
             "COCO's are coco_2017_{train,val}_panoptic_separated."
@@ -95,14 +96,14 @@ def _check_segments(cfg: CfgNode, dataset: str) -> None:
     """SegFix takes data of any classes."""
     kind = MetadataCatalog.get(dataset).get("evaluator_type")
     if kind not in ("sem_seg", "coco_panoptic_seg"):
-        raise ValueError(
+        raise UserError(
             f"{dataset} has evaluator_type {kind!r}; SegFix needs the regions of a semantic "
             "('sem_seg') or panoptic ('coco_panoptic_seg') data set."
         )
 
 
 def _no_semantic_logits(model: nn.Module, inputs: list[dict]) -> Tensor:
-    raise ValueError("SegFix predicts offsets, and no classes.")
+    raise UserError("SegFix predicts offsets, and no classes.")
 
 
 def _complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
@@ -110,7 +111,7 @@ def _complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
     if node.NUM_CLASSES == 0:
         node.NUM_CLASSES = count
     elif count != node.NUM_CLASSES:
-        raise ValueError(
+        raise UserError(
             f"MODEL.{head}.NUM_CLASSES is {node.NUM_CLASSES}, but {found}. "
             f"Set it to {count}, or to 0 to take it from the data."
         )

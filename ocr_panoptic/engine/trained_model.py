@@ -10,6 +10,7 @@ from detectron2.config import CfgNode
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, last_checkpoint
+from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.modeling import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
@@ -29,12 +30,12 @@ def check_inference_keys(cfg: CfgNode) -> None:
     if precision == "float32":
         return
     if precision == "float16" and not device.startswith("cuda"):
-        raise ValueError(
+        raise UserError(
             f"TEST.PRECISION is 'float16', which needs a GPU, and MODEL.DEVICE is {device}; "
             "set 'bfloat16' or 'float32'"
         )
     if not cfg.TEST.OPTIMIZED:
-        raise ValueError(
+        raise UserError(
             f"TEST.PRECISION is {precision!r} and TEST.OPTIMIZED False, a model as it is in "
             "training; set TEST.OPTIMIZED True, or TEST.PRECISION 'float32'"
         )
@@ -94,7 +95,7 @@ def options_of_run(source: str | PathLike, weights: str | PathLike | None) -> li
     if not folder.is_dir():
         return options_of({"MODEL.WEIGHTS": str(weights)} if weights else {})
     if not (weights := weights or last_checkpoint(folder)):
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{folder} has no whole checkpoint (model_*.pth) of its last training. Train it to "
             "the end or to a checkpoint, or name the weights."
         )

@@ -21,8 +21,8 @@ from ocr_panoptic.checkpoint import (
     settings_of,
 )
 from ocr_panoptic.data import TrainingStream, build_training_stream, run_seed
+from ocr_panoptic.formats.run_folder import drop_unfinished_line, write_config
 from ocr_panoptic.modeling import build_model
-from ocr_panoptic.run_folder import drop_unfinished_line, write_config
 from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import AccumulatingTrainer
@@ -257,7 +257,7 @@ class Trainer(Evaluating):
 
     def check_losses(self) -> None:
         """
-        All processes call it in the same iteration.
+        Check the losses of all processes; they call it in the same iteration.
 
         Raises:
             FloatingPointError: in all processes, a loss of an iteration since was not finite.

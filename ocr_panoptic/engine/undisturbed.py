@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 from detectron2.utils import comm
 
-from ocr_panoptic.mistakes import PACKAGE
+from ocr_panoptic.errors import PACKAGE
 from ocr_panoptic.seeding import kept_generators
 
 from .console import THEIRS, show_messages

@@ -1,4 +1,4 @@
-"""How far a metric would vary with the choice of the images: bootstrap confidence intervals.
+"""Bootstrap confidence intervals: how far a metric would vary with the choice of the images.
 
 The images are drawn with replacement, as many as there are, 1000 times; the metric is computed of
 what each draw counts, and the interval holds the middle 95% of the values (the percentile interval

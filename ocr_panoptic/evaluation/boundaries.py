@@ -35,7 +35,7 @@ def boundary_distance(size: Sequence[int]) -> int:
 
 
 def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int, np.ndarray]:
-    """Whether a pixel of another label is at most so far away.
+    """Return whether a pixel of another label is at most so far away.
 
     Args:
         labels: integers [H, W], classes or ids of segments.
@@ -70,7 +70,7 @@ def near_other_labels(labels: np.ndarray, distances: Iterable[int]) -> dict[int,
 
 
 def inner_boundaries(near: np.ndarray, distance: int) -> np.ndarray:
-    """Whether a pixel belongs to the inner boundary region of the mask of its own label.
+    """Return whether a pixel belongs to the inner boundary region of the mask of its own label.
 
     Args:
         near: bool [H, W], :func:`near_other_labels` of this distance.

@@ -7,10 +7,11 @@ from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator, DatasetEvaluators
 
-from ocr_panoptic.true_labels import has_labels
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.true_labels import has_labels
+from ocr_panoptic.segfix.evaluator import OffsetEvaluator
 
 from .instance_evaluator import InstanceEvaluator
-from .offset_evaluator import OffsetEvaluator
 from .panoptic_dump import PanopticPredictions
 from .panoptic_evaluator import PanopticEvaluator
 from .sem_seg_dump import SemSegDump
@@ -61,7 +62,7 @@ def build_evaluator(
         return _semantic_evaluator(dataset_name, output_dir, dump_dir)
     if evaluator_type == "coco":
         return _instance_evaluator(cfg, dataset_name, dump_dir)
-    raise ValueError(
+    raise UserError(
         f"Data set {dataset_name!r} has evaluator_type {evaluator_type!r}; expected "
         "'coco_panoptic_seg', 'sem_seg' or 'coco'. Set it in the data set's metadata."
     )
@@ -83,7 +84,7 @@ def _semantic_evaluator(
 
 
 def _nothing_to_evaluate(dataset_name: str) -> ValueError:
-    return ValueError(
+    return UserError(
         f"Data set {dataset_name!r} has no labels, so there is nothing to evaluate; set "
         "TEST.SAVE_PREDICTIONS True to write the predictions."
     )

@@ -41,7 +41,8 @@ def count_calibration(
 
 
 def expected_calibration_error(counts: np.ndarray) -> float:
-    """In 0..1, of the sums of :func:`count_calibration` over images; NaN without a pixel."""
+    """Return the error in 0..1, of the sums of :func:`count_calibration` over images; NaN without a
+    pixel."""
     pixels, confidences, right = counts.T
     total = pixels.sum()
     return float(np.abs(right - confidences).sum() / total) if total else float("nan")

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ocr_panoptic.errors import UserError
+
 from .runs import check_sizes
 
 
@@ -41,7 +43,7 @@ def confusion_matrix(
     joint = np.bincount(pair.reshape(-1), weights=pixels, minlength=num_classes * width)
     joint = joint.astype(np.int64, copy=False)  # weights make it float64, exact for these integers
     if joint.size > num_classes * width:
-        raise ValueError(
+        raise UserError(
             f"the prediction holds label {int(prediction.max())}, expected 0..{num_classes - 1}"
         )
     joint = joint.reshape(num_classes, width)
@@ -51,7 +53,7 @@ def confusion_matrix(
         found = ", ".join(
             f"{num_classes + i} ({foreign[i]} pixels)" for i in np.flatnonzero(foreign)
         )
-        raise ValueError(
+        raise UserError(
             f"the truth holds labels other than 0..{num_classes - 1} and {ignore_label} "
             f"(ignored): {found}; relabel the file, with {ignore_label} where no class applies"
         )

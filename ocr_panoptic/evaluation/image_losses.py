@@ -1,4 +1,5 @@
-"""What an image lacks to a perfect score, by the kinds of its errors, which add up to it.
+"""Losses of an image: what it lacks to a perfect score, by the kinds of its errors, which add up to
+it.
 
 The score of an image is the PQ or mIoU of it alone, in percent; the loss is 100 - score.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ocr_panoptic.run_folder import image_scores_file, write_table
+from ocr_panoptic.formats.run_folder import image_scores_file, write_table
 
 
 class ImageScore(NamedTuple):
@@ -32,7 +32,7 @@ class ImageScore(NamedTuple):
 
     @property
     def score(self) -> float:
-        """In percent; NaN where the image has nothing to be scored."""
+        """Return the score in percent; NaN where the image has nothing to be scored."""
         return 100 - sum(self.losses.values())
 
 

@@ -12,8 +12,9 @@ from detectron2.data import Metadata, MetadataCatalog
 from detectron2.evaluation import COCOEvaluator, coco_evaluation
 from detectron2.utils import comm
 
-from ocr_panoptic.coco_panoptic import PanopticTruth
-from ocr_panoptic.segment_runs import SegmentRuns
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import PanopticTruth
+from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 # What Detectron2 calls with use_fast_impl. Its own is compiled, and close to pycocotools; this one
 # comes as a wheel, and equals pycocotools to the last digit.
@@ -121,7 +122,7 @@ class PanopticInstances:
         runs = SegmentRuns(truth.ids)
         things = [s for s in truth.segments if s["category_id"] in self._thing_ids]
         if lost := [s["id"] for s in things if s["id"] not in runs.statistics]:
-            raise ValueError(
+            raise UserError(
                 f"{self._folder / truth.png}: segment {lost[0]} of the JSON's segments_info has no "
                 "pixel in the PNG. Has it changed since it was checked?"
             )

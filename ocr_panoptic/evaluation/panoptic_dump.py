@@ -11,8 +11,9 @@ from detectron2.data import Metadata, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
-from ocr_panoptic.coco_panoptic import write_panoptic_png
-from ocr_panoptic.files import replacing
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.files import replacing
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class DatasetCategories:
             isthing = bool(segment["isthing"])
             known = self._ids[isthing]
             if category_id not in known:
-                raise ValueError(
+                raise UserError(
                     f"predicted segment {segment['id']} has category_id {category_id}, expected "
                     f"one of the {len(known)} contiguous ids of {'things' if isthing else 'stuff'}"
                 )
@@ -101,7 +102,7 @@ class PanopticDump:
             parts = [self._part(rank) for rank in range(comm.get_world_size())]
             missing = [str(part) for part in parts if not part.exists()]
             if missing:
-                raise FileNotFoundError(
+                raise MissingFileError(
                     f"{', '.join(missing)} not found: all processes must write their predictions "
                     "into one shared folder."
                 )

@@ -10,7 +10,8 @@ from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 from tabulate import tabulate
 
-from ocr_panoptic.coco_panoptic import PanopticTruth
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import PanopticTruth
 
 from .bootstrap import bootstrap_interval, mean_pq
 from .image_losses import panoptic_losses
@@ -79,14 +80,14 @@ class PanopticEvaluator(DatasetEvaluator):
             try:
                 truth = self._truth[image_id]
             except ValueError as error:
-                raise ValueError(f"{file_name}: {error}") from error
+                raise UserError(f"{file_name}: {error}") from error
             ids, segments_info = output["panoptic_seg"]
             ids = ids.cpu().numpy()
             try:
                 segments = list(map(self._categories.of_data_set, segments_info))
                 overlaps = self.quality.add_image(truth.ids, truth.segments, ids, segments)
             except ValueError as error:
-                raise ValueError(
+                raise UserError(
                     f"{file_name} (image_id {image_id}, truth {truth.png}): {error}."
                 ) from error
             self.boundary_quality.add(overlaps.boundary_matches())

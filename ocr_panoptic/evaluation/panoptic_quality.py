@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from ocr_panoptic.errors import UserError
+
 from .segment_matching import ImageMatches, SegmentOverlaps, some_ids
 
 
@@ -36,7 +38,7 @@ class PanopticQuality:
     def __init__(self, categories: Sequence[Mapping]):
         self._row = {category["id"]: row for row, category in enumerate(categories)}
         if len(self._row) != len(categories):
-            raise ValueError("Category ids are repeated in the list of categories.")
+            raise UserError("Category ids are repeated in the list of categories.")
         self.isthing = np.array([category["isthing"] == 1 for category in categories], dtype=bool)
         self.iou = np.zeros(len(categories), dtype=np.float64)
         self.counts = np.zeros((len(categories), 3), dtype=np.int64)
@@ -58,7 +60,7 @@ class PanopticQuality:
         for kind, segments in (("true", true_segments), ("predicted", predicted_segments)):
             for segment in segments:
                 if segment["category_id"] not in self._row:
-                    raise ValueError(
+                    raise UserError(
                         f"{kind} segment {segment['id']} has category_id "
                         f"{segment['category_id']}, which is not one of the data set's "
                         f"{len(self._row)} categories ({some_ids(self._row)})"
@@ -89,7 +91,7 @@ class PanopticQuality:
         return np.column_stack([self.iou, self.counts])
 
     def confused(self, matches: ImageMatches) -> np.ndarray:
-        """How many FP and FN of each category are confusions: int64 [C, 2]."""
+        """Return how many FP and FN of each category are confusions: int64 [C, 2]."""
         confused = np.zeros((len(self.iou), 2), dtype=np.int64)
         for true, predicted in matches.confusions:
             confused[self._row[predicted], 0] += 1

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from ocr_panoptic.errors import UserError
+
 
 def labels_of_output(output: Mapping, num_classes: int, file_name: str) -> np.ndarray:
     """The labels that a model predicts for an image.
@@ -27,12 +29,12 @@ def labels_of_output(output: Mapping, num_classes: int, file_name: str) -> np.nd
         classes = output["sem_seg"].shape[0]
         found = f"scores of {classes} classes" if classes != num_classes else None
     else:
-        raise ValueError(
+        raise UserError(
             f"{file_name}: the model's output has {sorted(output)}; expected 'labels' [H, W] or "
             "'sem_seg' [K, H, W]."
         )
     if found:
-        raise ValueError(
+        raise UserError(
             f"{file_name}: the model predicts {found} and the data set has {num_classes} semantic "
             f"classes; set MODEL.SEM_SEG_HEAD.NUM_CLASSES to {num_classes}."
         )

@@ -1,4 +1,4 @@
-"""How good the soft object regions are: do they gather, and relate to, pixels of their own class?
+"""Quality of the soft object regions: do they gather, and relate to, pixels of their own class?
 
 Shape letters: H, W size of the image; K classes; h, w size of the features.
 """
@@ -6,6 +6,8 @@ Shape letters: H, W size of the image; K classes; h, w size of the features.
 from collections.abc import Sequence
 
 import numpy as np
+
+from ocr_panoptic.errors import UserError
 
 from .confusion import confusion_matrix, semantic_metrics
 
@@ -65,7 +67,7 @@ class RegionQuality:
         k = len(self.class_names)
         expected = (k, len(cells[0]) - 1, len(cells[1]) - 1)
         if regions.shape != expected or relation.shape != expected:
-            raise ValueError(
+            raise UserError(
                 f"the regions are {list(regions.shape)} and the relation {list(relation.shape)}; "
                 f"expected {list(expected)}, of {k} classes and the cells"
             )

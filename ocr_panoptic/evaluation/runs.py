@@ -6,6 +6,8 @@ Shape letters: H, W size of the image; R runs.
 
 import numpy as np
 
+from ocr_panoptic.errors import UserError
+
 
 def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     """
@@ -33,7 +35,7 @@ def check_sizes(truth: np.ndarray, prediction: np.ndarray) -> None:
         ValueError: the maps, [H, W] each, differ in size.
     """
     if truth.shape != prediction.shape:
-        raise ValueError(
+        raise UserError(
             f"the prediction has size {list(prediction.shape)} [H, W] and the truth "
             f"{list(truth.shape)}; predict at the size of the image"
         )

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ocr_panoptic.coco_panoptic import MAX_ID
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import MAX_ID
 
 from .boundaries import boundary_distance, inner_boundaries, near_other_labels
 from .runs import check_sizes, runs_of
@@ -37,7 +38,7 @@ class ImageMatches(NamedTuple):
 
 
 class SegmentOverlaps:
-    """How the true and the predicted segments of one image overlap.
+    """The overlaps of the true and the predicted segments of one image.
 
     Args:
         true_ids: integers [H, W], segment id per pixel; 0, and ids that ``true_segments`` does not
@@ -77,11 +78,11 @@ class SegmentOverlaps:
         }
 
     def matches(self) -> ImageMatches:
-        """Those of panoptic quality."""
+        """Return the matches of panoptic quality."""
         return self._matches(self._iou)
 
     def boundary_matches(self) -> ImageMatches:
-        """Those of Boundary PQ."""
+        """Return the matches of Boundary PQ."""
         distance = boundary_distance(self._true_ids.shape)
         maps = self._true_ids, self._predicted_ids
         regions = (
@@ -167,7 +168,7 @@ def _joint_histogram(
     true_index, predicted_index = _lookup(true_ids, rows), _lookup(predicted_ids, columns)
     unnamed = np.unique(predicted_ids[predicted_index == 0])
     if unnamed.size:
-        raise ValueError(
+        raise UserError(
             f"the prediction has {unnamed.size} segment ids that its segments_info does not "
             f"name: {some_ids(unnamed)}"
         )
@@ -190,13 +191,13 @@ def _segment_ids(segments: Sequence[Mapping], kind: str) -> np.ndarray:
     ids = _integers(segments, "id")
     wrong = ids[(ids <= VOID) | (ids > MAX_ID)]
     if wrong.size:
-        raise ValueError(
+        raise UserError(
             f"segments_info of the {kind} segments has id {wrong[0]}; ids lie in 1..{MAX_ID}, "
             "0 is void"
         )
     repeated = ids[1:][ids[1:] == ids[:-1]]
     if repeated.size:
-        raise ValueError(
+        raise UserError(
             f"segments_info of the {kind} segments repeats the ids {some_ids(repeated)}"
         )
     return ids

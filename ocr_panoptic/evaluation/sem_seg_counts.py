@@ -1,4 +1,4 @@
-"""What the metrics of semantic segmentation are computed of: sums over images.
+"""Sums over images of which the metrics of semantic segmentation are computed.
 
 Shape letters: H, W size of an image; K classes.
 """
@@ -100,7 +100,7 @@ class SemSegCounts(NamedTuple):
         return SemSegCounts(*(a + b for a, b in zip(self, other, strict=True)))
 
     def metrics(self, class_names: Sequence[str]) -> dict[str, float]:
-        """Those of boundaries and of confidence, in percent.
+        """Return the metrics of boundaries and of confidence, in percent.
 
         - "mIoU_trimap_3", "_5", "_9": mIoU near true boundaries.
         - "BoundaryIoU-<class>", and "mBoundaryIoU", its mean over the classes that the truth holds.
@@ -124,5 +124,5 @@ class SemSegCounts(NamedTuple):
 
 
 def counts_of_classes(confusion: np.ndarray) -> np.ndarray:
-    """For each class the pixels that are right, true and predicted: int64 [K, 3]."""
+    """Return for each class the pixels that are right, true and predicted: int64 [K, 3]."""
     return np.stack([confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)], axis=1)

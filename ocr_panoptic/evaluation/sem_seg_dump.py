@@ -9,7 +9,8 @@ import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 
-from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.label_png import write_label_png
 
 from .predicted_labels import labels_of_output
 
@@ -42,7 +43,7 @@ class SemSegDump(DatasetEvaluator):
             file_name = record["file_name"]
             other = images.setdefault(Path(file_name).stem, file_name)
             if other != file_name:
-                raise ValueError(
+                raise UserError(
                     f"TEST.SAVE_PREDICTIONS names predictions by the stem of the image's file, "
                     f"and {dataset_name!r} has {other} and {file_name}; rename one."
                 )
@@ -74,7 +75,7 @@ def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) 
         raw = {label_map[label]: label for label in sorted(label_map, reverse=True)}
     missing = [name for k, name in enumerate(class_names) if k not in raw]
     if missing:
-        raise ValueError(
+        raise UserError(
             f"label_map of the metadata leads to no label for {', '.join(missing)}; expected a raw "
             f"label for each of the {len(class_names)} stuff_classes."
         )

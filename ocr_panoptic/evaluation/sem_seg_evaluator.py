@@ -9,8 +9,9 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
-from ocr_panoptic.run_folder import calibration_file, write_table
-from ocr_panoptic.true_labels import has_labels, read_true_labels
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.run_folder import calibration_file, write_table
+from ocr_panoptic.formats.true_labels import has_labels, read_true_labels
 
 from .bootstrap import bootstrap_interval, mean_iou
 from .calibration import COLUMNS as CALIBRATION_COLUMNS
@@ -56,7 +57,7 @@ class SemSegEvaluator(DatasetEvaluator):
         self._output_dir = output_dir
         records = DatasetCatalog.get(dataset_name)
         if not all(map(has_labels, records)):
-            raise ValueError(
+            raise UserError(
                 f"Data set {dataset_name!r} has records without 'sem_seg_file_name'; semantic "
                 "segmentation needs a label PNG per image, or a panoptic PNG."
             )
@@ -85,7 +86,7 @@ class SemSegEvaluator(DatasetEvaluator):
             prediction = labels_of_output(output, num_classes, input_["file_name"])
             record = self._records.get(input_["file_name"])
             if record is None:
-                raise ValueError(
+                raise UserError(
                     f"{input_['file_name']}: no such image in {self._dataset_name!r}; "
                     "evaluate the data set that the loader reads."
                 )
@@ -101,7 +102,7 @@ class SemSegEvaluator(DatasetEvaluator):
                 )
             except ValueError as error:
                 truth_file = record.get("sem_seg_file_name") or record["pan_seg_file_name"]
-                raise ValueError(f"{truth_file}: {error}.") from error
+                raise UserError(f"{truth_file}: {error}.") from error
             self.counts += counts
             losses = semantic_losses(counts.confusion, counts.boundary_errors)
             self._images.append(

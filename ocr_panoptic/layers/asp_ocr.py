@@ -49,7 +49,7 @@ class ASPOCR(OCR):
         self.g = self.conv_norm_relu((len(self.branches) + 1) * channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """From the features [N, I, h, w] and m; see :meth:`.ContextScheme.forward`."""
+        """Augment the features [N, I, h, w], with m; see :meth:`.ContextScheme.forward`."""
         pixels = self.bottleneck(x)
         f = gather_regions(pixels, m)
         y = self.context(self.relation(pixels, m, f), f, x.shape[2:])

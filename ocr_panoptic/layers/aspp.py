@@ -49,7 +49,7 @@ class ASPP(ContextScheme):
         self.g = self.conv_norm_relu((len(self.branches) + 1) * channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """From the features [N, I, h, w] alone; see :meth:`.ContextScheme.forward`."""
+        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
         weight, bias = self.g.linear_part()
         *weights, weight_pooled = weight.flatten(1).split(self.channels, dim=1)
         pooled = self.pooled(F.adaptive_avg_pool2d(x, 1))

@@ -1,5 +1,5 @@
 """
-What every context scheme is, whichever it is.
+The contract of every context scheme.
 
 Shape shorthand: N images, C input channels, O output channels, K classes = object regions, h w
 feature size.

@@ -90,7 +90,7 @@ def pixelwise(
 
 
 def is_pixel_major(x: Tensor) -> bool:
-    """Whether the channels of a pixel of x [N, I, P] are neighbours in memory."""
+    """Return whether the channels of a pixel of x [N, I, P] are neighbours in memory."""
     return x.shape[1] > 1 and x.shape[2] > 1 and x.stride(1) == 1
 
 
@@ -104,8 +104,8 @@ def as_map(pixels: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def _stays_channels_last(x: Tensor, training: bool) -> bool:
-    """Whether a 1x1 convolution of x is one in channels-last memory. In the training on a CPU the
-    products of :func:`pixelwise` take less time, in that memory too."""
+    """Return whether a 1x1 convolution of x is one in channels-last memory. In the training on a
+    CPU the products of :func:`pixelwise` take less time, in that memory too."""
     is_channels_last = x.is_contiguous(memory_format=torch.channels_last)
     return is_channels_last and (x.is_cuda or not training)
 
@@ -151,7 +151,7 @@ class ConvNormReLU(Conv2d):
 
     @property
     def is_affine(self) -> bool:
-        """Whether the norm folds into the convolution, or there is none."""
+        """Return whether the norm folds into the convolution, or there is none."""
         return self.norm is None or _is_affine(self.norm)
 
     def linear_part(self) -> tuple[Tensor, Tensor | None]:

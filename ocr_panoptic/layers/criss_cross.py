@@ -85,7 +85,7 @@ class CrissCross(ContextScheme):
         self.g = conv(in_channels + channels, channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """From the features [N, I, h, w] alone; see :meth:`.ContextScheme.forward`."""
+        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
         y = self.reduction(x)
         for _ in range(self.recurrences):
             y = self.attention(y)

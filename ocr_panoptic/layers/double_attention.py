@@ -44,5 +44,5 @@ class DoubleAttention(DoubleAttentionOCR):
         self.delta = nn.Conv2d(in_channels, key_channels, kernel_size=1, bias=False)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """From x alone; see :meth:`.ContextScheme.forward`."""
+        """Augment x, without m; see :meth:`.ContextScheme.forward`."""
         return super().forward(x, self.region_predictor(x))

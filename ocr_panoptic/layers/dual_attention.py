@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
+
 from .context_scheme import ContextScheme
 from .conv import as_map, pixelwise
 from .transformer import pixel_tokens
@@ -47,7 +49,7 @@ class PositionAttention(nn.Module):
     def __init__(self, channels: int = 512):
         super().__init__()
         if channels < 8 or channels % 8:
-            raise ValueError(
+            raise UserError(
                 f"The attention has {channels} channels (MODEL.OCR.CHANNELS); its queries and keys "
                 "have an eighth of them, so it needs a multiple of 8."
             )
@@ -57,7 +59,7 @@ class PositionAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, C, h, w] -> [N, C, h, w]"""
+        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
         return x + self.gamma * self.attend(self.query(x), self.key(x), self.value(x))
 
 
@@ -72,7 +74,7 @@ class ChannelAttention(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """[N, C, h, w] -> [N, C, h, w]"""
+        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
         # In float32 or better: a sum of P products leaves the range of float16.
         dtype = torch.promote_types(x.dtype, torch.float32)
         with torch.autocast(device_type=x.device.type, enabled=False):
@@ -106,5 +108,5 @@ class DualAttention(ContextScheme):
         )
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """From the features [N, I, h, w] alone; see :meth:`.ContextScheme.forward`."""
+        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
         return self.dropout(self.position(x) + self.channel(x))

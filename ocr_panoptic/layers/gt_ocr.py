@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
+
 from .ocr import (
     RegionContext,
     gather_regions,
@@ -53,7 +55,7 @@ class GroundTruthOCR(RegionContext):
     ):
         super().__init__(in_channels, key_channels, out_channels, **options)
         if part not in PARTS:
-            raise ValueError(f"MODEL.CONTEXT.TRUE_PART is {part}; it is {' or '.join(PARTS)}")
+            raise UserError(f"MODEL.CONTEXT.TRUE_PART is {part}; it is {' or '.join(PARTS)}")
         self.part = part
         self.adds_logits = part == "relation"
         if part == "gather":
@@ -61,8 +63,9 @@ class GroundTruthOCR(RegionContext):
         self.scale = key_channels**-0.5
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """With m the one-hot truth, all 0 where a pixel has no label, instead of logits; with part
-        "relation" the logits after it, [N, 2K, h, w]. See :meth:`.ContextScheme.forward`."""
+        """Augment x with m the one-hot truth, all 0 where a pixel has no label, instead of logits;
+        with part "relation" the logits after it, [N, 2K, h, w]. See
+        :meth:`.ContextScheme.forward`."""
         if self.part == "relation":
             m, logits = m.chunk(2, dim=1)
             f = gather_regions(x, logits)

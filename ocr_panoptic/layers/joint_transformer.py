@@ -8,6 +8,8 @@ Shape shorthand: N images, K categories, h w feature size, P = h * w pixels, C c
 import torch
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
+
 from .context_scheme import ContextScheme
 from .conv import as_map
 from .transformer import TransformerBlock, pixel_tokens
@@ -44,7 +46,7 @@ class JointTransformer(ContextScheme):
         dropout: float = 0.05,
     ):
         if num_blocks < 1:
-            raise ValueError(f"num_blocks is {num_blocks}; the joint transformer needs at least 1")
+            raise UserError(f"num_blocks is {num_blocks}; the joint transformer needs at least 1")
         super().__init__(channels, dropout=dropout)
         self.category_queries = nn.Parameter(torch.randn(num_classes, channels))
         blocks = (TransformerBlock(channels, key_channels) for _ in range(num_blocks))
@@ -52,7 +54,7 @@ class JointTransformer(ContextScheme):
         self.norm = nn.LayerNorm(channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """From x alone; see :meth:`.ContextScheme.forward`."""
+        """Augment x, without m; see :meth:`.ContextScheme.forward`."""
         queries = self.category_queries.to(x.dtype).expand(x.shape[0], -1, -1)
         tokens = torch.cat([queries, pixel_tokens(x)], dim=1)  # [N, K + P, C]
         pixels = self.norm(self.blocks(tokens)[:, queries.shape[1] :])

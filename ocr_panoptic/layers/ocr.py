@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
+
 from .context_scheme import ContextScheme
 from .conv import ConvNormReLU, as_map, is_pixel_major, pixelwise
 from .recomputation import run_part
@@ -93,8 +95,8 @@ PIXELS_OF_BAND = 2**14
 
 class RegionContext(ContextScheme):
     """
-    What any scheme does with region representations f and a relation w: the object contextual
-    representations y_i = rho(sum_k w_ik delta(f_k)) and the augmented ones z_i = g([x_i; y_i]).
+    A scheme with region representations f and a relation w: the object contextual representations
+    y_i = rho(sum_k w_ik delta(f_k)) and the augmented ones z_i = g([x_i; y_i]).
 
     An identity makes it cheap and leaves its function, in training too, as it is: the convolution
     of rho is linear and the relation of a pixel sums to 1, so it is applied to the K values
@@ -183,8 +185,8 @@ class RegionContext(ContextScheme):
         return self.fuse(x, y, around)
 
     def _by_bands(self) -> bool:
-        """Not in training; not where another norm sees all pixels; not in an exported graph, which
-        is of no fixed size."""
+        """Return whether z is computed by bands: not in training; not where another norm sees all
+        pixels; not in an exported graph, which is of no fixed size."""
         exported = torch.compiler.is_compiling() or torch.jit.is_tracing()
         return not (self.training or torch.is_grad_enabled() or exported) and all(
             layer.is_affine for layer in self.modules() if isinstance(layer, ConvNormReLU)
@@ -236,7 +238,7 @@ def relation_transforms(
 ) -> tuple[nn.Sequential, nn.Sequential]:
     """phi and psi; arguments of :class:`OCR`."""
     if transform_convs < 1:
-        raise ValueError(
+        raise UserError(
             f"transform_convs is {transform_convs}, but phi and psi need at least 1 "
             "convolution (paper: 1, published code: 2)."
         )

@@ -58,7 +58,7 @@ class PPM(ContextScheme):
         return [t(F.adaptive_avg_pool2d(x, s)) for s, t in zip(self.sizes, self.transforms)]
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """From the features [N, I, h, w] alone; see :meth:`.ContextScheme.forward`."""
+        """Augment the features [N, I, h, w], without m; see :meth:`.ContextScheme.forward`."""
         weight, bias = self.g.linear_part()
         weight_x, *weights = weight.split(self.channels, dim=1)
         responses = [
@@ -77,9 +77,9 @@ class PPM(ContextScheme):
 
 def upsampled_patterns(size: int, like: Tensor) -> Tensor:
     """
-    What each cell of an s x s map contributes, after bilinear upsampling, to the 3x3 neighbourhood
-    of each pixel of ``like``: [s * s * 9, P], the cells first, then the taps; zero where a tap is
-    outside.
+    Return what each cell of an s x s map contributes, after bilinear upsampling, to the 3x3
+    neighbourhood of each pixel of ``like``: [s * s * 9, P], the cells first, then the taps; zero
+    where a tap is outside.
     """
     cells = torch.eye(size * size, dtype=like.dtype, device=like.device).view(1, -1, size, size)
     upsampled = F.interpolate(cells, size=like.shape[2:], mode="bilinear", align_corners=False)

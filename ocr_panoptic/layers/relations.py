@@ -17,7 +17,7 @@ class ACFOCR(RegionContext):
     """The relation of ACFNet, the coarse segmentation: w_ik = softmax_k(m_ki). No parameters."""
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
-        """From m alone; see :meth:`RegionContext.relation`."""
+        """Return the relation of each pixel to the regions; see :meth:`RegionContext.relation`."""
         return softmax_over_regions(m.flatten(2), x.dtype)
 
 
@@ -43,6 +43,6 @@ class DoubleAttentionOCR(RegionContext):
         self.relation_predictor = nn.Conv2d(in_channels, num_classes, kernel_size=1)
 
     def relation(self, x: Tensor, m: Tensor, f: Tensor) -> Tensor:
-        """From x alone; see :meth:`RegionContext.relation`."""
+        """Return the relation of each pixel to the regions; see :meth:`RegionContext.relation`."""
         logits = self.relation_predictor(x).flatten(2)
         return softmax_over_regions(logits, logits.dtype)

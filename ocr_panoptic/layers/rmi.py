@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
+
 from .gt_ocr import one_hot_labels
 
 POOLING = 4  # of probabilities and truth, before neighbourhoods are taken
@@ -38,7 +40,7 @@ def region_mutual_information(
     """
     least = POOLING * (NEIGHBOURHOOD - 1)
     if min(targets.shape[1:]) < least:
-        raise ValueError(
+        raise UserError(
             f"the loss rmi needs images of at least {least} pixels on a side; these have "
             f"{' x '.join(map(str, targets.shape[1:]))}"
         )

@@ -14,8 +14,9 @@ from .resize import resize
 
 class ScaleAttention(nn.Sequential):
     """
-    From augmented representations [N, C, h, w] to weights in (0, 1), [N, 1, h, w]: two 3x3
-    conv-norm-ReLU, a 1x1 convolution without bias, a sigmoid, as in the published code.
+    The attention to a scale: augmented representations [N, C, h, w] to weights in (0, 1), [N, 1, h,
+    w], by two 3x3 conv-norm-ReLU, a 1x1 convolution without bias, a sigmoid, as in the published
+    code.
 
     Args:
         in_channels: C.

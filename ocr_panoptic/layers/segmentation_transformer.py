@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
+
 from .context_scheme import ContextScheme
 from .conv import as_map
 from .transformer import SelfAttentionUnit, attend, pixel_tokens
@@ -67,7 +69,7 @@ class SegmentationTransformer(ContextScheme):
     ):
         super().__init__(out_channels, **options)
         if decoder_self_attention not in DECODER_SELF_ATTENTION:
-            raise ValueError(
+            raise UserError(
                 f"decoder_self_attention is {decoder_self_attention}; it is one of "
                 f"{', '.join(DECODER_SELF_ATTENTION)}"
             )
@@ -100,7 +102,7 @@ class SegmentationTransformer(ContextScheme):
         return f.transpose(1, 2).unsqueeze(3)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """From x alone; see :meth:`.ContextScheme.forward`."""
+        """Augment x, without m; see :meth:`.ContextScheme.forward`."""
         size = x.shape[2:]
         x = _maps(self.encoder_self_attention(pixel_tokens(x)), size)
         f = self.decode(x)

@@ -47,7 +47,7 @@ class SelfAttention(ContextScheme):
         self.g = self.conv_norm_relu(in_channels + out_channels, out_channels)
 
     def forward(self, x: Tensor, m: Tensor) -> Tensor:
-        """From x alone; see :meth:`.ContextScheme.forward`."""
+        """Augment x, without m; see :meth:`.ContextScheme.forward`."""
         attended = attend(*(pixel_tokens(t(x)) for t in (self.phi, self.psi, self.value)))
         weight, bias = self.g.linear_part()
         weight_x, weight_y = weight.flatten(1).split([x.shape[1], self.out_channels], dim=1)

@@ -32,7 +32,7 @@ class SyncBatchNorm(nn.BatchNorm2d):
 
     @property
     def is_synchronised(self) -> bool:
-        """Whether there are other processes whose batches count."""
+        """Return whether there are other processes whose batches count."""
         return self.training and dist.is_initialized() and dist.get_world_size() > 1
 
     def forward(self, x: Tensor) -> Tensor:

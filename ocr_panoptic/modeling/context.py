@@ -9,6 +9,7 @@ from operator import attrgetter
 
 from detectron2.config import CfgNode
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import (
     ACFOCR,
     ASPOCR,
@@ -132,7 +133,7 @@ def build_context(cfg: CfgNode, feature_channels: int) -> ContextScheme:
 def _entry(cfg: CfgNode) -> tuple[type[ContextScheme], dict[str, str]]:
     name = cfg.MODEL.CONTEXT.NAME
     if name not in CONTEXT_SCHEMES:
-        raise ValueError(
+        raise UserError(
             f"MODEL.CONTEXT.NAME is {name}; the schemes are {', '.join(CONTEXT_SCHEMES)}"
         )
     return CONTEXT_SCHEMES[name]
@@ -144,7 +145,7 @@ def check_region_supervision(context: ContextScheme, region_supervision: bool) -
         ValueError: if the predicted regions are to have no loss, but the scheme uses none.
     """
     if not region_supervision and (context.needs_truth or not context.uses_regions):
-        raise ValueError(
+        raise UserError(
             "MODEL.OCR.REGION_SUPERVISION is False, but the scheme of MODEL.CONTEXT.NAME "
             f"({type(context).__name__}) uses no predicted regions: set it to True, or name OCR or "
             "one of its variants."

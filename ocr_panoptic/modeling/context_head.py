@@ -8,6 +8,7 @@ from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU, ScaleAttention
 
 from .features import check_features, concatenated, count_channels, finest_first
@@ -72,7 +73,7 @@ class ContextSemSegHead(RefinedHead):
         super().__init__()
         check_features(input_shape, [*in_features, *coarse_in_features])
         if coarse_kernel and coarse_kernel % 2 == 0:
-            raise ValueError(
+            raise UserError(
                 f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it is odd, or 0 for none"
             )
         self.in_features = finest_first(in_features, input_shape)

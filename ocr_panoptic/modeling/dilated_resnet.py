@@ -7,6 +7,8 @@ from detectron2.modeling import BACKBONE_REGISTRY, ResNet
 from detectron2.projects.deeplab.resnet import DeepLabStem, build_resnet_deeplab_backbone
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
+
 
 class CeilModeStem(DeepLabStem):
     """Three 3x3 convolutions and a max-pooling whose last window may be cut off by the border: 129
@@ -52,22 +54,22 @@ def build_dilated_resnet_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> ResNe
 
 def _check(resnets: CfgNode) -> None:
     if resnets.DEPTH not in (50, 101, 152):
-        raise ValueError(
+        raise UserError(
             f"MODEL.RESNETS.DEPTH is {resnets.DEPTH}; Detectron2's dilated ResNet has 50, 101 or "
             '152 layers. For 18 or 34 use timm\'s: MODEL.BACKBONE.NAME "build_timm_backbone", '
             "MODEL.TIMM.NAME resnet18, MODEL.TIMM.OUTPUT_STRIDE 8, features layer3 and layer4."
         )
     if resnets.STEM_TYPE not in ("deeplab", "basic"):
-        raise ValueError(
+        raise UserError(
             f"MODEL.RESNETS.STEM_TYPE is {resnets.STEM_TYPE}; it is deeplab (three 3x3 "
             "convolutions) or basic (one 7x7)"
         )
     if resnets.STEM_CEIL_MODE and resnets.STEM_TYPE != "deeplab":
-        raise ValueError("MODEL.RESNETS.STEM_CEIL_MODE True needs STEM_TYPE deeplab")
+        raise UserError("MODEL.RESNETS.STEM_CEIL_MODE True needs STEM_TYPE deeplab")
     dilations = resnets.RES4_DILATION, resnets.RES5_DILATION
     strides = {(2, 4): 8, (1, 4): 16, (1, 2): 16, (1, 1): 32}
     if dilations not in strides:
-        raise ValueError(
+        raise UserError(
             f"MODEL.RESNETS.RES4_DILATION and RES5_DILATION are {dilations[0]} and {dilations[1]}; "
             + ", ".join(f"{a} and {b} give stride {s}" for (a, b), s in strides.items())
         )

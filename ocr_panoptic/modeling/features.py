@@ -4,6 +4,7 @@ import torch
 from detectron2.layers import ShapeSpec
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import resize
 
 
@@ -14,7 +15,7 @@ def check_features(input_shape: dict[str, ShapeSpec], names: list[str]) -> None:
     """
     for name in names:
         if name not in input_shape:
-            raise ValueError(
+            raise UserError(
                 f"MODEL.SEM_SEG_HEAD names the feature {name}; the backbone has "
                 f"{', '.join(input_shape)}"
             )

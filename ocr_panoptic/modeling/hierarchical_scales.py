@@ -12,6 +12,7 @@ import torch
 from detectron2.config import CfgNode, configurable
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import blend_scales, resize
 
 from .inference import pad_to_multiple
@@ -23,8 +24,8 @@ TRAINING_SCALES = (1.0, 0.5)
 
 class ScaleView:
     """
-    What the network says of the image at a scale, at the size of that image: float32 or better.
-    Each map is resized when somebody asks for it, since a test has no use for some.
+    A view of the image at a scale: what the network says of it, at the size of the image: float32
+    or better. Each map is resized when somebody asks for it, since a test has no use for some.
 
     Args:
         maps: coarse logits, refined logits and attention, as the network gives them.
@@ -55,7 +56,7 @@ class ScaleView:
 
     @cached_property
     def attention(self) -> Tensor:
-        """Where to trust the logits more than those of larger scales, [N, 1, ...]."""
+        """Return where to trust the logits more than those of larger scales, [N, 1, ...]."""
         return self._at_size(2)
 
     def _at_size(self, i: int) -> Tensor:
@@ -94,12 +95,12 @@ class HierarchicalScales:
             ValueError: scales without 1.0, twice the same, or none above 0; a weight below 0.
         """
         if 1.0 not in scales or min(scales) <= 0 or len({*scales}) < len(scales):
-            raise ValueError(
+            raise UserError(
                 f"TEST.SCALES is {list(scales)}; with MODEL.HMSA.ENABLED it is a list of different "
                 "factors above 0 with 1.0 among them, [0.5, 1.0, 2.0] as published"
             )
         if not scale_loss_weight >= 0:
-            raise ValueError(f"MODEL.HMSA.SCALE_LOSS_WEIGHT is {scale_loss_weight}; 0 or more")
+            raise UserError(f"MODEL.HMSA.SCALE_LOSS_WEIGHT is {scale_loss_weight}; 0 or more")
         self.scales = tuple(sorted(scales, reverse=True))
         self.scale_loss_weight = scale_loss_weight
         self.align_corners = align_corners

@@ -17,6 +17,7 @@ from detectron2.config import CfgNode, configurable
 from detectron2.data import MetadataCatalog
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import band_bytes, resize
 
 LogitsFn = Callable[[Tensor], Tensor]
@@ -65,7 +66,7 @@ class SemanticInference:
             ValueError: an argument makes no sense; the config key is named.
         """
         if not scales or min(scales) <= 0:
-            raise ValueError(
+            raise UserError(
                 f"TEST.SCALES is {list(scales)}; expected one or more factors above 0, [1.0] for "
                 "the image as it is."
             )
@@ -75,7 +76,7 @@ class SemanticInference:
             if not two_each or not all(
                 0 < step <= side for step, side in zip(window_stride, window_size, strict=True)
             ):
-                raise ValueError(
+                raise UserError(
                     f"TEST.SLIDING_WINDOW has SIZE {list(window_size)} and STRIDE "
                     f"{list(window_stride)}; expected height and width in pixels for each, with "
                     "0 < STRIDE <= SIZE so that no pixel is left out, or [] for both to see the "
@@ -108,7 +109,7 @@ class SemanticInference:
 
     @property
     def sees_images_once(self) -> bool:
-        """Whether the network sees each image once, whole and at its own scale."""
+        """Return whether the network sees each image once, whole and at its own scale."""
         return self.scales == (1.0,) and not self.flip and not self.window_size
 
     @torch.no_grad()

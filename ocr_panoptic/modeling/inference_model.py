@@ -13,6 +13,7 @@ from detectron2.structures import Instances
 from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import ConvNormReLU, fold_norms, to_channels_last
 
 from .inference import Size, resized_classes
@@ -49,7 +50,7 @@ class InferenceModel(nn.Module):
     ):
         super().__init__()
         if precision not in PRECISIONS:
-            raise ValueError(f"precision is {precision!r}; it is one of {', '.join(PRECISIONS)}")
+            raise UserError(f"precision is {precision!r}; it is one of {', '.join(PRECISIONS)}")
         self.network = network
         self._is_panoptic = type(network) is PanopticFPN  # a subclass may compute anything
         self.precision, self.confident, self.made_of = precision, confident, made_of

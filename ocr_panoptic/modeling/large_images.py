@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import RegionContext, RunningGather, resize
 
 from .confidence import confident_argmax
@@ -43,8 +44,9 @@ class Band(NamedTuple):
 @torch.no_grad()
 def window_bands(model: OCRSemanticSegmentor, rows: Rows, size: Size) -> Iterator[Band]:
     """
-    What TEST.SLIDING_WINDOW gives, to the bit: each window's logits are upsampled, and averaged
-    where windows overlap. A row of windows is held, and the sums of its overlap with the next one.
+    Return what TEST.SLIDING_WINDOW gives, to the bit: each window's logits are upsampled, and
+    averaged where windows overlap. A row of windows is held, and the sums of its overlap with the
+    next one.
 
     Args:
         rows: of the image.
@@ -107,9 +109,9 @@ def tile_bands(
     model: OCRSemanticSegmentor, open_rows: Callable[[], Rows], size: Size
 ) -> Iterator[Band]:
     """
-    What the network gives for the whole image at once, with the memory of a tile. It takes two
-    passes: the first gathers the region representations over all tiles, in the second every tile
-    takes its context from those of the whole image.
+    Return what the network gives for the whole image at once, with the memory of a tile. It takes
+    two passes: the first gathers the region representations over all tiles, in the second every
+    tile takes its context from those of the whole image.
 
     Tiles are the windows of TEST.SLIDING_WINDOW; of each only the middle counts, of the size of the
     stride, so that every pixel counts once. The result is exact where what the backbone sees of a
@@ -168,8 +170,8 @@ class _Tile(NamedTuple):
 def _tile_rows(
     model: OCRSemanticSegmentor, rows: Rows, size: Size
 ) -> Iterator[tuple[Tensor, Iterator[_Tile]]]:
-    """For each row of tiles the image's rows that it is for, and its tiles; they cover the image
-    with the padding that the whole one has."""
+    """Yield for each row of tiles the image's rows that it is for, and its tiles; they cover the
+    image with the padding that the whole one has."""
     height, width = size
     stride = model.sem_seg_head.common_stride
     steps, margins = model.inference.window_stride, _margins(model)
@@ -207,7 +209,7 @@ def _window_scores(model: OCRSemanticSegmentor, window: Tensor) -> Tensor:
 
 
 def _empty_band(scores: Tensor, image: Tensor) -> Band:
-    """For the classes of scores [K,...] and rows of an image [3,n,W]."""
+    """Return a band for the classes of scores [K,...] and rows of an image [3,n,W]."""
     dtypes = torch.uint8 if len(scores) <= 256 else torch.int16, torch.float32
     found = (torch.empty(image.shape[1:], dtype=d, device=scores.device) for d in dtypes)
     return Band(*found, image)
@@ -228,7 +230,7 @@ def _overlaps(starts: Sequence[int], window: int, side: int) -> list[int]:
 
 
 def _coverage(starts: Sequence[int], window: int, side: int) -> Tensor:
-    """How many windows see each row, float32 [side]."""
+    """Return how many windows see each row, float32 [side]."""
     count = torch.zeros(side)
     for start in starts:
         count[start : start + window] += 1
@@ -248,16 +250,16 @@ def check_windows(model: OCRSemanticSegmentor) -> None:
     """
     inference = model.inference
     if not inference.window_size:
-        raise ValueError(
+        raise UserError(
             "TEST.SLIDING_WINDOW is empty; set SIZE and STRIDE, to [1024, 1024] and [768, 768] say."
         )
     if inference.scales != (1.0,):
-        raise ValueError(
+        raise UserError(
             f"TEST.SCALES is {list(inference.scales)}; an image that is read in windows is seen at "
             "its own scale alone: set it to [1.0]."
         )
     if model.sem_seg_head.context.needs_truth:
-        raise ValueError("The scheme of MODEL.CONTEXT.NAME needs the truth, which is not there.")
+        raise UserError("The scheme of MODEL.CONTEXT.NAME needs the truth, which is not there.")
 
 
 def check_tiles(model: OCRSemanticSegmentor) -> None:
@@ -272,19 +274,19 @@ def check_tiles(model: OCRSemanticSegmentor) -> None:
     check_windows(model)
     context, inference = model.sem_seg_head.context, model.inference
     if not isinstance(context, RegionContext) or not context.sees_pixels_alone:
-        raise ValueError(
+        raise UserError(
             f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) has no region "
             "representations that could be those of the whole image; OCR, DA-OCR and ACF-OCR have."
         )
     if model.hierarchy and len(model.hierarchy.scales) > 1:
-        raise ValueError(
+        raise UserError(
             "MODEL.HMSA.ENABLED is True with several TEST.SCALES; regions of the whole image are "
             "those of one scale: set TEST.SCALES [1.0]."
         )
     if inference.flip:
-        raise ValueError("TEST.FLIP is True; regions of the whole image are not averaged over it.")
+        raise UserError("TEST.FLIP is True; regions of the whole image are not averaged over it.")
     if inference.align_corners:
-        raise ValueError(
+        raise UserError(
             "MODEL.ALIGN_CORNERS is True; maps are then resized by the size of the whole image, "
             "which tiles do not have: leave regions of the whole image out."
         )
@@ -292,7 +294,7 @@ def check_tiles(model: OCRSemanticSegmentor) -> None:
     # the coarsest stride, they are rounded up, and enlarged by less than the ratio of the strides.
     coarsest = max(shape.stride for shape in model.backbone.output_shape().values())
     if model.divisor % coarsest:
-        raise ValueError(
+        raise UserError(
             f"Images are padded to multiples of {model.divisor}, and the backbone has maps of "
             f"stride {coarsest}, which are resized by the size of the whole image where it is no "
             f"multiple of that: for regions of the whole image set MODEL.PAD_TO_MULTIPLE "
@@ -302,7 +304,7 @@ def check_tiles(model: OCRSemanticSegmentor) -> None:
     multiple = math.lcm(32, model.divisor)
     sides = [*inference.window_stride, *_margins(model)]
     if any(side % multiple for side in sides) or not all(inference.window_stride):
-        raise ValueError(
+        raise UserError(
             f"TEST.SLIDING_WINDOW has SIZE {list(inference.window_size)} and STRIDE "
             f"{list(inference.window_stride)}; for regions of the whole image STRIDE and half of "
             f"SIZE - STRIDE are multiples of {multiple}: SIZE [{32 * multiple}, {32 * multiple}] "

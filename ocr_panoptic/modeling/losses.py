@@ -11,6 +11,7 @@ import torch
 from detectron2.config import CfgNode, configurable
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import (
     binary_cross_entropy,
     dice_loss,
@@ -79,7 +80,7 @@ def hard_cross_entropy(
         ValueError: if threshold is no probability.
     """
     if not 0 < threshold <= 1:
-        raise ValueError(
+        raise UserError(
             f"MODEL.SEM_SEG_HEAD.OHEM_THRESHOLD is {threshold}; expected a probability in (0, 1]"
         )
     losses = pixel_cross_entropy(logits, targets, ignore_value, align_corners)
@@ -140,7 +141,7 @@ class SemSegCriterion(nn.Module):
     ):
         super().__init__()
         if len(class_weights) not in (0, num_classes):
-            raise ValueError(
+            raise UserError(
                 f"MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS has {len(class_weights)} weights for "
                 f"{num_classes} classes; it needs one for each, or [] for none"
             )
@@ -227,7 +228,7 @@ def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
         except (TypeError, ValueError):
             name = None
         if name not in LOSSES or not terms[-1][0] > 0 or math.isinf(terms[-1][0]):
-            raise ValueError(
+            raise UserError(
                 f"MODEL.SEM_SEG_HEAD.{key} is {losses}; it is one of {', '.join(LOSSES)}, or a sum "
                 "with weights above 0, such as 0.8 cross_entropy + 0.2 lovasz"
             )

@@ -6,6 +6,7 @@ from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import ContextScheme
 
 from .losses import SemSegCriterion
@@ -55,7 +56,7 @@ class OCRSemSegFPNHead(RefinedHead, SemSegFPNHead):
     ):
         super().__init__(input_shape, **kwargs)
         if context.needs_truth:
-            raise ValueError(
+            raise UserError(
                 f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) sees the ground "
                 "truth, and PanopticFPN has none at inference. Use OCRSemanticSegmentor with "
                 "ContextSemSegHead for it, or another scheme here."

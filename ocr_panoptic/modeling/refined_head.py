@@ -1,5 +1,6 @@
 """
-What both heads do with their features: coarse prediction, context scheme, refined prediction.
+The part that both heads have behind their features: coarse prediction, context scheme, refined
+prediction.
 
 Shape shorthand: N images, K classes = object regions, H W padded input size, h w feature size at
 ``common_stride``.
@@ -14,6 +15,7 @@ from detectron2.layers import Conv2d
 from fvcore.nn.weight_init import c2_msra_fill
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU, one_hot_labels, resize, run_part
 
 from .context import build_context, check_region_supervision
@@ -193,7 +195,7 @@ class RefinedHead(nn.Module):
             regions = coarse if self.regions is None else self.regions(stage)
             regions = resize(regions, size, self.align_corners)
         elif truth is None:
-            raise ValueError(
+            raise UserError(
                 f"The scheme of MODEL.CONTEXT.NAME ({type(self.context).__name__}) needs the "
                 "ground truth of every image, but the input has no sem_seg."
             )

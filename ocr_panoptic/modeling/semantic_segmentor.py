@@ -7,6 +7,8 @@ from detectron2.config import CfgNode, configurable
 from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
+
 from .batch import padded_batch
 from .confidence import confident_argmax
 from .context_head import ContextSemSegHead
@@ -42,20 +44,20 @@ class OCRSemanticSegmentor(SemanticSegmentor):
     ):
         super().__init__(**kwargs)
         if not isinstance(self.sem_seg_head, ContextSemSegHead):
-            raise ValueError(
+            raise UserError(
                 f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; "
                 "OCRSemanticSegmentor takes ContextSemSegHead"
             )
         self.inference = inference
         self.hierarchy = hierarchy
         if self.sem_seg_head.context.needs_truth and (hierarchy or not self.sees_images_once):
-            raise ValueError(
+            raise UserError(
                 "The scheme of MODEL.CONTEXT.NAME sees the ground truth at the image's own scale: "
                 "set TEST.SCALES [1.0], TEST.FLIP False, TEST.SLIDING_WINDOW.SIZE [] and "
                 "MODEL.HMSA.ENABLED False."
             )
         if pad_to_multiple < 0:
-            raise ValueError(
+            raise UserError(
                 f"MODEL.PAD_TO_MULTIPLE is {pad_to_multiple}; it is a number of pixels, 1 for no "
                 "padding, or 0 for the stride of the logits"
             )
@@ -79,7 +81,8 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     @property
     def sees_images_once(self) -> bool:
-        """Whether the network sees an image once, whole and at its own scale, at test time."""
+        """Return whether the network sees an image once, whole and at its own scale, at test
+        time."""
         several = self.hierarchy is not None and len(self.hierarchy.scales) > 1
         return self.inference.sees_images_once and not several
 
@@ -125,7 +128,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def scale_attention(self, inputs: dict) -> dict[float, Tensor]:
         """
-        Where hierarchical multi-scale attention trusts a scale more than all larger ones.
+        Return where hierarchical multi-scale attention trusts a scale more than all larger ones.
 
         Args:
             inputs: one of :meth:`forward`

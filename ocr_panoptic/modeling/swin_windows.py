@@ -27,11 +27,11 @@ class WindowBlock:
 
 
 class SwinBlock(WindowBlock, SwinTransformerBlock):
-    """Of Swin."""
+    """A block of Swin whose windows divide the map."""
 
 
 class SwinV2Block(WindowBlock, SwinTransformerV2Block):
-    """Of Swin V2."""
+    """A block of Swin V2 whose windows divide the map."""
 
 
 def pad_before_shifting(network: nn.Module) -> None:

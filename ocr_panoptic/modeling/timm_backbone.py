@@ -16,6 +16,8 @@ from timm.models.efficientnet import EfficientNetFeatures
 from timm.models.hrnet import HighResolutionModule
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
+
 from .bilinear_fusion import BilinearFusion
 from .replacing import replace
 from .swin_windows import pad_before_shifting
@@ -68,7 +70,7 @@ class TimmBackbone(Backbone):
     ):
         super().__init__()
         if output_norm not in OUTPUT_NORMS:
-            raise ValueError(f'MODEL.TIMM.OUTPUT_NORM is {output_norm}; it is "LN" or ""')
+            raise UserError(f'MODEL.TIMM.OUTPUT_NORM is {output_norm}; it is "LN" or ""')
         self.name = name
         self.frozen = frozen
         self._in_channels = in_channels
@@ -81,7 +83,7 @@ class TimmBackbone(Backbone):
             name, **self._options, final_norm=output_norm == "LN", drop_path=drop_path
         )
         if drop_path and not any(isinstance(m, DropPath) and m.drop_prob for m in body.modules()):
-            raise ValueError(
+            raise UserError(
                 f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. "
                 "Set it to 0."
             )
@@ -211,7 +213,7 @@ class TimmBackbone(Backbone):
         return _SHOWN[key]
 
     def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
-        """Of each parameter, see :func:`.training_of_parameters`."""
+        """Return how each parameter is trained, see :func:`.training_of_parameters`."""
         found = training_of_parameters(self.name, self.body, layer_decay)
         return {f"body.{name}": training for name, training in found.items()}
 
@@ -261,7 +263,7 @@ def _read_all_stages(body: EfficientNetFeatures, in_channels: int) -> dict[str, 
 
 
 def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, object]:
-    """Of :class:`TimmBackbone`, by MODEL.TIMM and the images."""
+    """Return the arguments of :class:`TimmBackbone`, by MODEL.TIMM and the images."""
     network = cfg.MODEL.TIMM
     return {
         "name": network.NAME,

@@ -9,6 +9,8 @@ from detectron2.layers import ShapeSpec
 from timm.models._features import FeatureGetterNet
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
+
 from .timm_network import create_network
 
 # Networks of one stride whose every block is a feature, by timm's modules.
@@ -29,7 +31,7 @@ def network_options(
     name: str, *, output_stride: int = 32, patch_size: int = 0, in_channels: int = 3
 ) -> dict[str, object]:
     """
-    Of ``timm.create_model``, so that the network takes images of any size.
+    Return the options of ``timm.create_model`` with which the network takes images of any size.
 
     Args:
         name: of a timm model.
@@ -46,7 +48,7 @@ def network_options(
         options["output_stride"] = output_stride
     if patch_size:
         if not is_plain(name):
-            raise ValueError(
+            raise UserError(
                 f"MODEL.TIMM.PATCH_SIZE is {patch_size}, but MODEL.TIMM.NAME {name} is no plain "
                 "ViT. Set it to 0."
             )
@@ -85,7 +87,7 @@ def create_features(
     try:
         network = create_network(name, features_only=not is_plain(name), **options)
     except (RuntimeError, TypeError, NotImplementedError, AssertionError) as e:
-        raise ValueError(
+        raise UserError(
             f"MODEL.TIMM.NAME {name} with OUTPUT_STRIDE {output_stride}: timm says {e}. "
             "Use hrnet_w18, hrnet_w32, hrnet_w48, convnext_tiny, swin_tiny_patch4_window7_224 "
             "(stride 32), resnet18 or tf_efficientnet_lite0 (32, 16, 8)."
@@ -96,7 +98,7 @@ def create_features(
 
 
 def is_plain(name: str) -> bool:
-    """Whether it is a ViT whose blocks all have maps of one size."""
+    """Return whether it is a ViT whose blocks all have maps of one size."""
     return _module(name) in _PLAIN
 
 
@@ -115,7 +117,7 @@ def needed_multiple(
     in_channels: int,
 ) -> int:
     """
-    What the sides of images have to be multiples of, which black images show.
+    Return what the sides of images have to be multiples of, which black images show.
 
     Args:
         name: of the network, for messages.
@@ -137,13 +139,13 @@ def needed_multiple(
     try:
         found = _sizes(maps_of, (in_channels, *size))
     except (RuntimeError, AssertionError) as e:
-        raise ValueError(
+        raise UserError(
             f"MODEL.TIMM.NAME {name} does not take images of {size[0]}x{size[1]} pixels, and it "
             f"has to take any multiple of its strides: timm says {e}. {_ADVICE}"
         ) from e
     for key, expected in _expected(shapes, size).items():
         if found[key] != expected:
-            raise ValueError(
+            raise UserError(
                 f"MODEL.TIMM.NAME {name} has {found[key]} as its feature {key} for an image of "
                 f"{size[0]}x{size[1]} pixels, and its stride {shapes[key].stride} needs {expected}"
                 f". {_ADVICE}"

@@ -7,6 +7,8 @@ from detectron2.modeling.backbone import FPN
 from detectron2.modeling.backbone.fpn import LastLevelMaxPool
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
+
 from .timm_backbone import TimmBackbone, timm_arguments
 
 # Detectron2's names of features, by their stride.
@@ -39,7 +41,7 @@ class TimmPyramid(TimmBackbone):
         if not STAGES.keys() <= self._by_stride.keys():
             found = ", ".join(map(str, sorted({shape.stride for shape in shapes.values()})))
             advice = _ADVICE_PLAIN if len(self._by_stride) == 1 else _ADVICE
-            raise ValueError(
+            raise UserError(
                 f"MODEL.TIMM.NAME {name} has features of stride {found}, and an FPN needs those of "
                 f"{', '.join(map(str, STAGES))}. {advice}"
             )
@@ -72,7 +74,7 @@ def build_timm_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> FPN:
     """
     fpn = cfg.MODEL.FPN
     if list(fpn.IN_FEATURES) != list(STAGES.values()):
-        raise ValueError(
+        raise UserError(
             f"MODEL.FPN.IN_FEATURES is {fpn.IN_FEATURES}; build_timm_fpn_backbone has "
             f"{list(STAGES.values())}, the features of stride {', '.join(map(str, STAGES))}"
         )

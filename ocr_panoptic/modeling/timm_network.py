@@ -7,6 +7,8 @@ import torch
 from timm.optim import param_groups_layer_decay
 from torch import nn
 
+from ocr_panoptic.errors import UserError
+
 
 class Training(NamedTuple):
     """
@@ -37,8 +39,8 @@ def training_of_parameters(
     name: str, features: nn.Module, layer_decay: float
 ) -> dict[str, Training]:
     """
-    How timm trains a network: its ``param_groups_layer_decay``, of the whole classifier. Register
-    tokens, which timm forgets, are trained as the class token.
+    Return how timm trains a network: its ``param_groups_layer_decay``, of the whole classifier.
+    Register tokens, which timm forgets, are trained as the class token.
 
     Args:
         name: of the network.
@@ -73,7 +75,7 @@ def training_of_parameters(
     for key, _ in features.named_parameters():
         form = key.removeprefix("model.").replace(".", "_")
         if form not in known:
-            raise ValueError(
+            raise UserError(
                 f"timm's {name} has no parameter {key}, so that nothing says which layer it is of"
             )
         found[key] = known[form]

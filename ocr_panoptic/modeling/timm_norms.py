@@ -18,6 +18,7 @@ from timm.models._efficientnet_blocks import (
 from timm.models.resnet import BasicBlock, Bottleneck
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import SyncBatchNorm, fold_into
 
 # Blocks that call their convolutions and norms in the order in which they are registered.
@@ -69,7 +70,7 @@ def with_norm(network: nn.Module, norm: str) -> nn.Module:
             frozen = FrozenBatchNormAct2d(network.get_submodule(name), source)
             network.set_submodule(name, frozen)
     elif norm != "BN":
-        raise ValueError(f"MODEL.TIMM.NORM is {norm}; it is BN, SyncBN or FrozenBN")
+        raise UserError(f"MODEL.TIMM.NORM is {norm}; it is BN, SyncBN or FrozenBN")
     return network
 
 

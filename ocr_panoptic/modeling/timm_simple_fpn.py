@@ -6,6 +6,8 @@ from detectron2.modeling import BACKBONE_REGISTRY
 from detectron2.modeling.backbone import SimpleFeaturePyramid
 from detectron2.modeling.backbone.fpn import LastLevelMaxPool
 
+from ocr_panoptic.errors import UserError
+
 from .timm_backbone import TimmBackbone, timm_arguments
 
 PATCH_SIZE = 16
@@ -47,14 +49,14 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
             if len(strides) == 1
             else "Use build_timm_fpn_backbone for it."
         )
-        raise ValueError(
+        raise UserError(
             f"MODEL.TIMM.NAME {cfg.MODEL.TIMM.NAME} has features of stride "
             f"{', '.join(map(str, strides))}, and the simple feature pyramid needs "
             f"{PATCH_SIZE}. {fix}"
         )
     names = list(fpn.IN_FEATURES)
     if len(names) != 1 or names[0] not in shapes:
-        raise ValueError(
+        raise UserError(
             f"MODEL.FPN.IN_FEATURES is {names}; build_timm_simple_fpn_backbone reads one feature, "
             f"such as the last one, ['{list(shapes)[-1]}']"
         )

@@ -1,12 +1,13 @@
-"""What the numbers in the results mean: the labels and categories of the model's data set."""
+"""Classes of the results: the labels and categories of the model's data set."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from detectron2.data import Metadata
 
-from ocr_panoptic.coco_panoptic import categories_of, ids_by_class
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.sem_seg_dump import raw_labels
+from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
 
 LABELS = ("train", "dataset")
 
@@ -33,7 +34,7 @@ class Classes:
 
     @property
     def thing_names(self) -> list[str]:
-        """By the model's class."""
+        """Return the names of the things by the model's class."""
         names = {category["id"]: category["name"] for category in self.categories}
         return [names[number] for number in self.thing_ids]
 
@@ -58,7 +59,7 @@ def classes_of(metadata: Metadata, kind: str) -> Classes:
         return Classes(names, metadata.stuff_colors, labels, [], [], [], [])
     labels = np.array(range(len(names)) if kind == "train" else stuff)
     if labels.min() < 0 or labels.max() > np.iinfo(np.uint16).max:
-        raise ValueError(
+        raise UserError(
             f"--labels {kind}: the data set {metadata.name} has categories "
             f"{sorted([*things, *stuff[1:]])}, so 0 cannot stand for things, or the ids do not fit "
             "16 bits. Take --labels train."

@@ -20,7 +20,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from ocr_panoptic.files import locked, naming, printable, replacing, write_json
+from ocr_panoptic.errors import FailedWriteError, UserError
+from ocr_panoptic.formats.files import locked, naming, printable, replacing, write_json
 
 from .classes import Classes
 from .inputs import Item
@@ -31,7 +32,7 @@ MISSING, LEFT_OUT = "missing.txt", "left_out.txt"
 
 
 class Place(NamedTuple):
-    """Where the record of an image is."""
+    """The place of an image's record."""
 
     file: Path
     offset: int
@@ -46,13 +47,13 @@ def alone_in(folder: Path) -> Iterator[None]:
         ValueError: another prediction writes there, or it is a file.
     """
     if folder.exists() and not folder.is_dir():
-        raise ValueError(f"--output {folder}: is a file. Give a new or an empty folder.")
+        raise UserError(f"--output {folder}: is a file. Give a new or an empty folder.")
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(folder / LOCK, wait=False))
         except BlockingIOError as error:
-            raise ValueError(_occupied(folder)) from error
+            raise UserError(_occupied(folder)) from error
         yield
 
 
@@ -77,7 +78,7 @@ def begin(folder: Path, identity: Mapping[str, Any]) -> None:
     if not path.is_file():
         own = LOCK, f".{RUN}."  # the second one of a kill while it was written
         if any(not other.name.startswith(own) for other in folder.iterdir()):
-            raise ValueError(
+            raise UserError(
                 f"--output {folder}: holds other files and no {RUN} of a prediction. "
                 "Give a new or an empty folder."
             )
@@ -88,14 +89,14 @@ def begin(folder: Path, identity: Mapping[str, Any]) -> None:
     try:
         former = json.loads(path.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{path}: is damaged ({error}); give another --output") from error
+        raise UserError(f"{path}: is damaged ({error}); give another --output") from error
     now = json.loads(json.dumps(identity))
     differing = [key for key in {**now, **former} if former.get(key) != now.get(key)]
     if differing and not any(p.stat().st_size for p in (folder / RECORDS).glob("*.jsonl")):
         write_json(path, identity, indent=1)  # that one ended before its first result
     elif differing:
         listed = "; ".join(f"{k} {former.get(k)!r}, now {now.get(k)!r}" for k in differing[:4])
-        raise ValueError(
+        raise UserError(
             f"--output {folder}: holds results of another input, model or other options: "
             f"{listed}{'; ...' if len(differing) > 4 else ''}. Give another --output, or remove it."
         )
@@ -113,7 +114,7 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         free = shutil.disk_usage(folder).free / 2**20
-        raise OSError(
+        raise FailedWriteError(
             f"{folder}: a result could not be written ({error}); {free:.0f} MiB are free there. "
             f"The files of images that are done are whole, and {MISSING} names the others. Make "
             "room, and repeat the command: it goes on."
@@ -121,7 +122,8 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 def drop_unfinished(folder: Path) -> None:
-    """What processes that were killed have left: lines of the records, and files half written."""
+    """Return what processes that were killed have left: lines of the records, and files half
+    written."""
     for path in folder.rglob(".*.tmp"):
         path.unlink(missing_ok=True)
     for path in (folder / RECORDS).glob("*.jsonl"):
@@ -151,7 +153,7 @@ def done_items(folder: Path, items: Sequence[Item], writer: Writer) -> dict[str,
 
 
 def recorded_names(folder: Path) -> set[str]:
-    """Of all images that have ever been done."""
+    """Return the names of all images that have ever been done."""
     names = set()
     for path in (folder / RECORDS).glob("*.jsonl"):
         with open(path, "rb") as lines:
@@ -174,7 +176,7 @@ class RecordFile:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise ValueError(_occupied(folder)) from error
+            raise UserError(_occupied(folder)) from error
         except OSError:  # a file system without locks
             pass
 
@@ -183,7 +185,9 @@ class RecordFile:
         start = self._file.tell()
         if self._file.write(line) != len(line):  # a full disk took a part of it
             self._file.truncate(start)
-            raise OSError(f"{self._file.name}: the record could not be written; the disk is full")
+            raise FailedWriteError(
+                f"{self._file.name}: the record could not be written; the disk is full"
+            )
 
     def close(self) -> None:
         self._file.close()

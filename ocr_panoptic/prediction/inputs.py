@@ -1,4 +1,5 @@
-"""What a command line names to be predicted: images of a folder or a list, frames of a video."""
+"""Inputs that a command line names to be predicted: images of a folder or a list, frames of a
+video."""
 
 import logging
 import os
@@ -12,8 +13,9 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ocr_panoptic.files import printable
-from ocr_panoptic.pictures import COLOURS, image_suffixes, num_frames, read_picture
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.pictures import COLOURS, image_suffixes, num_frames, read_picture
 from ocr_panoptic.visualization import VideoReader
 from ocr_panoptic.visualization.inputs import images_below
 
@@ -104,14 +106,14 @@ def find_inputs(entry: str, output: Path | None, max_pixels: int) -> Inputs:
         files, others = images_below(path, output and str(output))
         return ImageFiles(path, path, files, max_pixels, others)
     if not path.is_file():
-        raise FileNotFoundError(f"--input {entry}: no such folder, list, image or video")
+        raise MissingFileError(f"--input {entry}: no such folder, list, image or video")
     suffix = path.suffix.lower()
     if suffix in image_suffixes():
         return ImageFiles(path, path.parent, [path], max_pixels)
     if suffix in VIDEO_SUFFIXES:
         return VideoFrames(path)
     if suffix != LIST_SUFFIX:
-        raise ValueError(
+        raise UserError(
             f"--input {entry}: ends in {suffix or 'nothing'}; expected a folder, a list of images "
             f"({LIST_SUFFIX}), an image ({', '.join(sorted(image_suffixes()))}) or a video "
             f"({', '.join(VIDEO_SUFFIXES)})"
@@ -177,7 +179,7 @@ class VideoFrames:
         self.entry = path
         count = VideoReader(path).num_frames or sum(1 for _ in VideoReader(path))
         if not count:
-            raise ValueError(f"--input {path}: no frame can be read; convert it with ffmpeg")
+            raise UserError(f"--input {path}: no frame can be read; convert it with ffmpeg")
         names = [f"{number:06d}" for number in range(count)]
         stamp = _stamp(path)
         self.items: Sequence[Item] = [Item(name, f"{name}.png", path, stamp) for name in names]
@@ -219,10 +221,10 @@ def _listed(path: Path) -> list[Path]:
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
     except UnicodeDecodeError as error:
-        raise ValueError(f"--input {path}: is no text file with a path on each line") from error
+        raise UserError(f"--input {path}: is no text file with a path on each line") from error
     files = [Path(os.path.abspath(path.parent / Path(line).expanduser())) for line in lines if line]
     if not files:
-        raise FileNotFoundError(f"--input {path}: the list names no image")
+        raise MissingFileError(f"--input {path}: the list names no image")
     return list(dict.fromkeys(files))
 
 

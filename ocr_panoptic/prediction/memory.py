@@ -1,4 +1,5 @@
-"""How large an image is seen at once: what it takes, and what the machine has."""
+"""Memory of a prediction: how large an image is seen at once, by what it takes and what the machine
+has."""
 
 import os
 from pathlib import Path
@@ -33,7 +34,7 @@ class Limit(NamedTuple):
 
 
 def largest_image(cfg: CfgNode) -> Limit:
-    """What :data:`SHARE` of the free memory of this process has room for, but not more than
+    """Return what :data:`SHARE` of the free memory of this process has room for, but not more than
     :data:`LARGEST`."""
     if cfg.MODEL.DEVICE.startswith("cuda"):
         free = torch.cuda.mem_get_info()[0]
@@ -51,8 +52,8 @@ def largest_image(cfg: CfgNode) -> Limit:
 
 
 def bytes_of_pixel(cfg: CfgNode) -> int:
-    """What each pixel of an image takes at the highest point, images before and after it that are
-    in memory at the same time included."""
+    """Return what each pixel of an image takes at the highest point, images before and after it
+    that are in memory at the same time included."""
     classes = cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
     is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
     masks = cfg.TEST.DETECTIONS_PER_IMAGE if is_panoptic else 0
@@ -71,7 +72,7 @@ def bytes_of_pixel(cfg: CfgNode) -> int:
 
 
 def sees_own_size(cfg: CfgNode) -> bool:
-    """Whether images are not resized for the network."""
+    """Return whether images are not resized for the network."""
     return not cfg.INPUT.MIN_SIZE_TEST and not cfg.INPUT.FIXED_SIZE
 
 

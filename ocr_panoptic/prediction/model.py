@@ -18,8 +18,9 @@ from ocr_panoptic.engine.segfix import refined_by_segfix
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model, trained_config
-from ocr_panoptic.files import printable
-from ocr_panoptic.pictures import COLOURS, finite, picture_pixels, reordered
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.pictures import COLOURS, finite, picture_pixels, reordered
 from ocr_panoptic.seeding import kept_generators
 
 from .classes import LABELS, classes_of
@@ -142,7 +143,7 @@ class Model:
                 if isinstance(source, str | PathLike):
                     result = self.predict(source)
                     if not isinstance(result, Result):
-                        raise ValueError(f"{source}: is no image, as those of a list are")
+                        raise UserError(f"{source}: is no image, as those of a list are")
                     yield result
                 else:
                     yield self._of_image(source, f"{number:06d}")
@@ -158,7 +159,7 @@ class Model:
             else:
                 image = reordered(_checked(source, cfg.CHANNELS), cfg.FORMAT)
         except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
+            raise UserError(f"{name}: {error}") from error
         return self._result(Item(name, name, Path(name), ()), image)
 
     def _result(self, item: Item, image: np.ndarray) -> Result:
@@ -179,15 +180,15 @@ def _checked(image: Any, channels: int) -> np.ndarray:
     kind = "uint8" if channels == COLOURS else "uint8 or numbers"
     expected = f"expected an array [H,W,{channels}] of {kind}, RGB first"
     if not isinstance(image, np.ndarray):
-        raise ValueError(f"is a {type(image).__name__}; {expected}, an image of Pillow or a path")
+        raise UserError(f"is a {type(image).__name__}; {expected}, an image of Pillow or a path")
     if image.ndim != 3 or image.shape[2] != channels or 0 in image.shape:
-        raise ValueError(f"has the shape {list(image.shape)}; {expected}")
+        raise UserError(f"has the shape {list(image.shape)}; {expected}")
     if image.dtype != np.uint8 and (channels == COLOURS or image.dtype.kind not in "uif"):
-        raise ValueError(f"is of {image.dtype}; {expected}")
+        raise UserError(f"is of {image.dtype}; {expected}")
     return finite(image)
 
 
 def _raise(faults: list[str], count: int) -> None:
     if faults:
         listed = "\n  ".join(faults)
-        raise ValueError(f"{len(faults)} of {count} images have no result:\n  {listed}")
+        raise UserError(f"{len(faults)} of {count} images have no result:\n  {listed}")

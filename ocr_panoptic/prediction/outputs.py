@@ -15,13 +15,13 @@ from detectron2.evaluation.coco_evaluation import instances_to_coco_json
 from PIL import Image
 from tqdm import tqdm
 
-from ocr_panoptic.coco_panoptic import write_panoptic_png
-from ocr_panoptic.files import replacing
-from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.files import replacing
+from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.pictures import as_colours
+from ocr_panoptic.formats.segment_runs import segment_statistics
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band
-from ocr_panoptic.pictures import as_colours
-from ocr_panoptic.segment_runs import segment_statistics
 from ocr_panoptic.visualization.overlays import Color, draw_segments, segment_colors
 
 from .classes import Classes
@@ -65,7 +65,7 @@ class Writer:
         return {kind: self.folder / kind / f"{item.name}{SUFFIXES[kind]}" for kind in self.kinds}
 
     def is_written(self, item: Item) -> bool:
-        """Whether all files of the image are there."""
+        """Return whether all files of the image are there."""
         return all(path.is_file() for path in self.paths(item).values())
 
     def write(self, item: Item, image: np.ndarray, prediction: Prediction) -> Record:
@@ -147,7 +147,7 @@ class Writer:
         return {**known, "height": height, "width": width, **content}
 
     def label_segments(self, areas: np.ndarray, confidence: np.ndarray) -> list[dict[str, Any]]:
-        """What the JSON says of the classes in an image of a semantic model.
+        """Return what the JSON says of the classes in an image of a semantic model.
 
         Args:
             areas: pixels of each class, [K].
@@ -203,7 +203,7 @@ class Writer:
 
 
 def label_totals(labels: np.ndarray, confidence: np.ndarray, count: int) -> np.ndarray:
-    """Of each of ``count`` classes the number of pixels, and the sum of their confidence: [2,K]."""
+    """Count for each of ``count`` classes the pixels, and sum their confidence: [2,K]."""
     flat = labels.reshape(-1)
     sums = np.bincount(flat, weights=confidence.reshape(-1), minlength=count)
     return np.stack([np.bincount(flat, minlength=count), sums])

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment
 from ocr_panoptic.data.annotations.masks import masks_of_map
 from ocr_panoptic.data.annotations.reading import MAX_JSON_BYTES, each, read_object
 from ocr_panoptic.data.classes import Color, faults_of_class
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.panoptic.annotations import file_name_faults, read_panoptic_json
-from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.label_png import read_label_png
 
 from .folder import RUN
 from .inputs import VIDEO_SUFFIXES
@@ -57,7 +58,7 @@ def read_predictions(path: Path) -> Predictions:
         return _read_semantic(path)
     file = path / PANOPTIC if path.is_dir() else path
     if not file.is_file():
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"--predictions {path}: expected a panoptic JSON, or a folder of ocr-panoptic predict "
             f"with {PANOPTIC} or {SEMANTIC}, which it writes at its end."
         )
@@ -73,7 +74,7 @@ def _read_panoptic(path: Path) -> Predictions:
         masks = _masks(png, read_panoptic_png(png), (image.height, image.width))
         if masks.keys() != (known := {segment["id"] for segment in image.segments}):
             wrong = sorted(masks.keys() ^ known)[:5]
-            raise ValueError(f"{png}: ids that only the PNG or only {path} has: {wrong}.")
+            raise UserError(f"{png}: ids that only the PNG or only {path} has: {wrong}.")
         segments = []
         for segment in image.segments:
             category = categories[segment["category_id"]]
@@ -109,7 +110,7 @@ def _read_semantic(folder: Path) -> Predictions:
         keys = ("file_name", "labels", "height", "width", "segments")
         images = [tuple(image[key] for key in keys) for image in content["images"]]
     except (KeyError, TypeError) as error:
-        raise ValueError(
+        raise UserError(
             f"{path}: is no {SEMANTIC} of ocr-panoptic predict ({type(error).__name__}: {error})."
         ) from error
     for file_name, png, *_ in images:
@@ -121,7 +122,7 @@ def _read_semantic(folder: Path) -> Predictions:
         png = folder / "labels" / name
         masks = _masks(png, read_label_png(png).astype(np.int32) + 1, (height, width))
         if unknown := [number - 1 for number in masks if number - 1 not in names]:
-            raise ValueError(f"{png}: the labels {unknown[:5]} are of no class in {path}.")
+            raise UserError(f"{png}: the labels {unknown[:5]} are of no class in {path}.")
         scores = {segment["label"]: segment["confidence"] for segment in listed}
         segments = [
             Segment(names[number - 1], mask, instance=False, score=scores.get(number - 1))
@@ -134,7 +135,7 @@ def _read_semantic(folder: Path) -> Predictions:
 
 def _masks(png: Path, values: np.ndarray, size: tuple[int, int]) -> dict[int, dict]:
     if values.shape != size:
-        raise ValueError(
+        raise UserError(
             f"{png}: has {values.shape[1]}x{values.shape[0]} pixels, expected {size[1]}x{size[0]} "
             "(width x height)."
         )

@@ -11,11 +11,12 @@ from detectron2.config import CfgNode
 from detectron2.structures import Instances
 
 from ocr_panoptic.engine.single_image import model_input
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.pictures import COLOURS
 from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band
-from ocr_panoptic.modeling.segfix_refinement import RefinedModel
-from ocr_panoptic.pictures import COLOURS
+from ocr_panoptic.segfix.refinement import RefinedModel
 
 from .memory import sees_own_size
 from .rows import open_image
@@ -64,7 +65,7 @@ class Predictor:
             try:
                 self._check_bands()
             except ValueError as error:
-                raise ValueError(f"--whole-regions: {error}") from error
+                raise UserError(f"--whole-regions: {error}") from error
 
     @torch.inference_mode()
     def __call__(self, image: np.ndarray) -> Prediction:
@@ -108,7 +109,7 @@ class Predictor:
         try:
             self._check_bands()
         except ValueError as error:
-            raise ValueError(
+            raise UserError(
                 f"{path}: image is too large to be seen at once: {self._limit}. {error}"
             ) from error
         read, *size = open_image(path, self._cfg.INPUT.FORMAT)
@@ -116,24 +117,24 @@ class Predictor:
 
     def _check_bands(self) -> None:
         if self._cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
-            raise ValueError(
+            raise UserError(
                 "In windows a panoptic model does not see it, whose instances have masks of the "
                 "whole size: scale the image down, make memory free, or set --max-pixels."
             )
         if self._cfg.INPUT.CHANNELS != COLOURS:
-            raise ValueError(
+            raise UserError(
                 f"An image that is read in windows has {COLOURS} channels, and INPUT.CHANNELS is "
                 f"{self._cfg.INPUT.CHANNELS}: scale the image down, make memory free, or set "
                 "--max-pixels."
             )
         if isinstance(self._model, RefinedModel):
-            raise ValueError(
+            raise UserError(
                 "An image that is read in windows is not refined; set TEST.SEGFIX.WEIGHTS to "
                 "nothing, or raise --max-pixels."
             )
         if not sees_own_size(self._cfg):
             test = self._cfg.INPUT
-            raise ValueError(
+            raise UserError(
                 "An image that is read in windows is seen at its own size, but "
                 f"INPUT.MIN_SIZE_TEST is {test.MIN_SIZE_TEST} and INPUT.FIXED_SIZE "
                 f"{list(test.FIXED_SIZE)}; set them to 0 and [] if the model was trained at such a "

@@ -11,8 +11,9 @@ from detectron2.structures import Instances
 from PIL import Image
 from pycocotools import mask as run_lengths
 
-from ocr_panoptic.files import write_json
-from ocr_panoptic.pictures import reordered
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import write_json
+from ocr_panoptic.formats.pictures import reordered
 
 from .folder import RUN, panoptic_entries
 from .inputs import Item
@@ -159,7 +160,7 @@ class Result:
         """
         folder = Path(folder)
         if (folder / RUN).exists():
-            raise ValueError(
+            raise UserError(
                 f"{folder}: holds results of `ocr-panoptic predict` (its {RUN} is there), whose "
                 "JSON files would not have this image. Give another folder."
             )

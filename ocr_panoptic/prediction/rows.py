@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.pictures import COLOURS, TooLarge, header_size, read_picture
 from ocr_panoptic.modeling.large_images import Rows
-from ocr_panoptic.pictures import COLOURS, TooLarge, header_size, read_picture
 
 # Of libvips: (format, interpretation) -> bits. Of 16 the upper 8 are taken, as of whole images.
 BITS = {
@@ -24,8 +25,8 @@ COMPRESSION = 3  # of zlib: the default takes twice the time and saves a tenth
 
 
 def is_large(path: Path, max_pixels: int, channels: int = COLOURS) -> bool:
-    """Whether an image has more pixels, by its header. False where it cannot be read: the reader
-    says why."""
+    """Return whether an image has more pixels, by its header. False where it cannot be read: the
+    reader says why."""
     try:
         size = header_size(path, channels)
     except TooLarge:
@@ -57,7 +58,7 @@ def open_image(path: Path, image_format: str) -> tuple[Callable[[], Rows], int, 
         try:
             picture = read_picture(path, image_format)
         except ValueError as error:
-            raise ValueError(
+            raise UserError(
                 f"{error} Or install pyvips, which reads images row by row: "
                 "pip install 'pyvips[binary]'"
             ) from error
@@ -73,7 +74,7 @@ def _open_vips(pyvips: Any, path: Path, image_format: str) -> tuple[Callable[[],
             return function()
         except pyvips.Error as error:
             reason = " ".join(str(error).split())
-            raise ValueError(
+            raise UserError(
                 f"{path}: image is broken or truncated ({reason}); copy or download it again"
             ) from error
 
@@ -89,7 +90,7 @@ def _open_vips(pyvips: Any, path: Path, image_format: str) -> tuple[Callable[[],
         picture = reading(opened("random").autorot)
     bits = BITS.get((picture.format, picture.interpretation))
     if bits is None:
-        raise ValueError(
+        raise UserError(
             f"{path}: image of {picture.width}x{picture.height} pixels, {picture.interpretation} "
             f"({picture.format}); one that is read row by row is RGB or grey, of 8 or 16 bits: "
             "convert it"

@@ -25,8 +25,9 @@ from ocr_panoptic.engine.segfix import refined_by_segfix
 from ocr_panoptic.engine.segfix_config import segfix_config
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
-from ocr_panoptic.files import printable
-from ocr_panoptic.pictures import TooThin
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.pictures import TooThin
 from ocr_panoptic.visualization.inputs import summary
 
 from .ahead import ahead
@@ -100,10 +101,10 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
         OSError: a file cannot be written; what is there is whole, and a repetition goes on.
     """
     if options.whole_regions and cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
-        raise ValueError("--whole-regions: is of a semantic model; of a panoptic one leave it out")
+        raise UserError("--whole-regions: is of a semantic model; of a panoptic one leave it out")
     segfix = segfix_config(cfg)
     if options.whole_regions and segfix:
-        raise ValueError(
+        raise UserError(
             "--whole-regions: of images in tiles, which TEST.SEGFIX.WEIGHTS does not refine; leave "
             "one of them out"
         )
@@ -192,7 +193,7 @@ def _predict(
     bar = tqdm(total=len(items), unit="image", disable=not comm.is_main_process())
 
     def predictions() -> Iterator[Callable[[], Record]]:
-        """What writes the results of an image."""
+        """Return what writes the results of an image."""
         for item, image in inputs.read(items, writer.image_format, writer.channels):
             if image is LARGE:
                 try:
@@ -207,7 +208,7 @@ def _predict(
                 try:
                     found = predictor(image)
                 except TooThin as error:
-                    image = ValueError(f"{item.source}: {error}.")
+                    image = UserError(f"{item.source}: {error}.")
                 else:
                     yield partial(writer.write, item, image, found)
             if isinstance(image, Exception) or image is ABSENT:
@@ -257,7 +258,7 @@ def _log_missing(missing: Sequence[tuple[Item, str]], folder: Path) -> None:
 def _identity(
     cfg: CfgNode, metadata: Metadata, classes: Classes, inputs: Inputs, options: Options
 ) -> dict[str, Any]:
-    """What has to be the same for results to belong together."""
+    """Return what has to be the same for results to belong together."""
     known = json.dumps(asdict(classes), default=np.ndarray.tolist)
     identity = {
         "format": "ocr_panoptic.predictions",
@@ -288,7 +289,7 @@ def _settings(cfg: CfgNode) -> dict[str, Any]:
 
 
 def _sha256(weights: str) -> str:
-    """Of a file of weights."""
+    """Return the hash of a file of weights."""
     path = Path(PathManager.get_local_path(weights.partition("?")[0]))
     digest = hashlib.sha256()
     with open(path, "rb") as file:

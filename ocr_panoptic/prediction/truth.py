@@ -13,7 +13,6 @@ from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 from detectron2.evaluation import print_csv_format
 from detectron2.utils import comm
 
-from ocr_panoptic.coco_panoptic import categories_of, read_panoptic_png
 from ocr_panoptic.data import PanopticSplit, SemanticSplit
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.faults import first_few, raise_if_any
@@ -24,11 +23,13 @@ from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.register import register
 from ocr_panoptic.data.registration import label_space
 from ocr_panoptic.engine.agreement import stop_together
+from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
-from ocr_panoptic.label_png import read_label_png
-from ocr_panoptic.run_folder import write_evaluation
+from ocr_panoptic.formats.coco_panoptic import categories_of, read_panoptic_png
+from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.run_folder import write_evaluation
 from ocr_panoptic.visualization.inputs import find_images
 
 from .classes import Classes
@@ -75,14 +76,14 @@ def find_truth(path: Path, inputs: Inputs, metadata: Metadata) -> Truth:
             no image has a truth; the images are those of a video.
     """
     if inputs.folder is None:
-        raise ValueError("--eval compares images with their truth; --input is a video")
+        raise UserError("--eval compares images with their truth; --input is a video")
     is_panoptic = bool(metadata.get("thing_classes"))
     place = [path]
     if path.suffix in (".yaml", ".yml"):
         _, *place = vars(_described_split(path, inputs.folder, metadata, is_panoptic)).values()
     truth = (PanopticTruth if is_panoptic else SemanticTruth)(inputs, metadata, *place)
     if not {item.file_name for item in inputs.items}.intersection(truth.names):
-        raise ValueError(
+        raise UserError(
             f"--eval {path}: none of the {len(inputs.items)} images has a truth; are their names, "
             f"relative to {inputs.folder}, those of the truth?"
         )
@@ -95,12 +96,12 @@ def _described_split(
     """Return the split of a data file whose images lie in a folder."""
     data, kind = read_data_file(file), "panoptic" if is_panoptic else "semantic"
     if data.kind != kind:
-        raise ValueError(f"--eval {file}: describes {data.kind} data, but the model is {kind}")
+        raise UserError(f"--eval {file}: describes {data.kind} data, but the model is {kind}")
     if not is_panoptic:
         theirs = label_space(data).metadata()
         for key in ("stuff_classes", "label_map"):
             if theirs[key] != metadata.get(key):
-                raise ValueError(
+                raise UserError(
                     f"--eval {file}: has other classes than {metadata.name}, whose classes the "
                     f"model has: {theirs[key]} and {metadata.get(key)}"
                 )
@@ -108,7 +109,7 @@ def _described_split(
         if split.images.resolve() == images.resolve():
             return split
     found = ", ".join(f"{name}: {split.images}" for name, split in data.splits.items())
-    raise ValueError(f"--eval {file}: no split has its images in --input {images} ({found})")
+    raise UserError(f"--eval {file}: no split has its images in --input {images} ({found})")
 
 
 class SemanticTruth:
@@ -116,7 +117,7 @@ class SemanticTruth:
 
     def __init__(self, inputs: Inputs, metadata: Metadata, path: Path):
         if not path.is_dir():
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"--eval {path}: no such folder; the truth of a semantic model is a folder of "
                 "label PNGs with the names of the images"
             )
@@ -133,7 +134,7 @@ class SemanticTruth:
             if stem not in labels:
                 continue
             if absent.pop(stem, None) is None:
-                raise ValueError(
+                raise UserError(
                     f"--eval {path}: {labels[stem]} is the truth of several images, {item.source} "
                     "among them; rename them"
                 )
@@ -158,7 +159,7 @@ class PanopticTruth:
         self, inputs: Inputs, metadata: Metadata, path: Path, segments: Path | None = None
     ):
         if not path.is_file():
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"--eval {path}: no such file; the truth of a panoptic model is a panoptic JSON"
             )
         self._images, self._segments = inputs.folder, segments or path.with_suffix("")
@@ -172,7 +173,7 @@ class PanopticTruth:
             )
         )
         if theirs != ours:
-            raise ValueError(
+            raise UserError(
                 f"--eval {path}: has other categories than {metadata.name}, whose classes the "
                 f"model has: {theirs} and {ours}"
             )
@@ -231,7 +232,7 @@ def evaluate(
     by_name = {item.file_name: item for item in inputs.items if item.name in places}
     left_out = [name for name in truth.names if name not in by_name]
     if len(left_out) == len(truth.names):
-        raise ValueError("--eval: no image with a truth has a result, so nothing is compared")
+        raise UserError("--eval: no image with a truth has a result, so nothing is compared")
     name = truth.register(by_name)
     by_source = {str(item.source): item for item in by_name.values()}
     records = DatasetCatalog.get(name)
@@ -261,7 +262,7 @@ def evaluate(
 
 
 class _Evaluators:
-    """Those of the kind of data, fed with files."""
+    """The evaluators of the kind of data, fed with files."""
 
     def __init__(self, cfg: CfgNode, truth: str, output: Path, classes: Classes):
         self._raw_to_train = np.zeros(int(classes.labels.max()) + 1, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""Where the offsets of an image come from: its truth, files, or a trained SegFix.
+"""Sources of the offsets of an image: its truth, files, or a trained SegFix.
 
 An image is known by its *name*: the path of a file below its folder without suffix, or the last
 part of that alone where no two have the same.
@@ -15,13 +15,14 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 
 from ocr_panoptic.data import register_in_use, register_published
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.offset_truth import read_segment_map, true_offset_labels
 from ocr_panoptic.data.register import registered_metadata
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.engine.trained_model import build_trained_model
-from ocr_panoptic.offsets import offsets_of, parts_of, read_offsets
-from ocr_panoptic.pictures import read_picture
-from ocr_panoptic.true_labels import has_labels
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.offsets import offsets_of, parts_of, read_offsets
+from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.formats.true_labels import has_labels
+from ocr_panoptic.segfix.truth import read_segment_map, true_offset_labels
 
 Entry = TypeVar("Entry")
 
@@ -73,7 +74,7 @@ class Named(Generic[Entry]):
         """
         missing = [name for name in names if name not in self]
         if missing:
-            raise ValueError(
+            raise UserError(
                 f"{len(missing)} of {len(names)} predictions have no {self._what} of their name, "
                 f"or several: {first_few(missing)}. There are {len(self._entries)}: "
                 f"{first_few(sorted(self._entries)) or 'none'}."
@@ -99,7 +100,7 @@ class TrueOffsets:
         registered_metadata(dataset_name)
         records = list(filter(has_labels, DatasetCatalog.get(dataset_name)))
         if not records:
-            raise ValueError(f"--oracle {dataset_name}: the data set has no labels")
+            raise UserError(f"--oracle {dataset_name}: the data set has no labels")
         self._distance = boundary_distance
         self._label_map = MetadataCatalog.get(dataset_name).get("label_map")
         self.names = Named({_name(r): r for r in records}, f"image in {dataset_name}")
@@ -126,7 +127,7 @@ class StoredOffsets:
         files = {file.relative_to(folder).with_suffix("").as_posix(): file
                  for file in sorted(folder.rglob("*.mat"))}  # fmt: skip
         if not files:
-            raise FileNotFoundError(f"--offsets {folder}: no folder with .mat files")
+            raise MissingFileError(f"--offsets {folder}: no folder with .mat files")
         self.names = Named(files, "offset file")
 
     def __call__(self, name: str) -> np.ndarray:

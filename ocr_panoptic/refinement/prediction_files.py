@@ -8,19 +8,20 @@ import numpy as np
 import pycocotools.mask as mask_util
 from tqdm import tqdm
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.data.panoptic.annotations import MAX_BYTES, file_name_faults
-from ocr_panoptic.files import read_json, write_json
-from ocr_panoptic.label_png import read_label_png, write_label_png
-from ocr_panoptic.offsets import moved, source_pixels
-from ocr_panoptic.segment_runs import segment_statistics
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.formats.files import read_json, write_json
+from ocr_panoptic.formats.label_png import read_label_png, write_label_png
+from ocr_panoptic.formats.offsets import moved, source_pixels
+from ocr_panoptic.formats.segment_runs import segment_statistics
 
 from .offset_sources import Offsets
 
 
 class Sources:
     """
-    Where the pixels of predictions come from.
+    The pixels from which the pixels of predictions come.
 
     Args:
         offsets: of the images.
@@ -39,7 +40,7 @@ class Sources:
         where its offsets have another size."""
         found = self._offsets(name)
         if found.shape[:2] != tuple(size):
-            raise ValueError(
+            raise UserError(
                 f"{name}: the prediction has {size[1]}x{size[0]} pixels, the offsets "
                 f"{found.shape[1]}x{found.shape[0]} (width x height). Resize the prediction to its "
                 "image."
@@ -76,7 +77,7 @@ def refine_files(
         return refine_instances(content, predictions, output, sources, names)
     if isinstance(content, dict) and "annotations" in content:
         return refine_panoptic(content, predictions, output, sources, names)
-    raise ValueError(
+    raise UserError(
         f"{predictions}: is no list of instances and no panoptic JSON with annotations. "
         "Of label PNGs name the folder."
     )
@@ -86,7 +87,7 @@ def refine_labels(folder: Path, output: Path, sources: Sources) -> int:
     """Every label PNG of a folder and those below, with the same labels."""
     files = sorted(folder.rglob("*.png"))
     if not files:
-        raise FileNotFoundError(f"{folder}: holds no label PNGs")
+        raise MissingFileError(f"{folder}: holds no label PNGs")
     names = [file.relative_to(folder).with_suffix("").as_posix() for file in files]
     sources.check(names)
     for file, name in zip(tqdm(files, unit="image"), names, strict=True):
@@ -116,9 +117,9 @@ def refine_panoptic(
             _ = [segment["id"] for segment in annotation["segments_info"]]
             # One of another folder would be written over the prediction itself.
             if fault := next(file_name_faults(annotation["file_name"]), None):
-                raise ValueError(f"{file}: {fault}")
+                raise UserError(f"{file}: {fault}")
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file}: is no panoptic JSON ({error!r:.200})") from error
+        raise UserError(f"{file}: is no panoptic JSON ({error!r:.200})") from error
     sources.check(named)
 
     def refined(annotation: dict[str, Any], name: str) -> dict[str, Any]:
@@ -153,11 +154,11 @@ def refine_instances(
             (_, _), _ = instance["segmentation"]["size"], instance["segmentation"]["counts"]
             by_image.setdefault(instance["image_id"], []).append(i)
     except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(
+        raise UserError(
             f"{file}: expected instances with image_id and a segmentation as RLE ({error!r:.200})"
         ) from error
     if unnamed := [image for image in by_image if image not in names]:
-        raise ValueError(
+        raise UserError(
             f"{file}: does not say which images its ids are of ({unnamed[0]!r:.100} ...). Name a "
             'JSON with "images" by --image-list.'
         )
@@ -176,9 +177,7 @@ def refine_instances(
             try:
                 found[i] = {**content[i], "segmentation": refined(content[i]["segmentation"], at)}
             except (TypeError, ValueError) as error:
-                raise ValueError(
-                    f"{file}: instance {i} of image {image!r:.100}: {error}"
-                ) from error
+                raise UserError(f"{file}: instance {i} of image {image!r:.100}: {error}") from error
     write_json(output, found)
     return len(by_image)
 
@@ -191,11 +190,11 @@ def read_image_names(path: Path) -> dict[Any, str]:
     """
     content = read_json(path, MAX_BYTES)
     if not isinstance(content, dict) or not content.get("images"):
-        raise ValueError(f'{path}: has no list "images"')
+        raise UserError(f'{path}: has no list "images"')
     try:
         return dict(_names_of_images(content["images"]))
     except (KeyError, TypeError) as error:
-        raise ValueError(
+        raise UserError(
             f'{path}: expected "images" with id and file_name ({error!r:.200})'
         ) from error
 
@@ -207,12 +206,12 @@ def _names_of_images(images: Sequence[dict[str, Any]]) -> Iterator[tuple[Any, st
 
 def _check_place(predictions: Path, output: Path) -> None:
     if not predictions.exists():
-        raise FileNotFoundError(f"--predictions {predictions}: no such folder or file")
+        raise MissingFileError(f"--predictions {predictions}: no such folder or file")
     ours, theirs = output.resolve(), predictions.resolve()
     if ours == theirs or theirs in ours.parents or ours.with_suffix("") == theirs.with_suffix(""):
-        raise ValueError(
+        raise UserError(
             f"--output {output} is {predictions} or lies in it; name a place of its own, so that "
             "the predictions stay"
         )
     if predictions.is_file() and output.suffix != ".json":
-        raise ValueError(f"--output {output}: of {predictions.name} expected a name in .json")
+        raise UserError(f"--output {output}: of {predictions.name} expected a name in .json")

@@ -68,7 +68,7 @@ class LineChart:
 
 
 class _Scale:
-    """From values to the SVG's units, with round ticks."""
+    """A scale from values to the SVG's units, with round ticks."""
 
     def __init__(self, points: Sequence[tuple[float, float]]):
         xs, ys = zip(*points, strict=True)

@@ -69,7 +69,7 @@ class CropGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class DataPage:
-    """What the page says; pictures are names relative to it.
+    """The contents of the page; pictures are names relative to it.
 
     Attributes:
         cards: label -> number, the headline.

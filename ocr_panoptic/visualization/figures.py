@@ -9,6 +9,8 @@ import numpy as np
 from detectron2.data import Metadata
 from PIL import Image
 
+from ocr_panoptic.errors import UserError
+
 from .overlays import Color, draw_segments, heat_map, resize, segment_colors
 from .relation import RelationFigure, relation_figure
 from .scene import Inspection, Segments
@@ -29,7 +31,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class ImageFigures:
-    """All pictures of one image; ``legend`` has the name and CSS colour of the classes in them."""
+    """The pictures of one image; ``legend`` has the name and CSS colour of the classes in them."""
 
     name: str
     views: list[Picture]
@@ -55,7 +57,7 @@ def image_figures(
     """
     size = truth.ids.shape if isinstance(truth, Segments) else truth.shape
     if size != inspection.image.shape[:2]:
-        raise ValueError(
+        raise UserError(
             f"{name}: the image has size {inspection.image.shape[:2]}, its truth {size} "
             "(height, width)"
         )

@@ -5,8 +5,9 @@ from typing import Any
 import numpy as np
 from detectron2.data import Metadata
 
-from ocr_panoptic.coco_panoptic import TrueSegments
-from ocr_panoptic.true_labels import has_labels, read_true_labels
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import TrueSegments
+from ocr_panoptic.formats.true_labels import has_labels, read_true_labels
 
 from .scene import Segments
 
@@ -25,7 +26,7 @@ def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
         FileNotFoundError: the PNG is missing.
     """
     if not has_labels(record):
-        raise ValueError(
+        raise UserError(
             f"{record['file_name']} has no labels to show; name a data set with labels in "
             "DATASETS.TEST"
         )

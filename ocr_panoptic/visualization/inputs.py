@@ -1,4 +1,4 @@
-"""Which image files a command line names, and where their results go."""
+"""Image files that a command line names, and where their results go."""
 
 import logging
 import os
@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from glob import glob
 from pathlib import Path
 
-from ocr_panoptic.files import printable
-from ocr_panoptic.pictures import image_suffixes
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.pictures import image_suffixes
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ def find_images(entries: Sequence[str], output: str | None = None) -> dict[Path,
                 logger.warning("%s is %s, and left out", printable(match), reasons[match])
             matches = [match for match, why in reasons.items() if why is None]
             if not matches:
-                raise FileNotFoundError(
+                raise MissingFileError(
                     f"--input {entry}: no such file, folder or match; "
                     "give images, a folder, or a quoted pattern such as 'images/*.jpg'"
                 )
@@ -70,7 +71,7 @@ def images_below(folder: Path, output: str | None = None) -> tuple[list[Path], d
     """
     results = os.path.realpath(Path(output).expanduser()) if output else None
     if os.path.realpath(folder) == results:
-        raise ValueError(
+        raise UserError(
             f"--output {output}: is the folder of the images, whose files it would hold, too. Give "
             f"another one, such as {printable(folder / 'results')}."
         )
@@ -82,12 +83,12 @@ def images_below(folder: Path, output: str | None = None) -> tuple[list[Path], d
             images.append(path)
     if not images:
         found = summary(others) if others else "It is empty."
-        raise FileNotFoundError(f"--input {folder}: the folder holds no image. {found}")
+        raise MissingFileError(f"--input {folder}: the folder holds no image. {found}")
     return sorted(images), dict(sorted(others.items()))
 
 
 def summary(left_out: Mapping[Path, str]) -> str:
-    """How many files are left out, and why."""
+    """Return how many files are left out, and why."""
     counts = sorted(Counter(left_out.values()).items(), key=lambda count: (-count[1], count[0]))
     reasons = [f"{times} x {why}" for why, times in counts[:SHOWN]]
     more = ["..."] if len(counts) > SHOWN else []
@@ -122,8 +123,8 @@ def _why_no_image(path: Path) -> str | None:
 
 def output_paths(images: Mapping[Path, Path], output: str) -> list[Path]:
     """
-    Where the picture of every image goes: into the folder ``output`` under the image's name, or,
-    for one image, to the file ``output`` (a path with an image's suffix). Creates the folders.
+    Return where the picture of every image goes: into the folder ``output`` under the image's name,
+    or, for one image, to the file ``output`` (a path with an image's suffix). Creates the folders.
 
     Args:
         images: of :func:`find_images`.
@@ -135,7 +136,7 @@ def output_paths(images: Mapping[Path, Path], output: str) -> list[Path]:
     target = Path(output).expanduser()
     if target.suffix.lower() in PICTURE_SUFFIXES and not target.is_dir():
         if len(images) > 1:
-            raise ValueError(
+            raise UserError(
                 f"--output {output} is one file for {len(images)} inputs; give a folder"
             )
         outputs = [target]
@@ -144,14 +145,14 @@ def output_paths(images: Mapping[Path, Path], output: str) -> list[Path]:
         repeated = [path for path, n in Counter(outputs).items() if n > 1]
         if repeated:
             same = [str(p) for p, path in zip(images, outputs) if path == repeated[0]]
-            raise ValueError(
+            raise UserError(
                 f"--output {output}: the pictures of {' and '.join(same[:2])} would both be "
                 f"{repeated[0]}; draw them one by one, or give the folder that holds both"
             )
     sources = {os.path.realpath(source): source for source in images}
     for result in outputs:
         if source := sources.get(os.path.realpath(result)):
-            raise ValueError(f"--output {output} would overwrite the input {source}")
+            raise UserError(f"--output {output} would overwrite the input {source}")
     for folder in {path.parent for path in outputs}:
         folder.mkdir(parents=True, exist_ok=True)
     return outputs

@@ -13,8 +13,9 @@ from detectron2.utils.visualizer import VisImage, Visualizer
 from PIL import Image
 from tqdm import tqdm
 
-from ocr_panoptic.files import replacing
-from ocr_panoptic.pictures import COLOURS, TooThin, as_colours, read_picture
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import replacing
+from ocr_panoptic.formats.pictures import COLOURS, TooThin, as_colours, read_picture
 
 from .video import VideoReader, VideoWriter, Window
 
@@ -78,7 +79,7 @@ def draw_video(
     reader: VideoReader, output: Path | None, predict: Predictor, metadata: Metadata
 ) -> int:
     """
-    The same for the frames of a video, where an instance keeps its colour from frame to frame.
+    Draw the frames of a video, where an instance keeps its colour from frame to frame.
 
     Args:
         output: a file, see :class:`VideoWriter`; None shows a window.
@@ -105,7 +106,7 @@ def draw_video(
             if not sink.write(picture):
                 break
     if not count:
-        raise ValueError(f"{reader.source}: no frame can be read")
+        raise UserError(f"{reader.source}: no frame can be read")
     return count
 
 

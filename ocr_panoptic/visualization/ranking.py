@@ -41,7 +41,7 @@ class RankedImage:
 def ranked_images(rows: Sequence[Mapping[str, str]], metric: str, number: int) -> list[RankedImage]:
     """
     Args:
-        rows: of an evaluation's table of images, see :func:`ocr_panoptic.run_folder.read_table`.
+        rows: of an evaluation's table of images, see :func:`ocr_panoptic.formats.run_folder.read_table`.
         metric: its column of scores.
         number: how many of the worst, and of the best.
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from detectron2.data import Metadata
 
+from ocr_panoptic.formats.run_folder import Evaluation
 from ocr_panoptic.metrics import per_class_rows
-from ocr_panoptic.run_folder import Evaluation
 
 from .figures import ImageFigures
 from .overlays import HEAT_DECADES
@@ -35,8 +35,8 @@ def render_report(
         title: the headline.
         description: one or two sentences below it.
         dataset: name of the data set that was evaluated.
-        evaluation: of :func:`ocr_panoptic.run_folder.read_evaluation`.
-        training_log: of :func:`ocr_panoptic.run_folder.read_training_log`; the section on training
+        evaluation: of :func:`ocr_panoptic.formats.run_folder.read_evaluation`.
+        training_log: of :func:`ocr_panoptic.formats.run_folder.read_training_log`; the section on training
             is left out where it is empty.
         images: of :func:`figures.image_figures`.
         metadata: of the data set.

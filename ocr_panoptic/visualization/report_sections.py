@@ -69,7 +69,7 @@ def _interval(values: Mapping[str, float | None], name: str) -> tuple[float, flo
 def loss_charts(log: Sequence[Mapping[str, float]]) -> list[LineChart]:
     """
     Args:
-        log: of :func:`ocr_panoptic.run_folder.read_training_log`.
+        log: of :func:`ocr_panoptic.formats.run_folder.read_training_log`.
 
     Returns:
         the charts with at least one curve, over the number of iterations done. Values that a

@@ -1,4 +1,5 @@
-"""What the pictures of one image are made from; the engine fills it, the report draws it."""
+"""The parts of which the pictures of one image are made; the engine fills them, the report draws
+them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -38,8 +39,8 @@ class Segments:
 @dataclass(frozen=True)
 class Inspection:
     """
-    What a model sees in one image. Shape letters: H, W size of the image file; K semantic classes;
-    h, w size of the semantic head's logits, without padding.
+    The view that a model has of one image. Shape letters: H, W size of the image file; K semantic
+    classes; h, w size of the semantic head's logits, without padding.
 
     Attributes:
         image: uint8 [H,W,3] RGB.

@@ -8,7 +8,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from ocr_panoptic.files import printable
+from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError
+from ocr_panoptic.formats.files import printable
 
 # The codec that OpenCV's own wheels can write for each container.
 CODECS = {".mp4": "mp4v", ".avi": "MJPG"}
@@ -35,11 +36,11 @@ class VideoReader:
         """
         is_file = isinstance(source, Path)
         if is_file and not source.is_file():
-            raise FileNotFoundError(f"--video-input {source}: no such file")
+            raise MissingFileError(f"--video-input {source}: no such file")
         self.source = source
         self._capture = cv2.VideoCapture(str(source) if is_file else source)
         if not self._capture.isOpened():
-            raise ValueError(
+            raise UserError(
                 f"OpenCV {cv2.__version__} cannot open {source if is_file else f'camera {source}'}"
                 "; is it there, and of a format that this OpenCV was built for?"
             )
@@ -58,7 +59,7 @@ class VideoReader:
         finally:
             self._capture.release()
         if count + 1 < (1 - SHARE_LOST) * self.num_frames:
-            raise ValueError(
+            raise UserError(
                 f"{printable(self.source)}: ends after {count} of its {self.num_frames} frames, it "
                 "is cut off or broken; the frames before that are done"
             )
@@ -66,7 +67,8 @@ class VideoReader:
 
 def video_output(source: Path, output: str) -> Path:
     """
-    Where the drawn video goes: to the file ``output``, or into that folder under the source's name.
+    Return where the drawn video goes: to the file ``output``, or into that folder under the
+    source's name.
 
     Raises:
         ValueError: the file's ending is not one of CODECS, or it is the source itself.
@@ -75,12 +77,12 @@ def video_output(source: Path, output: str) -> Path:
     if target.is_dir() or not target.suffix:
         target = target / f"{source.stem}.mp4"
     if target.suffix.lower() not in CODECS:
-        raise ValueError(
+        raise UserError(
             f"--output {output}: a video is written to a folder or to a file that ends in "
             f"{' or '.join(CODECS)}"
         )
     if target.resolve() == source.resolve():
-        raise ValueError(f"--output {output} would overwrite the input {source}")
+        raise UserError(f"--output {output} would overwrite the input {source}")
     target.parent.mkdir(parents=True, exist_ok=True)
     return target
 
@@ -112,7 +114,7 @@ class VideoWriter(AbstractContextManager):
                 str(self._unfinished), cv2.VideoWriter_fourcc(*codec), self._fps, (width, height)
             )
             if not self._writer.isOpened():
-                raise OSError(
+                raise FailedWriteError(
                     f"OpenCV {cv2.__version__} cannot write {self._path} (codec {codec}); is the "
                     f"folder writable? Another format may do: {', '.join(CODECS)}"
                 )
@@ -140,7 +142,7 @@ class Window(AbstractContextManager):
         try:
             cv2.namedWindow(title, cv2.WINDOW_NORMAL)
         except cv2.error as error:
-            raise OSError(
+            raise FailedWriteError(
                 "this OpenCV cannot open a window (a headless build, or no screen): write to files "
                 "with --output, or install opencv-python in place of opencv-python-headless"
             ) from error

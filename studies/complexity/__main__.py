@@ -20,7 +20,8 @@ from detectron2.config import CfgNode
 
 from ocr_panoptic.engine import complete_config, load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
-from ocr_panoptic.files import write_json
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import write_json
 
 from .backbones import backbone_table, measure_backbones
 from .schemes import PAPER, complexity_table, measure, structures_table
@@ -120,7 +121,7 @@ def model_config(file: str, opts: list[str]) -> CfgNode:
     cfg.DATASETS.TEST = ()
     complete_config(cfg)
     if cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 0:
-        raise ValueError(
+        raise UserError(
             f"{file} has as many classes as its data; say how many: --opts "
             "MODEL.SEM_SEG_HEAD.NUM_CLASSES 19 MODEL.ROI_HEADS.NUM_CLASSES 8"
         )

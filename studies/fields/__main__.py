@@ -14,7 +14,7 @@ import argparse
 from pathlib import Path
 
 from ocr_panoptic.engine import load_config, run_program
-from ocr_panoptic.files import write_json
+from ocr_panoptic.formats.files import write_json
 from ocr_panoptic.visualization import find_images
 
 from .measurement import build_loaded_backbone, fields_table, measure_fields, noise, normalised

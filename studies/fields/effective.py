@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from detectron2.modeling import Backbone
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
+
 from .receptive import middle
 
 THRESHOLD = 1 - 0.9545
@@ -45,7 +47,7 @@ def effective_fields(
     for image in images:
         count, size = count + 1, size or image.shape
         if image.shape != size:
-            raise ValueError(f"The images have different sizes: {[*size]} and {[*image.shape]}")
+            raise UserError(f"The images have different sizes: {[*size]} and {[*image.shape]}")
         image = image.detach().requires_grad_()
         for name, feature in backbone(padded(image, backbone)[None]).items():
             y, x = middle(feature)
@@ -54,7 +56,7 @@ def effective_fields(
             (gradient,) = torch.autograd.grad(cell @ weights, image, retain_graph=True)
             sums[name] = sums.get(name, 0) + gradient.double().square().mean(dim=0)
     if not count:
-        raise ValueError("There is no image to measure an effective receptive field on")
+        raise UserError("There is no image to measure an effective receptive field on")
     return {name: (total / count).sqrt() for name, total in sums.items()}
 
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.engine.single_image import model_input
-from ocr_panoptic.files import read_json
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import read_json
+from ocr_panoptic.formats.pictures import read_picture
 
 from .effective import effective_fields, field_size, padded
 from .receptive import receptive_boxes, receptive_sizes
@@ -115,10 +116,10 @@ def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]
         for row in rows.values():
             float(row["effective_share"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{file}: no JSON of studies.fields ({error!r:.200})") from error
+        raise UserError(f"{file}: no JSON of studies.fields ({error!r:.200})") from error
     absent = [name for name in features if name not in rows]
     if absent:
-        raise ValueError(f"{file}: no features {absent}; it has {list(rows)}")
+        raise UserError(f"{file}: no features {absent}; it has {list(rows)}")
     return rows
 
 

@@ -18,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from ocr_panoptic.errors import UserError
+
 aten = torch.ops.aten
 
 # Of one axis: float64 [2, n], the first and the last pixel that each of n cells sees. Padding sees
@@ -165,7 +167,7 @@ def _span(
     if len(sources) == 1 and operator in REACH:
         n = shape[2 + axis] if len(shape) == 4 else 1
         return REACH[operator](sources[0], axis, n, func, *args[1:])
-    raise ValueError(
+    raise UserError(
         f"What {func} lets a pixel see, from {', '.join(str([*s]) for s in shapes)} to "
         f"{[*shape]}, is not known: add it to {__name__}"
     )
@@ -183,7 +185,7 @@ def _convolution(
     source, axis, n, func, weight, bias, stride, padding, dilation, transposed, *more
 ) -> Span:
     if transposed:
-        raise ValueError("The receptive field of transposed convolutions is not known")
+        raise UserError("The receptive field of transposed convolutions is not known")
     return _window(
         source, n, weight.shape[2 + axis], *(p[axis] for p in (stride, padding, dilation))
     )

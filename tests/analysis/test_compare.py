@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from tiny_runs import ROOT
 
 from ocr_panoptic.analysis.compare import OURS, comparison, verdict
 from ocr_panoptic.cli import call
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.config_checks import check_unread_keys
+from support.tiny_runs import ROOT
 
 CONFIGS = ROOT / "configs"
 PANOPTIC = CONFIGS / "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50.yaml"

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 from detectron2.data import DatasetCatalog
 from PIL import Image
-from scripts import run_script
-from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.analysis import data_view
 from ocr_panoptic.analysis.augmented_samples import augmented_pictures
 from ocr_panoptic.analysis.data_items import data_items
-from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.data import PanopticSplit, register_data_files, write_data_file
 from ocr_panoptic.data.published.scenes import generate_scenes
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.task import task_of
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.seeding import seeded_generators
+from support.scripts import run_script
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 
 @pytest.fixture

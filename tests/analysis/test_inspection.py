@@ -5,13 +5,19 @@ import pytest
 import torch
 from detectron2.data import DatasetCatalog
 from detectron2.modeling import build_model
-from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
 
 from ocr_panoptic.analysis.inspection import Inspector
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.single_image import class_metadata, model_input, predict
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.modeling import deploy
-from ocr_panoptic.pictures import read_picture
+from support.tiny_runs import (
+    OCR_CONFIG,
+    PLAIN_CONFIG,
+    SEMANTIC_CONFIG,
+    TINY_SEMANTIC,
+    make_labels_vary,
+)
 
 # 64-pixel scenes at 72 pixels, which the FPN pads to 96: logits of 24 x 24, 18 x 18 of them inside.
 SIZE, PADDED, INSIDE = 72, 96, 18

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from detectron2.data import DatasetCatalog
 from detectron2.modeling import build_model
-from scripts import load_script
-from tiny_runs import CONFIGS, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.analysis.run_check import RunCheck, check_run
 from ocr_panoptic.analysis.training_memory import count_training_memory
 from ocr_panoptic.engine import complete_config, load_config
+from support.scripts import load_script
+from support.tiny_runs import CONFIGS, SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main as train
 
 pytestmark = pytest.mark.slow

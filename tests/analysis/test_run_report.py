@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 from detectron2.modeling import build_model
-from scripts import load_script
-from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.run_info import weights_sha256
+from ocr_panoptic.formats.run_folder import read_table
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
-from ocr_panoptic.run_folder import read_table
+from support.scripts import load_script
+from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from other_process import lock_held
-from tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.analysis.study import Study, System, read_records, run_study
 from ocr_panoptic.analysis.study_curves import study_curves
 from ocr_panoptic.analysis.study_summary import summarise
 from ocr_panoptic.analysis.study_tables import metric_gains_table, study_report, study_table
 from ocr_panoptic.intervals import Interval
+from support.other_process import lock_held
+from support.tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 TRAIN = [sys.executable, str(ROOT / "train_net.py")]
 ABSENT = [sys.executable, "absent.py"]

@@ -8,14 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import published_networks as published
 import pytest
 import torch
 import torch.nn.functional as F
 from detectron2.config import CfgNode
 from detectron2.modeling import build_model
 from safetensors.torch import save_file
-from scripts import load_script
 from torch import Tensor, nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
@@ -23,6 +21,8 @@ from ocr_panoptic.checkpoint.convert import Conversion, convert_weights
 from ocr_panoptic.checkpoint.settings import differing_settings
 from ocr_panoptic.engine import build_trained_model, load_config
 from ocr_panoptic.engine.single_image import predict
+from support import published_networks as published
+from support.scripts import load_script
 
 pytestmark = pytest.mark.slow
 

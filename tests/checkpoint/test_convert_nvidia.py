@@ -1,11 +1,11 @@
 """Hierarchical multi-scale attention of NVIDIA's code: equal logits at one scale and at three."""
 
-import published_networks as published
 import pytest
 import torch
 from test_convert import W18, convert, image, load, network_input, write
 
 from ocr_panoptic.engine import build_trained_model
+from support import published_networks as published
 
 pytestmark = pytest.mark.slow
 

@@ -2,15 +2,15 @@
 
 from pathlib import Path
 
-import published_networks as published
 import pytest
 import torch
 from detectron2.modeling import build_model
-from scripts import load_script
 from torch import Tensor
 
 from ocr_panoptic.checkpoint.convert import convert_weights
 from ocr_panoptic.engine import build_trained_model, load_config
+from support import published_networks as published
+from support.scripts import load_script
 
 pytestmark = pytest.mark.slow
 

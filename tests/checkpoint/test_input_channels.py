@@ -7,11 +7,11 @@ import timm
 import torch
 from detectron2.modeling import build_backbone
 from safetensors.torch import save_file
-from tiny_runs import OCR_CONFIG
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.engine import load_config
+from support.tiny_runs import OCR_CONFIG
 
 FIRST = {
     "resnet18": "conv1",

@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 import pytest
-from tiny_runs import ROOT
 
 from ocr_panoptic import cli
 from ocr_panoptic.checkpoint import LAYOUTS
@@ -16,6 +15,7 @@ from ocr_panoptic.data import ANNOTATION_FORMATS, OVERLAPS
 from ocr_panoptic.data.annotations.exporting import EXPORTS
 from ocr_panoptic.data.annotations.masks import POLYGONS
 from ocr_panoptic.prediction.classes import LABELS
+from support.tiny_runs import ROOT
 
 HEAVY = ("torch", "detectron2", "numpy")
 SCRIPT = """

@@ -8,7 +8,8 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from tiny_runs import ROOT, TINY, TINY_OCR
+
+from support.tiny_runs import ROOT, TINY, TINY_OCR
 
 CONFIG = "quick_schedules/panoptic_fpn_ocr_R_18_scenes"
 NEEDED = ("ocr_panoptic", "configs", "pyproject.toml", "README.md", "LICENSE")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from detectron2.config import get_cfg
-from raw_pets import RawData
 
 from ocr_panoptic import add_ocr_config
+from support.raw_pets import RawData
 
 
 @pytest.fixture

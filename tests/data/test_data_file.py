@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 from detectron2.data import DatasetCatalog, MetadataCatalog
-from raw_pets import RawData
 
 from ocr_panoptic.data import DataFaults, check, data_options, register_data_files, register_in_use
 from ocr_panoptic.data.data_file import files_below_root, read_data_file
 from ocr_panoptic.data.register import not_registered
 from ocr_panoptic.data.registration import check_same_classes
 from ocr_panoptic.engine import load_config
+from support.raw_pets import RawData
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 from detectron2.data import DatasetCatalog
-from tiny_runs import CONFIGS
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import OffsetDatasetMapper
-from ocr_panoptic.data.offset_truth import class_segments, panoptic_segments, true_offset_labels
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.label_map import read_labels
-from ocr_panoptic.offsets import IGNORED
-from ocr_panoptic.true_labels import read_true_labels
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.label_map import read_labels
+from ocr_panoptic.formats.offsets import IGNORED
+from ocr_panoptic.formats.true_labels import read_true_labels
+from ocr_panoptic.segfix.truth import class_segments, panoptic_segments, true_offset_labels
+from support.tiny_runs import CONFIGS
 
 CONFIG = str(CONFIGS / "quick_schedules/segfix_R_18_scenes.yaml")
 

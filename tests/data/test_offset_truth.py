@@ -5,12 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from ocr_panoptic.data.offset_truth import (
-    class_segments,
-    panoptic_segments,
-    true_offset_labels,
-)
-from ocr_panoptic.offsets import (
+from ocr_panoptic.formats.offsets import (
     IGNORED,
     MIRRORED,
     UNDEFINED,
@@ -18,6 +13,11 @@ from ocr_panoptic.offsets import (
     offsets_of,
     parts_of,
     source_pixels,
+)
+from ocr_panoptic.segfix.truth import (
+    class_segments,
+    panoptic_segments,
+    true_offset_labels,
 )
 
 VOID = 255

@@ -9,11 +9,11 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import write_panoptic_png
 from ocr_panoptic.data import PanopticSplit, check, write_data_file
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.label_space import parse_label_space
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "datasets" / "README.md").read_text()

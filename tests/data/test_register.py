@@ -19,9 +19,7 @@ from detectron2.structures import BitMasks, Instances
 from detectron2.utils.events import EventStorage
 from PIL import Image
 from pycocotools import mask as mask_util
-from raw_pets import CAT, DOG, FIRST, GRASS, SECOND, SKY
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.data import (
     DataFaults,
     PanopticDatasetMapper,
@@ -34,7 +32,9 @@ from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.published.splits import NAMED_SPLITS, register_semantic_datasets
 from ocr_panoptic.data.register import register
 from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator, PanopticInstances
-from ocr_panoptic.true_labels import read_true_labels
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.formats.true_labels import read_true_labels
+from support.raw_pets import CAT, DOG, FIRST, GRASS, SECOND, SKY
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 from detectron2.data import DatasetCatalog, get_detection_dataset_dicts
-from raw_pets import CAT, RawData
 
 from ocr_panoptic.data import indexed_records
+from support.raw_pets import CAT, RawData
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

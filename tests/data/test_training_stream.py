@@ -10,7 +10,6 @@ from detectron2.data.common import AspectRatioGroupedDataset
 from detectron2.data.samplers import TrainingSampler
 from detectron2.utils import comm
 from PIL import Image
-from tiny_runs import OCR_CONFIG
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ocr_panoptic.data import (
@@ -20,6 +19,7 @@ from ocr_panoptic.data import (
     training_stream,
 )
 from ocr_panoptic.engine import load_config
+from support.tiny_runs import OCR_CONFIG
 
 # Every third image is higher than wide, and one is square.
 RECORDS = [

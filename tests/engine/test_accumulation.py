@@ -6,7 +6,6 @@ import pytest
 import torch
 from detectron2.engine import DefaultTrainer
 from detectron2.utils.events import EventStorage
-from tiny_runs import OCR_CONFIG
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -14,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ocr_panoptic.engine import Trainer, load_config, loss_log
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer, autocast_dtype
 from ocr_panoptic.engine.loss_log import LossLog
+from support.tiny_runs import OCR_CONFIG
 
 
 class Regression(nn.Module):

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import timm
 import torch
-from interrupted_runs import assert_same, saved, train
 from timm.utils import ModelEmaV3
-from tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 from torch import nn
 
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.averaging import Averaging
 from ocr_panoptic.engine.saved_state import checked_state
-from ocr_panoptic.run_folder import evaluation_folder
+from ocr_panoptic.formats.run_folder import evaluation_folder
+from support.interrupted_runs import assert_same, saved, train
+from support.tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 
 EMA = ("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75, "DATALOADER.NUM_WORKERS", 0)
 # Networks of timm's own tests, half a million parameters each.

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from scripts import load_script
-from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 import demo
-from ocr_panoptic.coco_panoptic import write_panoptic_png
 from ocr_panoptic.data import DataFaults, PanopticSplit, SemanticSplit, check, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from support.scripts import load_script
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 SIZE = 48
 FOUR = ("INPUT.CHANNELS", 4, "MODEL.PIXEL_MEAN", "[120., 120., 120., 2.]")

@@ -19,8 +19,6 @@ import torch
 from detectron2.engine import HookBase, TrainerBase
 from detectron2.utils import comm
 from detectron2.utils.events import EventStorage
-from interrupted_runs import assert_same
-from tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
@@ -31,6 +29,8 @@ from ocr_panoptic.engine.loss_log import LossLog
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.stopping import Stopping
 from ocr_panoptic.engine.trained_model import build_trained_model
+from support.interrupted_runs import assert_same
+from support.tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main
 
 TINY_RUN = [*TINY_SEMANTIC, "SOLVER.MAX_ITER", 4, "SOLVER.CHECKPOINT_PERIOD", 1]
@@ -293,7 +293,7 @@ def command(make_args, *opts: object, flags: tuple[str, ...] = ()) -> list[str]:
 @pytest.mark.slow
 def test_a_signal_saves_and_ends_with_its_status(tiny_data, make_args, tmp_path):
     """Sent to all processes of the run, the loader's among them, as a terminal does. Meanwhile a
-    second run into the same folder stops. tests/kill_and_resume.py sends SIGTERM."""
+    second run into the same folder stops. tests/support/kill_and_resume.py sends SIGTERM."""
     opts = [*TINY_RUN, "SOLVER.MAX_ITER", 100000, "SOLVER.CHECKPOINT_PERIOD", 100000]
     words = command(make_args, *opts, "DATALOADER.NUM_WORKERS", 1)
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}

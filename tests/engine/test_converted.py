@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from scripts import load_script
-from tiny_runs import CONFIGS, ROOT, TINY_SEMANTIC
 
 import demo
+from support.scripts import load_script
+from support.tiny_runs import CONFIGS, ROOT, TINY_SEMANTIC
 from train_net import main
 
-sys.path.insert(0, str(ROOT / "tests/checkpoint"))
-from published_networks import Weights, mmseg_hrnet  # noqa: E402
+sys.path.insert(0, str(ROOT / "tests"))
+from support.published_networks import Weights, mmseg_hrnet  # noqa: E402
 
 CONFIG = CONFIGS / "converted/mmseg_HR18s_cityscapes.yaml"
 CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "9", "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[]"]

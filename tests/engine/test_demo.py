@@ -12,13 +12,13 @@ from detectron2.data import Metadata, MetadataCatalog
 from detectron2.data.detection_utils import read_image
 from detectron2.modeling import build_model
 from PIL import Image
-from tiny_runs import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
 
 import demo
 from ocr_panoptic import engine
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.visualization import VideoReader, draw_video, video_output
 from ocr_panoptic.visualization.video import Window
+from support.tiny_runs import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
 
 
 @pytest.fixture

@@ -4,12 +4,12 @@ import json
 
 import pytest
 import torch
-from tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.ops.roi_align import _roi_align
 
 from ocr_panoptic.engine import setup
+from support.tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main
 
 

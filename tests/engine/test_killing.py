@@ -1,7 +1,8 @@
-"""The short form of tests/kill_and_resume.py."""
+"""The short form of tests/support/kill_and_resume.py."""
 
 import pytest
-from kill_and_resume import kill_and_resume
+
+from support.kill_and_resume import kill_and_resume
 
 
 @pytest.mark.slow

@@ -14,9 +14,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from detectron2.utils import comm
 
-from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.engine import launch, load_config
 from ocr_panoptic.engine.launch import TIMEOUT, leave_process_group
+from ocr_panoptic.formats.bounded_yaml import read_yaml
 
 
 def gloo_threads() -> list[str]:

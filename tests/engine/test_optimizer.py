@@ -10,13 +10,13 @@ from detectron2.solver import build_optimizer as detectron2_optimizer
 from detectron2.solver.build import maybe_add_gradient_clipping
 from detectron2.utils.events import EventStorage
 from timm.optim import create_optimizer_v2
-from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
 from torch import nn
 
 from ocr_panoptic.engine import Trainer, complete_config, load_config
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from ocr_panoptic.engine.optimizer import build_clipping, build_optimizer
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
 
 
 @pytest.fixture(params=["panoptic", "semantic"])

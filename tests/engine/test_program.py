@@ -13,10 +13,10 @@ from ocr_panoptic.data import MAT_RELEASES, TrainingStream, prepare_mat_release
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.progress import WatchedLoader
 from ocr_panoptic.engine.resume import position_after
-from ocr_panoptic.files import write_text
-from ocr_panoptic.label_map import read_labels
+from ocr_panoptic.errors import Telling
+from ocr_panoptic.formats.files import write_text
+from ocr_panoptic.formats.label_map import read_labels
 from ocr_panoptic.layers.dual_attention import PositionAttention
-from ocr_panoptic.mistakes import Telling
 
 
 def test_a_mistake_is_a_message(caplog):

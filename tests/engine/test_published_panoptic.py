@@ -4,13 +4,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-import published_trees as trees
 import pytest
 from PIL import Image
-from tiny_runs import CONFIGS, TINY_OCR
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data.published.panoptic import PANOPTIC_RELEASES
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from support import published_trees as trees
+from support.tiny_runs import CONFIGS, TINY_OCR
 from train_net import main
 
 SMALL = (

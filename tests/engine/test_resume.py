@@ -7,13 +7,13 @@ import pytest
 import torch
 from detectron2.config import CfgNode
 from detectron2.modeling import build_model
-from interrupted_runs import CONFIGS, assert_same, saved, train
-from tiny_runs import PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 from torch import nn
 
 from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.engine.resume import continued_optimizer, difference_table, position_after
 from ocr_panoptic.engine.saved_state import checked_state
+from support.interrupted_runs import CONFIGS, assert_same, saved, train
+from support.tiny_runs import PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 
 @pytest.mark.slow

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from tiny_runs import CONFIGS
 
+from support.tiny_runs import CONFIGS
 from train_net import argument_parser, main
 
 pytestmark = pytest.mark.slow

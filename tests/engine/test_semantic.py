@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.engine import complete_config, load_config
+from support.tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main
 
 

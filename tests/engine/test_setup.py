@@ -11,13 +11,13 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 from PIL import Image
-from tiny_runs import CONFIGS, OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY
 
 from ocr_panoptic.data import DataFaults, SemanticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.config_checks import check_unread_keys
 from ocr_panoptic.engine.scaling import scaled
 from ocr_panoptic.engine.setup import check_solver
+from support.tiny_runs import CONFIGS, OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY
 from train_net import argument_parser
 
 TINY_NAMES = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.engine.run_claim import release
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from scripts import run_script
-from tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 from torch import nn
 
 import ocr_panoptic
@@ -20,6 +18,8 @@ from ocr_panoptic.data import PanopticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, load_config
 from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.engine.trainer import log_period
+from support.scripts import run_script
+from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main
 
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from tiny_runs import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.layers import OCR
+from support.tiny_runs import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 pytestmark = [
     pytest.mark.gpu,

@@ -4,11 +4,11 @@ import itertools
 from collections import Counter
 
 import numpy as np
-import panoptic_samples as samples_of
 import pytest
 
 from ocr_panoptic.evaluation import PanopticEvaluator, PanopticQuality
 from ocr_panoptic.evaluation.boundaries import boundary_distance
+from support import panoptic_samples as samples_of
 
 SIZE = (70, 119)  # of distance 3
 

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-import semantic_samples as samples_of
 from cityscapesscripts.evaluation import evalPixelLevelSemanticLabeling as theirs
 from cityscapesscripts.helpers.labels import labels as LABELS
 
 from ocr_panoptic.evaluation import SemSegDump, SemSegEvaluator
+from support import semantic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

@@ -4,16 +4,16 @@ import json
 from pathlib import Path
 
 import numpy as np
-import published_trees as trees
 import pytest
 import torch
 from cityscapesscripts.evaluation import evalPanopticSemanticLabeling as theirs
 from detectron2.data import DatasetCatalog, MetadataCatalog
-from panoptic_samples import faulty_copy
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data.published.panoptic import register_panoptic_releases
 from ocr_panoptic.evaluation import PanopticEvaluator
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from support import published_trees as trees
+from support.panoptic_samples import faulty_copy
 
 NAME = "cityscapes_panoptic_val"
 

@@ -4,7 +4,6 @@ import json
 import multiprocessing
 
 import numpy as np
-import panoptic_samples as samples_of
 import pytest
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -14,6 +13,7 @@ from panopticapi.evaluation import pq_compute
 
 from ocr_panoptic.engine.launch import leave_process_group
 from ocr_panoptic.evaluation import PanopticEvaluator, SemSegEvaluator
+from support import panoptic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

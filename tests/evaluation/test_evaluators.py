@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import numpy as np
-import panoptic_samples as samples_of
 import pytest
 import torch
 from detectron2.config import get_cfg
@@ -25,6 +24,7 @@ from ocr_panoptic.evaluation import (
     semantic_metrics,
 )
 from ocr_panoptic.evaluation.predicted_labels import labels_of_output
+from support import panoptic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

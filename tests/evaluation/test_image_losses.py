@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from panoptic_samples import make_categories, random_samples
 
 from ocr_panoptic.evaluation import PanopticQuality, confusion_matrix, semantic_metrics
 from ocr_panoptic.evaluation.boundaries import near_other_labels
 from ocr_panoptic.evaluation.image_losses import panoptic_losses, semantic_losses
+from support.panoptic_samples import make_categories, random_samples
 
 IGNORED = 255
 

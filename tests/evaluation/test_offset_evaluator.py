@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ocr_panoptic.evaluation.offset_evaluator import OffsetEvaluator
-from ocr_panoptic.offsets import IGNORED, offset_labels
+from ocr_panoptic.formats.offsets import IGNORED, offset_labels
+from ocr_panoptic.segfix.evaluator import OffsetEvaluator
 
 
 def test_counts_over_several_images():

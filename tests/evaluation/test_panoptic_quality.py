@@ -7,11 +7,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from panoptic_samples import Sample, faulty_copy, make_categories, random_samples, write_panoptic
 from panopticapi.evaluation import pq_compute
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.evaluation import PanopticQuality, match_segments
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from support.panoptic_samples import (
+    Sample,
+    faulty_copy,
+    make_categories,
+    random_samples,
+    write_panoptic,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 COCO_SAMPLE = (

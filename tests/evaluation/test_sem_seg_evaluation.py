@@ -5,7 +5,6 @@ import json
 
 import numpy as np
 import pytest
-import semantic_samples as samples_of
 import torch
 from detectron2.config import get_cfg
 from detectron2.data import MetadataCatalog
@@ -22,12 +21,13 @@ from ocr_panoptic.evaluation import (
 from ocr_panoptic.evaluation.confusion_files import confusion_figure
 from ocr_panoptic.evaluation.image_losses import SEMANTIC_KINDS
 from ocr_panoptic.evaluation.sem_seg_dump import raw_labels
-from ocr_panoptic.run_folder import (
+from ocr_panoptic.formats.run_folder import (
     calibration_file,
     image_scores_file,
     read_table,
     write_evaluation,
 )
+from support import semantic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

@@ -15,13 +15,11 @@ import torch
 from detectron2.layers import Conv2d, ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
 from PIL import Image
-from scripts import load_script
 from timm.layers import Conv2dSame
-from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY, TINY_OCR, TINY_SEMANTIC, make_labels_vary
 from torch import Tensor, nn
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 from ocr_panoptic.modeling.timm_padding import EvenConv2dSame
@@ -29,6 +27,15 @@ from ocr_panoptic.prediction.onnx import run_onnx
 from ocr_panoptic.prediction.onnx.graphs import build_graph
 from ocr_panoptic.prediction.onnx.parity import check_parity, is_equal, segments_equal
 from ocr_panoptic.prediction.onnx.translations import TRANSLATIONS
+from support.scripts import load_script
+from support.tiny_runs import (
+    OCR_CONFIG,
+    SEMANTIC_CONFIG,
+    TINY,
+    TINY_OCR,
+    TINY_SEMANTIC,
+    make_labels_vary,
+)
 
 SHAPES = {f"p{i}": ShapeSpec(channels=8, stride=2**i) for i in range(2, 7)}
 

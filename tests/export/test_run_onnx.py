@@ -16,7 +16,7 @@ from detectron2.modeling.postprocessing import detector_postprocess
 from detectron2.structures import Boxes, Instances
 from PIL import Image
 
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.prediction.inputs import find_inputs
 from ocr_panoptic.prediction.onnx import run_onnx
 from ocr_panoptic.prediction.onnx.description import _resize

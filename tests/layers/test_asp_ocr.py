@@ -1,11 +1,11 @@
 """ASP-OCR: OCR as a branch of atrous spatial pyramid pooling."""
 
-import equations
 import torch
-from battery import SchemeBattery
 from test_aspp import NEIGHBOURS, changed_by_one_pixel
 
 from ocr_panoptic.layers import ASPOCR
+from support import equations
+from support.battery import SchemeBattery
 
 
 class TestASPOCR(SchemeBattery):

@@ -1,10 +1,10 @@
 """Atrous spatial pyramid pooling, against its definition."""
 
-import equations
 import torch
-from battery import SchemeBattery
 
 from ocr_panoptic.layers import ASPP, ContextScheme
+from support import equations
+from support.battery import SchemeBattery
 
 # Pixel (5, 5) and its neighbours at the distances of the dilations 2 and 4.
 NEIGHBOURS = {(5 + a * d, 5 + b * d) for d in (2, 4) for a in (-1, 0, 1) for b in (-1, 0, 1)}

@@ -1,13 +1,13 @@
 """Criss-cross attention, against a loop over pixels."""
 
-import equations
 import pytest
 import torch
-from battery import SchemeBattery
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import CrissCross, CrissCrossAttention
 from ocr_panoptic.layers.criss_cross import attend_criss_cross
+from support import equations
+from support.battery import SchemeBattery
 
 
 def loop(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

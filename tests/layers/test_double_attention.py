@@ -1,10 +1,10 @@
 """Double attention, against the plain form of its equations."""
 
-import equations
 import torch
-from battery import SchemeBattery
 
 from ocr_panoptic.layers import DoubleAttention
+from support import equations
+from support.battery import SchemeBattery
 
 
 class TestDoubleAttention(SchemeBattery):

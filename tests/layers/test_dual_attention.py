@@ -2,13 +2,13 @@
 
 import math
 
-import equations
 import pytest
 import torch
-from battery import SchemeBattery
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import ChannelAttention, DualAttention, PositionAttention
+from support import equations
+from support.battery import SchemeBattery
 
 
 def position_equation(module: PositionAttention, x: Tensor) -> Tensor:

@@ -1,14 +1,14 @@
 """GT-OCR: each pixel gets the mean of its own class."""
 
-import equations
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from battery import SchemeBattery
 from test_relations import OF_REGIONS
 
 from ocr_panoptic.layers import ConvNormReLU, GroundTruthOCR, one_hot_labels
+from support import equations
+from support.battery import SchemeBattery
 
 
 def labels_of(n: int, k: int, h: int, w: int) -> torch.Tensor:

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from battery import SchemeBattery
 from test_transformer import block, layer_norm
 
 from ocr_panoptic.layers import JointTransformer
+from support.battery import SchemeBattery
 
 
 class TestJointTransformer(SchemeBattery):

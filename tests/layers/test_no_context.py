@@ -1,8 +1,7 @@
 """The plain baseline."""
 
-from battery import SchemeBattery
-
 from ocr_panoptic.layers import NoContext
+from support.battery import SchemeBattery
 
 
 class TestNoContext(SchemeBattery):

@@ -5,14 +5,14 @@ over images, pixels and regions, no torch, nothing moved or folded.
 
 import math
 
-import equations
 import numpy as np
 import pytest
 import torch
-from battery import SchemeBattery
 from detectron2.layers import Conv2d
 
 from ocr_panoptic.layers import OCR, ConvNormReLU, gather_regions, pixel_region_relation
+from support import equations
+from support.battery import SchemeBattery
 
 EPS = 1e-5
 

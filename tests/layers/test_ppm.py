@@ -2,13 +2,13 @@
 
 import math
 
-import equations
 import pytest
 import torch
-from battery import SchemeBattery
 from torch import Tensor, nn
 
 from ocr_panoptic.layers import PPM
+from support import equations
+from support.battery import SchemeBattery
 
 
 def pooling(size: int, length: int) -> Tensor:

@@ -1,11 +1,11 @@
 """PPM-OCR: OCR beside pyramid pooling."""
 
-import equations
 import torch
-from battery import SchemeBattery
 from test_ppm import pyramid
 
 from ocr_panoptic.layers import PPMOCR
+from support import equations
+from support.battery import SchemeBattery
 
 
 class TestPPMOCR(SchemeBattery):

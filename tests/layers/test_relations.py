@@ -1,11 +1,11 @@
 """OCR with the relations of ACFNet and of Double Attention."""
 
-import equations
 import pytest
 import torch
-from battery import SchemeBattery
 
 from ocr_panoptic.layers import ACFOCR, DoubleAttentionOCR, GroundTruthOCR, one_hot_labels
+from support import equations
+from support.battery import SchemeBattery
 
 OF_REGIONS = 2 * 512 * 256 + 1024 * 512 + 2 * (256 + 2 * 512)  # delta, rho, g and their norms
 

@@ -1,10 +1,10 @@
 """The gather in parts against the equation over all pixels at once, in float64."""
 
-import equations
 import pytest
 import torch
 
 from ocr_panoptic.layers import RunningGather, gather_regions
+from support import equations
 
 
 def gathered(x, m, *widths: int) -> torch.Tensor:

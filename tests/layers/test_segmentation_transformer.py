@@ -1,12 +1,12 @@
 """The segmentation transformer: what its section says, and its equivalence with OCR."""
 
-import equations
 import pytest
 import torch
-from battery import SchemeBattery
 from test_transformer import attention, self_attention
 
 from ocr_panoptic.layers import OCR, SegmentationTransformer
+from support import equations
+from support.battery import SchemeBattery
 
 
 class TestSegmentationTransformer(SchemeBattery):

@@ -1,10 +1,10 @@
 """Self-attention among pixels, against the plain form of its equation."""
 
-import equations
 import torch
-from battery import SchemeBattery
 
 from ocr_panoptic.layers import SelfAttention
+from support import equations
+from support.battery import SchemeBattery
 
 
 class TestSelfAttention(SchemeBattery):

@@ -2,12 +2,12 @@
 
 import math
 
-import equations
 import pytest
 import torch
 from torch import nn
 
 from ocr_panoptic.layers.transformer import SelfAttentionUnit, TransformerBlock, attend
+from support import equations
 
 
 def attention(queries, keys, values):

@@ -8,12 +8,12 @@ from types import ModuleType
 import pytest
 import torch
 from detectron2.modeling import build_model
-from segmentors import make_batch, make_cfg
 
 from ocr_panoptic import layers
 from ocr_panoptic.layers import ContextScheme
 from ocr_panoptic.modeling import context as registry
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
+from support.segmentors import make_batch, make_cfg
 
 DOC = (Path(__file__).resolve().parents[2] / "docs/context_schemes.md").read_text()
 ROWS = {name: (cls, takes) for name, cls, takes in re.findall(

@@ -4,12 +4,12 @@ import pytest
 import torch
 from detectron2.layers.mask_ops import paste_masks_in_image
 from detectron2.structures import Boxes, Instances
-from segmentors import make_cfg, make_resnet_cfg
 from torch import nn
 
 from ocr_panoptic.engine import Trainer
 from ocr_panoptic.layers import SyncBatchNorm
 from ocr_panoptic.modeling import build_model, deploy
+from support.segmentors import make_cfg, make_resnet_cfg
 
 WIDTH = 1024
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 from detectron2.modeling import build_model
-from segmentors import make_batch, make_cfg
 from torch import nn
+
+from support.segmentors import make_batch, make_cfg
 
 
 def semantic_losses(model: nn.Module, examples: list[dict]) -> dict[str, torch.Tensor]:

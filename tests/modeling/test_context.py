@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from segmentors import make_cfg
 
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU
 from ocr_panoptic.modeling.context import (
@@ -11,6 +10,7 @@ from ocr_panoptic.modeling.context import (
     context_class,
     schemes_reading,
 )
+from support.segmentors import make_cfg
 
 # Another value for every key that a scheme reads.
 CHANGES = {

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from segmentors import take_criterion
+
+from support.segmentors import take_criterion
 
 WEIGHTS = (1.0, 0.5, 2.0, 1.0, 3.0)
 

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from detectron2.layers import Conv2d, FrozenBatchNorm2d, ROIAlign, get_norm
 from detectron2.modeling import build_model
-from segmentors import make_batch, make_cfg, make_resnet_cfg
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -17,6 +16,7 @@ from ocr_panoptic.layers import fold_norms
 from ocr_panoptic.modeling import deploy, inference_model, inference_output
 from ocr_panoptic.modeling.inference_model import _cast_weights
 from ocr_panoptic.modeling.threaded_roi_align import ThreadedROIAlign
+from support.segmentors import make_batch, make_cfg, make_resnet_cfg
 
 NORMS = (nn.modules.batchnorm._BatchNorm, FrozenBatchNorm2d)
 

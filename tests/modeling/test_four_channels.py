@@ -4,9 +4,9 @@ import pytest
 import torch
 from detectron2.config import CfgNode
 from detectron2.modeling import build_model
-from segmentors import make_batch, make_cfg, make_resnet_cfg
 
 from ocr_panoptic.modeling import deploy
+from support.segmentors import make_batch, make_cfg, make_resnet_cfg
 
 
 def four(cfg: CfgNode, *opts: object) -> CfgNode:

@@ -4,10 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from detectron2.modeling import build_model
-from segmentors import make_batch, make_cfg
 from torch import nn
 
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from support.segmentors import make_batch, make_cfg
 
 HMSA = ("MODEL.HMSA.ENABLED", True)
 SIZE = (64, 96)

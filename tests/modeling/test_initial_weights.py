@@ -6,12 +6,12 @@ import pytest
 import torch
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_model
-from segmentors import make_cfg, take_criterion
 from torch import nn
 
 from ocr_panoptic.layers import OCR, gather_regions
 from ocr_panoptic.modeling import OCRSemSegFPNHead
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from support.segmentors import make_cfg, take_criterion
 
 # As published, this one starts with its branch switched off.
 ZERO = {"context.output"}

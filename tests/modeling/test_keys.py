@@ -11,14 +11,6 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_model
-from loaded_configs import load
-from segmentors import (
-    make_batch,
-    make_cfg,
-    make_offsets_batch,
-    make_resnet_cfg,
-    make_segfix_cfg,
-)
 
 from ocr_panoptic.config import KEYS, SCHEME, THEIRS, Key
 from ocr_panoptic.config_rules import value_of
@@ -26,6 +18,14 @@ from ocr_panoptic.engine.config_checks import check_unread_keys, conditions
 from ocr_panoptic.modeling import OCRSemSegFPNHead
 from ocr_panoptic.modeling.context import schemes_reading
 from ocr_panoptic.modeling.losses import LOSSES
+from support.loaded_configs import load
+from support.segmentors import (
+    make_batch,
+    make_cfg,
+    make_offsets_batch,
+    make_resnet_cfg,
+    make_segfix_cfg,
+)
 
 TESTS = Path(__file__).resolve().parents[1]
 HEAD = "MODEL.SEM_SEG_HEAD"

@@ -4,12 +4,12 @@ import pytest
 import torch
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
-from segmentors import make_cfg
-from tiny_runs import make_labels_vary
 from torch import nn
 
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy, large_images
 from ocr_panoptic.modeling.large_images import check_tiles, tile_bands, window_bands
+from support.segmentors import make_cfg
+from support.tiny_runs import make_labels_vary
 
 
 @BACKBONE_REGISTRY.register()

@@ -7,13 +7,13 @@ they say that they are on one, so it is shown on a CPU.
 import pytest
 import torch
 from detectron2.modeling import META_ARCH_REGISTRY, build_model
-from segmentors import make_cfg, make_resnet_cfg, take_criterion
 from test_ocr_sem_seg_fpn_head import SHAPES, make_head
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ocr_panoptic.modeling.losses import LOSSES
+from support.segmentors import make_cfg, make_resnet_cfg, take_criterion
 
 pytestmark = pytest.mark.slow
 

@@ -8,11 +8,11 @@ from detectron2.modeling import build_model
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from detectron2.utils.events import EventStorage
-from segmentors import take_criterion
 
 from ocr_panoptic.layers import OCR, resize
 from ocr_panoptic.modeling import OCRSemSegFPNHead, refined_head
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, NoContext
+from support.segmentors import take_criterion
 
 SHAPES = {f"p{i}": ShapeSpec(channels=16, stride=2**i) for i in range(2, 6)}
 

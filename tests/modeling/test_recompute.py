@@ -8,8 +8,6 @@ from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_model
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from detectron2.utils.events import EventStorage
-from segmentors import make_batch, make_cfg
-from tiny_runs import CONFIGS
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -24,6 +22,8 @@ from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from ocr_panoptic.engine.launch import leave_process_group
 from ocr_panoptic.modeling import OCRSemSegFPNHead
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from support.segmentors import make_batch, make_cfg
+from support.tiny_runs import CONFIGS
 
 pytestmark = pytest.mark.slow
 

@@ -5,13 +5,13 @@ import torch
 import torch.nn.functional as F
 from detectron2.modeling import build_model
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
-from segmentors import make_batch, make_cfg
 from test_ocr_sem_seg_fpn_head import SHAPES as FPN_SHAPES
 from test_ocr_sem_seg_fpn_head import make_features as make_fpn_features
 from test_ocr_sem_seg_fpn_head import make_head as make_fpn_head
 from test_semantic_segmentor import make_features, make_head
 
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from support.segmentors import make_batch, make_cfg
 
 HEADS = {"semantic": (make_head, make_features), "panoptic": (make_fpn_head, make_fpn_features)}
 

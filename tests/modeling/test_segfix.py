@@ -5,12 +5,12 @@ import pytest
 import torch
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_model
-from segmentors import make_offsets_batch, make_segfix_cfg
 from torch import Tensor
 
+from ocr_panoptic.formats.offsets import IGNORED, MIRRORED, offset_labels
 from ocr_panoptic.layers import rarity_weighted_cross_entropy
 from ocr_panoptic.modeling import SegFix, SegFixHead, deploy
-from ocr_panoptic.offsets import IGNORED, MIRRORED, offset_labels
+from support.segmentors import make_offsets_batch, make_segfix_cfg
 
 
 def make_segfix(*opts: object) -> SegFix:

@@ -7,9 +7,9 @@ from detectron2.evaluation.evaluator import inference_context
 from detectron2.structures import Boxes, Instances
 from torch import Tensor, nn
 
+from ocr_panoptic.formats.offsets import DIRECTIONS
 from ocr_panoptic.modeling.inference_output import InferenceOutput
-from ocr_panoptic.modeling.segfix_refinement import RefinedModel, refine_output
-from ocr_panoptic.offsets import DIRECTIONS
+from ocr_panoptic.segfix.refinement import RefinedModel, refine_output
 
 IDS = torch.tensor([[1, 1, 2, 3], [1, 1, 2, 2]], dtype=torch.int32)
 # Each pixel of the right half takes the value of the one to its left.

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_backbone, build_model
-from segmentors import make_batch, make_cfg, make_resnet_cfg, take_criterion
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -17,6 +16,7 @@ from ocr_panoptic.layers import one_hot_labels
 from ocr_panoptic.modeling import ContextSemSegHead, OCRSemanticSegmentor, TimmBackbone
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 from ocr_panoptic.modeling.losses import cross_entropy, hard_cross_entropy
+from support.segmentors import make_batch, make_cfg, make_resnet_cfg, take_criterion
 
 SHAPES = {"res4": ShapeSpec(channels=24, stride=8), "res5": ShapeSpec(channels=32, stride=8)}
 

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 import torchvision
 from detectron2.modeling import build_model
 from detectron2.modeling.backbone.vit import get_vit_lr_decay_rate
-from segmentors import make_batch, make_cfg
 from torch import nn
 
 from ocr_panoptic.modeling import TimmBackbone, deploy
+from support.segmentors import make_batch, make_cfg
 
 ViT = "test_vit3"  # for images of 160x160, with one register and an embedding for each patch
 

@@ -5,12 +5,12 @@ import timm
 import torch
 from detectron2.modeling import build_backbone, build_model
 from detectron2.utils.events import EventStorage
-from segmentors import make_cfg
 from timm.layers import Conv2dSame
 
 from ocr_panoptic.modeling import deploy
 from ocr_panoptic.modeling.timm_fpn import TimmPyramid
 from ocr_panoptic.modeling.timm_padding import EvenConv2dSame
+from support.segmentors import make_cfg
 
 TIMM_FPN = ("MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", "MODEL.TIMM.NORM", "BN")
 

@@ -8,9 +8,9 @@ from detectron2.modeling.backbone import SimpleFeaturePyramid
 from detectron2.modeling.backbone.fpn import LastLevelMaxPool
 from detectron2.modeling.backbone.vit import ViT
 from detectron2.utils.events import EventStorage
-from segmentors import make_batch, make_cfg
 
 from ocr_panoptic.modeling import deploy
+from support.segmentors import make_batch, make_cfg
 
 NETWORK = (
     *("MODEL.BACKBONE.NAME", "build_timm_simple_fpn_backbone", "MODEL.TIMM.NAME", "test_vit"),

@@ -6,12 +6,12 @@ import pytest
 import timm
 import torch
 from detectron2.modeling import build_model
-from segmentors import make_batch, make_cfg
 from timm.layers import DropPath
 from torch import nn
 
 from ocr_panoptic.layers import SyncBatchNorm
 from ocr_panoptic.modeling import TimmBackbone
+from support.segmentors import make_batch, make_cfg
 
 NAME = "tf_efficientnet_lite0"
 STAGES = [f"blocks.{i}" for i in range(7)]

@@ -8,10 +8,10 @@ import pytest
 import torch
 from detectron2.modeling import build_model
 from PIL import Image
-from scripts import load_script
-from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
 
 from ocr_panoptic.engine import complete_config, load_config
+from support.scripts import load_script
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
 
 KINDS = {"panoptic": (OCR_CONFIG, ()), "semantic": (SEMANTIC_CONFIG, TINY_SEMANTIC)}
 

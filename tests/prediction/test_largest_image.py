@@ -1,11 +1,11 @@
 """How large an image is seen at once, by the memory."""
 
 import pytest
-from tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
 
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.prediction import memory
 from ocr_panoptic.prediction.memory import LARGEST, bytes_of_pixel, free_memory, largest_image
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
 
 
 def config(*opts: object, base=SEMANTIC_CONFIG):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from ocr_panoptic.pictures import num_frames
+from ocr_panoptic.formats.pictures import num_frames
 from ocr_panoptic.prediction import inputs as inputs_module
 from ocr_panoptic.prediction.folder import write_reasons
 from ocr_panoptic.prediction.inputs import ImageFiles, find_inputs

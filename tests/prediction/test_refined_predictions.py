@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 import torch
 from detectron2.modeling import build_model
-from tiny_runs import CONFIGS
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config
 from ocr_panoptic.engine.segfix import refined_by_segfix
 from ocr_panoptic.engine.segfix_config import load_segfix_config, segfix_config
 from ocr_panoptic.engine.single_image import predict as predict_image
-from ocr_panoptic.label_png import read_label_png
-from ocr_panoptic.offsets import moved, source_pixels
-from ocr_panoptic.pictures import read_picture
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.offsets import moved, source_pixels
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.refinement.offset_sources import PredictedOffsets
+from support.tiny_runs import CONFIGS
 from train_net import argument_parser
 from train_net import main as train_net
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.pictures import MAX_MEGAPIXELS, read_picture
+from ocr_panoptic.formats.pictures import MAX_MEGAPIXELS, read_picture
 from ocr_panoptic.prediction.ahead import ahead
 from ocr_panoptic.prediction.rows import PngRows, is_large, open_image
 

@@ -7,10 +7,10 @@ import numpy as np
 import pycocotools.mask as mask_util
 import pytest
 from PIL import Image
-from scripts import load_script
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.label_png import read_label_png, write_label_png
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.formats.label_png import read_label_png, write_label_png
+from support.scripts import load_script
 
 refine = load_script("tools/refine.py").main
 io = pytest.importorskip("scipy.io", reason="SciPy is only needed to read MATLAB files")

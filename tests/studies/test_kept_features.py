@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 from detectron2.data import DatasetCatalog
-from tiny_runs import ROOT
 
 from ocr_panoptic.engine import load_config
+from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.modeling import TimmBackbone
-from ocr_panoptic.pictures import read_picture
 from studies import train
+from support.tiny_runs import ROOT
 
 CONFIG = ROOT / "studies/configs/semantic_ocr_Lite0_frozen_camvid.yaml"
 TAP = "['blocks.2']"

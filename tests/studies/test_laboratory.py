@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 import pytest
-from tiny_runs import ROOT
 
 from studies.run import TRAIN
+from support.tiny_runs import ROOT
 
 
 def test_no_file_of_the_product_imports_it():

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tiny_runs import ROOT, SEMANTIC_CONFIG
 
 from ocr_panoptic.analysis.study import read_records
 from ocr_panoptic.analysis.study_summary import class_metric_names
@@ -16,6 +15,7 @@ from studies.records import add_records
 from studies.run import main
 from studies.study_file import PlacedStudy, PlacedSystem, read_study
 from studies.tables import gains_table, placed_rows, study_report
+from support.tiny_runs import ROOT, SEMANTIC_CONFIG
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import Backbone, build_backbone
-from tiny_runs import CONFIGS, SEMANTIC_CONFIG
 from torch import Tensor, nn
 
 from ocr_panoptic.engine import load_config
@@ -17,6 +16,7 @@ from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 from studies.fields.__main__ import main
 from studies.fields.effective import effective_fields, field_size
 from studies.fields.receptive import Box, receptive_boxes, receptive_sizes
+from support.tiny_runs import CONFIGS, SEMANTIC_CONFIG
 
 
 class Features(Backbone):

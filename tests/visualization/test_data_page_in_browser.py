@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from browser import Browser, find_chromium
 from PIL import Image
 
 from ocr_panoptic.visualization.data_page import ClassRow, Crop, CropGroup, DataPage, Pair
+from support.browser import Browser, find_chromium
 
 pytestmark = [
     pytest.mark.slow,

@@ -9,7 +9,7 @@ import pytest
 from detectron2.data import Metadata
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import TrueSegments
+from ocr_panoptic.formats.coco_panoptic import TrueSegments
 from ocr_panoptic.visualization import Inspection, Segments, image_figures, panoptic_truth
 
 METADATA = Metadata(

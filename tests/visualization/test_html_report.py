@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from detectron2.data import Metadata
 
-from ocr_panoptic.run_folder import Evaluation
+from ocr_panoptic.formats.run_folder import Evaluation
 from ocr_panoptic.visualization import ImageFigures, RankedImage, render_report
 from ocr_panoptic.visualization.figures import Picture
 from ocr_panoptic.visualization.relation import RelationFigure

@@ -3,13 +3,13 @@
 import base64
 
 import pytest
-from browser import Browser, find_chromium
 from detectron2.data import Metadata
 
-from ocr_panoptic.run_folder import Evaluation
+from ocr_panoptic.formats.run_folder import Evaluation
 from ocr_panoptic.visualization import ImageFigures, RankedImage, render_report
 from ocr_panoptic.visualization.figures import Picture
 from ocr_panoptic.visualization.relation import RelationFigure
+from support.browser import Browser, find_chromium
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,4 +1,4 @@
-"""What every format of annotations is read into."""
+"""The contents of an annotated image, into which every format is read."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -11,6 +11,8 @@ Shape letters: H, W size of the image.
 
 import numpy as np
 
+from ocr_panoptic.errors import UserError
+
 CHANNELS = 4
 VALUE_BITS = 8
 SIZES = 3, 4, 8, 16  # bits; Label Studio's own
@@ -29,14 +31,14 @@ def decode_brush(code: object, height: int, width: int) -> np.ndarray:
         ValueError: they are no mask of that size.
     """
     if not isinstance(code, list):
-        raise ValueError(f"rle must be a list of bytes, found {type(code).__name__}")
+        raise UserError(f"rle must be a list of bytes, found {type(code).__name__}")
     try:
         bits = _Bits(bytes(code))
     except (TypeError, ValueError):
-        raise ValueError("rle must be a list of bytes, found other values") from None
+        raise UserError("rle must be a list of bytes, found other values") from None
     count, value_bits = bits.take(32), bits.take(5) + 1
     if count != height * width * CHANNELS or value_bits != VALUE_BITS:
-        raise ValueError(
+        raise UserError(
             f"rle has {count} values of {value_bits} bits, expected {height * width * CHANNELS} of "
             f"{VALUE_BITS} for {width}x{height} pixels"
         )
@@ -47,7 +49,7 @@ def decode_brush(code: object, height: int, width: int) -> np.ndarray:
         repeated = bits.take(1)
         length = bits.take(sizes[bits.take(2)]) + 1
         if length > count - place:
-            raise ValueError(f"rle has more than its {count} values")
+            raise UserError(f"rle has more than its {count} values")
         values[place : place + length] = bits.take(VALUE_BITS) if repeated else bits.bytes(length)
         place += length
     return values.reshape(height, width, CHANNELS)[..., -1] > 0
@@ -64,7 +66,7 @@ class _Bits:
         end = self._place + count
         part = self._content[self._place // 8 : -(-end // 8)]
         if end > 8 * len(self._content):
-            raise ValueError("rle ends too early")
+            raise UserError("rle ends too early")
         self._place = end
         return int.from_bytes(part, "big") >> (-end % 8) & ((1 << count) - 1)
 
@@ -73,7 +75,7 @@ class _Bits:
         first, shift = divmod(self._place, 8)
         part = np.frombuffer(self._content[first : first + count + 1], np.uint8)
         if self._place + 8 * count > 8 * len(self._content):
-            raise ValueError("rle ends too early")
+            raise UserError("rle ends too early")
         self._place += 8 * count
         if shift == 0:
             return part[:count]

@@ -15,7 +15,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from ocr_panoptic.data.published.tables import CITYSCAPES_CLASSES
-from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.label_png import read_label_png
 
 from .annotated_image import AnnotatedImage, Segment
 from .kinds import Kinds
@@ -101,7 +102,7 @@ def _read_png(path: Path, source: Path, images: Path) -> AnnotatedImage:
         else:
             unknown.append(value)
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"{path}: the ids {unknown[:5]} are no label ids of Cityscapes. Are they train ids, or "
             "those of other classes?"
         )
@@ -114,7 +115,7 @@ def _read_polygons(path: Path, source: Path, images: Path) -> AnnotatedImage:
     check_size(image, content.get("imgHeight"), content.get("imgWidth"), str(path))
     objects = content.get("objects")
     if not isinstance(objects, list):
-        raise ValueError(f"{path}: expected a list of objects.")
+        raise UserError(f"{path}: expected a list of objects.")
     canvas = Image.new("I", (image.width, image.height), 0)
     places = ((f"{path}: object {n - 1}", (n, entry)) for n, entry in enumerate(objects, 1))
     shapes_of(places, lambda found: _draw(*found, canvas))
@@ -127,7 +128,7 @@ def _read_polygons(path: Path, source: Path, images: Path) -> AnnotatedImage:
 
 def _draw(place: int, entry: object, canvas: Image.Image) -> None:
     if not isinstance(entry, dict) or not isinstance(entry.get("label"), str):
-        raise ValueError("expected a label and a polygon")
+        raise UserError("expected a label and a polygon")
     if entry.get("deleted") or entry["label"] == NOT_DRAWN:
         return
     corners = check_points(entry.get("polygon", ()), canvas.height, canvas.width)

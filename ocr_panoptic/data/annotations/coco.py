@@ -13,7 +13,8 @@ from pathlib import Path
 from ocr_panoptic.data.classes import is_id
 from ocr_panoptic.data.collection import collection_paused
 from ocr_panoptic.data.faults import raise_if_any
-from ocr_panoptic.files import printable
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import printable
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import EDGES, check_points, mask_of_polygons, mask_of_rle
@@ -106,17 +107,17 @@ def _load(source: Path) -> dict:
     content = read_object(source, MAX_JSON_BYTES)
     absent = [key for key in KEYS if not isinstance(content.get(key), list)]
     if absent:
-        raise ValueError(
+        raise UserError(
             f"{source}: is no JSON of COCO instances: it must be an object with the lists "
             f"{', '.join(KEYS)}; missing or no list: {', '.join(absent)}."
         )
     found = [entry for entry in content["annotations"] if isinstance(entry, dict)]
     if any("segments_info" in entry for entry in found[:1]):
-        raise ValueError(
+        raise UserError(
             f"{source}: is a panoptic JSON, which a data file names as it is: no import is needed."
         )
     if found and not any(entry.get("segmentation") for entry in found):
-        raise ValueError(
+        raise UserError(
             f'{source}: no annotation has a "segmentation". Boxes alone do not say which pixels '
             "an object has: export polygons or masks."
         )
@@ -184,8 +185,8 @@ def _hint_at_polygons(source: Path, content: dict) -> None:
 
 
 def _are_crowds_doubtful(content: dict) -> bool:
-    """Whether crowds may be objects with holes or in several parts, which are no single polygon:
-    V7 and supervision write just these as RLE with ``iscrowd`` 1."""
+    """Return whether crowds may be objects with holes or in several parts, which are no single
+    polygon: V7 and supervision write just these as RLE with ``iscrowd`` 1."""
     if DARWIN in str(content.get("info")):
         return True
     shapes = ((a.get("iscrowd", 0), a.get("segmentation")) for a in content["annotations"])
@@ -200,9 +201,9 @@ def _segment(
 ) -> Segment:
     iscrowd, score = annotation.get("iscrowd", 0), annotation.get("score")
     if iscrowd not in (0, 1):
-        raise ValueError(f"iscrowd must be 0 or 1, found {iscrowd!r:.100}")
+        raise UserError(f"iscrowd must be 0 or 1, found {iscrowd!r:.100}")
     if score is not None and (type(score) not in (int, float) or not 0 <= score <= 1):
-        raise ValueError(f"score must be a number 0..1, found {score!r:.100}")
+        raise UserError(f"score must be a number 0..1, found {score!r:.100}")
     shape = annotation.get("segmentation") or []
     if isinstance(shape, dict):
         mask = mask_of_rle(shape, image.height, image.width)
@@ -210,12 +211,12 @@ def _segment(
         corners = [_corners(part, image.height, image.width) for part in shape]
         mask = mask_of_polygons(corners, image.height, image.width, polygons)
     else:
-        raise ValueError(f"segmentation must be polygons or an RLE, found {shape!r:.100}")
+        raise UserError(f"segmentation must be polygons or an RLE, found {shape!r:.100}")
     label = names[annotation["category_id"]]
     return Segment(label, mask, instance=True, is_crowd=bool(iscrowd), score=score)
 
 
 def _corners(part: object, height: int, width: int):
     if not isinstance(part, list) or len(part) % 2:
-        raise ValueError("a polygon must be a list [x, y, x, y, ...]")
+        raise UserError("a polygon must be a list [x, y, x, y, ...]")
     return check_points(list(zip(part[::2], part[1::2], strict=True)), height, width)

@@ -14,7 +14,8 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 
-from ocr_panoptic.bounded_xml import read_parts
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.bounded_xml import read_parts
 
 from .annotated_image import AnnotatedImage, Segment
 from .reading import check_size, each, image_file, require_images, shapes_of
@@ -63,7 +64,7 @@ def _xml_in(folder: Path) -> Path:
         return folder / XML
     if len(found) > 1:
         names = ", ".join(path.name for path in found[:5])
-        raise ValueError(f"{folder}: holds {len(found)} XML files ({names}). Name one of them.")
+        raise UserError(f"{folder}: holds {len(found)} XML files ({names}). Name one of them.")
     return found[0]
 
 
@@ -71,7 +72,7 @@ def _image_elements(path: Path) -> Iterator[Element]:
     count = 0
     for element in read_parts(path, ROOT):
         if element.tag == "track":
-            raise ValueError(
+            raise UserError(
                 f'{path}: has tracks of a video. Export it as "CVAT for images 1.1", which has the '
                 "shapes of every frame."
             )
@@ -79,7 +80,7 @@ def _image_elements(path: Path) -> Iterator[Element]:
             count += 1
             yield element
     if not count:
-        raise ValueError(f'{path}: has no image. Is it an export as "CVAT for images 1.1"?')
+        raise UserError(f'{path}: has no image. Is it an export as "CVAT for images 1.1"?')
 
 
 def _read_image(path: Path, folder: Path, element: Element) -> tuple[AnnotatedImage, int]:
@@ -102,24 +103,25 @@ def _read_shape(shape: Element, image: AnnotatedImage) -> tuple[int, int | None,
     """z_order, group, and what it is."""
     kind, label = shape.tag, shape.get("label")
     if not label:
-        raise ValueError("has no label")
+        raise UserError("has no label")
     if kind in WITHOUT_AREA:
-        raise ValueError(
+        raise UserError(
             'has no area. Delete it in CVAT, or export as "COCO 1.0" or "Segmentation mask 1.1", '
             "which leave such shapes out"
         )
     if kind not in MASKS:
-        raise ValueError(f"is of an unknown kind; there are {', '.join(MASKS)}")
+        raise UserError(f"is of an unknown kind; there are {', '.join(MASKS)}")
     try:
         mask = MASKS[kind](shape.attrib, image.height, image.width)
     except KeyError as error:
-        raise ValueError(f"has no {error}") from error
+        raise UserError(f"has no {error}") from error
     group = int(shape.get("group_id", 0)) or None
     return int(shape.get("z_order", 0)), group, Segment(label, mask)
 
 
 def _file_names(element: Element) -> list[str]:
-    """In a project an image may lie in the folder of its subset; a frame's name has no suffix."""
+    """List the names that an image may have: in a project it may lie in the folder of its subset; a
+    frame's name has no suffix."""
     name, subset = element.get("name", ""), element.get("subset")
     names = [name, f"{subset}/{name}"] if subset and name else [name]
     return names + [one + suffix for one in names for suffix in FRAME_SUFFIXES if name]
@@ -128,7 +130,7 @@ def _file_names(element: Element) -> list[str]:
 def _size(element: Element, key: str, where: str) -> int:
     text = element.get(key, "")
     if not text.isdecimal():
-        raise ValueError(f"{where}: {key} must be a number of pixels, found {text!r}.")
+        raise UserError(f"{where}: {key} must be a number of pixels, found {text!r}.")
     return int(text)
 
 
@@ -153,7 +155,7 @@ def _ellipse(attributes: Attributes, height: int, width: int) -> dict:
 def _mask(attributes: Attributes, height: int, width: int) -> dict:
     left, top, columns, rows = (int(attributes[key]) for key in ("left", "top", "width", "height"))
     if not (0 < columns <= width and 0 < rows <= height):
-        raise ValueError(f"a mask of {columns}x{rows} pixels in an image of {width}x{height}")
+        raise UserError(f"a mask of {columns}x{rows} pixels in an image of {width}x{height}")
     return placed(decode_runs(attributes["rle"], rows, columns), left, top, height, width)
 
 
@@ -174,7 +176,7 @@ def decode_runs(text: str, height: int, width: int) -> np.ndarray:
     """
     lengths = [int(number) for number in text.split(",")]
     if min(lengths) < 0 or sum(lengths) != height * width:
-        raise ValueError(f"a mask of {width}x{height} pixels has runs of {sum(lengths)}")
+        raise UserError(f"a mask of {width}x{height} pixels has runs of {sum(lengths)}")
     inside = np.arange(len(lengths)) % 2 == 1
     return np.repeat(inside, lengths).reshape(height, width)
 

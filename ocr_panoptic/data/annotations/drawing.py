@@ -7,14 +7,14 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from ocr_panoptic.coco_panoptic import write_panoptic_png
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.parallel import map_with_progress
-from ocr_panoptic.files import replacing
-from ocr_panoptic.label_png import write_label_png
-from ocr_panoptic.pictures import read_size
-from ocr_panoptic.segment_runs import segment_statistics
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.files import replacing
+from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.pictures import read_size
+from ocr_panoptic.formats.segment_runs import segment_statistics
 
 from .annotated_image import AnnotatedImage
 from .kinds import Kinds
@@ -36,7 +36,7 @@ class Drawn(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawing:
-    """How segments become a PNG.
+    """The way segments become a PNG.
 
     Attributes:
         kinds: what the classes are; their places are semantic labels, and from 1 category ids.

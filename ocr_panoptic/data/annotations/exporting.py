@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 from pycocotools import mask as rle
 
 from ocr_panoptic.data.classes import Color
-from ocr_panoptic.files import replacing
+from ocr_panoptic.formats.files import replacing
 
 from .annotated_image import AnnotatedImage, Segment
 from .brush import encode_brush
@@ -27,7 +27,7 @@ NO_FRAME = 10**9
 
 @dataclass(frozen=True)
 class Project:
-    """What a tool's project is to be like.
+    """A tool's project as it is to be.
 
     Attributes:
         colors: class -> its colour, in the order of the classes.

@@ -19,7 +19,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from ocr_panoptic.coco_panoptic import write_panoptic_json
 from ocr_panoptic.data.classes import faults_of_class
 from ocr_panoptic.data.data_file import (
     PanopticSplit,
@@ -31,7 +30,9 @@ from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
 from ocr_panoptic.data.panoptic.categories import Category
 from ocr_panoptic.data.register import check_new_name
 from ocr_panoptic.data.semantic.label_space import LabelSpace
-from ocr_panoptic.files import check_output_folder, locked, printable, write_json
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_json
+from ocr_panoptic.formats.files import check_output_folder, locked, printable, write_json
 
 from .annotated_image import AnnotatedImage, without_crowds
 from .drawing import IMAGES, Drawing, Drawn, link_images, png_name, remove_others
@@ -76,7 +77,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Plan:
-    """How annotations become a data set.
+    """The way annotations become a data set.
 
     Attributes:
         format: key of :data:`.formats.FORMATS`.
@@ -172,7 +173,7 @@ def _importing(output: Path) -> Iterator[Path]:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
     except BlockingIOError as error:
-        raise ValueError(
+        raise UserError(
             f"{printable(output)}: another process imports data there. Wait for its end, or give "
             "another --name or --output."
         ) from error
@@ -295,7 +296,7 @@ def read_sources(
     if plan.crowds is None and not plan.semantic:
         check_crowds(found)
     if plan.overlap == "score" and not has_scores:
-        raise ValueError("--overlap score: no annotation has a score. Give another, or none.")
+        raise UserError("--overlap score: no annotation has a score. Give another, or none.")
     faults += [
         f"class {name!r}: {fault}" for name in found for fault in faults_of_class(name, [0, 0, 0])
     ]
@@ -344,22 +345,22 @@ def _found(classes: Mapping[str, ClassCount], plan: Plan) -> str:
 
 def _check_plan(sources: Mapping[str, Source], plan: Plan) -> None:
     if plan.split is not None and "val" in sources:
-        raise ValueError("Give --split or --val: with both it is not said what is for validation.")
+        raise UserError("Give --split or --val: with both it is not said what is for validation.")
     if plan.split is None and plan.group_by is not None:
-        raise ValueError("--group-by says how --split divides the images; give --split, too.")
+        raise UserError("--group-by says how --split divides the images; give --split, too.")
     if plan.overlap is not None and FORMATS[plan.format].overlap is None:
-        raise ValueError(f"--overlap: the segments of {plan.format} do not overlap; leave it out.")
+        raise UserError(f"--overlap: the segments of {plan.format} do not overlap; leave it out.")
     if plan.polygons is not None and not FORMATS[plan.format].has_polygons:
-        raise ValueError(
+        raise UserError(
             f"--polygons: is said of coco and yolo-seg, not {plan.format}; leave it out."
         )
     if any(source.labels for source in sources.values()) != (plan.label_space is not None):
-        raise ValueError(
+        raise UserError(
             "Label PNGs (after the folder of images) and --label-classes, the file of their "
             "classes, belong together: give both or none."
         )
     if plan.label_space is not None and not all(source.labels for source in sources.values()):
-        raise ValueError("Give a folder of label PNGs for each of --train and --val.")
+        raise UserError("Give a folder of label PNGs for each of --train and --val.")
 
 
 def _check_free(output: Path, name: str, kind: str) -> None:
@@ -371,13 +372,13 @@ def _check_free(output: Path, name: str, kind: str) -> None:
     raw, file = output / RAW, output / f"{name}.yaml"
     if _is_ours(raw / RECORD):
         if file.exists() and read_data_file(file).kind != kind:
-            raise ValueError(
+            raise UserError(
                 f"{file}: is of another kind of data set. Give another --name or --output, or "
                 "remove that folder."
             )
         return
     if file.exists() or (raw.exists() and any(raw.iterdir())):
-        raise ValueError(
+        raise UserError(
             f"{file if file.exists() else raw}: no import wrote it. Give another --name or "
             "--output, or move it away."
         )

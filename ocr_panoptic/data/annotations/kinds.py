@@ -1,4 +1,4 @@
-"""Which classes are things, which are stuff, and which are void."""
+"""Kinds of classes: things, stuff, and void."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, faults_of_class
 from ocr_panoptic.data.faults import DataFaults, raise_if_any
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.bounded_yaml import read_yaml
 
 from .annotated_image import AnnotatedImage
 
@@ -48,7 +49,7 @@ def read_kinds(path: Path) -> Kinds:
         DataFaults: it cannot be used; every reason is named.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: file of things and stuff not found, or no regular file.")
+        raise MissingFileError(f"{path}: file of things and stuff not found, or no regular file.")
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise DataFaults([f"{path}: expected things: and stuff:, each with a list of names."])
@@ -82,7 +83,7 @@ def read_kinds(path: Path) -> Kinds:
 
 @dataclass
 class ClassCount:
-    """How often a class was found.
+    """The numbers of images and segments in which a class was found.
 
     Attributes:
         images: that show it.
@@ -150,7 +151,7 @@ def check_crowds(found: Mapping[str, ClassCount]) -> None:
     if any(count.is_doubtful for count in found.values()):
         reasons.append("each a mask, where all others are single polygons")
     if reasons:
-        raise ValueError(
+        raise UserError(
             f"{sum(c.crowds for c in found.values())} of {sum(objects.values())} objects are "
             f"marked as crowds (iscrowd 1), {reasons[0]}. CVAT and Datumaro mark each mask so, V7 "
             "and supervision objects with holes or in several parts. Give --crowds objects if each "
@@ -165,7 +166,8 @@ def resolve_kinds(
     rest: str | None,
     semantic: bool = False,
 ) -> Kinds:
-    """What each class is: as the user says; else as the format's own list; else as the segments do.
+    """Return what each class is: as the user says; else as the format's own list; else as the
+    segments do.
 
     Args:
         found: the classes of the annotations.
@@ -189,7 +191,7 @@ def resolve_kinds(
     if rest in kinds:
         kinds[rest] = kinds[rest] or "stuff"
     if None in kinds.values():
-        raise ValueError(unknown_kinds(found, rest))
+        raise UserError(unknown_kinds(found, rest))
     return _with_rest(
         Kinds(*(tuple(n for n, k in kinds.items() if k == kind) for kind in ("thing", "stuff"))),
         rest,
@@ -200,7 +202,7 @@ def _with_rest(kinds: Kinds, rest: str | None) -> Kinds:
     if rest is None or rest in kinds.stuff:
         return kinds
     if rest in kinds.things or rest in kinds.ignore:
-        raise ValueError(f"--rest {rest}: is no class of stuff. Name another class.")
+        raise UserError(f"--rest {rest}: is no class of stuff. Name another class.")
     return Kinds(kinds.things, (*kinds.stuff, rest), kinds.ignore, kinds.colors)
 
 
@@ -259,17 +261,17 @@ def check_classes(kinds: Kinds, semantic: bool) -> None:
         ValueError: there are too few or too many of them.
     """
     if not kinds.classes:
-        raise ValueError("There is no class: all are ignored, or no image has a segment.")
+        raise UserError("There is no class: all are ignored, or no image has a segment.")
     if semantic:
         if len(kinds.classes) > VOID_LABEL:
-            raise ValueError(f"{len(kinds.classes)} classes, at most {VOID_LABEL} fit label PNGs.")
+            raise UserError(f"{len(kinds.classes)} classes, at most {VOID_LABEL} fit label PNGs.")
         return
     if not kinds.things:
-        raise ValueError(
+        raise UserError(
             "No class is a thing, and Panoptic-FPN needs one: list things in --things, or import "
             "with --semantic."
         )
     if len(kinds.stuff) >= VOID_LABEL:
-        raise ValueError(
+        raise UserError(
             f"{len(kinds.stuff)} classes of stuff, at most {VOID_LABEL - 1} fit semantic PNGs."
         )

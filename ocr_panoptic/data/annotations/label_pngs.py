@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ocr_panoptic.data.semantic.label_space import LabelSpace
-from ocr_panoptic.label_map import apply_label_map
-from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.label_map import apply_label_map
+from ocr_panoptic.formats.label_png import read_label_png
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map
@@ -28,7 +29,7 @@ def above_labels(
             label that the space lacks.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: folder of label PNGs not found.")
+        raise MissingFileError(f"{folder}: folder of label PNGs not found.")
     yield from each(images, lambda image: _above(image, folder, space))
 
 
@@ -36,14 +37,14 @@ def _above(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedI
     path = folder / PurePosixPath(image.name).with_suffix(".png")
     labels = read_label_png(path)
     if labels.shape != (image.height, image.width):
-        raise ValueError(
+        raise UserError(
             f"{path}: the label PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the image "
             f"{image.file} {image.width}x{image.height} (width x height)."
         )
     try:
         places = apply_label_map(labels, space.label_map)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
     numbers = places.astype("int32") + 1
     numbers[numbers > len(space.classes)] = 0
     regions = [

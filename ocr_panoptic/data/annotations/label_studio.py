@@ -18,7 +18,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
-from ocr_panoptic.files import printable, read_json
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import printable, read_json
 
 from .annotated_image import AnnotatedImage, Segment
 from .brush import decode_brush
@@ -69,7 +70,7 @@ def read_label_studio(source: Path, images: Path | None) -> Iterator[AnnotatedIm
         and isinstance(task.get("annotations"), list)
         for task in tasks
     ):
-        raise ValueError(
+        raise UserError(
             f'{source}: is no list of tasks with their data and annotations. Export as "JSON", not '
             'as "JSON-MIN" or another format.'
         )
@@ -98,7 +99,7 @@ def _rank(annotation: dict) -> tuple:
 
 def _tell(source: Path, tasks: int, chosen: int, several: int) -> None:
     if not chosen:
-        raise ValueError(
+        raise UserError(
             f"{source}: none of its {tasks} tasks has an annotation that was not cancelled."
         )
     if chosen < tasks:
@@ -152,23 +153,23 @@ def _regions(results: list) -> dict[str, Region]:
 
 def _segment(region: Region, image: AnnotatedImage, where: str) -> Segment:
     if region.others.get("item_index"):
-        raise ValueError("is of the second or a later image of its task; a task must have one")
+        raise UserError("is of the second or a later image of its task; a task must have one")
     kinds = {kind.removesuffix("labels") for kind in region.types} - {""}
     if len(kinds) != 1 or not kinds <= MASKS.keys():
-        raise ValueError(
+        raise UserError(
             f"is a {' and '.join(sorted(region.types))}, and has no area that is known; there are "
             f"{', '.join(MASKS)}, and each with labels"
         )
     listed = [names for key, names in region.value.items() if key.endswith("labels")]
     labels = {str(name) for names in listed if isinstance(names, list) for name in names}
     if len(labels) != 1:
-        raise ValueError(f"must have one label, found {sorted(labels) or 'none'}")
+        raise UserError(f"must have one label, found {sorted(labels) or 'none'}")
     height, width = (region.others.get(f"original_{side}") for side in ("height", "width"))
     check_size(image, height, width, where)
     try:
         mask = MASKS[kinds.pop()](region.value, image.height, image.width)
     except (KeyError, TypeError, OverflowError) as error:
-        raise ValueError(f"cannot be read ({type(error).__name__}: {error})") from error
+        raise UserError(f"cannot be read ({type(error).__name__}: {error})") from error
     return Segment(labels.pop(), mask)
 
 
@@ -181,16 +182,16 @@ def _brush(value: Value, height: int, width: int) -> dict:
 
 def _bitmask(value: Value, height: int, width: int) -> dict:
     if not isinstance(url := value["imageDataURL"], str) or not url.startswith(PNG_URL):
-        raise ValueError(f"imageDataURL must begin with {PNG_URL}")
+        raise UserError(f"imageDataURL must begin with {PNG_URL}")
     pixels = read_base64_png(url.removeprefix(PNG_URL), height, width)
     if pixels.ndim != 3 or pixels.shape[2] != 4:
-        raise ValueError("the mask must be a PNG with transparency (RGBA)")
+        raise UserError("the mask must be a PNG with transparency (RGBA)")
     return mask_of_pixels(pixels[..., 3] > 0)
 
 
 def _polygon(value: Value, height: int, width: int) -> dict:
     if value.get("closed") is False:
-        raise ValueError("the polygon is not closed: finish or delete it")
+        raise UserError("the polygon is not closed: finish or delete it")
     return polygon([(x * width / 100, y * height / 100) for x, y in value["points"]], height, width)
 
 
@@ -223,12 +224,12 @@ def _find_image(folder: Path, data: dict[str, Any], where: str) -> AnnotatedImag
         if isinstance(value, str) and (path := image_path(value))
     }
     if len(paths) != 1:
-        raise ValueError(
+        raise UserError(
             f"{where}: expected data with one image, found {printable(paths or sorted(data))}."
         )
     ((key, path),) = paths.items()
     for fault in file_name_faults(path):
-        raise ValueError(f"{where}: {key} {data[key]!r}: {fault}")
+        raise UserError(f"{where}: {key} {data[key]!r}: {fault}")
     parts = path.split("/")
     names = ["/".join(parts[first:]) for first in range(len(parts))]
     names += names_of_upload(parts[-1])

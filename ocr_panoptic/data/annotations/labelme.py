@@ -13,6 +13,8 @@ from pathlib import Path, PureWindowsPath
 
 import numpy as np
 
+from ocr_panoptic.errors import MissingFileError, UserError
+
 from .annotated_image import AnnotatedImage, Segment
 from .masks import CENTRES, check_points, mask_of_drawing, mask_of_polygons
 from .reading import check_size, each, files_below, image_file, read_object, shapes_of
@@ -34,11 +36,11 @@ def read_labelme(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
             another size, and shapes that cannot be read or have no area.
     """
     if images is not None and not images.is_dir():
-        raise FileNotFoundError(f"{images}: folder of images not found.")
+        raise MissingFileError(f"{images}: folder of images not found.")
     try:
         files = files_below(source, (".json",))
     except ValueError as error:
-        raise ValueError(f"{error}{_note_of_xml(source)}") from error
+        raise UserError(f"{error}{_note_of_xml(source)}") from error
     yield from each(files, partial(_read_file, source, images))
 
 
@@ -55,16 +57,14 @@ def _read_file(source: Path, images: Path | None, path: Path) -> AnnotatedImage:
     content = read_object(path)
     shapes = content.get("shapes")
     if not isinstance(shapes, list) or not isinstance(content.get("imagePath"), str):
-        raise ValueError(
-            f"{path}: is no file of LabelMe: it has no imagePath or no list of shapes."
-        )
+        raise UserError(f"{path}: is no file of LabelMe: it has no imagePath or no list of shapes.")
     names = _image_names(source, images, path, content["imagePath"])
     try:
         image = image_file(images or source, names, f"{path}")
     except ValueError as error:
         if content.get("imageData") is None:
             raise
-        raise ValueError(
+        raise UserError(
             f"{error} The JSON has a copy of the image; docs/imports.md tells how to write it."
         ) from error
     size = [content.get(key) for key in ("imageHeight", "imageWidth")]
@@ -82,13 +82,13 @@ def _shapes(shapes: list, path: Path) -> Iterator[tuple[str, object]]:
 
 def _part(shape: object, image: AnnotatedImage) -> tuple[int | None, Segment]:
     if not isinstance(shape, dict) or not isinstance(label := shape.get("label"), str):
-        raise ValueError("has no label")
+        raise UserError("has no label")
     return _group(shape), Segment(label, _mask(shape, image.height, image.width))
 
 
 def _image_names(source: Path, images: Path | None, path: Path, text: str) -> list[str]:
-    """Of the image, below the folder of images: where the JSON says; or else, in a folder of images
-    of their own, where the JSON is in its own, or at the top.
+    """List the names that the image may have below the folder of images: where the JSON says; or
+    else, in a folder of images of their own, where the JSON is in its own, or at the top.
 
     Args:
         text: the image's path from the folder of the JSON, as Windows or others write it.
@@ -99,7 +99,7 @@ def _image_names(source: Path, images: Path | None, path: Path, text: str) -> li
     inside = said != ".." and not said.startswith("../")
     if images is None:
         if not inside:
-            raise ValueError(
+            raise UserError(
                 f"{path}: its image {text!r} lies outside {source}. Give the folder of the images."
             )
         return [said]
@@ -110,28 +110,28 @@ def _image_names(source: Path, images: Path | None, path: Path, text: str) -> li
 def _group(shape: dict) -> int | None:
     group = shape.get("group_id")
     if group is not None and not isinstance(group, int):
-        raise ValueError(f"group_id must be an integer, found {group!r}")
+        raise UserError(f"group_id must be an integer, found {group!r}")
     return group
 
 
 def _mask(shape: dict, height: int, width: int) -> dict:
     kind = shape.get("shape_type") or "polygon"  # very old files do not say it
     if not isinstance(kind, str) or kind not in (*WITHOUT_AREA, *MASKS):
-        raise ValueError(f"is of an unknown kind {kind!r}; there are {', '.join(MASKS)}")
+        raise UserError(f"is of an unknown kind {kind!r}; there are {', '.join(MASKS)}")
     if kind in WITHOUT_AREA:
-        raise ValueError(f"a {kind} has no area. Delete it, or draw a polygon")
+        raise UserError(f"a {kind} has no area. Delete it, or draw a polygon")
     try:
         points = np.array(shape.get("points"), np.float64)
     except (TypeError, ValueError, OverflowError):
         points = np.empty(0)
     if points.ndim != 2 or points.shape[1] != 2:
-        raise ValueError("points must be a list of [x, y]")
+        raise UserError("points must be a list of [x, y]")
     return MASKS[kind](points, shape, height, width)
 
 
 def _polygon(points: np.ndarray, shape: dict, height: int, width: int) -> dict:
     if len(points) < 3:
-        raise ValueError(f"it has three points or more, found {len(points)}")
+        raise UserError(f"it has three points or more, found {len(points)}")
     return mask_of_polygons([check_points(points, height, width)], height, width, CENTRES)
 
 
@@ -160,13 +160,13 @@ def _brush(points: np.ndarray, shape: dict, height: int, width: int) -> dict:
     columns, rows = right - left + 1, bottom - top + 1
     pixels = read_base64_png(shape.get("mask"), rows, columns)
     if pixels.ndim != 2:
-        raise ValueError("the mask must have one channel")
+        raise UserError("the mask must have one channel")
     return placed(pixels > 0, left, top, height, width)
 
 
 def _two(points: np.ndarray) -> np.ndarray:
     if len(points) != 2:
-        raise ValueError(f"it has two points, found {len(points)}")
+        raise UserError(f"it has two points, found {len(points)}")
     return points
 
 

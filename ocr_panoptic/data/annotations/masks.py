@@ -9,7 +9,8 @@ import numpy as np
 from PIL import Image, ImageDraw
 from pycocotools import mask as mask_util
 
-from ocr_panoptic.segment_runs import SegmentRuns
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.segment_runs import SegmentRuns
 
 MAX_POINTS = 1_000_000  # of the polygons of one object
 EDGES = "edges"  # of pixels: polygons as COCO's own tools draw them
@@ -54,13 +55,13 @@ def check_points(points: Sequence, height: int, width: int) -> np.ndarray:
     if not found.size:
         return np.empty((0, 2))
     if found.ndim != 2 or found.shape[1] != 2 or not np.isfinite(found).all():
-        raise ValueError("a polygon must be a list of points, each two numbers")
+        raise UserError("a polygon must be a list of points, each two numbers")
     if len(found) > MAX_POINTS:
-        raise ValueError(f"a polygon has {len(found)} points, at most {MAX_POINTS:,} are drawn")
+        raise UserError(f"a polygon has {len(found)} points, at most {MAX_POINTS:,} are drawn")
     reach = max(height, width)
     if found.min() < -reach or (found > (width + reach, height + reach)).any():
         worst = found[np.abs(found - (width / 2, height / 2)).max(axis=1).argmax()]
-        raise ValueError(
+        raise UserError(
             f"the point ({worst[0]:g}, {worst[1]:g}) of a polygon lies far outside of the image of "
             f"{width}x{height} pixels. Are its coordinates those of another size?"
         )
@@ -106,9 +107,9 @@ def mask_of_rle(rle: object, height: int, width: int) -> dict:
     """
     counts = rle.get("counts") if isinstance(rle, dict) else None
     if not isinstance(counts, list | str):
-        raise ValueError('an RLE must be an object with "size" and "counts"')
+        raise UserError('an RLE must be an object with "size" and "counts"')
     if rle.get("size") != [height, width]:
-        raise ValueError(
+        raise UserError(
             f"the RLE is of size {str(rle.get('size')):.40}, the image is {[height, width]} "
             "([height, width])"
         )
@@ -116,12 +117,12 @@ def mask_of_rle(rle: object, height: int, width: int) -> dict:
         numbers = _decompressed(counts)
     else:
         if not all(type(number) is int and 0 <= number <= height * width for number in counts):
-            raise ValueError("the counts of an RLE must be integers of at least 0")
+            raise UserError("the counts of an RLE must be integers of at least 0")
         numbers = np.array(counts, np.int64)
     # No sum of numbers within the image can run over.
     within = (numbers >= 0) & (numbers <= height * width)
     if not within.all() or numbers.sum() != height * width:
-        raise ValueError(
+        raise UserError(
             f"the counts of an RLE must be at least 0 and add up to the image's {height * width} "
             f"pixels, they add up to {numbers.sum()}"
         )
@@ -140,11 +141,11 @@ def _decompressed(text: str) -> np.ndarray:
         return codes
     more = codes & 32 != 0
     if codes.min() < 0 or codes.max() > 63 or more[-1]:
-        raise ValueError("the counts of an RLE are no compressed counts of COCO")
+        raise UserError("the counts of an RLE are no compressed counts of COCO")
     starts = np.flatnonzero(np.concatenate(([True], ~more[:-1])))
     lengths = np.diff(starts, append=codes.size)
     if lengths.max() > 7:  # 35 bits, more than any image has pixels
-        raise ValueError("the counts of an RLE are no compressed counts of COCO")
+        raise UserError("the counts of an RLE are no compressed counts of COCO")
     shifts = 5 * (np.arange(codes.size) - np.repeat(starts, lengths))
     numbers = np.add.reduceat((codes & 31) << shifts, starts)
     last = codes[starts + lengths - 1]

@@ -1,4 +1,4 @@
-"""From segments that may overlap to a panoptic map, in which each pixel has one.
+"""Painting: segments that may overlap become a panoptic map, in which each pixel has one.
 
 Shape letters: H, W size of the image.
 """
@@ -43,7 +43,7 @@ OVERLAPS: dict[str, Callable[[Segment], tuple] | None] = {
 
 @dataclass
 class Losses:
-    """What of the annotations is not in the maps.
+    """The parts of the annotations that are not in the maps.
 
     Attributes:
         segments: of the maps, were there no overlap.

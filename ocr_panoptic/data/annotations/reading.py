@@ -1,4 +1,5 @@
-"""What readers of annotations share: faults of single images, files by the names that they give."""
+"""Parts that readers of annotations share: faults of single images, files by the names that they
+give."""
 
 import os
 import re
@@ -9,8 +10,9 @@ from typing import TypeVar
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.data.semantic.records import IMAGE_SUFFIXES
-from ocr_panoptic.files import printable, read_json
-from ocr_panoptic.pictures import header_size
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.files import printable, read_json
+from ocr_panoptic.formats.pictures import header_size
 
 from .annotated_image import AnnotatedImage
 
@@ -77,12 +79,12 @@ def image_file(folder: Path, names: Sequence[object], source: str) -> AnnotatedI
             is no image that can be read.
     """
     for fault in file_name_faults(names[0]):
-        raise ValueError(f"{source}: {fault}")
+        raise UserError(f"{source}: {fault}")
     inside = (name for name in names if not any(file_name_faults(name)))
     name = next((name for name in inside if (folder / name).is_file()), None)
     if name is None:
         others = f", nor any of {len(names) - 1} other names" if len(names) > 1 else ""
-        raise ValueError(
+        raise UserError(
             f"{source}: {printable(folder / names[0])} not found{others}. Is {folder} the right "
             "folder?"
         )
@@ -90,7 +92,7 @@ def image_file(folder: Path, names: Sequence[object], source: str) -> AnnotatedI
     try:
         size = header_size(file)
     except ValueError as error:
-        raise ValueError(f"{printable(file)}: the image {error}.") from error
+        raise UserError(f"{printable(file)}: the image {error}.") from error
     return AnnotatedImage(file, name, size.height, size.width)
 
 
@@ -121,9 +123,9 @@ def check_size(image: AnnotatedImage, height: object, width: object, source: str
         ValueError: the annotations give the image another size than it has, or none.
     """
     if height is None or width is None:
-        raise ValueError(f"{source}: does not say the image's width and height.")
+        raise UserError(f"{source}: does not say the image's width and height.")
     if (height, width) != (image.height, image.width):
-        raise ValueError(
+        raise UserError(
             f"{source}: is of {printable(width)}x{printable(height)} pixels, the image "
             f"{printable(image.file)} of {image.width}x{image.height} (width x height)"
             f"{header_size(image.file).note}."
@@ -138,7 +140,7 @@ def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> lis
         ValueError: none is there.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder}: folder not found.")
+        raise MissingFileError(f"{folder}: folder not found.")
     ends = tuple(suffix.lower() for suffix in suffixes)
     found = [
         Path(root, name)
@@ -147,7 +149,7 @@ def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> lis
         if name.lower().endswith(ends) and not name.startswith(".")
     ]
     if not found:
-        raise ValueError(f"{folder}: no file that ends in {', '.join(suffixes)}.")
+        raise UserError(f"{folder}: no file that ends in {', '.join(suffixes)}.")
     return sorted(found)
 
 
@@ -159,7 +161,7 @@ def read_object(path: Path, limit: int = MAX_FILE_BYTES) -> dict:
     """
     content = read_json(path, limit)
     if not isinstance(content, dict):
-        raise ValueError(f"{path}: is no JSON object.")
+        raise UserError(f"{path}: is no JSON object.")
     return content
 
 
@@ -170,7 +172,7 @@ def require_images(images: Path | None, what: str) -> Path:
         FileNotFoundError: there is no such folder.
     """
     if images is None:
-        raise ValueError(f"{what} does not say where the images lie: give their folder after it.")
+        raise UserError(f"{what} does not say where the images lie: give their folder after it.")
     if not images.is_dir():
-        raise FileNotFoundError(f"{images}: folder of images not found.")
+        raise MissingFileError(f"{images}: folder of images not found.")
     return images

@@ -14,7 +14,8 @@ from collections.abc import Hashable, Iterable, Sequence
 import numpy as np
 from PIL import Image
 
-from ocr_panoptic.files import printable
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import printable
 
 from .annotated_image import Segment
 from .masks import check_points, mask_of_pixels, mask_of_polygons
@@ -74,9 +75,7 @@ def ellipse(
     """
     (cx, cy), (rx, ry) = center, radii
     if not (rx > 0 and ry > 0 and all(map(math.isfinite, (cx, cy, rx, ry)))):
-        raise ValueError(
-            f"an ellipse at ({cx}, {cy}) has the radii {rx} and {ry}, expected above 0"
-        )
+        raise UserError(f"an ellipse at ({cx}, {cy}) has the radii {rx} and {ry}, expected above 0")
     x = np.arange(width)[None, :] + 0.5 - cx
     y = np.arange(height)[:, None] + 0.5 - cy
     cos, sin = _cos_sin(rotation)
@@ -96,7 +95,7 @@ def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> di
     """
     rows, columns = part.shape
     if left < 0 or top < 0 or left + columns > width or top + rows > height:
-        raise ValueError(
+        raise UserError(
             f"a mask of {columns}x{rows} pixels at x {left}, y {top} does not lie in the image of "
             f"{width}x{height}"
         )
@@ -116,12 +115,12 @@ def read_base64_png(text: object, height: int, width: int) -> np.ndarray:
     """
     try:
         if not isinstance(text, str):
-            raise ValueError(f"found {type(text).__name__}")
+            raise UserError(f"found {type(text).__name__}")
         pixels = read_png(base64.b64decode(text, validate=True), height, width)
         if pixels.shape[:2] != (height, width):
-            raise ValueError(f"found {pixels.shape[1]}x{pixels.shape[0]} pixels")
+            raise UserError(f"found {pixels.shape[1]}x{pixels.shape[0]} pixels")
     except ValueError as error:
-        raise ValueError(
+        raise UserError(
             f"the mask must be a PNG of {width}x{height} pixels in base64 ({error})"
         ) from error
     return pixels
@@ -142,8 +141,8 @@ def read_png(content: bytes, height: int, width: int) -> np.ndarray:
             if size[0] <= width and size[1] <= height:
                 return np.asarray(picture)
     except Exception as error:  # Pillow raises what the broken bytes lead to
-        raise ValueError(f"the PNG is broken ({printable(error)})") from error
-    raise ValueError(
+        raise UserError(f"the PNG is broken ({printable(error)})") from error
+    raise UserError(
         f"the PNG of {size[0]}x{size[1]} pixels is larger than the image of {width}x{height}"
     )
 
@@ -183,5 +182,5 @@ def _union(parts: Sequence[tuple[Hashable | None, Segment]], places: Sequence[in
 
 def _cos_sin(degrees: float) -> tuple[float, float]:
     if not math.isfinite(degrees):
-        raise ValueError(f"rotation is {degrees}")
+        raise UserError(f"rotation is {degrees}")
     return math.cos(math.radians(degrees)), math.sin(math.radians(degrees))

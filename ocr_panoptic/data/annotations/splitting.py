@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 
 from ocr_panoptic.data.fingerprint import digest
+from ocr_panoptic.errors import UserError
 
 from .annotated_image import AnnotatedImage
 
@@ -30,13 +31,13 @@ def split_images(
             a part that would be empty.
     """
     if not 0 < share < 1:
-        raise ValueError(f"--split is {share}: the share for training lies between 0 and 1.")
+        raise UserError(f"--split is {share}: the share for training lies between 0 and 1.")
     key_of = _key_function(group_by)
     groups: dict[str, list[AnnotatedImage]] = {}
     for image in sorted(images, key=lambda image: image.name):
         groups.setdefault(key_of(image.name), []).append(image)
     if len(groups) < 2:
-        raise ValueError(
+        raise UserError(
             f"--split {share}: the {len(images)} images are in one group, which stays together: "
             "give another --group-by, more images, or --val."
         )
@@ -64,12 +65,12 @@ def _key_function(group_by: str | None) -> Callable[[str], str]:
     try:
         expression = re.compile(group_by)
     except re.error as error:
-        raise ValueError(f"--group-by {group_by}: is no regular expression ({error}).") from error
+        raise UserError(f"--group-by {group_by}: is no regular expression ({error}).") from error
 
     def key(name: str) -> str:
         found = expression.search(name)
         if found is None:
-            raise ValueError(f"--group-by {group_by}: does not match the image {name}.")
+            raise UserError(f"--group-by {group_by}: does not match the image {name}.")
         return found[1 if expression.groups else 0] or ""
 
     return key

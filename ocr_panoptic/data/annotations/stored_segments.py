@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from ocr_panoptic.files import naming
+from ocr_panoptic.formats.files import naming
 
 from .annotated_image import Segment
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.files import printable
+from ocr_panoptic.errors import MissingFileError, MissingPackageError, UserError
+from ocr_panoptic.formats.files import printable
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import check_points, mask_of_pixels
@@ -43,11 +44,11 @@ def read_supervisely(source: Path, images: Path | None = None) -> Iterator[Annot
         DataFaults: at the end, faults of single images.
     """
     if images is not None:
-        raise ValueError(f"{source}: a project has its images in itself, give no folder of images.")
+        raise UserError(f"{source}: a project has its images in itself, give no folder of images.")
     classes = _classes(source)
     annotations = [path for path in files_below(source, (SUFFIX,)) if path.parent.name == "ann"]
     if not annotations:
-        raise FileNotFoundError(f"{source}: no annotation; expected data sets with ann/*.json.")
+        raise MissingFileError(f"{source}: no annotation; expected data sets with ann/*.json.")
     notes: Counter[str] = Counter()
     yield from each(annotations, lambda path: _read_image(path, source, classes, notes))
     for note, times in sorted(notes.items()):
@@ -60,12 +61,12 @@ def _classes(source: Path) -> set[str]:
     places = [folder / META, *(parent / META for parent in list(folder.parents)[:4])]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
-        raise FileNotFoundError(
+        raise MissingFileError(
             f"{source / META}: not found. Give the folder of a project, or of a data set in it."
         )
     listed = read_object(path).get("classes")
     if not isinstance(listed, list):
-        raise ValueError(f"{path}: expected a list of classes.")
+        raise UserError(f"{path}: expected a list of classes.")
     titles = [entry.get("title") for entry in listed if isinstance(entry, dict)]
     return {title for title in titles if isinstance(title, str)}
 
@@ -78,7 +79,7 @@ def _read_image(path: Path, source: Path, classes: set[str], notes: Counter[str]
     check_size(image, size.get("height"), size.get("width"), str(path))
     objects = content.get("objects")
     if not isinstance(objects, list):
-        raise ValueError(f"{path}: expected a list of objects.")
+        raise UserError(f"{path}: expected a list of objects.")
 
     def part(figure: object) -> tuple[str | None, Segment] | None:
         mask = _mask(figure, classes, image)
@@ -97,9 +98,9 @@ def _read_image(path: Path, source: Path, classes: set[str], notes: Counter[str]
 def _mask(figure: object, classes: set[str], image: AnnotatedImage) -> dict | None:
     """The mask of a figure; None where it is of another kind than polygon or bitmap."""
     if not isinstance(figure, dict):
-        raise ValueError("expected an object of JSON")
+        raise UserError("expected an object of JSON")
     if not isinstance(title := figure.get("classTitle"), str) or title not in classes:
-        raise ValueError(f"classTitle {title!r:.100} is not in {META}")
+        raise UserError(f"classTitle {title!r:.100} is not in {META}")
     match figure.get("geometryType"):
         case "polygon":
             return _polygon(figure.get("points"), image)
@@ -117,13 +118,13 @@ def _polygon(points: object, image: AnnotatedImage) -> dict:
     try:
         import cv2
     except ImportError:
-        raise ModuleNotFoundError(
+        raise MissingPackageError(
             "Drawing Supervisely's polygons needs OpenCV: pip install opencv-python-headless."
         ) from None
     points = points if isinstance(points, dict) else {}
     exterior, interior = points.get("exterior"), points.get("interior", [])
     if not isinstance(exterior, list) or not isinstance(interior, list):
-        raise ValueError('a polygon needs points with "exterior" and "interior"')
+        raise UserError('a polygon needs points with "exterior" and "interior"')
     pixels = np.zeros((image.height, image.width), np.uint8)
     for ring, value in ((exterior, 1), *((hole, 0) for hole in interior)):
         corners = check_points(ring, image.height, image.width)
@@ -141,7 +142,7 @@ def _bitmap(bitmap: object, image: AnnotatedImage) -> dict:
         or not isinstance(origin, list)
         or [type(value) for value in origin] != [int, int]
     ):
-        raise ValueError('a bitmap needs "data" and "origin" [x, y]')
+        raise UserError('a bitmap needs "data" and "origin" [x, y]')
     try:
         content = base64.b64decode(data, validate=True)
         if content[:8] != b"\x89PNG\r\n\x1a\n":
@@ -149,7 +150,7 @@ def _bitmap(bitmap: object, image: AnnotatedImage) -> dict:
             content = zlib.decompressobj().decompress(content, limit)
         values = read_png(content, image.height, image.width)
     except (ValueError, zlib.error) as error:
-        raise ValueError(f"the bitmap is broken ({printable(error)})") from error
+        raise UserError(f"the bitmap is broken ({printable(error)})") from error
     if values.ndim == 3:
         # As Supervisely reads it: opacity where there is one.
         values = values[..., -1] if values.shape[2] in (2, 4) else values.any(axis=2)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.coco_panoptic import rgb2id
-from ocr_panoptic.files import printable, read_bytes
-from ocr_panoptic.pictures import load_labels
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.coco_panoptic import rgb2id
+from ocr_panoptic.formats.files import printable, read_bytes
+from ocr_panoptic.formats.pictures import load_labels
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map
@@ -36,7 +37,7 @@ VOC_CLASSES = (
 
 @dataclass(frozen=True)
 class Labels:
-    """What the values of a PNG of classes mean; void is in neither.
+    """The meaning of the values of a PNG of classes; void is in neither.
 
     Attributes:
         by_index: names, for PNGs of one channel or a palette.
@@ -75,7 +76,7 @@ def read_voc(source: Path, images: Path | None = None) -> Iterator[AnnotatedImag
     labels = _labels(folder / LABEL_MAP)
     images = images or folder / IMAGES
     if not images.is_dir():
-        raise FileNotFoundError(f"{images}: folder of images not found.")
+        raise MissingFileError(f"{images}: folder of images not found.")
     yield from each(names, lambda name: _read_image(name, folder, images, labels))
 
 
@@ -86,11 +87,11 @@ def _names(source: Path) -> tuple[Path, list[str]]:
         text = read_bytes(source, MAX_LIST_BYTES).decode("utf-8", "replace")
         names = [line.strip() for line in text.splitlines() if line.strip()]
         if not names:
-            raise ValueError(f"{source}: names no image.")
+            raise UserError(f"{source}: names no image.")
     else:
         folder, classes = source, source / CLASSES
         if not classes.is_dir():
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{classes}: not found. Give the folder that holds {CLASSES}, or a list such as "
                 "ImageSets/Segmentation/train.txt."
             )
@@ -130,7 +131,7 @@ def _read_classes(path: Path, labels: Labels) -> tuple[list[str], np.ndarray]:
     if unknown := [value for value in found.tolist() if value not in meaning]:
         shown = [[v & 255, v >> 8 & 255, v >> 16] if is_color else v for v in unknown[:5]]
         where = path.parent.parent / LABEL_MAP if labels.has_colors else "VOC 2012"
-        raise ValueError(
+        raise UserError(
             f"{path}: {'colours' if is_color else 'labels'} that are no class of {where}: {shown}, "
             f"on {np.isin(values, unknown).sum()} pixels. Name each in a {LABEL_MAP}: name:R,G,B::"
         )
@@ -156,12 +157,12 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
         return rgb2id(np.asarray(picture.convert("RGB"))).astype(np.int64), True
     values = np.asarray(picture)
     if picture.mode not in ("P", "L", "1") and not picture.mode.startswith("I"):
-        raise ValueError(f"{path}: expected a palette, one channel or RGB, found {picture.mode!r}.")
+        raise UserError(f"{path}: expected a palette, one channel or RGB, found {picture.mode!r}.")
     return values.astype(np.int64), False
 
 
 def _labels(path: Path) -> Labels:
-    """Those of a ``labelmap.txt``, or of VOC 2012 where there is none."""
+    """Read the labels of a ``labelmap.txt``, or return those of VOC 2012 where there is none."""
     void_color = _as_id(voc_color(VOID))
     if not path.exists():
         names = {index: _or_none(name) for index, name in enumerate(VOC_CLASSES)}
@@ -178,10 +179,10 @@ def _labels(path: Path) -> Labels:
         if not all(part.strip().isdecimal() and int(part) < 256 for part in parts) or len(
             parts
         ) not in (0, 3):
-            raise ValueError(f"{path}: expected name:R,G,B:parts:actions, found {printable(line)}.")
+            raise UserError(f"{path}: expected name:R,G,B:parts:actions, found {printable(line)}.")
         color = tuple(map(int, parts)) if parts else voc_color(len(names))
         if (number := _as_id(color)) in colors:
-            raise ValueError(f"{path}: {printable(name)}: the colour {color} comes twice.")
+            raise UserError(f"{path}: {printable(name)}: the colour {color} comes twice.")
         names[len(names)] = colors[number] = _or_none(name)
     return Labels(names, colors, void_color, has_colors=True)
 
@@ -195,7 +196,7 @@ def _as_id(color: tuple[int, int, int]) -> int:
 
 
 def voc_color(index: int) -> tuple[int, int, int]:
-    """Of VOC's palette: bits 0, 3, 6 of the index are red's highest, and so on."""
+    """Return a colour of VOC's palette: bits 0, 3, 6 of the index are red's highest, and so on."""
     channels = [
         sum((index >> 3 * place + channel & 1) << 7 - place for place in range(3))
         for channel in range(3)

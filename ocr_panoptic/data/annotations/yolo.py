@@ -15,10 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
-from ocr_panoptic.files import printable, read_bytes
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.bounded_yaml import read_yaml
+from ocr_panoptic.formats.files import printable, read_bytes
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import EDGES, check_points, mask_of_polygons
@@ -77,7 +78,7 @@ def read_yolo(
 
 def _read(source: Path) -> dict:
     if not source.is_file():
-        raise FileNotFoundError(f"{source}: not found. Give YOLO's data.yaml.")
+        raise MissingFileError(f"{source}: not found. Give YOLO's data.yaml.")
     content = read_yaml(source)
     return content if isinstance(content, dict) else {}
 
@@ -87,10 +88,10 @@ def _names(content: dict, source: Path) -> dict[int, str]:
     if isinstance(names, list):
         names = dict(enumerate(names))
     if not isinstance(names, dict) or not names or not all(type(key) is int for key in names):
-        raise ValueError(f"{source}: expected names: with a list of class names.")
+        raise UserError(f"{source}: expected names: with a list of class names.")
     for name, times in Counter(map(str, names.values())).items():
         if times > 1:
-            raise ValueError(f"{source}: the class {printable(name)} comes {times} times.")
+            raise UserError(f"{source}: the class {printable(name)} comes {times} times.")
     return {number: str(name) for number, name in names.items()}
 
 
@@ -107,17 +108,17 @@ def _places(content: dict, source: Path, part: str | None) -> list[Path]:
             tried = (base / str(entry), source.parent / str(entry).removeprefix("../"))
             place = next((p for p in tried if p.is_dir() or (p.is_file() and _is_list(p))), None)
             if place is None:
-                raise ValueError(
+                raise UserError(
                     f"{source}: {key}: {printable(entry)} is no folder and no list ({LIST}). {fix}"
                 )
             if not place.resolve().is_relative_to(source.parent.resolve()):
-                raise ValueError(
+                raise UserError(
                     f"{source}: {key}: {printable(entry)} leads out of the folder of "
                     f"{source.name}. {fix}"
                 )
             places.setdefault(place.resolve(), place)
     if not places:
-        raise ValueError(f"{source}: names no folder of images (train, val, valid, test). {fix}")
+        raise UserError(f"{source}: names no folder of images (train, val, valid, test). {fix}")
     return list(places.values())
 
 
@@ -134,7 +135,7 @@ def _images_of(place: Path) -> list[Path]:
     names = [line.strip() for line in text.splitlines() if line.strip()]
     raise_if_any([f"{place}: {fault}" for name in names for fault in file_name_faults(name)])
     if not names:
-        raise ValueError(f"{place}: names no image.")
+        raise UserError(f"{place}: names no image.")
     return _labelled([place.parent / name for name in names], place)
 
 
@@ -150,7 +151,7 @@ def _labelled(files: list[Path], folder: Path) -> list[Path]:
     """The files; how many of them have no text file is told, and not all of them must."""
     without = sum(not _labels_path(file).with_suffix(".txt").exists() for file in files)
     if without == len(files):
-        raise ValueError(
+        raise UserError(
             f"{folder}: none of the {without} images has a text file in "
             f"{_labels_path(files[0]).parent}. "
             "Name the folders of images that have, after data.yaml."
@@ -185,15 +186,15 @@ def _segment(
 ) -> Segment:
     number = int(words[0]) if words[0].isdecimal() else None
     if number not in names:
-        raise ValueError(f"the class {printable(words[0])[:100]} is not in the names of data.yaml")
+        raise UserError(f"the class {printable(words[0])[:100]} is not in the names of data.yaml")
     if len(words) == 5:
-        raise ValueError("is a box. Which pixels an object has is not said: export polygons")
+        raise UserError("is a box. Which pixels an object has is not said: export polygons")
     try:
         shares = [float(word) for word in words[1:]]
     except ValueError:
         shares = [float("nan")]
     if len(shares) % 2 or not np.isfinite(shares).all():
-        raise ValueError("expected class x y x y ..., an even number of numbers after the class")
+        raise UserError("expected class x y x y ..., an even number of numbers after the class")
     corners = np.reshape(shares, (-1, 2)) * (image.width, image.height)
     corners = check_points(corners, image.height, image.width)
     mask = mask_of_polygons([corners], image.height, image.width, polygons)

@@ -12,7 +12,8 @@ from pathlib import Path, PurePosixPath
 from ocr_panoptic.data.classes import has_controls, is_id
 from ocr_panoptic.data.collection import collection_paused
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any
-from ocr_panoptic.files import read_json
+from ocr_panoptic.errors import MissingFileError
+from ocr_panoptic.formats.files import read_json
 
 from .categories import Category, category_ids, parse_categories
 
@@ -92,7 +93,7 @@ def _load(path: Path) -> dict:
     try:
         content = read_json(path, MAX_BYTES)
     except FileNotFoundError:
-        raise FileNotFoundError(f"{path}: panoptic JSON not found.") from None
+        raise MissingFileError(f"{path}: panoptic JSON not found.") from None
     except ValueError as error:
         raise DataFaults([str(error)]) from error
     keys = ("images", "annotations", "categories")
@@ -164,7 +165,7 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
 
 
 def file_name_faults(name: object) -> Iterator[str]:
-    """What is wrong with a name that a JSON gives, relative to a folder."""
+    """Return what is wrong with a name that a JSON gives, relative to a folder."""
     if not isinstance(name, str) or not name:
         yield f"file_name must be a text, found {name!r}."
     elif has_controls(name):

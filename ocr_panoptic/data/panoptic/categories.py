@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, faults_of_class, is_id
 from ocr_panoptic.data.faults import DataFaults, raise_if_any
-from ocr_panoptic.true_labels import THINGS_LABEL
+from ocr_panoptic.formats.true_labels import THINGS_LABEL
 
 THINGS_COLOR = [82, 18, 128]  # Detectron2's colour for the semantic class "things"
 

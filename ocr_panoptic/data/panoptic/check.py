@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from ocr_panoptic.coco_panoptic import MAX_ID, read_panoptic_png
 from ocr_panoptic.data.data_file import PanopticSplit
-from ocr_panoptic.files import printable
-from ocr_panoptic.pictures import read_size
-from ocr_panoptic.segment_runs import SegmentRuns, SegmentStatistics
+from ocr_panoptic.errors import MissingFileError
+from ocr_panoptic.formats.coco_panoptic import MAX_ID, read_panoptic_png
+from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.pictures import read_size
+from ocr_panoptic.formats.segment_runs import SegmentRuns, SegmentStatistics
 
 from .annotations import AnnotatedImage, PanopticJson, read_panoptic_json
 
@@ -16,7 +17,7 @@ def read_split(split: PanopticSplit) -> PanopticJson:
     """The JSON of one split, as :func:`read_panoptic_json`, whose folders are there."""
     for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{printable(folder)}: folder of {what} not found. Was it moved? Paths of a data "
                 "file are relative to it."
             )

@@ -10,14 +10,15 @@ from detectron2.data import detection_utils as utils
 from detectron2.data import transforms as T
 from detectron2.structures import BitMasks, BoxMode, Instances
 
-from ocr_panoptic.coco_panoptic import id2rgb, read_panoptic_png, rgb2id
 from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.image_size import check_image_size, check_label_size
-from ocr_panoptic.label_png import read_label_png
-from ocr_panoptic.pictures import COLOURS, read_picture
-from ocr_panoptic.segment_runs import SegmentRuns
-from ocr_panoptic.true_labels import label_of_segments
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import id2rgb, read_panoptic_png, rgb2id
+from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.pictures import COLOURS, read_picture
+from ocr_panoptic.formats.segment_runs import SegmentRuns
+from ocr_panoptic.formats.true_labels import label_of_segments
 
 
 class PanopticDatasetMapper(DatasetMapper):
@@ -112,13 +113,13 @@ class PanopticDatasetMapper(DatasetMapper):
         check_label_size(runs.size, record, path)
         listed, shown = [s["id"] for s in record["segments_info"]], {*runs.ids.tolist()}
         if foreign := [str(number) for number in sorted(shown - {0, *listed})]:
-            raise ValueError(
+            raise UserError(
                 f"{path}: has segments that are not in the JSON's segments_info: "
                 f"{first_few(foreign)}. Has it changed since the start of the training?"
             )
         lost = [str(number) for number in listed if number not in shown]
         if lost and not record.get("hides_segments"):
-            raise ValueError(
+            raise UserError(
                 f"{path}: segments of the JSON's segments_info have no pixel in it: "
                 f"{first_few(lost)}. Has it changed since the start of the training?"
             )
@@ -172,7 +173,7 @@ class PanopticDatasetMapper(DatasetMapper):
         outside = labels[self._outside(labels)]
         counted = zip(*np.unique(outside, return_counts=True), strict=True)
         listed = ", ".join(f"{label} ({pixels} pixels)" for label, pixels in counted)
-        raise ValueError(
+        raise UserError(
             f"{path}: labels outside 0..{self.num_sem_seg_classes - 1} and {self.ignore_value}: "
             f"{listed}. MODEL.SEM_SEG_HEAD.NUM_CLASSES is {self.num_sem_seg_classes}; it must be "
             "the number of stuff classes plus one."

@@ -126,7 +126,7 @@ class PanopticSource:
         return parse_categories(index.common["categories"], self.name)
 
     def instances(self, index: Index) -> Counter[int]:
-        """How many there are of each thing class, by contiguous ids; crowds not counted."""
+        """Return how many there are of each thing class, by contiguous ids; crowds not counted."""
         kinds = kinds_of(self.categories(index))
         return Counter({kinds[number][0]: times for number, times in index.common["instances"]})
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.data.classes import derived_color
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import gathering, raise_if_any
@@ -21,10 +20,12 @@ from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.data.semantic.source import SemanticSource
-from ocr_panoptic.files import check_output_folder
-from ocr_panoptic.label_png import read_label_png
-from ocr_panoptic.pictures import read_size
-from ocr_panoptic.segment_runs import segment_statistics
+from ocr_panoptic.errors import MissingFileError
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
+from ocr_panoptic.formats.files import check_output_folder
+from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.pictures import read_size
+from ocr_panoptic.formats.segment_runs import segment_statistics
 
 # In the order of the labels; 11 is void.
 CLASSES = (
@@ -92,7 +93,7 @@ def find_splits(source: Path) -> dict[str, SemanticSplit]:
         if split is not None:
             splits[name] = split
         elif name != "test":
-            raise FileNotFoundError(
+            raise MissingFileError(
                 f"{source}: has neither {name}/images and {name}/labels nor {name} and "
                 f"{name}annot. Give the folder that holds CamVid's {name}."
             )

@@ -22,6 +22,7 @@ from ocr_panoptic.data.panoptic.annotations import PanopticJson
 from ocr_panoptic.data.panoptic.categories import Category, panoptic_metadata, parse_categories
 from ocr_panoptic.data.panoptic.source import Kinds, PanopticSource
 from ocr_panoptic.data.register import register
+from ocr_panoptic.errors import MissingFileError
 
 from .panoptic import without_areas
 
@@ -55,7 +56,7 @@ class CocoSource(PanopticSource):
 
     def read(self) -> tuple[dict, Iterator[Row]]:
         if not self.instances_json.is_file():
-            raise FileNotFoundError(f"{self.instances_json}: instance JSON not found.")
+            raise MissingFileError(f"{self.instances_json}: instance JSON not found.")
         return super().read()
 
     def _rows(self, content: PanopticJson, things: Container[int]) -> Iterator[Row]:

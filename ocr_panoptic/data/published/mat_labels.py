@@ -14,10 +14,11 @@ import numpy as np
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.semantic.label_space import LabelSpace
-from ocr_panoptic.label_map import apply_label_map
-from ocr_panoptic.label_png import write_label_png
-from ocr_panoptic.matlab import read_variable, require_scipy
-from ocr_panoptic.pictures import header_size
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.label_map import apply_label_map
+from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.matlab import read_variable, require_scipy
+from ocr_panoptic.formats.pictures import header_size
 
 from . import tables as tables
 
@@ -85,7 +86,7 @@ def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = N
     names = {split: _names(root / path, release.hint) for split, path in release.splits.items()}
     for folder in (root / release.images, root / release.mats):
         if not folder.is_dir():
-            raise FileNotFoundError(f"{folder}: folder not found. {release.hint}")
+            raise MissingFileError(f"{folder}: folder not found. {release.hint}")
     faults: list[str] = []
     for split in names:
         convert = partial(convert_mat, release=release, root=root, split=split)
@@ -125,17 +126,17 @@ def read_mat_labels(path: Path, key: str) -> np.ndarray:
     """
     labels = read_variable(path, key)
     if labels.ndim != 2 or labels.dtype.kind not in "uif" or not labels.size:
-        raise ValueError(f"{path}: {key!r} is no matrix of labels, {labels.dtype} {labels.shape}.")
+        raise UserError(f"{path}: {key!r} is no matrix of labels, {labels.dtype} {labels.shape}.")
     wide = labels.astype(np.uint16)
     if not np.array_equal(wide, labels):
-        raise ValueError(f"{path}: {key!r} holds values that are no labels 0..65535.")
+        raise UserError(f"{path}: {key!r} holds values that are no labels 0..65535.")
     return wide.astype(np.uint8) if wide.max() < 256 else wide
 
 
 def _names(path: Path, hint: str) -> list[str]:
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: list of images not found. {hint}")
+        raise MissingFileError(f"{path}: list of images not found. {hint}")
     names = path.read_text().split()
     if not names:
-        raise ValueError(f"{path}: names no image.")
+        raise UserError(f"{path}: names no image.")
     return names

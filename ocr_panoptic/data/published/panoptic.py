@@ -21,6 +21,7 @@ from ocr_panoptic.data.panoptic.annotations import PanopticJson
 from ocr_panoptic.data.panoptic.categories import Category
 from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.register import register
+from ocr_panoptic.errors import MissingFileError
 
 from .tables import ADE20K_CLASSES, cityscapes_categories
 
@@ -166,7 +167,7 @@ def register_panoptic_releases(
         release = PANOPTIC_RELEASES[name]
         split = PanopticSplit(*(root / path for path in vars(release.split).values()))
         if not split.annotations.is_file():
-            raise FileNotFoundError(f"{split.annotations}: not found. {release.hint}")
+            raise MissingFileError(f"{split.annotations}: not found. {release.hint}")
         hides = release.adapt is ade20k_segments
         source = PanopticSource(name, split, adapt=release.adapt, hides=hides)
         register(name, root, source, source.metadata(), vars(split).values())

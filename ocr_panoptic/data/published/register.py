@@ -1,4 +1,4 @@
-"""All published data sets that are in use, as registered data sets of Detectron2."""
+"""Published data sets that are in use, as registered data sets of Detectron2."""
 
 from collections.abc import Collection
 

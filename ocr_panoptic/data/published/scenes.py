@@ -20,12 +20,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, check_name, write_data_file
 from ocr_panoptic.data.parallel import map_with_progress
-from ocr_panoptic.label_png import write_label_png
-from ocr_panoptic.segment_runs import SegmentRuns, segment_statistics
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
+from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.segment_runs import SegmentRuns, segment_statistics
 
 # Ids are neither contiguous nor sorted by kind, as in real data sets.
 CATEGORIES = [
@@ -66,7 +67,7 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
         ValueError: for a size, counts or a seed that cannot be drawn.
     """
     if size < 64:
-        raise ValueError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
+        raise UserError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
     check_splits(output, num_train, num_val, seed)
     for number, (split, count) in enumerate([("train", num_train), ("val", num_val)]):
         root = output / "raw" / split
@@ -95,15 +96,15 @@ def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
     """
     check_name(output.resolve().name)
     if num_train < 1 or num_val < 1:
-        raise ValueError(f"--train {num_train} --val {num_val}: each split needs an image.")
+        raise UserError(f"--train {num_train} --val {num_val}: each split needs an image.")
     if seed < 0:
-        raise ValueError(f"--seed is {seed}, it must be at least 0.")
+        raise UserError(f"--seed is {seed}, it must be at least 0.")
     for split, count in (("train", num_train), ("val", num_val)):
         folder = output / "raw" / split / "images"
         names = {f"{split}_{index:05d}.jpg" for index in range(count)}
         others = sorted(file.name for file in folder.glob("*") if file.name not in names)
         if others:
-            raise ValueError(
+            raise UserError(
                 f"{folder} holds {len(others)} images of another run ({others[0]} ...), which "
                 f"would stay there: remove {output / 'raw'}, or name another --output."
             )

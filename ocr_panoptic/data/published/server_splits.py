@@ -16,7 +16,8 @@ from ocr_panoptic.data.panoptic.annotations import MAX_BYTES, file_name_faults
 from ocr_panoptic.data.panoptic.categories import panoptic_metadata
 from ocr_panoptic.data.register import register
 from ocr_panoptic.data.semantic.records import LabelledFolder
-from ocr_panoptic.files import read_json
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import read_json
 
 from .panoptic import CITYSCAPES_SUFFIX
 from .tables import cityscapes_categories
@@ -60,10 +61,10 @@ def coco_test_images(folder: Path, image_info: Path) -> list[dict]:
     try:
         listed = [(image["id"], image["file_name"]) for image in content["images"]]
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{image_info}: lists no images with id and file_name.") from error
+        raise UserError(f"{image_info}: lists no images with id and file_name.") from error
     for _, name in listed:
         for fault in file_name_faults(name):
-            raise ValueError(f"{image_info}: {fault}")
+            raise UserError(f"{image_info}: {fault}")
     return [{"file_name": str(folder / name), "image_id": number} for number, name in listed]
 
 

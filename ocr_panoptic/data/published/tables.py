@@ -106,7 +106,8 @@ def cityscapes() -> LabelSpace:
 
 
 def cityscapes_categories() -> list[Category]:
-    """The same classes as panoptic categories, by their label ids: 8 things, 11 stuff."""
+    """Return the classes of Cityscapes as panoptic categories, by their label ids: 8 things, 11
+    stuff."""
     return [
         Category(number, name, category in CITYSCAPES_THINGS, color)
         for number, name, category, color in CITYSCAPES_CLASSES

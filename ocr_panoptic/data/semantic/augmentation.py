@@ -16,7 +16,8 @@ from detectron2.data import transforms as T
 from fvcore.transforms.transform import BlendTransform, HFlipTransform, Transform
 from PIL import Image
 
-from ocr_panoptic.pictures import COLOURS
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.pictures import COLOURS
 
 INTERPOLATIONS = {"bicubic": Image.BICUBIC, "bilinear": Image.BILINEAR}
 
@@ -125,7 +126,7 @@ def _check(inputs: CfgNode) -> None:
     ):
         if not is_usable:
             value = reduce(getattr, key.split("."), inputs)
-            raise ValueError(f"INPUT.{key} is {value!r}; expected {expected}.")
+            raise UserError(f"INPUT.{key} is {value!r}; expected {expected}.")
 
 
 def _is_size(value: Sequence) -> bool:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ocr_panoptic.bounded_yaml import read_yaml
 from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, faults_of_class, is_id
 from ocr_panoptic.data.faults import DataFaults, raise_if_any
+from ocr_panoptic.errors import MissingFileError
+from ocr_panoptic.formats.bounded_yaml import read_yaml
 
 MAX_RAW_LABEL = 65535  # of a 16-bit PNG
 
@@ -36,7 +37,8 @@ class LabelSpace:
     class_categories: tuple[str, ...] | None = None
 
     def metadata(self) -> dict:
-        """As Detectron2 names them, and ``label_map`` and ``flip_pairs``."""
+        """Return the classes as Detectron2's metadata name them, with ``label_map`` and
+        ``flip_pairs``."""
         metadata = {
             "evaluator_type": "sem_seg",
             "ignore_label": VOID_LABEL,
@@ -59,7 +61,7 @@ def read_class_file(path: Path) -> LabelSpace:
         DataFaults: it cannot be used; every reason is named.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: file of classes not found, or no regular file.")
+        raise MissingFileError(f"{path}: file of classes not found, or no regular file.")
     return parse_label_space(read_yaml(path), str(path))
 
 

@@ -1,4 +1,4 @@
-"""From a record of a semantic data set to what the model takes."""
+"""Mapper of a semantic data set: a record becomes what the model takes."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,9 @@ from detectron2.data import transforms as T
 from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.image_size import check_image_size, check_label_size
-from ocr_panoptic.pictures import COLOURS, read_picture
-from ocr_panoptic.true_labels import has_labels, read_true_labels
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.pictures import COLOURS, read_picture
+from ocr_panoptic.formats.true_labels import has_labels, read_true_labels
 
 from .augmentation import build_semantic_augmentation
 
@@ -58,7 +59,7 @@ class SemanticDatasetMapper:
     @classmethod
     def from_config(cls, cfg: CfgNode, is_train: bool = True) -> dict:
         if cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE != VOID_LABEL:
-            raise ValueError(
+            raise UserError(
                 f"MODEL.SEM_SEG_HEAD.IGNORE_VALUE is {cfg.MODEL.SEM_SEG_HEAD.IGNORE_VALUE}; the "
                 f"label maps of semantic data sets lead to {VOID_LABEL} for ignored pixels."
             )
@@ -99,7 +100,7 @@ class SemanticDatasetMapper:
         if self.with_labels:
             if not has_labels(record):
                 purpose = "trained on" if self.is_train else "seen by a scheme that takes the truth"
-                raise ValueError(
+                raise UserError(
                     f"{record['file_name']}: the record has no sem_seg_file_name, so it cannot be "
                     f"{purpose}. Is it a split without labels?"
                 )
@@ -121,12 +122,12 @@ class SemanticDatasetMapper:
 
 
 def _flip_pairs(train: Sequence[Metadata]) -> list[tuple[int, int]]:
-    """Those of the training data, which must have the same classes."""
+    """Return the pairs of the training data, which must have the same classes."""
     for other in train[1:]:
         for key in ("stuff_classes", "flip_pairs"):
             values = [found.get(key) or [] for found in (train[0], other)]
             if values[0] != values[1]:
-                raise ValueError(
+                raise UserError(
                     f"DATASETS.TRAIN names {train[0].name} and {other.name}, whose {key} differ: "
                     f"{values[0]} and {values[1]}. Train on data with the same classes."
                 )

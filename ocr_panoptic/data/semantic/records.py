@@ -7,7 +7,8 @@ from pathlib import Path
 
 from ocr_panoptic.data.classes import has_controls
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
-from ocr_panoptic.files import printable
+from ocr_panoptic.errors import MissingFileError
+from ocr_panoptic.formats.files import printable
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class LabelledFolder:
         """
         for folder, what in ((self.images, "images"), (self.labels, "label PNGs")):
             if folder is not None and not folder.is_dir():
-                raise FileNotFoundError(
+                raise MissingFileError(
                     f"{printable(folder)}: folder of {what} not found. {self.hint}"
                 )
         faults: list[str] = []

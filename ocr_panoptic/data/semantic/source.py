@@ -9,9 +9,9 @@ import numpy as np
 
 from ocr_panoptic.data.data_file import SemanticSplit
 from ocr_panoptic.data.index import Index, Row
-from ocr_panoptic.label_map import apply_label_map
-from ocr_panoptic.label_png import read_label_png
-from ocr_panoptic.pictures import read_size
+from ocr_panoptic.formats.label_map import apply_label_map
+from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.pictures import read_size
 
 from .label_space import LabelSpace
 from .records import LabelledFolder, load_semantic

@@ -5,10 +5,12 @@ try:
     import onnxruntime  # noqa: F401
     import onnxscript  # noqa: F401
 except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
+    raise MissingPackageError(
         f"{error.name} is not installed, which an export needs: pip install onnx onnxruntime "
         "onnxscript"
     ) from error
+
+from ocr_panoptic.errors import MissingPackageError
 
 from .description import describe
 from .onnx_file import export_onnx

@@ -1,4 +1,4 @@
-"""What an exported model says of itself: classes, sizes of images, rules of the merge."""
+"""The description in an exported model: classes, sizes of images, rules of the merge."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ from detectron2.data import transforms as T
 from detectron2.modeling import PanopticFPN
 from torch import nn
 
-from ocr_panoptic.coco_panoptic import categories_of, ids_by_class
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
 
 from .run_onnx import FILTERS, FORMAT
 
@@ -69,4 +70,4 @@ def _resize(augmentation: T.Augmentation) -> dict[str, Any] | None:
             longest = augmentation.max_size
             rule = {"interpolation": interpolation, "shortest": shortest, "longest": longest}
             return rule if shortest else None
-    raise ValueError(f"{augmentation} is no resizing of test images that can be exported")
+    raise UserError(f"{augmentation} is no resizing of test images that can be exported")

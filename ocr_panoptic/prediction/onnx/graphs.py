@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from detectron2.modeling import PanopticFPN
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling import OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference_model import evenly_padded
 from ocr_panoptic.modeling.swin_windows import WindowBlock
@@ -43,23 +44,23 @@ class SemanticGraph(nn.Module):
     def __init__(self, model: nn.Module, channel_order: str):
         super().__init__()
         if channel_order not in CHANNEL_ORDERS:
-            raise ValueError(
+            raise UserError(
                 f"INPUT.FORMAT is {channel_order}; it is {' or '.join(CHANNEL_ORDERS)} in a model "
                 "that is exported"
             )
         channels = model.pixel_mean.numel()
         if channels != 3:
-            raise ValueError(
+            raise UserError(
                 f"INPUT.CHANNELS is {channels}; an exported model takes images of 3, in colour"
             )
         context = getattr(model.sem_seg_head, "context", None)
         if context is not None and context.needs_truth:
-            raise ValueError(
+            raise UserError(
                 f"The scheme of MODEL.CONTEXT.NAME ({type(context).__name__}) needs the ground "
                 "truth of every image, which an exported model does not get"
             )
         if any(isinstance(module, WindowBlock) for module in model.modules()):
-            raise ValueError(
+            raise UserError(
                 "A Swin cannot be exported: with windows on maps of any size PyTorch's exporter "
                 "comes to no end. ConvNeXt, ViT, PVT v2, ResNet and EfficientNet can"
             )
@@ -71,7 +72,7 @@ class SemanticGraph(nn.Module):
     def check(self) -> None:
         """Raises ValueError for what this kind of model alone may have."""
         if not self.model.sees_images_once:
-            raise ValueError(
+            raise UserError(
                 "TEST.SCALES, TEST.FLIP or TEST.SLIDING_WINDOW is set, but an exported model sees "
                 "each image once: set TEST.SCALES [1.0], TEST.FLIP False and "
                 "TEST.SLIDING_WINDOW.SIZE [] and STRIDE []"
@@ -129,7 +130,7 @@ class PanopticGraph(SemanticGraph):
     def check(self) -> None:
         check_instances(self.model)
         if self.model.backbone.padding_constraints.get("square_size", 0):
-            raise ValueError("A backbone that pads images to squares cannot be exported")
+            raise UserError("A backbone that pads images to squares cannot be exported")
 
     @property
     def divisor(self) -> int:
@@ -169,7 +170,7 @@ def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
         return PanopticGraph(model, channel_order)
     if type(model) is OCRSemanticSegmentor:
         return SemanticGraph(model, channel_order)
-    raise ValueError(
+    raise UserError(
         f"MODEL.META_ARCHITECTURE is {type(model).__name__}; PanopticFPN and OCRSemanticSegmentor "
         "can be exported"
     )

@@ -20,6 +20,8 @@ from detectron2.modeling.roi_heads import FastRCNNOutputLayers
 from detectron2.modeling.roi_heads.mask_head import BaseMaskRCNNHead
 from torch import Tensor, nn
 
+from ocr_panoptic.errors import UserError
+
 from .operators import nms
 
 Features = dict[str, Tensor]
@@ -39,13 +41,13 @@ def check_instances(model: nn.Module) -> None:
     _check_class("MODEL.ROI_HEADS.NAME", heads, StandardROIHeads)
     _check_class("The predictor of the boxes", heads.box_predictor, FastRCNNOutputLayers)
     if not heads.mask_on:
-        raise ValueError("MODEL.MASK_ON is False; Panoptic-FPN needs masks")
+        raise UserError("MODEL.MASK_ON is False; Panoptic-FPN needs masks")
     if heads.keypoint_on:
-        raise ValueError("MODEL.KEYPOINT_ON is True; key points are not exported, set it to False")
+        raise UserError("MODEL.KEYPOINT_ON is True; key points are not exported, set it to False")
     if not isinstance(heads.mask_head, BaseMaskRCNNHead):
-        raise ValueError("MODEL.ROI_MASK_HEAD.NAME: only Mask R-CNN's heads can be exported")
+        raise UserError("MODEL.ROI_MASK_HEAD.NAME: only Mask R-CNN's heads can be exported")
     if heads.box_predictor.use_sigmoid_ce:
-        raise ValueError("MODEL.ROI_BOX_HEAD.USE_SIGMOID_CE True cannot be exported")
+        raise UserError("MODEL.ROI_BOX_HEAD.USE_SIGMOID_CE True cannot be exported")
     for head, pooler in (("BOX", heads.box_pooler), ("MASK", heads.mask_pooler)):
         for level in pooler.level_poolers:
             _check_class(f"MODEL.ROI_{head}_HEAD.POOLER_TYPE", level, ROIAlign)
@@ -54,7 +56,7 @@ def check_instances(model: nn.Module) -> None:
 def _check_class(what: str, module: nn.Module, expected: type) -> None:
     # Not a subclass: it may compute anything.
     if type(module) is not expected:
-        raise ValueError(
+        raise UserError(
             f"{what} is a {type(module).__name__}; only {expected.__name__} can be exported"
         )
 

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ocr_panoptic.files import replacing
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.modeling import InferenceModel
 
 from .graphs import SemanticGraph, build_graph
@@ -54,7 +55,7 @@ def export_onnx(
         logger.info("Comparing onnxruntime with PyTorch, on images of %d sizes", len(SIZES))
         rows = check_parity(model, Model(temporary), semantic_logits, channel_order)
         if different := [row for row in rows if not is_equal(row)]:
-            raise ValueError(
+            raise UserError(
                 f"{path} is not written: in onnxruntime it differs from the model ({different[0]})"
             )
     return rows
@@ -100,6 +101,6 @@ def write_onnx(graph: SemanticGraph, description: dict[str, Any], path: Path) ->
             )
         except Exception as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
-            raise ValueError(f"PyTorch cannot export this network: {reason[0]}") from error
+            raise UserError(f"PyTorch cannot export this network: {reason[0]}") from error
     onnx_program.model.metadata_props[METADATA_KEY] = json.dumps(description)
     onnx_program.save(path, external_data=False)

@@ -1,4 +1,4 @@
-"""Whether an ONNX file computes what its model computes.
+"""Parity: whether an ONNX file computes what its model computes.
 
 Both round. A network that enlarges rounding, such as one with the norm of a channel that hardly
 varies, may differ from itself in float64 by more than the limit; then the file may, too.
@@ -81,7 +81,7 @@ def check_parity(
 
 
 def is_equal(row: dict[str, Any]) -> bool:
-    """Whether a row of :func:`check_parity` is within the limits."""
+    """Return whether a row of :func:`check_parity` is within the limits."""
     shares = [row[key] for key in ("labels equal", "segments equal") if key in row]
     is_panoptic = "segments equal" in row
     differences = [row[key] for key in ("confidences", "scores") if is_panoptic]

@@ -2,9 +2,9 @@ import json
 
 import numpy as np
 import pytest
-from tool_exports import EXPORTS
 
 from ocr_panoptic.data.annotations.brush import decode_brush, encode_brush
+from support.tool_exports import EXPORTS
 
 
 def bits(*fields: tuple[int, int]) -> list[int]:

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from PIL import Image
 from pycocotools import mask as rle
-from tool_exports import EXPORTS, IMAGES, read_segments, true_segments
 
 from ocr_panoptic.data.annotations.annotated_image import without_crowds
 from ocr_panoptic.data.annotations.cvat import decode_runs, encode_runs, read_cvat
 from ocr_panoptic.data.annotations.formats import FORMATS
 from ocr_panoptic.data.annotations.shapes import ellipse
 from ocr_panoptic.data.faults import DataFaults
+from support.tool_exports import EXPORTS, IMAGES, read_segments, true_segments
 
 H, W = 10, 12
 

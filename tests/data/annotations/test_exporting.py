@@ -7,14 +7,14 @@ import pytest
 from PIL import Image
 from pycocotools import mask as rle
 from pycocotools.coco import COCO
-from tool_exports import KINDS, read_segments, scene
 
-from ocr_panoptic.bounded_xml import read_parts
 from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment
 from ocr_panoptic.data.annotations.brush import decode_brush
 from ocr_panoptic.data.annotations.exporting import EXPORTS, Project, project_setup, write_export
 from ocr_panoptic.data.annotations.formats import FORMATS
 from ocr_panoptic.data.annotations.masks import mask_of_pixels
+from ocr_panoptic.formats.bounded_xml import read_parts
+from support.tool_exports import KINDS, read_segments, scene
 
 PROJECT = Project({name: (10 * n, 0, 255) for n, name in enumerate(KINDS.classes)})
 FILES = {"cvat": "out.xml", "coco": "out.json", "label-studio": "out.json"}

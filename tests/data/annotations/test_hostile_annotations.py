@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fuzz import breach, mutated_bytes, mutated_json, mutated_png, run_trials
-from imported import FIXTURES, SCENES
 
 from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
 from ocr_panoptic.data.annotations.kinds import Kinds
-from ocr_panoptic.label_png import write_label_png
+from ocr_panoptic.formats.label_png import write_label_png
+from support.fuzz import breach, mutated_bytes, mutated_json, mutated_png, run_trials
+from support.imported import FIXTURES, SCENES
 
 TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "30"))
 SECONDS = float("inf") if "OCR_PANOPTIC_FUZZ_TRIALS" in os.environ else 1

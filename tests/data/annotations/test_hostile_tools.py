@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fuzz import breach, mutated_bytes, mutated_json, run_trials
-from tool_exports import EXPORTS, KINDS
 
 from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
+from support.fuzz import breach, mutated_bytes, mutated_json, run_trials
+from support.tool_exports import EXPORTS, KINDS
 
 TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "30"))
 SECONDS = float("inf") if "OCR_PANOPTIC_FUZZ_TRIALS" in os.environ else 1

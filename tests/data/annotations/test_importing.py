@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 from detectron2.data import DatasetCatalog, MetadataCatalog
-from imported import FIXTURES, SCENES, stuff_labels
-from other_process import lock_held
 from PIL import Image
-from scripts import load_script
-from tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 
 from ocr_panoptic.data import DataFaults, register_in_use
-from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.formats.label_png import read_label_png
+from support.imported import FIXTURES, SCENES, stuff_labels
+from support.other_process import lock_held
+from support.scripts import load_script
+from support.tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main as train
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")

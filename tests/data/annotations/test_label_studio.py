@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image
 from pycocotools import mask as rle
-from tool_exports import EXPORTS, IMAGES, read_segments, true_segments
 
 from ocr_panoptic.data.annotations.brush import encode_brush
 from ocr_panoptic.data.annotations.label_studio import image_path, read_label_studio
 from ocr_panoptic.data.annotations.shapes import ellipse
 from ocr_panoptic.data.faults import DataFaults
+from support.tool_exports import EXPORTS, IMAGES, read_segments, true_segments
 
 H, W = 20, 40
 UPLOAD = "/data/upload/7/a1b2c3d4-a.png"

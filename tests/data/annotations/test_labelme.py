@@ -3,10 +3,10 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
-from tool_exports import EXPORTS, IMAGES, read_segments, true_segments
 
 from ocr_panoptic.data.annotations.labelme import read_labelme
 from ocr_panoptic.data.faults import DataFaults
+from support.tool_exports import EXPORTS, IMAGES, read_segments, true_segments
 
 H, W = 10, 12
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tool_exports import class_map, has_holes, outlines, scene
 
 from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage
 from ocr_panoptic.data.annotations.formats import FORMATS
+from support.tool_exports import class_map, has_holes, outlines, scene
 
 Outlined = list[tuple[str, list[list[list[float]]]]]  # of each segment its class and polygons
 

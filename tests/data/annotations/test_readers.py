@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from imported import FIXTURES, SCENES
 from PIL import Image
 
 from ocr_panoptic.data import ANNOTATION_FORMATS, DataFaults
 from ocr_panoptic.data.annotations.voc import voc_color
+from support.imported import FIXTURES, SCENES
 
 IMAGES = SCENES / "images"
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from imported import as_set, read_maps, run_import
 from PIL import Image
 from pycocotools import mask as rle
 
@@ -15,6 +14,7 @@ from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
 from ocr_panoptic.data.annotations.kinds import Kinds
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.faults import DataFaults
+from support.imported import as_set, read_maps, run_import
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

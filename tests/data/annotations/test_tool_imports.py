@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from imported import as_set, read_maps, run_import
-from tool_exports import EXPORTS, IMAGES, KINDS
 
 from ocr_panoptic.data import AnnotationSource, ImportPlan
+from support.imported import as_set, read_maps, run_import
+from support.tool_exports import EXPORTS, IMAGES, KINDS
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

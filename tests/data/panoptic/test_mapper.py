@@ -9,9 +9,9 @@ from PIL import Image
 from pycocotools import mask as mask_util
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.data import PanopticDatasetMapper
-from ocr_panoptic.mistakes import is_mistake
+from ocr_panoptic.errors import is_user_error
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_image_of_another_size(cfg, record):
     message = r"a\.jpg: the image has 90x60 pixels, expected 91x60 .* the data were checked\?$"
     with pytest.raises(ValueError, match=message) as error:
         mapped(PanopticDatasetMapper, cfg, True, record)
-    assert is_mistake(error.value)
+    assert is_user_error(error.value)
 
 
 def test_labels_outside_the_classes(cfg, record):

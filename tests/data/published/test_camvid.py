@@ -7,9 +7,9 @@ import pytest
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import DataFaults, check, prepare_camvid, register_data_files
 from ocr_panoptic.data.published.camvid import instances_from_labels
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
 SKY, ROAD, CAR, PEDESTRIAN, VOID = 0, 3, 8, 9, 11
 

@@ -15,10 +15,10 @@ from detectron2.data.datasets import load_coco_json
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import write_panoptic_png
 from ocr_panoptic.data import DataFaults, check_data_sets, check_files, indexed_records
 from ocr_panoptic.data.published.coco import register_coco_panoptic
-from ocr_panoptic.true_labels import read_true_labels
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.true_labels import read_true_labels
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

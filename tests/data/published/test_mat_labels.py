@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from detectron2.data import DatasetCatalog
 from PIL import Image
-from scripts import load_script
 
 from ocr_panoptic.data import (
     DataFaults,
@@ -16,7 +15,8 @@ from ocr_panoptic.data import (
 )
 from ocr_panoptic.data.published.mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, convert_mat
 from ocr_panoptic.data.published.splits import register_semantic_datasets
-from ocr_panoptic.label_png import read_label_png
+from ocr_panoptic.formats.label_png import read_label_png
+from support.scripts import load_script
 
 RELEASES = {
     "pascal_context": (PASCAL_CONTEXT, {"train": "2008_000002", "val": "2008_000003"}),

@@ -5,13 +5,11 @@ import logging
 from pathlib import Path
 
 import numpy as np
-import published_trees as trees
 import pytest
 from cityscapesscripts.helpers.labels import id2label
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import PanopticTruth, read_panoptic_png
 from ocr_panoptic.data import (
     DataFaults,
     PanopticDatasetMapper,
@@ -22,7 +20,9 @@ from ocr_panoptic.data import (
 )
 from ocr_panoptic.data.published.panoptic import PANOPTIC_RELEASES, register_panoptic_releases
 from ocr_panoptic.data.published.server_splits import register_server_splits
-from ocr_panoptic.true_labels import read_true_labels
+from ocr_panoptic.formats.coco_panoptic import PanopticTruth, read_panoptic_png
+from ocr_panoptic.formats.true_labels import read_true_labels
+from support import published_trees as trees
 
 EVALUATED = [label for label in id2label.values() if not label.ignoreInEval]
 CITYSCAPES = ["cityscapes_panoptic_train", "cityscapes_panoptic_val"]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.coco_panoptic import read_panoptic_png
 from ocr_panoptic.data import check
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene, generate_scenes
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
 
 @pytest.fixture(scope="module")

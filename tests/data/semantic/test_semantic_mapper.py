@@ -7,7 +7,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic.data import SemanticDatasetMapper
-from ocr_panoptic.mistakes import is_mistake
+from ocr_panoptic.errors import is_user_error
 
 RAW = np.array([7, 8, 300, 0], np.uint16)  # to 0, 1, 1, 255
 MAP = {0: 255, 7: 0, 8: 1, 300: 1}
@@ -151,7 +151,7 @@ def test_image_of_another_size(cfg, record):
     record |= {"width": 40, "height": 31}
     with pytest.raises(ValueError, match=r"a\.png: the image has 40x30 .*expected 40x31") as error:
         SemanticDatasetMapper(cfg, True)(record)
-    assert is_mistake(error.value)
+    assert is_user_error(error.value)
 
 
 def test_flip_pairs_come_from_the_training_data(cfg, record):

@@ -1,0 +1,69 @@
+"""User errors, whose messages are for people; any other exception is a defect of the program."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+PACKAGE = __package__
+
+
+class UserError(ValueError):
+    """An input that cannot be used; the message says what was found, expected, and the fix."""
+
+
+class MissingFileError(FileNotFoundError):
+    """A file or folder that the user named is not there."""
+
+
+class MissingPackageError(ModuleNotFoundError):
+    """A package that this use needs, and no other, is not installed."""
+
+
+class FailedWriteError(OSError):
+    """A file, video or window could not be written."""
+
+
+def is_user_error(error: Exception) -> bool:
+    """
+    Check whether the message of an error is for the user: it is one of this module's, a loss or a
+    prediction that is not finite, or the system's about a file.
+    """
+    if isinstance(error, OSError) and error.filename is not None:
+        return True
+    ours = UserError | MissingFileError | MissingPackageError | FailedWriteError
+    return isinstance(error, ours | FloatingPointError)
+
+
+class Told(NamedTuple):
+    """A user's error that a process which loads data has met, in place of its result."""
+
+    message: str
+
+
+class Telling:
+    """
+    A function whose user's errors are results, to be looked for by :func:`checked` in another
+    process: a DataLoader would make a traceback of them.
+    """
+
+    def __init__(self, function: Callable[[Any], Any]):
+        self.function = function
+
+    def __call__(self, argument: Any) -> Any:
+        try:
+            return self.function(argument)
+        except Exception as e:
+            if not is_user_error(e):
+                raise
+            return Told(str(e))
+
+
+def checked(result: Any) -> Any:
+    """
+    Return what a :class:`Telling` function has returned.
+
+    Raises:
+        UserError: it is a user's error.
+    """
+    if isinstance(result, Told):
+        raise UserError(result.message)
+    return result

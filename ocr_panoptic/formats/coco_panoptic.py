@@ -1,0 +1,258 @@
+"""Files in COCO panoptic format [1]: a PNG for each image, and a JSON for all.
+
+A PNG stores the segment id of each pixel in the three bytes of its colour,
+``id = R + 256 * G + 256**2 * B``; id 0 (black) is void. The JSON has the lists ``images``,
+``annotations`` (the name of an image's PNG and its ``segments_info``) and ``categories``. What
+others made is checked by :mod:`ocr_panoptic.data.panoptic.check`; it is trusted here.
+
+[1] https://cocodataset.org/#format-data, "Panoptic Segmentation"
+
+Shape letters: H, W size of the image.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from detectron2.data import DatasetCatalog, Metadata
+from detectron2.utils.file_io import PathManager
+from PIL import Image
+
+from ocr_panoptic.errors import MissingFileError, UserError
+
+from .files import printable, replacing, write_json
+from .pictures import load_labels
+from .segment_runs import SegmentRuns
+
+MAX_ID = 256**3 - 1
+
+
+def ids_by_class(metadata: Metadata, kind: str) -> list[int]:
+    """The data set's ids of the model's "thing" or "stuff" classes, in their order; [] where the
+    data set has none."""
+    contiguous = metadata.get(f"{kind}_dataset_id_to_contiguous_id") or {}
+    return sorted(contiguous, key=contiguous.get)
+
+
+def categories_of(metadata: Metadata) -> list[dict]:
+    """The categories of a data set as Panoptic-FPN has them, without the stuff class "things", for
+    a panoptic JSON: "id", "name", "isthing" and "color", by ascending id."""
+    listed = [
+        (number, name, isthing, color)
+        for isthing, ids, names, colors in (
+            (1, ids_by_class(metadata, "thing"), metadata.thing_classes, metadata.thing_colors),
+            (
+                0,
+                ids_by_class(metadata, "stuff")[1:],
+                metadata.stuff_classes[1:],
+                metadata.stuff_colors[1:],
+            ),
+        )
+        for number, name, color in zip(ids, names, colors, strict=True)
+    ]
+    return [
+        {"id": number, "name": name, "isthing": isthing, "color": [int(c) for c in color]}
+        for number, name, isthing, color in sorted(listed, key=lambda entry: entry[0])
+    ]
+
+
+def rgb2id(rgb: np.ndarray) -> np.ndarray:
+    """Segment ids of a panoptic PNG's colours.
+
+    Args:
+        rgb: uint8 [H, W, 3].
+
+    Returns:
+        int32 [H, W].
+
+    Raises:
+        ValueError: for another shape or dtype.
+    """
+    if rgb.ndim != 3 or rgb.shape[2] != 3 or rgb.dtype != np.uint8:
+        raise UserError(f"Expected uint8 colours [H, W, 3], found {rgb.dtype} {list(rgb.shape)}.")
+    ids = rgb[..., 2].astype(np.int32)
+    ids <<= 8
+    ids |= rgb[..., 1]
+    ids <<= 8
+    ids |= rgb[..., 0]
+    return ids
+
+
+def id2rgb(ids: np.ndarray) -> np.ndarray:
+    """Colours that store segment ids; the inverse of :func:`rgb2id`.
+
+    Args:
+        ids: integers [H, W] in 0..2**24 - 1.
+
+    Returns:
+        uint8 [H, W, 3].
+
+    Raises:
+        ValueError: for ids outside that range, or that are not integers [H, W].
+    """
+    if ids.ndim != 2 or not np.issubdtype(ids.dtype, np.integer):
+        raise UserError(f"Expected integer ids [H, W], found {ids.dtype} {list(ids.shape)}.")
+    if ids.size and (ids.min() < 0 or ids.max() > MAX_ID):
+        raise UserError(
+            f"Segment ids must lie in 0..{MAX_ID} to fit a panoptic PNG, "
+            f"found {ids.min()}..{ids.max()}."
+        )
+    return np.stack([ids & 255, (ids >> 8) & 255, (ids >> 16) & 255], axis=-1).astype(np.uint8)
+
+
+def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
+    """Segment ids of a panoptic PNG.
+
+    Returns:
+        int32 [H, W]; 0 is void.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is broken or truncated, or is not an RGB image.
+    """
+    image = load_labels(path, "panoptic PNG")
+    if image.mode != "RGB":
+        raise UserError(
+            f"{printable(path)}: expected an RGB image that stores segment ids "
+            f"(R + 256 G + 256^2 B), found mode {image.mode!r}. "
+            "Is it a label map or a palette image? Write it as a COCO panoptic PNG."
+        )
+    return rgb2id(np.asarray(image))
+
+
+def write_panoptic_png(path: str | os.PathLike, ids: np.ndarray) -> None:
+    """Write a panoptic PNG, whole or not at all. Folders are made as needed.
+
+    Args:
+        ids: integers [H, W] in 0..2**24 - 1.
+    """
+    rgb = id2rgb(ids)
+    with replacing(Path(path)) as temporary:
+        Image.fromarray(rgb).save(temporary, format="PNG")
+
+
+def write_panoptic_json(
+    path: Path, entries: Iterable[tuple[dict, dict]], categories: list[dict]
+) -> None:
+    """Write a panoptic JSON, whole or not at all.
+
+    Args:
+        entries: of each image, those of "images" and of "annotations".
+    """
+    entries = list(entries)
+    content = {
+        "images": [image for image, _ in entries],
+        "annotations": [annotation for _, annotation in entries],
+        "categories": categories,
+    }
+    write_json(path, content)
+
+
+class TrueSegments(NamedTuple):
+    """
+    Attributes:
+        png: name of the PNG, relative to the folder of all.
+        ids: int32 [H, W]; 0 is void.
+        segments: "id", "category_id" (the data set's) and "iscrowd" of each.
+    """
+
+    png: str
+    ids: np.ndarray
+    segments: list[dict]
+
+
+class PanopticTruth:
+    """The true segments of a registered data set's images, by ``image_id``; a PNG is read when its
+    image is asked for.
+
+    Attributes:
+        categories: as in the JSON.
+    """
+
+    def __init__(self, metadata: Metadata):
+        """
+        Args:
+            metadata: of a registered data set whose records name their panoptic PNGs; or with
+                panoptic_json and panoptic_root, as Detectron2's
+                ``coco_2017_val_panoptic_separated`` has them.
+
+        Raises:
+            FileNotFoundError: there is no such JSON file.
+            ValueError: it is no panoptic JSON.
+        """
+        self._name, self._json = metadata.name, metadata.panoptic_json
+        self._hides = metadata.get("hides_segments", False)
+        records = DatasetCatalog.get(metadata.name) if metadata.name in DatasetCatalog else []
+        if records and all("pan_seg_file_name" in record for record in records):
+            self._read_records(records, metadata)
+        else:
+            self._read_json(metadata)
+
+    def _read_records(self, records: list[dict], metadata: Metadata) -> None:
+        self.categories: list[dict] = categories_of(metadata)
+        self._folder = Path(metadata.panoptic_root)
+        ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
+        self._images = {
+            record["image_id"]: (
+                os.path.relpath(record["pan_seg_file_name"], self._folder),
+                [
+                    {
+                        "id": segment["id"],
+                        "category_id": ids[segment["isthing"]][segment["category_id"]],
+                        "iscrowd": segment.get("iscrowd", 0),
+                    }
+                    for segment in record["segments_info"]
+                ],
+            )
+            for record in records
+        }
+
+    def _read_json(self, metadata: Metadata) -> None:
+        path = Path(PathManager.get_local_path(metadata.panoptic_json))
+        self._folder = Path(PathManager.get_local_path(metadata.panoptic_root))
+        if not path.is_file():
+            raise MissingFileError(
+                f"{path}: the panoptic annotations of data set {self._name} are not there; "
+                "is $DETECTRON2_DATASETS set to the folder that holds them?"
+            )
+        content = json.loads(path.read_bytes())
+        if not all("segments_info" in annotation for annotation in content["annotations"]):
+            raise UserError(
+                f"{path}: expected a panoptic JSON, found annotations without segments_info. "
+                "Is it an instance JSON?"
+            )
+        self.categories = content["categories"]
+        self._images = {
+            annotation["image_id"]: (
+                annotation["file_name"],
+                [
+                    {key: segment.get(key, 0) for key in ("id", "category_id", "iscrowd")}
+                    for segment in annotation["segments_info"]
+                ],
+            )
+            for annotation in content["annotations"]
+        }
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, image_id: int | str) -> TrueSegments:
+        """
+        Raises:
+            ValueError: the JSON has no annotation of that image, or the PNG is broken.
+            FileNotFoundError: the PNG is missing.
+        """
+        if image_id not in self._images:
+            raise UserError(
+                f"image_id {image_id!r} is not in the panoptic JSON {self._json}; is it the file "
+                f"that {self._name!r} was made from?"
+            )
+        png, segments = self._images[image_id]
+        ids = read_panoptic_png(self._folder / png)
+        if self._hides:  # a segment that others hide wholly is none
+            shown = set(SegmentRuns(ids).ids.tolist())
+            segments = [segment for segment in segments if segment["id"] in shown]
+        return TrueSegments(png, ids, segments)

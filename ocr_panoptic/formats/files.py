@@ -1,0 +1,181 @@
+"""Files: written whole or not at all, read within bounds."""
+
+import fcntl
+import json
+import os
+import secrets
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ocr_panoptic.errors import UserError
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """A temporary name beside ``path`` to write to; it takes the place of ``path`` at the end.
+
+    Folders are made as needed. After an error nothing stays behind.
+
+    Args:
+        durable: wait until the disk has the content before the name changes, and then the name:
+            whole or absent also after a machine has lost its power. Takes time.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # No process id: those of two containers are equal.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with naming(path):
+            yield temporary
+        if durable:
+            _sync(temporary)
+        os.replace(temporary, path)
+        if durable:
+            _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Around writing to a file: a full disk does not say which file it was."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
+def locked(path: Path, *, wait: bool) -> Iterator[None]:
+    """Keep other processes out of such a block until its end, or that of this process, however it
+    ends. ``path`` is there meanwhile. On a file system without locks nobody is kept out.
+
+    Args:
+        wait: for the end of another process's block.
+
+    Raises:
+        BlockingIOError: another process is in such a block, and this does not wait.
+        OSError: the file cannot be written.
+    """
+    how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
+    while True:
+        with open(path, "a") as file:
+            try:
+                fcntl.lockf(file, how)  # a record lock: processes started inside have no part in it
+            except (BlockingIOError, PermissionError) as error:
+                raise BlockingIOError(
+                    error.errno, "in use by another process", str(path)
+                ) from error
+            except OSError:  # a file system without locks
+                pass
+            if not _is_at(file.fileno(), path):
+                continue  # of a block that has ended meanwhile
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
+    """Make a folder, and see that files can be made in it and listed.
+
+    Raises:
+        ValueError: not so. The message begins with ``what`` and ends with ``fix``.
+    """
+    try:
+        os.makedirs(folder, exist_ok=True)
+        os.listdir(folder)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UserError(
+            f"{what} {printable(folder)} cannot be written ({error.strerror}). {fix}"
+        ) from error
+
+
+def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str | os.PathLike]:
+    """Return several paths as a list, and one as a list of it: a text would give its letters."""
+    return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+
+
+def printable(text: object, keep: str = "") -> str:
+    """A name or message for a terminal: control characters, which could rewrite what it shows, and
+    bytes that are no text, as escapes; but for the characters ``keep``."""
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in str(text))
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str, *, durable: bool = False) -> None:
+    """Write a text file in UTF-8, whole or not at all; ``durable`` as in :func:`replacing`."""
+    with replacing(path, durable=durable) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, content: object, indent: int | None = None) -> None:
+    """Write a JSON file, whole or not at all."""
+    write_text(path, json.dumps(content, indent=indent))
+
+
+def read_bytes(path: Path, limit: int) -> bytes:
+    """
+    Args:
+        limit: bytes.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is larger, or no regular file.
+    """
+    with open(path, "rb", opener=_open_regular) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise UserError(
+                f"{path}: has {size:,} bytes, at most {limit:,} are read. Is it the right file?"
+            )
+        return file.read(size)
+
+
+def _open_regular(path: str, flags: int) -> int:
+    """Open a file for ``open``, if it is one: a FIFO would be waited for, and a device may have no
+    end."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UserError(f"{path}: is no regular file.")
+    return descriptor
+
+
+def read_json(path: Path, limit: int, object_hook: Callable[[dict], Any] | None = None) -> Any:
+    """The value of a JSON file of at most ``limit`` bytes; ``object_hook`` as in :mod:`json`.
+
+    Raises:
+        FileNotFoundError, ValueError: as :func:`read_bytes`; ValueError also where it is no JSON.
+    """
+    content = read_bytes(path, limit)
+    try:
+        # One copy beside the objects made of it, where json.loads keeps the bytes and a text.
+        content = content.decode(json.detect_encoding(content), "surrogatepass")
+        return json.loads(content, object_hook=object_hook)
+    except RecursionError:
+        raise UserError(f"{path}: is not JSON that can be read (nested too deeply).") from None
+    except ValueError as error:
+        reason = str(error).partition(";")[0]  # the rest is how to lift Python's limit of digits
+        raise UserError(f"{path}: is not JSON ({reason}).") from error

@@ -1,0 +1,42 @@
+"""Files in MATLAB's format, which SciPy reads."""
+
+from pathlib import Path
+
+import numpy as np
+
+from ocr_panoptic.errors import MissingFileError, MissingPackageError, UserError
+
+
+def read_variable(path: Path, name: str) -> np.ndarray:
+    """
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it is broken, or has no such variable.
+        ModuleNotFoundError: SciPy is not installed.
+    """
+    require_scipy()
+    from scipy.io import loadmat
+
+    if not path.is_file():
+        raise MissingFileError(f"{path}: file not found.")
+    try:
+        content = loadmat(path)
+    except Exception as error:  # SciPy raises what the broken bytes lead to
+        raise UserError(f"{path}: is broken or no MATLAB file ({error}).") from error
+    if name not in content:
+        found = ", ".join(sorted(name for name in content if not name.startswith("__")))
+        raise UserError(f"{path}: has no variable {name!r}; found {found or 'none'}.")
+    return content[name]
+
+
+def require_scipy() -> None:
+    """
+    Raises:
+        ModuleNotFoundError: it is not installed.
+    """
+    try:
+        import scipy.io  # noqa: F401
+    except ImportError:
+        raise MissingPackageError(
+            "Reading MATLAB files needs SciPy: pip install scipy. Nothing else does."
+        ) from None

@@ -1,0 +1,82 @@
+"""Streaming evaluation of SegFix: what it predicts, not what that does to other predictions."""
+
+import logging
+from collections import OrderedDict
+
+import numpy as np
+from detectron2.evaluation import DatasetEvaluator
+from detectron2.utils import comm
+
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.offsets import IGNORED, parts_of
+
+logger = logging.getLogger(__name__)
+
+
+class OffsetEvaluator(DatasetEvaluator):
+    """
+    Precision, recall and F1 of the pixels near a boundary, and the share of those truly near one
+    whose direction is right, wherever the network takes the boundary to be. Pixels without truth do
+    not count.
+
+    Args:
+        dataset_name: for the log.
+
+    Attributes:
+        counts: int64 [5] of this process: pixels near a boundary by truth and prediction, by the
+            prediction alone, by the truth alone; directions that are right, and all.
+    """
+
+    def __init__(self, dataset_name: str):
+        self._dataset_name = dataset_name
+        self.reset()
+
+    def reset(self) -> None:
+        self.counts = np.zeros(5, dtype=np.int64)
+
+    def process(self, inputs: list[dict], outputs: list[dict]) -> None:
+        """Count the pixels of a batch.
+
+        Args:
+            inputs: mappings with "file_name" and "sem_seg", true offset labels [H, W].
+            outputs: mappings with "near_boundary" and "direction", [H, W].
+
+        Raises:
+            ValueError: an image has no truth.
+        """
+        for input_, output in zip(inputs, outputs, strict=True):
+            if "sem_seg" not in input_:
+                raise UserError(
+                    f"{input_['file_name']}: the record has no labels, so the offsets cannot be "
+                    "evaluated. Is it a split without labels?"
+                )
+            near, direction = parts_of(input_["sem_seg"].cpu().numpy())
+            found = output["near_boundary"].cpu().numpy()
+            pointed = (near == 1) & (direction != IGNORED)
+            right = direction[pointed] == output["direction"].cpu().numpy()[pointed]
+            masks = (found & (near == 1), found & (near == 0), ~found & (near == 1), right, pointed)
+            self.counts += [np.count_nonzero(mask) for mask in masks]
+
+    def evaluate(self) -> OrderedDict | None:
+        """{"offsets": metrics in percent} in the main process, None in the others; NaN where no
+        pixel makes one."""
+        gathered = comm.gather(self.counts)
+        if not comm.is_main_process():
+            return None
+        both, predicted, missed, right, pointed = np.sum(gathered, axis=0).tolist()
+        metrics = {
+            "F1": _percent(2 * both, 2 * both + predicted + missed),
+            "precision": _percent(both, both + predicted),
+            "recall": _percent(both, both + missed),
+            "direction_ACC": _percent(right, pointed),
+        }
+        logger.info(
+            "Offsets on %s: %s",
+            self._dataset_name,
+            ", ".join(f"{name} {value:.3f}" for name, value in metrics.items()),
+        )
+        return OrderedDict(offsets=metrics)
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100 * part / whole if whole else float("nan")

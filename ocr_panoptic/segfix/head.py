@@ -1,0 +1,123 @@
+"""The head of SegFix: is a pixel near a boundary, and in which direction is inside?"""
+
+from detectron2.config import CfgNode, configurable
+from detectron2.layers import Conv2d, ShapeSpec
+from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
+from torch import Tensor, nn
+
+from ocr_panoptic.formats.offsets import DIRECTIONS, IGNORED, parts_of
+from ocr_panoptic.layers import ConvNormReLU, rarity_weighted_cross_entropy, resize
+from ocr_panoptic.modeling.features import (
+    check_features,
+    concatenated,
+    count_channels,
+    finest_first,
+)
+
+
+@SEM_SEG_HEADS_REGISTRY.register()
+class SegFixHead(nn.Module):
+    """
+    Two branches of a 1x1 conv-norm-ReLU and a 1x1 classifier without bias, on features of the
+    backbone that are resized to the finest of them and concatenated (published code).
+
+    Args:
+        input_shape: of the backbone.
+        in_features: features that both branches see.
+        channels: between a branch's convolutions.
+        norm, negative_slope: of their convolutions, see :class:`.ConvNormReLU`.
+        loss_weight: of both losses.
+        align_corners: of all resizing, see :func:`.resize`.
+
+    Raises:
+        ValueError: a feature that the backbone does not have.
+    """
+
+    @configurable
+    def __init__(
+        self,
+        input_shape: dict[str, ShapeSpec],
+        *,
+        in_features: list[str],
+        channels: int = 256,
+        norm: str = "SyncBN",
+        negative_slope: float = 0.0,
+        loss_weight: float = 1.0,
+        align_corners: bool = False,
+    ):
+        super().__init__()
+        check_features(input_shape, in_features)
+        self.in_features = finest_first(in_features, input_shape)
+        self.common_stride = input_shape[self.in_features[0]].stride
+        self.loss_weight = loss_weight
+        self.align_corners = align_corners
+
+        kinds = {"kernel_size": 1, "norm": norm, "negative_slope": negative_slope}
+
+        def branch(classes: int) -> nn.Sequential:
+            return nn.Sequential(
+                ConvNormReLU(count_channels(input_shape, in_features), channels, **kinds),
+                Conv2d(channels, classes, kernel_size=1, bias=False),
+            )
+
+        self.boundary, self.direction = branch(2), branch(len(DIRECTIONS))
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
+        return {
+            "input_shape": input_shape,
+            "in_features": cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES,
+            "channels": cfg.MODEL.SEGFIX.CHANNELS,
+            "norm": cfg.MODEL.SEGFIX.NORM,
+            "negative_slope": cfg.MODEL.OCR.NEGATIVE_SLOPE,
+            "loss_weight": cfg.MODEL.SEM_SEG_HEAD.LOSS_WEIGHT,
+            "align_corners": cfg.MODEL.ALIGN_CORNERS,
+        }
+
+    def forward(
+        self, features: dict[str, Tensor], targets: Tensor | None = None
+    ) -> tuple[tuple[Tensor, Tensor] | None, dict[str, Tensor]]:
+        """
+        Args:
+            features: of the backbone.
+            targets: offset labels, int64 [N, H, W], in training.
+
+        Returns:
+            In training (None, losses), else (what :meth:`layers` returns, {}).
+        """
+        logits = self.layers(features)
+        return (None, self.losses(*logits, targets)) if self.training else (logits, {})
+
+    def layers(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """
+        Returns:
+            logits [N, 2, h, w] of away from and near a boundary, and [N, 8, h, w] of the directions
+        """
+        x = concatenated(features, self.in_features, self.align_corners)
+        return self.boundary(x), self.direction(x)
+
+    def losses(self, boundary: Tensor, direction: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """
+        Both :func:`.rarity_weighted_cross_entropy`; the direction counts where the network takes a
+        pixel for one near a boundary.
+
+        Args:
+            boundary, direction: of :meth:`layers`.
+            targets: offset labels, int64 [N, H, W].
+
+        Returns:
+            ``loss_boundary`` and ``loss_direction``, each with its weight applied
+        """
+        size = targets.shape[1:]
+        boundary = resize(boundary, size, self.align_corners)
+        direction = resize(direction, size, self.align_corners)
+        near_boundary, true_direction = parts_of(targets)
+        is_refined = boundary[:, 1] > boundary[:, 0]
+        true_direction = true_direction.where(is_refined, IGNORED)
+        return {
+            f"loss_{name}": self.loss_weight * rarity_weighted_cross_entropy(logits, true, IGNORED)
+            for name, logits, true in (
+                ("boundary", boundary, near_boundary),
+                ("direction", direction, true_direction),
+            )
+        }

@@ -1,0 +1,99 @@
+"""The meta-architecture of SegFix, which predicts offsets and no classes."""
+
+import math
+
+import torch
+from detectron2.config import CfgNode, configurable
+from detectron2.modeling import META_ARCH_REGISTRY, SemanticSegmentor
+from torch import Tensor
+
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.offsets import IGNORED, MIRRORED
+from ocr_panoptic.layers import resize
+from ocr_panoptic.modeling.batch import padded_batch
+from ocr_panoptic.modeling.inference import SemanticInference
+
+from .head import SegFixHead
+
+# Of the scores: the first is that of the boundary.
+MIRRORED_SCORES = tuple((1 + a, 1 + b) for a, b in MIRRORED)
+
+
+@META_ARCH_REGISTRY.register()
+class SegFix(SemanticSegmentor):
+    """
+    A network that says of an image alone which pixels lie near a boundary, and in which direction
+    their region lies (https://arxiv.org/abs/2007.04269). Whole images, scales, flips and windows as
+    in semantic segmentation; the probability of a boundary and the logits of the directions are
+    averaged over them, as the published code does it over windows.
+
+    Args:
+        inference: of scores [N, 1 + 8, h, w].
+        pad_to_multiple: see :class:`.OCRSemanticSegmentor`.
+        kwargs: of ``SemanticSegmentor``.
+    """
+
+    @configurable
+    def __init__(self, *, inference: SemanticInference, pad_to_multiple: int = 0, **kwargs):
+        super().__init__(**kwargs)
+        if not isinstance(self.sem_seg_head, SegFixHead):
+            raise UserError(
+                f"MODEL.SEM_SEG_HEAD.NAME is {type(self.sem_seg_head).__name__}; SegFix takes "
+                "SegFixHead"
+            )
+        self.inference = inference
+        self.divisor = math.lcm(
+            self.backbone.size_divisibility or 1,
+            pad_to_multiple or self.sem_seg_head.common_stride,
+        )
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode) -> dict:
+        inference = {**SemanticInference.from_config(cfg), "flip_pairs": MIRRORED_SCORES}
+        return {
+            **super().from_config(cfg),
+            "inference": SemanticInference(**inference),
+            "pad_to_multiple": cfg.MODEL.PAD_TO_MULTIPLE,
+        }
+
+    def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[dict[str, Tensor]]:
+        """
+        Args:
+            batched_inputs: mappings with "image" [3, H, W] and, in training, "sem_seg", offset
+                labels, int64 [H, W]; at inference optionally "height" and "width" of the result, by
+                default those of the image.
+
+        Returns:
+            In training, a dict of losses.
+            In inference, for each image {"near_boundary": bool [height, width], "direction": int64
+            [height, width], 0..7, wherever the pixel lies}.
+        """
+        if not self.training:
+            return [self._offsets(inputs) for inputs in batched_inputs]
+        images = [self._normalised(inputs["image"]) for inputs in batched_inputs]
+        targets = [inputs["sem_seg"].to(self.device) for inputs in batched_inputs]
+        features = self.backbone(padded_batch(images, self.divisor))
+        return self.sem_seg_head(features, padded_batch(targets, self.divisor, IGNORED))[1]
+
+    def layers(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what the head's ``layers`` return for a normalised and padded image [N, 3, H,
+        W]."""
+        return self.sem_seg_head.layers(self.backbone(image))
+
+    def _offsets(self, inputs: dict) -> dict[str, Tensor]:
+        image = self._normalised(inputs["image"])[None]
+        height, width = image.shape[2:]
+        size = (inputs.get("height", height), inputs.get("width", width))
+        scores = self.inference.scores(self._scores, image, size, self.divisor)[0]
+        return {"near_boundary": scores[0] > 0.5, "direction": scores[1:].argmax(dim=0)}
+
+    def _scores(self, image: Tensor) -> Tensor:
+        """The probability of a boundary and the logits of the directions, [N, 1 + 8, H, W]."""
+        boundary, direction = (
+            resize(logits.float(), image.shape[2:], self.sem_seg_head.align_corners)
+            for logits in self.layers(image)
+        )
+        return torch.cat([boundary.softmax(dim=1)[:, 1:], direction], dim=1)
+
+    def _normalised(self, image: Tensor) -> Tensor:
+        return (image.to(self.device) - self.pixel_mean) / self.pixel_std

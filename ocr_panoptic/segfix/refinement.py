@@ -1,0 +1,94 @@
+"""A model whose predictions a SegFix refines. Shape letters: K classes, H, W size of the image."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from detectron2.structures import Instances
+from torch import Tensor, nn
+
+from ocr_panoptic.formats.offsets import moved, offsets_of, source_pixels
+from ocr_panoptic.modeling.inference_output import InferenceOutput
+
+
+class RefinedModel(nn.Module):
+    """
+    Args:
+        model: an :class:`.InferenceModel` that predicts classes.
+        segfix: the one of a SegFix, which refines what the model predicts.
+        scale: of the offsets.
+    """
+
+    def __init__(self, model: nn.Module, segfix: nn.Module, scale: int):
+        super().__init__()
+        self.model, self.segfix, self.scale = model, segfix, scale
+        # In the model's mode: an evaluation goes back to it, and the model may be one in training.
+        self.training = model.training
+
+    def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
+        """
+        Args:
+            batched_inputs: those of the model, each with "segfix", that of SegFix for the same
+                image; its "height" and "width" are those of the model's result.
+
+        Returns:
+            the model's outputs, refined, see :func:`refine_output`
+        """
+        outputs = self.model(batched_inputs)
+        return [
+            refine_output(output, self.sources(inputs))
+            for output, inputs in zip(outputs, batched_inputs, strict=True)
+        ]
+
+    def sources(self, inputs: dict) -> Tensor:
+        """:func:`.source_pixels` of one of :meth:`forward`, int64 [H, W] on SegFix's device."""
+        (found,) = self.segfix([inputs["segfix"]])
+        near_boundary, direction = (
+            found[key].cpu().numpy() for key in ("near_boundary", "direction")
+        )
+        sources = source_pixels(offsets_of(near_boundary, direction), self.scale)
+        return torch.from_numpy(sources).to(found["direction"].device)
+
+
+def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput:
+    """
+    Args:
+        output: of a model for an image, as :class:`.InferenceOutput` has it.
+        sources: int64 [H, W].
+
+    Returns:
+        the same refined: labels with their scores, and segments moved; the segments that lose all
+        their pixels left out, and the areas of the others counted anew. Masks of instances are
+        moved, too; boxes and scores of instances stay.
+    """
+
+    def refined(values: Tensor) -> Tensor:
+        return moved(values, sources.to(values.device))
+
+    def panoptic(found: tuple[Tensor, Sequence[dict]]) -> tuple[Tensor, list[dict]]:
+        ids = refined(found[0])
+        return ids, segments_shown(found[1], ids)
+
+    def instances(found: Instances) -> Instances:
+        fields = dict(found.get_fields())
+        if "pred_masks" in fields:
+            fields["pred_masks"] = refined(fields["pred_masks"])
+        return Instances(found.image_size, **fields)
+
+    kinds = {"panoptic_seg": panoptic, "instances": instances}
+
+    def part(key: str) -> Callable[[InferenceOutput], Any]:
+        return lambda _: kinds.get(key, refined)(output[key])
+
+    return InferenceOutput({key: part(key) for key in output})
+
+
+def segments_shown(segments: Sequence[dict[str, Any]], ids: Tensor) -> list[dict[str, Any]]:
+    """The segments that a panoptic map [H, W] shows; those with an "area" have the one in it."""
+    numbers, areas = (found.tolist() for found in ids.unique(return_counts=True))
+    area_of = dict(zip(numbers, areas, strict=True))
+    return [
+        {**segment, "area": area_of[segment["id"]]} if "area" in segment else segment
+        for segment in segments
+        if segment["id"] in area_of
+    ]

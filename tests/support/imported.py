@@ -1,0 +1,77 @@
+"""The scenes of ``fixtures``, the maps that an import gives, and how both differ."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.label_png import write_label_png
+
+FIXTURES = Path(__file__).parents[1] / "data/annotations/fixtures"
+SCENES = FIXTURES / "scenes"
+
+
+class Region(NamedTuple):
+    label: str
+    is_thing: bool
+    is_crowd: bool
+    pixels: np.ndarray  # bool [H, W]
+
+
+def read_maps(json_file: Path, pngs: Path) -> dict[str, list[Region]]:
+    """The segments of each image of a panoptic JSON, by the stem of its name."""
+    content = json.loads(json_file.read_text())
+    kinds = {c["id"]: (c["name"], bool(c["isthing"])) for c in content["categories"]}
+    names = {image["id"]: Path(image["file_name"]).stem for image in content["images"]}
+    maps = {}
+    for annotation in content["annotations"]:
+        ids = read_panoptic_png(pngs / annotation["file_name"])
+        maps[names[annotation["image_id"]]] = [
+            Region(*kinds[s["category_id"]], bool(s["iscrowd"]), ids == s["id"])
+            for s in annotation["segments_info"]
+        ]
+    return maps
+
+
+def scenes() -> dict[str, list[Region]]:
+    return read_maps(SCENES / "panoptic.json", SCENES / "panoptic")
+
+
+def run_import(
+    root: Path, source: AnnotationSource, plan: ImportPlan, name: str = "scenes"
+) -> dict[str, list[Region]]:
+    """Import as NAME_train below a folder; what is written then."""
+    import_annotations(name, {"train": source}, plan, root / name, workers=1)
+    raw = root / name / "raw/train"
+    return read_maps(raw / "panoptic.json", raw / "panoptic")
+
+
+def stuff_labels(folder: Path) -> list[str]:
+    """Write label PNGs of the scenes' stuff, 255 elsewhere; the classes."""
+    content = json.loads((SCENES / "panoptic.json").read_text())
+    stuff = [c for c in content["categories"] if not c["isthing"]]
+    label_of = {c["id"]: 255 for c in content["categories"]}
+    label_of |= {c["id"]: place for place, c in enumerate(stuff)}
+    for annotation in content["annotations"]:
+        ids = read_panoptic_png(SCENES / "panoptic" / annotation["file_name"])
+        labels = np.full(ids.shape, 255, np.uint8)
+        for segment in annotation["segments_info"]:
+            labels[ids == segment["id"]] = label_of[segment["category_id"]]
+        write_label_png(folder / annotation["file_name"], labels)
+    return [c["name"] for c in stuff]
+
+
+def as_set(regions: list[Region], crowds: bool = True) -> set[tuple]:
+    """What two equal maps have in common, whatever their ids.
+
+    Args:
+        crowds: whether the format keeps what is a crowd.
+    """
+    return {(r.label, r.is_thing, crowds and r.is_crowd, r.pixels.tobytes()) for r in regions}
+
+
+def iou(a: np.ndarray, b: np.ndarray) -> float:
+    return (a & b).sum() / (a | b).sum()

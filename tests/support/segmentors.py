@@ -1,0 +1,86 @@
+"""Small semantic segmentors and their input, for the tests beside this file."""
+
+import inspect
+
+import torch
+from detectron2.config import CfgNode, get_cfg
+
+from ocr_panoptic import add_ocr_config
+from ocr_panoptic.formats.offsets import IGNORED
+from ocr_panoptic.modeling.losses import SemSegCriterion
+
+
+def make_cfg(*opts: object, backbone: str = "resnet18") -> CfgNode:
+    """A small semantic segmentor on the CPU: 5 classes, ResNet-18 or HRNet-W18 of timm."""
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    cfg.MODEL.META_ARCHITECTURE = "OCRSemanticSegmentor"
+    cfg.MODEL.DEVICE = "cpu"
+    cfg.MODEL.BACKBONE.NAME = "build_timm_backbone"
+    cfg.MODEL.TIMM.NAME = backbone
+    cfg.MODEL.TIMM.NORM = cfg.MODEL.OCR.NORM = "BN"
+    cfg.MODEL.PIXEL_STD = [57.0, 57.0, 57.0]
+    head = cfg.MODEL.SEM_SEG_HEAD
+    head.NAME, head.NUM_CLASSES = "ContextSemSegHead", 5
+    if backbone == "resnet18":
+        cfg.MODEL.TIMM.OUTPUT_STRIDE = 8
+        head.IN_FEATURES, head.COARSE_IN_FEATURES = ["layer4"], ["layer3"]
+    else:
+        head.IN_FEATURES = head.COARSE_IN_FEATURES = ["stage1", "stage2", "stage3", "stage4"]
+    cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.KEY_CHANNELS, head.COARSE_CHANNELS = 32, 16, 24
+    cfg.merge_from_list([str(o) for o in opts])
+    return cfg
+
+
+def make_batch(height: int = 61, width: int = 83) -> list[dict]:
+    torch.manual_seed(0)
+    labels = (torch.arange(width) * 5 // width).expand(height, width).clone()
+    labels[:3] = 255
+    images = [255 * torch.rand(3, height, width) for _ in range(2)]
+    return [dict(image=i, sem_seg=labels, height=height, width=width) for i in images]
+
+
+def make_resnet_cfg(depth: int, *opts: object) -> CfgNode:
+    """The same with Detectron2's ResNet, dilated to stride 8."""
+    cfg = make_cfg(*opts)
+    cfg.MODEL.BACKBONE.NAME = "build_dilated_resnet_backbone"
+    cfg.MODEL.RESNETS.DEPTH = depth
+    cfg.MODEL.RESNETS.NORM = "BN"
+    cfg.MODEL.RESNETS.STRIDE_IN_1X1 = False
+    cfg.MODEL.RESNETS.STEM_OUT_CHANNELS = 128
+    cfg.MODEL.RESNETS.OUT_FEATURES = ["res4", "res5"]
+    cfg.MODEL.RESNETS.RES4_DILATION, cfg.MODEL.RESNETS.RES5_DILATION = 2, 4
+    cfg.MODEL.BACKBONE.FREEZE_AT = 0
+    cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES, cfg.MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES = (
+        ["res5"],
+        ["res4"],
+    )
+    return cfg
+
+
+def make_segfix_cfg(*opts: object) -> CfgNode:
+    """A small SegFix on the CPU."""
+    cfg = make_cfg()
+    cfg.MODEL.META_ARCHITECTURE = "SegFix"
+    cfg.MODEL.TIMM.OUTPUT_STRIDE = 32
+    cfg.MODEL.SEM_SEG_HEAD.NAME = "SegFixHead"
+    cfg.MODEL.SEM_SEG_HEAD.IN_FEATURES = ["layer2", "layer1"]
+    cfg.MODEL.SEGFIX.CHANNELS, cfg.MODEL.SEGFIX.NORM = 16, "BN"
+    cfg.merge_from_list([str(o) for o in opts])
+    return cfg
+
+
+def make_offsets_batch(height: int = 61, width: int = 83) -> list[dict]:
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, 18, (2, height // 8 + 1, width // 8 + 1), generator=rng)
+    labels = labels.repeat_interleave(8, 1).repeat_interleave(8, 2)[:, :height, :width].clone()
+    labels[:, :3] = IGNORED
+    images = 255 * torch.rand(2, 3, height, width, generator=rng)
+    return [{"image": i, "sem_seg": t} for i, t in zip(images, labels)]
+
+
+def take_criterion(arguments: dict, num_classes: int = 5) -> SemSegCriterion:
+    """The criterion with its share of the arguments, which are taken out."""
+    parameters = inspect.signature(SemSegCriterion.__init__).parameters
+    own = {name: arguments.pop(name) for name in parameters if name in arguments}
+    return SemSegCriterion(**{"num_classes": num_classes, **own})

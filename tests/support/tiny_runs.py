@@ -1,0 +1,53 @@
+"""Settings of runs on a few small scenes, that train in seconds."""
+
+from pathlib import Path
+
+import torch
+from fvcore.nn import weight_init
+from torch import nn
+
+from ocr_panoptic.modeling.refined_head import RefinedHead
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "configs"
+OCR_CONFIG = CONFIGS / "quick_schedules/panoptic_fpn_ocr_R_18_scenes.yaml"
+PLAIN_CONFIG = CONFIGS / "quick_schedules/panoptic_fpn_R_18_scenes.yaml"
+SEMANTIC_CONFIG = CONFIGS / "quick_schedules/semantic_ocr_R_18_scenes.yaml"
+
+# A few iterations on 64-pixel images instead of minutes on 160.
+TINY = [
+    *("SOLVER.IMS_PER_BATCH", "2", "SOLVER.MAX_ITER", "3", "SOLVER.STEPS", "(2,)"),
+    *("INPUT.MIN_SIZE_TRAIN", "(64,)", "INPUT.MIN_SIZE_TEST", "64"),
+    *("MODEL.FPN.OUT_CHANNELS", "32", "MODEL.ROI_BOX_HEAD.FC_DIM", "32"),
+    *("MODEL.ROI_MASK_HEAD.CONV_DIM", "32", "MODEL.SEM_SEG_HEAD.CONVS_DIM", "32"),
+    *("DATALOADER.NUM_WORKERS", "0", "MODEL.DEVICE", "cpu"),
+]
+# Besides, where there is a refined prediction.
+TINY_OCR = ["MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16"]
+# Besides, for semantic segmentation alone.
+TINY_SEMANTIC = [
+    *("INPUT.CROP.SIZE", "[48, 48]", "INPUT.MIN_SIZE_TRAIN", "(0,)", "INPUT.MIN_SIZE_TEST", "0"),
+    *("DATASETS.TRAIN", "('tiny_sem_train',)", "DATASETS.TEST", "('tiny_sem_val',)"),
+]
+
+
+def make_labels_vary(model: nn.Module, record: dict) -> None:
+    """An untrained head with large weights, and classifiers that prefer no class on this image:
+    its labels and its relation differ between pixels."""
+    head, means = model.sem_seg_head, {}
+    for module in head.modules():
+        if isinstance(module, nn.Conv2d):
+            weight_init.c2_msra_fill(module)
+    refined = isinstance(head, RefinedHead)
+    parts = (head.coarse_predictor, head.refined_predictor) if refined else (head.predictor,)
+    hooks = [
+        part.register_forward_hook(
+            lambda module, _, output: means.update({module: output.mean(dim=(0, 2, 3))})
+        )
+        for part in parts
+    ]
+    with torch.no_grad():
+        model([record])
+        for hook, (part, mean) in zip(hooks, means.items(), strict=True):
+            hook.remove()
+            part.bias -= mean

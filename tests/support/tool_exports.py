@@ -1,0 +1,82 @@
+"""The scenes in ``exports/`` and others like them, and their comparison with imports."""
+
+import json
+from pathlib import Path
+
+import cv2
+import numpy as np
+from PIL import Image
+
+from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment
+from ocr_panoptic.data.annotations.kinds import Kinds
+from ocr_panoptic.data.annotations.masks import masks_of_map
+from ocr_panoptic.data.annotations.painting import paint
+from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+
+EXPORTS = Path(__file__).parents[1] / "data/annotations/exports"
+IMAGES = EXPORTS / "images"
+NAMES = {category["id"]: category["name"] for category in CATEGORIES}
+KINDS = Kinds(
+    *(tuple(c["name"] for c in CATEGORIES if c["isthing"] == isthing) for isthing in (1, 0))
+)
+
+
+def segment_sets(ids: np.ndarray, names: dict[int, str]) -> set[tuple[str, bytes]]:
+    """What is equal of equal panoptic maps, whatever their ids: (class, pixels) of each segment."""
+    return {
+        (names[number], (ids == number).tobytes()) for number in np.unique(ids).tolist() if number
+    }
+
+
+def true_segments() -> dict[str, set[tuple[str, bytes]]]:
+    """Of the images in ``exports/``, by name."""
+    content = json.loads((EXPORTS / "panoptic.json").read_text())
+    return {
+        image["file_name"]: segment_sets(
+            read_panoptic_png(EXPORTS / "panoptic" / annotation["file_name"]),
+            {s["id"]: NAMES[s["category_id"]] for s in annotation["segments_info"]},
+        )
+        for image, annotation in zip(content["images"], content["annotations"], strict=True)
+    }
+
+
+def read_segments(image: AnnotatedImage, overlap: str = "order") -> set[tuple[str, bytes]]:
+    """Of an image that was imported."""
+    painted = paint(image, KINDS, overlap)
+    names = {number: KINDS.classes[place] for number, place in painted.labels.items()}
+    return segment_sets(painted.ids, names)
+
+
+def class_map(image: AnnotatedImage) -> np.ndarray:
+    """uint8 [H,W], 255 where there is no segment."""
+    return paint(image, KINDS, "order").semantic(255)
+
+
+def scene(seed: int, folder: Path, size: int = 96) -> tuple[AnnotatedImage, np.ndarray]:
+    """A drawn scene, its image written to the folder, and its map of segments, int32 [H,W], with
+    ids 1, 2, ... in the order of the segments. It is not square."""
+    pixels, ids, segments = draw_scene(np.random.default_rng(seed), size)
+    rows = slice(size // 8, -size // 16)
+    name = f"{seed:03d}.png"
+    folder.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels[rows]).save(folder / name)
+    masks = dict(masks_of_map(ids[rows]))
+    listed, numbers = [], np.zeros_like(ids[rows])
+    for segment in segments:
+        if segment["id"] in masks:
+            listed.append(Segment(NAMES[segment["category_id"]], masks[segment["id"]]))
+            numbers[ids[rows] == segment["id"]] = len(listed)
+    return AnnotatedImage(folder / name, name, *numbers.shape, listed), numbers
+
+
+def outlines(pixels: np.ndarray) -> list[list[list[float]]]:
+    """Polygons [[x, y], ...] along the edges of a mask's pixels, holes left out, of bool [H,W]."""
+    fine = np.kron(pixels, np.ones((4, 4), bool)).astype(np.uint8)
+    found, _ = cv2.findContours(fine, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    return [((corners[:, 0] + 0.5) / 4).tolist() for corners in found]
+
+
+def has_holes(pixels: np.ndarray) -> bool:
+    _, levels = cv2.findContours(pixels.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_NONE)
+    return bool((levels[0, :, 3] >= 0).any())
