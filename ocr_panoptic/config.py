@@ -319,7 +319,10 @@ SECTIONS: dict[str, list[Key]] = {
         "biases too, unless WEIGHT_DECAY_BIAS is set."),
     Key("SOLVER.GATHER_METRIC_PERIOD", 1, [], at_least(1),
         "Losses are gathered from all processes, logged and checked to be finite every so many "
-        "iterations; in the others the CPU does not wait for the GPU."),
+        "iterations, one iteration late, when the GPU has work to go on with."),
+    Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
+        "A checkpoint is saved, too, where the last one is so many minutes old: what a lost "
+        "machine costs at most."),
     Key("SOLVER.CHECKPOINTS_TO_KEEP", 0, [], at_least(0, "keeps all"),
         "Number of `model_<iteration>.pth` that are kept, the last ones. `model_final.pth` and "
         "`model_best.pth` always are."),

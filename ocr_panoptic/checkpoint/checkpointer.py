@@ -6,6 +6,8 @@ import re
 import shutil
 import socket
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from detectron2.checkpoint import DetectionCheckpointer
 from detectron2.utils.file_io import PathManager
 from fvcore.common.checkpoint import _IncompatibleKeys
-from torch import nn
+from torch import Tensor, nn
 
 from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError
 from ocr_panoptic.formats.files import replacing, write_text
@@ -42,7 +44,8 @@ class SafeCheckpointer(DetectionCheckpointer):
     """
     Detectron2's checkpointer that runs no code from a file, that reads the ImageNet files of timm,
     torchvision and HRNet too (:func:`.imagenet_to_backbone`), and that can insist on a complete
-    fit. The files that it writes are whole or absent, whenever the process is killed.
+    fit. The files that it writes are whole or absent, whenever the process is killed; one at a
+    time, in a thread where it is asked for.
 
     Args:
         model, save_dir, checkpointables: as Detectron2's.
@@ -79,6 +82,8 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.fit: Fit | None = None
         self.record: dict[str, Any] | None = None
         self.average: nn.Module | None = None
+        self._thread = ThreadPoolExecutor(1)
+        self._writing: Future | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """
@@ -104,26 +109,56 @@ class SafeCheckpointer(DetectionCheckpointer):
         self._parsed_url_during_load = None  # left behind by a load that failed
         return super().load(path, *args, **kwargs)
 
-    def save(self, name: str, *, tag: bool = True, **kwargs: Any) -> None:
+    def save(
+        self,
+        name: str,
+        *,
+        tag: bool = True,
+        keep: int = 0,
+        background: bool = False,
+        **kwargs: Any,
+    ) -> None:
         """
         Write the model (or :attr:`average`), the checkpointables and :attr:`record`, whole or not
-        at all.
+        at all, once the file before is written.
 
         Args:
             name: of the file, without its suffix.
             tag: the file becomes the one to be resumed from.
+            keep: numbered files that stay, see :meth:`prune`; 0 for all.
+            background: write a copy in the CPU's memory, in a thread, and go on meanwhile; an error
+                is raised by the next call that waits for it.
             kwargs: what else is saved.
 
         Raises:
-            OSError: the file could not be written; the message says what there is instead.
+            OSError: the file, or that before, could not be written; the message says what there is
+                instead.
         """
         if not self.save_dir or not self.save_to_disk:
             return
+        self.wait()
         data = {"model": (self.average or self.model).state_dict()}
         data |= {key: value.state_dict() for key, value in self.checkpointables.items()}
         data |= {**kwargs, **({RECORD: self.record} if self.record else {})}
         path = Path(self.save_dir) / f"{name}.pth"
         self.logger.info("Saving checkpoint to %s", path)
+        if background:
+            self._writing = self._thread.submit(self._write, path, _copied(data), tag, keep)
+        else:
+            self._write(path, data, tag, keep)
+
+    def wait(self) -> None:
+        """
+        Wait for the file that is being written.
+
+        Raises:
+            OSError: as :meth:`save`, of that file.
+        """
+        writing, self._writing = self._writing, None
+        if writing:
+            writing.result()
+
+    def _write(self, path: Path, data: dict[str, Any], tag: bool, keep: int) -> None:
         try:
             with replacing(path, durable=True) as temporary:
                 torch.save(data, temporary)
@@ -133,16 +168,20 @@ class SafeCheckpointer(DetectionCheckpointer):
             free = shutil.disk_usage(path.parent).free / 2**20
             raise FailedWriteError(
                 f"The checkpoint {path} could not be written ({e}); {free:.0f} MiB are free there. "
-                f"The last whole one is {self.get_checkpoint_file() or 'none'}. "
+                f"The last whole one is {last_checkpoint(self.save_dir) or 'none'}. "
                 "Make room, then continue with --resume."
             ) from e
+        if keep:
+            self.prune(keep)
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
         """Make a file of the folder the one to be resumed from."""
         write_text(Path(self.save_dir) / "last_checkpoint", last_filename_basename, durable=True)
 
     def get_checkpoint_file(self) -> str:
-        """The one to be resumed from, see :func:`.last.last_checkpoint`."""
+        """Return the one to be resumed from, see :func:`.last.last_checkpoint`, once it is
+        written."""
+        self.wait()
         return last_checkpoint(self.save_dir)
 
     def begin_anew(self) -> None:
@@ -162,7 +201,7 @@ class SafeCheckpointer(DetectionCheckpointer):
     def prune(self, keep: int) -> None:
         """Remove all but the last ``keep`` of the numbered checkpoints up to the one that is to be
         resumed from. Later ones are of another run."""
-        last = Path(self.get_checkpoint_file())
+        last = Path(last_checkpoint(self.save_dir))
         if NUMBERED.fullmatch(last.name):
             files = sorted(p for p in last.parent.glob("*.pth") if NUMBERED.fullmatch(p.name))
             for path in files[: files.index(last) + 1][:-keep]:
@@ -254,6 +293,17 @@ def check_finite(model: nn.Module, path: str) -> None:
             f"The weights {path} are broken: {count:,} values of {name} are NaN or infinite"
             f"{others}. Take an earlier checkpoint of the run, or the file from where it came."
         )
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy in the CPU's memory, of containers that keep their types and attributes."""
+    if isinstance(value, Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        found = copy(value)
+        found.update((key, _copied(part)) for key, part in value.items())
+        return found
+    return [_copied(part) for part in value] if isinstance(value, list) else value
 
 
 def fetch_weights(path: str) -> str:

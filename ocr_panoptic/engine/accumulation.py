@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from detectron2.engine import SimpleTrainer
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.errors import UserError
 
@@ -39,7 +40,8 @@ class AccumulatingTrainer(SimpleTrainer):
     """
     Detectron2's ``SimpleTrainer`` (or, with ``amp``, ``AMPTrainer``) that runs a batch in several
     parts and steps once: the gradients are the mean of those of the parts. Iterations, schedule
-    and batch size keep their meaning. A loss that is not finite ends all processes before the step.
+    and batch size keep their meaning. A loss that is not finite ends all processes in the iteration
+    after it, see :class:`.LossLog`: no value is waited for before the step.
 
     It equals one step on the whole batch for losses that are means over images; batch norms, and
     losses that are means over pixels or boxes, see each part by itself.
@@ -65,7 +67,7 @@ class AccumulatingTrainer(SimpleTrainer):
         clip: Callable[[], None] | None = None,
     ):
         super().__init__(model, data_loader, optimizer)
-        self.steps = steps
+        self.steps, self.amp = steps, amp
         self.clip = clip
         self.loss_log = LossLog(gather_period)
         device = next(model.parameters()).device.type
@@ -85,26 +87,32 @@ class AccumulatingTrainer(SimpleTrainer):
             last = step == self.steps - 1
             part = data[step * size :] if last else data[step * size : (step + 1) * size]
             # Processes exchange gradients once, with the last part.
-            wait = getattr(self.model, "no_sync", None)
-            with contextlib.nullcontext() if last or wait is None else wait():
-                with self.autocast():
-                    losses = {k: v / self.steps for k, v in self._losses(part, images).items()}
+            waits = not last and isinstance(self.model, DistributedDataParallel)
+            with self.model.no_sync() if waits else contextlib.nullcontext():
+                with self.autocast() if self.amp else contextlib.nullcontext():
+                    losses = self._losses(part, images)
+                    if self.steps > 1:
+                        losses = {name: loss / self.steps for name, loss in losses.items()}
                 self.grad_scaler.scale(sum(losses.values())).backward()
             for name, loss in losses.items():
-                totals[name] = totals.get(name, 0) + loss.detach()
+                loss = loss.detach()
+                totals[name] = totals[name] + loss if name in totals else loss
         self.after_backward()
-        self.loss_log.add(self.iter, totals, data_time, images)
         if self.clip:
             self.grad_scaler.unscale_(self.optimizer)
             self.clip()
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
+        self.loss_log.add(self.iter, totals, data_time, images)
 
     def _losses(self, part: list, images: list[str]) -> dict[str, torch.Tensor]:
         try:
             return self.model(part)
-        except FloatingPointError as e:  # Detectron2's proposals look before the losses do
-            raise FloatingPointError(f"{e} The images are {', '.join(images)}.") from e
+        except FloatingPointError as e:  # Detectron2's proposals look at values, too
+            self.loss_log.look()  # of the iteration before, whose step the model has made
+            raise FloatingPointError(
+                f"Iteration {self.iter}: {e} The images are {', '.join(images)}."
+            ) from e
 
     def state_dict(self) -> dict:
         return {**super().state_dict(), "grad_scaler": self.grad_scaler.state_dict()}

@@ -4,6 +4,7 @@ import contextlib
 import platform
 from collections.abc import Iterator, Mapping
 
+import torch
 import torch.distributed as dist
 from detectron2.utils import comm
 
@@ -72,6 +73,32 @@ def agree(values: Mapping[str, object]) -> None:
         )
         leave_to_main(error)
         raise error
+
+
+class Poll:
+    """Asks all processes for a number in each iteration. The answer comes in the next one, when it
+    has been there for long: nobody waits for it."""
+
+    def __init__(self):
+        self._asked: tuple[dist.Work, torch.Tensor] | None = None
+
+    def largest(self, number: int) -> int:
+        """
+        All processes call it in the same iterations.
+
+        Returns:
+            of several processes the largest number of the call before, 0 in the first; of one
+            process its own
+        """
+        if comm.get_world_size() == 1:
+            return number
+        found, asked = torch.tensor(int(number)), self._asked
+        group = comm._get_global_gloo_group()
+        self._asked = dist.all_reduce(found, dist.ReduceOp.MAX, group, async_op=True), found
+        if asked is None:
+            return 0
+        asked[0].wait()
+        return int(asked[1])
 
 
 def _here() -> str:

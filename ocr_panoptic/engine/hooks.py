@@ -3,6 +3,7 @@
 import difflib
 import logging
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from detectron2.utils import comm
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
 
+from .agreement import Poll
 from .stopping import Stopped, Stopping
 
 logger = logging.getLogger(__name__)
@@ -21,44 +23,62 @@ logger = logging.getLogger(__name__)
 class Checkpoints(HookBase):
     """
     Saves ``model_<iteration>.pth`` periodically and before each evaluation, which takes long, and
-    ``model_final.pth`` after the last iteration.
+    ``model_final.pth`` after the last iteration. The training goes on while a file is written.
 
     Args:
         period, eval_period: iterations; 0 for none.
         keep: numbered files that are kept; 0 for all.
+        minutes: since the last one, after which another one is due; 0 for none.
     """
 
-    def __init__(self, checkpointer: SafeCheckpointer, period: int, eval_period: int, keep: int):
+    def __init__(
+        self,
+        checkpointer: SafeCheckpointer,
+        period: int,
+        eval_period: int,
+        keep: int,
+        minutes: float = 0,
+    ):
         self.checkpointer = checkpointer
         self.periods = [p for p in (period, eval_period) if p > 0]
         self.keep = keep
+        self.minutes = minutes
+        self._poll = Poll()
         self._saved = -1
 
     def before_train(self) -> None:
         if comm.is_main_process():
             self.checkpointer.remove_unfinished()
+        self._time = time.monotonic()
 
     def after_step(self) -> None:
         done = self.trainer.iter + 1
-        if done == self.trainer.max_iter or any(done % period == 0 for period in self.periods):
+        is_due = done == self.trainer.max_iter or any(done % p == 0 for p in self.periods)
+        if self.minutes:
+            is_old = time.monotonic() - self._time >= 60 * self.minutes
+            is_due |= bool(self._poll.largest(is_old))
+        if is_due:
             self.save()
 
-    def save(self) -> None:
-        """Save the iteration that has ended, unless that was done. All processes call it."""
+    def save(self, *, wait: bool = False) -> None:
+        """Save the iteration that has ended, unless that was done; ``wait`` until it is written,
+        as it is after the last iteration. All processes call it."""
         iteration = self.trainer.iter
-        if self._saved == iteration:
-            return
-        self.trainer.check_losses()  # no file with weights that are not finite
-        last = iteration + 1 == self.trainer.max_iter
-        self.checkpointer.save(
-            "model_final" if last else f"model_{iteration:07d}", iteration=iteration
-        )
-        if last:
-            folder = Path(self.checkpointer.save_dir)
-            logger.info("The trained model is %s", folder / "model_final.pth")
-        if self.keep and comm.is_main_process():
-            self.checkpointer.prune(self.keep)
-        self._saved = iteration
+        if self._saved != iteration:
+            self.trainer.check_losses()  # no file with weights that are not finite
+            last = iteration + 1 == self.trainer.max_iter
+            self.checkpointer.save(
+                "model_final" if last else f"model_{iteration:07d}",
+                keep=self.keep,
+                background=not last,
+                iteration=iteration,
+            )
+            if last:
+                folder = Path(self.checkpointer.save_dir)
+                logger.info("The trained model is %s", folder / "model_final.pth")
+            self._saved, self._time = iteration, time.monotonic()
+        if wait:
+            self.checkpointer.wait()
 
 
 class StopOnSignal(HookBase):
@@ -71,7 +91,7 @@ class StopOnSignal(HookBase):
     def after_step(self) -> None:
         number = self.stopping.agreed()
         if number:
-            self.checkpoints.save()
+            self.checkpoints.save(wait=True)
             comm.synchronize()  # else the launcher ends the one that saves
             logger.info("Stopped by signal %d; --resume goes on from here", number)
             raise Stopped(128 + number)

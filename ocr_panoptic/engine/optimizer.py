@@ -1,10 +1,12 @@
-"""SGD and AdamW, with learning rates of heads and layers, and the clipping of gradients."""
+"""SGD and AdamW, with learning rates of heads and layers; clipping of gradients; schedules."""
 
+import logging
 from collections.abc import Callable
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.solver import get_default_optimizer_params
+from detectron2.projects.deeplab import build_lr_scheduler
+from detectron2.solver import LRScheduler, get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
@@ -103,6 +105,22 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
         torch._foreach_mul_(gradients, list(factors))
 
     return clip
+
+
+def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
+    """SOLVER.LR_SCHEDULER_NAME, of Detectron2 or its DeepLab project (the poly schedule)."""
+    solver = cfg.SOLVER
+    steps = tuple(step for step in solver.STEPS if step < solver.MAX_ITER)
+    if solver.LR_SCHEDULER_NAME == "WarmupMultiStepLR" and steps != tuple(solver.STEPS):
+        logging.getLogger(__name__).warning(
+            "SOLVER.STEPS is %s: those from SOLVER.MAX_ITER %d on have no effect",
+            tuple(solver.STEPS),
+            solver.MAX_ITER,
+        )
+        cfg = cfg.clone()
+        cfg.defrost()
+        cfg.SOLVER.STEPS = steps  # Detectron2 fails where one of them is MAX_ITER
+    return build_lr_scheduler(cfg, optimizer)
 
 
 def _training_of_timm(model: nn.Module, layer_decay: float) -> dict[str, Training]:

@@ -78,8 +78,9 @@ class ProgressBar(HookBase):
         )
 
     def after_step(self) -> None:
-        self._bar.set_postfix_str(_losses(), refresh=False)
-        self._bar.update()
+        if not self._bar.disable:
+            self._bar.set_postfix_str(_losses(), refresh=False)
+            self._bar.update()
 
     def after_train(self) -> None:
         self._bar.close()

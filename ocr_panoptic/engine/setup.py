@@ -58,7 +58,7 @@ class Run(NamedTuple):
     written: str
 
 
-def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
+def complete_config(cfg: CfgNode, *, training: bool = False) -> Run:
     """
     Fill in what follows from the data and the machine, and check what can be known before
     anything is built. Changes ``cfg``.
@@ -66,14 +66,23 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     Args:
         training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
 
+    Returns:
+        ``cfg``, not frozen, and what it is on every machine
+
     Raises:
         ValueError: naming key, found and expected value.
     """
-    _check_config(cfg)
     _complete_from_data(cfg, training)
+    return _finished(cfg, training)
+
+
+def _finished(cfg: CfgNode, training: bool) -> Run:
+    """Fill in what follows from the number of images, and from the machine."""
     if training:
         complete_schedule(cfg)
+    written = cfg.dump()
     fit_to_machine(cfg)
+    return Run(cfg, written)
 
 
 def setup(args: argparse.Namespace, cfg: CfgNode | None = None) -> Run:
@@ -112,7 +121,6 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
     if is_deterministic:
         _make_deterministic(cfg)
     _check_data_named(cfg, training)
-    _check_config(cfg)
     _check_output_dir(cfg.OUTPUT_DIR)
     for name in cfg.DATASETS.TEST:
         _check_folder(evaluation_folder(cfg.OUTPUT_DIR, name))
@@ -120,10 +128,7 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
         names = _complete_from_data(cfg, training)
         check_files(names)
         check_data_sets(names, inputs=cfg.INPUT)
-    if training:
-        complete_schedule(cfg)
-    written = cfg.dump()
-    fit_to_machine(cfg)
+    run = _finished(cfg, training)
     if is_deterministic:
         _check_deterministic_pooling(cfg)
     if training:
@@ -131,13 +136,8 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
         processes = comm.get_world_size()
         check_solver(scaled(cfg, processes), processes)
         claim(cfg.OUTPUT_DIR)
-    _begin(cfg, written, args)
-    return Run(cfg, written)
-
-
-def _check_config(cfg: CfgNode) -> None:
-    check_values(cfg)
-    check_unread_keys(cfg)
+    _begin(cfg, run.written, args)
+    return run
 
 
 def _check_data_named(cfg: CfgNode, training: bool) -> None:
@@ -291,7 +291,10 @@ def _check_best_metric(cfg: CfgNode) -> None:
 
 
 def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
-    """Take the class counts from the data sets that are used; returns their names."""
+    """Check the config and take the class counts from the data sets that are used; return their
+    names."""
+    check_values(cfg)
+    check_unread_keys(cfg)
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
     register_published(names)
     described = register_in_use(cfg.DATASETS.FILES, names)

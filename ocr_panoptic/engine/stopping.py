@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-import torch
-import torch.distributed as dist
-from detectron2.utils import comm
+from .agreement import Poll
 
 NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -27,6 +25,7 @@ class Stopping:
         self._signal = 0
         self._time = 0.0
         self._at_once = False
+        self._poll = Poll()
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -50,13 +49,9 @@ class Stopping:
             self._at_once = False
 
     def agreed(self) -> int:
-        """The signal that any process has got, or 0: the same in all. Each of them has to call
-        it."""
-        if comm.get_world_size() == 1:
-            return self._signal
-        signals = torch.tensor(self._signal)
-        dist.all_reduce(signals, dist.ReduceOp.MAX, group=comm._get_global_gloo_group())
-        return int(signals)
+        """The signal that any process has got, or 0: the same in all, see :class:`.Poll`. Each of
+        them has to call it."""
+        return self._poll.largest(self._signal)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self._at_once or (self._signal and time.monotonic() - self._time > 2):

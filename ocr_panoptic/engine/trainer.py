@@ -1,23 +1,18 @@
 """Detectron2's trainer, plus what it lacks."""
 
 import logging
-import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from functools import partial
 
 import torch
-import torch.distributed as dist
 from detectron2.config import CfgNode
-from detectron2.data import build_detection_test_loader
-from detectron2.engine import DefaultTrainer, TrainerBase, create_ddp_model, hooks
-from detectron2.evaluation import DatasetEvaluator, verify_results
-from detectron2.projects.deeplab import build_lr_scheduler
+from detectron2.engine import TrainerBase, create_ddp_model, hooks
 from detectron2.solver import LRScheduler
 from detectron2.utils import comm
+from fvcore.common.history_buffer import HistoryBuffer
 from fvcore.nn.precise_bn import get_bn_modules
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.checkpoint import (
     SafeCheckpointer,
@@ -26,28 +21,15 @@ from ocr_panoptic.checkpoint import (
     newest_whole,
     settings_of,
 )
-from ocr_panoptic.checkpoint.former_names import rename_former
-from ocr_panoptic.data import (
-    TrainingStream,
-    build_training_stream,
-    leave_signals_to_the_trainer,
-    run_seed,
-)
-from ocr_panoptic.errors import Telling
-from ocr_panoptic.formats.files import write_text
-from ocr_panoptic.formats.run_folder import (
-    CONFIG,
-    drop_unfinished_line,
-    evaluation_folder,
-    write_config,
-    write_evaluation,
-)
+from ocr_panoptic.data import TrainingStream, build_training_stream, run_seed
+from ocr_panoptic.formats.run_folder import drop_unfinished_line, write_config
 from ocr_panoptic.modeling import build_model
 from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import AccumulatingTrainer
 from .agreement import agree, stop_together
 from .averaging import Averaging
+from .evaluating import Evaluating
 from .hooks import (
     BestModel,
     Checkpoints,
@@ -57,34 +39,25 @@ from .hooks import (
     PreciseBN,
     StopOnSignal,
 )
-from .optimizer import build_clipping, build_optimizer
-from .progress import ProgressBar, ProgressLines, TimeLeft, WatchedLoader
-from .resume import (
-    Position,
-    Resume,
-    continued_optimizer,
-    continued_state,
-    difference_table,
-    find_checkpoint,
-    parameter_names,
-    position_after,
-    set_iteration,
-)
+from .loss_log import with_advice
+from .optimizer import build_clipping, build_optimizer, build_schedule
+from .progress import ProgressBar, ProgressLines, TimeLeft
+from .resume import Resume, find_checkpoint
 from .run_claim import release
-from .run_info import portable, run_info
 from .scaling import scaled
-from .segfix import SegFixMapper, refined_by_segfix
 from .segfix_config import segfix_config
-from .setup import check_solver
 from .stopping import Stopping
 from .summary import start_summary
 from .task import task_of, training_records
-from .trained_model import build_trained_model, check_inference_keys, deployed
+from .trained_model import check_inference_keys
+from .training_state import TrainingState
 
 logger = logging.getLogger(__name__)
 
+HISTORY = 1000  # values that are kept of each loss: Detectron2 takes medians of so many
 
-class Trainer(DefaultTrainer):
+
+class Trainer(Evaluating):
     """
     ``DefaultTrainer`` with
 
@@ -103,30 +76,25 @@ class Trainer(DefaultTrainer):
     def __init__(self, cfg: CfgNode, written: str = ""):
         """
         Args:
-            cfg: of this machine, see :func:`.setup`.
+            cfg: of this machine, see :func:`.setup`, which has checked it.
             written: YAML that OUTPUT_DIR/config.yaml has; "" for that of ``cfg``.
         """
-        # DefaultTrainer.__init__ with its parts exchanged where they differ, in its order.
         TrainerBase.__init__(self)
-        cfg = scaled(cfg, comm.get_world_size())
-        check_solver(cfg, comm.get_world_size())
+        self.cfg = cfg = scaled(cfg, comm.get_world_size())
         check_inference_keys(cfg)
-        self.cfg = cfg
-        self.seed = run_seed(cfg)
+        self._written = written or cfg.dump()
+        self.max_iter = cfg.SOLVER.MAX_ITER
+        self.stopping = Stopping()
+        seed = run_seed(cfg)
         with stop_together():
             segfix_config(cfg)  # which evaluations need
             model = self.build_model(cfg)
+            if cfg.SOLVER.AMP.ENABLED:  # in half precision the faster one, on a CPU too
+                model.to(memory_format=torch.channels_last)
             optimizer = self.build_optimizer(cfg, model)
-        data_loader = self.build_train_loader(self._seeded_cfg())
-        model = create_ddp_model(
-            model,
-            broadcast_buffers=False,
-            gradient_as_bucket_view=True,
-            device_ids=[comm.get_local_rank()] if cfg.MODEL.DEVICE.startswith("cuda") else None,
-        )
         self._trainer = AccumulatingTrainer(
             model,
-            data_loader,
+            self.build_train_loader(_seeded(cfg, seed)),
             optimizer,
             steps=cfg.SOLVER.ACCUMULATION_STEPS,
             amp=cfg.SOLVER.AMP.ENABLED,
@@ -134,21 +102,23 @@ class Trainer(DefaultTrainer):
             gather_period=cfg.SOLVER.GATHER_METRIC_PERIOD,
             clip=build_clipping(cfg, optimizer),
         )
+        self.model = create_ddp_model(
+            model,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+            device_ids=[comm.get_local_rank()] if cfg.MODEL.DEVICE.startswith("cuda") else None,
+        )
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
+        self.averaging = Averaging.of(cfg, model)  # of the weights that all processes have by now
+        self.state = TrainingState(cfg, model, self._trainer, self.scheduler, self.averaging, seed)
         self.checkpointer = SafeCheckpointer(
             model,
             cfg.OUTPUT_DIR,
             trust_pickle=cfg.MODEL.TRUST_PICKLE,
             min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
-            trainer=weakref.proxy(self),
+            trainer=self.state,
         )
-        # Of the weights that all processes have by now.
-        self.averaging = Averaging.of(cfg, self.checkpointer.model)
         self.checkpointer.average = self.averaging and self.averaging.module
-        self._written = written or cfg.dump()
-        self.start = Position(0, 0)
-        self.max_iter = cfg.SOLVER.MAX_ITER
-        self.stopping = Stopping()
         self.best = None
         if cfg.TEST.BEST_CHECKPOINT:
             self.best = BestModel(self.checkpointer, cfg.TEST.BEST_CHECKPOINT)
@@ -171,21 +141,9 @@ class Trainer(DefaultTrainer):
             fetch_weights(file or self.cfg.MODEL.WEIGHTS)
         agree({"checkpoint": file})
         if file:
-            seed = self.seed
             self._resume(file)
-            agree({"first iteration": self.start_iter})
-            self._enter_data(seed)
         else:
-            with stop_together():
-                self.checkpointer.load(self.cfg.MODEL.WEIGHTS, checkpointables=[])
-            if self.averaging:
-                self.averaging.begin()
-            if former := self.checkpointer.get_checkpoint_file():
-                logger.warning(
-                    "OUTPUT_DIR has checkpoints of another training, %s the last. This one starts "
-                    "anew and writes over them; another OUTPUT_DIR keeps both.",
-                    former,
-                )
+            self._load()
         record = self.checkpointer.record
         check_settings(self.cfg, record, strict=False)
         self.checkpointer.record = record and settings_of(self.cfg, record)
@@ -194,6 +152,36 @@ class Trainer(DefaultTrainer):
                 self._begin(anew=not file)
         summary = start_summary(self.cfg, self.checkpointer, self.data_loader, self.start_iter)
         logger.info("%s", summary)
+
+    def _load(self) -> None:
+        with stop_together():
+            self.checkpointer.load(self.cfg.MODEL.WEIGHTS, checkpointables=[])
+        if self.averaging:
+            self.averaging.begin()
+        if former := self.checkpointer.get_checkpoint_file():
+            logger.warning(
+                "OUTPUT_DIR has checkpoints of another training, %s the last. This one starts "
+                "anew and writes over them; another OUTPUT_DIR keeps both.",
+                former,
+            )
+
+    def _resume(self, file: str) -> None:
+        seed = self.state.seed
+        with stop_together():
+            self.state.check(file)
+        with stop_together():
+            self.checkpointer.load(file)
+        if self.best:
+            self.best.resume()
+        self.start_iter = self.state.start.iteration
+        agree({"first iteration": self.start_iter})
+        if self.state.seed != seed:
+            saved = _seeded(self.cfg, self.state.seed)
+            self._trainer.reset_data_loader(lambda: self.build_train_loader(saved))
+        if isinstance(self.data_loader, TrainingStream):
+            self.data_loader.seen = self.state.start.images
+        else:
+            logger.warning("The data loader is no TrainingStream: its images start from the first")
 
     def _begin(self, anew: bool) -> None:
         """Make OUTPUT_DIR that of this run: until here a failed start has left it to the former."""
@@ -204,67 +192,10 @@ class Trainer(DefaultTrainer):
                 self.best.begin_anew()
         write_config(self.cfg.OUTPUT_DIR, self._written, keep_former=is_used)
 
-    def _resume(self, file: str) -> None:
-        with stop_together():
-            state = continued_state(self.cfg, file, self.checkpointer.model)
-            self.start = position_after(self.cfg, state)
-        self.start_iter = self.start.iteration
-        if table := difference_table(self.cfg, state):
-            logger.warning("The run goes on with other settings, those on the right:\n%s", table)
-        with stop_together():
-            self.checkpointer.load(file)
-        if self.best:
-            self.best.resume()
-
     @property
     def evaluated_model(self) -> nn.Module:
         """The one that is evaluated and saved: with MODEL.EMA the average."""
         return self.averaging.module if self.averaging else self.model
-
-    @property
-    def last_iteration(self) -> int:
-        """The one that the model is of."""
-        return min(self.storage.iter, self.max_iter - 1)  # MAX_ITER after the training
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return all that a resumed run needs besides the model's weights: the random numbers and
-        the images to come follow from seed and position."""
-        done = self.last_iteration + 1 - self.start_iter
-        state = {
-            "iteration": self.last_iteration,
-            "images": self.start.images + done * self.cfg.SOLVER.IMS_PER_BATCH,
-            "seed": self.seed,
-            "processes": comm.get_world_size(),
-            "config": self.cfg.dump(),
-            "parameters": parameter_names(self.checkpointer.model, self.optimizer),
-            "_trainer": self._trainer.state_dict(),
-        }
-        if self.averaging:  # which is the model of the file
-            state["trained_weights"] = self.averaging.trained()
-        return state
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """
-        Raises:
-            ValueError: see :func:`.resume.continued_optimizer`.
-        """
-        if self.averaging:
-            self.averaging.begin()  # with that of the file, which the model has been filled with
-        if "trained_weights" in state_dict:
-            weights = rename_former(state_dict["trained_weights"])
-            self.checkpointer.model.load_state_dict(weights)
-        saved = dict(state_dict["_trainer"])
-        saved["optimizer"] = continued_optimizer(
-            saved["optimizer"],
-            state_dict.get("parameters"),
-            parameter_names(self.checkpointer.model, self.optimizer),
-            self.optimizer,
-        )
-        self._trainer.load_state_dict(saved)
-        set_iteration(self.scheduler, self.start.iteration)
-        if "seed" not in state_dict:
-            logger.warning("The checkpoint has no seed: the images come in an order of this run's")
-        self.seed = state_dict.get("seed", self.seed)
 
     def build_hooks(self) -> list[hooks.HookBase]:
         cfg, is_main = self.cfg, comm.is_main_process()
@@ -274,10 +205,11 @@ class Trainer(DefaultTrainer):
             period=cfg.SOLVER.CHECKPOINT_PERIOD,
             eval_period=period,
             keep=cfg.SOLVER.CHECKPOINTS_TO_KEEP,
+            minutes=cfg.SOLVER.CHECKPOINT_MINUTES,
         )
         precise_bn = None
         if cfg.TEST.PRECISE_BN.ENABLED and get_bn_modules(self.evaluated_model):
-            alone = self._seeded_cfg()
+            alone = _seeded(cfg, self.state.seed)
             alone.DATALOADER.NUM_WORKERS = 0
             loader = self.build_train_loader(alone)
             precise_bn = PreciseBN(
@@ -313,18 +245,28 @@ class Trainer(DefaultTrainer):
                 super().train()
             return getattr(self, "_last_eval_results", None)
         finally:
-            release(self.cfg.OUTPUT_DIR)
+            try:
+                self.checkpointer.wait()
+            finally:
+                release(self.cfg.OUTPUT_DIR)
+
+    def before_train(self) -> None:
+        # Of Detectron2's 270,000 iterations all values would take 500 MB.
+        self.storage._history.default_factory = partial(HistoryBuffer, HISTORY)
+        super().before_train()
 
     def run_step(self) -> None:
         """
         Raises:
-            FloatingPointError: in all processes, a loss is infinite or NaN.
+            FloatingPointError: in all processes, a loss of the iteration before is infinite or NaN.
         """
-        seed_generators(self.seed, comm.get_rank(), self.iter)
+        seed_generators(self.state.seed, comm.get_rank(), self.iter)
         try:
             super().run_step()
         except FloatingPointError as e:
             raise self._diverged(e) from e
+        if (self.iter + 1) % log_period(self.max_iter) == 0 or self.iter == self.start_iter:
+            self.check_losses()  # which a line of progress has
 
     def check_losses(self) -> None:
         """
@@ -339,51 +281,16 @@ class Trainer(DefaultTrainer):
             raise self._diverged(e) from e
 
     def _diverged(self, error: FloatingPointError) -> FloatingPointError:
-        solver, last = self.cfg.SOLVER, self.checkpointer.get_checkpoint_file()
-        advice = [f"SOLVER.BASE_LR below {solver.BASE_LR:g}"]
-        advice.append(f"SOLVER.WARMUP_ITERS above {solver.WARMUP_ITERS}")
-        if not solver.CLIP_GRADIENTS.ENABLED:
-            advice.append("SOLVER.CLIP_GRADIENTS.ENABLED True")
-        if self._trainer.grad_scaler.is_enabled():
-            advice.append("SOLVER.AMP.PRECISION bfloat16")
-        return FloatingPointError(
-            f"Iteration {self.iter}: {error}\n"
-            f"The last whole checkpoint is {last or 'none'}. Look at these images and their "
-            f"labels; else {'continue with --resume' if last else 'begin again'} and try "
-            f"{', '.join(advice[:-1])} or {advice[-1]}."
-        )
+        is_scaled = self._trainer.grad_scaler.is_enabled()
+        return with_advice(error, self.cfg, is_scaled, self.checkpointer.get_checkpoint_file())
 
     def _evaluate(self) -> dict:
         with self.stopping.at_once():  # a checkpoint has been saved before
             saved = self.checkpointer.get_checkpoint_file()
             self._last_eval_results = self.test(self.cfg, self.evaluated_model, weights=saved)
         if self.best:
-            self.best.update(self._last_eval_results, self.last_iteration)
+            self.best.update(self._last_eval_results, self.state.iteration)
         return self._last_eval_results
-
-    def _seeded_cfg(self) -> CfgNode:
-        cfg = self.cfg.clone()
-        cfg.defrost()
-        cfg.SEED = self.seed
-        return cfg
-
-    def _enter_data(self, seed: int) -> None:
-        """Return where the saved run left its images; ``seed`` is the one that the loader has."""
-        if seed != self.seed:
-            self._trainer.reset_data_loader(lambda: self.build_train_loader(self._seeded_cfg()))
-        if isinstance(self.data_loader, TrainingStream):
-            self.data_loader.seen = self.start.images
-        else:
-            logger.warning("The data loader is no TrainingStream: its images start from the first")
-
-    @classmethod
-    def evaluate(cls, cfg: CfgNode) -> dict:
-        """:meth:`test` of the weights that the config names, see :func:`.build_trained_model`; ends
-        the program where they do not give TEST.EXPECTED_RESULTS."""
-        results = cls.test(cfg, build_trained_model(cfg))
-        if comm.is_main_process():
-            verify_results(cfg, results)
-        return results
 
     @classmethod
     def build_model(cls, cfg: CfgNode) -> nn.Module:
@@ -397,17 +304,7 @@ class Trainer(DefaultTrainer):
 
     @classmethod
     def build_lr_scheduler(cls, cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
-        steps = tuple(step for step in cfg.SOLVER.STEPS if step < cfg.SOLVER.MAX_ITER)
-        if cfg.SOLVER.LR_SCHEDULER_NAME == "WarmupMultiStepLR" and steps != tuple(cfg.SOLVER.STEPS):
-            logger.warning(
-                "SOLVER.STEPS is %s: those from SOLVER.MAX_ITER %d on have no effect",
-                tuple(cfg.SOLVER.STEPS),
-                cfg.SOLVER.MAX_ITER,
-            )
-            cfg = cfg.clone()
-            cfg.defrost()
-            cfg.SOLVER.STEPS = steps  # Detectron2 fails where one of them is MAX_ITER
-        return build_lr_scheduler(cfg, optimizer)
+        return build_schedule(cfg, optimizer)
 
     @classmethod
     def build_train_loader(cls, cfg: CfgNode) -> Iterable[list[dict]]:
@@ -420,64 +317,14 @@ class Trainer(DefaultTrainer):
         agree({"number of training images": len(records)})
         return build_training_stream(cfg, task.mapper(cfg, True), records, cfg.MODEL.DEVICE)
 
-    @classmethod
-    def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> Iterable[list[dict]]:
-        mapper = task_of(cfg).mapper(cfg, False)
-        if segfix_cfg := segfix_config(cfg):
-            mapper = SegFixMapper(mapper, segfix_cfg)
-        loader = build_detection_test_loader(cfg, dataset_name, mapper=Telling(mapper))
-        loader.worker_init_fn = leave_signals_to_the_trainer
-        return WatchedLoader(loader, f"evaluate {dataset_name}")
-
-    @classmethod
-    def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
-        folder = evaluation_folder(cfg.OUTPUT_DIR, dataset_name)
-        return task_of(cfg).evaluator(cfg, dataset_name, folder)
-
-    @classmethod
-    def test(
-        cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None, weights: str | None = None
-    ) -> dict:
-        """
-        Detectron2's ``test`` of the model that the main process has and saves; also writes the
-        result files of every data set.
-
-        Args:
-            weights: the file of the model's weights; None where it is MODEL.WEIGHTS.
-        """
-        _share_buffers(model)
-        # Made anew from the weights of now in each evaluation of a training; the calibration error
-        # is of the confidence.
-        tested = deployed(cfg, _without_ddp(model), confident=True)
-        # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
-        benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
-        try:
-            results = super().test(cfg, refined_by_segfix(cfg, tested), evaluators)
-        finally:
-            torch.backends.cudnn.benchmark = benchmark
-        if comm.is_main_process():
-            names, run = cfg.DATASETS.TEST, run_info(cfg, model, weights)
-            for name in names:
-                folder = evaluation_folder(cfg.OUTPUT_DIR, name)
-                write_evaluation(results if len(names) == 1 else results[name], folder, run)
-                write_text(folder / CONFIG, portable(cfg, run["weights"]).dump())
-        return results
-
 
 def log_period(max_iter: int) -> int:
     """Iterations between two lines of progress: Detectron2's 20, in short runs a twentieth."""
     return max(1, min(20, max_iter // 20))
 
 
-def _without_ddp(model: nn.Module) -> nn.Module:
-    return model.module if isinstance(model, DistributedDataParallel) else model
-
-
-def _share_buffers(model: nn.Module) -> None:
-    """
-    The main process's buffers in all processes. Plain batch norms have running statistics of their
-    own in each, and an evaluation shared among them would be that of no checkpoint.
-    """
-    if comm.get_world_size() > 1:
-        for buffer in model.buffers():
-            dist.broadcast(buffer, src=0)
+def _seeded(cfg: CfgNode, seed: int) -> CfgNode:
+    cfg = cfg.clone()
+    cfg.defrost()
+    cfg.SEED = seed
+    return cfg

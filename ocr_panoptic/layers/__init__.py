@@ -11,7 +11,7 @@ from .gt_ocr import GroundTruthOCR, one_hot_labels
 from .joint_transformer import JointTransformer
 from .no_context import NoContext
 from .ocr import OCR, RegionContext, gather_regions, pixel_region_relation
-from .pixel_losses import pixel_cross_entropy
+from .pixel_losses import band_bytes, pixel_cross_entropy
 from .ppm import PPM
 from .ppm_ocr import PPMOCR
 from .rarity_weighting import rarity_weighted_cross_entropy
@@ -50,6 +50,7 @@ __all__ = [
     "SegmentationTransformer",
     "SelfAttention",
     "SyncBatchNorm",
+    "band_bytes",
     "binary_cross_entropy",
     "blend_scales",
     "dice_loss",

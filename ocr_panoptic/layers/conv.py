@@ -103,6 +103,13 @@ def as_map(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     return pixels.unflatten(2, size)
 
 
+def _stays_channels_last(x: Tensor, training: bool) -> bool:
+    """Return whether a 1x1 convolution of x is one in channels-last memory. In the training on a
+    CPU the products of :func:`pixelwise` take less time, in that memory too."""
+    is_channels_last = x.is_contiguous(memory_format=torch.channels_last)
+    return is_channels_last and (x.is_cuda or not training)
+
+
 class ConvNormReLU(Conv2d):
     """
     ``conv -> norm -> ReLU``, each transform function of the paper (phi, psi, delta, rho, g).
@@ -186,7 +193,7 @@ class ConvNormReLU(Conv2d):
             x = torch.cat(maps, dim=1) if len(maps) > 1 else maps[0]
             y = F.conv2d(x, weight, bias, padding=self.padding, dilation=self.dilation)
             return self.finish(y, dropout)
-        if maps[0].is_contiguous(memory_format=torch.channels_last) and not self.training:
+        if _stays_channels_last(maps[0], self.training):
             return self.finish(self._channels_last(weight, bias, maps), dropout)
         first, *others = weight.flatten(1).split([t.shape[1] for t in maps], dim=1)
         y = pixelwise(first, maps[0].flatten(2), bias)

@@ -12,9 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-# Bytes of the logits of a band of rows: on a CPU what its cache holds, on a GPU little memory for
-# few kernels.
-BAND_BYTES = {"cpu": 2**20, "cuda": 2**25}
+# Bytes of the logits of a band of rows: on a CPU what its cache holds, on a GPU little of its
+# memory for few kernels, see band_bytes.
+BAND_BYTES = {"cpu": 2**20, "cuda": 2**27}
+
+
+def band_bytes(device: torch.device) -> int:
+    """Return BAND_BYTES of a device; of a small GPU at most 1/128 of its memory."""
+    bytes_ = BAND_BYTES.get(device.type, BAND_BYTES["cuda"])
+    if device.type == "cuda" and torch.cuda.is_available():
+        bytes_ = min(bytes_, torch.cuda.get_device_properties(device).total_memory // 128)
+    return bytes_
 
 
 def pixel_cross_entropy(
@@ -84,8 +92,7 @@ def _bands(logits: Tensor, targets: Tensor, align_corners: bool) -> Iterator[_Ba
     images, classes, h, _ = logits.shape
     height, width = targets.shape[1:]
     dtype = _precision(logits)
-    budget = BAND_BYTES.get(logits.device.type, BAND_BYTES["cuda"])
-    step = max(1, budget // (images * classes * width * dtype.itemsize))
+    step = max(1, band_bytes(logits.device) // (images * classes * width * dtype.itemsize))
 
     def position(row):  # in rows of the logits, as PyTorch's bilinear interpolation has it
         if align_corners:

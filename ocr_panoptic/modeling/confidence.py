@@ -8,10 +8,10 @@ from torch import Tensor
 
 @torch.no_grad()
 def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
-    """argmax over classes that come one after the other, and the softmax at it.
+    """argmax over classes that come in groups, and the softmax at it.
 
     Args:
-        scores: logits per class, float32 [N,H,W].
+        scores: logits of the classes of a group, float32 [N,G,H,W].
 
     Returns:
         int64 [N,H,W], the first class of equal scores, and float32 [N,H,W] in 1/K..1.
@@ -19,17 +19,26 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
     Raises:
         FloatingPointError: a pixel has no highest score: one is NaN, or two are infinite.
     """
-    classes = iter(scores)
-    highest = next(classes).clone()
-    labels = torch.zeros_like(highest, dtype=torch.int64)
-    total = torch.ones_like(highest)  # sum of exp(score - highest)
-    for k, class_scores in enumerate(classes, start=1):
-        # One of the two exponentials of a running softmax is always exp(0).
-        ratio = (class_scores - highest).abs_().neg_().exp_()
-        higher = class_scores > highest
-        total = torch.where(higher, total * ratio + 1, total + ratio)
-        labels.masked_fill_(higher, k)
-        torch.maximum(highest, class_scores, out=highest)
+    highest, labels, total, done = None, None, None, 0  # total: the sum of exp(score - highest)
+    for group in scores:
+        alone = group.shape[1] == 1
+        found, best = (group[:, 0], 0) if alone and done else group.max(dim=1)
+        share = 1 if alone else (group - found[:, None]).exp_().sum(dim=1)
+        if highest is None:
+            highest, labels = found, best
+            total = torch.ones_like(highest) if alone else share
+        else:
+            # One of the two factors of a running softmax is always exp(0).
+            ratio = (found - highest).abs_().neg_().exp_()
+            higher = found > highest
+            smaller = ratio if alone else ratio * share
+            total = torch.where(higher, total * ratio + share, total + smaller)
+            if alone:
+                labels.masked_fill_(higher, done)
+            else:
+                labels = torch.where(higher, best + done, labels)
+            torch.maximum(highest, found, out=highest)
+        done += group.shape[1]
     if undecided := int(total.isnan().sum()):
         raise FloatingPointError(
             f"the scores of {undecided:,} of {total.numel():,} pixels are not finite. The image "

@@ -18,11 +18,12 @@ from detectron2.data import MetadataCatalog
 from torch import Tensor
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import resize
+from ocr_panoptic.layers import band_bytes, resize
 
 LogitsFn = Callable[[Tensor], Tensor]
 Classes = Callable[[], Iterator[Tensor]]
-"""Gives the scores class by class, anew in each call: float32 [N,Ho,Wo], K times."""
+"""Gives the scores in groups of classes, anew in each call: float32 [N,G,Ho,Wo], the G add up to
+K. See :func:`classes_at_once`."""
 Size = tuple[int, int]
 
 
@@ -33,8 +34,8 @@ class SemanticInference:
     HRNet-Semantic-Segmentation sums exp(logits) instead. An image is resized for every scale, and
     the scores of every scale are resized to the labels' size.
 
-    One scale without windows keeps one upsampled class at a time. Otherwise a running sum
-    [N,K,...] at full resolution is kept, whatever the number of scales and windows.
+    One scale without windows keeps one upsampled group of classes at a time. Otherwise a running
+    sum [N,K,...] at full resolution is kept, whatever the number of scales and windows.
     """
 
     @configurable
@@ -130,7 +131,7 @@ class SemanticInference:
             view = self._view(logits_fn, image, size, self.scales[0], divisor)
             return partial(resized_classes, *view)
         total = self.scores(logits_fn, image, size, divisor)
-        return lambda: iter(total.unbind(1))
+        return lambda: iter(total.split(classes_at_once(total.device, *size), dim=1))
 
     @torch.no_grad()
     def scores(self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1) -> Tensor:
@@ -141,8 +142,10 @@ class SemanticInference:
             if total is None:
                 device = self.accumulator_device or logits.device
                 total = torch.zeros(*logits.shape[:2], *size, device=device)
-            for k, class_scores in enumerate(resized_classes(logits, *arguments)):
-                total[:, k] += class_scores.to(total.device)
+            first = 0
+            for group in resized_classes(logits, *arguments):
+                total[:, first : first + group.shape[1]] += group.to(total.device)
+                first += group.shape[1]
         return total.div_(len(self.scales))
 
     def _view(
@@ -257,7 +260,7 @@ def resized_classes(
     padded_size: Size | None = None,
     align_corners: bool = False,
 ) -> Iterator[Tensor]:
-    """Scores at full resolution, class by class instead of all K at once: the same bits, since
+    """Scores at full resolution, by :func:`classes_at_once` instead of all K: the same bits, since
     classes do not mix.
 
     The logits are upsampled to what the network saw, cut to the image in it, and resized to the
@@ -272,30 +275,42 @@ def resized_classes(
         align_corners: of both steps.
 
     Yields:
-        float32 [N,Ho,Wo], K times.
+        float32 [N,G,Ho,Wo], the G add up to K.
     """
     image_size = image_size or size
     padded_size = padded_size or image_size
-    for k in range(logits.shape[1]):
-        scores = resize(logits[:, k : k + 1].float(), padded_size, align_corners)
+    for group in logits.split(classes_at_once(logits.device, *padded_size), dim=1):
+        scores = resize(group.float(), padded_size, align_corners)
         scores = scores[..., : image_size[0], : image_size[1]]
-        yield resize(scores, size, align_corners)[:, 0]
+        yield resize(scores, size, align_corners)
+
+
+def classes_at_once(device: torch.device, height: int, width: int) -> int:
+    """Return how many classes of full resolution are in memory: on a CPU one, on a GPU as many as
+    :func:`.band_bytes` holds, for few operations."""
+    return 1 if device.type == "cpu" else max(1, band_bytes(device) // (4 * height * width))
 
 
 @torch.no_grad()
 def running_argmax(scores: Iterable[Tensor]) -> Tensor:
-    """argmax over classes that come one after the other.
+    """argmax over classes that come in groups.
 
     Args:
-        scores: per class [N,H,W].
+        scores: of the classes of a group [N,G,H,W].
 
     Returns:
         int64 [N,H,W], the first class of equal scores.
     """
-    classes = iter(scores)
-    highest = next(classes).clone()
-    labels = torch.zeros_like(highest, dtype=torch.int64)
-    for k, class_scores in enumerate(classes, start=1):
-        labels.masked_fill_(class_scores > highest, k)
-        torch.maximum(highest, class_scores, out=highest)
+    highest, labels, done = None, None, 0
+    for group in scores:
+        if highest is None:
+            highest, labels = group.max(dim=1)
+        elif group.shape[1] == 1:
+            labels.masked_fill_(group[:, 0] > highest, done)
+            torch.maximum(highest, group[:, 0], out=highest)
+        else:
+            found, best = group.max(dim=1)
+            labels = torch.where(found > highest, best + done, labels)
+            torch.maximum(highest, found, out=highest)
+        done += group.shape[1]
     return labels

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from detectron2.layers import ROIAlign
+from detectron2.layers import Conv2d, ROIAlign
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.postprocessing import detector_postprocess
 from detectron2.structures import Instances
@@ -14,7 +14,7 @@ from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import fold_norms, to_channels_last
+from ocr_panoptic.layers import ConvNormReLU, fold_norms, to_channels_last
 
 from .inference import Size, resized_classes
 from .inference_output import InferenceOutput, semantic_parts
@@ -168,6 +168,7 @@ def deploy(
     - Convolutions work in channels-last memory. Those of timm with SAME padding pad by constants
       where images are padded to multiples of all strides.
     - Panoptic-FPN pools boxes in several threads.
+    - In half precision weights are cast once, where autocast does it anew for each image.
 
     Args:
         model: as it was built and loaded, without DistributedDataParallel; or what this function
@@ -182,7 +183,25 @@ def deploy(
     if isinstance(model, InferenceModel):
         options = {"made_of": model.made_of, **options}
         return InferenceModel(model.network, model.precision, **options)
-    return InferenceModel(_optimized(model) if optimize else model, precision, **options)
+    if not optimize:
+        return InferenceModel(model, precision, **options)
+    found = InferenceModel(_optimized(model), precision, **options)
+    if dtype := PRECISIONS[precision]:
+        _cast_weights(found.network, dtype)
+    return found
+
+
+# Those whose weights go into their operation as they are, which autocast runs in half precision.
+CAST = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, Conv2d, ConvNormReLU, Conv2dSame, EvenConv2dSame)
+
+
+def _cast_weights(network: nn.Module, dtype: torch.dtype) -> None:
+    for module in network.modules():
+        if type(module) in CAST:
+            module.weight = nn.Parameter(module.weight.detach().to(dtype), requires_grad=False)
+            # A ConvNormReLU may add its bias itself, in float32.
+            if module.bias is not None and type(module) is not ConvNormReLU:
+                module.bias = nn.Parameter(module.bias.detach().to(dtype), requires_grad=False)
 
 
 def _optimized(model: nn.Module) -> nn.Module:

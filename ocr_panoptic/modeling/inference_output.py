@@ -61,5 +61,5 @@ def semantic_parts(classes: Classes) -> dict[str, Callable[[InferenceOutput], Te
     return {
         "labels": lambda output: running_argmax(classes())[0],
         "confidence": confidence,
-        "sem_seg": lambda output: torch.cat([*classes()]),
+        "sem_seg": lambda output: torch.cat([*classes()], dim=1)[0],
     }

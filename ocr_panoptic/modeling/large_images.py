@@ -15,7 +15,13 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import RegionContext, RunningGather, resize
 
 from .confidence import confident_argmax
-from .inference import Size, averaged_over_flip, pad_to_multiple, window_starts
+from .inference import (
+    Size,
+    averaged_over_flip,
+    classes_at_once,
+    pad_to_multiple,
+    window_starts,
+)
 from .semantic_segmentor import OCRSemanticSegmentor
 
 Rows = Callable[[int, int], Tensor]
@@ -212,7 +218,8 @@ def _empty_band(scores: Tensor, image: Tensor) -> Band:
 def _label(scores: Tensor, band: Band, left: int) -> None:
     """Write what scores [K,n,columns] give into the band."""
     columns = slice(left, left + scores.shape[2])
-    labels, confidence = confident_argmax(scores[:, None].unbind(0))
+    groups = scores[None].split(classes_at_once(scores.device, *scores.shape[1:]), dim=1)
+    labels, confidence = confident_argmax(groups)
     band.labels[:, columns], band.confidence[:, columns] = labels[0], confidence[0]
 
 

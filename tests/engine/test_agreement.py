@@ -18,7 +18,7 @@ from detectron2.data import DatasetCatalog
 from detectron2.utils import comm
 
 from ocr_panoptic.engine import load_config, run_program
-from ocr_panoptic.engine.agreement import agree, stop_together
+from ocr_panoptic.engine.agreement import Poll, agree, stop_together
 from ocr_panoptic.engine.launch import TIMEOUT, _run_and_leave
 from ocr_panoptic.errors import UserError
 from train_net import main
@@ -148,3 +148,19 @@ def test_a_reason_is_shown_once(monkeypatch, caplog, rank, faults, is_shown):
         run_program(start)
     shown = [r for r in caplog.records if r.levelname == "ERROR"]
     assert len(shown) == is_shown
+
+
+def ask(rank: int, folder: Path) -> None:
+    dist.init_process_group("gloo", f"file://{folder}/init", world_size=2, rank=rank)
+    poll, answers = Poll(), []
+    for i in range(4):
+        answers.append(poll.largest(15 if (rank, i) == (1, 1) else 0))
+    (folder / f"{rank}.json").write_text(json.dumps(answers))
+    dist.destroy_process_group()
+
+
+def test_what_one_process_says_all_know_in_the_next_iteration(tmp_path, forks):
+    mp.start_processes(ask, (tmp_path,), nprocs=2)
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert found == [[0, 0, 15, 0]] * 2
+    assert [Poll().largest(number) for number in (0, 9)] == [0, 9]  # of a process alone

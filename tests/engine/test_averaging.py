@@ -79,7 +79,7 @@ def test_a_resumed_run_equals_the_whole_one(tiny_data, make_args, tmp_path):
     train(make_args, kind, parts, *opts, death=3)
     assert not (parts / "model_final.pth").exists()
     resumed = train(make_args, kind, parts, *opts, resume="auto")
-    assert resumed.start == (2, 4)
+    assert resumed.state.start == (2, 4)
     assert_same(saved(parts), saved(whole))
     # Weights, their average and the optimizer's state are what a plain float64 recursion says.
     files = [saved(whole, f"model_{i:07d}") for i in (1, 3)] + [saved(whole)]

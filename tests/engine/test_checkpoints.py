@@ -1,5 +1,6 @@
 """Checkpoints are whole or absent, the best and the last are kept, and what ends a run."""
 
+import copy
 import json
 import math
 import os
@@ -7,24 +8,28 @@ import resource
 import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from detectron2.engine import HookBase
+from detectron2.engine import HookBase, TrainerBase
 from detectron2.utils import comm
 from detectron2.utils.events import EventStorage
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.engine import Trainer, run_claim, setup
-from ocr_panoptic.engine.hooks import BestModel, StopOnSignal
+from ocr_panoptic.engine import Trainer, hooks, loss_log, run_claim, setup
+from ocr_panoptic.engine import trainer as trainer_module
+from ocr_panoptic.engine.hooks import BestModel, Checkpoints, StopOnSignal
 from ocr_panoptic.engine.loss_log import LossLog
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.stopping import Stopping
 from ocr_panoptic.engine.trained_model import build_trained_model
 from support.forked import Forked, run_forked
+from support.interrupted_runs import assert_same
 from support.tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main
 
@@ -138,6 +143,92 @@ def test_old_ones_are_pruned(tiny_data, make_args, tmp_path):
     assert numbered() == {
         *("model_0000002.pth", "model_0000004.pth", "model_final.pth", "model_best.pth")
     }
+
+
+def written_slowly(monkeypatch) -> tuple[threading.Event, list[int]]:
+    """``torch.save`` waits for the event; the list has how many calls are in it, after each."""
+    save, may_end, busy, lock = torch.save, threading.Event(), [0], threading.Lock()
+
+    def count(step: int) -> None:
+        with lock:
+            busy.append(busy[-1] + step)
+
+    def slow(data: object, path: Path) -> None:
+        count(1)
+        assert may_end.wait(30)
+        save(data, path)
+        count(-1)
+
+    monkeypatch.setattr(torch, "save", slow)
+    return may_end, busy
+
+
+def test_a_file_in_the_background_has_the_weights_of_its_moment(
+    checkpointer, tmp_path, monkeypatch
+):
+    """Those of the optimizer too; what follows waits: two are never written at once."""
+    may_end, busy = written_slowly(monkeypatch)
+    model = checkpointer.model
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    checkpointer.add_checkpointable("optimizer", optimizer)
+    kept = []
+    for number in (1, 2):
+        model(torch.ones(30)).sum().backward()
+        optimizer.step()
+        kept.append(copy.deepcopy([model.state_dict(), optimizer.state_dict()]))
+        if number == 2:
+            threading.Timer(0.2, may_end.set).start()
+        checkpointer.save(f"model_000000{number}", keep=1, background=True)
+        if number == 1:
+            assert names(tmp_path) <= {".model_0000001.pth.tmp"}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(math.nan)
+    assert checkpointer.get_checkpoint_file() == str(tmp_path / "model_0000002.pth")
+    assert names(tmp_path) == {"model_0000002.pth", "last_checkpoint"} and max(busy) == 1
+    found = torch.load(tmp_path / "model_0000002.pth", weights_only=True)
+    assert_same([found["model"], found["optimizer"]], kept[1])
+
+
+def test_an_error_in_the_background_ends_the_next_save(checkpointer, tmp_path, monkeypatch):
+    def full(data: object, path: Path) -> None:
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", full)
+        checkpointer.save("model_0000001", background=True)
+        with pytest.raises(OSError, match=r"model_0000001.pth could not be written \(No space"):
+            checkpointer.save("model_0000002")
+    checkpointer.wait()
+    checkpointer.save("model_0000003")
+    assert names(tmp_path) == {"model_0000003.pth", "last_checkpoint"}
+
+
+class Idle(TrainerBase):
+    """Whose iterations take a minute each."""
+
+    def run_step(self) -> None:
+        clock.now += 60
+
+    def check_losses(self) -> None:
+        pass
+
+
+clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
+
+
+@pytest.mark.parametrize(
+    "minutes, period, saved",
+    [(0, 5, [4, 9]), (3, 0, [2, 5, 8]), (3, 5, [2, 4, 7, 9]), (0.5, 0, 10)],
+)
+def test_a_checkpoint_that_is_due_by_time(tmp_path, monkeypatch, minutes, period, saved):
+    monkeypatch.setattr(hooks, "time", clock)
+    trainer, checkpointer = Idle(), SafeCheckpointer(nn.Linear(1, 1), str(tmp_path))
+    trainer.register_hooks([Checkpoints(checkpointer, period, 0, keep=0, minutes=minutes)])
+    trainer.train(0, 11)
+    saved = saved if isinstance(saved, list) else range(saved)
+    expected = {*(f"model_{i:07d}.pth" for i in saved), "model_final.pth", "last_checkpoint"}
+    assert names(tmp_path) == expected
 
 
 def test_the_best_model(checkpointer, tmp_path, caplog):
@@ -263,8 +354,8 @@ def test_all_processes_stop_by_the_signal_of_one(monkeypatch):
     class Checkpoints:
         saved = False
 
-        def save(self):
-            self.saved = True
+        def save(self, wait):
+            self.saved = wait
 
     checkpoints, stopping = Checkpoints(), Stopping()
     hook = StopOnSignal(stopping, checkpoints)
@@ -369,27 +460,43 @@ def test_a_loss_that_is_nan_ends_the_run(tiny_data, make_args, tmp_path, monkeyp
         assert not (folder / "model_final.pth").exists()
 
 
+def test_what_is_logged_does_not_grow(small_cfg, tmp_path, monkeypatch):
+    """Of each value Detectron2's lines use the last 1000; its mean is that of all."""
+    monkeypatch.setattr(trainer_module, "HISTORY", 3)
+    monkeypatch.setattr(Trainer, "build_train_loader", classmethod(lambda cls, cfg: []))
+    trainer = Trainer(small_cfg("ocr", "OUTPUT_DIR", str(tmp_path)))
+    with EventStorage() as trainer.storage:
+        trainer.before_train()
+        for i in range(9):
+            trainer.storage.put_scalars(cur_iter=i, total_loss=i)
+        history = trainer.storage.history("total_loss")
+    assert [value for value, _ in history.values()] == [6, 7, 8] and history.global_avg() == 4
+
+
 def test_losses_of_all_processes(monkeypatch):
     """Both raise where one has a loss that is not finite; the means are logged at once."""
 
-    def exchange(rows: list) -> list:
-        second = [row._replace(losses={"a": row.losses["a"] + shift}) for row in rows]
-        return [rows, [row._replace(images=["x.jpg"]) for row in second]]
+    def exchange(own: list[list[float]]) -> list[list[list[float]]]:
+        return [own, [[loss + shift, seconds + 0.25] for loss, seconds in own]]
 
-    monkeypatch.setattr(comm, "all_gather", exchange)
+    monkeypatch.setattr(loss_log, "_gathered", exchange)
+    monkeypatch.setattr(comm, "all_gather", lambda said: [said, "a inf\n    of the images x.jpg"])
     shift, log = 2.0, LossLog(period=3)
     with EventStorage() as storage:
-        for iteration in range(6):
+        for iteration in range(7):
             log.add(iteration, {"a": torch.tensor(float(iteration))}, 0.5, ["y.jpg"])
-            assert len(storage.histories()["total_loss"].values() if iteration > 1 else []) == (
-                3 * ((iteration + 1) // 3)
+            histories = storage.histories()
+            assert len(histories["total_loss"].values() if iteration > 2 else []) == (
+                3 * (iteration // 3)
             )
         assert [value for value, _ in storage.history("total_loss").values()] == [1, 2, 3, 4, 5, 6]
+        assert storage.history("data_time").latest() == 0.75
+        assert storage.history("rank_data_time").latest() == 0.5
         shift = math.inf
         with pytest.raises(FloatingPointError) as error:
-            for iteration in range(6, 9):
+            for iteration in range(7, 10):
                 log.add(iteration, {"a": torch.tensor(1.0)}, 0.5, ["y.jpg"])
-    expected = ["process 0: a 1", "process 1: a inf", "of the images x.jpg"]
+    expected = ["process 0: a 6", "process 1: a inf", "of the images x.jpg"]
     assert [line.strip() for line in str(error.value).splitlines()[1:]] == expected
     assert "iteration 6" in str(error.value)
 

@@ -26,7 +26,7 @@ def test_a_resumed_run_equals_the_whole_one(tiny_data, make_args, tmp_path, kind
     train(make_args, kind, parts, "SEED", 6, death=3)
     assert not (parts / "model_final.pth").exists()
     resumed = train(make_args, kind, parts, "SEED", -1, resume="auto")
-    assert resumed.start == (2, 4)
+    assert resumed.state.start == (2, 4)
     assert_same(saved(parts), saved(whole))
     losses = [t.storage.history("total_loss").latest() for t in (uninterrupted, resumed)]
     assert losses[0] == losses[1]

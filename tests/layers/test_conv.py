@@ -10,6 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ocr_panoptic.layers import ConvNormReLU, SyncBatchNorm
+from ocr_panoptic.layers import conv as conv_module
 from ocr_panoptic.layers.conv import affine_of_norm, apply_norm, as_map, pixelwise
 
 NORMS = ["", "BN", "SyncBN", "FrozenBN", "GN", "LN", "naiveSyncBN"]
@@ -194,3 +195,23 @@ def test_maps_of_pixel_major_results_are_channels_last(images):
     torch.testing.assert_close(x, pixels.reshape(images, 4, 3, 5), rtol=0, atol=0)
     assert x.stride() == torch.empty_like(x, memory_format=torch.channels_last).stride()
     assert as_map(pixels.contiguous(), (3, 5)).is_contiguous()
+
+
+@pytest.mark.parametrize("norm", ["", "BN", "GN"])
+def test_training_in_channels_last_memory(monkeypatch, norm):
+    """As on a GPU: equal results and gradients, in that memory to the end, of several maps too."""
+    torch.manual_seed(0)
+    conv = ConvNormReLU(8, 64, norm=norm, negative_slope=0.3).double()
+    randomise(conv)
+    x, results = torch.randn(2, 8, 3, 5, dtype=torch.float64), []
+    for is_gpu in (False, True):
+        monkeypatch.setattr(conv_module, "_stays_channels_last", lambda *_, is_gpu=is_gpu: is_gpu)
+        conv.zero_grad()
+        maps = x.detach().split([3, 5], dim=1)
+        maps = [m.contiguous(memory_format=torch.channels_last).requires_grad_() for m in maps]
+        y = conv(*maps)
+        y.square().sum().backward()
+        results.append((y, [m.grad for m in maps], [p.grad for p in conv.parameters()]))
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
+    assert y.is_contiguous(memory_format=torch.channels_last)
+    assert not y.is_contiguous()

@@ -8,10 +8,12 @@ import torch
 import torch.nn.functional as F
 from detectron2.layers import Conv2d, FrozenBatchNorm2d, ROIAlign, get_norm
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ocr_panoptic.engine.trained_model import check_inference_keys, deployed
 from ocr_panoptic.layers import fold_norms
-from ocr_panoptic.modeling import build_model, deploy, inference_output
+from ocr_panoptic.modeling import build_model, deploy, inference_model, inference_output
+from ocr_panoptic.modeling.inference_model import _cast_weights
 from ocr_panoptic.modeling.threaded_roi_align import ThreadedROIAlign
 from support.segmentors import make_batch, make_cfg, make_resnet_cfg
 
@@ -259,6 +261,39 @@ def test_bfloat16_is_near_float32():
     labels, expected = fast(images((61, 83)))[0]["labels"], model(images((61, 83)))[0]["labels"]
     assert dtypes == [torch.bfloat16]
     assert (labels == expected).double().mean() > 0.9
+
+
+class Casts(TorchDispatchMode):
+    """Counts casts of parameters of convolutions and linear layers."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.weights, self.count = {p.data_ptr() for p in model.parameters() if p.dim() > 1}, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        if "_to_copy" in function.overloadpacket.__name__:
+            self.count += args[0].data_ptr() in self.weights
+        return function(*args, **(kwargs or {}))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["panoptic", "semantic", "GN"])
+def test_half_precision_casts_weights_once(panoptic, monkeypatch, kind):
+    """To the same bits as autocast, which does it in each image."""
+    if kind == "panoptic":
+        model = panoptic("ocr")[1]
+    else:
+        gn = ("MODEL.OCR.NORM", "GN", "MODEL.OCR.CHANNELS", 64, "MODEL.OCR.KEY_CHANNELS", 32)
+        gn += ("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 32)
+        model = trained_like(build_model(make_cfg(*(gn if kind == "GN" else ()))))
+    found, inputs = [], images((61, 83))
+    for cast in (_cast_weights, lambda *_: None):
+        monkeypatch.setattr(inference_model, "_cast_weights", cast)
+        fast = deploy(model, "bfloat16")
+        with Casts(fast) as casts:
+            found.append(fast(inputs)[0]["sem_seg"])
+        assert (casts.count == 0) == (len(found) == 1)
+    assert torch.equal(*found) and found[0].float().std() > 0
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,12 @@ import torch.nn.functional as F
 from detectron2.config import get_cfg
 from detectron2.data import MetadataCatalog
 from detectron2.modeling.postprocessing import sem_seg_postprocess
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ocr_panoptic import add_ocr_config
+from ocr_panoptic.modeling import inference
+from ocr_panoptic.modeling.confidence import confident_argmax
 from ocr_panoptic.modeling.inference import (
     SemanticInference,
     averaged_over_flip,
@@ -34,6 +38,16 @@ def local(image: torch.Tensor) -> torch.Tensor:
 
 def labelled(inference: SemanticInference, *args, **kwargs) -> torch.Tensor:
     return running_argmax(inference(*args, **kwargs)())
+
+
+class Counted(TorchDispatchMode):
+    """Operations, views among them."""
+
+    operations = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.operations += 1
+        return function(*args, **(kwargs or {}))
 
 
 class TestLabelsOfLogits:
@@ -79,6 +93,40 @@ class TestLabelsOfLogits:
         monkeypatch.setattr(F, "interpolate", recorded)
         running_argmax(resized_classes(random(1, 19, 8, 8), (32, 40)))
         assert sizes == 19 * [32 * 40]
+
+    @pytest.mark.parametrize("at_once", [2, 4, 100])
+    @pytest.mark.parametrize("classes", [1, 2, 7])
+    def test_groups_of_classes(self, monkeypatch, at_once, classes):
+        """As on a GPU: the same labels, the first of equal scores, and confidence."""
+        logits = 3 * random(2, classes, 6, 5)
+        logits[:, classes // 2 :] = logits[:, : classes - classes // 2].clone()
+        expected = bilinear(logits, 17, 23)
+        monkeypatch.setattr(inference, "classes_at_once", lambda *_: at_once)
+        groups = [*resized_classes(logits, (17, 23))]
+        assert [group.shape[1] for group in groups[:-1]] == [at_once] * (len(groups) - 1)
+        assert torch.equal(running_argmax(groups), expected.argmax(1))
+        labels, confidence = confident_argmax(groups)
+        assert torch.equal(labels, expected.argmax(1))
+        torch.testing.assert_close(confidence, expected.softmax(1).amax(1))
+        for scales in ((1.0,), (0.5, 1.0)):
+            whole = SemanticInference(scales=scales)(local, random(1, 3, 9, 8), (13, 12))
+            first = running_argmax(whole())
+            with monkeypatch.context() as patch:
+                patch.setattr(inference, "classes_at_once", lambda *_: 1)
+                whole = SemanticInference(scales=scales)(local, random(1, 3, 9, 8), (13, 12))
+                assert torch.equal(running_argmax(whole()), first)
+
+    @pytest.mark.parametrize("classes", [19, 54, 150])
+    def test_few_operations_on_a_gpu(self, classes):
+        """Of an image of COCO; class by class 7 and more for each."""
+        with FakeTensorMode():
+            logits = torch.empty(1, classes, 200, 304, device="cuda")
+            with Counted() as counted:
+                labels, confidence = confident_argmax(
+                    resized_classes(logits, (480, 640), (800, 1200), (800, 1216))
+                )
+            assert labels.device.type == confidence.device.type == "cuda"
+        assert counted.operations < 100
 
     @pytest.mark.parametrize("size", [(50, 61), (100, 122), (37, 40)])
     def test_padding_as_in_detectron2(self, size):

@@ -34,6 +34,7 @@ from ocr_panoptic.engine import Trainer, launch, run_program  # noqa: E402
 from train_net import argument_parser, main  # noqa: E402
 
 PERIOD = 3
+LOST = 2 * PERIOD  # iterations at most: a checkpoint is written while the next ones are made
 SETTINGS = [
     *("MODEL.TIMM.NAME", "resnet10t", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "16"),
     *("MODEL.OCR.CHANNELS", "16", "MODEL.OCR.KEY_CHANNELS", "8", "MODEL.OCR.DROPOUT", "0.5"),
@@ -116,11 +117,15 @@ class Training:
         lines = self.events_file.read_text().splitlines()
         return [json.loads(line) for line in lines if line.endswith("}")]
 
-    def wait_for_training(self) -> bool:
-        """Whether an iteration was done; otherwise it has ended."""
-        while self.process.poll() is None and not any("done" in e for e in self.events()):
+    def wait_for_training(self, iterations: int) -> bool:
+        """Whether so many iterations were done; otherwise it has ended."""
+        while (running := self.process.poll() is None) and self.iterations() < iterations:
             time.sleep(0.02)
-        return any("done" in e for e in self.events())
+        return running or self.iterations() >= iterations
+
+    def iterations(self) -> int:
+        """Those that all processes have done in this attempt."""
+        return len({e["done"] for e in self.events() if "done" in e})
 
     def kill(self, kind: str) -> int:
         """End it; returns its status."""
@@ -168,12 +173,13 @@ def kill_and_resume(
     folder, reached = work / "killed_0", 0
     while True:
         training = Training(work / "data", folder, processes, iterations)
-        trains = training.wait_for_training()
+        # Of some of which a checkpoint is still being written.
+        trains = training.wait_for_training(random.randint(1, 2 * PERIOD + 1))
         start = next((e["start"] for e in training.events() if "start" in e), iterations)
-        if start < reached - PERIOD:
+        if start < reached - LOST:
             raise RuntimeError(f"{reached} iterations were done, but it resumed at {start}")
         if trains and counts["kills"] < kills:
-            time.sleep(random.uniform(0, 2.5))
+            time.sleep(random.uniform(0, 0.6))
         done = counts["kills"] >= kills
         if done or training.process.poll() is not None:
             status = training.process.wait(timeout=600)
@@ -197,7 +203,7 @@ def kill_and_resume(
         counts["one process"] += kind == "one"
         if kind == "SIGTERM" and status == 128 + signal.SIGTERM:
             counts["SIGTERM"] += 1
-            reached = completed + PERIOD  # which loses nothing
+            reached = completed + LOST  # which loses nothing
         else:
             reached = completed
         print(f"kill {counts['kills']}: {kind}, status {status}, {start}..{completed}", flush=True)
