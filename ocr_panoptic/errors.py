@@ -1,9 +1,11 @@
 """User errors, whose messages are for people; any other exception is a defect of the program."""
 
+import errno
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 PACKAGE = __package__
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of disks
 
 
 class UserError(ValueError):
@@ -25,9 +27,9 @@ class FailedWriteError(OSError):
 def is_user_error(error: Exception) -> bool:
     """
     Check whether the message of an error is for the user: it is one of this module's, a loss or a
-    prediction that is not finite, or the system's about a file.
+    prediction that is not finite, or the system's about a file or a full disk.
     """
-    if isinstance(error, OSError) and error.filename is not None:
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in FULL):
         return True
     ours = UserError | MissingFileError | MissingPackageError | FailedWriteError
     return isinstance(error, ours | FloatingPointError)

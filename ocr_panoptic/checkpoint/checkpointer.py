@@ -23,7 +23,6 @@ from ocr_panoptic.formats.files import replacing, write_text
 from . import efficientnet_lite, timm_files
 from .efficientnet_lite import is_efficientnet_lite
 from .fit import Fit
-from .former_names import rename_former
 from .imagenet import imagenet_to_backbone
 from .input_channels import adapt_input_channels
 from .last import NO_CHECKPOINT, last_checkpoint
@@ -216,7 +215,7 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     def _load_model(self, checkpoint: dict[str, Any]) -> _IncompatibleKeys:
         weights = checkpoint["model"].get("state_dict", checkpoint["model"])
-        checkpoint["model"] = weights = rename_former(weights)
+        checkpoint["model"] = weights
         if any("object_context_block" in name for name in weights):
             raise UserError(
                 f"The weights {self._path} are OCR weights of another code base: convert them with "

@@ -51,8 +51,8 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
 
 
 def _tell_of_thread(end: threading.ExceptHookArgs) -> None:
-    """Return what writes events for TensorBoard raises a full disk again, in the thread that
-    waits."""
+    """Say nothing of a full disk: what writes events for TensorBoard raises that again, in the
+    thread that waits."""
     if getattr(end.exc_value, "errno", None) not in FULL:
         threading.__excepthook__(end)
 

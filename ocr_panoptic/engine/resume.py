@@ -13,7 +13,6 @@ from torch import nn
 
 from ocr_panoptic.checkpoint import fetch_weights, last_checkpoint, newest_whole
 from ocr_panoptic.checkpoint.fit import fit_of
-from ocr_panoptic.checkpoint.former_names import rename_former
 from ocr_panoptic.checkpoint.reading import AGAIN, read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.modeling.build import build_network
@@ -138,7 +137,7 @@ def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]
             f"{file} has weights, but not the state of a training that --resume needs. Start from "
             f"the weights: MODEL.WEIGHTS {file} and another OUTPUT_DIR, without --resume."
         )
-    found = {k: tuple(v.shape) for k, v in rename_former(weights).items()}
+    found = {k: tuple(v.shape) for k, v in weights.items()}
     fit = fit_of(found, {k: tuple(v.shape) for k, v in model.state_dict().items()})
     if fit.faults or fit.unused:
         table = difference_table(cfg, state)
@@ -245,7 +244,6 @@ def continued_optimizer(
                 "--resume."
             )
         saved_names = names
-    saved_names = list(rename_former(dict.fromkeys(saved_names)))
     state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
     state = {i: state.get(name) for i, name in enumerate(names)}
     return {**now, "state": {i: values for i, values in state.items() if values is not None}}

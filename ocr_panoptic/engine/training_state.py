@@ -9,8 +9,6 @@ from detectron2.solver import LRScheduler
 from detectron2.utils import comm
 from torch import nn
 
-from ocr_panoptic.checkpoint.former_names import rename_former
-
 from .accumulation import AccumulatingTrainer
 from .averaging import Averaging
 from .resume import (
@@ -102,7 +100,7 @@ class TrainingState:
         if self._averaging:
             self._averaging.begin()
         if "trained_weights" in state_dict:
-            self._model.load_state_dict(rename_former(state_dict["trained_weights"]))
+            self._model.load_state_dict(state_dict["trained_weights"])
         saved = state_dict["_trainer"]
         optimizer = continued_optimizer(
             saved["optimizer"],
