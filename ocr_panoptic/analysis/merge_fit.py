@@ -6,7 +6,8 @@ merged by the rules that the others have chosen.
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -189,9 +190,9 @@ def rules_fragment(rules: MergeRules) -> dict[str, object]:
     """Return the keys of MODEL.PANOPTIC_FPN.COMBINE that say the rules."""
     keys: dict[str, object] = {"OVERLAP_THRESH": rules.overlap}
     for one, each, values in (
-        ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", rules.scores),
-        ("STUFF_AREA_LIMIT", "CLASS_STUFF_AREA", rules.stuff_areas),
+        ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", list(rules.scores)),
+        ("STUFF_AREA_LIMIT", "CLASS_STUFF_AREA", [math.ceil(area) for area in rules.stuff_areas]),
     ):
-        different: Sequence[float] = values if len(set(values)) > 1 else ()
-        keys |= {each: list(different)} if different else {one: values[-1], each: []}
+        alike = len(set(values)) == 1
+        keys |= {one: values[0], each: []} if alike else {each: values}
     return keys
