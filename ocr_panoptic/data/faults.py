@@ -2,6 +2,7 @@
 
 import logging
 import re
+from ocr_panoptic.errors import UserError
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -15,7 +16,7 @@ SHOWN = 20  # faults, and kinds of them, in a message
 LONGEST = 400  # characters of one of them there
 
 
-class DataFaults(ValueError):
+class DataFaults(UserError):
     """Every fault that was found, each naming the file and id that it concerns.
 
     The message shows the first 20; where there are more, also how many there are of each kind.

@@ -82,7 +82,7 @@ class Source(Protocol):
         """
 
 
-class DamagedIndex(ValueError):
+class DamagedIndex(UserError):
     """An index that cannot be read."""
 
     def __init__(self, path: Path, reason: object = "damaged"):

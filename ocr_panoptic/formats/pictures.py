@@ -51,11 +51,11 @@ UNREAD_SUFFIXES = {
 LOSSY = {"AVIF", "JPEG", "JPEG2000", "MPO", "WEBP"}
 
 
-class TooLarge(ValueError):
+class TooLarge(UserError):
     """An image has more pixels than OCR_PANOPTIC_MAX_MEGAPIXELS."""
 
 
-class TooThin(ValueError):
+class TooThin(UserError):
     """A side of an image would be scaled to less than a pixel."""
 
 

@@ -14,10 +14,8 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
         scores: logits of the classes of a group, float32 [N,G,H,W].
 
     Returns:
-        int64 [N,H,W], the first class of equal scores, and float32 [N,H,W] in 1/K..1.
-
-    Raises:
-        FloatingPointError: a pixel has no highest score: one is NaN, or two are infinite.
+        int64 [N,H,W], the first class of equal scores, and float32 [N,H,W] in 1/K..1, NaN where no
+        score is the highest: see :func:`check_decided`.
     """
     highest, labels, total, done = None, None, None, 0  # total: the sum of exp(score - highest)
     for group in scores:
@@ -39,9 +37,19 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
                 labels = torch.where(higher, best + done, labels)
             torch.maximum(highest, found, out=highest)
         done += group.shape[1]
-    if undecided := int(total.isnan().sum()):
-        raise FloatingPointError(
-            f"the scores of {undecided:,} of {total.numel():,} pixels are not finite. The image "
-            "has such values itself, or the network overflows: try TEST.PRECISION float32"
-        )
     return labels, total.reciprocal_()
+
+
+def check_decided(confidence: Tensor) -> None:
+    """
+    Args:
+        confidence: of :func:`confident_argmax`.
+
+    Raises:
+        FloatingPointError: a pixel has no highest score: one is NaN, or two are infinite.
+    """
+    if undecided := int(confidence.isnan().sum()):
+        raise FloatingPointError(
+            f"the scores of {undecided:,} of {confidence.numel():,} pixels are not finite. The "
+            "image has such values itself, or the network overflows: try TEST.PRECISION float32"
+        )

@@ -67,7 +67,7 @@ class InferenceModel(nn.Module):
             an output for each image; those of a ``SegFix`` are its own
 
         Raises:
-            FloatingPointError: as :func:`.confident_argmax`.
+            FloatingPointError: as :func:`.check_decided`.
         """
         try:
             with self._autocast():

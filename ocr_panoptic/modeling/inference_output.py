@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .confidence import confident_argmax
+from .confidence import check_decided, confident_argmax
 from .inference import Classes, running_argmax
 
 
@@ -55,6 +55,7 @@ def semantic_parts(classes: Classes) -> dict[str, Callable[[InferenceOutput], Te
 
     def confidence(output: InferenceOutput) -> Tensor:
         labels, found = confident_argmax(classes())
+        check_decided(found)
         output.keep(labels=labels[0])
         return found[0]
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import RegionContext, RunningGather, resize
 
-from .confidence import confident_argmax
+from .confidence import check_decided, confident_argmax
 from .inference import (
     Size,
     averaged_over_flip,
@@ -220,6 +220,7 @@ def _label(scores: Tensor, band: Band, left: int) -> None:
     columns = slice(left, left + scores.shape[2])
     groups = scores[None].split(classes_at_once(scores.device, *scores.shape[1:]), dim=1)
     labels, confidence = confident_argmax(groups)
+    check_decided(confidence)
     band.labels[:, columns], band.confidence[:, columns] = labels[0], confidence[0]
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from ocr_panoptic.errors import UserError
 
 from .batch import padded_batch
-from .confidence import confident_argmax
+from .confidence import check_decided, confident_argmax
 from .context_head import ContextSemSegHead
 from .hierarchical_scales import HierarchicalScales
 from .inference import LogitsFn, SemanticInference, Size, pad_to_multiple
@@ -155,6 +155,7 @@ class OCRSemanticSegmentor(SemanticSegmentor):
             return InferenceOutput(semantic_parts(classes))
         # At once: the scores of all views are all classes at full resolution.
         labels, confidence = confident_argmax(classes())
+        check_decided(confidence)
         return InferenceOutput({"labels": labels[0], "confidence": confidence[0]})
 
     def _view(self, inputs: dict) -> tuple[LogitsFn, Tensor, Size, int]:

@@ -126,7 +126,7 @@ class TestLabelsOfLogits:
                     resized_classes(logits, (480, 640), (800, 1200), (800, 1216))
                 )
             assert labels.device.type == confidence.device.type == "cuda"
-        assert counted.operations < 100
+        assert counted.operations < 150
 
     @pytest.mark.parametrize("size", [(50, 61), (100, 122), (37, 40)])
     def test_padding_as_in_detectron2(self, size):

@@ -254,7 +254,7 @@ def test_gt_ocr_without_truth_and_with_scales():
     [
         ("MODEL.CONTEXT.NAME", "ORC", "the schemes are none, OCR, DA-OCR"),
         ("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "focal", "LOSS_TYPE is focal"),
-        ("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['res5']", "the feature res5; the backbone has act1"),
+        ("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['res5']", "the backbone has act1, .*: res5 is not"),
         ("MODEL.TIMM.NAME", "resnet1", "MODEL.TIMM.NAME resnet1"),
         ("MODEL.TIMM.NORM", "GN", "MODEL.TIMM.NORM is GN"),
         ("MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[1.0, 2.0]", "has 2 weights for 5 classes"),
