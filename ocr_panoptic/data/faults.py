@@ -2,12 +2,12 @@
 
 import logging
 import re
-from ocr_panoptic.errors import UserError
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable, write_text
 
 logger = logging.getLogger(__name__)

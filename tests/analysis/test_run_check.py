@@ -155,8 +155,8 @@ def test_the_long_run_without_data(capsys, monkeypatch):
     assert "coco_2017_train_panoptic_separated  not found  270000 iterations of 16 images" in said
     assert "2 image(s) of 800 x 1344" in said
     assert (
-        "The run would fail:\n  coco_2017_train_panoptic_separated: nowhere/coco/annotations"
-        in said
+        "The run would fail:\n  coco_2017_train_panoptic_separated: "
+        f"{Path.cwd() / 'nowhere/coco/annotations'}" in said
     )
 
 

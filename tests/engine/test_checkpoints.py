@@ -273,9 +273,12 @@ def test_an_evaluation_that_was_missed_is_made_up_for(tiny_data, make_args, tmp_
         Trainer, "test", classmethod(lambda cls, cfg, model, **_: evaluated.append(1) or {})
     )
     opts = [*TINY_RUN, "SOLVER.CHECKPOINT_PERIOD", 100, "TEST.EVAL_PERIOD", 2]
+    opts += ["SOLVER.CHECKPOINT_MINUTES", 7]
     trainer = Trainer(*setup(make_args(*opts, config=SEMANTIC_CONFIG)))
-    trainer._hooks.insert(-3, Breaks())  # before the evaluation
-    trainer._hooks[-4].trainer = trainer
+    (checkpoints,) = (hook for hook in trainer._hooks if isinstance(hook, Checkpoints))
+    assert checkpoints.minutes == 7
+    trainer._hooks.insert(-4, Breaks())  # before the evaluation
+    trainer._hooks[-5].trainer = trainer
     trainer.resume_or_load(False)
     with pytest.raises(KeyboardInterrupt):
         trainer.train()
