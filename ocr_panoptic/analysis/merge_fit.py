@@ -201,12 +201,10 @@ def _pq(counts: np.ndarray) -> np.ndarray:
 def rules_fragment(rules: MergeRules) -> dict[str, object]:
     """Return the keys of MODEL.PANOPTIC_FPN.COMBINE that say the rules."""
     keys: dict[str, object] = {"OVERLAP_THRESH": rules.overlap}
-    if len(set(rules.scores)) == 1:
-        keys |= {"INSTANCES_CONFIDENCE_THRESH": rules.scores[0], "CLASS_CONFIDENCE": []}
-    else:
-        keys["CLASS_CONFIDENCE"] = list(rules.scores)
-    if len(set(rules.stuff_areas)) == 1:  # an integer of Detectron2's, as areas are
-        keys |= {"STUFF_AREA_LIMIT": math.ceil(rules.stuff_areas[0]), "CLASS_STUFF_AREA": []}
-    else:
-        keys["CLASS_STUFF_AREA"] = list(rules.stuff_areas)
+    for one, each, values in (
+        ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", list(rules.scores)),
+        ("STUFF_AREA_LIMIT", "CLASS_STUFF_AREA", [math.ceil(area) for area in rules.stuff_areas]),
+    ):
+        alike = len(set(values)) == 1
+        keys |= {one: values[0], each: []} if alike else {each: values}
     return keys

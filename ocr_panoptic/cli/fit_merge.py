@@ -2,7 +2,8 @@
 Fit the constants by which a panoptic model merges instances and stuff to the truth of
 DATASETS.TEST[0], and write them as a config: OUTPUT_DIR/merge.yaml. The images are predicted once
 and kept; then thousands of settings are tried without the network. The gain that is reported is of
-images that were not fitted, and what the interval does not carry is not written.
+images that were not fitted, and what the interval does not carry is not written. Categories without
+a true segment are left out of the PQ.
 
     ocr-panoptic fit-merge --config-file RUN [--weights FILE] [--data FILE ...] [--folds N]
         [KEY VALUE ...]
