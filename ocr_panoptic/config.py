@@ -20,6 +20,7 @@ from .config_rules import (
     at_least,
     at_most,
     numbers_above,
+    numbers_from,
     of_form,
     one_of,
     registered,
@@ -343,10 +344,10 @@ SECTIONS: dict[str, list[Key]] = {
         "over about 1 / (1 - DECAY) iterations."),
 ],
 "Evaluation and prediction": [
-    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [PANOPTIC], ANY,
+    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [], [PANOPTIC], numbers_from(0),
         "Least score of an instance for each thing class; [] for INSTANCES_CONFIDENCE_THRESH, of "
         "all. `ocr-panoptic fit-merge` finds it, and the next key."),
-    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", [], [PANOPTIC], ANY,
+    Key("MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", [], [PANOPTIC], numbers_from(0),
         "Least number of pixels of a stuff segment for each semantic class, the first being the "
         "things'; [] for STUFF_AREA_LIMIT, of all."),
     Key("TEST.BEST_CHECKPOINT", "", [], ANY,

@@ -96,6 +96,14 @@ def numbers_above(least: int) -> Allowed:
     )
 
 
+def numbers_from(least: int) -> Allowed:
+    """Return the lists of numbers from ``least`` on."""
+    return of_form(
+        f"a list of numbers of at least {least}",
+        lambda values: all(isinstance(v, int | float) and least <= v < math.inf for v in values),
+    )
+
+
 def share(ends: str) -> Allowed:
     """Return the numbers from 0 to 1, with the ends that an interval such as "(0, 1]" has."""
     inside = {0: "[0" in ends, 1: "1]" in ends}

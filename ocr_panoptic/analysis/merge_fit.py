@@ -2,7 +2,8 @@
 
 Every candidate is replayed on kept predictions. What is reported is of images that were not fitted:
 the images are split into parts of neighbours (frames of a video stay together), and each part is
-merged by the rules that the others have chosen.
+merged by the rules that the others have chosen. What occurs nowhere in the truth decides nothing:
+categories without a true segment are left out of the mean, and keep their constants.
 """
 
 import itertools
@@ -93,10 +94,10 @@ def fit_merge(
             held[inside] = search.per_image(fold_rules, inside)
         low, high = bootstrap_interval(
             np.concatenate([now, held], axis=-1),
-            lambda counts: mean_pq(counts[..., 4:]) - mean_pq(counts[..., :4]),
+            lambda counts: _pq(counts[..., 4:]) - _pq(counts[..., :4]),
         )
-        held_out, before = mean_pq(held.sum(axis=0)), mean_pq(now.sum(axis=0))
-        fitted = mean_pq(search.totals(rules, range(len(kept.images))))[0]
+        held_out, before = _pq(held.sum(axis=0)), _pq(now.sum(axis=0))
+        fitted = _pq(search.totals(rules, range(len(kept.images))))[0]
         rows.append(
             Fit(
                 name,
@@ -107,7 +108,7 @@ def fit_merge(
                 (100 * low, 100 * high),
             )
         )
-    return float(100 * mean_pq(now.sum(axis=0))), rows
+    return float(100 * _pq(now.sum(axis=0))), rows
 
 
 class _Search:
@@ -139,19 +140,23 @@ class _Search:
         """Improve one constant of one class at a time; the best of each are taken together, where
         that is better."""
         images = list(images)
-        rules, best = start, mean_pq(self.totals(start, images))[0]
+        rules, best = start, _pq(self.totals(start, images))[0]
+        kept = [self._kept.images[i] for i in images]
+        true = np.concatenate([image.categories[~image.is_crowd] for image in kept])
+        fitted = np.isin(self._kept.categories, true)
+        things = self._kept.things
         # (field, class): the overlap has no classes, and label 0 is the things'.
         places = [
             (0, None, self._overlaps),
-            *((1, c, self._scores) for c in range(self._kept.things)),
-            *((2, c, self._areas) for c in range(1, self._labels)),
+            *((1, c, self._scores) for c in range(things) if fitted[c]),
+            *((2, c, self._areas) for c in range(1, self._labels) if fitted[things + c]),
         ]
         for _ in range(SWEEPS):
             changes = [(field, c, value) for field, c, values in places for value in values]
             tried = Rules(*(np.repeat(field, len(changes), axis=0) for field in rules))
             for i, (field, c, value) in enumerate(changes):
                 tried[field][i if c is None else (i, c)] = value
-            values = mean_pq(self.totals(tried, images))
+            values = _pq(self.totals(tried, images))
             joined = Rules(*(field.copy() for field in rules))
             start_at = 0
             for field, c, options in places:
@@ -159,7 +164,7 @@ class _Search:
                 start_at += len(options)
                 if found.max() > best:
                     joined[field][0 if c is None else (0, c)] = options[int(found.argmax())]
-            value = mean_pq(self.totals(joined, images))[0]
+            value = _pq(self.totals(joined, images))[0]
             if value <= best:
                 break
             rules, best = joined, value
@@ -182,8 +187,15 @@ class _Search:
 
 
 def _best(rules: Rules, totals: np.ndarray) -> Rules:
-    i = int(np.argmax(mean_pq(totals)))
+    i = int(np.argmax(_pq(totals)))
     return rules.part(slice(i, i + 1))
+
+
+def _pq(counts: np.ndarray) -> np.ndarray:
+    """Return :func:`.mean_pq` over the categories that the truth holds. Wrong segments of another
+    one would make it a 0 in the mean, which a merge could only leave out."""
+    occurs = counts[..., 1] + counts[..., 3] > 0
+    return mean_pq(np.where(occurs[..., None], counts, 0))
 
 
 def rules_fragment(rules: MergeRules) -> dict[str, object]:

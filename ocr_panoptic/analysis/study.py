@@ -125,7 +125,7 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
 
 def _results(cfg: Any, folder: Path, wanted: Sequence[str]) -> dict[str, Any]:
     """Return the part of a run's record that its folder has."""
-    complete_config(cfg)
+    complete_config(cfg, training=True)  # MAX_ITER may follow from the data
     evaluation = read_evaluation(evaluation_folder(folder, cfg.DATASETS.TEST[0]))
     rows = read_training_log(folder)
     metrics = {

@@ -1,4 +1,4 @@
-from .checkpointer import SafeCheckpointer, fetch_weights
+from .checkpointer import SafeCheckpointer, fetch_weights, not_finite
 from .convert_file import convert_file
 from .last import last_checkpoint, newest_whole
 from .published import LAYOUTS
@@ -13,5 +13,6 @@ __all__ = [
     "fetch_weights",
     "last_checkpoint",
     "newest_whole",
+    "not_finite",
     "settings_of",
 ]

@@ -258,7 +258,11 @@ class SafeCheckpointer(DetectionCheckpointer):
                 "(MODEL.BACKBONE, MODEL.RESNETS, MODEL.TIMM), or set MODEL.WEIGHTS_MIN_SHARE 0 to "
                 "start from them all the same."
             )
-        check_finite(self.model, self._path)
+        if what := not_finite(self.model):  # a network with such a value predicts anything
+            raise UserError(
+                f"The weights {self._path} are broken: {what}. Take an earlier checkpoint of the "
+                "run, or the file from where it came."
+            )
         return incompatible
 
     def _log_incompatible_keys(self, incompatible: _IncompatibleKeys) -> None:
@@ -277,21 +281,15 @@ class SafeCheckpointer(DetectionCheckpointer):
         return f"{text}\n{fit.table()}" if fit.faults else text
 
 
-def check_finite(model: nn.Module, path: str) -> None:
-    """
-    Raises:
-        ValueError: a value of the model's tensors, which a file has filled, is NaN or infinite; a
-            network with one predicts anything.
-    """
+def not_finite(model: nn.Module) -> str:
+    """Return which of a model's tensors have values that are NaN or infinite, in words, or ""."""
     counts = {name: int((~t.isfinite()).sum()) for name, t in model.state_dict().items()}
     found = {name: count for name, count in counts.items() if count}
-    if found:
-        name, count = next(iter(found.items()))
-        others = f", and {len(found) - 1} other tensors have some" if len(found) > 1 else ""
-        raise UserError(
-            f"The weights {path} are broken: {count:,} values of {name} are NaN or infinite"
-            f"{others}. Take an earlier checkpoint of the run, or the file from where it came."
-        )
+    if not found:
+        return ""
+    name, count = next(iter(found.items()))
+    others = f", and {len(found) - 1} other tensors have some" if len(found) > 1 else ""
+    return f"{count:,} values of {name} are NaN or infinite{others}"
 
 
 def _copied(value: Any) -> Any:

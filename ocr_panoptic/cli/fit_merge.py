@@ -2,7 +2,8 @@
 Fit the constants by which a panoptic model merges instances and stuff to the truth of
 DATASETS.TEST[0], and write them as a config: OUTPUT_DIR/merge.yaml. The images are predicted once
 and kept; then thousands of settings are tried without the network. The gain that is reported is of
-images that were not fitted, and what the interval does not carry is not written.
+images that were not fitted, and what the interval does not carry is not written. Categories without
+a true segment are left out of the PQ.
 
     ocr-panoptic fit-merge --config-file RUN [--weights FILE] [--data FILE ...] [--folds N]
         [KEY VALUE ...]
@@ -29,12 +30,12 @@ def argument_parser() -> CommandParser:
 def run(args: argparse.Namespace) -> None:
     from pathlib import Path
 
-    import yaml
     from tabulate import tabulate
 
     from ocr_panoptic.analysis.kept_predictions import kept_predictions
     from ocr_panoptic.analysis.merge_fit import fit_merge, rules_fragment
     from ocr_panoptic.data import data_options
+    from ocr_panoptic.engine import load_config
     from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import write_text
     from ocr_panoptic.formats.run_folder import evaluation_folder
@@ -57,26 +58,14 @@ def run(args: argparse.Namespace) -> None:
         print("\nNo interval excludes 0: these images do not show that other rules are better.")
         return
     best = max(carried, key=lambda fit: fit.held_out)
-    folder = Path(cfg.OUTPUT_DIR)
-    content = {
-        "_BASE_": _base(args.config_file, folder),
-        "MODEL": {
-            "WEIGHTS": str(Path(cfg.MODEL.WEIGHTS).resolve()),
-            "PANOPTIC_FPN": {"COMBINE": rules_fragment(best.rules)},
-        },
-    }
+    weights, file = Path(cfg.MODEL.WEIGHTS), Path(cfg.OUTPUT_DIR) / "merge.yaml"
+    merged = load_config(args.config_file, opts)  # as it is for every machine
+    merged.MODEL.WEIGHTS = str(weights.resolve() if weights.is_file() else cfg.MODEL.WEIGHTS)
+    merged.OUTPUT_DIR = cfg.OUTPUT_DIR
+    merged.MODEL.PANOPTIC_FPN.COMBINE.update(rules_fragment(best.rules))
     note = (
         f"# Fitted to {len(kept.images)} images of {name}, {best.name}: PQ {before:.2f} -> "
         f"{best.held_out:.2f} of images that were not fitted.\n"
     )
-    write_text(folder / "merge.yaml", note + yaml.safe_dump(content, sort_keys=False))
-    print(f"\nWrote {folder / 'merge.yaml'}, {best.name}; use it with --config-file.")
-
-
-def _base(config_file: str, folder):
-    from pathlib import Path
-
-    from ocr_panoptic.formats.run_folder import CONFIG
-
-    source = Path(config_file)
-    return CONFIG if source.is_dir() and source.resolve() == folder.resolve() else config_file
+    write_text(file, note + merged.dump())
+    print(f"\nWrote {file}, {best.name}; use it with --config-file.")

@@ -20,6 +20,11 @@ def conditions(key: Key) -> list[Condition]:
     ]
 
 
+def unread_keys(cfg: CfgNode) -> set[str]:
+    """Return the names of the keys that the chosen model does not read."""
+    return {key.name for key in KEYS if not all(c.holds(cfg) for c in conditions(key))}
+
+
 def check_values(cfg: CfgNode) -> None:
     """
     Refuse a value that its key, or another key, does not allow.

@@ -56,7 +56,9 @@ class Checkpoints(HookBase):
         is_due = done == self.trainer.max_iter or any(done % p == 0 for p in self.periods)
         if self.minutes:
             is_old = time.monotonic() - self._time >= 60 * self.minutes
-            is_due |= bool(self._poll.largest(is_old))
+            # By the number of the file that is old: a late answer may be about the one before.
+            number = self._saved + 2
+            is_due |= self._poll.largest(number if is_old else 0) == number
         if is_due:
             self.save()
 
@@ -65,7 +67,7 @@ class Checkpoints(HookBase):
         as it is after the last iteration. All processes call it."""
         iteration = self.trainer.iter
         if self._saved != iteration:
-            self.trainer.check_losses()  # no file with weights that are not finite
+            self.trainer.check_finite()
             last = iteration + 1 == self.trainer.max_iter
             self.checkpointer.save(
                 "model_final" if last else f"model_{iteration:07d}",
@@ -115,8 +117,8 @@ class Evaluation(hooks.EvalHook):
 
 class EarlyEnd(HookBase):
     """
-    Ends all processes after an evaluation, when the best one is too long ago. It follows what
-    evaluates.
+    Ends all processes after an evaluation, when the best one is too long ago: at once where such a
+    training is resumed. It follows what evaluates.
 
     Args:
         best: of the main process, after the evaluation.
@@ -127,11 +129,16 @@ class EarlyEnd(HookBase):
     def __init__(self, best: "BestModel", period: int, patience: int):
         self.best, self.period, self.patience = best, period, patience
 
+    def before_train(self) -> None:
+        self._look(self.trainer.start_iter)
+
     def after_step(self) -> None:
-        done = self.trainer.iter + 1
+        self._look(self.trainer.iter + 1)
+
+    def _look(self, done: int) -> None:
         if done % self.period or done == self.trainer.max_iter:
             return
-        waited = (self.trainer.iter - self.best.iteration) // self.period
+        waited = (done - 1 - self.best.iteration) // self.period
         is_enough = comm.is_main_process() and self.best.iteration >= 0 and waited >= self.patience
         if any(comm.all_gather(is_enough)):
             logger.info(

@@ -65,6 +65,8 @@ class ProgressLines(hooks.PeriodicWriter):
 class ProgressBar(HookBase):
     """The losses and the time left, of the main process, where stderr is a terminal."""
 
+    _bar: tqdm | None = None  # none yet where another hook ends the training before it begins
+
     def before_train(self) -> None:
         self._bar = tqdm(
             total=self.trainer.max_iter,
@@ -83,7 +85,8 @@ class ProgressBar(HookBase):
             self._bar.update()
 
     def after_train(self) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
 
 
 def _losses() -> str:

@@ -32,7 +32,7 @@ from ocr_panoptic.formats.run_folder import evaluation_folder
 from ocr_panoptic.metrics import METRICS
 
 from .agreement import agree, stop_together
-from .config_checks import check_unread_keys, check_values
+from .config_checks import check_unread_keys, check_values, unread_keys
 from .config_files import load_arguments, values_by_key
 from .console import show_messages, write_log
 from .resume import check_start, find_checkpoint
@@ -346,12 +346,13 @@ def fit_to_machine(cfg: CfgNode) -> None:
         )
     # Of one process SyncBN is BN. Parameters have the same names in both.
     if comm.get_world_size() == 1:
-        _replace_sync_bn(cfg)
+        _replace_sync_bn(cfg, unread_keys(cfg))
 
 
-def _replace_sync_bn(node: CfgNode) -> None:
+def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:
+    """Unread keys stay as they are: :func:`.check_unread_keys` refuses others."""
     for key, value in node.items():
         if isinstance(value, CfgNode):
-            _replace_sync_bn(value)
-        elif key == "NORM" and value == "SyncBN":
+            _replace_sync_bn(value, unread, f"{path}{key}.")
+        elif key == "NORM" and value == "SyncBN" and path + key not in unread:
             node[key] = "BN"

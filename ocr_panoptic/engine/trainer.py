@@ -19,6 +19,7 @@ from ocr_panoptic.checkpoint import (
     check_settings,
     fetch_weights,
     newest_whole,
+    not_finite,
     settings_of,
 )
 from ocr_panoptic.data import TrainingStream, build_training_stream, run_seed
@@ -279,6 +280,18 @@ class Trainer(Evaluating):
             self._trainer.loss_log.flush()
         except FloatingPointError as e:
             raise self._diverged(e) from e
+
+    def check_finite(self) -> None:
+        """
+        Check what is to be saved: a loss is that of the weights before its step.
+
+        Raises:
+            FloatingPointError: as :meth:`check_losses`; a weight is infinite or NaN.
+        """
+        self.check_losses()
+        if what := not_finite(self.evaluated_model):
+            error = FloatingPointError(f"Iteration {self.iter} has broken the model: {what}.")
+            raise self._diverged(error)
 
     def _diverged(self, error: FloatingPointError) -> FloatingPointError:
         is_scaled = self._trainer.grad_scaler.is_enabled()

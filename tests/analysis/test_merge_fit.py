@@ -1,5 +1,6 @@
 """Fitted merges: on kept predictions whose best rules are known, and of a trained run."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,10 +8,12 @@ import pytest
 import yaml
 
 from ocr_panoptic.analysis import kept_predictions as kept_module
+from ocr_panoptic.analysis import merge_fit
 from ocr_panoptic.analysis.kept_predictions import KeptPredictions, kept_predictions
 from ocr_panoptic.analysis.merge_fit import fit_merge, rules_fragment
 from ocr_panoptic.cli import fit_merge as command
 from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.engine.config_files import values_by_key
 from ocr_panoptic.evaluation.merge_replay import Rules, keep_image, replay
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, rules_of_config
 from support.tiny_runs import OCR_CONFIG
@@ -18,20 +21,25 @@ from support.tiny_runs import OCR_CONFIG
 PRESENT = MergeRules(0.5, (0.5, 0.5), (0.0, 0.0))
 
 
-def kept(scores_of_wrong: list[float], images: int = 20) -> KeptPredictions:
-    """Of each class a true instance of score 0.9 and one, of a score, where nothing is."""
+def kept(
+    scores_of_wrong: list[float], of_true: float = 0.9, true_classes: tuple[int, ...] = (1, 2, 3)
+) -> KeptPredictions:
+    """Of each class a true instance and one, of a score, where stuff is; void where a class is not
+    among the true ones."""
     truth = np.zeros((8, 8), np.int64)
     truth[:2], truth[2:4], truth[4:] = 1, 2, 3
-    names = [{"id": 1, "category_id": 1}, {"id": 2, "category_id": 2}, {"id": 3, "category_id": 3}]
+    truth[~np.isin(truth, true_classes)] = 0
+    names = [{"id": i, "category_id": i} for i in true_classes]
     masks = np.zeros((4, 8, 8), bool)
     masks[0, :2] = masks[1, 2:4] = True
     masks[2, 4:6, :4] = masks[3, 6:, :4] = True
-    order = np.argsort([-0.9, -0.9, *(-score for score in scores_of_wrong)], kind="stable")
-    scores = np.array([0.9, 0.9, *scores_of_wrong])[order]
+    scores = np.array([of_true, of_true, *scores_of_wrong])
+    order = np.argsort(-scores, kind="stable")
+    scores = scores[order]
     classes = np.array([0, 1, 0, 1])[order]
     labels = np.where(truth == 3, 1, 0)
     image = keep_image(scores, classes, masks[order], labels, truth, names, [1, 2, 3])
-    return KeptPredictions([image] * images, np.array([0, 1, -1, 2]), ["a", "b", "-", "c"], 2, 3)
+    return KeptPredictions([image] * 20, np.array([0, 1, -1, 2]), ["a", "b", "-", "c"], 2, 3)
 
 
 def test_what_is_wrong_below_a_score_is_left_out():
@@ -59,6 +67,15 @@ def test_nothing_is_gained_where_nothing_is_wrong():
         assert fit.rules == PRESENT and fit.gain == 0 and not fit.is_carried
     with pytest.raises(ValueError, match="20 images cannot be split into 21 parts"):
         fit_merge(kept([0.1, 0.1]), PRESENT, folds=21)
+
+
+def test_a_class_that_occurs_nowhere_decides_nothing():
+    """Instances of it are wrong on these images, whatever they cost: a threshold above them all
+    would say that there are none anywhere. One takes 8 of the 32 pixels of the stuff."""
+    images = kept([0.1, 0.9], of_true=0.6, true_classes=(1, 3))
+    before, fits = fit_merge(images, PRESENT)
+    assert before == pytest.approx(100 * (1 + 0.75) / 2)
+    assert [(fit.rules, fit.gain) for fit in fits] == [(PRESENT, 0), (PRESENT, 0)]
 
 
 def test_a_run(trained, tmp_path, monkeypatch, capsys):
@@ -89,13 +106,25 @@ def test_a_run(trained, tmp_path, monkeypatch, capsys):
     complete_config(other)
     with pytest.raises(pytest.fail.Exception, match="predicts"):
         kept_predictions(other, tmp_path)
+    file = tmp_path / kept_module.FILE
+    file.write_bytes(file.read_bytes()[:1000])
+    with pytest.raises(pytest.fail.Exception, match="predicts"):
+        kept_predictions(cfg, tmp_path)
     monkeypatch.undo()
-    command.run(
-        command.argument_parser().parse_args(
-            ["--config-file", args.config_file, "--folds", "2", *opts]
-        )
+
+    words = ["--config-file", args.config_file, "--folds", "2", *opts]
+    fitted = fit._replace(
+        rules=dataclasses.replace(rules, stuff_areas=(16.0,) * len(rules.stuff_areas)), gain=1.0
     )
+    fitted = fitted._replace(interval=(0.5, 1.5))
+    monkeypatch.setattr(merge_fit, "fit_merge", lambda *_: (before, [fitted]))
+    command.run(command.argument_parser().parse_args(words))
     assert f"| as it is                    |{before:20.2f} |" in capsys.readouterr().out
+    written = load_config(str(run / "merge.yaml"), [])
+    complete_config(written)
+    assert rules_of_config(written) == fitted.rules
+    cfg.MODEL.PANOPTIC_FPN.COMBINE.STUFF_AREA_LIMIT = 16
+    assert json.dumps(values_by_key(written)) == json.dumps(values_by_key(cfg))
 
 
 @pytest.mark.parametrize("scores", [(0.2, 0.7), (0.3, 0.3)])

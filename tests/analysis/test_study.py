@@ -46,7 +46,10 @@ def forked(monkeypatch):
 
 @pytest.mark.slow
 def test_end_to_end_and_again(tiny_data, study, tmp_path, forked):
-    output = tmp_path / "out"
+    output, length = tmp_path / "out", ("SOLVER.MAX_ITER", "0", "SOLVER.EPOCHS", "1.5")  # 6
+    systems = study.systems.items()
+    systems = {name: replace(system, opts=(*system.opts, *length)) for name, system in systems}
+    study = replace(study, systems=systems)
     run_study(study, TRAIN, output)
     records = read_records(study, output)
     assert [(r["system"], r["seed"]) for r in records] == [("none", 3), ("OCR", 3)]

@@ -20,9 +20,10 @@ from detectron2.utils import comm
 from detectron2.utils.events import EventStorage
 from torch import nn
 
-from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.checkpoint import SafeCheckpointer, last_checkpoint
 from ocr_panoptic.engine import Trainer, hooks, loss_log, run_claim, setup
 from ocr_panoptic.engine import trainer as trainer_module
+from ocr_panoptic.engine.agreement import Poll
 from ocr_panoptic.engine.hooks import BestModel, Checkpoints, StopOnSignal
 from ocr_panoptic.engine.loss_log import LossLog
 from ocr_panoptic.engine.run_info import weights_sha256
@@ -210,18 +211,35 @@ class Idle(TrainerBase):
     def run_step(self) -> None:
         clock.now += 60
 
-    def check_losses(self) -> None:
+    def check_finite(self) -> None:
         pass
 
 
 clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
 
 
+class LatePoll:
+    """The answers of several processes."""
+
+    asked = 0
+
+    def largest(self, number: int) -> int:
+        answer, self.asked = self.asked, number
+        return answer
+
+
 @pytest.mark.parametrize(
-    "minutes, period, saved",
-    [(0, 5, [4, 9]), (3, 0, [2, 5, 8]), (3, 5, [2, 4, 7, 9]), (0.5, 0, 10)],
+    "minutes, period, saved, poll",
+    [
+        (0, 5, [4, 9], Poll),
+        (3, 0, [2, 5, 8], Poll),
+        (3, 5, [2, 4, 7, 9], Poll),
+        (0.5, 0, 10, Poll),
+        (3, 0, [3, 7], LatePoll),
+    ],
 )
-def test_a_checkpoint_that_is_due_by_time(tmp_path, monkeypatch, minutes, period, saved):
+def test_a_checkpoint_that_is_due_by_time(tmp_path, monkeypatch, minutes, period, saved, poll):
+    monkeypatch.setattr(hooks, "Poll", poll)
     monkeypatch.setattr(hooks, "time", clock)
     trainer, checkpointer = Idle(), SafeCheckpointer(nn.Linear(1, 1), str(tmp_path))
     trainer.register_hooks([Checkpoints(checkpointer, period, 0, keep=0, minutes=minutes)])
@@ -441,6 +459,28 @@ class Diverging(HookBase):
         if self.trainer.iter == self.iteration:
             head = self.trainer.checkpointer.model.sem_seg_head
             head.refined_predictor.bias.data.fill_(math.nan)
+
+
+class Broken(HookBase):
+    """Makes a weight infinite after an iteration, whose loss is finite."""
+
+    def after_step(self):
+        if self.trainer.iter == 2:
+            self.trainer.checkpointer.model.sem_seg_head.refined_predictor.bias.data[0] = math.inf
+
+
+def test_weights_that_are_not_finite_are_not_saved(tiny_data, make_args, tmp_path):
+    """Not even where no loss has seen them; a file with them could not be resumed from."""
+    opts = [*TINY_RUN, "SOLVER.CHECKPOINT_PERIOD", 1, "TEST.EVAL_PERIOD", 0]
+    trainer = Trainer(*setup(make_args(*opts, config=SEMANTIC_CONFIG)))
+    trainer.resume_or_load(False)
+    trainer.register_hooks([Broken()])
+    trainer._hooks.insert(0, trainer._hooks.pop())  # before the checkpoints
+    message = "Iteration 2 has broken the model: 1 values of sem_seg_head.refined_predictor.bias "
+    with pytest.raises(FloatingPointError, match=message) as error:
+        trainer.train()
+    assert "The last whole checkpoint is " in str(error.value)
+    assert last_checkpoint(tmp_path / "run").endswith("model_0000001.pth")
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ import termios
 from collections.abc import Iterator
 
 import pytest
-from detectron2.engine import TrainerBase
+from detectron2.engine import HookBase, TrainerBase
 from detectron2.utils.events import CommonMetricPrinter, EventWriter
 
 from ocr_panoptic.engine import run_program
@@ -44,6 +44,20 @@ def test_the_first_line_comes_with_the_first_iteration(tmp_path, start, end, per
     run(start, end, period)
     found = re.findall(r"iter: (\d+)  total_loss: ", (tmp_path / "log.txt").read_text())
     assert list(map(int, found)) == lines
+
+
+class Refusing(HookBase):
+    """Ends a training before it begins, as an evaluation that is made up for may."""
+
+    def before_train(self) -> None:
+        raise RuntimeError("no such image")
+
+
+def test_a_training_that_does_not_begin_says_why():
+    trainer = Counting()
+    trainer.register_hooks([Refusing(), ProgressBar()])
+    with pytest.raises(RuntimeError, match="no such image"):
+        trainer.train(0, 3)
 
 
 class Failing(TrainerBase):

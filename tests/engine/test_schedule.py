@@ -88,7 +88,10 @@ def test_a_training_ends_when_nothing_gets_better(run, tmp_path, caplog):
     assert re.search(message, caplog.text)
     names = [path.name for path in sorted((tmp_path / "run").glob("*.pth"))]
     assert names[-2:] == ["model_0000007.pth", "model_best.pth"]
-    # A resumed run knows since when it has waited; it may be told to be more patient.
+    # A resumed run knows since when it has waited: this one ends again, at once.
+    assert run([2], "TEST.PATIENCE", 2, flags=("--resume",)) == {"sem_seg": {"mIoU": 2}}
+    assert [path.name for path in sorted((tmp_path / "run").glob("*.pth"))] == names
+    # It may be told to be more patient.
     # First comes the evaluation of where it ended.
     assert run([2, 2.5], "TEST.PATIENCE", 3, flags=("--resume",)) == {"sem_seg": {"mIoU": 2.5}}
     assert (tmp_path / "run/model_0000009.pth").exists()

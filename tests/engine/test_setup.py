@@ -15,6 +15,7 @@ from PIL import Image
 from ocr_panoptic.data import DataFaults, SemanticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.config_checks import check_unread_keys
+from ocr_panoptic.engine.run_info import portable
 from ocr_panoptic.engine.scaling import scaled
 from ocr_panoptic.engine.setup import check_solver
 from support.tiny_runs import (
@@ -299,6 +300,7 @@ def test_what_a_file_cannot_say(tmp_path, content, fault):
         ("MODEL.OCR.CHANNELS", 0, "at least 1"),
         ("MODEL.PIXEL_STD", [0, 1, 1], "a list of numbers above 0"),
         ("MODEL.PIXEL_STD", [1, 1, math.nan], "a list of numbers above 0"),
+        ("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [0.5, "a"], "a list of numbers of at"),
         ("MODEL.KEYPOINT_ON", True, "it is to be False"),
         ("MODEL.LOAD_PROPOSALS", True, "it is to be False"),
         ("TEST.AUG.ENABLED", True, "it is to be False: no model here reads it, semantic segm"),
@@ -425,6 +427,13 @@ def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_pat
     saved.write_text(setup(make_args("MODEL.DEVICE", "cpu", "MODEL.OCR.NORM", "BN"))[1])
     asked = load_config(str(saved), [])
     assert (asked.MODEL.DEVICE, asked.MODEL.OCR.NORM) == ("cpu", "BN")
+
+
+def test_config_of_an_evaluation_can_be_read(tiny_data, tmp_path):
+    """A norm of this machine in a key that nothing reads would be refused."""
+    saved = tmp_path / "config.yaml"
+    saved.write_text(portable(complete(*TINY_NAMES, training=False), "model.pth").dump())
+    complete_config(load_config(str(saved), []))
 
 
 def found(gpus: int) -> tuple[str, str]:

@@ -28,13 +28,13 @@ from detectron2.config import CfgNode
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))  # a script's folder is there instead
 
-from ocr_panoptic.checkpoint import checkpointer  # noqa: E402
+from ocr_panoptic.checkpoint import SafeCheckpointer, checkpointer  # noqa: E402
 from ocr_panoptic.data.published.scenes import generate_scenes  # noqa: E402
 from ocr_panoptic.engine import Trainer, launch, run_program  # noqa: E402
 from train_net import argument_parser, main  # noqa: E402
 
 PERIOD = 3
-LOST = 2 * PERIOD  # iterations at most: a checkpoint is written while the next ones are made
+LOST = 2 * PERIOD  # iterations at most: a checkpoint is written in those of one period, not more
 SETTINGS = [
     *("MODEL.TIMM.NAME", "resnet10t", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "16"),
     *("MODEL.OCR.CHANNELS", "16", "MODEL.OCR.KEY_CHANNELS", "8", "MODEL.OCR.DROPOUT", "0.5"),
@@ -68,24 +68,28 @@ def slow_main(args: argparse.Namespace, cfg: CfgNode | None) -> None:
     def say(**event: object) -> None:
         events.write(json.dumps({"pid": os.getpid(), **event}) + "\n")
 
-    run_step, save = Trainer.run_step, torch.save
+    run_step, save, write = Trainer.run_step, torch.save, SafeCheckpointer._write
 
     def step_and_say(trainer: Trainer) -> None:
         say(start=trainer.iter)
         run_step(trainer)
-        say(done=trainer.iter)
+        say(completed=trainer.iter + 1)
+
+    def write_and_say(checkpointer: SafeCheckpointer, path: Path, data: dict, *how: object) -> None:
+        say(writes=data["iteration"] + 1)
+        write(checkpointer, path, data, *how)
+        say(written=data["iteration"] + 1)
 
     def save_slowly(data: object, path: Path) -> None:
-        say(saving=True)
         save(data, path)
         content = path.read_bytes()
         with open(path, "wb", buffering=0) as file:
             for i in range(8):
                 file.write(content[len(content) * i // 8 : len(content) * (i + 1) // 8])
                 time.sleep(0.06)
-        say(saving=False)
 
     Trainer.run_step, checkpointer.torch.save = step_and_say, save_slowly
+    SafeCheckpointer._write = write_and_say
     main(args, cfg)
 
 
@@ -125,7 +129,7 @@ class Training:
 
     def iterations(self) -> int:
         """Those that all processes have done in this attempt."""
-        return len({e["done"] for e in self.events() if "done" in e})
+        return len({e["completed"] for e in self.events() if "completed" in e})
 
     def kill(self, kind: str) -> int:
         """End it; returns its status."""
@@ -161,7 +165,8 @@ def kill_and_resume(
         counts of what happened
 
     Raises:
-        RuntimeError: more was lost than the period allows, or the end is another one.
+        RuntimeError: a run did not go on from the last checkpoint that was written, or from the one
+            being written; more was lost than the period allows; or the end is another one.
     """
     random.seed(seed)
     make_data(work / "data")
@@ -170,14 +175,14 @@ def kill_and_resume(
         raise RuntimeError((work / "alone/stdout.txt").read_text()[-3000:])
     reference = torch.load(work / "alone/model_final.pth", weights_only=True)
     counts = dict.fromkeys(("kills", "during a save", "SIGTERM", "one process", "ends"), 0)
-    folder, reached = work / "killed_0", 0
+    folder, expected = work / "killed_0", {0}
     while True:
         training = Training(work / "data", folder, processes, iterations)
         # Of some of which a checkpoint is still being written.
         trains = training.wait_for_training(random.randint(1, 2 * PERIOD + 1))
-        start = next((e["start"] for e in training.events() if "start" in e), iterations)
-        if start < reached - LOST:
-            raise RuntimeError(f"{reached} iterations were done, but it resumed at {start}")
+        start = next((e["start"] for e in training.events() if "start" in e), None)
+        if start is not None and start not in expected:
+            raise RuntimeError(f"It went on at {start}, where checkpoints are of {expected}")
         if trains and counts["kills"] < kills:
             time.sleep(random.uniform(0, 0.6))
         done = counts["kills"] >= kills
@@ -191,22 +196,25 @@ def kill_and_resume(
             counts["ends"] += 1
             if done:
                 return counts
-            folder, reached = work / f"killed_{counts['ends']}", 0
+            folder, expected = work / f"killed_{counts['ends']}", {0}
             continue
         kind = random.choice(kinds)
         status = training.kill(kind)
         events = training.events()
-        completed = max([e["done"] + 1 for e in events if "done" in e], default=reached)
+        completed, writes, written = (
+            max([e[key] for e in events if key in e], default=start)
+            for key in ("completed", "writes", "written")
+        )
+        expected = {written, writes}  # of which the disk may have the latter
+        is_stopped = kind == "SIGTERM" and status == 128 + signal.SIGTERM
+        if completed - written > (0 if is_stopped else LOST):
+            raise RuntimeError(f"{completed} iterations were done, but {written} are written")
         counts["kills"] += 1
-        saves = [e["saving"] for e in events if "saving" in e]
-        counts["during a save"] += saves[-1:] == [True]
+        counts["during a save"] += writes > written
         counts["one process"] += kind == "one"
-        if kind == "SIGTERM" and status == 128 + signal.SIGTERM:
-            counts["SIGTERM"] += 1
-            reached = completed + LOST  # which loses nothing
-        else:
-            reached = completed
-        print(f"kill {counts['kills']}: {kind}, status {status}, {start}..{completed}", flush=True)
+        counts["SIGTERM"] += is_stopped
+        what = f"{kind}, status {status}, {start}..{completed}, {written} written"
+        print(f"kill {counts['kills']}: {what}", flush=True)
 
 
 if __name__ == "__main__":
