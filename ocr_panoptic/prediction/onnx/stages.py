@@ -27,6 +27,8 @@ SEGMENT_OUTPUTS = ("ids", *(f"segment_{key}" for key in ("isthing", "classes", "
 """Names of the outputs of :func:`merge_stage`."""
 
 PIXELS, RESIZED, MAP = UINT8["H", "W", 3], UINT8["h", "w", 3], INT32["H", "W"]
+FOUND_BOXES, FOUND_SCORES, FOUND_CLASSES = FLOAT["M", 4], FLOAT["M"], INT64["M"]
+FOUND_MASKS, BY_THING, BY_LABEL = FLOAT["M", "s", "s"], FLOAT["T"], INT64["K"]
 IS_THING, CLASSES, SCORES, BOXES = BOOL["S"], INT64["S"], FLOAT["S"], FLOAT["S", 4]
 
 
@@ -129,7 +131,7 @@ def shortest_edge(image: PIXELS, shortest: DOUBLE, longest: DOUBLE) -> INT64[2]:
     tall = op.Where(height < width, shortest, scale * height)
     wide = op.Where(height < width, scale * width, shortest)
     longer = op.Max(tall, wide)
-    scale = op.Where(longer > longest, longest / longer, op.CastLike(1.0, longer))
+    scale = op.Where(longer > longest, longest / longer, op.Cast(1.0, to=DOUBLE.dtype))
     exact = op.Concat(tall * scale, wide * scale, axis=0)
     sides = op.Cast(exact + 0.5, to=INT64.dtype)
     return sides
@@ -140,19 +142,19 @@ def resized_rows(x: UINT8[...], side: INT64[1], reach: DOUBLE) -> UINT8[...]:
     """[A, B, C] -> [A, side, C], each pixel the sum of those around its place, weighted by Pillow's
     triangle (where ``reach`` is 1) or cubic."""
     length = op.Shape(x, start=1, end=2)
-    last = op.Squeeze(length) - 1
+    last = op.Squeeze(length, [0]) - 1
     scale = op.Cast(length, to=DOUBLE.dtype) / op.Cast(side, to=DOUBLE.dtype)
-    wider = op.Max(scale, op.CastLike(1.0, scale))
+    wider = op.Max(scale, op.Cast(1.0, to=DOUBLE.dtype))
     support = reach * wider
-    places = op.Cast(op.Range(0, op.Squeeze(side), 1), to=DOUBLE.dtype)
+    places = op.Cast(op.Range(0, op.Squeeze(side, [0]), 1), to=DOUBLE.dtype)
     centers = (places + 0.5) * scale
     starts = op.Max(op.Cast(centers - support + 0.5, to=INT64.dtype), 0)
     stops = op.Min(op.Cast(centers + support + 0.5, to=INT64.dtype), length)
-    count = op.Squeeze(op.Cast(op.Ceil(support), to=INT64.dtype)) * 2 + 1
+    count = op.Squeeze(op.Cast(op.Ceil(support), to=INT64.dtype), [0]) * 2 + 1
     steps = op.Unsqueeze(op.Range(0, count, 1), [1])
     taken = op.Unsqueeze(starts, [0]) + steps  # [taps, side]
     apart = op.Abs((op.Cast(taken, to=DOUBLE.dtype) - centers + 0.5) * (1.0 / wider))
-    zero = op.CastLike(0.0, apart)
+    zero = op.Cast(0.0, to=DOUBLE.dtype)
     near = ((apart * 1.5) - 2.5) * apart * apart + 1.0
     far = (((apart - 5.0) * apart + 8.0) * apart - 4.0) * -0.5
     cubic = op.Where(apart < 1.0, near, op.Where(apart < 2.0, far, zero))
@@ -161,16 +163,15 @@ def resized_rows(x: UINT8[...], side: INT64[1], reach: DOUBLE) -> UINT8[...]:
     weights = weights / op.ReduceSum(weights, [0])
     # Pillow's weights are whole numbers, 2**22 of which are 1, rounded away from 0.
     weights = op.Cast(weights * 4194304.0 + op.Sign(weights) * 0.5, to=INT32.dtype)
-    total = op.Cast(op.Constant(value_int=2097152), to=INT32.dtype)
+    total = op.Cast(2097152, to=INT32.dtype)
     total = op.Expand(total, op.Concat(op.Shape(x, end=1), side, op.Shape(x, start=2), axis=0))
     for tap in range(count):
         pixels = op.Gather(x, op.Min(op.Gather(taken, tap), last), axis=1)
         weight = op.Unsqueeze(op.Gather(weights, tap), [1])
         total = total + op.Cast(pixels, to=INT32.dtype) * weight
-    values = op.Div(total, op.CastLike(4194304, total))
-    return op.Cast(
-        op.Clip(values, op.CastLike(0, values), op.CastLike(255, values)), to=UINT8.dtype
-    )
+    total = total / op.Cast(4194304, to=INT32.dtype)
+    total = op.Clip(total, op.Cast(0, to=INT32.dtype), op.Cast(255, to=INT32.dtype))
+    return op.Cast(total, to=UINT8.dtype)
 
 
 @script(default_opset=op)
@@ -192,9 +193,11 @@ def shares(
 ) -> FLOAT[...]:
     """Of each pixel from ``start`` to ``stop``, the share of each cell of a mask between two edges
     in bilinear interpolation, 0 around it."""
-    pixels = op.Cast(op.Range(op.Squeeze(start), op.Squeeze(stop), 1), to=FLOAT.dtype) + 0.5
+    pixels = (
+        op.Cast(op.Range(op.Squeeze(start, [0]), op.Squeeze(stop, [0]), 1), to=FLOAT.dtype) + 0.5
+    )
     side = op.Shape(mask, start=0, end=1)
-    cells = op.Cast(op.Range(0, op.Squeeze(side), 1), to=FLOAT.dtype)
+    cells = op.Cast(op.Range(0, op.Squeeze(side, [0]), 1), to=FLOAT.dtype)
     places = (pixels - low) / (high - low) * op.Cast(side, to=FLOAT.dtype) - 0.5
     return op.Max(1.0 - op.Abs(op.Unsqueeze(places, [1]) - cells), 0.0)
 
@@ -202,29 +205,28 @@ def shares(
 @script(default_opset=op)
 def merged(
     labels: MAP,
-    boxes: FLOAT[...],
-    scores: FLOAT[...],
-    classes: INT64[...],
-    masks: FLOAT[...],
+    boxes: FOUND_BOXES,
+    scores: FOUND_SCORES,
+    classes: FOUND_CLASSES,
+    masks: FOUND_MASKS,
     overlap: DOUBLE,
-    least_scores: FLOAT[...],
-    least_areas: INT64[...],
+    least_scores: BY_THING,
+    least_areas: BY_LABEL,
 ) -> tuple[MAP, IS_THING, CLASSES, SCORES, BOXES]:
     """:func:`.merge_panoptic` of instances of falling score, with their masks in their boxes."""
     begin, end = op.Split(boxes, num_outputs=2, axis=1)
     used = op.And(
         scores >= op.Gather(least_scores, classes), op.ReduceMin(end - begin, [1], keepdims=0) > 0.0
     )
-    boxes = op.Compress(boxes, used, axis=0)
-    scores = op.Compress(scores, used, axis=0)
-    classes = op.Compress(classes, used, axis=0)
-    masks = op.Compress(masks, used, axis=0)
-    number = op.Range(0, op.Squeeze(op.Shape(scores)), 1)
-    used = number < 0
+    kept = op.Squeeze(op.NonZero(used), [0])
+    boxes, scores = op.Gather(boxes, kept), op.Gather(scores, kept)
+    classes, masks = op.Gather(classes, kept), op.Gather(masks, kept)
+    number = op.Range(0, op.Squeeze(op.Shape(scores), [0]), 1)
+    used = op.Not(number == number)
     height, width = op.Split(op.Shape(labels), num_outputs=2)
-    numbers = op.Sub(labels, labels)
-    count = op.Cast(op.Constant(value_int=0), to=INT32.dtype)
-    for i in range(op.Squeeze(op.Shape(scores))):
+    numbers = labels - labels
+    count = op.Cast(0, to=INT32.dtype)
+    for i in range(op.Squeeze(op.Shape(scores), [0])):
         x0, top, x1, bottom = op.Split(op.Gather(boxes, i), num_outputs=4)
         start = op.Max(op.Cast(op.Floor(top), to=INT64.dtype) - 1, 0)
         stop = op.Min(op.Cast(op.Ceil(bottom), to=INT64.dtype) + 1, height)
@@ -233,33 +235,34 @@ def merged(
         across = shares(op.Constant(value_ints=[0]), width, x0, x1, mask)
         covered = op.MatMul(op.MatMul(down, mask), op.Transpose(across, perm=[1, 0])) >= 0.5
         rows = op.Slice(numbers, start, stop, [0])
-        free = op.And(covered, rows == 0)
+        free = op.And(covered, rows == op.Cast(0, to=INT32.dtype))
         area = op.ReduceSum(op.Cast(covered, to=INT64.dtype), keepdims=0)
         free_area = op.ReduceSum(op.Cast(free, to=INT64.dtype), keepdims=0)
         share = op.Cast(area - free_area, to=DOUBLE.dtype) / op.Cast(area, to=DOUBLE.dtype)
         good = op.And(area > 0, op.Not(share > overlap))
         count = count + op.Cast(good, to=INT32.dtype)
         rows = op.Where(op.And(free, good), count, rows)
-        places = op.Unsqueeze(op.Range(op.Squeeze(start), op.Squeeze(stop), 1), [1])
+        places = op.Unsqueeze(op.Range(op.Squeeze(start, [0]), op.Squeeze(stop, [0]), 1), [1])
         numbers = op.ScatterND(numbers, places, rows)
         used = op.Or(used, op.And(number == i, good))
     flat = op.Cast(op.Reshape(labels, [-1]), to=INT64.dtype)
-    free = op.Cast(op.Reshape(numbers, [-1]) == 0, to=INT64.dtype)
+    free = op.Cast(op.Reshape(numbers, [-1]) == op.Cast(0, to=INT32.dtype), to=INT64.dtype)
     zeros = least_areas - least_areas
     areas = op.ScatterElements(zeros, flat, free, axis=0, reduction="add")
     seen = op.ScatterElements(zeros, flat, op.Expand(1, op.Shape(flat)), axis=0, reduction="add")
-    label = op.Range(0, op.Squeeze(op.Shape(zeros)), 1)
+    label = op.Range(0, op.Squeeze(op.Shape(zeros), [0]), 1)
     is_stuff = op.And(op.And(seen > 0, areas >= least_areas), label > 0)  # 0 stands for things
     place = op.CumSum(op.Cast(is_stuff, to=INT32.dtype), 0) + count
-    place = op.Where(is_stuff, place, op.CastLike(0, place))
-    ids = op.Where(numbers == 0, op.Gather(place, labels), numbers)
-    things, stuff = op.Compress(classes, used), op.Compress(label, is_stuff)
+    place = op.Where(is_stuff, place, op.Cast(0, to=INT32.dtype))
+    ids = op.Where(numbers == op.Cast(0, to=INT32.dtype), op.Gather(place, labels), numbers)
+    kept, stuff = op.Squeeze(op.NonZero(used), [0]), op.Squeeze(op.NonZero(is_stuff), [0])
+    things = op.Gather(classes, kept)
     segment_isthing = op.Concat(
         op.Expand(True, op.Shape(things)), op.Expand(False, op.Shape(stuff)), axis=0
     )
     segment_classes = op.Concat(things, stuff, axis=0)
-    segment_scores = op.Concat(op.Compress(scores, used), op.Expand(0.0, op.Shape(stuff)), axis=0)
+    segment_scores = op.Concat(op.Gather(scores, kept), op.Expand(0.0, op.Shape(stuff)), axis=0)
     no_box = op.Constant(value_floats=[0.0, 0.0, 0.0, 0.0])
     no_boxes = op.Expand(no_box, op.Concat(op.Shape(stuff), op.Constant(value_ints=[4]), axis=0))
-    segment_boxes = op.Concat(op.Compress(boxes, used, axis=0), no_boxes, axis=0)
+    segment_boxes = op.Concat(op.Gather(boxes, kept), no_boxes, axis=0)
     return ids, segment_isthing, segment_classes, segment_scores, segment_boxes
