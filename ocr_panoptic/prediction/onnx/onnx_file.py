@@ -83,7 +83,7 @@ def write_onnx(
     resize = resize_stage(augmentation)
     # Every map has at least 2 pixels along each side, and sides are no multiples of one another:
     # the exporter takes sizes that are 1, or equal by chance, for constants.
-    image = torch.zeros(3 * graph.stride - 31, 5 * graph.stride - 13, 3, dtype=torch.uint8)
+    image = torch.zeros(3 * graph.stride - 31, 5 * graph.stride - 13, 3, dtype=torch.int32)
     size = torch.tensor([image.shape[0] - 3, image.shape[1] + 5])
     dynamic = torch.export.Dim.DYNAMIC
     for name in ("torch.onnx", "onnxscript", "onnx_ir"):

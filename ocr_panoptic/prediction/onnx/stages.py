@@ -1,6 +1,7 @@
 """
 What an ONNX file does before and after its network, as ONNX models of their own: an image is
-resized as for tests, and instances and labels become one panoptic map. Needs onnxscript.
+resized as for tests, and instances and labels become one panoptic map. Needs onnxscript. Operators
+and types are those that TensorRT's and OpenVINO's parsers have, too: no Compress, no sum of INT32.
 
 Shape shorthand: H W size of the image, h w the size that the network gets, M instances, s side of a
 mask, T thing classes, K semantic classes, S segments.
@@ -26,7 +27,7 @@ REACH = {Image.Resampling.BILINEAR: 1.0, Image.Resampling.BICUBIC: 2.0}
 SEGMENT_OUTPUTS = ("ids", *(f"segment_{key}" for key in ("isthing", "classes", "scores", "boxes")))
 """Names of the outputs of :func:`merge_stage`."""
 
-PIXELS, RESIZED, MAP = UINT8["H", "W", 3], UINT8["h", "w", 3], INT32["H", "W"]
+PIXELS, RESIZED, MAP = UINT8["H", "W", 3], INT32["h", "w", 3], INT32["H", "W"]
 FOUND_BOXES, FOUND_SCORES, FOUND_CLASSES = FLOAT["M", 4], FLOAT["M"], INT64["M"]
 FOUND_MASKS, BY_THING, BY_LABEL = FLOAT["M", "s", "s"], FLOAT["T"], INT64["K"]
 IS_THING, CLASSES, SCORES, BOXES = BOOL["S"], INT64["S"], FLOAT["S"], FLOAT["S", 4]
@@ -34,7 +35,7 @@ IS_THING, CLASSES, SCORES, BOXES = BOOL["S"], INT64["S"], FLOAT["S"], FLOAT["S",
 
 def resize_stage(augmentation: T.Augmentation) -> ir.Model:
     """
-    Return the model from "image", uint8 [H, W, 3], to "resized", uint8 [h, w, 3], every value of
+    Return the model from "image", uint8 [H, W, 3], to "resized", int32 [h, w, 3], every value of
     which is Pillow's, and "size", int64 [2], H and W.
 
     Args:
@@ -115,9 +116,9 @@ def _with_constants(model: ir.Model, **constants: np.ndarray) -> ir.Model:
 
 
 @script(default_opset=op)
-def unchanged(image: PIXELS) -> tuple[PIXELS, INT64[2]]:
+def unchanged(image: PIXELS) -> tuple[RESIZED, INT64[2]]:
     """An image as it is, and its size."""
-    resized = op.Identity(image)
+    resized = op.Cast(image, to=INT32.dtype)
     size = op.Shape(image, start=0, end=2)
     return resized, size
 
@@ -138,7 +139,7 @@ def shortest_edge(image: PIXELS, shortest: DOUBLE, longest: DOUBLE) -> INT64[2]:
 
 
 @script(default_opset=op)
-def resized_rows(x: UINT8[...], side: INT64[1], reach: DOUBLE) -> UINT8[...]:
+def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
     """[A, B, C] -> [A, side, C], each pixel the sum of those around its place, weighted by Pillow's
     triangle (where ``reach`` is 1) or cubic."""
     length = op.Shape(x, start=1, end=2)
@@ -168,10 +169,9 @@ def resized_rows(x: UINT8[...], side: INT64[1], reach: DOUBLE) -> UINT8[...]:
     for tap in range(count):
         pixels = op.Gather(x, op.Min(op.Gather(taken, tap), last), axis=1)
         weight = op.Unsqueeze(op.Gather(weights, tap), [1])
-        total = total + op.Cast(pixels, to=INT32.dtype) * weight
-    total = total / op.Cast(4194304, to=INT32.dtype)
-    total = op.Clip(total, op.Cast(0, to=INT32.dtype), op.Cast(255, to=INT32.dtype))
-    return op.Cast(total, to=UINT8.dtype)
+        total = total + pixels * weight
+    total = op.Min(total, op.Cast(1069547520, to=INT32.dtype))  # 255, as a weight
+    return op.Max(total / op.Cast(4194304, to=INT32.dtype), op.Cast(0, to=INT32.dtype))
 
 
 @script(default_opset=op)
@@ -179,7 +179,7 @@ def resized_image(image: PIXELS, sides: INT64[2], reach: DOUBLE) -> tuple[RESIZE
     """Pillow's ``Image.resize``: the rows, then the columns, each in whole numbers."""
     size = op.Shape(image, start=0, end=2)
     height, width = op.Split(sides, num_outputs=2)
-    rows = resized_rows(image, width, reach)
+    rows = resized_rows(op.Cast(image, to=INT32.dtype), width, reach)
     one = op.Constant(value_ints=[1])
     flat = op.Reshape(rows, op.Concat(one, op.Shape(image, start=0, end=1), op.Neg(one), axis=0))
     columns = resized_rows(flat, height, reach)
@@ -218,7 +218,7 @@ def merged(
     used = op.And(
         scores >= op.Gather(least_scores, classes), op.ReduceMin(end - begin, [1], keepdims=0) > 0.0
     )
-    kept = op.Squeeze(op.NonZero(used), [0])
+    kept = op.Squeeze(op.NonZero(op.Cast(used, to=FLOAT.dtype)), [0])
     boxes, scores = op.Gather(boxes, kept), op.Gather(scores, kept)
     classes, masks = op.Gather(classes, kept), op.Gather(masks, kept)
     number = op.Range(0, op.Squeeze(op.Shape(scores), [0]), 1)
@@ -252,10 +252,13 @@ def merged(
     seen = op.ScatterElements(zeros, flat, op.Expand(1, op.Shape(flat)), axis=0, reduction="add")
     label = op.Range(0, op.Squeeze(op.Shape(zeros), [0]), 1)
     is_stuff = op.And(op.And(seen > 0, areas >= least_areas), label > 0)  # 0 stands for things
-    place = op.CumSum(op.Cast(is_stuff, to=INT32.dtype), 0) + count
+    place = op.Cast(op.CumSum(op.Cast(is_stuff, to=FLOAT.dtype), 0), to=INT32.dtype) + count
     place = op.Where(is_stuff, place, op.Cast(0, to=INT32.dtype))
     ids = op.Where(numbers == op.Cast(0, to=INT32.dtype), op.Gather(place, labels), numbers)
-    kept, stuff = op.Squeeze(op.NonZero(used), [0]), op.Squeeze(op.NonZero(is_stuff), [0])
+    kept, stuff = (
+        op.Squeeze(op.NonZero(op.Cast(used, to=FLOAT.dtype)), [0]),
+        op.Squeeze(op.NonZero(op.Cast(is_stuff, to=FLOAT.dtype)), [0]),
+    )
     things = op.Gather(classes, kept)
     segment_isthing = op.Concat(
         op.Expand(True, op.Shape(things)), op.Expand(False, op.Shape(stuff)), axis=0
