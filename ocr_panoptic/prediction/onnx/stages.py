@@ -1,7 +1,7 @@
 """
 What an ONNX file does before and after its network, as ONNX models of their own: an image is
 resized as for tests, and instances and labels become one panoptic map. Needs onnxscript. Operators
-and types are those that TensorRT's and OpenVINO's parsers have, too: no Compress, no sum of INT32.
+and types are those of TensorRT's and OpenVINO's parsers: no Compress, no CumSum of INT32.
 
 Shape shorthand: H W size of the image, h w the size that the network gets, M instances, s side of a
 mask, T thing classes, K semantic classes, S segments.
