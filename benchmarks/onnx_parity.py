@@ -20,6 +20,7 @@ from pathlib import Path
 
 import torch
 from detectron2.config import CfgNode
+from detectron2.data import transforms as T
 from detectron2.modeling import build_model
 from tabulate import tabulate
 from torch import Tensor, nn
@@ -42,8 +43,8 @@ from ocr_panoptic.prediction.onnx.run_onnx import FORMAT, Model
 from support import published_networks as published
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-SIZES = (((193, 257), (193, 257)), ((256, 384), (512, 768)), ((321, 225), (200, 141)))
-"""(height, width) of the images that the network gets, and of the results wanted."""
+RESIZE, SIZES = T.ResizeShortestEdge(224, 512), ((193, 257), (512, 768), (200, 141))
+"""How the images are resized, and their (height, width)."""
 
 CITYSCAPES = "Cityscapes-SemanticSegmentation"
 COCO = "COCO-PanopticSegmentation"
@@ -141,15 +142,8 @@ def final(logits: Tensor | tuple[Tensor, Tensor]) -> Tensor:
 
 def export(cfg: CfgNode, model: nn.Module, path: Path) -> None:
     """Without a comparison, and with as little of a description as the runner needs."""
-    description = {"format": FORMAT, "classes": [], "resize": None}
-    if hasattr(model, "roi_heads"):
-        rules = cfg.MODEL.PANOPTIC_FPN.COMBINE
-        description["merge"] = {
-            "overlap": rules.OVERLAP_THRESH,
-            "stuff_area": rules.STUFF_AREA_LIMIT,
-            "score": rules.INSTANCES_CONFIDENCE_THRESH,
-        }
-    write_onnx(build_graph(model, cfg.INPUT.FORMAT), description, path)
+    description = {"format": FORMAT, "classes": []}
+    write_onnx(build_graph(model, cfg.INPUT.FORMAT), RESIZE, description, path)
 
 
 def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
@@ -162,6 +156,7 @@ def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
             Model(path, threads=torch.get_num_threads()),
             lambda network, inputs: final(task_of(cfg).semantic_logits(network, inputs)),
             cfg.INPUT.FORMAT,
+            RESIZE,
             SIZES,
         )
     for row in rows:

@@ -109,6 +109,6 @@ def _export(
         predicted = task.semantic_logits(network, inputs)
         return predicted[1] if isinstance(predicted, tuple) else predicted  # coarse, refined
 
-    description = describe(model.network, metadata, task.test_augmentation(cfg), made)
-    rows = export_onnx(model, cfg.INPUT.FORMAT, description, output, logits)
+    description, resize = describe(model.network, metadata, made), task.test_augmentation(cfg)
+    rows = export_onnx(model, cfg.INPUT.FORMAT, resize, description, output, logits)
     return tabulate(rows, headers="keys", tablefmt="github", floatfmt=".2g")

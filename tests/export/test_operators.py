@@ -7,8 +7,12 @@ import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
+import torchvision
+from detectron2.modeling.poolers import ROIPooler
+from detectron2.structures import Boxes
 from torch import Tensor, nn
 
+from ocr_panoptic.prediction.onnx.instances import pool
 from ocr_panoptic.prediction.onnx.operators import confident_labels, nms
 from ocr_panoptic.prediction.onnx.translations import TRANSLATIONS
 
@@ -81,3 +85,18 @@ def test_equal_in_onnxruntime(exported, seed):
 def test_no_box_is_left():
     boxes, scores = torch.rand(1, 4, 4), torch.zeros(1, 2, 4)
     assert nms(boxes, scores, 0.5, 0.1, 10).shape == (0, 3)
+
+
+def test_each_box_from_its_level(monkeypatch):
+    """Also where boxes of no size, which stand for those of other levels, pool to NaN."""
+    boxes = torch.tensor([[3.0, 5.0, 33.0, 47.0], [10.0, 20.0, 190.0, 200.0], [0.0, 0.0, 9.0, 9.0]])
+    maps = [torch.rand(1, 3, side, side) for side in (64, 32)]
+    pooler = ROIPooler(4, (1 / 4, 1 / 8), 0, "ROIAlignV2")
+    expected, roi_align = pooler(maps, [Boxes(boxes)]), torchvision.ops.roi_align
+
+    def of_any_size(features: Tensor, rois: Tensor, *options: object) -> Tensor:
+        pooled = roi_align(features, rois, *options)
+        return torch.where((rois[:, 3] > rois[:, 1])[:, None, None, None], pooled, torch.nan)
+
+    monkeypatch.setattr("torchvision.ops.roi_align", of_any_size)
+    assert torch.allclose(pool(pooler, maps, boxes), expected)

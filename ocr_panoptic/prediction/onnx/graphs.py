@@ -1,6 +1,6 @@
 """
-The networks as they are exported: from the bytes of one image to labels, or to labels and
-instances. What is left to do for a panoptic map, NumPy does (:mod:`.run_onnx`).
+The networks as they are exported: from one resized image to labels, or to labels and
+instances; :mod:`.stages` has what is before and after them.
 
 Shape shorthand: H W size of the image that the network gets, Ho Wo size of the results wanted,
 K classes, h w feature size, M instances, s side of a mask.
@@ -24,7 +24,7 @@ CHANNEL_ORDERS = ("RGB", "BGR")
 
 class SemanticGraph(nn.Module):
     """
-    An ``OCRSemanticSegmentor``, from the bytes of an image to labels.
+    An ``OCRSemanticSegmentor``, from a resized image to labels.
 
     Args:
         model: in evaluation mode, on the CPU.
@@ -86,7 +86,7 @@ class SemanticGraph(nn.Module):
     def forward(self, image: Tensor, size: Tensor) -> tuple[Tensor, ...]:
         """
         Args:
-            image: uint8 [H, W, 3] RGB
+            image: int32 [H, W, 3] RGB, 0..255
             size: int64 [2], Ho and Wo
 
         Returns:
@@ -121,7 +121,7 @@ class SemanticGraph(nn.Module):
 
 
 class PanopticGraph(SemanticGraph):
-    """A ``PanopticFPN`` with any semantic head, from the bytes of an image to labels and instances.
+    """A ``PanopticFPN`` with any semantic head, from a resized image to labels and instances.
     Arguments and errors are those of :class:`SemanticGraph`."""
 
     outputs = (*SemanticGraph.outputs, "boxes", "scores", "classes", "masks")

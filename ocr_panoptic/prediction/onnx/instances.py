@@ -152,21 +152,20 @@ def pool(pooler: ROIPooler, maps: list[Tensor], boxes: Tensor) -> Tensor:
     sides = (boxes[:, 2:] - boxes[:, :2]).prod(dim=1).sqrt()
     levels = torch.log2(sides / pooler.canonical_box_size + 1e-8) + pooler.canonical_level
     levels = levels.floor().clamp(pooler.min_level, pooler.max_level) - pooler.min_level
-    pooled = 0
+    pooled = None
     for level, (align, map_) in enumerate(zip(pooler.level_poolers, maps, strict=True)):
         # A number of boxes that depends on the image costs an exporter more than boxes of no
-        # size cost ROIAlign.
-        own = (levels == level).to(boxes.dtype)
-        rois = F.pad(boxes * own[:, None], (1, 0))
+        # size cost ROIAlign, of which some runtimes make NaN.
+        own = levels == level
         found = torchvision.ops.roi_align(
             map_,
-            rois,
+            F.pad(boxes * own[:, None].to(boxes.dtype), (1, 0)),
             align.output_size,
             align.spatial_scale,
             align.sampling_ratio,
             align.aligned,
         )
-        pooled = pooled + found * own[:, None, None, None]
+        pooled = found if level == 0 else torch.where(own[:, None, None, None], found, pooled)
     return pooled
 
 

@@ -7,27 +7,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
 import torch
+from detectron2.data import transforms as T
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.modeling import InferenceModel
+from ocr_panoptic.modeling.panoptic_merge import rules_of_network
 
-from .graphs import SemanticGraph, build_graph
+from .graphs import PanopticGraph, SemanticGraph, build_graph
 from .parity import SIZES, check_parity, is_equal
 from .run_onnx import METADATA_KEY, Model
+from .stages import SEGMENT_OUTPUTS, joined, merge_stage, resize_stage
 from .translations import TRANSLATIONS
 
 logger = logging.getLogger(__name__)
 
 OPSET = 18
-INPUTS = ("image", "size")
+INPUTS = ("resized", "size")
 
 
 def export_onnx(
     model: InferenceModel,
     channel_order: str,
+    augmentation: T.Augmentation,
     description: dict[str, Any],
     path: Path,
     semantic_logits: Callable[[nn.Module, list[dict]], Tensor],
@@ -39,6 +44,7 @@ def export_onnx(
     Args:
         model: of a network as it is trained, on the CPU.
         channel_order: of its images, INPUT.FORMAT.
+        augmentation: how an image is resized in tests.
         description: of :func:`.describe`.
         path: of the file, which is written whole or not at all.
         semantic_logits: of :func:`.check_parity`.
@@ -51,9 +57,9 @@ def export_onnx(
     """
     graph = build_graph(model.network, channel_order)
     with replacing(path) as temporary:
-        write_onnx(graph, description, temporary)
+        write_onnx(graph, augmentation, description, temporary)
         logger.info("Comparing onnxruntime with PyTorch, on images of %d sizes", len(SIZES))
-        rows = check_parity(model, Model(temporary), semantic_logits, channel_order)
+        rows = check_parity(model, Model(temporary), semantic_logits, channel_order, augmentation)
         if different := [row for row in rows if not is_equal(row)]:
             raise UserError(
                 f"{path} is not written: in onnxruntime it differs from the model ({different[0]})"
@@ -61,19 +67,23 @@ def export_onnx(
     return rows
 
 
-def write_onnx(graph: SemanticGraph, description: dict[str, Any], path: Path) -> None:
+def write_onnx(
+    graph: SemanticGraph, augmentation: T.Augmentation, description: dict[str, Any], path: Path
+) -> None:
     """
     Args:
         graph: of the model, on the CPU.
+        augmentation: how an image is resized in tests.
         description: of :func:`.describe`.
         path: of the file.
 
     Raises:
-        ValueError: the network has a part that PyTorch cannot export.
+        ValueError: the network has a part that PyTorch cannot export, or the resizing is another.
     """
+    resize = resize_stage(augmentation)
     # Every map has at least 2 pixels along each side, and sides are no multiples of one another:
     # the exporter takes sizes that are 1, or equal by chance, for constants.
-    image = torch.zeros(3 * graph.stride - 31, 5 * graph.stride - 13, 3, dtype=torch.uint8)
+    image = torch.zeros(3 * graph.stride - 31, 5 * graph.stride - 13, 3, dtype=torch.int32)
     size = torch.tensor([image.shape[0] - 3, image.shape[1] + 5])
     dynamic = torch.export.Dim.DYNAMIC
     for name in ("torch.onnx", "onnxscript", "onnx_ir"):
@@ -102,5 +112,11 @@ def write_onnx(graph: SemanticGraph, description: dict[str, Any], path: Path) ->
         except Exception as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise UserError(f"PyTorch cannot export this network: {reason[0]}") from error
-    onnx_program.model.metadata_props[METADATA_KEY] = json.dumps(description)
-    onnx_program.save(path, external_data=False)
+    whole, outputs = joined(resize, onnx_program.model), SemanticGraph.outputs
+    if isinstance(graph, PanopticGraph):
+        whole = joined(whole, merge_stage(rules_of_network(graph.model)))
+        outputs = (*outputs, *SEGMENT_OUTPUTS)
+    given = {value.name: value for value in whole.graph.outputs}
+    whole.graph.outputs[:] = [given[name] for name in outputs]
+    whole.metadata_props[METADATA_KEY] = json.dumps(description)
+    ir.save(whole, path)

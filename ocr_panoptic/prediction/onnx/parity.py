@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from detectron2.data import transforms as T
 from PIL import Image
 from torch import Tensor, nn
 
 from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.inference_output import InferenceOutput
 
-from .run_onnx import Model, Prediction, merge
+from .run_onnx import Model, Prediction
 
 LEAST_SHARE = 0.9999
 """Of the pixels that have equal labels."""
@@ -27,11 +28,12 @@ LARGEST_DIFFERENCE = 1e-4
 ROUNDING = 2.0
 """Of logits, if that is more: this many times the model's own difference from float64."""
 
-Segments = tuple[np.ndarray, list[dict[str, Any]]]
+Segment = dict[str, Any]
+Segments = tuple[np.ndarray, list[Segment]]
 """ids [H, W], 0 where no segment is, and "id", "isthing", "category_id" of each."""
 
-SIZES = (((128, 192), (256, 384)), ((97, 259), (97, 259)), ((201, 157), (119, 93)))
-"""(height, width) of the images that the network gets, and of the results wanted."""
+SIZES = ((128, 192), (97, 259), (480, 100), (201, 157), (417, 833))
+"""(height, width) of the images that are compared; the network gets them resized as in tests."""
 
 
 def check_parity(
@@ -39,7 +41,8 @@ def check_parity(
     exported: Model,
     semantic_logits: Callable[[nn.Module, list[dict]], Tensor],
     channel_order: str,
-    sizes: Sequence[tuple[tuple[int, int], tuple[int, int]]] = SIZES,
+    augmentation: T.Augmentation,
+    sizes: Sequence[tuple[int, int]] = SIZES,
 ) -> list[dict[str, Any]]:
     """
     Args:
@@ -47,27 +50,28 @@ def check_parity(
         exported: the same, from its ONNX file.
         semantic_logits: (network, its input) -> the final logits [1, K, h, w].
         channel_order: of the model's input, "RGB" or "BGR".
+        augmentation: how an image is resized in tests.
         sizes: see ``SIZES``.
 
     Returns:
-        of each size "image" and "results" (height x width), "labels equal" (share of the pixels),
-        and the largest differences of "logits" and "confidences"; where that of the logits is
-        above the limit "rounding", that of the model from itself in float64; of a panoptic model
-        also
-        "instances" of both, the largest differences of "boxes" (pixels), "scores" and "masks", and
-        "segments equal" (share of the pixels)
+        of each size "image" and "network", the sizes (height x width) of the image and of what the
+        network gets; "labels equal" (share of the pixels), and the largest differences of "logits"
+        and "confidences"; where that of the logits is above the limit "rounding", that of the model
+        from itself in float64; of a panoptic model also "segments" of both, "segments equal" (share
+        of the pixels), and the largest differences of "boxes" (pixels) and "scores" of those
     """
     rows, network = [], model.network
-    for seed, (side, size) in enumerate(sizes):
-        image = sample_image(side, seed)
-        pixels = image if channel_order == "RGB" else image[:, :, ::-1]
-        tensor = torch.as_tensor(pixels.transpose(2, 0, 1).copy())
+    for seed, size in enumerate(sizes):
+        image = sample_image(size, seed)
+        resized = T.AugInput(image if channel_order == "RGB" else image[:, :, ::-1])
+        augmentation(resized)
+        tensor = torch.as_tensor(resized.image.transpose(2, 0, 1).copy())
         inputs = [{"image": tensor, "height": size[0], "width": size[1]}]
-        found = exported.run(image, size)
+        found = exported(image)
         with torch.no_grad():
             expected = model(inputs)[0]
             logits = semantic_logits(network, inputs)[0].numpy()
-        row = {"image": "{}x{}".format(*side), "results": "{}x{}".format(*size)}
+        row = {"image": "{}x{}".format(*size), "network": "{}x{}".format(*tensor.shape[1:])}
         rows.append(row | _compare(found, expected, logits))
         if rows[-1]["logits"] > LARGEST_DIFFERENCE:
             with torch.no_grad():
@@ -76,7 +80,7 @@ def check_parity(
                 )[0].numpy()
             rows[-1]["rounding"] = _relative(logits, exact)
         if "instances" in expected:
-            rows[-1] |= _compare_instances(found, expected, **exported.description["merge"])
+            rows[-1] |= _compare_segments(found, expected)
     return rows
 
 
@@ -108,44 +112,39 @@ def _compare(found: Prediction, expected: InferenceOutput, logits: np.ndarray) -
     }
 
 
-def _compare_instances(
-    found: Prediction, expected: InferenceOutput, **rules: Any
-) -> dict[str, Any]:
-    instances = expected["instances"]
-    ids, segments = merge(found, **rules)
-    true_ids, true_segments = expected["panoptic_seg"]
-    boxes, scores = instances.pred_boxes.tensor.numpy(), instances.scores.numpy()
-    row = {
-        "instances": f"{len(found['scores'])}, {len(scores)}",
-        "segments equal": segments_equal((ids, segments), (true_ids.numpy(), true_segments)),
-        "boxes": np.nan,
-        "scores": _largest(found["scores"], scores),
+def _compare_segments(found: Prediction, expected: InferenceOutput) -> dict[str, Any]:
+    instances, (ids, segments) = expected["instances"], expected["panoptic_seg"]
+    share, pairs = match_segments((found["ids"], found["segments"]), (ids.numpy(), segments))
+    things = [(a, b) for a, b in pairs if a["isthing"]]
+    boxes = instances.pred_boxes.tensor.numpy()
+    return {
+        "segments": f"{len(found['segments'])}, {len(segments)}",
+        "segments equal": share,
+        "boxes": max((_largest(a["box"], boxes[b["instance_id"]]) for a, b in things), default=0.0),
+        "scores": max((abs(a["score"] - b["score"]) for a, b in things), default=0.0),
     }
-    if len(boxes) and len(found["boxes"]):
-        # Of the nearest one: boxes of equal scores may come in another order.
-        apart = np.abs(found["boxes"][:, None] - boxes).max(axis=2)
-        row["boxes"] = float(apart.min(axis=0).max())
-    return row
 
 
-def segments_equal(a: Segments, b: Segments) -> float:
+def match_segments(a: Segments, b: Segments) -> tuple[float, list[tuple[Segment, Segment]]]:
     """
-    The share of the pixels that belong to segments which match: of one class, and covering more of
-    each other than of any other. Numbers do not count, since those of equal scores may change
-    places.
+    Return the share of the pixels that belong to segments which match, and these segments: of one
+    class, and covering more of each other than of any other. Numbers do not count, since those of
+    equal scores may change places.
     """
-    tables = []
-    for ids, segments in (a, b):
-        table = np.full(ids.max() + 1, -1)
-        for segment in segments:
-            if segment["id"] < len(table):
-                table[segment["id"]] = 2 * segment["category_id"] + segment["isthing"]
+    tables, segments = [], []
+    for ids, described in (a, b):
+        segments.append({segment["id"]: segment for segment in described})
+        table = np.full(max(ids.max(), *segments[-1], 0) + 1, -1)
+        for segment in described:
+            table[segment["id"]] = 2 * segment["category_id"] + segment["isthing"]
         tables.append(table)
     common = np.zeros([len(table) for table in tables], np.int64)
     np.add.at(common, (a[0].ravel(), b[0].ravel()), 1)
     common *= tables[0][:, None] == tables[1]
     best = (common == common.max(axis=0)) & (common == common.max(axis=1, keepdims=True))
-    return float((common * best).sum() / a[0].size)
+    pairs = np.argwhere(best & (common > 0)).tolist()
+    matched = [(segments[0][i], segments[1][j]) for i, j in pairs if i and j]
+    return float((common * best).sum() / a[0].size), matched
 
 
 def _relative(a: np.ndarray, b: np.ndarray) -> float:
@@ -153,6 +152,7 @@ def _relative(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def _largest(a: np.ndarray, b: np.ndarray) -> float:
+    a = np.asarray(a)
     if a.shape != b.shape:
         return float("inf")
     return float(np.abs(a.astype(np.float64) - b).max(initial=0))

@@ -13,7 +13,7 @@ model, and panoptic/*.png and panoptic.json in COCO panoptic format of a panopti
     prediction = model(read_image("street.jpg"))
     prediction["labels"], model.classes[0]["name"]
 
-Shape shorthand: H W size of an image, M instances, s side of a mask.
+Shape shorthand: H W size of an image, K classes, h w feature size.
 """
 
 import argparse
@@ -31,10 +31,9 @@ import onnxruntime
 from PIL import Image, ImageOps
 
 METADATA_KEY = "ocr_panoptic"
-FORMAT = 2
+FORMAT = 3
 """Of the description in the metadata; a newer one cannot be read."""
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
-FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 FORMATS = {".png": "PNG", ".jpg": "JPEG"}
 Prediction = dict[str, Any]
 
@@ -75,8 +74,8 @@ class Model:
         text = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
         self.description = _parse_description(path, text)
         self.classes = self.description["classes"]
-        self.is_panoptic = "merge" in self.description
         self._outputs = [output.name for output in self.session.get_outputs()]
+        self.is_panoptic = "ids" in self._outputs
 
     def __call__(self, image: np.ndarray) -> Prediction:
         """
@@ -85,32 +84,30 @@ class Model:
 
         Returns:
             "labels", int32 [H, W]; "confidences", float32 [H, W]; "logits", float32 [K, h, w], at
-            the resolution of the network. Of a panoptic model also "boxes", float32 [M, 4] as
-            x0, y0, x1, y1; "scores", float32 [M]; "classes", int64 [M]; "masks", float32
-            [M, s, s], in the boxes; "ids", int32 [H, W], and "segments", see :func:`merge`
-        """
-        prediction = self.run(resized(image, self.description["resize"]), image.shape[:2])
-        if self.is_panoptic:
-            merged = merge(prediction, **self.description["merge"])
-            prediction["ids"], prediction["segments"] = merged
-        return prediction
-
-    def run(self, image: np.ndarray, size: tuple[int, int]) -> Prediction:
-        """
-        The network alone, on an image of the size that it gets; ``size``, height and width, is that
-        of the results.
+            the resolution of the network. Of a panoptic model also "ids", int32 [H, W], 0 where no
+            segment is, and "segments", of each "id", "isthing", "category_id" (the class, among
+            things or among labels), and of a thing "score" and "box" (x0, y0, x1, y1)
 
         Raises:
-            ValueError: onnxruntime refuses it, for want of memory most often.
+            ValueError: onnxruntime refuses the image, for want of memory most often.
         """
-        feeds = {"image": np.ascontiguousarray(image), "size": np.array(size, np.int64)}
         try:
-            return dict(zip(self._outputs, self.session.run(None, feeds)))
+            values = self.session.run(None, {"image": np.ascontiguousarray(image)})
         except Exception as error:  # onnxruntime's have no common class of their own
             raise ValueError(
                 f"onnxruntime cannot run the model on an image of {image.shape[1]}x"
                 f"{image.shape[0]} pixels: {str(error).splitlines()[0]}"
             ) from error
+        prediction = dict(zip(self._outputs, values))
+        if self.is_panoptic:
+            columns = ("isthing", "classes", "scores", "boxes")
+            table = [prediction.pop(f"segment_{column}").tolist() for column in columns]
+            prediction["segments"] = [
+                {"id": id_, "isthing": isthing, "category_id": class_}
+                | ({"score": score, "box": box} if isthing else {})
+                for id_, (isthing, class_, score, box) in enumerate(zip(*table), start=1)
+            ]
+        return prediction
 
 
 def _why_unreadable(path: str | os.PathLike, error: Exception) -> str:
@@ -127,7 +124,7 @@ def _why_unreadable(path: str | os.PathLike, error: Exception) -> str:
 def _parse_description(path: str | os.PathLike, text: str | None) -> dict[str, Any]:
     if text is None:
         raise ValueError(
-            f"{path} does not say what its classes and image sizes are; this program runs models "
+            f"{path} does not say what its classes are; this program runs models "
             "that ocr-panoptic export has written"
         )
     try:
@@ -137,7 +134,7 @@ def _parse_description(path: str | os.PathLike, text: str | None) -> dict[str, A
                 f"{path} is of format {description['format']}, and this program reads {FORMAT}: "
                 "take the run_onnx.py of the version that wrote it"
             )
-        description["classes"], description["resize"]
+        description["classes"]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path}: its metadata under {METADATA_KEY!r} are not those that ocr-panoptic export "
@@ -164,105 +161,6 @@ def read_image(path: str | os.PathLike) -> np.ndarray:
             return np.asarray(image.convert("RGB"))
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} cannot be read as an image: {error}") from error
-
-
-def resized(image: np.ndarray, rule: dict[str, Any] | None) -> np.ndarray:
-    """
-    An image as the model saw them in its tests.
-
-    Args:
-        image: uint8 [H, W, 3]
-        rule: "interpolation", and "size" (height and width), or "shortest" and "longest" side
-    """
-    height, width = image.shape[:2]
-    if rule is None:
-        return image
-    if "size" in rule:
-        new_height, new_width = rule["size"]
-    else:  # the arithmetic of Detectron2's ResizeShortestEdge, to the last bit
-        short = float(rule["shortest"])
-        scale = short / min(height, width)
-        tall, wide = (short, scale * width) if height < width else (scale * height, short)
-        if max(tall, wide) > rule["longest"]:
-            scale = rule["longest"] * 1.0 / max(tall, wide)
-            tall, wide = tall * scale, wide * scale
-        new_height, new_width = int(tall + 0.5), int(wide + 0.5)
-    new_size = (new_width, new_height)
-    return np.asarray(Image.fromarray(image).resize(new_size, FILTERS[rule["interpolation"]]))
-
-
-def merge(
-    prediction: Prediction, *, overlap: float, scores: Sequence[float], stuff_areas: Sequence[float]
-) -> tuple[np.ndarray, list[dict[str, Any]]]:
-    """
-    One map of instances and of what is left of the semantic labels, by the rules of Detectron2's
-    ``combine_semantic_and_instance_outputs``.
-
-    Args:
-        prediction: "labels", "boxes", "scores", "classes" and "masks" of :class:`Model`; label 0
-            stands for things.
-        overlap: share of an instance that instances before it may cover.
-        scores: least score of an instance, of each thing class.
-        stuff_areas: least number of pixels of a stuff class, of each label.
-
-    Returns:
-        ids, int32 [H, W], 0 where no segment is; of each segment "id", "isthing", "category_id"
-        (the class, among things or among labels), and "score" of an instance
-    """
-    labels = prediction["labels"]
-    ids = np.zeros(labels.shape, np.int32)
-    segments: list[dict[str, Any]] = []
-    for i in np.argsort(-prediction["scores"], kind="stable"):
-        if not prediction["scores"][i] >= scores[prediction["classes"][i]]:
-            continue
-        mask, region = pasted(prediction["masks"][i], prediction["boxes"][i], labels.shape)
-        area, free = np.count_nonzero(mask), mask & (ids[region] == 0)
-        if area == 0 or (area - np.count_nonzero(free)) / area > overlap:
-            continue
-        segments.append(
-            {
-                "id": len(segments) + 1,
-                "isthing": True,
-                "category_id": int(prediction["classes"][i]),
-                "score": float(prediction["scores"][i]),
-            }
-        )
-        ids[region][free] = len(segments)
-    left = np.bincount(labels[ids == 0])
-    for label in np.flatnonzero(np.bincount(labels.ravel())):
-        # A class that instances cover wholly is a segment of no pixels where no area is asked for.
-        if label == 0 or (left[label] if label < len(left) else 0) < stuff_areas[label]:
-            continue
-        segments.append({"id": len(segments) + 1, "isthing": False, "category_id": int(label)})
-        ids[(labels == label) & (ids == 0)] = len(segments)
-    return ids, segments
-
-
-def pasted(
-    mask: np.ndarray, box: np.ndarray, size: tuple[int, int], threshold: float = 0.5
-) -> tuple[np.ndarray, tuple[slice, slice]]:
-    """
-    A mask at the resolution of the image, by bilinear interpolation with 0 around the box.
-
-    Args:
-        mask: probabilities [s, s]
-        box: x0, y0, x1, y1
-        size: (H, W)
-
-    Returns:
-        bool [h', w'], and the rows and columns of the image that these are, all others being False
-    """
-    sides = []
-    for low, high, cells, length in zip(box[1::-1], box[:1:-1], mask.shape, size):
-        if high <= low:
-            return np.zeros((0, 0), bool), (slice(0, 0), slice(0, 0))
-        start, stop = max(int(np.floor(low)) - 1, 0), min(int(np.ceil(high)) + 1, length)
-        pixels = np.arange(start, stop, dtype=np.float32) + np.float32(0.5)
-        places = (pixels - low) / (high - low) * cells - np.float32(0.5)
-        weights = 1 - np.abs(places[:, None] - np.arange(cells, dtype=np.float32))
-        sides.append((weights.clip(0), slice(start, stop)))
-    (rows, down), (columns, right) = sides
-    return rows @ mask @ columns.T >= threshold, (down, right)
 
 
 def assigned_confidence(prediction: Prediction) -> np.ndarray:

@@ -46,7 +46,7 @@ def class_by_class(
     highest = op.Expand(op.Constant(value_float=-1e30), size)
     total = op.Expand(op.Constant(value_float=0.0), size)  # of exp(score - highest)
     chosen = op.Expand(op.Cast(op.Constant(value_int=0), to=INT32.dtype), size)
-    for k in range(op.Squeeze(op.Shape(logits, start=1, end=2))):
+    for k in range(op.Squeeze(op.Shape(logits, start=1, end=2), [0])):
         of_class = op.Unsqueeze(op.Gather(logits, k, axis=1), op.Constant(value_ints=[0]))
         of_class = op.Resize(
             of_class, None, None, padded_shape, mode="linear", coordinate_transformation_mode=mode
@@ -83,7 +83,7 @@ def _shares(side, cells: int):
     starts = op.Div(op.Mul(cell, side), cells)
     ends = op.Div(op.Add(op.Mul(op.Add(cell, 1), side), cells - 1), cells)
     starts, ends = op.Unsqueeze(starts, [1]), op.Unsqueeze(ends, [1])
-    pixels = op.Unsqueeze(op.Range(0, op.Squeeze(side), 1), [0])
+    pixels = op.Unsqueeze(op.Range(0, op.Squeeze(side, [0]), 1), [0])
     inside = op.And(op.GreaterOrEqual(pixels, starts), op.Less(pixels, ends))
     count = op.Cast(op.Sub(ends, starts), to=FLOAT.dtype)
     return op.Div(op.Cast(inside, to=FLOAT.dtype), count)

@@ -1,0 +1,281 @@
+"""
+What an ONNX file does before and after its network, as ONNX models of their own: an image is
+resized as for tests, and instances and labels become one panoptic map. Needs onnxscript. Operators
+and types are those of TensorRT's and OpenVINO's parsers: no Compress, no CumSum of INT32.
+
+Shape shorthand: H W size of the image, h w the size that the network gets, M instances, s side of a
+mask, T thing classes, K semantic classes, S segments.
+"""
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+from detectron2.data import transforms as T
+from onnx_ir.convenience import replace_all_uses_with
+from onnx_ir.passes.common import InlinePass, NameFixPass
+from onnxscript import BOOL, DOUBLE, FLOAT, INT32, INT64, UINT8, OnnxFunction, script
+from onnxscript import opset18 as op
+from onnxscript.optimizer import optimize
+from PIL import Image
+
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.modeling.panoptic_merge import MergeRules
+
+REACH = {Image.Resampling.BILINEAR: 1.0, Image.Resampling.BICUBIC: 2.0}
+"""Interpolation -> the pixels on each side that it takes, where nothing is made smaller."""
+SEGMENT_OUTPUTS = ("ids", *(f"segment_{key}" for key in ("isthing", "classes", "scores", "boxes")))
+"""Names of the outputs of :func:`merge_stage`."""
+
+PIXELS, RESIZED, MAP = UINT8["H", "W", 3], INT32["h", "w", 3], INT32["H", "W"]
+FOUND_BOXES, FOUND_SCORES, FOUND_CLASSES = FLOAT["M", 4], FLOAT["M"], INT64["M"]
+FOUND_MASKS, BY_THING, BY_LABEL = FLOAT["M", "s", "s"], FLOAT["T"], INT64["K"]
+IS_THING, CLASSES, SCORES, BOXES = BOOL["S"], INT64["S"], FLOAT["S"], FLOAT["S", 4]
+
+
+def resize_stage(augmentation: T.Augmentation) -> ir.Model:
+    """
+    Return the model from "image", uint8 [H, W, 3], to "resized", int32 [h, w, 3], every value of
+    which is Pillow's, and "size", int64 [2], H and W.
+
+    Args:
+        augmentation: how an image is resized in tests.
+
+    Raises:
+        ValueError: an augmentation that is none of Detectron2's two that resize, or a random one.
+    """
+    given = augmentation
+    if isinstance(given, T.AugmentationList) and len(given.augs) == 1:
+        given = given.augs[0]
+    if type(given) in (T.Resize, T.ResizeShortestEdge) and given.interp in REACH:
+        resize = _model(resized_image, reach=np.float64(REACH[given.interp]))
+        if isinstance(given, T.Resize):
+            return _with_constants(resize, sides=np.array(given.shape, np.int64))
+        shortest, *others = set(given.short_edge_length)
+        if not others:
+            limits = {"shortest": np.float64(shortest), "longest": np.float64(given.max_size)}
+            sides = _model(shortest_edge, **limits)
+            return joined(sides, resize) if shortest else _model(unchanged)
+    raise UserError(f"{augmentation} is no resizing of test images that can be exported")
+
+
+def merge_stage(rules: MergeRules) -> ir.Model:
+    """Return the model of :func:`merged` with these rules."""
+    # Scores are compared as float32: the least of those that are no less than the limit.
+    scores = np.array(rules.scores, np.float32)
+    above = np.nextafter(scores, np.float32(np.inf))
+    areas = [math.ceil(min(area, 2.0**62)) for area in rules.stuff_areas]
+    return _model(
+        merged,
+        overlap=np.float64(rules.overlap),
+        least_scores=np.where(scores < np.array(rules.scores), above, scores),
+        least_areas=np.array(areas, np.int64),
+    )
+
+
+def joined(first: ir.Model, second: ir.Model) -> ir.Model:
+    """Return ``first`` with ``second`` behind it: what the second takes by the name of an input or
+    an output of the first is this. The outputs are those of both."""
+    graph, behind = first.graph, second.graph
+    known = {value.name: value for value in (*graph.inputs, *graph.outputs)}
+    for value in behind.inputs:
+        if value.name in known:
+            replace_all_uses_with(value, known[value.name])
+        else:
+            graph.inputs.append(value)
+    nodes, constants = list(behind), list(behind.initializers.values())
+    outputs = list(behind.outputs)
+    for held in (behind.inputs, behind.outputs, behind.initializers):
+        held.clear()
+    behind.remove(nodes)
+    for constant in constants:
+        graph.register_initializer(constant)
+    graph.extend(nodes)
+    graph.outputs.extend(outputs)
+    NameFixPass()(first)
+    return first
+
+
+def _model(function: OnnxFunction, **constants: np.ndarray) -> ir.Model:
+    """The model of a function, some of whose inputs are constants."""
+    model = ir.from_proto(function.to_model_proto())
+    InlinePass()(model)
+    model = optimize(model)
+    for value in list(model.graph.initializers.values()):
+        value.name = f"{function.name}.{value.name}"  # no other part's
+    return _with_constants(model, **constants)
+
+
+def _with_constants(model: ir.Model, **constants: np.ndarray) -> ir.Model:
+    for value in list(model.graph.inputs):
+        if value.name in constants:
+            model.graph.inputs.remove(value)
+            value.const_value = ir.tensor(constants[value.name], name=value.name)
+            model.graph.register_initializer(value)
+    return model
+
+
+@script(default_opset=op)
+def unchanged(image: PIXELS) -> tuple[RESIZED, INT64[2]]:
+    """An image as it is, and its size."""
+    resized = op.Cast(image, to=INT32.dtype)
+    size = op.Shape(image, start=0, end=2)
+    return resized, size
+
+
+@script(default_opset=op)
+def shortest_edge(image: PIXELS, shortest: DOUBLE, longest: DOUBLE) -> INT64[2]:
+    """The arithmetic of Detectron2's ResizeShortestEdge, to the last bit."""
+    given = op.Cast(op.Shape(image, start=0, end=2), to=DOUBLE.dtype)
+    height, width = op.Split(given, num_outputs=2)
+    scale = shortest / op.Min(height, width)
+    tall = op.Where(height < width, shortest, scale * height)
+    wide = op.Where(height < width, scale * width, shortest)
+    longer = op.Max(tall, wide)
+    scale = op.Where(longer > longest, longest / longer, op.Cast(1.0, to=DOUBLE.dtype))
+    exact = op.Concat(tall * scale, wide * scale, axis=0)
+    sides = op.Cast(exact + 0.5, to=INT64.dtype)
+    return sides
+
+
+@script(default_opset=op)
+def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
+    """[A, B, C] -> [A, side, C], each pixel the sum of those around its place, weighted by Pillow's
+    triangle (where ``reach`` is 1) or cubic."""
+    length = op.Shape(x, start=1, end=2)
+    last = op.Squeeze(length, [0]) - 1
+    scale = op.Cast(length, to=DOUBLE.dtype) / op.Cast(side, to=DOUBLE.dtype)
+    wider = op.Max(scale, op.Cast(1.0, to=DOUBLE.dtype))
+    support = reach * wider
+    places = op.Cast(op.Range(0, op.Squeeze(side, [0]), 1), to=DOUBLE.dtype)
+    centers = (places + 0.5) * scale
+    starts = op.Max(op.Cast(centers - support + 0.5, to=INT64.dtype), 0)
+    stops = op.Min(op.Cast(centers + support + 0.5, to=INT64.dtype), length)
+    count = op.Squeeze(op.Cast(op.Ceil(support), to=INT64.dtype), [0]) * 2 + 1
+    steps = op.Unsqueeze(op.Range(0, count, 1), [1])
+    taken = op.Unsqueeze(starts, [0]) + steps  # [taps, side]
+    apart = op.Abs((op.Cast(taken, to=DOUBLE.dtype) - centers + 0.5) * (1.0 / wider))
+    zero = op.Cast(0.0, to=DOUBLE.dtype)
+    near = ((apart * 1.5) - 2.5) * apart * apart + 1.0
+    far = (((apart - 5.0) * apart + 8.0) * apart - 4.0) * -0.5
+    cubic = op.Where(apart < 1.0, near, op.Where(apart < 2.0, far, zero))
+    weights = op.Where(reach == 1.0, op.Max(1.0 - apart, zero), cubic)
+    weights = op.Where(taken < stops, weights, zero)
+    weights = weights / op.ReduceSum(weights, [0])
+    # Pillow's weights are whole numbers, 2**22 of which are 1, rounded away from 0.
+    weights = op.Cast(weights * 4194304.0 + op.Sign(weights) * 0.5, to=INT32.dtype)
+    total = op.Cast(2097152, to=INT32.dtype)
+    total = op.Expand(total, op.Concat(op.Shape(x, end=1), side, op.Shape(x, start=2), axis=0))
+    for tap in range(count):
+        pixels = op.Gather(x, op.Min(op.Gather(taken, tap), last), axis=1)
+        weight = op.Unsqueeze(op.Gather(weights, tap), [1])
+        total = total + pixels * weight
+    total = op.Min(total, op.Cast(1069547520, to=INT32.dtype))  # 255, as a weight
+    return op.Max(total / op.Cast(4194304, to=INT32.dtype), op.Cast(0, to=INT32.dtype))
+
+
+@script(default_opset=op)
+def resized_image(image: PIXELS, sides: INT64[2], reach: DOUBLE) -> tuple[RESIZED, INT64[2]]:
+    """Pillow's ``Image.resize``: the rows, then the columns, each in whole numbers."""
+    size = op.Shape(image, start=0, end=2)
+    height, width = op.Split(sides, num_outputs=2)
+    rows = resized_rows(op.Cast(image, to=INT32.dtype), width, reach)
+    one = op.Constant(value_ints=[1])
+    flat = op.Reshape(rows, op.Concat(one, op.Shape(image, start=0, end=1), op.Neg(one), axis=0))
+    columns = resized_rows(flat, height, reach)
+    resized = op.Reshape(columns, op.Concat(sides, op.Constant(value_ints=[3]), axis=0))
+    return resized, size
+
+
+@script(default_opset=op)
+def shares(
+    start: INT64[1], stop: INT64[1], low: FLOAT[1], high: FLOAT[1], mask: FLOAT[...]
+) -> FLOAT[...]:
+    """Of each pixel from ``start`` to ``stop``, the share of each cell of a mask between two edges
+    in bilinear interpolation, 0 around it."""
+    pixels = (
+        op.Cast(op.Range(op.Squeeze(start, [0]), op.Squeeze(stop, [0]), 1), to=FLOAT.dtype) + 0.5
+    )
+    side = op.Shape(mask, start=0, end=1)
+    cells = op.Cast(op.Range(0, op.Squeeze(side, [0]), 1), to=FLOAT.dtype)
+    places = (pixels - low) / (high - low) * op.Cast(side, to=FLOAT.dtype) - 0.5
+    return op.Max(1.0 - op.Abs(op.Unsqueeze(places, [1]) - cells), 0.0)
+
+
+@script(default_opset=op)
+def counted(pixels: BOOL[...]) -> INT64[...]:
+    """The number of those that are True of [h, w]: of rows in float32, which is fast and exact."""
+    rows = op.ReduceSum(op.Cast(pixels, to=FLOAT.dtype), op.Constant(value_ints=[1]), keepdims=0)
+    return op.ReduceSum(op.Cast(rows, to=INT64.dtype), keepdims=0)
+
+
+@script(default_opset=op)
+def merged(
+    labels: MAP,
+    boxes: FOUND_BOXES,
+    scores: FOUND_SCORES,
+    classes: FOUND_CLASSES,
+    masks: FOUND_MASKS,
+    overlap: DOUBLE,
+    least_scores: BY_THING,
+    least_areas: BY_LABEL,
+) -> tuple[MAP, IS_THING, CLASSES, SCORES, BOXES]:
+    """:func:`.merge_panoptic` of instances of falling score, with their masks in their boxes."""
+    begin, end = op.Split(boxes, num_outputs=2, axis=1)
+    used = op.And(
+        scores >= op.Gather(least_scores, classes), op.ReduceMin(end - begin, [1], keepdims=0) > 0.0
+    )
+    kept = op.Squeeze(op.NonZero(op.Cast(used, to=FLOAT.dtype)), [0])
+    boxes, scores = op.Gather(boxes, kept), op.Gather(scores, kept)
+    classes, masks = op.Gather(classes, kept), op.Gather(masks, kept)
+    number = op.Range(0, op.Squeeze(op.Shape(scores), [0]), 1)
+    used = op.Not(number == number)
+    size = op.Shape(labels)
+    numbers = labels - labels
+    count = op.Cast(0, to=INT32.dtype)
+    for i in range(op.Squeeze(op.Shape(scores), [0])):
+        x0, y0, x1, y1 = op.Split(op.Gather(boxes, i), num_outputs=4)
+        begin = op.Concat(y0, x0, axis=0)
+        end = op.Concat(y1, x1, axis=0)
+        starts = op.Max(op.Cast(op.Floor(begin), to=INT64.dtype) - 1, 0)
+        stops = op.Min(op.Cast(op.Ceil(end), to=INT64.dtype) + 1, size)
+        top, left = op.Split(starts, num_outputs=2)
+        bottom, right = op.Split(stops, num_outputs=2)
+        mask = op.Gather(masks, i)
+        down = shares(top, bottom, y0, y1, mask)
+        across = shares(left, right, x0, x1, mask)
+        covered = op.MatMul(op.MatMul(down, mask), op.Transpose(across, perm=[1, 0])) >= 0.5
+        region = op.Slice(numbers, starts, stops, op.Constant(value_ints=[0, 1]))
+        free = op.And(covered, region == op.Cast(0, to=INT32.dtype))
+        area = counted(covered)
+        free_area = counted(free)
+        share = op.Cast(area - free_area, to=DOUBLE.dtype) / op.Cast(area, to=DOUBLE.dtype)
+        good = op.And(area > 0, op.Not(share > overlap))
+        count = count + op.Cast(good, to=INT32.dtype)
+        own = op.Cast(op.And(free, good), to=INT32.dtype) * count
+        numbers = numbers + op.Pad(own, op.Concat(starts, size - stops, axis=0))
+        used = op.Or(used, op.And(number == i, good))
+    flat = op.Cast(op.Reshape(labels, [-1]), to=INT64.dtype)
+    free = op.Cast(op.Reshape(numbers, [-1]) == op.Cast(0, to=INT32.dtype), to=INT64.dtype)
+    zeros = least_areas - least_areas
+    areas = op.ScatterElements(zeros, flat, free, axis=0, reduction="add")
+    seen = op.ScatterElements(zeros, flat, op.Expand(1, op.Shape(flat)), axis=0, reduction="add")
+    label = op.Range(0, op.Squeeze(op.Shape(zeros), [0]), 1)
+    is_stuff = op.And(op.And(seen > 0, areas >= least_areas), label > 0)  # 0 stands for things
+    place = op.Cast(op.CumSum(op.Cast(is_stuff, to=FLOAT.dtype), 0), to=INT32.dtype) + count
+    place = op.Where(is_stuff, place, op.Cast(0, to=INT32.dtype))
+    ids = op.Where(numbers == op.Cast(0, to=INT32.dtype), op.Gather(place, labels), numbers)
+    kept, stuff = (
+        op.Squeeze(op.NonZero(op.Cast(used, to=FLOAT.dtype)), [0]),
+        op.Squeeze(op.NonZero(op.Cast(is_stuff, to=FLOAT.dtype)), [0]),
+    )
+    things = op.Gather(classes, kept)
+    segment_isthing = op.Concat(
+        op.Expand(True, op.Shape(things)), op.Expand(False, op.Shape(stuff)), axis=0
+    )
+    segment_classes = op.Concat(things, stuff, axis=0)
+    segment_scores = op.Concat(op.Gather(scores, kept), op.Expand(0.0, op.Shape(stuff)), axis=0)
+    no_box = op.Constant(value_floats=[0.0, 0.0, 0.0, 0.0])
+    no_boxes = op.Expand(no_box, op.Concat(op.Shape(stuff), op.Constant(value_ints=[4]), axis=0))
+    segment_boxes = op.Concat(op.Gather(boxes, kept), no_boxes, axis=0)
+    return ids, segment_isthing, segment_classes, segment_scores, segment_boxes
