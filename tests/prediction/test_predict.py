@@ -24,6 +24,11 @@ from ocr_panoptic.modeling import inference_model
 from ocr_panoptic.prediction import folder, inputs, memory, outputs, rows, run, truth
 from ocr_panoptic.visualization.overlays import draw_segments
 
+TILES = (
+    *("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE", "[24, 30]"),
+    *("INPUT.MIN_SIZE_TEST", 0),
+)
+
 
 def outputs_of(model: list[str]) -> Callable[[Path], dict]:
     """What the model itself gives for an image."""
@@ -419,7 +424,7 @@ def test_overlays_of_larger_images_are_smaller(monkeypatch):
     rgb = random.integers(0, 256, (20, 31, 3), dtype=np.uint8)
     labels = random.integers(0, 2, (20, 31), dtype=np.uint8)
     colors = {0: (200, 0, 0), 1: (0, 0, 200)}
-    overlay = outputs._Overlay((20, 31))
+    overlay = outputs.Overlay((20, 31))
     for band in (slice(0, 1), slice(1, 8), slice(8, 9), slice(9, 20)):
         overlay.add(rgb[band], labels[band])
     assert np.array_equal(
@@ -535,11 +540,21 @@ class TestRefusals:
         with pytest.raises(ValueError, match="other categories than tiny_val.*globe"):
             call(model_of("panoptic"), images, "--eval", tmp_path / "other.json", output="p")
 
-    def test_a_panoptic_model_and_a_large_image(self, model_of, call, images, tmp_path):
-        assert call(model_of("panoptic"), images, "--max-pixels", 1000) == 1
+    @pytest.mark.parametrize(
+        "opts, message",
+        [
+            ((), "TEST.SLIDING_WINDOW is empty; set SIZE"),
+            ((*TILES, "TEST.SLIDING_WINDOW.STRIDE", "[40, 40]"), "tiles overlap"),
+            ((*TILES, "INPUT.MIN_SIZE_TEST", 32), "seen at its own size"),
+        ],
+    )
+    def test_a_panoptic_model_and_a_large_image(
+        self, model_of, call, images, tmp_path, opts, message
+    ):
+        assert call(model_of("panoptic", *opts), images, "--max-pixels", 1000) == 1
         why = (tmp_path / "out/missing.txt").read_text().splitlines()[0]
         assert "image is too large to be seen at once: --max-pixels is 1000" in why
-        assert "masks of the whole size: scale the image down" in why
+        assert message in why
 
     @pytest.mark.slow
     def test_a_semantic_model_without_windows_and_a_large_image(
