@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 import pycocotools.mask as mask_util
 
@@ -98,12 +99,14 @@ def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int
         place: row and column of its first pixel.
         size: (H, W) of the image.
     """
-    edges = np.diff(np.pad(mask.T.astype(np.int8), ((0, 0), (1, 1))), axis=1)
+    x, y, width, height = cv2.boundingRect(mask.view(np.uint8))
+    box = mask[y : y + height, x : x + width].T.astype(np.int8)
+    edges = np.diff(np.pad(box, ((0, 0), (1, 1))), axis=1)
     starts, ends = (
-        (place[1] + columns) * size[0] + place[0] + rows
+        (place[1] + x + columns) * size[0] + place[0] + y + rows
         for columns, rows in (np.nonzero(edges == kind) for kind in (1, -1))
     )
-    # Runs meet where the column is full and the next one begins with a pixel of the mask.
+    # Runs meet where a column is full to its end and the next one from its beginning.
     return _run_lengths(np.setdiff1d(starts, ends), np.setdiff1d(ends, starts), size)
 
 

@@ -255,9 +255,9 @@ class PanopticTiles:
         if not both.any():
             return
         areas = [dict(zip(*np.unique(part[t], return_counts=True))) for part, t in zip(ids, things)]
-        pairs, shared = np.unique(
-            np.stack([part[both] for part in ids]), axis=1, return_counts=True
-        )
+        codes = ids[0][both].astype(np.int64) << 32 | ids[1][both]
+        codes, shared = np.unique(codes, return_counts=True)
+        pairs = codes >> 32, codes & 0xFFFFFFFF
         alike = []
         for a, b, pixels in zip(*pairs, shared):
             iou = pixels / (areas[0][a] + areas[1][b] - pixels)
@@ -299,13 +299,15 @@ class PanopticTiles:
         x, y = (boxes[:, :2] + boxes[:, 2:]).unbind(1)  # twice the centres
         mine = (x >= 2 * column.first) & (x < 2 * column.last)
         mine &= (y >= 2 * row.first) & (y < 2 * row.last)
-        instances, placed = instances[mine.to(instances.scores.device)], Instances(self.size)
+        mine = mine.nonzero()[:, 0]
+        placed = Instances(self.size)
         placed.pred_boxes = Boxes(boxes[mine])
-        placed.scores, placed.pred_classes = instances.scores.cpu(), instances.pred_classes.cpu()
+        placed.scores = instances.scores.cpu()[mine]
+        placed.pred_classes = instances.pred_classes.cpu()[mine]
         results = instances_to_coco_json(placed, 0)
-        for result, mask in zip(results, instances.pred_masks.cpu().numpy()):
+        for result, number in zip(results, mine.tolist()):
             del result["image_id"]
-            place = row.start, column.start
+            mask, place = instances.pred_masks[number].cpu().numpy(), (row.start, column.start)
             result["segmentation"] = placed_run_lengths(mask, place, self.size)
         return results
 
