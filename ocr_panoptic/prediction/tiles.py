@@ -95,7 +95,7 @@ class Joined(NamedTuple):
     cut: int
 
 
-@dataclass
+@dataclass(slots=True)
 class _Part:
     """
     A thing as one tile shows it.
