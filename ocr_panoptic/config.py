@@ -380,10 +380,11 @@ SECTIONS: dict[str, list[Key]] = {
         "Average the logits over these factors on the size of the image (MODEL.HMSA blends them)."),
     Key("TEST.FLIP", False, [SEMANTIC_OR_SEGFIX], ANY,
         "Average them with those of the image mirrored left to right, too."),
-    Key("TEST.SLIDING_WINDOW.SIZE", [], [SEMANTIC_OR_SEGFIX], ANY,
+    Key("TEST.SLIDING_WINDOW.SIZE", [], [], ANY,
         "Height and width in pixels, at every scale, of the windows that the network sees; [] for "
-        "the whole image at once."),
-    Key("TEST.SLIDING_WINDOW.STRIDE", [], [SEMANTIC_OR_SEGFIX], ANY,
+        "the whole image at once. Of a panoptic model the tiles of images that are too large for "
+        "that, in predictions (docs/prediction.md)."),
+    Key("TEST.SLIDING_WINDOW.STRIDE", [], [], ANY,
         "Steps between the windows."),
     Key("TEST.ACCUMULATOR_DEVICE", "", [SEMANTIC_OR_SEGFIX], ANY,
         "Device of the running sum of several scales or windows, all classes at full resolution: "

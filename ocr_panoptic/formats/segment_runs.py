@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 import pycocotools.mask as mask_util
 
@@ -86,14 +87,37 @@ class SegmentRuns:
         place = np.searchsorted(self.ids, number)
         mine = slice(self._first[place], self._first[place + 1])
         starts, ends = self._starts[mine], self._ends[mine]
-        counts = np.empty(2 * len(starts) + 1, np.int64)  # of zeros, ones, zeros ...
-        counts[1::2] = ends - starts
-        counts[0], counts[2:-1:2] = starts[0], starts[1:] - ends[:-1]
-        counts[-1] = self.size[0] * self.size[1] - ends[-1]
-        if counts[-1] == 0:
-            counts = counts[:-1]
-        encoded = mask_util.frPyObjects({"size": self.size, "counts": counts.tolist()}, *self.size)
-        return {"size": list(self.size), "counts": encoded["counts"].decode("ascii")}
+        return _run_lengths(starts, ends, self.size)
+
+
+def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int, int]) -> dict:
+    """
+    COCO's compressed RLE of a mask in a larger image, which is not made.
+
+    Args:
+        mask: bool [h, w].
+        place: row and column of its first pixel.
+        size: (H, W) of the image.
+    """
+    x, y, width, height = cv2.boundingRect(mask.view(np.uint8))
+    box = mask[y : y + height, x : x + width].T.astype(np.int8)
+    edges = np.diff(np.pad(box, ((0, 0), (1, 1))), axis=1)
+    starts, ends = (
+        (place[1] + x + columns) * size[0] + place[0] + y + rows
+        for columns, rows in (np.nonzero(edges == kind) for kind in (1, -1))
+    )
+    # Runs meet where a column is full to its end and the next one from its beginning.
+    return _run_lengths(np.setdiff1d(starts, ends), np.setdiff1d(ends, starts), size)
+
+
+def _run_lengths(starts: np.ndarray, ends: np.ndarray, size: tuple[int, int]) -> dict:
+    """Return the RLE of runs of ones, ascending places in columns."""
+    borders = np.stack([starts, ends], axis=1).reshape(-1)
+    counts = np.diff(borders, prepend=0, append=size[0] * size[1])  # of zeros, ones, zeros ...
+    if counts[-1] == 0:
+        counts = counts[:-1]
+    encoded = mask_util.frPyObjects({"size": size, "counts": counts.tolist()}, *size)
+    return {"size": list(size), "counts": encoded["counts"].decode("ascii")}
 
 
 def segment_statistics(ids: np.ndarray) -> dict[int, SegmentStatistics]:

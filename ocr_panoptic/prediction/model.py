@@ -166,6 +166,12 @@ class Model:
         return Result(item, image, self._predictor(image), self._writer)
 
     def _large(self, item: Item) -> Result:
+        if self._predictor.sees_tiles:
+            raise UserError(
+                f"{item.source}: image is too large to be seen at once: {self._limit.reason}. In "
+                "tiles a panoptic model sees it with `ocr-panoptic predict`, which writes the "
+                "result to files and does not hold it."
+            )
         _, bands = self._predictor.bands(item.source)
         parts = [(band.image.permute(1, 2, 0), band.labels, band.confidence) for band in bands]
         image, labels, confidence = (torch.cat([*p]).cpu().numpy() for p in zip(*parts))

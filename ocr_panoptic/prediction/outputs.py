@@ -87,15 +87,15 @@ class Writer:
         if prediction.ids is not None:
             write_panoptic_png(paths["panoptic"], prediction.ids)
         if "overlays" in paths:
-            _write_jpeg(paths["overlays"], self.draw(image, prediction))
+            write_jpeg(paths["overlays"], self.draw(image, prediction))
         return self.record(item, *image.shape[:2], self.content(prediction))
 
     def draw(self, image: np.ndarray, prediction: Prediction) -> np.ndarray:
         """The segments over the image, as :func:`draw_segments` gives them."""
         if prediction.ids is None:
-            return draw_segments(self._rgb(image), prediction.labels, self._label_colors())
+            return draw_segments(self.rgb(image), prediction.labels, self._label_colors())
         colors = segment_colors(prediction.segments, self.classes.thing_colors, self.classes.colors)
-        return draw_segments(self._rgb(image), prediction.ids, colors)
+        return draw_segments(self.rgb(image), prediction.ids, colors)
 
     def content(self, prediction: Prediction) -> dict[str, Any]:
         """Return the lists of the JSON files: "segments" and, of a panoptic model, "instances"."""
@@ -115,7 +115,7 @@ class Writer:
         """
         table, paths = self.classes.labels, self.paths(item)
         totals = np.zeros((2, len(table)))
-        overlay = _Overlay(size) if "overlays" in paths else None
+        overlay = Overlay(size) if "overlays" in paths else None
         with ExitStack() as stack:
             labels_png, confidence_png = (
                 stack.enter_context(
@@ -127,7 +127,7 @@ class Writer:
             for band in bands:
                 found = [part.cpu().numpy() for part in (band.labels, band.confidence)]
                 if overlay is not None:
-                    overlay.add(self._rgb(band.image.permute(1, 2, 0).numpy()), found[0])
+                    overlay.add(self.rgb(band.image.permute(1, 2, 0).numpy()), found[0])
                 for top in range(0, len(found[0]), ROWS_AT_ONCE):
                     labels, confidence = (part[top : top + ROWS_AT_ONCE] for part in found)
                     labels_png.write(table[labels])
@@ -135,7 +135,7 @@ class Writer:
                     totals += label_totals(labels, confidence, len(table))
                     bar.update(len(labels))
         if overlay is not None:
-            _write_jpeg(paths["overlays"], overlay.draw(self._label_colors()))
+            write_jpeg(paths["overlays"], overlay.draw(self._label_colors()))
         return self.record(item, *size, {"segments": self.label_segments(*totals)})
 
     def record(self, item: Item, height: int, width: int, content: dict[str, Any]) -> Record:
@@ -166,7 +166,8 @@ class Writer:
     def _label_colors(self) -> dict[int, Color]:
         return dict(enumerate(map(tuple, self.classes.colors)))
 
-    def _rgb(self, image: np.ndarray) -> np.ndarray:
+    def rgb(self, image: np.ndarray) -> np.ndarray:
+        """Return an image as RGB."""
         return as_colours(image, self.image_format)
 
     def _segments(self, prediction: Prediction) -> list[dict[str, Any]]:
@@ -214,17 +215,21 @@ def eight_bits(confidence: np.ndarray) -> np.ndarray:
     return (255 * confidence).round().astype(np.uint8)
 
 
-class _Overlay:
+class Overlay:
     """
     The labels of an image that comes from top to bottom, drawn over it: every n-th pixel, so that
     there are at most OVERLAY_PIXELS.
+
+    Args:
+        size: (H, W).
+        dtype: that the labels fit.
     """
 
-    def __init__(self, size: Size):
+    def __init__(self, size: Size, dtype: type = np.uint16):
         self._step = math.ceil(math.sqrt(math.prod(size) / OVERLAY_PIXELS))
         shape = [math.ceil(side / self._step) for side in size]
         self._rgb = np.empty((*shape, 3), np.uint8)
-        self._labels = np.empty(shape, np.uint16)
+        self._labels = np.empty(shape, dtype)
         self._known = self._seen = 0  # rows of it, and of the image
 
     def add(self, rgb: np.ndarray, labels: np.ndarray) -> None:
@@ -236,15 +241,17 @@ class _Overlay:
         self._labels[self._known : known] = labels[rows]
         self._known = known
 
-    def draw(self, colors: Mapping[int, Color]) -> np.ndarray:
-        """uint8 RGB, as :func:`draw_segments` gives it; the rows that are held are used up."""
+    def draw(self, colors: Mapping[int, Color], known_as: np.ndarray | None = None) -> np.ndarray:
+        """uint8 RGB, as :func:`draw_segments` gives it; the rows that are held are used up. Colours
+        are those of the labels, or of ``known_as[labels]``."""
         for top in range(0, len(self._rgb), ROWS_AT_ONCE):
             rows = slice(top, top + ROWS_AT_ONCE + 1)  # an outline depends on the row below
-            drawn = draw_segments(self._rgb[rows], self._labels[rows].astype(np.int32), colors)
+            ids = self._labels[rows] if known_as is None else known_as[self._labels[rows]]
+            drawn = draw_segments(self._rgb[rows], ids.astype(np.int32), colors)
             self._rgb[top : top + ROWS_AT_ONCE] = drawn[:ROWS_AT_ONCE]
         return self._rgb
 
 
-def _write_jpeg(path: Path, rgb: np.ndarray) -> None:
+def write_jpeg(path: Path, rgb: np.ndarray) -> None:
     with replacing(path) as temporary:
         Image.fromarray(rgb).save(temporary, format="JPEG", quality=90)

@@ -1,6 +1,6 @@
 """A model's output for an image as arrays. Shape letters: K classes, H, W size of the image."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,13 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import COLOURS
 from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.inference import Size
-from ocr_panoptic.modeling.large_images import Band
+from ocr_panoptic.modeling.large_images import Band, Rows
+from ocr_panoptic.modeling.panoptic_merge import rules_of_config
 from ocr_panoptic.segfix.refinement import RefinedModel
 
 from .memory import sees_own_size
 from .rows import open_image
+from .tiles import PanopticTiles, check_tiling
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,8 @@ class Predictor:
         Raises:
             ValueError: it has not INPUT.CHANNELS channels.
         """
-        (output,) = self._model([model_input(self._cfg, image)])
-        confidence, labels = output["confidence"], output["labels"]  # in one pass, in this order
+        output = self._see(image)
+        confidence, labels = output["confidence"], output["labels"]
         if "panoptic_seg" not in output:
             return Prediction(labels.cpu().numpy(), confidence.cpu().numpy())
         ids, segments = output["panoptic_seg"]
@@ -95,6 +97,31 @@ class Predictor:
             output["instances"].to("cpu"),
         )
 
+    @property
+    def sees_tiles(self) -> bool:
+        """Return whether a large image is for :meth:`tiles`, and not for :meth:`bands`."""
+        return self._cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+
+    def tiles(self, path: Path) -> PanopticTiles:
+        """
+        A panoptic model on an image that is read from top to bottom, in the windows of
+        TEST.SLIDING_WINDOW.
+
+        Raises:
+            ValueError: the image is broken, or the model cannot see it in tiles.
+        """
+        read, *size = self._opened(path)
+        windows = self._cfg.TEST.SLIDING_WINDOW
+        stuff_areas = rules_of_config(self._cfg).stuff_areas
+        return PanopticTiles(self._see, read(), size, windows.SIZE, windows.STRIDE, stuff_areas)
+
+    @torch.inference_mode()
+    def _see(self, image: np.ndarray) -> Mapping[str, Any]:
+        """Return the model's output for an image [H,W,C], confidence and labels with it."""
+        (output,) = self._model([model_input(self._cfg, image)])
+        output["confidence"], output["labels"]  # in one pass, in this order
+        return output
+
     def bands(self, path: Path) -> tuple[Size, Iterator[Band]]:
         """
         A semantic model on an image that is read and labelled from top to bottom, in the windows of
@@ -106,21 +133,20 @@ class Predictor:
         Raises:
             ValueError: the image is broken, or the model cannot see it in bands.
         """
+        read, *size = self._opened(path)
+        return size, self._model.bands(read, size, self._whole_regions)
+
+    def _opened(self, path: Path) -> tuple[Callable[[], Rows], int, int]:
+        """As :func:`.open_image`, of an image that the model can see in parts."""
         try:
             self._check_bands()
         except ValueError as error:
             raise UserError(
                 f"{path}: image is too large to be seen at once: {self._limit}. {error}"
             ) from error
-        read, *size = open_image(path, self._cfg.INPUT.FORMAT)
-        return size, self._model.bands(read, size, self._whole_regions)
+        return open_image(path, self._cfg.INPUT.FORMAT)
 
     def _check_bands(self) -> None:
-        if self._cfg.MODEL.META_ARCHITECTURE == "PanopticFPN":
-            raise UserError(
-                "In windows a panoptic model does not see it, whose instances have masks of the "
-                "whole size: scale the image down, make memory free, or set --max-pixels."
-            )
         if self._cfg.INPUT.CHANNELS != COLOURS:
             raise UserError(
                 f"An image that is read in windows has {COLOURS} channels, and INPUT.CHANNELS is "
@@ -140,4 +166,7 @@ class Predictor:
                 f"{list(test.FIXED_SIZE)}; set them to 0 and [] if the model was trained at such a "
                 "scale, or scale the image down."
             )
-        self._model.check_bands(self._whole_regions)
+        if self.sees_tiles:
+            check_tiling(self._cfg.TEST.SLIDING_WINDOW.SIZE, self._cfg.TEST.SLIDING_WINDOW.STRIDE)
+        else:
+            self._model.check_bands(self._whole_regions)

@@ -1,8 +1,10 @@
 """Images that are read, and PNGs that are written, row by row. H, W: size of the image."""
 
+import json
 import struct
+import tempfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -120,33 +122,67 @@ def _open_vips(pyvips: Any, path: Path, image_format: str) -> tuple[Callable[[],
     return read, picture.height, width
 
 
+class KeptRows(AbstractContextManager):
+    """
+    Rows of arrays, compressed in a file without a name, to be read once more from the top.
+
+    Args:
+        folder: with room for them.
+    """
+
+    def __init__(self, folder: Path):
+        self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by __exit__
+
+    def __exit__(self, *error: object) -> None:
+        self._file.close()
+
+    def write(self, *arrays: np.ndarray) -> None:
+        """The next rows of each, [n,W]."""
+        for array in arrays:
+            content = zlib.compress(array.tobytes(), level=1)
+            header = array.dtype.str, array.shape, len(content)
+            self._file.write(json.dumps(header).encode() + b"\n" + content)
+
+    def read(self) -> Iterator[np.ndarray]:
+        """Return the arrays in the order in which they were written."""
+        self._file.seek(0)
+        while header := self._file.readline():
+            dtype, shape, length = json.loads(header)
+            content = zlib.decompress(self._file.read(length))
+            yield np.frombuffer(content, dtype).reshape(shape)
+
+
 def _tensor(rows: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(rows).permute(2, 0, 1)
 
 
 class PngRows(AbstractContextManager):
     """
-    Writes a grey PNG from top to bottom; rows that are missing at the end make it unreadable.
+    Writes a PNG from top to bottom; rows that are missing at the end make it unreadable.
 
     Args:
         path: of the file.
         height, width: of the image.
         dtype: uint8 or uint16.
+        is_grey: False for RGB.
     """
 
-    def __init__(self, path: Path, height: int, width: int, dtype: np.dtype):
+    def __init__(self, path: Path, height: int, width: int, dtype: np.dtype, is_grey: bool = True):
         self._dtype = np.dtype(dtype)
         self._file = open(path, "wb")  # noqa: SIM115 - closed by __exit__
         self._file.write(b"\x89PNG\r\n\x1a\n")
         bits = 8 * self._dtype.itemsize
-        self._chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, bits, 0, 0, 0, 0))
+        self._chunk(
+            b"IHDR", struct.pack(">IIBBBBB", width, height, bits, 0 if is_grey else 2, 0, 0, 0)
+        )
         self._compress = zlib.compressobj(COMPRESSION)
 
     def write(self, rows: np.ndarray) -> None:
         """
         Args:
-            rows: the next ones, of the dtype, [n,W].
+            rows: the next ones, of the dtype, [n,W], or [n,W,3] of RGB.
         """
+        rows = rows.reshape(len(rows), -1)
         content = rows.astype(self._dtype.newbyteorder(">")).view(np.uint8)  # big-endian
         unfiltered = np.zeros((len(rows), 1), np.uint8)  # the filter of each row: none
         data = self._compress.compress(np.hstack([unfiltered, content]).tobytes())

@@ -50,6 +50,7 @@ from .folder import (
 from .inputs import ABSENT, LARGE, Inputs, Item
 from .outputs import Record, Writer
 from .predictor import Predictor
+from .tile_files import write_tiles
 from .truth import evaluate, find_truth
 
 logger = logging.getLogger(__name__)
@@ -197,9 +198,14 @@ def _predict(
         for item, image in inputs.read(items, writer.image_format, writer.channels):
             if image is LARGE:
                 try:
-                    size, bands = predictor.bands(item.source)
+                    if predictor.sees_tiles:
+                        write_large = partial(write_tiles, writer, item)
+                        parts = (predictor.tiles(item.source),)
+                    else:
+                        write_large = partial(writer.write_bands, item)
+                        parts = predictor.bands(item.source)
                     with writing(folder):
-                        record = writer.write_bands(item, size, bands)
+                        record = write_large(*parts)
                 except (FileNotFoundError, ValueError) as error:
                     image = error
                 except FloatingPointError as error:

@@ -530,8 +530,8 @@ def test_sync_bn_only_where_there_is_something_to_synchronise(tiny_data, monkeyp
         (OCR_CONFIG, ("TEST.FLIP", "True"), ["TEST.FLIP is True (default False)"]),
         (
             OCR_CONFIG,
-            ("TEST.SLIDING_WINDOW.SIZE", "[9, 9]", "MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "1"),
-            ["TEST.SLIDING_WINDOW.SIZE is [9, 9]", "COARSE_KERNEL is 1 (default 3)"],
+            ("TEST.SCALES", "[2.0]", "MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "1"),
+            ["TEST.SCALES is [2.0]", "COARSE_KERNEL is 1 (default 3)"],
         ),
         (
             OCR_CONFIG,

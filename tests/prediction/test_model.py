@@ -181,7 +181,7 @@ def test_a_large_image_is_seen_in_windows(model_of, images, monkeypatch, tmp_pat
     assert np.allclose(result.confidence, whole.confidence, atol=1e-6)
     assert np.array_equal(result.image, whole.image)
     assert result.save(tmp_path)["labels"].is_file()
-    with pytest.raises(ValueError, match="too large to be seen at once: so. In windows a panoptic"):
+    with pytest.raises(ValueError, match="too large to be seen at once: so. In tiles a panoptic"):
         loaded(model_of("panoptic")).predict(sorted(images.iterdir())[0])
 
 

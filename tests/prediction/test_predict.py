@@ -20,9 +20,15 @@ from ocr_panoptic.data import PanopticSplit, check, write_data_file
 from ocr_panoptic.engine import Trainer, build_trained_model, complete_config, load_config
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.evaluation.instance_evaluator import PanopticInstances
+from ocr_panoptic.formats.segment_runs import segment_statistics
 from ocr_panoptic.modeling import inference_model
 from ocr_panoptic.prediction import folder, inputs, memory, outputs, rows, run, truth
 from ocr_panoptic.visualization.overlays import draw_segments
+
+TILES = (
+    *("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE", "[24, 30]"),
+    *("INPUT.MIN_SIZE_TEST", 0),
+)
 
 
 def outputs_of(model: list[str]) -> Callable[[Path], dict]:
@@ -411,6 +417,37 @@ def test_windows_of_a_large_image(model_of, call, images, tmp_path):
     assert texts[0] == texts[1]
 
 
+@pytest.mark.slow
+def test_a_tile_of_a_panoptic_model(model_of, call, images, tmp_path):
+    """One that holds all of the image gives the files of the whole image. Segments are numbered in
+    the same order, of instances and then by class."""
+    size = "TEST.SLIDING_WINDOW.SIZE", "[512, 512]", "TEST.SLIDING_WINDOW.STRIDE", "[256, 256]"
+    model = model_of("panoptic", *size, "INPUT.MIN_SIZE_TEST", 0)
+    assert call(model, images, "--overlays", "--max-pixels", 1000) == 0
+    assert call(model, images, "--overlays", output="whole") == 0
+    for path in (p for p in (tmp_path / "whole").rglob("*.*g") if p.suffix in (".png", ".jpg")):
+        other = tmp_path / "out" / path.relative_to(tmp_path / "whole")
+        assert np.array_equal(pixels(path), pixels(other)) and len(np.unique(pixels(path))) > 1
+    for name in ("panoptic.json", "instances.json"):
+        found, expected = (json.loads((tmp_path / f / name).read_text()) for f in ("out", "whole"))
+        assert found == expected
+
+
+@pytest.mark.slow
+def test_tiles_of_a_panoptic_model(model_of, call, images, tmp_path, caplog):
+    """What is written is consistent: areas and boxes are those of the PNG, and an evaluation reads
+    it."""
+    truth = images.parent / "panoptic.json"
+    model = model_of("panoptic", *TILES)
+    assert call(model, images, "--overlays", "--max-pixels", 100, "--eval", truth) == 0
+    for annotation in json.loads((tmp_path / "out/panoptic.json").read_text())["annotations"]:
+        ids = rgb2id(pixels(tmp_path / "out/panoptic" / annotation["file_name"]))
+        segments = {s["id"]: (s["area"], s["bbox"]) for s in annotation["segments_info"]}
+        assert segments == segment_statistics(ids)
+    assert "lie in no tile of TEST.SLIDING_WINDOW as a whole" in caplog.text
+    assert not [*(tmp_path / "out").rglob(".*.tmp")]
+
+
 def test_overlays_of_larger_images_are_smaller(monkeypatch):
     """Every third pixel of 20x31, whatever the bands, outlined as they are then."""
     monkeypatch.setattr(outputs, "OVERLAY_PIXELS", 70)
@@ -419,7 +456,7 @@ def test_overlays_of_larger_images_are_smaller(monkeypatch):
     rgb = random.integers(0, 256, (20, 31, 3), dtype=np.uint8)
     labels = random.integers(0, 2, (20, 31), dtype=np.uint8)
     colors = {0: (200, 0, 0), 1: (0, 0, 200)}
-    overlay = outputs._Overlay((20, 31))
+    overlay = outputs.Overlay((20, 31))
     for band in (slice(0, 1), slice(1, 8), slice(8, 9), slice(9, 20)):
         overlay.add(rgb[band], labels[band])
     assert np.array_equal(
@@ -535,11 +572,21 @@ class TestRefusals:
         with pytest.raises(ValueError, match="other categories than tiny_val.*globe"):
             call(model_of("panoptic"), images, "--eval", tmp_path / "other.json", output="p")
 
-    def test_a_panoptic_model_and_a_large_image(self, model_of, call, images, tmp_path):
-        assert call(model_of("panoptic"), images, "--max-pixels", 1000) == 1
+    @pytest.mark.parametrize(
+        "opts, message",
+        [
+            (("INPUT.MIN_SIZE_TEST", 0), "TEST.SLIDING_WINDOW is empty; set SIZE"),
+            ((*TILES, "TEST.SLIDING_WINDOW.STRIDE", "[40, 40]"), "tiles overlap"),
+            ((*TILES, "INPUT.MIN_SIZE_TEST", 32), "seen at its own size"),
+        ],
+    )
+    def test_a_panoptic_model_and_a_large_image(
+        self, model_of, call, images, tmp_path, opts, message
+    ):
+        assert call(model_of("panoptic", *opts), images, "--max-pixels", 1000) == 1
         why = (tmp_path / "out/missing.txt").read_text().splitlines()[0]
         assert "image is too large to be seen at once: --max-pixels is 1000" in why
-        assert "masks of the whole size: scale the image down" in why
+        assert message in why
 
     @pytest.mark.slow
     def test_a_semantic_model_without_windows_and_a_large_image(

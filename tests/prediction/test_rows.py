@@ -9,7 +9,7 @@ from PIL import Image
 
 from ocr_panoptic.formats.pictures import MAX_MEGAPIXELS, read_picture
 from ocr_panoptic.prediction.ahead import ahead
-from ocr_panoptic.prediction.rows import PngRows, is_large, open_image
+from ocr_panoptic.prediction.rows import KeptRows, PngRows, is_large, open_image
 
 
 def picture(*shape: int, top: int = 255) -> np.ndarray:
@@ -118,3 +118,21 @@ def iter_to(taken: list, results):
     for result in results:
         taken.append(result)
     return []
+
+
+def test_kept_rows_come_back_in_their_order(tmp_path):
+    arrays = [picture(3, 5), picture(3, 5).astype(np.uint8), picture(2, 5), picture(0, 5)]
+    with KeptRows(tmp_path) as kept:
+        kept.write(*arrays[:2])
+        kept.write(*arrays[2:])
+        found = [*kept.read()]
+    assert all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(arrays, found))
+    assert len(found) == 4 and not [*tmp_path.iterdir()]
+
+
+def test_png_of_colours(tmp_path):
+    rows = picture(9, 7, 3).astype(np.uint8)
+    with PngRows(tmp_path / "x.png", 9, 7, np.uint8, is_grey=False) as png:
+        png.write(rows[:4])
+        png.write(rows[4:])
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "x.png")), rows)
