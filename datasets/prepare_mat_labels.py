@@ -10,19 +10,25 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
 
-from ocr_panoptic.data import MAT_RELEASES, datasets_root, faults_listed, prepare_mat_release
-from ocr_panoptic.engine import run_program
+
+def argument_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("release", choices=["pascal_context", "coco_stuff_10k"])
+    parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
+    return parser
 
 
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("release", choices=MAT_RELEASES)
-    parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
-    args = parser.parse_args(argv)
+    args = argument_parser().parse_args(argv)
+    from ocr_panoptic.data import MAT_RELEASES, datasets_root, faults_listed, prepare_mat_release
+
     with faults_listed(datasets_root() / f"{args.release}_faults.txt"):
         folders = prepare_mat_release(MAT_RELEASES[args.release], datasets_root(), args.workers)
     print("Wrote " + ", ".join(map(str, folders)))
 
 
 if __name__ == "__main__":
+    argument_parser().parse_args()  # --help, before what takes seconds to import
+    from ocr_panoptic.engine import run_program
+
     run_program(main)
