@@ -28,8 +28,6 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-from published_files import FILES
-
 from ocr_panoptic.checkpoint.convert import convert_weights
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
@@ -41,6 +39,7 @@ from ocr_panoptic.prediction.onnx.onnx_file import write_onnx
 from ocr_panoptic.prediction.onnx.parity import check_parity, is_equal, sample_image
 from ocr_panoptic.prediction.onnx.run_onnx import FORMAT, Model
 from support import published_networks as published
+from support.published_files import FILES
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 RESIZE, SIZES = T.ResizeShortestEdge(224, 512), ((193, 257), (512, 768), (200, 141))

@@ -13,7 +13,6 @@ import torch
 import torch.nn.functional as F
 from detectron2.config import CfgNode
 from detectron2.modeling import build_model
-from published_files import FILES
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
@@ -24,6 +23,7 @@ from ocr_panoptic.engine import build_trained_model
 from ocr_panoptic.engine.single_image import predict
 from support import published_networks as published
 from support.loaded_configs import CONFIGS
+from support.published_files import FILES
 from support.scripts import load_script
 
 pytestmark = pytest.mark.slow

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 from detectron2.modeling import build_model
-from published_files import FILES
 from torch import Tensor
 
 from ocr_panoptic.checkpoint.convert import convert_weights
 from ocr_panoptic.engine import build_trained_model
 from support import published_networks as published
 from support.loaded_configs import CONFIGS
+from support.published_files import FILES
 from support.scripts import load_script
 
 pytestmark = pytest.mark.slow
