@@ -27,7 +27,6 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from ocr_panoptic.checkpoint.convert import convert_weights
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
