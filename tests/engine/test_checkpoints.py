@@ -305,6 +305,14 @@ def test_an_evaluation_that_was_missed_is_made_up_for(tiny_data, make_args, tmp_
     assert len(evaluated) == 2  # after iterations 2 and 4
 
 
+@pytest.fixture
+def without_nohup():
+    """Programs that are started end by SIGHUP, even if the tests run under nohup."""
+    former = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, former)
+
+
 def command(make_args, *opts: object, flags: tuple[str, ...] = ()) -> list[str]:
     args = make_args(*opts, config=SEMANTIC_CONFIG)
     program = [sys.executable, str(ROOT / "train_net.py"), "--config-file", args.config_file]
@@ -312,6 +320,7 @@ def command(make_args, *opts: object, flags: tuple[str, ...] = ()) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_nohup")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_saves_and_ends_with_its_status(tiny_data, make_args, tmp_path, number):
     """Sent to all processes of the run, the loader's among them, as a terminal does, which is gone
@@ -341,6 +350,7 @@ def test_a_signal_saves_and_ends_with_its_status(tiny_data, make_args, tmp_path,
     run_claim.release(tmp_path / "run")
 
 
+@pytest.mark.usefixtures("without_nohup")
 def test_a_lost_terminal_but_for_nohup():
     for ignored in (False, True):
         stopping, before = Stopping(), signal.getsignal(signal.SIGHUP)
