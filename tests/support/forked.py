@@ -5,9 +5,12 @@ import os
 import runpy
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
+
+from tqdm import tqdm
 
 
 class Forked:
@@ -54,6 +57,7 @@ def _run(argv: list[str], output: int, env: dict[str, str] | None, new_session: 
     if env is not None:
         os.environ.clear()
         os.environ.update(env)
+    tqdm.set_lock(threading.RLock())  # not the parent's, which a killed process would keep
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.argv = argv
