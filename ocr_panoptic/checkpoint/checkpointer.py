@@ -81,8 +81,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.fit: Fit | None = None
         self.record: dict[str, Any] | None = None
         self.average: nn.Module | None = None
-        self._thread = ThreadPoolExecutor(1)
-        self._writing: Future | None = None
+        self._writing: tuple[ThreadPoolExecutor, Future] | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """
@@ -142,7 +141,8 @@ class SafeCheckpointer(DetectionCheckpointer):
         path = Path(self.save_dir) / f"{name}.pth"
         self.logger.info("Saving checkpoint to %s", path)
         if background:
-            self._writing = self._thread.submit(self._write, path, _copied(data), tag, keep)
+            thread = ThreadPoolExecutor(1)
+            self._writing = thread, thread.submit(self._write, path, _copied(data), tag, keep)
         else:
             self._write(path, data, tag, keep)
 
@@ -155,7 +155,9 @@ class SafeCheckpointer(DetectionCheckpointer):
         """
         writing, self._writing = self._writing, None
         if writing:
-            writing.result()
+            thread, written = writing
+            thread.shutdown()
+            written.result()
 
     def _write(self, path: Path, data: dict[str, Any], tag: bool, keep: int) -> None:
         try:
