@@ -15,7 +15,6 @@ from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator, inference_on_dataset
 
-from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.engine.trainer import Trainer
 from ocr_panoptic.errors import UserError
@@ -36,14 +35,12 @@ class KeptPredictions(NamedTuple):
         images: in the order of the data set.
         categories: int64 [T + L], the category of each thing class and of each semantic label as a
             position among those of the data set; -1 for the label of things.
-        names: of the T + L classes.
         things: T.
         num_categories: C.
     """
 
     images: list[KeptImage]
     categories: np.ndarray
-    names: list[str]
     things: int
     num_categories: int
 
@@ -82,7 +79,7 @@ def kept_predictions(cfg: CfgNode, folder: str | PathLike) -> KeptPredictions:
         images = keeper.images
         _write(file, made_of, images)
     row = {category["id"]: i for i, category in enumerate(truth.categories)}
-    rows, names = [], []
+    rows = []
     for kind, count in (
         ("thing", cfg.MODEL.ROI_HEADS.NUM_CLASSES),
         ("stuff", cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES),
@@ -90,10 +87,8 @@ def kept_predictions(cfg: CfgNode, folder: str | PathLike) -> KeptPredictions:
         ids = metadata.get(f"{kind}_dataset_id_to_contiguous_id")
         of_class = {contiguous: row.get(category, -1) for category, contiguous in ids.items()}
         rows += [of_class.get(i, -1) for i in range(count)]
-        names += metadata.get(f"{kind}_classes")[:count]
-    return KeptPredictions(
-        images, np.array(rows), names, cfg.MODEL.ROI_HEADS.NUM_CLASSES, len(truth.categories)
-    )
+    things = cfg.MODEL.ROI_HEADS.NUM_CLASSES
+    return KeptPredictions(images, np.array(rows), things, len(truth.categories))
 
 
 class _Keeper(DatasetEvaluator):
@@ -127,7 +122,7 @@ def _made_of(cfg: CfgNode, model: InferenceModel, panoptic_json: str) -> str:
     settings.defrost()
     combine = settings.MODEL.PANOPTIC_FPN.pop("COMBINE")
     settings.OUTPUT_DIR = settings.MODEL.WEIGHTS = ""
-    parts = [settings.dump(), combine.ENABLED, model.made_of or weights_sha256(model)]
+    parts = [settings.dump(), combine.ENABLED, model.made_of]
     if Path(panoptic_json).is_file():
         file = Path(panoptic_json).stat()
         parts += [panoptic_json, file.st_size, file.st_mtime_ns]

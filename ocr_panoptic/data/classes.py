@@ -31,7 +31,7 @@ def is_color(value: object) -> bool:
 
 
 def faults_of_class(name: object, color: object) -> Iterator[str]:
-    """Return what is wrong with a class's name and colour, values of JSON or YAML."""
+    """Yield what is wrong with a class's name and colour, values of JSON or YAML."""
     if not isinstance(name, str) or not name:
         # YAML reads a bare ``no``, ``on`` or ``12`` as a truth value or number.
         yield f"the name must be a text (in quotes?), found {name!r}."

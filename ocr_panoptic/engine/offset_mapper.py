@@ -7,7 +7,6 @@ from detectron2.data import MetadataCatalog
 from fvcore.transforms.transform import Transform
 
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.image_size import check_label_size
 from ocr_panoptic.data.semantic.augmentation import (
     build_offset_augmentation,
     build_semantic_augmentation,
@@ -22,6 +21,8 @@ class OffsetDatasetMapper(SemanticDatasetMapper):
     Image and offset labels (:mod:`.offsets`) of a record, made of the classes or
     segments that it names. Data sets with other classes can be trained on together.
     """
+
+    read_labels = staticmethod(read_segment_map)
 
     @configurable
     def __init__(self, is_train: bool, *, boundary_distance: int, **kwargs):
@@ -72,13 +73,6 @@ class OffsetDatasetMapper(SemanticDatasetMapper):
             )
             record["sem_seg"] = torch.as_tensor(truth.astype(np.int64))
         return record
-
-    def _labels(self, record: dict) -> np.ndarray:
-        """The segment map, uint8 [H, W]."""
-        label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
-        segments = read_segment_map(record, label_map)
-        check_label_size(segments.shape, record)
-        return segments
 
 
 class OffsetTruth(Transform):

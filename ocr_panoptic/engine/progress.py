@@ -53,7 +53,7 @@ class ProgressLines(hooks.PeriodicWriter):
             self._lines.write()
 
     def after_train(self) -> None:
-        """Return what writers cannot write after an error is no news."""
+        """Write and close; after an error it is no news that writers cannot."""
         has_failed = isinstance(sys.exc_info()[1], Exception)
         has_content = bool(self.trainer.storage.histories())  # not if the first iteration failed
         for writer in self._writers:

@@ -162,7 +162,7 @@ def replay(
 
 
 def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
-    """The instance that has each atom by each of the rules, int64 [S, A], FREE for none."""
+    """Return the instance that has each atom by each of the rules, int64 [S, A], FREE for none."""
     owner = np.full((len(rules.overlap), len(image.pixels)), FREE)
     starts = image.ends - np.diff(image.ends, prepend=0)
     for i, (start, end, own) in enumerate(zip(starts, image.ends, image.classes, strict=True)):
@@ -190,6 +190,8 @@ def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -
 
 def _count(image: KeptImage, joint: np.ndarray, predicted: np.ndarray, totals: np.ndarray) -> None:
     """
+    Match the segments of an image, and add the counts to ``totals``.
+
     Args:
         joint: float64 [S, G + 2, P + 1], pixels of the pairs of true and predicted segments, see
             :class:`KeptImage`; the first predicted one is none.

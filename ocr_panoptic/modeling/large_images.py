@@ -44,7 +44,7 @@ class Band(NamedTuple):
 @torch.no_grad()
 def window_bands(model: OCRSemanticSegmentor, rows: Rows, size: Size) -> Iterator[Band]:
     """
-    Return what TEST.SLIDING_WINDOW gives, to the bit: each window's logits are upsampled, and
+    Yield what TEST.SLIDING_WINDOW gives, to the bit: each window's logits are upsampled, and
     averaged where windows overlap. A row of windows is held, and the sums of its overlap with the
     next one.
 
@@ -109,7 +109,7 @@ def tile_bands(
     model: OCRSemanticSegmentor, open_rows: Callable[[], Rows], size: Size
 ) -> Iterator[Band]:
     """
-    Return what the network gives for the whole image at once, with the memory of a tile. It takes
+    Yield what the network gives for the whole image at once, with the memory of a tile. It takes
     two passes: the first gathers the region representations over all tiles, in the second every
     tile takes its context from those of the whole image.
 

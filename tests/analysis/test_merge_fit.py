@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import yaml
+from detectron2.data import MetadataCatalog
 
 from ocr_panoptic.analysis import kept_predictions as kept_module
 from ocr_panoptic.analysis import merge_fit
@@ -39,7 +40,7 @@ def kept(
     classes = np.array([0, 1, 0, 1])[order]
     labels = np.where(truth == 3, 1, 0)
     image = keep_image(scores, classes, masks[order], labels, truth, names, [1, 2, 3])
-    return KeptPredictions([image] * 20, np.array([0, 1, -1, 2]), ["a", "b", "-", "c"], 2, 3)
+    return KeptPredictions([image] * 20, np.array([0, 1, -1, 2]), 2, 3)
 
 
 def test_what_is_wrong_below_a_score_is_left_out():
@@ -94,7 +95,9 @@ def test_a_run(trained, tmp_path, monkeypatch, capsys):
     for image in kept.images:
         in_use = (rules.overlap, rules.scores, rules.stuff_areas)
         replay(image, Rules(*(np.array([field]) for field in in_use)), kept.categories, counts)
-    for i, name in ((c, n) for c, n in zip(kept.categories, kept.names, strict=True) if c >= 0):
+    metadata = MetadataCatalog.get("tiny_val")
+    names = [*metadata.thing_classes, *metadata.stuff_classes]
+    for i, name in ((c, n) for c, n in zip(kept.categories, names, strict=True) if c >= 0):
         found = [metrics[f"{kind}-{name}"] for kind in ("TP", "FP", "FN")]
         assert counts[0, i, 1:].tolist() == found
     assert counts[..., 2].sum() > 0 and counts[..., 3].sum() > 0

@@ -165,7 +165,7 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
 
 
 def file_name_faults(name: object) -> Iterator[str]:
-    """Return what is wrong with a name that a JSON gives, relative to a folder."""
+    """Yield what is wrong with a name that a JSON gives, relative to a folder."""
     if not isinstance(name, str) or not name:
         yield f"file_name must be a text, found {name!r}."
     elif has_controls(name):

@@ -25,7 +25,12 @@ class SemanticDatasetMapper:
     Unlike Detectron2's mapper it takes the labels as the file has them (the indices of a palette,
     16 bits) and applies the label map of the data set that ``dataset_name`` of the record names.
     For a data set without a map they must be 0..num_classes-1 or the ignored one.
+
+    Attributes:
+        read_labels: (record, label map) -> uint8 [H, W].
     """
+
+    read_labels = staticmethod(read_true_labels)
 
     @configurable
     def __init__(
@@ -116,7 +121,7 @@ class SemanticDatasetMapper:
     def _labels(self, record: dict) -> np.ndarray:
         """Training labels, uint8 [H, W]."""
         label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
-        labels = read_true_labels(record, label_map)
+        labels = self.read_labels(record, label_map)
         check_label_size(labels.shape, record)
         return labels
 
