@@ -61,6 +61,16 @@ def test_a_class_has_a_threshold_of_its_own():
     assert second > 0.6 and by_class.held_out > before
 
 
+def test_what_is_reported_is_of_images_that_were_not_fitted():
+    """One half of the images asks for a threshold above 0.6, the other for one below 0.4. All
+    together gain by one of them; what a half chooses does not help the other."""
+    wrong_above, right_below = kept([0.6, 0.6]), kept([0.1, 0.1], of_true=0.4)
+    images = wrong_above._replace(images=wrong_above.images[:5] + right_below.images[:5])
+    before, fits = fit_merge(images, PRESENT, folds=2)
+    for fit in fits:
+        assert fit.fitted > before and fit.held_out == before and not fit.is_carried
+
+
 def test_nothing_is_gained_where_nothing_is_wrong():
     before, fits = fit_merge(kept([0.1, 0.1]), PRESENT)
     assert before == 100

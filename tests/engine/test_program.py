@@ -1,6 +1,8 @@
 """A user's mistake ends with its message; an error of the program with its traceback."""
 
 import ast
+import errno
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +17,7 @@ from ocr_panoptic.data import MAT_RELEASES, TrainingStream, prepare_mat_release
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.progress import WatchedLoader
 from ocr_panoptic.engine.resume import position_after
-from ocr_panoptic.errors import Telling
+from ocr_panoptic.errors import Telling, is_user_error
 from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.formats.label_map import read_labels
 from ocr_panoptic.layers.ocr import gather_regions
@@ -36,6 +38,13 @@ def test_the_systems_word_on_a_file_is_a_message(tmp_path, caplog):
         run_program(write_text, tmp_path / "file/a.txt", "")
     assert end.value.code == 1
     assert caplog.messages == [f"[Errno 17] File exists: '{tmp_path}/file'"]
+
+
+@pytest.mark.parametrize(("number", "is_said"), [(errno.ENOSPC, True), (errno.EIO, False)])
+def test_a_full_disk_is_a_message(number, is_said):
+    """Which the system tells without a file where something is written, unlike other failures."""
+    error = OSError(number, os.strerror(number))
+    assert is_user_error(error) == is_said
 
 
 def test_what_is_not_installed_is_a_message(tmp_path, caplog, monkeypatch):

@@ -142,3 +142,17 @@ def test_a_score_at_the_limit(score, expected):
     }
     found = runner(merge_stage(MergeRules(0.5, (score,), (0.0,))))(prediction)
     assert len(found["segment_scores"]) == expected
+
+
+@pytest.mark.parametrize(("overlap", "expected"), [(0.5, 2), (0.49, 1)])
+def test_an_overlap_at_the_limit(overlap, expected):
+    """Half of the second instance is taken: more than the limit is refused, the limit is not."""
+    prediction = {
+        "labels": np.zeros((8, 8), np.int32),
+        "boxes": np.array([[0, 0, 4, 4], [2, 0, 6, 4]], np.float32),
+        "scores": np.array([0.9, 0.8], np.float32),
+        "classes": np.array([0, 0]),
+        "masks": np.ones((2, 4, 4), np.float32),
+    }
+    found = runner(merge_stage(MergeRules(overlap, (0.5,), (0.0,))))(prediction)
+    assert len(found["segment_scores"]) == expected
