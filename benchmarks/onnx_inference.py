@@ -1,4 +1,4 @@
-"""Time and memory of exported models beside their PyTorch models, on a CPU.
+"""Time and memory of exported models beside their PyTorch models, put to use, on a CPU.
 
     python benchmarks/onnx_inference.py [--models NAME ...] [--size 512 1024] [--threads 2]
 
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 from detectron2.config import CfgNode
+from detectron2.data import transforms as T
 from tabulate import tabulate
-from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -26,8 +26,12 @@ from onnx_parity import NETWORKS, export, fitted_model, load
 
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.engine.run_info import machine_name
+from ocr_panoptic.modeling import InferenceModel, deploy
 from ocr_panoptic.prediction.onnx.parity import sample_image
 from ocr_panoptic.prediction.onnx.run_onnx import Model
+
+OWN_SIZE = T.ResizeShortestEdge(0)
+"""Both networks get the image as it is."""
 
 ADE20K = "ADE20K-SemanticSegmentation/ocr_R_101_d8_150k_bs16.yaml"
 
@@ -45,7 +49,7 @@ def settings(name: str) -> CfgNode:
 def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
     """The two ways from an image to its result, without arguments."""
     torch.set_num_threads(threads)
-    model = fitted_model(settings(name))
+    model = deploy(fitted_model(settings(name)))
     image = sample_image(size, seed=0)
     inputs = [{"image": torch.as_tensor(image.transpose(2, 0, 1).copy())}]
     exported = Model(path, threads=threads)
@@ -55,10 +59,11 @@ def runs(name: str, path: Path, size: tuple[int, int], threads: int) -> dict:
     }
 
 
-def predict(model: nn.Module, inputs: list[dict]) -> None:
-    """All that is computed for a label map; instances and the panoptic map are their own dict's."""
+def predict(model: InferenceModel, inputs: list[dict]) -> None:
+    """What the file computes: confidence, with it the labels, and the panoptic map."""
     (output,) = model(inputs)
-    output.get("labels")
+    for part in ("confidence", "panoptic_seg"):
+        output.get(part)
 
 
 def peak(name: str, path: Path, size: tuple[int, int], threads: int, way: str) -> float:
@@ -108,7 +113,7 @@ def main(argv: list[str] | None = None) -> None:
         for number, name in enumerate(args.models):
             path = Path(folder) / f"{number}.onnx"
             cfg = settings(name)
-            export(cfg, fitted_model(cfg), path)
+            export(cfg, fitted_model(cfg), path, OWN_SIZE)
             table.append(costs(name, path, tuple(args.size), args.threads, args.repeats))
             print(table[-1], flush=True)
             path.unlink()

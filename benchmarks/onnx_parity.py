@@ -138,10 +138,10 @@ def final(logits: Tensor | tuple[Tensor, Tensor]) -> Tensor:
     return logits[1] if isinstance(logits, tuple) else logits
 
 
-def export(cfg: CfgNode, model: nn.Module, path: Path) -> None:
+def export(cfg: CfgNode, model: nn.Module, path: Path, resize: T.Augmentation = RESIZE) -> None:
     """Without a comparison, and with as little of a description as the runner needs."""
     description = {"format": FORMAT, "classes": []}
-    write_onnx(build_graph(model, cfg.INPUT.FORMAT), RESIZE, description, path)
+    write_onnx(build_graph(model, cfg.INPUT.FORMAT), resize, description, path)
 
 
 def compare(name: str, cfg: CfgNode, model: nn.Module) -> list[dict]:
