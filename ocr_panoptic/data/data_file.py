@@ -65,6 +65,10 @@ class SemanticSplit:
 
 KINDS = {"panoptic": PanopticSplit, "semantic": SemanticSplit}
 CLASS_KEYS = ("classes", "ignore", "flip_pairs")  # of semantic data
+_DETECTRON2S = re.compile(
+    r"((keypoints_)?coco_20(14|17)|lvis_v(0\.5|1)|voc_20(07|12)|ade20k_sem_seg|"
+    r"cityscapes_fine_(instance_seg|sem_seg|panoptic))_(train|val|test|trainval|minival)"
+)
 FORM = "name, panoptic or semantic, channels, and of semantic data classes, ignore, flip_pairs"
 
 
@@ -211,6 +215,33 @@ def check_name(name: object) -> None:
             f"name {name!r:.100}: use letters, digits, '_', '-' and '.', in quotes where there "
             "are digits alone."
         )
+
+
+def is_detectron2s(data_set: str) -> bool:
+    """Return whether Detectron2 registers a data set of that name, without importing it."""
+    return _DETECTRON2S.fullmatch(data_set) is not None
+
+
+def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
+    """Check that data in the folder ``output`` can be registered as ``<name>_<split>``.
+
+    Raises:
+        ValueError: the name is no file name; or one of these is Detectron2's, or of data that are
+            found in another folder.
+    """
+    check_name(name)
+    names = [f"{name}_{split}" for split in splits]
+    if taken := sorted(filter(is_detectron2s, names)):
+        raise UserError(
+            f"Data set name {name!r}: {', '.join(taken)} belongs to a data set that Detectron2 "
+            "knows already. Give another --name."
+        )
+    for path in files_below_root(names):
+        if path.parent.resolve() != output.resolve():
+            raise UserError(
+                f"Data set name {name!r}: {path} has it already. Give another --name, or move "
+                "that file away."
+            )
 
 
 def _faults(content: dict) -> Iterator[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.standard_output import printable
 
 
 @contextmanager
@@ -110,10 +111,14 @@ def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str 
     return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
 
 
-def printable(text: object, keep: str = "") -> str:
-    """A name or message for a terminal: control characters, which could rewrite what it shows, and
-    bytes that are no text, as escapes; but for the characters ``keep``."""
-    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in str(text))
+def local_path(path: str | os.PathLike) -> str:
+    """Return where a file lies on this machine: of an address, the copy that Detectron2 fetches."""
+    path = os.fspath(path)
+    if "://" not in path:
+        return path
+    from detectron2.utils.file_io import PathManager
+
+    return PathManager.get_local_path(path)
 
 
 def _sync(path: Path) -> None:

@@ -9,9 +9,8 @@ import yaml
 from detectron2.data import DatasetCatalog, MetadataCatalog
 
 from ocr_panoptic.data import DataFaults, check, data_options, register_data_files, register_in_use
-from ocr_panoptic.data.data_file import files_below_root, read_data_file
-from ocr_panoptic.data.register import not_registered
-from ocr_panoptic.data.registration import check_same_classes
+from ocr_panoptic.data.data_file import files_below_root, is_detectron2s, read_data_file
+from ocr_panoptic.data.register import check_same_classes, not_registered
 from ocr_panoptic.engine import load_config
 from support.raw_pets import RawData
 
@@ -172,6 +171,19 @@ def test_one_name_twice(raw, raw_val):
 def test_a_name_of_detectron2(raw):
     with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that is regist"):
         register_data_files([raw.described("coco_2017")])
+
+
+def test_detectron2s_names_are_known_without_it():
+    splits = ("train", "val", "test", "trainval", "minival")
+    split_names = [n for n in DatasetCatalog if n.rpartition("_")[2] in splits]
+    theirs = [n for n in split_names if "panoptic_" not in n or n.startswith("cityscapes")]
+    assert len(theirs) > 25 and all(map(is_detectron2s, theirs))
+    assert not any(map(is_detectron2s, ("coco_train", "coco_2017_mine", "my_coco_2017_train")))
+
+
+def test_the_check_refuses_a_name_of_detectron2(raw):
+    with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that Detectron2"):
+        check([raw.described("coco_2017")])
 
 
 def test_registering_again_takes_what_is_there_then(raw):

@@ -19,6 +19,7 @@ from PIL import Image
 
 from ocr_panoptic.data import DataFaults, cache_folder, check, check_data_sets, register_data_files
 from ocr_panoptic.data import index as index_module
+from ocr_panoptic.data.data_check import DETECTRON2S_SIZES
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.image_size import thin_fault
 from ocr_panoptic.data.index import Index, index_file
@@ -352,6 +353,7 @@ def test_summary(raw):
 def test_images_that_would_be_scaled_to_nothing(raw, kind):
     """By the sizes of the config; without one by Detectron2's, which panoptic models have."""
     inputs = get_cfg().INPUT
+    assert {key: inputs[key] for key in DETECTRON2S_SIZES} == DETECTRON2S_SIZES
     raw.add(30, "thin.png", "thin.png", np.full((1, 2667), 9), [{"id": 9, "category_id": SKY}])
     if kind == "panoptic":
         file = raw.described()

@@ -44,7 +44,7 @@ class Format(NamedTuple):
     has_polygons: bool = False
 
 
-FORMATS = {
+ANNOTATION_FORMATS = {
     "coco": Format(
         read_coco,
         "JSON of instances, or the folder of an export of Roboflow",

@@ -24,12 +24,12 @@ from ocr_panoptic.data.classes import faults_of_class
 from ocr_panoptic.data.data_file import (
     PanopticSplit,
     SemanticSplit,
+    check_new_name,
     read_data_file,
     write_data_file,
 )
 from ocr_panoptic.data.faults import first_few, gathering, raise_if_any
 from ocr_panoptic.data.panoptic.categories import Category
-from ocr_panoptic.data.register import check_new_name
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_json
@@ -37,7 +37,7 @@ from ocr_panoptic.formats.files import check_output_folder, locked, printable, w
 
 from .annotated_image import AnnotatedImage, without_crowds
 from .drawing import IMAGES, Drawing, Drawn, link_images, png_name, remove_others
-from .formats import FORMATS
+from .formats import ANNOTATION_FORMATS
 from .kinds import (
     ClassCount,
     Kinds,
@@ -60,7 +60,7 @@ RECORD_FORMAT = "ocr_panoptic.import"
 
 
 @dataclass(frozen=True)
-class Source:
+class AnnotationSource:
     """The files that a user names for one split.
 
     Attributes:
@@ -77,11 +77,11 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ImportPlan:
     """The way annotations become a data set.
 
     Attributes:
-        format: key of :data:`.formats.FORMATS`.
+        format: key of :data:`.formats.ANNOTATION_FORMATS`.
         kinds: what the classes are, where the user says it.
         label_space: of the label PNGs, where there are any.
         overlap: key of :data:`.painting.OVERLAPS`; None for the format's own.
@@ -109,7 +109,11 @@ class Plan:
 
 
 def import_annotations(
-    name: str, sources: Mapping[str, Source], plan: Plan, output: Path, workers: int | None = None
+    name: str,
+    sources: Mapping[str, AnnotationSource],
+    plan: ImportPlan,
+    output: Path,
+    workers: int | None = None,
 ) -> Path:
     """Read annotations, and write them as this module's text says. Equal ones give equal files.
 
@@ -132,7 +136,7 @@ def import_annotations(
     sources = _with_own_splits(sources, plan)
     check_new_name(name, ("train", "val") if plan.split is not None else sources, output)
     _check_free(output, name, "semantic" if plan.semantic else "panoptic")
-    source_format = FORMATS[plan.format]
+    source_format = ANNOTATION_FORMATS[plan.format]
     with _importing(output) as folder:
         images, found = read_sources(sources, plan, folder)
         kinds = resolve_kinds(found, plan.kinds, source_format.kinds, plan.rest, plan.semantic)
@@ -191,7 +195,7 @@ def _write(
     drawn: Mapping[str, Drawn],
     folder: Path,
     drawing: Drawing,
-    plan: Plan,
+    plan: ImportPlan,
 ) -> Path:
     raw, file = output / RAW, output / f"{name}.yaml"
     losses = {split: parts.losses for split, parts in drawn.items()}
@@ -247,12 +251,14 @@ def _write_panoptic_json(
     write_panoptic_json(path, entries, categories)
 
 
-def _with_own_splits(sources: Mapping[str, Source], plan: Plan) -> Mapping[str, Source]:
+def _with_own_splits(
+    sources: Mapping[str, AnnotationSource], plan: ImportPlan
+) -> Mapping[str, AnnotationSource]:
     """The splits of the source, where it has several and the user says nothing of them."""
     train = sources["train"]
     if sources.keys() != {"train"} or train.images or plan.split is not None:
         return sources
-    splits = FORMATS[plan.format].splits(train.annotations)
+    splits = ANNOTATION_FORMATS[plan.format].splits(train.annotations)
     if len(splits) < 2:
         return sources
     logger.info(f"{train.annotations}: its own splits are taken: {', '.join(splits)}.")
@@ -263,7 +269,7 @@ def _with_own_splits(sources: Mapping[str, Source], plan: Plan) -> Mapping[str, 
 
 
 def read_sources(
-    sources: Mapping[str, Source], plan: Plan, folder: Path
+    sources: Mapping[str, AnnotationSource], plan: ImportPlan, folder: Path
 ) -> tuple[dict[str, list[AnnotatedImage]], dict[str, ClassCount]]:
     """
     Args:
@@ -316,10 +322,10 @@ def read_sources(
     return images, found
 
 
-def _read(source: Source, plan: Plan) -> Iterable[AnnotatedImage]:
+def _read(source: AnnotationSource, plan: ImportPlan) -> Iterable[AnnotatedImage]:
     options = {"polygons": plan.polygons, "part": source.part}
     options = {key: value for key, value in options.items() if value is not None}
-    found = FORMATS[plan.format].read(source.annotations, source.images, **options)
+    found = ANNOTATION_FORMATS[plan.format].read(source.annotations, source.images, **options)
     if source.labels is not None:
         found = above_labels(found, source.labels, plan.label_space)
     return map(without_crowds, found) if plan.crowds == "objects" else found
@@ -335,21 +341,21 @@ def _faults_of_names(images: list[AnnotatedImage]) -> Iterator[str]:
             yield f"{times} images are named {name}, but for their ends."
 
 
-def _found(classes: Mapping[str, ClassCount], plan: Plan) -> str:
+def _found(classes: Mapping[str, ClassCount], plan: ImportPlan) -> str:
     """Return the classes of the annotations as a sentence."""
-    ids = FORMATS[plan.format].ids
+    ids = ANNOTATION_FORMATS[plan.format].ids
     listed = [f"{name} (id {ids[name]})" if name in ids else name for name in classes]
     return f"Found: {', '.join(listed) or 'no segment'}."
 
 
-def _check_plan(sources: Mapping[str, Source], plan: Plan) -> None:
+def _check_plan(sources: Mapping[str, AnnotationSource], plan: ImportPlan) -> None:
     if plan.split is not None and "val" in sources:
         raise UserError("Give --split or --val: with both it is not said what is for validation.")
     if plan.split is None and plan.group_by is not None:
         raise UserError("--group-by says how --split divides the images; give --split, too.")
-    if plan.overlap is not None and FORMATS[plan.format].overlap is None:
+    if plan.overlap is not None and ANNOTATION_FORMATS[plan.format].overlap is None:
         raise UserError(f"--overlap: the segments of {plan.format} do not overlap; leave it out.")
-    if plan.polygons is not None and not FORMATS[plan.format].has_polygons:
+    if plan.polygons is not None and not ANNOTATION_FORMATS[plan.format].has_polygons:
         raise UserError(
             f"--polygons: is said of coco and yolo-seg, not {plan.format}; leave it out."
         )
@@ -390,7 +396,7 @@ def _is_ours(record: Path) -> bool:
         return False
 
 
-def _record(plan: Plan, drawing: Drawing, losses: Mapping[str, Losses]) -> dict:
+def _record(plan: ImportPlan, drawing: Drawing, losses: Mapping[str, Losses]) -> dict:
     return {
         "format": RECORD_FORMAT,
         "from": plan.format,
@@ -406,7 +412,7 @@ def _record(plan: Plan, drawing: Drawing, losses: Mapping[str, Losses]) -> dict:
     }
 
 
-def _tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: Plan) -> None:
+def _tell_kinds(kinds: Kinds, found: Mapping[str, ClassCount], plan: ImportPlan) -> None:
     if plan.semantic:
         logger.info(f"Classes: {', '.join(kinds.classes)}")
     else:
