@@ -10,7 +10,8 @@ from typing import Any
 
 _MODULES = {
     "annotations.formats": ("ANNOTATION_FORMATS",),
-    "annotations.importing": ("AnnotationSource", "ImportPlan", "import_annotations"),
+    "annotations.import_plan": ("AnnotationSource", "ImportPlan"),
+    "annotations.importing": ("import_annotations",),
     "annotations.kinds": ("read_kinds",),
     "annotations.painting": ("OVERLAPS",),
     "data_check": ("DataSummary", "check", "check_data_sets"),

@@ -14,7 +14,6 @@ from ocr_panoptic.formats.files import printable
 from .data_file import DataFiles, datasets_root, files_below_root, read_data_file
 from .described import compare_classes, read_described
 from .faults import first_few
-from .former import former_data_file
 
 
 class _Registered(NamedTuple):
@@ -164,8 +163,6 @@ def semantic_class_count(dataset_name: str) -> int:
 
 def not_registered(name: str) -> str:
     """Return what to do about a name that no data set has, as a message."""
-    if former := former_data_file(name):
-        return former
     stem = printable(name.rpartition("_")[0] or name)
     for path in files_below_root([name]):
         with suppress(OSError, ValueError):

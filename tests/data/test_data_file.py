@@ -1,6 +1,5 @@
 """Files that describe data sets: what they may hold, what they become, and every fault."""
 
-import json
 import os
 from pathlib import Path
 
@@ -222,25 +221,3 @@ def test_one_file_is_no_list_of_letters(raw, monkeypatch):
     assert check(file, workers=1).splits[0].name == "pets_train"
     assert register_data_files(file) == register_in_use(file, []) == ["pets_train"]
     assert data_options(file) == data_options([file])
-
-
-def test_what_was_prepared_by_an_earlier_version_says_how_to_go_on(raw, tmp_path, monkeypatch):
-    """The text in the message is a data file that works."""
-    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
-    paths = {
-        "images": str(raw.split.images),
-        "panoptic_json": "panoptic_train.json",
-        "panoptic_root": str(raw.split.segments),
-        "sem_seg_root": "sem_seg_train",
-        "instances_json": "instances_train.json",
-    }
-    former = {"format": "ocr_panoptic.prepared", "name": "pets", "splits": {"train": paths}}
-    (tmp_path / "pets").mkdir()
-    (tmp_path / "pets/dataset.json").write_text(json.dumps(former))
-    (tmp_path / "pets/panoptic_train.json").write_text(json.dumps(raw.content))
-    message = not_registered("pets_train")
-    assert "'pets_train' was prepared by an earlier version" in message
-    written(tmp_path / "pets/pets.yaml", message.partition(":\n\n")[2])
-    check([tmp_path / "pets/pets.yaml"], workers=1)
-    assert len(DatasetCatalog.get("pets_train")) == 2
-    assert "Describe your data in a file" in not_registered("cats_train")

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 
 from ocr_panoptic.data.annotations.annotated_image import Segment
-from ocr_panoptic.data.annotations.importing import AnnotationSource, ImportPlan, read_sources
+from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan, read_sources
 from ocr_panoptic.data.annotations.masks import mask_of_pixels
 from ocr_panoptic.data.annotations.stored_segments import SegmentWriter
 
@@ -23,7 +23,7 @@ def test_what_is_stored_is_what_is_read(tmp_path):
 
 def test_memory_holds_those_of_one_image(tmp_path, monkeypatch):
     """Of sixty images with 6 kB of runs each."""
-    from ocr_panoptic.data.annotations import importing
+    from ocr_panoptic.data.annotations import import_plan
     from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage
 
     def read(source, images):
@@ -31,8 +31,8 @@ def test_memory_holds_those_of_one_image(tmp_path, monkeypatch):
             segments = [Segment("cat", mask_of_pixels(pixels), True)]
             yield AnnotatedImage(tmp_path / str(number), f"{number}.png", 30, 400, segments)
 
-    row = importing.ANNOTATION_FORMATS["labelme"]._replace(read=read)
-    monkeypatch.setitem(importing.ANNOTATION_FORMATS, "labelme", row)
+    row = import_plan.ANNOTATION_FORMATS["labelme"]._replace(read=read)
+    monkeypatch.setitem(import_plan.ANNOTATION_FORMATS, "labelme", row)
     tracemalloc.start()
     images, found = read_sources(
         {"train": AnnotationSource(tmp_path)}, ImportPlan("labelme"), tmp_path
