@@ -14,6 +14,8 @@ from typing import Any
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.standard_output import printable
 
+MAX_JSON_BYTES = 4 << 30  # of a JSON that has all images; COCO's largest has 450 MB
+
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
@@ -168,7 +170,11 @@ def _open_regular(path: str, flags: int) -> int:
     return descriptor
 
 
-def read_json(path: Path, limit: int, object_hook: Callable[[dict], Any] | None = None) -> Any:
+def read_json(
+    path: Path,
+    limit: int = MAX_JSON_BYTES,
+    object_hook: Callable[[dict], Any] | None = None,
+) -> Any:
     """The value of a JSON file of at most ``limit`` bytes; ``object_hook`` as in :mod:`json`.
 
     Raises:

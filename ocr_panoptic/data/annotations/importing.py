@@ -31,7 +31,7 @@ from ocr_panoptic.formats.coco_panoptic import write_panoptic_json
 from ocr_panoptic.formats.files import check_output_folder, locked, printable, write_json
 
 from .annotated_image import AnnotatedImage
-from .drawing import IMAGES, Drawing, Drawn, link_images, png_name, remove_others
+from .drawing import IMAGES, Drawing, DrawnImages, link_images, png_name, remove_others
 from .formats import ANNOTATION_FORMATS
 from .import_plan import (
     AnnotationSource,
@@ -46,7 +46,7 @@ from .kinds import Kinds, check_classes, resolve_kinds
 from .reading import read_object
 
 RAW = "raw"
-RECORD = "import.json"
+IMPORT_RECORD = "import.json"
 
 
 def import_annotations(
@@ -84,7 +84,7 @@ def import_annotations(
         check_classes(kinds, plan.semantic)
         overlap = plan.overlap or source_format.overlap or "order"
         drawing = Drawing(kinds, overlap, plan.rest, plan.semantic)
-        drawn: dict[str, Drawn] = {}
+        drawn: dict[str, DrawnImages] = {}
         faults: list[str] = []
         for split, listed in images.items():
             with gathering(faults):
@@ -134,7 +134,7 @@ def _write(
     name: str,
     output: Path,
     images: Mapping[str, list[AnnotatedImage]],
-    drawn: Mapping[str, Drawn],
+    drawn: Mapping[str, DrawnImages],
     folder: Path,
     drawing: Drawing,
     plan: ImportPlan,
@@ -143,8 +143,8 @@ def _write(
     losses = {split: parts.losses for split, parts in drawn.items()}
     file.unlink(missing_ok=True)  # until its files are complete
     # The record comes first: it says whose the files beside it are.
-    write_json(raw / RECORD, import_record(plan, drawing, losses), indent=1)
-    wanted = {raw / RECORD}
+    write_json(raw / IMPORT_RECORD, import_record(plan, drawing, losses), indent=1)
+    wanted = {raw / IMPORT_RECORD}
     for split, listed in images.items():
         wanted |= {raw / split / IMAGES / image.name for image in listed}
         wanted |= {raw / split / drawing.folder / png_name(image) for image in listed}
@@ -200,7 +200,7 @@ def _check_free(output: Path, name: str, kind: str) -> None:
         ValueError: there is such.
     """
     raw, file = output / RAW, output / f"{name}.yaml"
-    if _is_ours(raw / RECORD):
+    if _is_ours(raw / IMPORT_RECORD):
         if file.exists() and read_data_file(file).kind != kind:
             raise UserError(
                 f"{file}: is of another kind of data set. Give another --name or --output, or "

@@ -17,12 +17,11 @@ from ocr_panoptic.formats.files import read_json
 
 from .categories import Category, category_ids, parse_categories
 
-MAX_BYTES = 4 << 30  # of a JSON; COCO's 118,000 images take 360 MB
 LONGEST_NAME = 255  # bytes of a part of a path, which file systems hold
 
 
 @dataclass(frozen=True)
-class AnnotatedImage:
+class PanopticImage:
     """An image with its annotation."""
 
     id: int | str
@@ -37,7 +36,7 @@ class AnnotatedImage:
 class PanopticJson:
     path: Path
     categories: list[Category]
-    images: list[AnnotatedImage]
+    images: list[PanopticImage]
 
 
 @collection_paused()
@@ -72,7 +71,7 @@ def read_panoptic_json(path: Path) -> PanopticJson:
         faults += wrong
         if not wrong:
             joined.append(
-                AnnotatedImage(
+                PanopticImage(
                     id=number,
                     file_name=image["file_name"],
                     png_name=annotation["file_name"],
@@ -91,7 +90,7 @@ def read_panoptic_json(path: Path) -> PanopticJson:
 
 def _load(path: Path) -> dict:
     try:
-        content = read_json(path, MAX_BYTES)
+        content = read_json(path)
     except FileNotFoundError:
         raise MissingFileError(f"{path}: panoptic JSON not found.") from None
     except ValueError as error:

@@ -20,7 +20,7 @@ from ocr_panoptic.data.fingerprint import file_state
 from ocr_panoptic.data.index import Index, Row
 from ocr_panoptic.data.panoptic.annotations import PanopticJson
 from ocr_panoptic.data.panoptic.categories import Category, panoptic_metadata, parse_categories
-from ocr_panoptic.data.panoptic.source import Kinds, PanopticSource
+from ocr_panoptic.data.panoptic.source import CategoryKinds, PanopticSource
 from ocr_panoptic.data.register import register
 from ocr_panoptic.errors import MissingFileError
 
@@ -98,7 +98,7 @@ class CocoSource(PanopticSource):
     def check(self, record: dict) -> tuple[list[str], list[int]]:
         return super().check({key: v for key, v in record.items() if key != "annotations"})
 
-    def record(self, row: dict, kinds: Kinds) -> dict:
+    def record(self, row: dict, kinds: CategoryKinds) -> dict:
         annotations = json.loads(row["annotations"])
         for annotation in annotations:
             annotation["bbox_mode"] = BoxMode(annotation["bbox_mode"])

@@ -15,7 +15,7 @@ from ocr_panoptic.data.data_file import PanopticSplit, datasets_root
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.fingerprint import digest, file_state
 from ocr_panoptic.data.index import Index
-from ocr_panoptic.data.panoptic.annotations import AnnotatedImage, PanopticJson
+from ocr_panoptic.data.panoptic.annotations import PanopticImage, PanopticJson
 from ocr_panoptic.data.panoptic.categories import Category, panoptic_metadata
 from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.parallel import imap_with_progress
@@ -135,7 +135,7 @@ class ReleaseSource(PanopticSource):
             for image, png in folder.pairs()
         ]
 
-    def _image(self, names: tuple[str, str]) -> AnnotatedImage | str:
+    def _image(self, names: tuple[str, str]) -> PanopticImage | str:
         """The segments of a PNG, or its fault."""
         image, png = names
         try:
@@ -143,7 +143,7 @@ class ReleaseSource(PanopticSource):
         except (FileNotFoundError, ValueError) as error:
             return str(error)
         kinds = {number: self.release.kind_of(number) for number in runs.ids.tolist() if number}
-        return AnnotatedImage(
+        return PanopticImage(
             id=os.path.basename(image).removesuffix(self.release.image_suffix),
             file_name=image,
             png_name=png,

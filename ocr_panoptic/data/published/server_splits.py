@@ -12,7 +12,7 @@ from detectron2.data.datasets.builtin_meta import _get_builtin_metadata
 
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import datasets_root
-from ocr_panoptic.data.panoptic.annotations import MAX_BYTES, file_name_faults
+from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.data.panoptic.categories import panoptic_metadata
 from ocr_panoptic.data.register import register
 from ocr_panoptic.data.semantic.records import LabelledFolder
@@ -57,7 +57,7 @@ def coco_test_images(folder: Path, image_info: Path) -> list[dict]:
     Raises:
         FileNotFoundError, ValueError: there is no such JSON, or it is another one.
     """
-    content = read_json(image_info, MAX_BYTES)
+    content = read_json(image_info)
     try:
         listed = [(image["id"], image["file_name"]) for image in content["images"]]
     except (KeyError, TypeError) as error:
