@@ -157,7 +157,8 @@ def test_small_commands_do_not_import_pytorch(words):
 
 WITHOUT_PYTORCH = """
 import sys
-sys.modules["torch"] = sys.modules["detectron2"] = None  # importing one is an error
+for name in ("torch", "detectron2", "cv2"):
+    sys.modules[name] = None  # importing it is an error
 from ocr_panoptic.cli import run_command
 scenes, out = sys.argv[1:]
 for name, *words in (

@@ -57,7 +57,6 @@ def read_supervisely(source: Path, images: Path | None = None) -> Iterator[Annot
 
 def _classes(source: Path) -> set[str]:
     folder = Path(os.path.realpath(source))  # of a loop of links, too
-    folder = Path(os.path.realpath(source))  # of a loop of links, too
     places = [folder / META, *(parent / META for parent in list(folder.parents)[:4])]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
