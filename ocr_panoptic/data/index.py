@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import check_output_folder, locked, replacing
+from ocr_panoptic.formats.files import check_output_folder, collection_paused, locked, replacing
 
-from .collection import collection_paused
 from .faults import raise_if_any
 from .fingerprint import digest, file_state
 from .parallel import imap_with_progress

@@ -44,7 +44,7 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
 
 
 def test_options_of_several_files(tmp_path):
-    """What --data stands for: absolute paths, which a later command finds from another folder."""
+    """--data stands for absolute paths, which a later command finds from another folder."""
     files = [written(tmp_path / "a.yaml", PANOPTIC), written(tmp_path / "b.yaml", SEMANTIC)]
     cfg = load_config("", data_options([os.path.relpath(file) for file in files]))
     assert tuple(map(str, files)) == cfg.DATASETS.FILES

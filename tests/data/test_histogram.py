@@ -55,7 +55,7 @@ def test_table(add, caplog):
 
 
 def test_without_label_map(add):
-    """As Detectron2's own semantic data sets: training labels, and others are ignored."""
+    """Detectron2's own semantic data sets have training labels, and others are ignored."""
     found = class_histogram(add([[0, 1, 1, 255]], ignore_label=255), num_images=1)
     assert found.pixels.tolist() == [1, 2, 0]
     assert found.ignored == 1

@@ -61,7 +61,7 @@ def test_format_example(tmp_path, clean_catalog):
 
 
 def test_data_file_examples(tmp_path):
-    """Those of both pages; the splits that they name are read."""
+    """Data files of both pages are read, with the splits that they name."""
     pages = README + (ROOT / "README.md").read_text()
     examples = re.findall(r"^    name: .*\n(?:    .*\n)+", pages, re.MULTILINE)
     kinds = []

@@ -179,7 +179,7 @@ def test_data_without_any_thing_trains(raw, small_cfg):
 
 
 def perfect_output(record):
-    """What a model would put out that knows the truth."""
+    """Return what a model would put out that knows the truth."""
     ids = read_panoptic_png(record["pan_seg_file_name"])
     segments = [
         {"id": s["id"], "category_id": s["category_id"], "isthing": s["isthing"]}

@@ -21,14 +21,14 @@ KINDS = Kinds(
 
 
 def segment_sets(ids: np.ndarray, names: dict[int, str]) -> set[tuple[str, bytes]]:
-    """What is equal of equal panoptic maps, whatever their ids: (class, pixels) of each segment."""
+    """Return what equal panoptic maps share, whatever their ids: (class, pixels) of each."""
     return {
         (names[number], (ids == number).tobytes()) for number in np.unique(ids).tolist() if number
     }
 
 
 def read_segments(image: AnnotatedImage, overlap: str = "order") -> set[tuple[str, bytes]]:
-    """Of an image that was imported."""
+    """Return those of an image that was imported."""
     painted = paint(image, KINDS, overlap)
     names = {number: KINDS.classes[place] for number, place in painted.labels.items()}
     return segment_sets(painted.ids, names)

@@ -11,10 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ocr_panoptic.data.classes import is_id
-from ocr_panoptic.data.collection import collection_paused
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import MAX_JSON_BYTES, printable
+from ocr_panoptic.formats.files import MAX_JSON_BYTES, collection_paused, printable
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import EDGES, check_points, mask_of_polygons, mask_of_rle

@@ -1,4 +1,4 @@
-"""What an import did: its record, and what it says of classes and losses."""
+"""The record of an import, and what it says of classes and losses."""
 
 import logging
 from collections.abc import Mapping

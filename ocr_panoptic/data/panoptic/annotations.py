@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ocr_panoptic.data.classes import has_controls, is_id
-from ocr_panoptic.data.collection import collection_paused
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any
 from ocr_panoptic.errors import MissingFileError
-from ocr_panoptic.formats.files import read_json
+from ocr_panoptic.formats.files import collection_paused, read_json
 
 from .categories import Category, category_ids, parse_categories
 

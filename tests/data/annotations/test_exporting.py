@@ -26,7 +26,7 @@ def images(tmp_path) -> list[AnnotatedImage]:
 
 
 def accept(path) -> None:
-    """As a person does who finds nothing to correct: what was predicted becomes the annotation."""
+    """Make annotations of the predictions, as a person does who finds nothing to correct."""
     tasks = json.loads(path.read_text())
     for number, task in enumerate(tasks, 1):
         (prediction,) = task["predictions"]
@@ -85,7 +85,7 @@ def test_cvats_xml(tmp_path):
 
 
 def test_cvat_can_take_an_image_by_its_number_of_a_video_alone(tmp_path):
-    """Where no image has the name, CVAT takes the frame of the number."""
+    """CVAT takes the frame of the number where no image has the name."""
     images = [small(name="000007.png"), small(name="000012.png")]
     for frames, expected in ((True, [7, 12]), (False, [10**9, 10**9 + 1])):
         path = written("cvat", tmp_path, images, Project(CLASSES.colors, frames=frames))

@@ -34,7 +34,7 @@ def result(value: dict, kind: str = "polygonlabels", label: str = "cat", **other
 
 
 def square(x: float, **others) -> dict:
-    """Of 4 x 2 pixels, x percent from the left."""
+    """Return a region of 4 x 2 pixels, x percent from the left."""
     return result({"points": [[x, 0], [x + 10, 0], [x + 10, 10], [x, 10]]}, **others)
 
 

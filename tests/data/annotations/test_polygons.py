@@ -1,4 +1,4 @@
-"""What is lost where a tool holds outlines and not masks."""
+"""Outlines in place of masks: what is lost."""
 
 import json
 from collections.abc import Callable

@@ -64,7 +64,7 @@ def test_coco_with_label_pngs_is_exact(tmp_path):
 
 
 def test_datumaros_coco_is_exact_but_for_crowds(tmp_path):
-    """It marks every mask as a crowd."""
+    """Datumaro marks every mask as a crowd."""
     source = FIXTURES / "coco/annotations/instances_train.json"
     with pytest.raises(ValueError, match="15 of 15 objects are marked .* --crowds objects if"):
         above_stuff(tmp_path, "coco", source, SCENES / "images")

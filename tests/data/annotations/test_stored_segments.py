@@ -22,7 +22,7 @@ def test_what_is_stored_is_what_is_read(tmp_path):
 
 
 def test_memory_holds_those_of_one_image(tmp_path, monkeypatch):
-    """Of sixty images with 6 kB of runs each."""
+    """Sixty images have 6 kB of runs each."""
     from ocr_panoptic.data.annotations import import_plan
     from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage
 

@@ -150,7 +150,7 @@ def test_all_faults_of_the_json_are_reported(raw):
     "fault", [{"color": "red"}, {"name": "\x1b[31m"}, {"isthing": 7}, {"name": ["a"] * 10}]
 )
 def test_a_faulty_category_is_one_fault(raw, fault):
-    """Its segments are not said to have none, and the things are not said to be missing."""
+    """Segments of a faulty category are not said to have none, nor things to be missing."""
     raw.content["categories"] = [c for c in raw.content["categories"] if c["name"] != "dog"]
     for annotation in raw.content["annotations"]:
         for segment in annotation["segments_info"]:

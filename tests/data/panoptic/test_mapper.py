@@ -168,7 +168,7 @@ def test_other_failures_stay_what_they_are(cfg, record):
 
 @pytest.fixture
 def panoptic_record(tmp_path, record):
-    """The same image with a panoptic PNG: void, two kinds of stuff, things, one of them a crowd."""
+    """An image with a panoptic PNG: void, two kinds of stuff, things, one of them a crowd."""
     rng = np.random.default_rng(1)
     ids = rng.choice([0, 1000], (60, 90)).astype(np.int32)
     ids[20:, 30:] = 70000

@@ -44,7 +44,7 @@ def shown(ids: np.ndarray, segments: list[tuple[int, int, int]]) -> list[tuple]:
 
 
 def of_truth(name: str, image_id: str) -> list[tuple]:
-    """The same of what an evaluation compares with."""
+    """Return ids and segments of an image, which are those that an evaluation compares with."""
     _, ids, segments = PanopticTruth(MetadataCatalog.get(name))[image_id]
     return shown(ids, [(s["id"], s["category_id"], s["iscrowd"]) for s in segments])
 
@@ -122,7 +122,7 @@ def test_ade20k_is_objects_over_stuff(ade20k, name):
 
 
 def test_an_index_follows_the_pngs(ade20k, caplog):
-    """Of labels, too; and where files are missing, a line says so."""
+    """An index follows labels, too; a line says where files are missing."""
     (name, _), path = ADE20K, ade20k / "annotations/training/ADE_train_00000001.png"
     with caplog.at_level(logging.WARNING):
         before = DatasetCatalog.get(name)[0]["segments_info"]

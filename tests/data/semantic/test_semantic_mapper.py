@@ -87,7 +87,7 @@ def test_labels_outside_training_only_for_schemes_that_see_the_truth(cfg, record
 
 
 def test_split_without_labels(cfg, record):
-    """It can be predicted, not trained on."""
+    """A split without labels can be predicted, not trained on."""
     del record["sem_seg_file_name"]
     assert "image" in SemanticDatasetMapper(cfg, False)(record)
     with pytest.raises(ValueError, match=r"a\.png: the record has no sem_seg_file_name"):
@@ -108,7 +108,7 @@ def test_each_data_set_has_its_map(cfg, record):
 
 
 def test_data_set_without_map(cfg, record):
-    """As Detectron2's own semantic data sets: training labels, and 255."""
+    """Detectron2's own semantic data sets have training labels, and 255."""
     del record["dataset_name"]
     labels = np.zeros((30, 40), np.uint8)
     labels[0], labels[1] = 1, 255
