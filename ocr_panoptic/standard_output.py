@@ -1,4 +1,5 @@
-"""Standard output whose reader may go before the end, as ``head`` or a terminal does."""
+"""What programs print: to a reader who may go before the end, as ``head`` or a terminal does, and
+without characters that would rewrite a terminal."""
 
 import errno
 import io
@@ -35,3 +36,9 @@ def outlive_reader() -> None:
             write_through=stream.write_through,
         )
         setattr(sys, name, outliving)
+
+
+def printable(text: object, keep: str = "") -> str:
+    """A name or message for a terminal: control characters, which could rewrite what it shows, and
+    bytes that are no text, as escapes; but for the characters ``keep``."""
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in str(text))

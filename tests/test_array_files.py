@@ -20,7 +20,7 @@ DATA = Path(__file__).parent / "array_files"  # written by GDAL and tifffile, se
 
 
 def values(channels: int, dtype: str = "uint8") -> np.ndarray:
-    """What the committed files hold, [5, 7, C]: no two values alike."""
+    """Return what the committed files hold, [5, 7, C]: no two values alike."""
     scale = {"uint8": 1, "uint16": 300, "int16": -100, "float32": 0.37}[dtype]
     return (np.arange(5 * 7 * channels).reshape(5, 7, channels) * scale).astype(dtype)
 
@@ -83,7 +83,7 @@ def test_pillows_files(tmp_path):
 
 @pytest.mark.parametrize("orientation", TURNS)
 def test_turned_tiff_files(tmp_path, orientation):
-    """As Pillow turns the same picture."""
+    """Pillow turns the same picture so."""
     pyvips = pytest.importorskip("pyvips")
     array = values(4)
     image = pyvips.Image.new_from_array(array).copy()

@@ -19,7 +19,7 @@ def test_locked_by_another_process(tmp_path):
 
 
 def test_a_lock_that_is_waited_for(tmp_path, monkeypatch):
-    """Its file is another one then, of which this process has to be the first."""
+    """The file is another one then, of which this process has to be the first."""
     path = tmp_path / "lock"
     real, tries = fcntl.lockf, []
 

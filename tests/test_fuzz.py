@@ -23,7 +23,12 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.data import PanopticSplit, SemanticSplit, write_data_file
+from ocr_panoptic.data import (
+    PanopticSplit,
+    SemanticSplit,
+    register_data_files,
+    write_data_file,
+)
 from ocr_panoptic.data import check as check_data
 from ocr_panoptic.data.index import index_file
 from ocr_panoptic.engine import load_config, run_claim
@@ -250,6 +255,7 @@ def test_data_files(tmp_path, raw_panoptic, raw_semantic, clean_catalog):
 def test_indices(tmp_path, raw_panoptic, clean_catalog):
     """What is damaged is made anew, or named."""
     write_data_file(tmp_path / "x.yaml", "x", {"train": raw_panoptic})
+    register_data_files([tmp_path / "x.yaml"])
     check_data([tmp_path / "x.yaml"], workers=1)
     path = index_file(DatasetCatalog["x_train"])
     original = path.read_bytes()

@@ -56,7 +56,7 @@ def test_an_image_is_read_as_bgr(tmp_path):
 @pytest.mark.parametrize("suffix", [".jpg", ".png", ".tif"])
 @pytest.mark.parametrize("orientation", [None, *range(1, 9), 99])
 def test_every_orientation(tmp_path, suffix, orientation):
-    """As the EXIF standard words it: which side of the scene are the first row and column?"""
+    """The EXIF standard asks: which side of the scene are the first row and column?"""
     scene = np.zeros((16, 24), np.uint8)
     scene[:8, :8] = 255  # its upper left corner
     stored = {

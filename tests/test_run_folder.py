@@ -206,7 +206,7 @@ def test_lines_of_one_iteration_are_one_record(tmp_path):
 
 
 def test_evaluations_between_two_lines_of_training(tmp_path):
-    """As Detectron2 writes them, every 20 iterations at once."""
+    """Detectron2 writes them every 20 iterations at once."""
     file = tmp_path / "metrics.json"
     rows = [{"iteration": 19, "total_loss": 3.0}, {"iteration": 9, "sem_seg/mIoU": 10.0}]
     rows += [{"iteration": 39, "total_loss": 2.0}, {"iteration": 29, "sem_seg/mIoU": 20.0}]

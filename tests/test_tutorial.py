@@ -1,4 +1,5 @@
-"""docs/tutorial.md: its program converts masks, its commands and links are understood."""
+"""docs/tutorial.md: its program converts masks, its commands and links are understood; so are the
+commands of docs/imports.md."""
 
 import json
 import re
@@ -19,7 +20,8 @@ from support.tiny_runs import ROOT
 
 FILE = ROOT / "docs/tutorial.md"
 PAGE = FILE.read_text(encoding="utf-8")
-COMMANDS = re.findall(r"^    ocr-panoptic ((?:.*\\\n)*.*)", PAGE, re.MULTILINE)
+IMPORTS = (ROOT / "docs/imports.md").read_text(encoding="utf-8")
+COMMANDS = re.findall(r"^    ocr-panoptic ((?:.*\\\n)*.*)", PAGE + IMPORTS, re.MULTILINE)
 
 
 def test_masks_become_coco_instances(tmp_path, monkeypatch):

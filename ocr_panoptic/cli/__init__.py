@@ -2,7 +2,7 @@
 The program ``ocr-panoptic``: a command for each task, a module for each command.
 
 A module has ``argument_parser()`` and ``run(args)``, which returns an exit status or None. What
-takes seconds to import, it imports in ``run``.
+takes seconds to import, it imports in ``run``; where that is not PyTorch, IS_LIGHT is True.
 """
 
 import argparse
@@ -80,10 +80,11 @@ def run_command(
     parser = module.argument_parser()
     parser.prog = program or parser.prog
     args = parser.parse_args(argv)
-    if getattr(module, "IS_LIGHT", False):
-        sys.exit(module.run(args))
-    with importing("PyTorch and Detectron2"):
-        from ocr_panoptic.engine import run_program
+    if not getattr(module, "IS_LIGHT", False):
+        with importing("PyTorch and Detectron2"):
+            importlib.import_module("ocr_panoptic.engine")
+    from ocr_panoptic.program import run_program
+
     sys.exit(run_program(module.run, args))
 
 

@@ -15,6 +15,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.waiting import importing
 
 from .arguments import TrainingArguments
 from .train import function_arguments
@@ -22,6 +23,8 @@ from .train import function_arguments
 if TYPE_CHECKING:
     from ocr_panoptic.analysis.run_check import RunCheck
     from ocr_panoptic.data import DataSummary
+
+IS_LIGHT = True
 
 
 def argument_parser() -> TrainingArguments:
@@ -53,11 +56,12 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
 
 
 def _check_run(args: argparse.Namespace) -> "RunCheck":
-    from ocr_panoptic.analysis.run_check import check_run
-    from ocr_panoptic.engine import complete_config
-    from ocr_panoptic.engine.config_files import load_arguments
-    from ocr_panoptic.engine.setup import check_solver, fit_to_machine
-    from ocr_panoptic.engine.trainer import scaled
+    with importing("PyTorch and Detectron2"):
+        from ocr_panoptic.analysis.run_check import check_run
+        from ocr_panoptic.engine import complete_config
+        from ocr_panoptic.engine.config_files import load_arguments
+        from ocr_panoptic.engine.setup import check_solver, fit_to_machine
+        from ocr_panoptic.engine.trainer import scaled
 
     gpus = args.num_gpus * args.num_machines
     cfg = load_arguments(args)

@@ -13,6 +13,7 @@ from typing import Any
 from .arguments import CommandParser
 
 EXPORTS = ("cvat", "coco", "label-studio")
+IS_LIGHT = True
 # Fields of a project, with what they are.
 LABEL_STUDIO = {
     "from_name": "name of <BrushLabels>, by default label",

@@ -1,81 +1,62 @@
-"""Data sets: files that describe them, check, registration with Detectron2, and loading."""
+"""
+Data sets: files that describe them, check, registration with Detectron2, and loading.
 
-from .annotations.formats import FORMATS as ANNOTATION_FORMATS
-from .annotations.importing import Plan as ImportPlan
-from .annotations.importing import Source as AnnotationSource
-from .annotations.importing import import_annotations
-from .annotations.kinds import read_kinds
-from .annotations.painting import OVERLAPS
-from .data_check import DataSummary, check, check_data_sets
-from .data_file import (
-    PanopticSplit,
-    SemanticSplit,
-    check_name,
-    data_options,
-    datasets_root,
-    names_below_root,
-    write_data_file,
-)
-from .faults import DataFaults, faults_listed
-from .histogram import log_class_histogram
-from .index import cache_folder
-from .panoptic.mapper import PanopticDatasetMapper
-from .published.camvid import prepare_camvid
-from .published.mat_labels import MAT_RELEASES, prepare_mat_release
-from .published.register import register_published
-from .register import check_files, class_counts, not_registered, semantic_class_count
-from .registration import check_same_classes, register_data_files, register_in_use
-from .semantic.augmentation import build_semantic_augmentation
-from .semantic.label_space import read_class_file
-from .semantic.mapper import SemanticDatasetMapper
-from .training_records import IndexedRecords, indexed_records
-from .training_stream import (
-    TrainingStream,
-    build_training_stream,
-    leave_signals_to_the_trainer,
-    run_seed,
-)
+A name is imported when it is used first: the check of data, and import from other formats, start
+without PyTorch.
+"""
 
-__all__ = [
-    "ANNOTATION_FORMATS",
-    "MAT_RELEASES",
-    "OVERLAPS",
-    "AnnotationSource",
-    "DataFaults",
-    "DataSummary",
-    "ImportPlan",
-    "IndexedRecords",
-    "PanopticDatasetMapper",
-    "PanopticSplit",
-    "SemanticDatasetMapper",
-    "SemanticSplit",
-    "TrainingStream",
-    "build_semantic_augmentation",
-    "build_training_stream",
-    "cache_folder",
-    "check",
-    "check_data_sets",
-    "check_files",
-    "check_same_classes",
-    "check_name",
-    "class_counts",
-    "data_options",
-    "datasets_root",
-    "faults_listed",
-    "import_annotations",
-    "indexed_records",
-    "leave_signals_to_the_trainer",
-    "log_class_histogram",
-    "names_below_root",
-    "not_registered",
-    "prepare_camvid",
-    "prepare_mat_release",
-    "read_class_file",
-    "read_kinds",
-    "register_data_files",
-    "register_in_use",
-    "register_published",
-    "run_seed",
-    "semantic_class_count",
-    "write_data_file",
-]
+import importlib
+from typing import Any
+
+_MODULES = {
+    "annotations.formats": ("ANNOTATION_FORMATS",),
+    "annotations.import_plan": ("AnnotationSource", "ImportPlan"),
+    "annotations.importing": ("import_annotations",),
+    "annotations.kinds": ("read_kinds",),
+    "annotations.painting": ("OVERLAPS",),
+    "data_check": ("DataSummary", "check", "check_data_sets"),
+    "data_file": (
+        "PanopticSplit",
+        "SemanticSplit",
+        "check_name",
+        "data_options",
+        "datasets_root",
+        "names_below_root",
+        "write_data_file",
+    ),
+    "faults": ("DataFaults", "faults_listed"),
+    "histogram": ("log_class_histogram",),
+    "index": ("cache_folder",),
+    "panoptic.mapper": ("PanopticDatasetMapper",),
+    "published.camvid": ("prepare_camvid",),
+    "published.mat_labels": ("MAT_RELEASES", "prepare_mat_release"),
+    "published.register": ("register_published",),
+    "register": (
+        "check_files",
+        "check_same_classes",
+        "class_counts",
+        "not_registered",
+        "register_data_files",
+        "register_in_use",
+        "semantic_class_count",
+    ),
+    "semantic.augmentation": ("build_semantic_augmentation",),
+    "semantic.label_space": ("read_class_file",),
+    "semantic.mapper": ("SemanticDatasetMapper",),
+    "training_records": ("IndexedRecords", "indexed_records"),
+    "training_stream": (
+        "TrainingStream",
+        "build_training_stream",
+        "leave_signals_to_the_trainer",
+        "run_seed",
+    ),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = list(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

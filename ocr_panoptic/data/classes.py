@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ocr_panoptic.formats.true_labels import VOID_LABEL as VOID_LABEL
 
-MAX_ID = 2**63 - 1  # of NumPy and PyTorch
+_MAX_ID = 2**63 - 1  # of NumPy and PyTorch
 
 # Latin-1's control characters, Unicode's ends of lines and changes of direction, and what is left
 # of bytes that are no UTF-8. Other characters that Python calls unprintable belong to scripts.
@@ -17,7 +17,7 @@ Color = tuple[int, int, int]
 
 def is_id(value: object) -> bool:
     """Return whether a JSON value can be an id: an integer of at least 0 that 64 bits hold."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_ID
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_ID
 
 
 def has_controls(text: str) -> bool:

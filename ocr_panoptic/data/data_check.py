@@ -1,25 +1,36 @@
 """The check of data sets before a training, and what they hold."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
-from detectron2.config import CfgNode, get_cfg
-from detectron2.data import DatasetCatalog, MetadataCatalog
 from tabulate import tabulate
 
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import as_list
 
 from .classes import VOID_LABEL
-from .data_file import DataFiles
+from .data_file import DataFiles, is_detectron2s
+from .described import Described, read_described
 from .faults import faults_listed, gathering, raise_if_any
 from .image_size import longest_ratio, thin_fault
 from .index import Index, cache_folder
 from .panoptic.source import PanopticSource
-from .registration import register_data_files
 from .semantic.source import SemanticSource
+
+# Detectron2's INPUT, as far as it scales images.
+DETECTRON2S_SIZES = MappingProxyType(
+    {
+        "MIN_SIZE_TRAIN": (800,),
+        "MAX_SIZE_TRAIN": 1333,
+        "MIN_SIZE_TEST": 800,
+        "MAX_SIZE_TEST": 1333,
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -86,26 +97,29 @@ def check(files: DataFiles, workers: int | None = None) -> DataSummary:
         workers: processes, see :func:`.imap_with_progress`.
 
     Raises:
-        FileNotFoundError, ValueError, DataFaults: as :func:`.register_data_files`, and all faults
-            of images and annotations.
+        FileNotFoundError, ValueError, DataFaults: as :func:`.read_described`; a name is one of
+            Detectron2's; and all faults of images and annotations.
     """
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
-        names = register_data_files(files)
-        check_data_sets(names, workers, wholly=True)
-        sources = (DatasetCatalog[name] for name in names)
+        names, found = read_described(files)
+        if taken := next(filter(is_detectron2s, names), None):
+            raise UserError(
+                f"{found[taken].file.path}: the name {taken} belongs to a data set that Detectron2 "
+                "knows already. Give the data another name."
+            )
+        _check_sources([split.source for split in found.values()], workers, wholly=True)
         # Semantic data are not scaled, unless a config says so.
-        panoptic = [source for source in sources if isinstance(source, PanopticSource)]
-        raise_if_any([f for source in panoptic for f in _thin_faults(source, get_cfg().INPUT)])
-    return DataSummary(tuple(map(_summary, names)))
+        panoptic = [s.source for s in found.values() if isinstance(s.source, PanopticSource)]
+        raise_if_any([f for source in panoptic for f in _thin_faults(source, DETECTRON2S_SIZES)])
+    return DataSummary(tuple(map(_summary, found.values())))
 
 
 def check_data_sets(
     names: Iterable[str],
     workers: int | None = None,
     *,
-    wholly: bool = False,
-    inputs: CfgNode | None = None,
+    inputs: Mapping[str, Any] | None = None,
 ) -> None:
     """Check registered data sets that were described by files, see :meth:`.Index.check`; of others
     nothing is read.
@@ -116,8 +130,19 @@ def check_data_sets(
     Raises:
         DataFaults: those of all.
     """
+    from detectron2.data import DatasetCatalog
+
+    _check_sources([DatasetCatalog[name] for name in dict.fromkeys(names)], workers, inputs=inputs)
+
+
+def _check_sources(
+    sources: Iterable[object],
+    workers: int | None,
+    *,
+    wholly: bool = False,
+    inputs: Mapping[str, Any] | None = None,
+) -> None:
     faults: list[str] = []
-    sources = (DatasetCatalog[name] for name in dict.fromkeys(names))
     for source in sources:
         if isinstance(source, PanopticSource | SemanticSource):
             with gathering(faults):
@@ -130,7 +155,9 @@ def check_data_sets(
     raise_if_any(faults)
 
 
-def _thin_faults(source: PanopticSource | SemanticSource, inputs: CfgNode) -> Iterator[str]:
+def _thin_faults(
+    source: PanopticSource | SemanticSource, inputs: Mapping[str, Any]
+) -> Iterator[str]:
     ratios = {split: longest_ratio(inputs, split) for split in ("TRAIN", "TEST")}
     if min(ratios.values()) == math.inf:
         return
@@ -145,9 +172,8 @@ def _thin_faults(source: PanopticSource | SemanticSource, inputs: CfgNode) -> It
         yield f"{source.files(index.record(place))[0]}: {fault}."
 
 
-def _summary(name: str) -> SplitSummary:
-    source = DatasetCatalog[name]
-    index = source.index()
+def _summary(split: Described) -> SplitSummary:
+    source, index = split.source, split.source.index()
     if isinstance(source, PanopticSource):
         return _panoptic_summary(source, index)
     return _semantic_summary(source, index)
@@ -178,6 +204,6 @@ def _semantic_summary(source: SemanticSource, index: Index) -> SplitSummary:
         images[labels] += 1
     classes = (
         ClassSummary(name, "class", int(images[k]), None, int(pixels[k]))
-        for k, name in enumerate(MetadataCatalog.get(source.name).stuff_classes)
+        for k, name in enumerate(source.space.classes)
     )
     return SplitSummary(source.name, len(index), int(pixels.sum()), tuple(classes))

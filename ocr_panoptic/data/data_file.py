@@ -63,8 +63,12 @@ class SemanticSplit:
     labels: Path
 
 
-KINDS = {"panoptic": PanopticSplit, "semantic": SemanticSplit}
+_KINDS = {"panoptic": PanopticSplit, "semantic": SemanticSplit}
 CLASS_KEYS = ("classes", "ignore", "flip_pairs")  # of semantic data
+_DETECTRON2S = re.compile(
+    r"((keypoints_)?coco_20(14|17)|lvis_v(0\.5|1)|voc_20(07|12)|ade20k_sem_seg|"
+    r"cityscapes_fine_(instance_seg|sem_seg|panoptic))_(train|val|test|trainval|minival)"
+)
 FORM = "name, panoptic or semantic, channels, and of semantic data classes, ignore, flip_pairs"
 
 
@@ -105,10 +109,10 @@ def read_data_file(path: Path | str) -> DataFile:
     if not isinstance(content, dict):
         raise DataFaults([f"{path}: describes no data set; it needs the keys {FORM}."])
     raise_if_any([f"{path}: {fault}" for fault in _faults(content)])
-    kind = next(kind for kind in KINDS if kind in content)
+    kind = next(kind for kind in _KINDS if kind in content)
     folder = path.parent
     splits = {
-        split: KINDS[kind](**{key: folder / value for key, value in paths.items()})
+        split: _KINDS[kind](**{key: folder / value for key, value in paths.items()})
         for split, paths in content[kind].items()
     }
     classes = {key: content[key] for key in CLASS_KEYS if key in content}
@@ -139,7 +143,7 @@ def data_file_text(
     **others: Any,
 ) -> str:
     """The text of a data file in ``folder``, see :func:`write_data_file`."""
-    kind = next(k for k, split in KINDS.items() if isinstance(next(iter(splits.values())), split))
+    kind = next(k for k, split in _KINDS.items() if isinstance(next(iter(splits.values())), split))
     content = {
         "name": name,
         kind: {
@@ -213,9 +217,36 @@ def check_name(name: object) -> None:
         )
 
 
+def is_detectron2s(data_set: str) -> bool:
+    """Return whether Detectron2 registers a data set of that name, without importing it."""
+    return _DETECTRON2S.fullmatch(data_set) is not None
+
+
+def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
+    """Check that data in the folder ``output`` can be registered as ``<name>_<split>``.
+
+    Raises:
+        ValueError: the name is no file name; or one of these is Detectron2's, or of data that are
+            found in another folder.
+    """
+    check_name(name)
+    names = [f"{name}_{split}" for split in splits]
+    if taken := sorted(filter(is_detectron2s, names)):
+        raise UserError(
+            f"Data set name {name!r}: {', '.join(taken)} belongs to a data set that Detectron2 "
+            "knows already. Give another --name."
+        )
+    for path in files_below_root(names):
+        if path.parent.resolve() != output.resolve():
+            raise UserError(
+                f"Data set name {name!r}: {path} has it already. Give another --name, or move "
+                "that file away."
+            )
+
+
 def _faults(content: dict) -> Iterator[str]:
-    kinds = [kind for kind in KINDS if kind in content]
-    known = ("name", "channels", *KINDS, *(CLASS_KEYS if "semantic" in kinds else ()))
+    kinds = [kind for kind in _KINDS if kind in content]
+    known = ("name", "channels", *_KINDS, *(CLASS_KEYS if "semantic" in kinds else ()))
     yield from _unknown_keys(content, known, "the file")
     for key in ("name", *content.get(kinds[0], ())) if _has_splits(content, kinds) else ("name",):
         try:
@@ -229,7 +260,7 @@ def _faults(content: dict) -> Iterator[str]:
     elif not _has_splits(content, kinds):
         yield f"{kinds[0]} must name splits (train, val), found {content[kinds[0]]!r:.100}."
     else:
-        keys = [field.name for field in fields(KINDS[kinds[0]])]
+        keys = [field.name for field in fields(_KINDS[kinds[0]])]
         for split, paths in content[kinds[0]].items():
             yield from _split_faults(f"{kinds[0]}: {split}", paths, keys)
     if kinds == ["semantic"] and "classes" not in content:

@@ -12,7 +12,7 @@ from ocr_panoptic.formats.files import printable, write_text
 
 logger = logging.getLogger(__name__)
 
-SHOWN = 20  # faults, and kinds of them, in a message
+_SHOWN = 20  # faults, and kinds of them, in a message
 LONGEST = 400  # characters of one of them there
 
 
@@ -38,14 +38,14 @@ class DataFaults(UserError):
 
     def __str__(self) -> str:
         number = len(self.faults)
-        shown = list(map(_line, self.faults[:SHOWN]))
-        if number <= SHOWN:
+        shown = list(map(_line, self.faults[:_SHOWN]))
+        if number <= _SHOWN:
             return "\n".join([f"{_count(number, 'fault')} in the data:", *shown])
         kinds = Counter(map(kind_of, self.faults))
-        counts = [_line(f"{times:,} x {kind}") for kind, times in kinds.most_common(SHOWN)]
-        if len(kinds) > SHOWN:
-            counts.append(f"  and {_count(len(kinds) - SHOWN, 'other kind')}")
-        title = f"{number:,} faults in the data, the first {SHOWN}:"
+        counts = [_line(f"{times:,} x {kind}") for kind, times in kinds.most_common(_SHOWN)]
+        if len(kinds) > _SHOWN:
+            counts.append(f"  and {_count(len(kinds) - _SHOWN, 'other kind')}")
+        title = f"{number:,} faults in the data, the first {_SHOWN}:"
         where = [f"All of them are listed in {self.file}"] if self.file else []
         return "\n".join([title, *shown, "How many of each kind:", *counts, *where])
 
@@ -81,7 +81,7 @@ def faults_listed(path: Path) -> Iterator[None]:
     try:
         yield
     except DataFaults as error:
-        if len(error.faults) > SHOWN:
+        if len(error.faults) > _SHOWN:
             try:
                 error.write_list(path)
             except OSError as reason:

@@ -2,17 +2,15 @@
 scaled."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from detectron2.config import CfgNode
-from detectron2.data.detection_utils import SizeMismatchError
-from detectron2.data.detection_utils import check_image_size as check
 
 from ocr_panoptic.errors import UserError
 
 
-def longest_ratio(inputs: CfgNode, split: str) -> float:
+def longest_ratio(inputs: Mapping[str, Any], split: str) -> float:
     """Return how many times a side of an image may be the other one: ``ResizeShortestEdge`` rounds
     less than half a pixel to none.
 
@@ -27,7 +25,7 @@ def longest_ratio(inputs: CfgNode, split: str) -> float:
     return 2 * inputs[f"MAX_SIZE_{split}"]
 
 
-def thin_fault(height: int, width: int, inputs: CfgNode, split: str) -> str | None:
+def thin_fault(height: int, width: int, inputs: Mapping[str, Any], split: str) -> str | None:
     """Return the fault of an image whose sides differ more than :func:`longest_ratio`, or None."""
     if max(height, width) <= longest_ratio(inputs, split) * min(height, width):
         return None
@@ -47,9 +45,11 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
     Raises:
         ValueError: the image has another size.
     """
+    from detectron2.data import detection_utils as utils
+
     try:
-        check(record, image)
-    except SizeMismatchError as error:
+        utils.check_image_size(record, image)
+    except utils.SizeMismatchError as error:
         raise UserError(
             f"{record['file_name']}: the image has {image.shape[1]}x{image.shape[0]} pixels, "
             f"expected {record['width']}x{record['height']} (width x height). Has it "

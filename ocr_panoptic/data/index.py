@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import check_output_folder, locked, replacing
+from ocr_panoptic.formats.files import check_output_folder, collection_paused, locked, replacing
 
-from .collection import collection_paused
 from .faults import raise_if_any
 from .fingerprint import digest, file_state
 from .parallel import imap_with_progress
@@ -49,7 +48,7 @@ class Row(NamedTuple):
     usable: bool
 
 
-class Source(Protocol):
+class IndexSource(Protocol):
     """The origin of one split's records."""
 
     name: str  # of the data set
@@ -93,12 +92,12 @@ class Index:
     """The index of a source, made or made anew where its records have changed.
 
     Raises:
-        FileNotFoundError, DataFaults: as :meth:`Source.read`.
+        FileNotFoundError, DataFaults: as :meth:`IndexSource.read`.
         ValueError: the cache cannot be written, or what is read changes meanwhile; later, of any
             method: the index was made anew by another process, as its records have changed.
     """
 
-    def __init__(self, source: Source):
+    def __init__(self, source: IndexSource):
         self.source = source
         self.path = index_file(source)
         self._connection: tuple[tuple[int, int], sqlite3.Connection] | None = None
@@ -302,7 +301,7 @@ def cache_folder() -> Path:
     return folder
 
 
-def index_file(source: Source) -> Path:
+def index_file(source: IndexSource) -> Path:
     """Return the file of a split's index."""
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)
     return cache_folder() / f"{name}-{digest(source.key())}.sqlite"
@@ -326,14 +325,14 @@ def _to_write(path: Path) -> Iterator[sqlite3.Connection]:
         raise DamagedIndex(path, error) from error
 
 
-def _check(source: Source, task: tuple[int, dict]) -> tuple[int, list[str], str, str]:
+def _check(source: IndexSource, task: tuple[int, dict]) -> tuple[int, list[str], str, str]:
     place, record = task
     state = _state_of(source, record)
     faults, result = source.check(record)
     return place, faults, state, json.dumps(result)
 
 
-def _state_of(source: Source, record: dict) -> str:
+def _state_of(source: IndexSource, record: dict) -> str:
     return json.dumps([file_state(path) for path in source.files(record)])
 
 

@@ -15,8 +15,8 @@ from tqdm import tqdm
 
 from ocr_panoptic.errors import UserError
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 MAX_WORKERS = 8  # more only wait for the disk
 
@@ -27,21 +27,21 @@ def default_workers() -> int:
 
 
 def map_with_progress(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
+    function: Callable[[_Item], _Result],
+    items: Sequence[_Item],
     description: str,
     workers: int | None = None,
-) -> list[Result]:
+) -> list[_Result]:
     """The results of :func:`imap_with_progress`, all at once."""
     return list(imap_with_progress(function, items, description, workers))
 
 
 def imap_with_progress(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
+    function: Callable[[_Item], _Result],
+    items: Sequence[_Item],
     description: str,
     workers: int | None = None,
-) -> Iterator[Result]:
+) -> Iterator[_Result]:
     """``map(function, items)`` in several processes.
 
     They end with this process, however it ends, and leave Ctrl-C to it.
@@ -91,6 +91,6 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _unless_stopped(function: Callable[[Item], Result], item: Item) -> Result | None:
+def _unless_stopped(function: Callable[[_Item], _Result], item: _Item) -> _Result | None:
     """Nobody waits any more for the rest of the items that a worker has been given."""
     return None if _stopped.value else function(item)

@@ -1,7 +1,7 @@
 """Data sets in Detectron2's catalogs: their names, and what these say of classes."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -11,9 +11,9 @@ from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 
-from .data_file import check_name, datasets_root, files_below_root, read_data_file
+from .data_file import DataFiles, datasets_root, files_below_root, read_data_file
+from .described import compare_classes, read_described
 from .faults import first_few
-from .former import former_data_file
 
 
 class _Registered(NamedTuple):
@@ -57,6 +57,39 @@ def register(
     _registered[name] = _Registered(origin, tuple(files))
 
 
+def register_data_files(files: DataFiles, wanted: Collection[str] | None = None) -> list[str]:
+    """Register the splits of data files as ``<name>_<split>``, in place of former ones.
+
+    Args:
+        files, wanted: see :func:`.read_described`.
+
+    Returns:
+        names of all splits that the files describe, in use or not.
+
+    Raises:
+        FileNotFoundError, ValueError, DataFaults: as :func:`.read_described`; a name is one that
+            Detectron2 or other code has registered.
+    """
+    names, found = read_described(files, wanted)
+    for name, (file, source, metadata) in found.items():
+        register(name, file.path, source, metadata, vars(source.split).values())
+    return names
+
+
+def register_in_use(files: DataFiles, wanted: Collection[str]) -> list[str]:
+    """:func:`register_data_files`, and of names that these do not describe the data files
+    ``$DETECTRON2_DATASETS/*/<name>.yaml``."""
+    names = register_data_files(files, wanted)
+    rest = [name for name in wanted if name not in names and not is_foreign(name)]
+    return [*names, *register_data_files(files_below_root(rest), rest)]
+
+
+def check_same_classes(names: Sequence[str]) -> None:
+    """Compare the classes of registered data sets that data files describe, see
+    :func:`.compare_classes`."""
+    compare_classes({name: (origin(name), MetadataCatalog.get(name).as_dict()) for name in names})
+
+
 def is_foreign(name: str) -> bool:
     """Return whether a name belongs to Detectron2 or other code."""
     return name in DatasetCatalog and name not in _registered
@@ -85,28 +118,6 @@ def check_files(names: Iterable[str]) -> None:
             raise MissingFileError(
                 f"Data set {name}: not found: {first_few(lost)}. Bring back what was moved, lay "
                 "the data out as datasets/README.md says, or set DETECTRON2_DATASETS."
-            )
-
-
-def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
-    """Check that data in the folder ``output`` can be registered as ``<name>_<split>``.
-
-    Raises:
-        ValueError: the name is no file name; or one of these belongs to Detectron2, or to data
-            that are found in another folder.
-    """
-    check_name(name)
-    names = [f"{name}_{split}" for split in splits]
-    if taken := sorted(filter(is_foreign, names)):
-        raise UserError(
-            f"Data set name {name!r}: {', '.join(taken)} belongs to a data set that Detectron2 "
-            "knows already. Give another --name."
-        )
-    for path in files_below_root(names):
-        if path.parent.resolve() != output.resolve():
-            raise UserError(
-                f"Data set name {name!r}: {path} has it already. Give another --name, or move "
-                "that file away."
             )
 
 
@@ -152,8 +163,6 @@ def semantic_class_count(dataset_name: str) -> int:
 
 def not_registered(name: str) -> str:
     """Return what to do about a name that no data set has, as a message."""
-    if former := former_data_file(name):
-        return former
     stem = printable(name.rpartition("_")[0] or name)
     for path in files_below_root([name]):
         with suppress(OSError, ValueError):

@@ -23,8 +23,8 @@ from ocr_panoptic.seeding import seeded_generators
 
 from .training_records import IndexedRecords
 
-LABELS = "sem_seg"  # of an example: int64 [H, W]
-Key = tuple[int, int]  # position in the sequence of all processes, index of the record
+_LABELS = "sem_seg"  # of an example: int64 [H, W]
+_Key = tuple[int, int]  # position in the sequence of all processes, index of the record
 
 
 class TrainingStream:
@@ -96,9 +96,9 @@ class TrainingStream:
         while True:
             yield [on_device(checked(example), self.device) for example in islice(loader, size)]
 
-    def _batches(self, size: int) -> Iterator[list[Key]]:
+    def _batches(self, size: int) -> Iterator[list[_Key]]:
         keys = zip(count(comm.get_rank(), comm.get_world_size()), self.sampler)
-        groups: tuple[list[Key], list[Key]] = [], []
+        groups: tuple[list[_Key], list[_Key]] = [], []
         for key in keys:
             group = groups[self.wide[key[1]] if self.wide else 0]
             group.append(key)
@@ -160,7 +160,7 @@ class _Examples(Dataset):
         self.mapper = mapper
         self.seed = seed
 
-    def __getitem__(self, key: Key) -> Any:
+    def __getitem__(self, key: _Key) -> Any:
         position, index = key
         with seeded_generators(self.seed, position):
             return packed(self.mapper(self.records[index]))
@@ -169,10 +169,10 @@ class _Examples(Dataset):
 def packed(example: Any) -> Any:
     """Return an example with labels of a byte, where they fit in one: they are the largest part of
     an example, which goes through a queue, pinned memory and a copy to the GPU."""
-    if isinstance(example, dict) and LABELS in example:
-        least, most = example[LABELS].aminmax()
+    if isinstance(example, dict) and _LABELS in example:
+        least, most = example[_LABELS].aminmax()
         if least >= 0 and most <= 255:
-            example[LABELS] = example[LABELS].byte()
+            example[_LABELS] = example[_LABELS].byte()
     return example
 
 
@@ -180,8 +180,8 @@ def on_device(example: Any, device: torch.device) -> Any:
     """Return an example with its tensors on the device, and labels as models take them."""
     move = partial(Tensor.to, device=device, non_blocking=True)
     example = tree_map_only(Tensor, move, example)
-    if isinstance(example, dict) and LABELS in example:
-        example[LABELS] = example[LABELS].long()
+    if isinstance(example, dict) and _LABELS in example:
+        example[_LABELS] = example[_LABELS].long()
     return example
 
 

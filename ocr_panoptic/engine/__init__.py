@@ -1,6 +1,7 @@
+from ocr_panoptic.program import run_program
+
 from .config_files import load_config
 from .launch import launch
-from .program import run_program
 from .setup import complete_config, setup
 from .trained_model import build_trained_model
 from .trainer import Trainer

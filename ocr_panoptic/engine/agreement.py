@@ -9,8 +9,7 @@ import torch.distributed as dist
 from detectron2.utils import comm
 
 from ocr_panoptic.errors import UserError
-
-from .program import leave_to_main, reason
+from ocr_panoptic.program import leave_to_main, reason
 
 
 @contextlib.contextmanager

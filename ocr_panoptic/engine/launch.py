@@ -20,9 +20,9 @@ from detectron2.utils import comm
 from torch.multiprocessing import ProcessExitedException
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.program import run_program
 
 from .config_files import load_arguments
-from .program import run_program
 from .run_claim import release_all
 from .stopping import NUMBERS, Stopped, passing_on_signals
 

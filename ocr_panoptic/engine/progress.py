@@ -16,10 +16,9 @@ from detectron2.utils import comm
 from detectron2.utils.events import EventWriter, get_event_storage
 from tqdm import tqdm
 
+from ocr_panoptic.console import has_terminal
 from ocr_panoptic.errors import checked
 from ocr_panoptic.formats.files import naming
-
-from .console import has_terminal
 
 logger = logging.getLogger(__name__)
 

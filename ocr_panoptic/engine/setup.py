@@ -15,6 +15,7 @@ from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 
 from ocr_panoptic.config import TIMM
+from ocr_panoptic.console import show_messages, write_log
 from ocr_panoptic.data import (
     cache_folder,
     check_data_sets,
@@ -34,7 +35,6 @@ from ocr_panoptic.metrics import METRICS
 from .agreement import agree, stop_together
 from .config_checks import check_unread_keys, check_values, unread_keys
 from .config_files import load_arguments, values_by_key
-from .console import show_messages, write_log
 from .resume import check_start, find_checkpoint
 from .run_claim import claim
 from .scaling import scaled

@@ -10,9 +10,9 @@ from tabulate import tabulate
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.console import LOG_FILE
 from ocr_panoptic.data import TrainingStream
 
-from .console import LOG_FILE
 from .run_info import machine_name
 from .task import task_of
 

@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager
 import torch
 from detectron2.utils import comm
 
+from ocr_panoptic.console import THEIRS, show_messages
 from ocr_panoptic.errors import PACKAGE
 from ocr_panoptic.seeding import kept_generators
 
-from .console import THEIRS, show_messages
 from .run_claim import released_after
 
 OURS = (PACKAGE, *THEIRS)

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from ocr_panoptic.errors import MissingFileError, UserError
 
-MAX_DEPTH = 50
+_MAX_DEPTH = 50
 MAX_PART_BYTES = 256 << 20  # of an element below the root
 BLOCK = 1 << 20
 
@@ -68,7 +68,7 @@ class _Parts(ElementTree.TreeBuilder):
     def start(self, tag: str, attributes: dict[str, str]) -> ElementTree.Element:
         if not self._open and tag != self._root:
             raise UserError(f"its root is <{tag[:80]}>, expected <{self._root}>")
-        if len(self._open) == MAX_DEPTH:
+        if len(self._open) == _MAX_DEPTH:
             raise UserError("nested too deeply")
         element = super().start(tag, attributes)
         self._open.append(element)

@@ -8,7 +8,7 @@ import yaml
 from ocr_panoptic.errors import UserError
 
 MAX_BYTES = 2**20
-MAX_DEPTH = 50
+_MAX_DEPTH = 50
 MAX_NODES = 100_000  # with what an alias stands for counted each time
 
 
@@ -53,7 +53,7 @@ class _BoundedLoader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
         is_alias, mark = self.check_event(yaml.AliasEvent), self.peek_event().start_mark
         self._open.append(0)
-        if len(self._open) > MAX_DEPTH:
+        if len(self._open) > _MAX_DEPTH:
             raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=mark)
         node = super().compose_node(parent, index)
         size = 1 + self._open.pop()

@@ -14,30 +14,31 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from detectron2.data import DatasetCatalog, Metadata
-from detectron2.utils.file_io import PathManager
 from PIL import Image
 
 from ocr_panoptic.errors import MissingFileError, UserError
 
-from .files import printable, replacing
+from .files import local_path, printable, replacing
 from .pictures import load_labels
 from .segment_runs import SegmentRuns
+
+if TYPE_CHECKING:
+    from detectron2.data import Metadata
 
 MAX_ID = 256**3 - 1
 
 
-def ids_by_class(metadata: Metadata, kind: str) -> list[int]:
+def ids_by_class(metadata: "Metadata", kind: str) -> list[int]:
     """The data set's ids of the model's "thing" or "stuff" classes, in their order; [] where the
     data set has none."""
     contiguous = metadata.get(f"{kind}_dataset_id_to_contiguous_id") or {}
     return sorted(contiguous, key=contiguous.get)
 
 
-def categories_of(metadata: Metadata) -> list[dict]:
+def categories_of(metadata: "Metadata") -> list[dict]:
     """The categories of a data set as Panoptic-FPN has them, without the stuff class "things", for
     a panoptic JSON: "id", "name", "isthing" and "color", by ascending id."""
     listed = [
@@ -182,7 +183,7 @@ class PanopticTruth:
         categories: as in the JSON.
     """
 
-    def __init__(self, metadata: Metadata):
+    def __init__(self, metadata: "Metadata"):
         """
         Args:
             metadata: of a registered data set whose records name their panoptic PNGs; or with
@@ -193,6 +194,8 @@ class PanopticTruth:
             FileNotFoundError: there is no such JSON file.
             ValueError: it is no panoptic JSON.
         """
+        from detectron2.data import DatasetCatalog
+
         self._name, self._json = metadata.name, metadata.panoptic_json
         self._hides = metadata.get("hides_segments", False)
         self._read_segments = metadata.get("read_segments", read_panoptic_png)
@@ -202,7 +205,7 @@ class PanopticTruth:
         else:
             self._read_json(metadata)
 
-    def _read_records(self, records: list[dict], metadata: Metadata) -> None:
+    def _read_records(self, records: list[dict], metadata: "Metadata") -> None:
         self.categories: list[dict] = categories_of(metadata)
         self._folder = Path(metadata.panoptic_root)
         ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
@@ -221,9 +224,9 @@ class PanopticTruth:
             for record in records
         }
 
-    def _read_json(self, metadata: Metadata) -> None:
-        path = Path(PathManager.get_local_path(metadata.panoptic_json))
-        self._folder = Path(PathManager.get_local_path(metadata.panoptic_root))
+    def _read_json(self, metadata: "Metadata") -> None:
+        path = Path(local_path(metadata.panoptic_json))
+        self._folder = Path(local_path(metadata.panoptic_root))
         if not path.is_file():
             raise MissingFileError(
                 f"{path}: the panoptic annotations of data set {self._name} are not there; "

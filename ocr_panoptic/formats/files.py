@@ -1,6 +1,7 @@
 """Files: written whole or not at all, read within bounds."""
 
 import fcntl
+import gc
 import json
 import os
 import secrets
@@ -12,6 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.standard_output import printable
+
+MAX_JSON_BYTES = 4 << 30  # of a JSON that has all images; COCO's largest has 450 MB
 
 
 @contextmanager
@@ -110,10 +114,14 @@ def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str 
     return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
 
 
-def printable(text: object, keep: str = "") -> str:
-    """A name or message for a terminal: control characters, which could rewrite what it shows, and
-    bytes that are no text, as escapes; but for the characters ``keep``."""
-    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in str(text))
+def local_path(path: str | os.PathLike) -> str:
+    """Return where a file lies on this machine: of an address, the copy that Detectron2 fetches."""
+    path = os.fspath(path)
+    if "://" not in path:
+        return path
+    from detectron2.utils.file_io import PathManager
+
+    return PathManager.get_local_path(path)
 
 
 def _sync(path: Path) -> None:
@@ -163,7 +171,24 @@ def _open_regular(path: str, flags: int) -> int:
     return descriptor
 
 
-def read_json(path: Path, limit: int, object_hook: Callable[[dict], Any] | None = None) -> Any:
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """No search for cycles of garbage meanwhile, of which JSON has none: where millions of objects
+    come and none goes, it takes most of the time. Also a decorator."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def read_json(
+    path: Path,
+    limit: int = MAX_JSON_BYTES,
+    object_hook: Callable[[dict], Any] | None = None,
+) -> Any:
     """The value of a JSON file of at most ``limit`` bytes; ``object_hook`` as in :mod:`json`.
 
     Raises:

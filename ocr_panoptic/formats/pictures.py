@@ -11,14 +11,12 @@ import warnings
 from typing import NamedTuple
 
 import numpy as np
-from detectron2.data.detection_utils import convert_PIL_to_numpy
-from detectron2.utils.file_io import PathManager
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from ocr_panoptic.errors import MissingFileError, UserError
 
 from .array_files import NUMPY_SUFFIX, ArrayFile, open_array
-from .files import printable
+from .files import local_path, printable
 
 # Millions of pixels up to which a file is read: a few bytes can state a size that fills any memory.
 # An environment variable and no config key, as preparation, training, evaluation and demo must
@@ -47,6 +45,7 @@ UNREAD_SUFFIXES = {
     *(".heic", ".heif", ".hif", ".jxl", ".exr", ".arw", ".cr2", ".cr3", ".dng", ".nef", ".orf"),
     *(".pef", ".raf", ".rw2", ".srw"),
 }
+VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 # They change the values of pixels, of which labels must have exact ones.
 LOSSY = {"AVIF", "JPEG", "JPEG2000", "MPO", "WEBP"}
 
@@ -117,6 +116,8 @@ def _eight_bits(image: Image.Image, format: str) -> np.ndarray:
         image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype(np.uint8))
     if image.mode == "RGB" and format in ("RGB", "BGR"):  # which Detectron2 copies once more
         return reordered(np.asarray(image), format)
+    from detectron2.data.detection_utils import convert_PIL_to_numpy
+
     return convert_PIL_to_numpy(image, format)
 
 
@@ -156,7 +157,7 @@ def _is_array(path: str | os.PathLike, channels: int) -> bool:
 
 def _read_channels(path: str | os.PathLike, channels: int) -> np.ndarray:
     """RGB first, where there are as many."""
-    if not PathManager.exists(os.fspath(path)):
+    if not os.path.exists(local_path(path)):
         raise MissingFileError(f"{printable(path)}: image not found.")
     try:
         return _channels(path, channels)
@@ -211,10 +212,7 @@ def _check_channels(found: int, expected: int) -> None:
 
 def _open_array(path: str | os.PathLike) -> ArrayFile | None:
     """:func:`open_array`, of a size that may be read."""
-    path = os.fspath(path)
-    if not PathManager.isfile(path):
-        raise UserError("is no regular file" if PathManager.exists(path) else "was not found")
-    found = open_array(PathManager.get_local_path(path))
+    found = open_array(_file(path))
     if found and found.height * found.width > _max_megapixels() * 1e6:
         raise _too_large(_max_megapixels())
     return found
@@ -252,7 +250,7 @@ def load_labels(path: str | os.PathLike, kind: str) -> Image.Image:
 
 
 def _load(path: str | os.PathLike, kind: str) -> Image.Image:
-    if not PathManager.exists(os.fspath(path)):
+    if not os.path.exists(local_path(path)):
         raise MissingFileError(f"{printable(path)}: {kind} not found.")
     try:
         image, orientation = _open(path, decode=True)
@@ -321,16 +319,14 @@ def _turned_size(width: int, height: int, orientation: int | None) -> PictureSiz
 
 def _open(path: str | os.PathLike, decode: bool) -> tuple[Image.Image, int | None]:
     """The image, not yet turned, and its EXIF orientation."""
-    path = os.fspath(path)
-    if not PathManager.isfile(path):  # a pipe would be waited for
-        raise UserError("is no regular file" if PathManager.exists(path) else "was not found")
+    path = _file(path)
     if (suffix := os.path.splitext(path)[1].lower()) in UNREAD_SUFFIXES:
         raise UserError(f"is of a format that is not read ({suffix}); convert it to PNG or JPEG")
     limit = _max_megapixels()
     if Image.MAX_IMAGE_PIXELS is not None:  # Pillow refuses more than twice as many
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, int(limit * 1e6 / 2))
     try:
-        with PathManager.open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
+        with open(path, "rb") as file, Image.open(file, formats=_formats()) as image:
             if image.width * image.height > limit * 1e6:
                 raise Image.DecompressionBombError
             if decode:
@@ -344,6 +340,14 @@ def _open(path: str | os.PathLike, decode: bool) -> tuple[Image.Image, int | Non
         unknown = isinstance(error, UnidentifiedImageError)
         reason = "no known format" if unknown else printable(error) or type(error).__name__
         raise UserError(f"is broken or truncated ({reason}); copy or download it again") from error
+
+
+def _file(path: str | os.PathLike) -> str:
+    """Return the local path of a file that can be read; a pipe would be waited for."""
+    path = local_path(path)
+    if not os.path.isfile(path):
+        raise UserError("is no regular file" if os.path.exists(path) else "was not found")
+    return path
 
 
 def _too_large(limit: float) -> TooLarge:

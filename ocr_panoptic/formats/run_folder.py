@@ -34,7 +34,7 @@ from .files import read_json, write_text
 logger = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
-MAX_BYTES = 2**26  # of an evaluation's metrics.json; thousands of classes have a hundredth
+_MAX_BYTES = 2**26  # of an evaluation's metrics.json; thousands of classes have a hundredth
 
 
 def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
@@ -88,7 +88,7 @@ def read_evaluation(folder: Path) -> Evaluation:
             "ocr-panoptic evaluate --config-file CONFIG --weights WEIGHTS "
             f"OUTPUT_DIR {folder.parent.parent}"
         )
-    tasks = read_json(path, MAX_BYTES)
+    tasks = read_json(path, _MAX_BYTES)
     run = tasks.pop("run", {}) if isinstance(tasks, dict) else None
     if not isinstance(run, dict) or not all(isinstance(task, dict) for task in tasks.values()):
         raise UserError(f"{path}: is not what an evaluation has written. Evaluate again.")

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 import pycocotools.mask as mask_util
 
@@ -99,6 +98,8 @@ def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int
         place: row and column of its first pixel.
         size: (H, W) of the image.
     """
+    import cv2  # which is not always installed
+
     x, y, width, height = cv2.boundingRect(mask.view(np.uint8))
     box = mask[y : y + height, x : x + width].T.astype(np.int8)
     edges = np.diff(np.pad(box, ((0, 0), (1, 1))), axis=1)

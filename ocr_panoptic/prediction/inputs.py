@@ -15,7 +15,13 @@ import numpy as np
 
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
-from ocr_panoptic.formats.pictures import COLOURS, image_suffixes, num_frames, read_picture
+from ocr_panoptic.formats.pictures import (
+    COLOURS,
+    VIDEO_SUFFIXES,
+    image_suffixes,
+    num_frames,
+    read_picture,
+)
 from ocr_panoptic.visualization import VideoReader
 from ocr_panoptic.visualization.inputs import images_below
 
@@ -24,7 +30,6 @@ from .rows import is_large
 
 logger = logging.getLogger(__name__)
 
-VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpeg")
 LIST_SUFFIX = ".txt"
 
 

@@ -15,13 +15,13 @@ from detectron2.utils import comm
 
 from ocr_panoptic.data import PanopticSplit, SemanticSplit
 from ocr_panoptic.data.data_file import read_data_file
+from ocr_panoptic.data.described import label_space
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import read_panoptic_json
 from ocr_panoptic.data.panoptic.categories import panoptic_metadata
 from ocr_panoptic.data.panoptic.source import PanopticSource, kinds_of
 from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.register import register
-from ocr_panoptic.data.registration import label_space
 from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator

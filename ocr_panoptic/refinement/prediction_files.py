@@ -8,7 +8,7 @@ import numpy as np
 import pycocotools.mask as mask_util
 from tqdm import tqdm
 
-from ocr_panoptic.data.panoptic.annotations import MAX_BYTES, file_name_faults
+from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.files import read_json, write_json
@@ -71,7 +71,7 @@ def refine_files(
     sources = Sources(offsets, scale)
     if predictions.is_dir():
         return refine_labels(predictions, output, sources)
-    content = read_json(predictions, MAX_BYTES)
+    content = read_json(predictions)
     names = {**offsets.name_of_id, **names}
     if isinstance(content, list):
         return refine_instances(content, predictions, output, sources, names)
@@ -188,7 +188,7 @@ def read_image_names(path: Path) -> dict[Any, str]:
     Raises:
         FileNotFoundError, ValueError: it is missing, broken, or lists no images.
     """
-    content = read_json(path, MAX_BYTES)
+    content = read_json(path)
     if not isinstance(content, dict) or not content.get("images"):
         raise UserError(f'{path}: has no list "images"')
     try:

@@ -73,7 +73,7 @@ def test_brightness_is_of_colours(image):
 
 
 def test_all_augmentations_of_the_semantic_architecture(image):
-    """With a label in each pixel that says what the image has to be there."""
+    """Each pixel has a label that says what the image has to be there."""
     opts = ["INPUT.CHANNELS", "6", "MODEL.PIXEL_MEAN", "[1., 2., 3., 4., 5., 6.]"]
     opts += ["MODEL.PIXEL_STD", "[1., 1., 1., 1., 1., 1.]", "INPUT.MIN_SIZE_TRAIN", "(48,)"]
     opts += ["INPUT.RANDOM_SCALE", "[0.5, 2.0]", "INPUT.RANDOM_ASPECT", "[0.5, 2.0]"]

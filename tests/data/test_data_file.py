@@ -1,6 +1,5 @@
 """Files that describe data sets: what they may hold, what they become, and every fault."""
 
-import json
 import os
 from pathlib import Path
 
@@ -9,9 +8,8 @@ import yaml
 from detectron2.data import DatasetCatalog, MetadataCatalog
 
 from ocr_panoptic.data import DataFaults, check, data_options, register_data_files, register_in_use
-from ocr_panoptic.data.data_file import files_below_root, read_data_file
-from ocr_panoptic.data.register import not_registered
-from ocr_panoptic.data.registration import check_same_classes
+from ocr_panoptic.data.data_file import files_below_root, is_detectron2s, read_data_file
+from ocr_panoptic.data.register import check_same_classes, not_registered
 from ocr_panoptic.engine import load_config
 from support.raw_pets import RawData
 
@@ -46,7 +44,7 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
 
 
 def test_options_of_several_files(tmp_path):
-    """What --data stands for: absolute paths, which a later command finds from another folder."""
+    """--data stands for absolute paths, which a later command finds from another folder."""
     files = [written(tmp_path / "a.yaml", PANOPTIC), written(tmp_path / "b.yaml", SEMANTIC)]
     cfg = load_config("", data_options([os.path.relpath(file) for file in files]))
     assert tuple(map(str, files)) == cfg.DATASETS.FILES
@@ -174,6 +172,19 @@ def test_a_name_of_detectron2(raw):
         register_data_files([raw.described("coco_2017")])
 
 
+def test_detectron2s_names_are_known_without_it():
+    splits = ("train", "val", "test", "trainval", "minival")
+    split_names = [n for n in DatasetCatalog if n.rpartition("_")[2] in splits]
+    theirs = [n for n in split_names if "panoptic_" not in n or n.startswith("cityscapes")]
+    assert len(theirs) > 25 and all(map(is_detectron2s, theirs))
+    assert not any(map(is_detectron2s, ("coco_train", "coco_2017_mine", "my_coco_2017_train")))
+
+
+def test_the_check_refuses_a_name_of_detectron2(raw):
+    with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that Detectron2"):
+        check([raw.described("coco_2017")])
+
+
 def test_registering_again_takes_what_is_there_then(raw):
     register_data_files([raw.described()])
     raw.content["categories"][0]["name"] = "lion"
@@ -210,25 +221,3 @@ def test_one_file_is_no_list_of_letters(raw, monkeypatch):
     assert check(file, workers=1).splits[0].name == "pets_train"
     assert register_data_files(file) == register_in_use(file, []) == ["pets_train"]
     assert data_options(file) == data_options([file])
-
-
-def test_what_was_prepared_by_an_earlier_version_says_how_to_go_on(raw, tmp_path, monkeypatch):
-    """The text in the message is a data file that works."""
-    monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
-    paths = {
-        "images": str(raw.split.images),
-        "panoptic_json": "panoptic_train.json",
-        "panoptic_root": str(raw.split.segments),
-        "sem_seg_root": "sem_seg_train",
-        "instances_json": "instances_train.json",
-    }
-    former = {"format": "ocr_panoptic.prepared", "name": "pets", "splits": {"train": paths}}
-    (tmp_path / "pets").mkdir()
-    (tmp_path / "pets/dataset.json").write_text(json.dumps(former))
-    (tmp_path / "pets/panoptic_train.json").write_text(json.dumps(raw.content))
-    message = not_registered("pets_train")
-    assert "'pets_train' was prepared by an earlier version" in message
-    written(tmp_path / "pets/pets.yaml", message.partition(":\n\n")[2])
-    check([tmp_path / "pets/pets.yaml"], workers=1)
-    assert len(DatasetCatalog.get("pets_train")) == 2
-    assert "Describe your data in a file" in not_registered("cats_train")

@@ -1,4 +1,4 @@
-"""What is checked, once, and what of it is kept between runs."""
+"""Checks of data, once, and what of them is kept between runs."""
 
 import json
 import os
@@ -19,6 +19,7 @@ from PIL import Image
 
 from ocr_panoptic.data import DataFaults, cache_folder, check, check_data_sets, register_data_files
 from ocr_panoptic.data import index as index_module
+from ocr_panoptic.data.data_check import DETECTRON2S_SIZES
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.image_size import thin_fault
 from ocr_panoptic.data.index import Index, index_file
@@ -204,7 +205,7 @@ def test_a_damaged_record_is_told(raw):
 )
 @pytest.mark.parametrize("is_checked", [False, True])
 def test_an_index_that_cannot_be_written(raw, monkeypatch, limit, reason, is_checked):
-    """It or, of an index that is there, what the check has found. The limits are sqlite's own."""
+    """Neither can what a check has found, where the index is there. The limits are sqlite's."""
     register_data_files([raw.described()])
     source = DatasetCatalog["pets_train"]
     connect = sqlite3.connect
@@ -250,7 +251,7 @@ def test_what_a_killed_process_has_half_written_is_taken_back(raw, looked_at):
 
 
 def test_another_index_in_its_place_is_not_read(raw):
-    """As by a loader's process that starts after another command has met changed annotations."""
+    """A loader's process may start after another command has met changed annotations."""
     raw.checked()
     index = Index(DatasetCatalog["pets_train"])
     copy = pickle.dumps(index)
@@ -350,8 +351,9 @@ def test_summary(raw):
 
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_images_that_would_be_scaled_to_nothing(raw, kind):
-    """By the sizes of the config; without one by Detectron2's, which panoptic models have."""
+    """The config's sizes count; without one Detectron2's, which panoptic models have."""
     inputs = get_cfg().INPUT
+    assert {key: inputs[key] for key in DETECTRON2S_SIZES} == DETECTRON2S_SIZES
     raw.add(30, "thin.png", "thin.png", np.full((1, 2667), 9), [{"id": 9, "category_id": SKY}])
     if kind == "panoptic":
         file = raw.described()

@@ -80,7 +80,7 @@ def test_definition(boundary_distance):
 
 
 def test_a_square_by_hand():
-    """Its left edge points right, the background beside it left; the middle is no boundary."""
+    """The left edge points right, the background beside it left; the middle is no boundary."""
     segments = np.zeros((40, 40), np.uint8)
     segments[10:30, 10:30] = 1
     near, direction = parts_of(true_offset_labels(segments, 5))

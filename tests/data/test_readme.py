@@ -61,7 +61,7 @@ def test_format_example(tmp_path, clean_catalog):
 
 
 def test_data_file_examples(tmp_path):
-    """Those of both pages; the splits that they name are read."""
+    """Data files of both pages are read, with the splits that they name."""
     pages = README + (ROOT / "README.md").read_text()
     examples = re.findall(r"^    name: .*\n(?:    .*\n)+", pages, re.MULTILINE)
     kinds = []
@@ -87,8 +87,8 @@ def test_class_file_examples():
 
 
 def test_every_named_data_set_is_in_the_table():
-    named = set()
-    for pattern in re.findall(r"`(\w+(?:\{[\w,]+\})?_sem)`", README):
+    page, named = (ROOT / "docs/published_data.md").read_text(), set()
+    for pattern in re.findall(r"`(\w+(?:\{[\w,]+\})?_sem)`", page):
         start, _, rest = pattern.partition("{")
         choices, _, end = rest.partition("}")
         named |= {start + choice + end for choice in choices.split(",")} if rest else {pattern}

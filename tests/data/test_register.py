@@ -29,7 +29,8 @@ from ocr_panoptic.data import (
     class_counts,
 )
 from ocr_panoptic.data.panoptic.source import PanopticSource
-from ocr_panoptic.data.published.splits import NAMED_SPLITS, register_semantic_datasets
+from ocr_panoptic.data.published.register import register_published
+from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.register import register
 from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator, PanopticInstances
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
@@ -134,7 +135,7 @@ def test_missing_files_are_told_before_they_are_read(registered, raw, lost):
 
 
 def test_missing_files_of_other_data_sets(tmp_path):
-    register_semantic_datasets(tmp_path)
+    register_published([], tmp_path)
     with pytest.raises(FileNotFoundError, match="leftImg8bit"):
         check_files([next(n for n in NAMED_SPLITS if "cityscapes" in n)])
     with pytest.raises(FileNotFoundError, match="instances_val2017.json"):
@@ -178,7 +179,7 @@ def test_data_without_any_thing_trains(raw, small_cfg):
 
 
 def perfect_output(record):
-    """What a model would put out that knows the truth."""
+    """Return what a model would put out that knows the truth."""
     ids = read_panoptic_png(record["pan_seg_file_name"])
     segments = [
         {"id": s["id"], "category_id": s["category_id"], "isthing": s["isthing"]}

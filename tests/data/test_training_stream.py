@@ -96,7 +96,7 @@ def test_other_numbers_of_processes_see_the_same_images(monkeypatch):
 
 
 def test_groups_by_the_files_where_the_records_have_no_size(tmp_path):
-    """As the EXIF data say that a picture is to be turned."""
+    """EXIF data say that a picture is to be turned."""
     records = []
     for i, (size, orientation) in enumerate([((8, 4), 1), ((4, 8), 1), ((8, 4), 6), ((8, 4), 1)]):
         exif = Image.Exif()

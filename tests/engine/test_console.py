@@ -6,8 +6,8 @@ import warnings
 import pytest
 
 from ocr_panoptic import waiting
+from ocr_panoptic.console import OUT_OF_SIGHT, show_messages, write_log
 from ocr_panoptic.engine import run_program
-from ocr_panoptic.engine.console import OUT_OF_SIGHT, show_messages, write_log
 
 ours, theirs = logging.getLogger("ocr_panoptic.data.x"), logging.getLogger("detectron2.data.y")
 

@@ -16,8 +16,8 @@ import pytest
 from detectron2.engine import HookBase, TrainerBase
 from detectron2.utils.events import CommonMetricPrinter, EventWriter
 
+from ocr_panoptic.console import show_messages, write_log
 from ocr_panoptic.engine import run_program
-from ocr_panoptic.engine.console import show_messages, write_log
 from ocr_panoptic.engine.progress import ProgressBar, ProgressLines, WatchedLoader
 
 

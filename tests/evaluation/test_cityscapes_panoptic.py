@@ -9,7 +9,7 @@ import torch
 from cityscapesscripts.evaluation import evalPanopticSemanticLabeling as theirs
 from detectron2.data import DatasetCatalog, MetadataCatalog
 
-from ocr_panoptic.data.published.panoptic import register_panoptic_releases
+from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.evaluation import PanopticEvaluator
 from ocr_panoptic.formats.coco_panoptic import read_segment_ids
 from support import published_trees as trees
@@ -33,7 +33,7 @@ def cityscapesscripts_results(root: Path, predictions: Path) -> dict:
 @pytest.mark.usefixtures("clean_catalog")
 def test_equals_cityscapesscripts(tmp_path):
     trees.write_cityscapes(tmp_path)
-    register_panoptic_releases(tmp_path)
+    register_published([], tmp_path)
     metadata = MetadataCatalog.get(NAME)
     contiguous = {
         True: metadata.thing_dataset_id_to_contiguous_id,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ocr_panoptic.data import DataFaults
-from ocr_panoptic.engine.program import reason
+from ocr_panoptic.program import reason
 
 SECONDS = 20  # after which a reader hangs; none takes a tenth of one
 LONGEST_LINE = 3000

@@ -65,7 +65,7 @@ def stuff_labels(folder: Path) -> list[str]:
 
 
 def as_set(regions: list[Region], crowds: bool = True) -> set[tuple]:
-    """What two equal maps have in common, whatever their ids.
+    """Return what two equal maps have in common, whatever their ids.
 
     Args:
         crowds: whether the format keeps what is a crowd.

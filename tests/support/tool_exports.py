@@ -1,6 +1,5 @@
 """The scenes in ``exports/`` and others like them, and their comparison with imports."""
 
-import json
 from pathlib import Path
 
 import cv2
@@ -12,7 +11,6 @@ from ocr_panoptic.data.annotations.kinds import Kinds
 from ocr_panoptic.data.annotations.masks import masks_of_map
 from ocr_panoptic.data.annotations.painting import paint
 from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene
-from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
 EXPORTS = Path(__file__).parents[1] / "data/annotations/exports"
 IMAGES = EXPORTS / "images"
@@ -23,26 +21,14 @@ KINDS = Kinds(
 
 
 def segment_sets(ids: np.ndarray, names: dict[int, str]) -> set[tuple[str, bytes]]:
-    """What is equal of equal panoptic maps, whatever their ids: (class, pixels) of each segment."""
+    """Return what equal panoptic maps share, whatever their ids: (class, pixels) of each."""
     return {
         (names[number], (ids == number).tobytes()) for number in np.unique(ids).tolist() if number
     }
 
 
-def true_segments() -> dict[str, set[tuple[str, bytes]]]:
-    """Of the images in ``exports/``, by name."""
-    content = json.loads((EXPORTS / "panoptic.json").read_text())
-    return {
-        image["file_name"]: segment_sets(
-            read_panoptic_png(EXPORTS / "panoptic" / annotation["file_name"]),
-            {s["id"]: NAMES[s["category_id"]] for s in annotation["segments_info"]},
-        )
-        for image, annotation in zip(content["images"], content["annotations"], strict=True)
-    }
-
-
 def read_segments(image: AnnotatedImage, overlap: str = "order") -> set[tuple[str, bytes]]:
-    """Of an image that was imported."""
+    """Return those of an image that was imported."""
     painted = paint(image, KINDS, overlap)
     names = {number: KINDS.classes[place] for number, place in painted.labels.items()}
     return segment_sets(painted.ids, names)

@@ -13,9 +13,9 @@ import numpy as np
 
 from ocr_panoptic.errors import UserError
 
-CHANNELS = 4
+_CHANNELS = 4
 VALUE_BITS = 8
-SIZES = 3, 4, 8, 16  # bits; Label Studio's own
+_SIZES = 3, 4, 8, 16  # bits; Label Studio's own
 OPAQUE = 255
 
 
@@ -37,12 +37,13 @@ def decode_brush(code: object, height: int, width: int) -> np.ndarray:
     except (TypeError, ValueError):
         raise UserError("rle must be a list of bytes, found other values") from None
     count, value_bits = bits.take(32), bits.take(5) + 1
-    if count != height * width * CHANNELS or value_bits != VALUE_BITS:
+    expected = height * width * _CHANNELS
+    if count != expected or value_bits != VALUE_BITS:
         raise UserError(
-            f"rle has {count} values of {value_bits} bits, expected {height * width * CHANNELS} of "
+            f"rle has {count} values of {value_bits} bits, expected {expected} of "
             f"{VALUE_BITS} for {width}x{height} pixels"
         )
-    sizes = [bits.take(4) + 1 for _ in SIZES]
+    sizes = [bits.take(4) + 1 for _ in _SIZES]
     values = np.empty(count, np.uint8)
     place = 0
     while place < count:
@@ -52,7 +53,7 @@ def decode_brush(code: object, height: int, width: int) -> np.ndarray:
             raise UserError(f"rle has more than its {count} values")
         values[place : place + length] = bits.take(VALUE_BITS) if repeated else bits.bytes(length)
         place += length
-    return values.reshape(height, width, CHANNELS)[..., -1] > 0
+    return values.reshape(height, width, _CHANNELS)[..., -1] > 0
 
 
 class _Bits:
@@ -89,14 +90,14 @@ def encode_brush(pixels: np.ndarray) -> list[int]:
     """
     flat = pixels.ravel()
     starts = np.flatnonzero(np.diff(flat, prepend=~flat[:1]))
-    lengths = CHANNELS * np.diff(starts, append=flat.size)
-    pieces = [f"{CHANNELS * flat.size:032b}{VALUE_BITS - 1:05b}"]
-    pieces += [f"{size - 1:04b}" for size in SIZES]
+    lengths = _CHANNELS * np.diff(starts, append=flat.size)
+    pieces = [f"{_CHANNELS * flat.size:032b}{VALUE_BITS - 1:05b}"]
+    pieces += [f"{size - 1:04b}" for size in _SIZES]
     for length, inside in zip(lengths.tolist(), flat[starts].tolist(), strict=True):
         while length > 0:
-            part = min(length, 1 << SIZES[-1])
-            which = next(i for i, size in enumerate(SIZES) if part <= 1 << size)
-            pieces.append(f"1{which:02b}{part - 1:0{SIZES[which]}b}{OPAQUE * inside:08b}")
+            part = min(length, 1 << _SIZES[-1])
+            which = next(i for i, size in enumerate(_SIZES) if part <= 1 << size)
+            pieces.append(f"1{which:02b}{part - 1:0{_SIZES[which]}b}{OPAQUE * inside:08b}")
             length -= part
     bits = np.frombuffer("".join(pieces).encode(), np.uint8) - ord("0")
     return np.packbits(bits).tolist()

@@ -11,15 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from ocr_panoptic.data.classes import is_id
-from ocr_panoptic.data.collection import collection_paused
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import printable
+from ocr_panoptic.formats.files import MAX_JSON_BYTES, collection_paused, printable
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import EDGES, check_points, mask_of_polygons, mask_of_rle
 from .reading import (
-    MAX_JSON_BYTES,
     check_size,
     each,
     image_file,
@@ -31,7 +29,7 @@ from .reading import (
 
 logger = logging.getLogger(__name__)
 
-KEYS = ("images", "annotations", "categories")
+_LISTS = ("images", "annotations", "categories")
 ROBOFLOW = "_annotations.coco.json"  # beside the images
 DARWIN = "Exported from Darwin"
 # What "info" says of tools whose polygons go through the centres of pixels.
@@ -105,11 +103,11 @@ def read_coco(
 @collection_paused()
 def _load(source: Path) -> dict:
     content = read_object(source, MAX_JSON_BYTES)
-    absent = [key for key in KEYS if not isinstance(content.get(key), list)]
+    absent = [key for key in _LISTS if not isinstance(content.get(key), list)]
     if absent:
         raise UserError(
             f"{source}: is no JSON of COCO instances: it must be an object with the lists "
-            f"{', '.join(KEYS)}; missing or no list: {', '.join(absent)}."
+            f"{', '.join(_LISTS)}; missing or no list: {', '.join(absent)}."
         )
     found = [entry for entry in content["annotations"] if isinstance(entry, dict)]
     if any("segments_info" in entry for entry in found[:1]):

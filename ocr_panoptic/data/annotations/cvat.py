@@ -19,14 +19,14 @@ from ocr_panoptic.formats.bounded_xml import read_parts
 
 from .annotated_image import AnnotatedImage, Segment
 from .reading import check_size, each, image_file, require_images, shapes_of
-from .shapes import ellipse, joined, placed, polygon, rectangle
+from .shapes import ellipse, join_parts, placed, polygon, rectangle
 
 logger = logging.getLogger(__name__)
 
 ROOT = "annotations"
 XML, IMAGES = "annotations.xml", "images"  # in an export with its images
 FRAME_SUFFIXES = (".PNG", ".png", ".jpg")  # CVAT's own, and what frames may have been made as
-WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton")
+_WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton")
 
 
 def read_cvat(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
@@ -95,7 +95,7 @@ def _read_image(path: Path, folder: Path, element: Element) -> tuple[AnnotatedIm
     )
     shapes = shapes_of(places, partial(_read_shape, image=image))
     shapes.sort(key=lambda shape: shape[0])
-    segments = joined((group, segment) for _, group, segment in shapes)
+    segments = join_parts((group, segment) for _, group, segment in shapes)
     return replace(image, segments=segments), sum(shape.tag == "box" for shape in element)
 
 
@@ -104,15 +104,15 @@ def _read_shape(shape: Element, image: AnnotatedImage) -> tuple[int, int | None,
     kind, label = shape.tag, shape.get("label")
     if not label:
         raise UserError("has no label")
-    if kind in WITHOUT_AREA:
+    if kind in _WITHOUT_AREA:
         raise UserError(
             'has no area. Delete it in CVAT, or export as "COCO 1.0" or "Segmentation mask 1.1", '
             "which leave such shapes out"
         )
-    if kind not in MASKS:
-        raise UserError(f"is of an unknown kind; there are {', '.join(MASKS)}")
+    if kind not in _MASKS:
+        raise UserError(f"is of an unknown kind; there are {', '.join(_MASKS)}")
     try:
-        mask = MASKS[kind](shape.attrib, image.height, image.width)
+        mask = _MASKS[kind](shape.attrib, image.height, image.width)
     except KeyError as error:
         raise UserError(f"has no {error}") from error
     group = int(shape.get("group_id", 0)) or None
@@ -159,7 +159,7 @@ def _mask(attributes: Attributes, height: int, width: int) -> dict:
     return placed(decode_runs(attributes["rle"], rows, columns), left, top, height, width)
 
 
-MASKS = {"polygon": _polygon, "box": _box, "ellipse": _ellipse, "mask": _mask}
+_MASKS = {"polygon": _polygon, "box": _box, "ellipse": _ellipse, "mask": _mask}
 
 
 def decode_runs(text: str, height: int, width: int) -> np.ndarray:

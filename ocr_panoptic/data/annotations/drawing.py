@@ -24,7 +24,7 @@ from .painting import Losses, paint
 IMAGES = "images"
 
 
-class Drawn(NamedTuple):
+class DrawnImages(NamedTuple):
     """
     Attributes:
         segments: ``segments_info`` of each panoptic PNG, JSON, which takes a fifth of the memory.
@@ -59,7 +59,7 @@ class Drawing:
         images: Sequence[AnnotatedImage],
         folder: Path,
         workers: int | None = None,
-    ) -> Drawn:
+    ) -> DrawnImages:
         """Draw the PNGs of a split into a folder.
 
         Raises:
@@ -73,14 +73,16 @@ class Drawing:
                 segments += drawn.segments
                 losses = Losses.of([losses, drawn.losses])
         raise_if_any(faults)
-        return Drawn(segments, losses)
+        return DrawnImages(segments, losses)
 
 
 def png_name(image: AnnotatedImage) -> str:
     return str(PurePosixPath(image.name).with_suffix(".png"))
 
 
-def draw(image: AnnotatedImage, folder: Path, drawing: Drawing) -> tuple[list[str], Drawn | None]:
+def draw(
+    image: AnnotatedImage, folder: Path, drawing: Drawing
+) -> tuple[list[str], DrawnImages | None]:
     """Write the PNG of an image into a folder; the image is decoded wholly.
 
     Returns:
@@ -112,7 +114,7 @@ def draw(image: AnnotatedImage, folder: Path, drawing: Drawing) -> tuple[list[st
             }
             for number, label in painted.labels.items()
         ]
-    return [], Drawn([json.dumps(segments)], painted.losses)
+    return [], DrawnImages([json.dumps(segments)], painted.losses)
 
 
 def link_images(images: Sequence[AnnotatedImage], folder: Path) -> None:

@@ -24,8 +24,6 @@ class Format(NamedTuple):
         read: (source, folder of images or None) -> the images, one at a time. Raises
             FileNotFoundError, ValueError, and DataFaults with those of all images at the end.
             With ``polygons``, where ``has_polygons``; with ``part``, where ``splits`` gives one.
-        source: what the first argument is.
-        images: what the second one is; None where the source holds the images.
         overlap: which of two segments covers the other unless the user says it, a key of
             :data:`.painting.OVERLAPS`; None where they do not overlap.
         kinds: of its classes, where the format itself has a list of them.
@@ -35,8 +33,6 @@ class Format(NamedTuple):
     """
 
     read: Reader
-    source: str
-    images: str | None = None
     overlap: str | None = "order"
     kinds: Kinds | None = None
     ids: Mapping[str, int] = {}
@@ -44,54 +40,15 @@ class Format(NamedTuple):
     has_polygons: bool = False
 
 
-FORMATS = {
-    "coco": Format(
-        read_coco,
-        "JSON of instances, or the folder of an export of Roboflow",
-        "folder of the images",
-        overlap="area",
-        splits=splits_of_coco,
-        has_polygons=True,
-    ),
-    "voc": Format(
-        read_voc,
-        "folder with SegmentationClass and SegmentationObject, or a list in ImageSets/Segmentation",
-        "by default JPEGImages in that folder",
-        overlap=None,
-    ),
-    "yolo-seg": Format(
-        read_yolo,
-        "data.yaml",
-        "by default all that it names, in its splits",
-        overlap="area",
-        splits=splits_of_yolo,
-        has_polygons=True,
-    ),
-    "supervisely": Format(read_supervisely, "folder of a project, or of a data set in it"),
-    "cityscapes": Format(
-        read_cityscapes,
-        "folder of *_instanceIds.png, as gtFine/train",
-        "folder, as leftImg8bit/train",
-        overlap=None,
-        kinds=CITYSCAPES_KINDS,
-        ids=IDS,
-    ),
-    "cityscapes-polygons": Format(
-        read_cityscapes_polygons,
-        "folder of *_polygons.json, as gtFine/train",
-        "folder, as leftImg8bit/train",
-        overlap=None,
-        kinds=CITYSCAPES_KINDS,
-    ),
-    "cvat": Format(
-        read_cvat,
-        'XML of "CVAT for images 1.1", or the unpacked export with it',
-        "folder of the images, by default images/ beside the XML",
-    ),
-    "label-studio": Format(read_label_studio, "JSON export", "folder of the images"),
-    "labelme": Format(
-        read_labelme,
-        "folder of LabelMe's JSON files",
-        "folder of the images, by default that of the JSON files",
-    ),
+# What source and images are of each, the text of cli/import_.py says.
+ANNOTATION_FORMATS = {
+    "coco": Format(read_coco, "area", splits=splits_of_coco, has_polygons=True),
+    "voc": Format(read_voc, None),
+    "yolo-seg": Format(read_yolo, "area", splits=splits_of_yolo, has_polygons=True),
+    "supervisely": Format(read_supervisely),
+    "cityscapes": Format(read_cityscapes, None, CITYSCAPES_KINDS, IDS),
+    "cityscapes-polygons": Format(read_cityscapes_polygons, kinds=CITYSCAPES_KINDS),
+    "cvat": Format(read_cvat),
+    "label-studio": Format(read_label_studio),
+    "labelme": Format(read_labelme),
 }

@@ -13,7 +13,7 @@ from ocr_panoptic.formats.bounded_yaml import read_yaml
 
 from .annotated_image import AnnotatedImage
 
-KEYS = ("things", "stuff", "ignore", "colors")
+_KEYS = ("things", "stuff", "ignore", "colors")
 MAX_SHOWN = 300  # classes in a message
 
 
@@ -54,10 +54,10 @@ def read_kinds(path: Path) -> Kinds:
     if not isinstance(content, dict):
         raise DataFaults([f"{path}: expected things: and stuff:, each with a list of names."])
     faults = [
-        f"unknown key {key!r}; there are {', '.join(KEYS)}." for key in content if key not in KEYS
+        f"unknown key {key!r}; there are {', '.join(_KEYS)}." for key in content if key not in _KEYS
     ]
     lists = {}
-    for key in KEYS[:3]:
+    for key in _KEYS[:3]:
         lists[key] = content.get(key) or []
         if not isinstance(lists[key], list):
             faults.append(f"{key} must be a list of names, found {lists[key]!r}.")

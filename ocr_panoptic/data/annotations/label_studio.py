@@ -26,7 +26,6 @@ from .brush import decode_brush
 from .masks import mask_of_pixels
 from .reading import (
     IMAGE_SUFFIXES,
-    MAX_JSON_BYTES,
     check_size,
     each,
     image_file,
@@ -63,7 +62,7 @@ def read_label_studio(source: Path, images: Path | None) -> Iterator[AnnotatedIm
             be read, have no area, or not exactly one label.
     """
     folder = require_images(images, f"{source}")
-    tasks = read_json(source, MAX_JSON_BYTES)
+    tasks = read_json(source)
     if not isinstance(tasks, list) or not all(
         isinstance(task, dict)
         and isinstance(task.get("data"), dict)
@@ -155,10 +154,10 @@ def _segment(region: Region, image: AnnotatedImage, where: str) -> Segment:
     if region.others.get("item_index"):
         raise UserError("is of the second or a later image of its task; a task must have one")
     kinds = {kind.removesuffix("labels") for kind in region.types} - {""}
-    if len(kinds) != 1 or not kinds <= MASKS.keys():
+    if len(kinds) != 1 or not kinds <= _MASKS.keys():
         raise UserError(
             f"is a {' and '.join(sorted(region.types))}, and has no area that is known; there are "
-            f"{', '.join(MASKS)}, and each with labels"
+            f"{', '.join(_MASKS)}, and each with labels"
         )
     listed = [names for key, names in region.value.items() if key.endswith("labels")]
     labels = {str(name) for names in listed if isinstance(names, list) for name in names}
@@ -167,7 +166,7 @@ def _segment(region: Region, image: AnnotatedImage, where: str) -> Segment:
     height, width = (region.others.get(f"original_{side}") for side in ("height", "width"))
     check_size(image, height, width, where)
     try:
-        mask = MASKS[kinds.pop()](region.value, image.height, image.width)
+        mask = _MASKS[kinds.pop()](region.value, image.height, image.width)
     except (KeyError, TypeError, OverflowError) as error:
         raise UserError(f"cannot be read ({type(error).__name__}: {error})") from error
     return Segment(labels.pop(), mask)
@@ -207,7 +206,7 @@ def _ellipse(value: Value, height: int, width: int) -> dict:
     return ellipse(center, radii, height, width, value.get("rotation", 0))
 
 
-MASKS: dict[str, Callable[[Value, int, int], dict]] = {
+_MASKS: dict[str, Callable[[Value, int, int], dict]] = {
     "brush": _brush,
     "magicwand": _brush,
     "bitmask": _bitmask,

@@ -18,9 +18,9 @@ from ocr_panoptic.errors import MissingFileError, UserError
 from .annotated_image import AnnotatedImage, Segment
 from .masks import CENTRES, check_points, mask_of_drawing, mask_of_polygons
 from .reading import check_size, each, files_below, image_file, read_object, shapes_of
-from .shapes import joined, placed, read_base64_png
+from .shapes import join_parts, placed, read_base64_png
 
-WITHOUT_AREA = ("point", "points", "line", "linestrip")
+_WITHOUT_AREA = ("point", "points", "line", "linestrip")
 
 
 def read_labelme(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
@@ -71,7 +71,7 @@ def _read_file(source: Path, images: Path | None, path: Path) -> AnnotatedImage:
     if size != [None, None]:  # which LabelMe writes, but others may not
         check_size(image, *size, f"{path}")
     parts = shapes_of(_shapes(shapes, path), partial(_part, image=image))
-    return replace(image, segments=joined(parts))
+    return replace(image, segments=join_parts(parts))
 
 
 def _shapes(shapes: list, path: Path) -> Iterator[tuple[str, object]]:
@@ -116,9 +116,9 @@ def _group(shape: dict) -> int | None:
 
 def _mask(shape: dict, height: int, width: int) -> dict:
     kind = shape.get("shape_type") or "polygon"  # very old files do not say it
-    if not isinstance(kind, str) or kind not in (*WITHOUT_AREA, *MASKS):
-        raise UserError(f"is of an unknown kind {kind!r}; there are {', '.join(MASKS)}")
-    if kind in WITHOUT_AREA:
+    if not isinstance(kind, str) or kind not in (*_WITHOUT_AREA, *_MASKS):
+        raise UserError(f"is of an unknown kind {kind!r}; there are {', '.join(_MASKS)}")
+    if kind in _WITHOUT_AREA:
         raise UserError(f"a {kind} has no area. Delete it, or draw a polygon")
     try:
         points = np.array(shape.get("points"), np.float64)
@@ -126,7 +126,7 @@ def _mask(shape: dict, height: int, width: int) -> dict:
         points = np.empty(0)
     if points.ndim != 2 or points.shape[1] != 2:
         raise UserError("points must be a list of [x, y]")
-    return MASKS[kind](points, shape, height, width)
+    return _MASKS[kind](points, shape, height, width)
 
 
 def _polygon(points: np.ndarray, shape: dict, height: int, width: int) -> dict:
@@ -171,7 +171,7 @@ def _two(points: np.ndarray) -> np.ndarray:
 
 
 Mask = Callable[[np.ndarray, dict, int, int], dict]
-MASKS: dict[str, Mask] = {
+_MASKS: dict[str, Mask] = {
     "polygon": _polygon,
     "rectangle": _rectangle,
     "oriented_rectangle": _polygon,

@@ -13,7 +13,7 @@ from pycocotools import mask as rle
 from .annotated_image import AnnotatedImage, Segment
 from .kinds import Kinds
 
-IGNORED = -1  # while it is painted; void in the end
+_IGNORED = -1  # while it is painted; void in the end
 
 
 def _by_area(segment: Segment) -> tuple:
@@ -127,7 +127,7 @@ def paint(image: AnnotatedImage, kinds: Kinds, overlap: str, rest: str | None = 
     for place, segment in enumerate(segments):
         pixels = segment.pixels()
         if segment.label in kinds.ignore:
-            ids[pixels] = IGNORED
+            ids[pixels] = _IGNORED
             continue
         if not pixels.any():
             losses.empty[segment.label] += 1

@@ -16,17 +16,16 @@ from ocr_panoptic.formats.pictures import header_size
 
 from .annotated_image import AnnotatedImage
 
-MAX_JSON_BYTES = 4 << 30  # of a JSON that has all images; COCO's largest has 450 MB
 MAX_FILE_BYTES = 256 << 20  # of a file that has a single image's annotation
 
 # Label Studio's, before the name of a file that was uploaded.
 UPLOAD_PREFIX = re.compile("^[0-9a-f]{8}-")
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
-def each(items: Iterable[Item], read: Callable[[Item], Result]) -> Iterator[Result]:
+def each(items: Iterable[_Item], read: Callable[[_Item], _Result]) -> Iterator[_Result]:
     """``read(item)`` of all items, one at a time.
 
     Raises:
@@ -47,8 +46,8 @@ def each(items: Iterable[Item], read: Callable[[Item], Result]) -> Iterator[Resu
 
 
 def shapes_of(
-    shapes: Iterable[tuple[str, Item]], read: Callable[[Item], Result | None]
-) -> list[Result]:
+    shapes: Iterable[tuple[str, _Item]], read: Callable[[_Item], _Result | None]
+) -> list[_Result]:
     """``read(shape)`` of the shapes of one image, but where it is None.
 
     Args:

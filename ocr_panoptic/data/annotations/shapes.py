@@ -147,7 +147,7 @@ def read_png(content: bytes, height: int, width: int) -> np.ndarray:
     )
 
 
-def joined(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment]:
+def join_parts(parts: Iterable[tuple[Hashable | None, Segment]]) -> list[Segment]:
     """Segments in the order in which they are painted, those of one object made one.
 
     A joined segment has the place of its last part; of the others it lacks what segments in between

@@ -9,7 +9,7 @@ from ocr_panoptic.errors import UserError
 
 from .annotated_image import AnnotatedImage
 
-FOLDER = "folder"
+_FOLDER = "folder"
 
 
 def split_images(
@@ -60,7 +60,7 @@ def split_images(
 def _key_function(group_by: str | None) -> Callable[[str], str]:
     if group_by is None:
         return str
-    if group_by == FOLDER:
+    if group_by == _FOLDER:
         return lambda name: str(PurePosixPath(name).parent)
     try:
         expression = re.compile(group_by)

@@ -21,12 +21,12 @@ from ocr_panoptic.formats.files import printable
 from .annotated_image import AnnotatedImage, Segment
 from .masks import check_points, mask_of_pixels
 from .reading import check_size, each, files_below, image_file, read_object, shapes_of
-from .shapes import joined, placed, read_png
+from .shapes import join_parts, placed, read_png
 
 logger = logging.getLogger(__name__)
 
 META = "meta.json"
-SUFFIX = ".json"
+_SUFFIX = ".json"
 
 
 def read_supervisely(source: Path, images: Path | None = None) -> Iterator[AnnotatedImage]:
@@ -46,7 +46,7 @@ def read_supervisely(source: Path, images: Path | None = None) -> Iterator[Annot
     if images is not None:
         raise UserError(f"{source}: a project has its images in itself, give no folder of images.")
     classes = _classes(source)
-    annotations = [path for path in files_below(source, (SUFFIX,)) if path.parent.name == "ann"]
+    annotations = [path for path in files_below(source, (_SUFFIX,)) if path.parent.name == "ann"]
     if not annotations:
         raise MissingFileError(f"{source}: no annotation; expected data sets with ann/*.json.")
     notes: Counter[str] = Counter()
@@ -56,7 +56,6 @@ def read_supervisely(source: Path, images: Path | None = None) -> Iterator[Annot
 
 
 def _classes(source: Path) -> set[str]:
-    folder = Path(os.path.realpath(source))  # of a loop of links, too
     folder = Path(os.path.realpath(source))  # of a loop of links, too
     places = [folder / META, *(parent / META for parent in list(folder.parents)[:4])]
     path = next((place for place in places if place.is_file()), None)
@@ -73,7 +72,7 @@ def _classes(source: Path) -> set[str]:
 
 def _read_image(path: Path, source: Path, classes: set[str], notes: Counter[str]) -> AnnotatedImage:
     data_set = path.parent.parent
-    image = image_file(data_set / "img", [path.name.removesuffix(SUFFIX)], str(path))
+    image = image_file(data_set / "img", [path.name.removesuffix(_SUFFIX)], str(path))
     content = read_object(path)
     size = content.get("size") if isinstance(content.get("size"), dict) else {}
     check_size(image, size.get("height"), size.get("width"), str(path))
@@ -92,7 +91,7 @@ def _read_image(path: Path, source: Path, classes: set[str], notes: Counter[str]
 
     places = ((f"{path}: object {place}", figure) for place, figure in enumerate(objects))
     name = (data_set.relative_to(source) / image.name).as_posix()
-    return replace(image, name=name, segments=joined(shapes_of(places, part)))
+    return replace(image, name=name, segments=join_parts(shapes_of(places, part)))
 
 
 def _mask(figure: object, classes: set[str], image: AnnotatedImage) -> dict | None:

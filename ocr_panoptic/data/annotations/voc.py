@@ -19,12 +19,12 @@ from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map
 from .reading import check_size, each, files_below, image_with_stem
 
-CLASSES = "SegmentationClass"
+_CLASSES = "SegmentationClass"
 OBJECTS = "SegmentationObject"
-IMAGES = "JPEGImages"
+_IMAGES = "JPEGImages"
 LABEL_MAP = "labelmap.txt"
 BACKGROUND = "background"
-VOID = 255  # the border between objects
+_VOID = 255  # the border between objects
 MAX_LIST_BYTES = 64 << 20  # of a list of images or of labels
 
 # Of VOC 2012, in the order of their labels.
@@ -74,7 +74,7 @@ def read_voc(source: Path, images: Path | None = None) -> Iterator[AnnotatedImag
     """
     folder, names = _names(source)
     labels = _labels(folder / LABEL_MAP)
-    images = images or folder / IMAGES
+    images = images or folder / _IMAGES
     if not images.is_dir():
         raise MissingFileError(f"{images}: folder of images not found.")
     yield from each(names, lambda name: _read_image(name, folder, images, labels))
@@ -89,10 +89,10 @@ def _names(source: Path) -> tuple[Path, list[str]]:
         if not names:
             raise UserError(f"{source}: names no image.")
     else:
-        folder, classes = source, source / CLASSES
+        folder, classes = source, source / _CLASSES
         if not classes.is_dir():
             raise MissingFileError(
-                f"{classes}: not found. Give the folder that holds {CLASSES}, or a list such as "
+                f"{classes}: not found. Give the folder that holds {_CLASSES}, or a list such as "
                 "ImageSets/Segmentation/train.txt."
             )
         files = files_below(classes, (".png",))
@@ -101,7 +101,7 @@ def _names(source: Path) -> tuple[Path, list[str]]:
 
 
 def _read_image(name: str, folder: Path, images: Path, labels: Labels) -> AnnotatedImage:
-    path = folder / CLASSES / f"{name}.png"
+    path = folder / _CLASSES / f"{name}.png"
     image = image_with_stem(images, [name], str(path))
     names, classes = _read_classes(path, labels)
     check_size(image, *classes.shape, str(path))
@@ -126,7 +126,7 @@ def _read_classes(path: Path, labels: Labels) -> tuple[list[str], np.ndarray]:
     if is_color:
         meaning = {labels.void_color: "", **labels.by_color}
     else:
-        meaning = {VOID: "", **labels.by_index}
+        meaning = {_VOID: "", **labels.by_index}
     found, place = np.unique(values, return_inverse=True)
     if unknown := [value for value in found.tolist() if value not in meaning]:
         shown = [[v & 255, v >> 8 & 255, v >> 16] if is_color else v for v in unknown[:5]]
@@ -143,7 +143,7 @@ def _read_classes(path: Path, labels: Labels) -> tuple[list[str], np.ndarray]:
 def _read_objects(path: Path, void_color: int) -> np.ndarray:
     """A number of each pixel's object, 0 for none, int64 [H, W]."""
     values, is_color = _values(path, in_colors=False)
-    return np.where(values == (void_color if is_color else VOID), 0, values)
+    return np.where(values == (void_color if is_color else _VOID), 0, values)
 
 
 def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
@@ -163,7 +163,7 @@ def _values(path: Path, in_colors: bool) -> tuple[np.ndarray, bool]:
 
 def _labels(path: Path) -> Labels:
     """Read the labels of a ``labelmap.txt``, or return those of VOC 2012 where there is none."""
-    void_color = _as_id(voc_color(VOID))
+    void_color = _as_id(voc_color(_VOID))
     if not path.exists():
         names = {index: _or_none(name) for index, name in enumerate(VOC_CLASSES)}
         colors = {_as_id(voc_color(index)): name for index, name in names.items()}

@@ -10,19 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ocr_panoptic.data.classes import has_controls, is_id
-from ocr_panoptic.data.collection import collection_paused
 from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any
 from ocr_panoptic.errors import MissingFileError
-from ocr_panoptic.formats.files import read_json
+from ocr_panoptic.formats.files import collection_paused, read_json
 
 from .categories import Category, category_ids, parse_categories
 
-MAX_BYTES = 4 << 30  # of a JSON; COCO's 118,000 images take 360 MB
 LONGEST_NAME = 255  # bytes of a part of a path, which file systems hold
 
 
 @dataclass(frozen=True)
-class AnnotatedImage:
+class PanopticImage:
     """An image with its annotation."""
 
     id: int | str
@@ -37,7 +35,7 @@ class AnnotatedImage:
 class PanopticJson:
     path: Path
     categories: list[Category]
-    images: list[AnnotatedImage]
+    images: list[PanopticImage]
 
 
 @collection_paused()
@@ -72,7 +70,7 @@ def read_panoptic_json(path: Path) -> PanopticJson:
         faults += wrong
         if not wrong:
             joined.append(
-                AnnotatedImage(
+                PanopticImage(
                     id=number,
                     file_name=image["file_name"],
                     png_name=annotation["file_name"],
@@ -91,7 +89,7 @@ def read_panoptic_json(path: Path) -> PanopticJson:
 
 def _load(path: Path) -> dict:
     try:
-        content = read_json(path, MAX_BYTES)
+        content = read_json(path)
     except FileNotFoundError:
         raise MissingFileError(f"{path}: panoptic JSON not found.") from None
     except ValueError as error:

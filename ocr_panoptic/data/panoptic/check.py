@@ -12,7 +12,7 @@ from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.pictures import read_size
 from ocr_panoptic.formats.segment_runs import SegmentRuns, SegmentStatistics
 
-from .annotations import AnnotatedImage, PanopticJson, read_panoptic_json
+from .annotations import PanopticImage, PanopticJson, read_panoptic_json
 
 
 def read_split(split: PanopticSplit) -> PanopticJson:
@@ -27,7 +27,7 @@ def read_split(split: PanopticSplit) -> PanopticJson:
 
 
 def check_image(
-    image: AnnotatedImage,
+    image: PanopticImage,
     split: PanopticSplit,
     channels: int = 3,
     hides: bool = False,
@@ -64,7 +64,7 @@ def check_image(
     return faults + wrong, None if wrong else runs
 
 
-def _picture_faults(image: AnnotatedImage, path: Path, channels: int) -> Iterator[str]:
+def _picture_faults(image: PanopticImage, path: Path, channels: int) -> Iterator[str]:
     if path.exists() and not path.is_file():
         yield f"{path}: image {image.id!r} is no regular file."
         return
@@ -86,7 +86,7 @@ def _picture_faults(image: AnnotatedImage, path: Path, channels: int) -> Iterato
 
 
 def _segment_faults(
-    image: AnnotatedImage, path: Path, found: dict[int, SegmentStatistics], hides: bool
+    image: PanopticImage, path: Path, found: dict[int, SegmentStatistics], hides: bool
 ) -> Iterator[str]:
     listed = {segment["id"]: segment for segment in image.segments}
     for number in sorted(found.keys() - listed.keys()):

@@ -15,13 +15,13 @@ from ocr_panoptic.data.fingerprint import file_state
 from ocr_panoptic.data.index import Index, Row
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
-from .annotations import AnnotatedImage, PanopticJson
+from .annotations import PanopticImage, PanopticJson
 from .categories import Category, panoptic_metadata, parse_categories
 from .check import check_image, read_split
 
 logger = logging.getLogger(__name__)
 
-Kinds = dict[int, tuple[int, bool]]  # category id -> contiguous id, is it a thing?
+CategoryKinds = dict[int, tuple[int, bool]]  # category id -> contiguous id, is it a thing?
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class PanopticSource:
 
     def check(self, record: dict) -> tuple[list[str], list[int]]:
         """Returns: faults; the area of each segment in pixels, in the order of the record's."""
-        image = AnnotatedImage(**record)
+        image = PanopticImage(**record)
         faults, runs = check_image(image, self.split, self.channels, self.hides, self.read_segments)
         areas = {} if runs is None else runs.statistics
         found = (areas.get(segment["id"]) for segment in image.segments)
@@ -138,7 +138,7 @@ class PanopticSource:
         kinds = kinds_of(self.categories(index))
         return Counter({kinds[number][0]: times for number, times in index.common["instances"]})
 
-    def record(self, row: dict, kinds: Kinds) -> dict:
+    def record(self, row: dict, kinds: CategoryKinds) -> dict:
         """The record of an image, from what the index has."""
         image, png, *_ = self.files(row)
         segments = []
@@ -192,7 +192,7 @@ class PanopticSource:
         return {} if is_plain else {"read_segments": self.read_segments}
 
 
-def kinds_of(categories: list[Category]) -> Kinds:
+def kinds_of(categories: list[Category]) -> CategoryKinds:
     """Return category id -> (contiguous id, is it a thing), as :meth:`PanopticSource.record` takes
     it."""
     metadata = panoptic_metadata(categories)

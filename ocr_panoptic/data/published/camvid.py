@@ -28,11 +28,11 @@ from ocr_panoptic.formats.pictures import read_size
 from ocr_panoptic.formats.segment_runs import segment_statistics
 
 # In the order of the labels; 11 is void.
-CLASSES = (
+_CLASSES = (
     *("sky", "building", "pole", "road", "pavement", "tree", "sign", "fence"),
     *("car", "pedestrian", "bicyclist"),
 )
-VOID = 11
+_VOID = 11
 THINGS = ("car", "pedestrian", "bicyclist")
 # Smaller components are distant things, or slivers behind poles: one crowd for each class.
 SMALLEST_INSTANCE = 100 / (360 * 480)  # of the image's area
@@ -60,7 +60,7 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
     semantic, panoptic = (root / name / f"{name}.yaml" for name in ("camvid", "camvid_panoptic"))
     fix = "Set DETECTRON2_DATASETS to a folder that you can write."
     check_output_folder(panoptic.parent, "The output folder", fix)
-    classes = {"classes": list(CLASSES), "ignore": VOID}
+    classes = {"classes": list(_CLASSES), "ignore": _VOID}
     faults: list[str] = []
     for name, split in splits.items():
         source = SemanticSource(f"camvid_{name}", split, parse_label_space(classes, "CamVid"))
@@ -108,7 +108,7 @@ def write_panoptic_split(split: SemanticSplit, output: Path, workers: int | None
     entries = map_with_progress(write, numbered, f"panoptic {output.name}", workers)
     categories = [
         Category(label + 1, name, name in THINGS, derived_color(label)).as_json()
-        for label, name in enumerate(CLASSES)
+        for label, name in enumerate(_CLASSES)
     ]
     write_panoptic_json(output / "panoptic.json", entries, categories)
     return PanopticSplit(split.images, output / "panoptic.json", output / "panoptic")
@@ -151,7 +151,7 @@ def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
             segments.append({"id": number, "category_id": label + 1, "iscrowd": iscrowd})
             ids[mask] = number
 
-    for label, name in enumerate(CLASSES):
+    for label, name in enumerate(_CLASSES):
         mask = labels == label
         if name not in THINGS:
             add(mask, label)

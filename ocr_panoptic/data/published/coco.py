@@ -6,7 +6,7 @@ panoptic PNGs; instances are those of COCO's own ``instances_*.json``, as in Det
 """
 
 import json
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,14 +14,13 @@ from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_
 from detectron2.data.datasets.coco import load_coco_json
 from detectron2.structures import BoxMode
 
-from ocr_panoptic.data.data_file import PanopticSplit, datasets_root
+from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
 from ocr_panoptic.data.fingerprint import file_state
 from ocr_panoptic.data.index import Index, Row
 from ocr_panoptic.data.panoptic.annotations import PanopticJson
 from ocr_panoptic.data.panoptic.categories import Category, panoptic_metadata, parse_categories
-from ocr_panoptic.data.panoptic.source import Kinds, PanopticSource
-from ocr_panoptic.data.register import register
+from ocr_panoptic.data.panoptic.source import CategoryKinds, PanopticSource
 from ocr_panoptic.errors import MissingFileError
 
 # Split -> the folders of images and of PNGs. The last are 100 images of val2017.
@@ -98,7 +97,7 @@ class CocoSource(PanopticSource):
     def check(self, record: dict) -> tuple[list[str], list[int]]:
         return super().check({key: v for key, v in record.items() if key != "annotations"})
 
-    def record(self, row: dict, kinds: Kinds) -> dict:
+    def record(self, row: dict, kinds: CategoryKinds) -> dict:
         annotations = json.loads(row["annotations"])
         for annotation in annotations:
             annotation["bbox_mode"] = BoxMode(annotation["bbox_mode"])
@@ -144,25 +143,11 @@ def coco_segments(content: PanopticJson) -> PanopticJson:
     return replace(content, images=images)
 
 
-def register_coco_panoptic(
-    wanted: Iterable[str] | None = None, root: Path | str | None = None
-) -> None:
-    """Register those of ``COCO_PANOPTIC`` that are wanted, by default all, in place of
-    Detectron2's. Files are looked for when the records are asked for.
-
-    Args:
-        root: by default ``$DETECTRON2_DATASETS``, or ``datasets``.
-    """
-    root = datasets_root() if root is None else Path(root)
-    for name in COCO_PANOPTIC if wanted is None else wanted:
-        if name not in COCO_PANOPTIC:
-            continue
-        images, pngs, annotations = COCO_PANOPTIC[name]
-        coco = root / "coco"
-        split = PanopticSplit(
-            coco / images, coco / f"annotations/panoptic_{annotations}.json", coco / pngs
-        )
-        instances = coco / f"annotations/instances_{annotations}.json"
-        source = CocoSource(name, split, hides=True, instances_json=instances)
-        files = [*vars(split).values(), instances]
-        register(name, coco, source, source.metadata(), files, replaces=True)
+def coco_source(name: str, coco: Path) -> CocoSource:
+    """Return the records of one of ``COCO_PANOPTIC`` below a folder ``coco``."""
+    images, pngs, annotations = COCO_PANOPTIC[name]
+    split = PanopticSplit(
+        coco / images, coco / f"annotations/panoptic_{annotations}.json", coco / pngs
+    )
+    instances = coco / f"annotations/instances_{annotations}.json"
+    return CocoSource(name, split, hides=True, instances_json=instances)

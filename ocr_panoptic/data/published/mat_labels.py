@@ -52,7 +52,7 @@ PASCAL_CONTEXT = MatRelease(
     key="LabelMap",
     space=tables.pascal_context(with_background=True),
     hint="Unpack VOCtrainval_03-May-2010.tar and PASCAL-Context's trainval.tar.gz as "
-    "datasets/README.md shows.",
+    "docs/published_data.md shows.",
 )
 COCO_STUFF_10K = MatRelease(
     images=Path("coco_stuff_10k/images"),

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.data.data_file import PanopticSplit, datasets_root
+from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.fingerprint import digest, file_state
 from ocr_panoptic.data.index import Index
-from ocr_panoptic.data.panoptic.annotations import AnnotatedImage, PanopticJson
+from ocr_panoptic.data.panoptic.annotations import PanopticImage, PanopticJson
 from ocr_panoptic.data.panoptic.categories import Category, panoptic_metadata
 from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.parallel import imap_with_progress
-from ocr_panoptic.data.register import register
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
@@ -125,7 +124,7 @@ class ReleaseSource(PanopticSource):
         return {**panoptic_metadata(self.release.categories), **self.file_metadata()}
 
     def _names(self) -> list[tuple[str, str]]:
-        """Of images and PNGs, relative to their folders."""
+        """Return the names of images and PNGs, relative to their folders."""
         release, (images, _, segments) = self.release, vars(self.split).values()
         folder = LabelledFolder(
             images, segments, (release.image_suffix,), release.png_suffix, hint=release.hint
@@ -135,7 +134,7 @@ class ReleaseSource(PanopticSource):
             for image, png in folder.pairs()
         ]
 
-    def _image(self, names: tuple[str, str]) -> AnnotatedImage | str:
+    def _image(self, names: tuple[str, str]) -> PanopticImage | str:
         """The segments of a PNG, or its fault."""
         image, png = names
         try:
@@ -143,7 +142,7 @@ class ReleaseSource(PanopticSource):
         except (FileNotFoundError, ValueError) as error:
             return str(error)
         kinds = {number: self.release.kind_of(number) for number in runs.ids.tolist() if number}
-        return AnnotatedImage(
+        return PanopticImage(
             id=os.path.basename(image).removesuffix(self.release.image_suffix),
             file_name=image,
             png_name=png,
@@ -156,20 +155,8 @@ class ReleaseSource(PanopticSource):
         )
 
 
-def register_panoptic_releases(root: Path | str | None = None) -> list[str]:
-    """Register all of ``PANOPTIC_RELEASES``. Files are looked for when the records are asked for.
-
-    It may be called again; the root then is the new one.
-
-    Args:
-        root: by default ``$DETECTRON2_DATASETS``, or ``datasets``.
-
-    Returns:
-        the names.
-    """
-    root = datasets_root() if root is None else Path(root)
-    for name, release in PANOPTIC_RELEASES.items():
-        split = PanopticSplit(*(root / path for path in vars(release.split).values()))
-        source = ReleaseSource(name, split, read_segments=release.read_segments)
-        register(name, root, source, source.metadata(), vars(split).values())
-    return list(PANOPTIC_RELEASES)
+def release_source(name: str, root: Path) -> ReleaseSource:
+    """Return the records of one of ``PANOPTIC_RELEASES`` below a folder."""
+    release = PANOPTIC_RELEASES[name]
+    split = PanopticSplit(*(root / path for path in vars(release.split).values()))
+    return ReleaseSource(name, split, read_segments=release.read_segments)

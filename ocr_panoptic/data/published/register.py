@@ -1,16 +1,36 @@
 """Published data sets that are in use, as registered data sets of Detectron2."""
 
 from collections.abc import Collection
+from functools import partial
+from pathlib import Path
 
-from .coco import register_coco_panoptic
-from .panoptic import register_panoptic_releases
-from .server_splits import register_server_splits
-from .splits import register_semantic_datasets
+from ocr_panoptic.data.data_file import datasets_root
+from ocr_panoptic.data.register import register
+
+from .coco import COCO_PANOPTIC, coco_source
+from .panoptic import PANOPTIC_RELEASES, release_source
+from .server_splits import SERVER_SPLITS
+from .splits import NAMED_SPLITS, load_named
 
 
-def register_published(wanted: Collection[str]) -> None:
-    """Register what is published, in place of Detectron2's only the names that are wanted."""
-    register_semantic_datasets()
-    register_server_splits()
-    register_coco_panoptic(wanted)
-    register_panoptic_releases()
+def register_published(wanted: Collection[str], root: Path | None = None) -> None:
+    """Register what is published, in place of Detectron2's only the names that are wanted. Files
+    are looked for when the records are asked for. It may be called again, with another root.
+
+    Args:
+        root: folder of all, by default ``$DETECTRON2_DATASETS``.
+    """
+    root = root or datasets_root()
+    for name, named in NAMED_SPLITS.items():
+        files = [root / path for f in named.folders for path in (f.images, f.labels) if path]
+        register(name, root, partial(load_named, name, root), named.space.metadata(), files)
+    for name, kept in SERVER_SPLITS.items():
+        files = [root / path for path in kept.files]
+        register(name, root, partial(kept.load, *files), kept.metadata(files[0]), files)
+    for name in (name for name in COCO_PANOPTIC if name in wanted):
+        source = coco_source(name, root / "coco")
+        files = [*vars(source.split).values(), source.instances_json]
+        register(name, root / "coco", source, source.metadata(), files, replaces=True)
+    for name in PANOPTIC_RELEASES:
+        source = release_source(name, root)
+        register(name, root, source, source.metadata(), vars(source.split).values())

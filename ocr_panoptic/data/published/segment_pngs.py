@@ -22,7 +22,7 @@ from ocr_panoptic.formats.pictures import load_labels
 
 from .tables import ADE20K_STUFF, CITYSCAPES_IGNORED, CITYSCAPES_OBJECTS, cityscapes_categories
 
-CITYSCAPES_THINGS = {category.id for category in cityscapes_categories() if category.isthing}
+CITYSCAPES_THING_IDS = {category.id for category in cityscapes_categories() if category.isthing}
 ADE20K_OBJECTS = 256  # label * 256 + number
 ADE20K_THINGS = [label for label in range(1, 151) if label not in ADE20K_STUFF]
 ADE20K_IDS = {label: label if label in ADE20K_STUFF else 0 for label in range(151)}
@@ -64,7 +64,7 @@ def cityscapes_kind(number: int) -> tuple[int, int]:
     """Return the category and iscrowd of a segment id."""
     if number >= CITYSCAPES_OBJECTS:
         return number // CITYSCAPES_OBJECTS, 0
-    return number, int(number in CITYSCAPES_THINGS)
+    return number, int(number in CITYSCAPES_THING_IDS)
 
 
 def read_ade20k_ids(path: str | os.PathLike) -> np.ndarray:

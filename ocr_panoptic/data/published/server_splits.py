@@ -5,16 +5,13 @@ Their evaluation writes the predictions for the server and computes nothing.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from detectron2.data.datasets.builtin_meta import _get_builtin_metadata
 
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.data_file import datasets_root
-from ocr_panoptic.data.panoptic.annotations import MAX_BYTES, file_name_faults
+from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.data.panoptic.categories import panoptic_metadata
-from ocr_panoptic.data.register import register
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import read_json
@@ -35,6 +32,16 @@ class ServerSplit:
     classes: dict
     files: tuple[Path, ...]
     load: Callable[..., list[dict]]
+
+    def metadata(self, images: Path) -> dict:
+        """Return the metadata of the registered data set; ``images`` is the folder of them."""
+        return {
+            **self.classes,
+            "image_root": str(images),
+            "evaluator_type": "coco_panoptic_seg",
+            "ignore_label": VOID_LABEL,
+            "label_divisor": 1000,
+        }
 
 
 def cityscapes_test_images(folder: Path) -> list[dict]:
@@ -57,7 +64,7 @@ def coco_test_images(folder: Path, image_info: Path) -> list[dict]:
     Raises:
         FileNotFoundError, ValueError: there is no such JSON, or it is another one.
     """
-    content = read_json(image_info, MAX_BYTES)
+    content = read_json(image_info)
     try:
         listed = [(image["id"], image["file_name"]) for image in content["images"]]
     except (KeyError, TypeError) as error:
@@ -80,28 +87,3 @@ SERVER_SPLITS = {
         coco_test_images,
     ),
 }
-
-
-def register_server_splits(root: Path | str | None = None) -> list[str]:
-    """Register all of ``SERVER_SPLITS``. Files are looked for when Detectron2 asks for the records.
-
-    It may be called again; the root then is the new one.
-
-    Args:
-        root: by default ``$DETECTRON2_DATASETS``, or ``datasets``.
-
-    Returns:
-        the names.
-    """
-    root = datasets_root() if root is None else Path(root)
-    for name, split in SERVER_SPLITS.items():
-        files = [root / path for path in split.files]
-        metadata = {
-            **split.classes,
-            "image_root": str(files[0]),
-            "evaluator_type": "coco_panoptic_seg",
-            "ignore_label": VOID_LABEL,
-            "label_divisor": 1000,
-        }
-        register(name, root, partial(split.load, *files), metadata, files)
-    return list(SERVER_SPLITS)

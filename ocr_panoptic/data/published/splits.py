@@ -1,15 +1,12 @@
 """The published data sets of semantic segmentation, under their names for ``DATASETS``.
 
-datasets/README.md shows where each comes from and how it lies below ``$DETECTRON2_DATASETS``.
+docs/published_data.md shows where each comes from and how it lies below ``$DETECTRON2_DATASETS``.
 """
 
 import logging
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
-from ocr_panoptic.data.data_file import datasets_root
-from ocr_panoptic.data.register import register
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.data.semantic.records import LabelledFolder, load_semantic
 
@@ -111,24 +108,6 @@ def _named_splits() -> dict[str, NamedSplit]:
 
 
 NAMED_SPLITS = _named_splits()
-
-
-def register_semantic_datasets(root: Path | str | None = None) -> list[str]:
-    """Register all of ``NAMED_SPLITS``. Files are looked for when Detectron2 asks for the records.
-
-    It may be called again; the root then is the new one.
-
-    Args:
-        root: by default ``$DETECTRON2_DATASETS``, or ``datasets``.
-
-    Returns:
-        the names.
-    """
-    root = datasets_root() if root is None else Path(root)
-    for name, split in NAMED_SPLITS.items():
-        files = [root / path for f in split.folders for path in (f.images, f.labels) if path]
-        register(name, root, partial(load_named, name, root), split.space.metadata(), files)
-    return list(NAMED_SPLITS)
 
 
 def load_named(name: str, root: Path) -> list[dict]:

@@ -3,8 +3,6 @@
 The label maps name every value that a release uses, so that any other value is a fault.
 """
 
-from detectron2.data.datasets.builtin_meta import ADE20K_SEM_SEG_CATEGORIES, COCO_CATEGORIES
-
 from ocr_panoptic.data.classes import VOID_LABEL, derived_colors
 from ocr_panoptic.data.panoptic.categories import Category
 from ocr_panoptic.data.semantic.label_space import LabelSpace
@@ -40,8 +38,7 @@ CITYSCAPES_IGNORED = {  # the other label ids
 }
 CITYSCAPES_OBJECTS = 1000  # label id * 1000 + number is an object
 
-ADE20K_CLASSES = tuple(name.strip() for name in ADE20K_SEM_SEG_CATEGORIES)
-# Of its labels 1..150 those without instances. The other 100 are, in this order, the categories
+# Labels 1..150 of ADE20K without instances. The other 100 are, in this order, the categories
 # 1..100 of the instances (the release's categoryMapping.txt).
 ADE20K_STUFF = (
     *(1, 2, 3, 4, 5, 6, 7, 10, 12, 14, 17, 18, 22, 26, 27, 29, 30, 35),
@@ -127,17 +124,24 @@ def cityscapes_categories() -> list[Category]:
     ]
 
 
+def ade20k_classes() -> tuple[str, ...]:
+    """Names of the labels 1..150."""
+    from detectron2.data.datasets.builtin_meta import ADE20K_SEM_SEG_CATEGORIES
+
+    return tuple(name.strip() for name in ADE20K_SEM_SEG_CATEGORIES)
+
+
 def ade20k() -> LabelSpace:
     """150 classes, raw labels 1..150; 0 is "other objects" and ignored."""
     label_map = {0: VOID_LABEL, **{raw: raw - 1 for raw in range(1, 151)}}
-    return LabelSpace(ADE20K_CLASSES, label_map, derived_colors(150))
+    return LabelSpace(ade20k_classes(), label_map, derived_colors(150))
 
 
 def ade20k_categories() -> list[Category]:
     """100 things and 50 stuff classes by their labels - 1."""
     return [
         Category(label - 1, name, label not in ADE20K_STUFF, color)
-        for label, (name, color) in enumerate(zip(ADE20K_CLASSES, derived_colors(150)), 1)
+        for label, (name, color) in enumerate(zip(ade20k_classes(), derived_colors(150)), 1)
     ]
 
 
@@ -161,6 +165,8 @@ def pascal_context(with_background: bool) -> LabelSpace:
 
 def coco_stuff_ids() -> dict[int, str]:
     """Class id 1..182 -> name, for the 171 that are used."""
+    from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
+
     things = {c["id"]: c["name"] for c in COCO_CATEGORIES if c["isthing"]}
     return {**things, **dict(enumerate(COCO_STUFF_CLASSES, COCO_STUFF_FIRST))}
 

@@ -5,12 +5,9 @@ import pytest
 from PIL import Image
 from pycocotools import mask as rle
 
-from ocr_panoptic.data.annotations.annotated_image import without_crowds
 from ocr_panoptic.data.annotations.cvat import decode_runs, encode_runs, read_cvat
-from ocr_panoptic.data.annotations.formats import FORMATS
 from ocr_panoptic.data.annotations.shapes import ellipse
 from ocr_panoptic.data.faults import DataFaults
-from support.tool_exports import EXPORTS, IMAGES, read_segments, true_segments
 
 H, W = 10, 12
 
@@ -38,21 +35,6 @@ def drawn(rows: slice, columns: slice) -> list[list[int]]:
     pixels = np.zeros((H, W), int)
     pixels[rows, columns] = 1
     return pixels.tolist()
-
-
-@pytest.mark.parametrize(
-    "kind, source",
-    [("cvat", "cvat.xml"), ("coco", "cvat_coco.json"), ("voc", "cvat_masks")],
-    ids=["XML", "COCO 1.0", "Segmentation mask 1.1"],
-)
-def test_reads_the_exports_of_cvats_own_library(kind, source):
-    overlap = FORMATS[kind].overlap or "order"
-    # In its COCO every mask is marked as a crowd.
-    found = {
-        image.name: read_segments(without_crowds(image), overlap)
-        for image in FORMATS[kind].read(EXPORTS / source, IMAGES)
-    }
-    assert found == true_segments()
 
 
 def test_reads_masks(folder):

@@ -11,7 +11,7 @@ from pycocotools.coco import COCO
 from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment
 from ocr_panoptic.data.annotations.brush import decode_brush
 from ocr_panoptic.data.annotations.exporting import EXPORTS, Project, project_setup, write_export
-from ocr_panoptic.data.annotations.formats import FORMATS
+from ocr_panoptic.data.annotations.formats import ANNOTATION_FORMATS
 from ocr_panoptic.data.annotations.masks import mask_of_pixels
 from ocr_panoptic.formats.bounded_xml import read_parts
 from support.tool_exports import KINDS, read_segments, scene
@@ -26,7 +26,7 @@ def images(tmp_path) -> list[AnnotatedImage]:
 
 
 def accept(path) -> None:
-    """As a person does who finds nothing to correct: what was predicted becomes the annotation."""
+    """Make annotations of the predictions, as a person does who finds nothing to correct."""
     tasks = json.loads(path.read_text())
     for number, task in enumerate(tasks, 1):
         (prediction,) = task["predictions"]
@@ -40,7 +40,7 @@ def test_what_is_written_is_read_again(kind, images, tmp_path):
     write_export(kind, images, PROJECT, path)
     if kind == "label-studio":
         accept(path)
-    found = list(FORMATS[kind].read(path, tmp_path / "images"))
+    found = list(ANNOTATION_FORMATS[kind].read(path, tmp_path / "images"))
     assert [image.name for image in found] == [image.name for image in images]
     for image, again in zip(images, found, strict=True):
         assert [s.label for s in again.segments] == [s.label for s in image.segments]
@@ -85,7 +85,7 @@ def test_cvats_xml(tmp_path):
 
 
 def test_cvat_can_take_an_image_by_its_number_of_a_video_alone(tmp_path):
-    """Where no image has the name, CVAT takes the frame of the number."""
+    """CVAT takes the frame of the number where no image has the name."""
     images = [small(name="000007.png"), small(name="000012.png")]
     for frames, expected in ((True, [7, 12]), (False, [10**9, 10**9 + 1])):
         path = written("cvat", tmp_path, images, Project(CLASSES.colors, frames=frames))
@@ -180,7 +180,7 @@ def test_a_name_in_xml_is_what_it_was(tmp_path):
     Image.new("RGB", (4, 2)).save(tmp_path / name)
     image = small(("\"'<&>", [0], None), name=name)
     path = written("cvat", tmp_path, [image], Project({"\"'<&>": (0, 0, 0)}))
-    (found,) = FORMATS["cvat"].read(path, tmp_path)
+    (found,) = ANNOTATION_FORMATS["cvat"].read(path, tmp_path)
     assert found.name == name
     assert [segment.label for segment in found.segments] == ["\"'<&>"]
     assert rle.area(found.segments[0].mask) == 1

@@ -12,6 +12,7 @@ import pytest
 from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
 from ocr_panoptic.data.annotations.kinds import Kinds
 from ocr_panoptic.formats.label_png import write_label_png
+from support import tool_exports
 from support.fuzz import breach, mutated_bytes, mutated_json, mutated_png, run_trials
 from support.imported import FIXTURES, SCENES
 
@@ -19,12 +20,17 @@ TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "30"))
 SECONDS = float("inf") if "OCR_PANOPTIC_FUZZ_TRIALS" in os.environ else 1
 SEED = int(os.getenv("OCR_PANOPTIC_FUZZ_SEED", "0"))
 KINDS = Kinds(("ball", "crate", "tent", "starfish"), ("sky", "forest", "water", "sand", "grass"))
+CVAT_SHAPES = """
+    <polygon label="ball" points="2.5,3;20,4;9.5,20" z_order="2" group_id="1"/>
+    <box label="crate" xtl="30" ytl="5" xbr="40" ybr="15" rotation="20"/>
+    <ellipse label="ball" cx="20" cy="30" rx="8" ry="5" rotation="10" group_id="1"/>
+</image>"""
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("clean_catalog", "hostile_files")]
 
 
 def cityscapes(root: Path) -> None:
-    """One scene with a PNG of instance ids and polygons."""
+    """Write one scene with a PNG of instance ids and polygons."""
     for folder in ("png", "json", "images"):
         (root / folder).mkdir(parents=True)
     labels = np.full((64, 64), 23, np.uint16)
@@ -39,41 +45,14 @@ def cityscapes(root: Path) -> None:
     shutil.copy(SCENES / "images/train_00000.jpg", root / "images/a_leftImg8bit.jpg")
 
 
-def formats(root: Path) -> dict[str, tuple[AnnotationSource, str, Kinds | None, str | None]]:
-    """Format -> its source in a folder of copies, the files to spoil, kinds, what crowds are."""
+def copy_sources(root: Path) -> None:
+    """Copy all sources into a folder, and make what no tool has written."""
     cityscapes(root / "cityscapes")
     for name in ("voc", "yolo", "supervisely", "coco", "coco_polygons"):
         shutil.copytree(FIXTURES / name, root / name)
-    images, city = SCENES / "images", root / "cityscapes"
-    return {
-        "coco": (
-            AnnotationSource(root / "coco_polygons/annotations.json", images),
-            "coco_polygons/annotations.json",
-            None,
-            None,
-        ),
-        "coco ": (
-            AnnotationSource(root / "coco/annotations/instances_train.json", images),
-            "coco/annotations/*.json",
-            None,
-            "objects",
-        ),
-        "voc": (AnnotationSource(root / "voc", images), "voc/**/*.*", KINDS, None),
-        "yolo-seg": (AnnotationSource(root / "yolo/data.yaml"), "yolo/**/*.[ty]*", None, None),
-        "supervisely": (
-            AnnotationSource(root / "supervisely"),
-            "supervisely/**/*.json",
-            KINDS,
-            None,
-        ),
-        "cityscapes": (AnnotationSource(city / "png", city / "images"), "*/png/*", None, None),
-        "cityscapes-polygons": (
-            AnnotationSource(city / "json", city / "images"),
-            "*/json/*",
-            Kinds(("car",), ("sky",)),
-            None,
-        ),
-    }
+    shutil.copytree(tool_exports.EXPORTS, root / "exports")
+    cvat = root / "exports/cvat.xml"
+    cvat.write_text(cvat.read_text().replace("</image>", CVAT_SHAPES))
 
 
 def mutated(path: Path, rng: random.Random) -> bytes:
@@ -81,24 +60,63 @@ def mutated(path: Path, rng: random.Random) -> bytes:
     return mutate(path.read_bytes(), rng)
 
 
+SCENE_IMAGES, CITY_IMAGES, TOOLS = SCENES / "images", "cityscapes/images", "exports/images"
+
+
 @pytest.mark.parametrize(
-    "name",
-    ["coco", "coco ", "voc", "yolo-seg", "supervisely", "cityscapes", "cityscapes-polygons"],
+    "format, source, images, files, kinds, crowds",
+    [
+        ("coco", "coco_polygons/annotations.json", SCENE_IMAGES, "", None, None),
+        ("coco", "coco/annotations/instances_train.json", SCENE_IMAGES, "", None, "objects"),
+        ("voc", "voc", SCENE_IMAGES, "voc/**/*.*", KINDS, None),
+        ("yolo-seg", "yolo/data.yaml", None, "yolo/**/*.[ty]*", None, None),
+        ("supervisely", "supervisely", None, "supervisely/**/*.json", KINDS, None),
+        ("cityscapes", "cityscapes/png", CITY_IMAGES, "*/png/*", None, None),
+        (
+            "cityscapes-polygons",
+            "cityscapes/json",
+            CITY_IMAGES,
+            "*/json/*",
+            Kinds(("car",), ("sky",)),
+            None,
+        ),
+        ("cvat", "exports/cvat.xml", TOOLS, "", tool_exports.KINDS, None),
+        (
+            "labelme",
+            "exports/labelme",
+            TOOLS,
+            "exports/labelme/**/*.json",
+            tool_exports.KINDS,
+            None,
+        ),
+        (
+            "labelme",
+            "exports/labelme_shapes",
+            TOOLS,
+            "exports/labelme_shapes/*.json",
+            tool_exports.KINDS,
+            None,
+        ),
+        ("label-studio", "exports/label_studio.json", TOOLS, "", tool_exports.KINDS, None),
+    ],
 )
-def test_formats(tmp_path, name):
-    source, pattern, kinds, crowds = formats(tmp_path / "source")[name]
-    files = sorted(p for p in (tmp_path / "source").glob(pattern) if p.is_file())
-    plan = ImportPlan(name.strip(), kinds=kinds, crowds=crowds)
+def test_formats(tmp_path, format, source, images, files, kinds, crowds):
+    root = tmp_path / "source"
+    copy_sources(root)
+    spoiled = sorted(p for p in root.glob(files) if p.is_file()) if files else []
+    spoiled = spoiled or [root / source]
+    plan = ImportPlan(format, kinds=kinds, crowds=crowds)
+    sources = {"train": AnnotationSource(root / source, images and root / images)}
     output = tmp_path / "data/x"
 
     def trial(rng):
-        path = rng.choice(files)
+        path = rng.choice(spoiled)
         original = path.read_bytes()
         path.write_bytes(mutated(path, rng))
         # A message about classes names those; a panoptic data set of stuff alone is none.
         names = (str(tmp_path), "lists of --things", "No class is a thing", "do not say which")
         result = breach(
-            lambda: import_annotations("x", {"train": source}, plan, output, workers=1),
+            lambda: import_annotations("x", sources, plan, output, workers=1),
             tmp_path / "data",
             names,
         )
@@ -106,7 +124,7 @@ def test_formats(tmp_path, name):
         shutil.rmtree(output, ignore_errors=True)
         return result
 
-    import_annotations("x", {"train": source}, plan, output, workers=1)
+    import_annotations("x", sources, plan, output, workers=1)
     shutil.rmtree(output)
     found = run_trials(TRIALS, SEED, trial, tmp_path / "canary", SECONDS)
     assert not found, f"{len(found)} kinds:\n" + "\n\n".join(found.values())

@@ -214,7 +214,7 @@ def test_rest_is_not_missed(root, caplog):
 
 
 def test_one_image_in_both_splits(root, voc, tmp_path):
-    """By its file, whatever its name is; another file of the same name is another image."""
+    """Images are told by their files: another file of the same name is another image."""
     source = FIXTURES / "coco_polygons/annotations.json"
     content = json.loads(source.read_text())
     for image in content["images"]:

@@ -120,7 +120,7 @@ def test_missing_classes():
 
 
 def test_the_list_of_a_format():
-    """It has all classes, found or not; and counts for nothing where others are found."""
+    """The list has all classes, found or not; it counts for nothing where others are found."""
     found = count_classes([image(car=None)])
     assert resolve_kinds(found, None, CITYSCAPES_KINDS, None) == CITYSCAPES_KINDS
     other = count_classes([image(car=None, zebra=True)])

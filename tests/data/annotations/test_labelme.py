@@ -6,7 +6,7 @@ from PIL import Image
 
 from ocr_panoptic.data.annotations.labelme import read_labelme
 from ocr_panoptic.data.faults import DataFaults
-from support.tool_exports import EXPORTS, IMAGES, read_segments, true_segments
+from support.tool_exports import EXPORTS, IMAGES
 
 H, W = 10, 12
 
@@ -28,13 +28,6 @@ def write(path, *shapes: dict, **others: object) -> None:
 
 def shape(label: str = "x", kind: str = "rectangle", points=((0, 0), (2, 1)), **others) -> dict:
     return {"label": label, "shape_type": kind, "points": points, "group_id": None, **others}
-
-
-def test_reads_labelmes_own_masks():
-    found = {
-        image.name: read_segments(image) for image in read_labelme(EXPORTS / "labelme", IMAGES)
-    }
-    assert found == true_segments()
 
 
 def test_reads_other_shapes_as_labelme_draws_them():

@@ -1,4 +1,4 @@
-"""What is lost where a tool holds outlines and not masks."""
+"""Outlines in place of masks: what is lost."""
 
 import json
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage
-from ocr_panoptic.data.annotations.formats import FORMATS
+from ocr_panoptic.data.annotations.formats import ANNOTATION_FORMATS
 from support.tool_exports import class_map, has_holes, outlines, scene
 
 Outlined = list[tuple[str, list[list[list[float]]]]]  # of each segment its class and polygons
@@ -78,7 +78,7 @@ def test_outlines_along_the_edges_of_pixels_lose_holes_alone(
         order = sorted(masks, key=lambda number: -masks[number].sum())  # holes are filled by others
         outlined = [(image.segments[n - 1].label, outlines(masks[n])) for n in order]
         write(folder, image, outlined)
-        (found,) = FORMATS[kind].read(folder / "labels", folder / "images")
+        (found,) = ANNOTATION_FORMATS[kind].read(folder / "labels", folder / "images")
         assert found.name == image.name
         drawn = {(s.label, s.pixels().tobytes()) for s in found.segments}
         for number, (label, polygons) in zip(order, outlined, strict=True):

@@ -222,7 +222,7 @@ def test_voc_as_people_name_it(voc, tmp_path):
 
 
 def test_a_missing_png_of_objects(voc):
-    """Its things would be one crowd, and nobody told."""
+    """A missing PNG is a fault: its things would be one crowd, and nobody told."""
     (voc / "SegmentationObject/train_00002.png").unlink()
     with pytest.raises(DataFaults, match=r"SegmentationObject/train_00002.png: .*not found"):
         read("voc", voc, IMAGES)
@@ -326,7 +326,7 @@ def test_parts_of_objects(project):
 
 
 def test_bitmaps_with_opacity(project):
-    """It says what the object is, whatever the colour below."""
+    """Opacity says what the object is, whatever the colour below."""
     path = project / "polygons/ann/train_00000.jpg.json"
     content = json.loads(path.read_text())
     opacity = np.eye(4, dtype=np.uint8) * 255

@@ -64,7 +64,7 @@ def test_coco_with_label_pngs_is_exact(tmp_path):
 
 
 def test_datumaros_coco_is_exact_but_for_crowds(tmp_path):
-    """It marks every mask as a crowd."""
+    """Datumaro marks every mask as a crowd."""
     source = FIXTURES / "coco/annotations/instances_train.json"
     with pytest.raises(ValueError, match="15 of 15 objects are marked .* --crowds objects if"):
         above_stuff(tmp_path, "coco", source, SCENES / "images")
@@ -95,16 +95,13 @@ def test_yolo_with_label_pngs_is_exact_but_for_crowds(tmp_path):
         assert as_set(found[name]) == as_set([r for r in regions if not r.is_crowd])
 
 
-def test_voc_is_exact_but_for_crowds(tmp_path):
-    plan = ImportPlan("voc", kinds=KINDS)
-    found = run_import(tmp_path, AnnotationSource(FIXTURES / "voc", SCENES / "images"), plan)
-    for name, regions in scenes().items():
-        assert as_set(found[name], crowds=False) == as_set(regions, crowds=False)
-
-
-def test_supervisely_bitmaps_are_exact_but_for_crowds(tmp_path):
-    plan = ImportPlan("supervisely", kinds=KINDS)
-    found = run_import(tmp_path, AnnotationSource(FIXTURES / "supervisely/bitmaps"), plan)
+@pytest.mark.parametrize(
+    "format, source, images",
+    [("voc", "voc", SCENES / "images"), ("supervisely", "supervisely/bitmaps", None)],
+)
+def test_masks_are_exact_but_for_crowds(tmp_path, format, source, images):
+    plan = ImportPlan(format, kinds=KINDS)
+    found = run_import(tmp_path, AnnotationSource(FIXTURES / source, images), plan)
     for name, regions in scenes().items():
         assert as_set(found[name], crowds=False) == as_set(regions, crowds=False)
 

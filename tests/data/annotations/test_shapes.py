@@ -10,7 +10,7 @@ from ocr_panoptic.data.annotations.annotated_image import Segment
 from ocr_panoptic.data.annotations.masks import mask_of_pixels
 from ocr_panoptic.data.annotations.shapes import (
     ellipse,
-    joined,
+    join_parts,
     placed,
     polygon,
     read_base64_png,
@@ -131,7 +131,7 @@ def test_joins_the_parts_of_an_object():
         ("g", segment("tail", 5)),
         (None, segment("mat", 0)),
     ]
-    found = [(s.label, np.flatnonzero(s.pixels()).tolist()) for s in joined(parts)]
+    found = [(s.label, np.flatnonzero(s.pixels()).tolist()) for s in join_parts(parts)]
     # The cat has the place of its second part, and lacks what the dog covers of its first.
     assert found == [
         ("dog", [2, 3]),
@@ -140,7 +140,7 @@ def test_joins_the_parts_of_an_object():
         ("tail", [5]),
         ("mat", [0]),
     ]
-    assert joined([]) == []
+    assert join_parts([]) == []
 
 
 def test_joining_changes_no_pixel():
@@ -155,7 +155,7 @@ def test_joining_changes_no_pixel():
         for place, (key, part) in enumerate(parts):
             object_of = ("alone", place) if key is None else ("group", key)
             before[part.pixels()] = names.setdefault(object_of, len(names) + 1)
-        for number, part in enumerate(joined(parts), 1):
+        for number, part in enumerate(join_parts(parts), 1):
             after[part.pixels()] = number
         pairs = {(a, b) for a, b in zip(before.ravel().tolist(), after.ravel().tolist())}
         assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})

@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 
 from ocr_panoptic.data.annotations.annotated_image import Segment
-from ocr_panoptic.data.annotations.importing import Plan, Source, read_sources
+from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan, read_sources
 from ocr_panoptic.data.annotations.masks import mask_of_pixels
 from ocr_panoptic.data.annotations.stored_segments import SegmentWriter
 
@@ -22,8 +22,8 @@ def test_what_is_stored_is_what_is_read(tmp_path):
 
 
 def test_memory_holds_those_of_one_image(tmp_path, monkeypatch):
-    """Of sixty images with 6 kB of runs each."""
-    from ocr_panoptic.data.annotations import importing
+    """Sixty images have 6 kB of runs each."""
+    from ocr_panoptic.data.annotations import import_plan
     from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage
 
     def read(source, images):
@@ -31,10 +31,12 @@ def test_memory_holds_those_of_one_image(tmp_path, monkeypatch):
             segments = [Segment("cat", mask_of_pixels(pixels), True)]
             yield AnnotatedImage(tmp_path / str(number), f"{number}.png", 30, 400, segments)
 
-    row = importing.FORMATS["labelme"]._replace(read=read)
-    monkeypatch.setitem(importing.FORMATS, "labelme", row)
+    row = import_plan.ANNOTATION_FORMATS["labelme"]._replace(read=read)
+    monkeypatch.setitem(import_plan.ANNOTATION_FORMATS, "labelme", row)
     tracemalloc.start()
-    images, found = read_sources({"train": Source(tmp_path)}, Plan("labelme"), tmp_path)
+    images, found = read_sources(
+        {"train": AnnotationSource(tmp_path)}, ImportPlan("labelme"), tmp_path
+    )
     held, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert found["cat"].images == len(images["train"]) == 60

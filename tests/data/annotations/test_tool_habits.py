@@ -1,4 +1,4 @@
-"""What tools write in their own way: crowds, half pixels, splits, names of uploads."""
+"""Habits of tools: crowds, half pixels, splits, names of uploads."""
 
 import json
 import logging
@@ -90,7 +90,7 @@ def test_crowds_that_may_be_objects_are_asked_about(load, shape):
 
 
 def test_crowds_of_others_are_not(load, caplog, tmp_path):
-    """Where objects in parts are objects, a crowd is one. How many there are is told."""
+    """A crowd is one where objects in parts are objects. How many there are is told."""
     several = as_supervision(SIMPLE, 1)
     several["segmentation"] *= 2
     with caplog.at_level(logging.INFO):
@@ -122,7 +122,7 @@ def test_stuff_lies_under_crowds(load):
 
 
 def test_centres_of_pixels(load, caplog):
-    """Of a tool that "info" names it is hinted at, until it is said."""
+    """A tool that "info" names gives a hint, until the user says it."""
     content = coco(as_supervision(SIMPLE, 1), info="Exported from roboflow.com")
     (region,) = load(content)
     assert region.pixels.sum() == 8 * 6 and SIMPLE.sum() == 9 * 7
@@ -180,7 +180,7 @@ def test_roboflows_splits_are_taken(tmp_path, caplog, names):
 
 @pytest.mark.parametrize("as_lists", [False, True], ids=["folders", "CVAT's lists"])
 def test_splits_of_data_yaml_are_taken(tmp_path, as_lists):
-    """As CVAT exports them, train.txt names the images; others name folders."""
+    """CVAT's train.txt names the images; others name folders."""
     source = tmp_path / "export"
     outline = as_supervision(SIMPLE, 1)["segmentation"][0]
     shares = " ".join(str(value / (H if at % 2 else W)) for at, value in enumerate(outline))

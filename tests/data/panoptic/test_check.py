@@ -150,7 +150,7 @@ def test_all_faults_of_the_json_are_reported(raw):
     "fault", [{"color": "red"}, {"name": "\x1b[31m"}, {"isthing": 7}, {"name": ["a"] * 10}]
 )
 def test_a_faulty_category_is_one_fault(raw, fault):
-    """Its segments are not said to have none, and the things are not said to be missing."""
+    """Segments of a faulty category are not said to have none, nor things to be missing."""
     raw.content["categories"] = [c for c in raw.content["categories"] if c["name"] != "dog"]
     for annotation in raw.content["annotations"]:
         for segment in annotation["segments_info"]:
@@ -214,49 +214,39 @@ def test_missing_image(raw):
     ]
 
 
-def test_image_that_would_be_waited_for(raw):
-    raw.image("first.jpg").unlink()
-    os.mkfifo(raw.image("first.jpg"))
-    assert faults_of(raw) == [f"{raw.image('first.jpg')}: image 21 is no regular file."]
+def as_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
 
 
-def test_missing_png(raw):
-    raw.png("first.png").unlink()
-    assert faults_of(raw) == [f"{raw.png('first.png')}: panoptic PNG not found."]
-
-
-def test_truncated_jpeg(raw):
-    path = raw.image("first.jpg")
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)).save(path)
-    path.write_bytes(path.read_bytes()[:20000])
+@pytest.mark.parametrize(
+    ("spoil", "expected"),
+    [
+        (lambda r: as_pipe(r.image("first.jpg")), "first.jpg: image 21 is no regular file."),
+        (lambda r: r.png("first.png").unlink(), "first.png: panoptic PNG not found."),
+        (
+            lambda r: os.truncate(r.image("first.jpg"), r.image("first.jpg").stat().st_size - 20),
+            "first.jpg: image 21 is broken or truncated (",
+        ),
+        (
+            lambda r: r.image("first.jpg").write_text("no image"),
+            "first.jpg: image 21 is broken or truncated",
+        ),
+        (lambda r: os.truncate(r.png("first.png"), 50), "first.png: panoptic PNG is broken or tr"),
+        (
+            lambda r: write_panoptic_png(r.png("first.png"), np.zeros((5, 8), int)),
+            "first.png: the PNG of image 21 has 8x5 pixels, the image 8x6 (width x height).",
+        ),
+        (
+            lambda r: Image.new("RGB", (6, 8)).save(r.image("first.jpg")),
+            "image 21 has 6x8 pixels, its annotation 8x6 (width x height).",
+        ),
+    ],
+)
+def test_files_that_do_not_fit(raw, spoil, expected):
+    spoil(raw)
     (fault,) = faults_of(raw)
-    assert fault.startswith(f"{path}: image 21 is broken or truncated (")
-
-
-def test_image_that_is_none(raw):
-    raw.image("first.jpg").write_text("no image")
-    (fault,) = faults_of(raw)
-    assert "image 21 is broken or truncated" in fault
-
-
-def test_broken_png(raw):
-    raw.png("first.png").write_bytes(raw.png("first.png").read_bytes()[:50])
-    (fault,) = faults_of(raw)
-    assert fault.startswith(f"{raw.png('first.png')}: panoptic PNG is broken or truncated")
-
-
-def test_png_of_another_size(raw):
-    write_panoptic_png(raw.png("first.png"), np.zeros((5, 8), int))
-    assert faults_of(raw) == [
-        f"{raw.png('first.png')}: the PNG of image 21 has 8x5 pixels, "
-        "the image 8x6 (width x height)."
-    ]
-
-
-def test_image_of_another_size(raw):
-    Image.new("RGB", (6, 8)).save(raw.image("first.jpg"))
-    (fault,) = faults_of(raw)
-    assert fault.endswith("image 21 has 6x8 pixels, its annotation 8x6 (width x height).")
+    assert expected in fault
 
 
 @pytest.mark.parametrize(("orientation", "stored"), [(3, (8, 6)), (6, (6, 8))])

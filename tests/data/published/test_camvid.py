@@ -88,7 +88,7 @@ def test_both_data_sets(tmp_path, clean_catalog, layout):
 
 
 def test_an_interrupted_repetition_is_not_used(tmp_path, monkeypatch, clean_catalog):
-    """It writes the panoptic PNGs, on which a former data file depends, before the data file."""
+    """Panoptic PNGs, on which a former data file depends, are written before the data file."""
 
     def interrupt(*_):
         raise KeyboardInterrupt

@@ -17,7 +17,8 @@ from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_
 from PIL import Image
 
 from ocr_panoptic.data import DataFaults, check_data_sets, check_files, indexed_records
-from ocr_panoptic.data.published.coco import register_coco_panoptic
+from ocr_panoptic.data.published.coco import COCO_PANOPTIC
+from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from ocr_panoptic.formats.true_labels import read_true_labels
 
@@ -75,7 +76,7 @@ def root(tmp_path) -> Path:
     write_split(tmp_path / "coco", "train2017", [9, 25, 30])
     write_split(tmp_path / "coco", "val2017", [139, 285, 632])
     write_first_of_val(tmp_path)
-    register_coco_panoptic(root=tmp_path)
+    register_published(COCO_PANOPTIC, tmp_path)
     return tmp_path
 
 
@@ -242,7 +243,7 @@ def test_real_coco_images(real_data, tmp_path):
     content = json.loads(annotations.read_text())
     instances = {"images": content["images"], "annotations": [], "categories": []}
     (coco / "annotations/instances_val2017.json").write_text(json.dumps(instances))
-    register_coco_panoptic([VAL], tmp_path)
+    register_published([VAL], tmp_path)
     check_data_sets([VAL], workers=1)
     records = {record["image_id"]: record for record in DatasetCatalog.get(VAL)}
     for annotation in content["annotations"]:

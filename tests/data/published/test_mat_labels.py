@@ -14,7 +14,7 @@ from ocr_panoptic.data import (
     prepare_mat_release,
 )
 from ocr_panoptic.data.published.mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, convert_mat
-from ocr_panoptic.data.published.splits import register_semantic_datasets
+from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.formats.label_png import read_label_png
 from support.scripts import load_script
 
@@ -73,7 +73,7 @@ def test_every_raw_label_is_kept(miniature, clean_catalog, request):
     for folder, name in zip(folders, splits.values()):
         assert np.array_equal(read_label_png(folder / f"{name}.png"), raw_labels(release))
     # Where the registered data sets look for them.
-    register_semantic_datasets(root)
+    register_published([], root)
     named = NAMED[request.node.callspec.params["miniature"]]
     for split, name in splits.items():
         (record,) = DatasetCatalog.get(named.format(split))

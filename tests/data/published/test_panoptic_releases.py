@@ -11,8 +11,8 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic.data import DataFaults, PanopticDatasetMapper, check_data_sets, check_files
-from ocr_panoptic.data.published.panoptic import PANOPTIC_RELEASES, register_panoptic_releases
-from ocr_panoptic.data.published.server_splits import register_server_splits
+from ocr_panoptic.data.published.panoptic import PANOPTIC_RELEASES
+from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.formats.coco_panoptic import PanopticTruth, read_panoptic_png, read_segment_ids
 from ocr_panoptic.formats.true_labels import read_true_labels
 from support import published_trees as trees
@@ -27,14 +27,14 @@ THINGS = [label.id for label in EVALUATED if label.hasInstances]
 @pytest.fixture
 def cityscapes(tmp_path, clean_catalog) -> Path:
     trees.write_cityscapes(tmp_path)
-    register_panoptic_releases(tmp_path)
+    register_published([], tmp_path)
     return tmp_path / "cityscapes"
 
 
 @pytest.fixture
 def ade20k(tmp_path, clean_catalog) -> Path:
     trees.write_ade20k(tmp_path)
-    register_panoptic_releases(tmp_path)
+    register_published([], tmp_path)
     return tmp_path / "ADEChallengeData2016"
 
 
@@ -44,7 +44,7 @@ def shown(ids: np.ndarray, segments: list[tuple[int, int, int]]) -> list[tuple]:
 
 
 def of_truth(name: str, image_id: str) -> list[tuple]:
-    """The same of what an evaluation compares with."""
+    """Return ids and segments of an image, which are those that an evaluation compares with."""
     _, ids, segments = PanopticTruth(MetadataCatalog.get(name))[image_id]
     return shown(ids, [(s["id"], s["category_id"], s["iscrowd"]) for s in segments])
 
@@ -122,7 +122,7 @@ def test_ade20k_is_objects_over_stuff(ade20k, name):
 
 
 def test_an_index_follows_the_pngs(ade20k, caplog):
-    """Of labels, too; and where files are missing, a line says so."""
+    """An index follows labels, too; a line says where files are missing."""
     (name, _), path = ADE20K, ade20k / "annotations/training/ADE_train_00000001.png"
     with caplog.at_level(logging.WARNING):
         before = DatasetCatalog.get(name)[0]["segments_info"]
@@ -134,7 +134,7 @@ def test_an_index_follows_the_pngs(ade20k, caplog):
 
 @pytest.mark.parametrize("name", PANOPTIC_RELEASES)
 def test_nothing_there(tmp_path, clean_catalog, name):
-    register_panoptic_releases(tmp_path)
+    register_published([], tmp_path)
     with pytest.raises(FileNotFoundError, match="not found. Unpack "):
         DatasetCatalog.get(name)
     with pytest.raises(FileNotFoundError, match="not found: "):
@@ -181,7 +181,7 @@ def test_what_is_no_ade20k(ade20k, kind, spoil, message):
 
 
 def test_server_splits(tmp_path, clean_catalog):
-    register_server_splits(tmp_path)
+    register_published([], tmp_path)
     city = tmp_path / "cityscapes/leftImg8bit/test/berlin"
     city.mkdir(parents=True)
     (city / "berlin_000000_000019_leftImg8bit.png").touch()

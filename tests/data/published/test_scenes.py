@@ -68,7 +68,7 @@ def test_scenes_hold_what_the_pipeline_must_stand(scenes):
 
 
 def test_objects_hide_one_another():
-    """Of a ball, a box's corner or a star's arm, some part is missing in many scenes."""
+    """Some part of a ball, a box's corner or a star's arm is missing in many scenes."""
     filled = []
     for index in range(30):
         _, _, segments = draw_scene(np.random.default_rng(index), 96)

@@ -48,6 +48,9 @@ def test_linked_folders(touch, tmp_path):
     (tmp_path / "i").mkdir()
     (tmp_path / "i/city").symlink_to(tmp_path / "disk/city")
     assert len(LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()) == 1
+    (tmp_path / "disk/city/loop").symlink_to(tmp_path / "disk")
+    with pytest.raises(DataFaults, match="i/city/loop: is a link to a folder that it"):
+        LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()
 
 
 def test_missing_label(touch, tmp_path):

@@ -14,8 +14,8 @@ from pathlib import Path
 from termcolor import colored
 from tqdm import tqdm
 
-from ocr_panoptic.errors import PACKAGE
-from ocr_panoptic.formats.files import printable
+from .errors import PACKAGE
+from .standard_output import printable
 
 LOG_FILE = "log.txt"
 # Of Detectron2, where no progress bar shows the same.

@@ -1,16 +1,14 @@
 """The end of a program: what it was asked for, a user error, or a defect of its own."""
 
 import logging
+import sys
 import threading
 import traceback
 from collections.abc import Callable
 from typing import Any
 
-from detectron2.utils import comm
-
-from ocr_panoptic.errors import FULL, PACKAGE, is_user_error
-
 from .console import show_messages
+from .errors import FULL, PACKAGE, is_user_error
 
 DEFECT = (
     "This program did not foresee that: it is a defect of {} unless the machine failed (its "
@@ -31,7 +29,7 @@ def run_program(main: Callable[..., Any], *args: Any) -> Any:
 
     Ctrl-C ends with status 130. Warnings that are out of sight are repeated before.
     """
-    console = show_messages(comm.get_rank())
+    console = show_messages(_rank())
     threading.excepthook = _tell_of_thread
     try:
         result = main(*args)
@@ -59,8 +57,17 @@ def _tell_of_thread(end: threading.ExceptHookArgs) -> None:
 
 def leave_to_main(error: Exception) -> None:
     """Do not show the error in all but the main process, which has, or says, the same reason."""
-    if comm.get_rank() > 0:
+    if _rank() > 0:
         _said_by_main.append(error)
+
+
+def _rank() -> int:
+    """Return the number of this process in its run; 0 where PyTorch has not been imported."""
+    if not sys.modules.get("torch"):
+        return 0
+    from detectron2.utils import comm
+
+    return comm.get_rank()
 
 
 def reason(error: Exception) -> str:

@@ -1,0 +1,113 @@
+"""Data that files describe, split by split, as they lie; nothing here imports PyTorch."""
+
+from collections.abc import Collection, Mapping
+from itertools import zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import as_list
+
+from .data_file import DataFile, DataFiles, read_data_file
+from .faults import DataFaults, first_few, gathering, raise_if_any
+from .panoptic.source import PanopticSource
+from .semantic.label_space import LabelSpace, parse_label_space, read_class_file
+from .semantic.source import SemanticSource
+
+
+class Described(NamedTuple):
+    """A split of a data file.
+
+    Attributes:
+        file: the data file.
+        source: its records.
+        metadata: of the registered data set.
+    """
+
+    file: DataFile
+    source: PanopticSource | SemanticSource
+    metadata: dict
+
+
+def read_described(
+    files: DataFiles, wanted: Collection[str] | None = None
+) -> tuple[list[str], dict[str, Described]]:
+    """Read data files.
+
+    Args:
+        files: one data file or several.
+        wanted: names ``<name>_<split>`` in use; other splits are left alone, whatever is wrong with
+            them. By default all are read.
+
+    Returns:
+        names of all splits, in use or not; those in use, by name.
+
+    Raises:
+        FileNotFoundError, ValueError, DataFaults: as :func:`read_data_file`; the JSONs or classes
+            of the splits in use are missing or have faults; the classes of one file's splits
+            differ; two have one name.
+    """
+    read = list(map(read_data_file, as_list(files)))
+    names = [file.data_set(split) for file in read for split in file.splits]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"{', '.join(twice)}: two data files describe it. Rename one of them.")
+    found: dict[str, Described] = {}
+    faults: list[str] = []
+    for file in read:
+        used = {}
+        for split in file.splits:
+            if wanted is None or file.data_set(split) in wanted:
+                with gathering(faults):
+                    source = _source(file, split)
+                    used[source.name] = Described(file, source, source.metadata())
+        with gathering(faults):
+            compare_classes({name: (file.path, split.metadata) for name, split in used.items()})
+        found |= used
+    raise_if_any(faults)
+    return names, found
+
+
+def _source(file: DataFile, split: str) -> PanopticSource | SemanticSource:
+    name, paths = file.data_set(split), file.splits[split]
+    if file.kind == "panoptic":
+        return PanopticSource(name, paths, file.channels)
+    return SemanticSource(name, paths, label_space(file), file.channels)
+
+
+def label_space(file: DataFile) -> LabelSpace:
+    """Return the classes of semantic data."""
+    classes = file.classes["classes"]
+    if not isinstance(classes, str):
+        return parse_label_space(file.classes, str(file.path))
+    if len(file.classes) > 1:
+        raise DataFaults([f"{file.path}: ignore and flip_pairs belong into {classes}."])
+    return read_class_file(Path(classes))
+
+
+def compare_classes(found: Mapping[str, tuple[Path, Mapping]]) -> None:
+    """Compare the classes of data sets of which one model is to be trained or evaluated; ids and
+    colours may differ.
+
+    Args:
+        found: name of each -> its data file, and its metadata.
+
+    Raises:
+        DataFaults: they differ.
+    """
+    faults = []
+    first, *others = found or [None]
+    for name in others:
+        for kind in ("thing", "stuff"):
+            classes = (found[n][1].get(f"{kind}_classes", ()) for n in (first, name))
+            different = [
+                f"{ours!r} and {theirs!r}"
+                for ours, theirs in zip_longest(*classes, fillvalue="none")
+                if ours != theirs
+            ]
+            if different:
+                faults.append(
+                    f"{found[name][0]}: {name} has other {kind} classes than {first} of "
+                    f"{found[first][0]} ({first_few(different)}). Data that are used together must "
+                    "have the same classes, in the same order of ids."
+                )
+    raise_if_any(faults)
