@@ -98,7 +98,7 @@ def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int
         place: row and column of its first pixel.
         size: (H, W) of the image.
     """
-    import cv2  # which is not always installed
+    import cv2
 
     x, y, width, height = cv2.boundingRect(mask.view(np.uint8))
     box = mask[y : y + height, x : x + width].T.astype(np.int8)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.errors import MissingFileError, MissingPackageError, UserError
+from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 
 from .annotated_image import AnnotatedImage, Segment
@@ -109,17 +109,9 @@ def _mask(figure: object, classes: set[str], image: AnnotatedImage) -> dict | No
 
 
 def _polygon(points: object, image: AnnotatedImage) -> dict:
-    """Filled with its border; its holes are emptied with theirs.
+    """Filled with its border; its holes are emptied with theirs."""
+    import cv2
 
-    Raises:
-        ModuleNotFoundError: OpenCV is not installed.
-    """
-    try:
-        import cv2
-    except ImportError:
-        raise MissingPackageError(
-            "Drawing Supervisely's polygons needs OpenCV: pip install opencv-python-headless."
-        ) from None
     points = points if isinstance(points, dict) else {}
     exterior, interior = points.get("exterior"), points.get("interior", [])
     if not isinstance(exterior, list) or not isinstance(interior, list):
