@@ -152,7 +152,9 @@ def settings(key: Key) -> list[tuple]:
 
 def other_values(key: Key, cfg: CfgNode) -> list:
     value = value_of(cfg, key.name)
-    return VALUES.get(key.name) or [not value if isinstance(value, bool) else 2 * value or type(value)(1)]
+    return VALUES.get(key.name) or [
+        not value if isinstance(value, bool) else 2 * value or type(value)(1)
+    ]
 
 
 def cases() -> Iterator:
