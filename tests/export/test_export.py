@@ -280,6 +280,7 @@ def test_semantic_models_that_cannot_be_exported(options, message):
     [
         (["MODEL.ROI_HEADS.NAME", "CascadeROIHeads"], "CascadeROIHeads; only StandardROIHeads"),
         (["MODEL.MASK_ON", "False"], "MODEL.MASK_ON is False"),
+        (["TEST.AUG.ENABLED", "True"], "TEST.AUG.ENABLED is True"),
         (["MODEL.ROI_BOX_HEAD.POOLER_TYPE", "ROIPool"], "POOLER_TYPE is a RoIPool; only ROIAlign"),
     ],
 )

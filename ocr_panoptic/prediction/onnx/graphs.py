@@ -129,6 +129,11 @@ class PanopticGraph(SemanticGraph):
 
     def check(self) -> None:
         check_instances(self.model)
+        if getattr(self.model, "augmentation", None):
+            raise UserError(
+                "TEST.AUG.ENABLED is True, but an exported model sees each image once: set it to "
+                "False"
+            )
         if self.model.backbone.padding_constraints.get("square_size", 0):
             raise UserError("A backbone that pads images to squares cannot be exported")
 
