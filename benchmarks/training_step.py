@@ -48,8 +48,7 @@ from ocr_panoptic.engine import Trainer, load_config
 from ocr_panoptic.engine.averaging import Averaging
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import pixel_losses
-from ocr_panoptic.modeling.confidence import confident_argmax
-from ocr_panoptic.modeling.inference import resized_classes
+from ocr_panoptic.modeling.inference import confident_argmax, resized_classes
 
 try:
     from ocr_panoptic.data.training_stream import on_device, packed

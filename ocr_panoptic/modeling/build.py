@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ocr_panoptic.layers import SyncBatchNorm
 
-from .feature_names import check_panoptic_names, check_stage_names
+from .features import check_panoptic_names, check_stage_names
 from .panoptic_augmentation import PanopticAugmentation
 from .panoptic_merge import rules_of_config
 

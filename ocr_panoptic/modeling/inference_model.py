@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -22,10 +23,8 @@ from .large_images import Band, Rows, check_tiles, check_windows, tile_bands, wi
 from .panoptic_augmentation import PanopticAugmentation, View
 from .panoptic_merge import merge_panoptic, rules_of_network
 from .refined_head import RefinedHead
-from .replacing import replace
-from .threaded_roi_align import ThreadedROIAlign
 from .timm_backbone import TimmBackbone
-from .timm_padding import EvenConv2dSame
+from .timm_parts import EvenConv2dSame, replace
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -241,3 +240,23 @@ def _pad_evenly(network: nn.Module) -> None:
         divisor = getattr(network, "divisor", network.backbone.size_divisibility)
         if divisor and all(divisor % s.stride == 0 for s in module.output_shape().values()):
             replace(module, Conv2dSame, EvenConv2dSame)
+
+
+class ThreadedROIAlign(nn.Module):
+    """Detectron2's ``ROIAlign`` for inference, on a CPU by as many threads as PyTorch has:
+    torchvision's kernel uses one. A box is pooled by itself, so the result is the same."""
+
+    def __init__(self, align: ROIAlign):
+        super().__init__()
+        self.align = align
+
+    def forward(self, input: Tensor, rois: Tensor) -> Tensor:
+        """See Detectron2's: [N, C, h, w] and [R, 5] to [R, C, *output_size]."""
+        threads = torch.get_num_threads()
+        # Threads do not inherit an autocast.
+        alone = input.is_cuda or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
+        if alone or min(threads, len(rois)) < 2:
+            return self.align(input, rois)
+        with ThreadPoolExecutor(threads) as executor:
+            parts = executor.map(lambda part: self.align(input, part), rois.chunk(threads))
+            return torch.cat(list(parts))

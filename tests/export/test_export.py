@@ -23,7 +23,7 @@ from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
-from ocr_panoptic.modeling.timm_padding import EvenConv2dSame
+from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
 from ocr_panoptic.prediction.onnx import run_onnx
 from ocr_panoptic.prediction.onnx.graphs import build_graph
 from ocr_panoptic.prediction.onnx.parity import check_parity, is_equal, match_segments

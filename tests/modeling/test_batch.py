@@ -4,7 +4,7 @@ import pytest
 import torch
 from detectron2.structures import ImageList
 
-from ocr_panoptic.modeling.batch import padded_batch
+from ocr_panoptic.modeling.inference import padded_batch
 
 
 @pytest.mark.parametrize("sizes", [[(61, 83)], [(61, 83), (64, 80), (5, 96)], [(32, 32)] * 2])

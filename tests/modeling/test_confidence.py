@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from ocr_panoptic.modeling.confidence import check_decided, confident_argmax
+from ocr_panoptic.modeling.inference import check_decided, confident_argmax
 
 
 @pytest.mark.parametrize(

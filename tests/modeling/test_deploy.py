@@ -13,8 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ocr_panoptic.engine.trained_model import check_inference_keys, deployed
 from ocr_panoptic.layers import fold_norms
 from ocr_panoptic.modeling import build_model, deploy, inference_model, inference_output
-from ocr_panoptic.modeling.inference_model import _cast_weights
-from ocr_panoptic.modeling.threaded_roi_align import ThreadedROIAlign
+from ocr_panoptic.modeling.inference_model import ThreadedROIAlign, _cast_weights
 from support.segmentors import (
     NORMS,
     make_batch,

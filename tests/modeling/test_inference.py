@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.modeling import inference
-from ocr_panoptic.modeling.confidence import confident_argmax
 from ocr_panoptic.modeling.inference import (
     SemanticInference,
     averaged_over_flip,
+    confident_argmax,
     resized_classes,
     running_argmax,
     sliding_window_scores,

@@ -8,8 +8,8 @@ from detectron2.utils.events import EventStorage
 from timm.layers import Conv2dSame
 
 from ocr_panoptic.modeling import deploy
-from ocr_panoptic.modeling.timm_fpn import TimmPyramid
-from ocr_panoptic.modeling.timm_padding import EvenConv2dSame
+from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
+from ocr_panoptic.modeling.timm_pyramids import TimmPyramid
 from support.segmentors import make_cfg
 
 TIMM_FPN = ("MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", "MODEL.TIMM.NORM", "BN")

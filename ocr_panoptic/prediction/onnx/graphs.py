@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling import OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference_model import evenly_padded
-from ocr_panoptic.modeling.swin_windows import WindowBlock
+from ocr_panoptic.modeling.timm_parts import WindowBlock
 
 from .instances import check_instances, find_instances
 from .operators import confident_labels
