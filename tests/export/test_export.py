@@ -19,6 +19,7 @@ from PIL import Image
 from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
+from ocr_panoptic import modeling
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
@@ -287,7 +288,7 @@ def test_semantic_models_that_cannot_be_exported(options, message):
 def test_panoptic_models_that_cannot_be_exported(small_cfg, options, message):
     cfg = small_cfg("ocr", *PANOPTIC, "MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG", "True", *options)
     with pytest.raises(ValueError, match=message):
-        build_graph(build_model(cfg), cfg.INPUT.FORMAT)
+        build_graph(modeling.build_model(cfg), cfg.INPUT.FORMAT)
 
 
 def test_same_padding_is_constant_in_the_graph(small_cfg):
