@@ -2,12 +2,16 @@
 
     python benchmarks/training_step.py [--processes 8] [--repeats 30]
 
-No GPU is needed. The forward pass of the semantic models runs on tensors of a GPU that have shapes
-only, at the size of the recipes, batch norms synchronised over --processes. What waits for values
-(``.item()``, boolean masks, ``nonzero``) and what is copied is counted on its way to PyTorch.
-Panoptic-FPN needs values and is counted on a CPU, at a small size; its waits are those of the
-package whose code is the nearest. Host milliseconds are of networks with one value in each tensor,
-and of a whole training, hooks and all, of a model that does nothing.
+No GPU is needed. A step is that of the whole trainer: forward and backward pass, optimizer, log and
+hooks, of two images. It runs on a CPU, on small images and with plain batch norms, and what waits
+for values on a GPU (``.item()``, boolean masks, ``nonzero``) is counted on its way to PyTorch, by
+the package whose code is the nearest; so are the operations, each a kernel or more. The CPU time
+holds their arithmetic. What is copied to a GPU is counted in the forward pass, on tensors that have
+shapes only, at the sizes of the recipes and with batch norms synchronised over --processes.
+
+Detectron2's Panoptic-FPN in Detectron2's trainer stands beside ours. A second table times parts of
+the host's work: of HRNet-W48 + OCR with one value in each tensor, and of a training, hooks and all,
+of a model that does nothing.
 """
 
 import argparse
@@ -20,7 +24,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest.mock import patch
 
@@ -28,6 +32,7 @@ import torch
 import torch.distributed as dist
 from detectron2.config import CfgNode
 from detectron2.engine import DefaultTrainer, HookBase
+from detectron2.modeling import build_model as detectron2_model
 from detectron2.structures import BitMasks, Boxes, Instances
 from detectron2.utils.events import EventStorage
 from tabulate import tabulate
@@ -43,17 +48,14 @@ from ocr_panoptic.engine import Trainer, load_config
 from ocr_panoptic.engine.averaging import Averaging
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.layers import pixel_losses
-from ocr_panoptic.modeling.confidence import confident_argmax
-from ocr_panoptic.modeling.inference import resized_classes
+from ocr_panoptic.modeling.inference import confident_argmax, resized_classes
 
 try:
     from ocr_panoptic.data.training_stream import on_device, packed
     from ocr_panoptic.engine.optimizer import build_clipping
     from ocr_panoptic.modeling import build_model
 except ImportError:  # of a former commit, to compare with
-    from detectron2.modeling import build_model
-
-    build_clipping = None
+    build_model, build_clipping = detectron2_model, None
 
     def packed(example: dict) -> dict:
         return example
@@ -63,6 +65,7 @@ except ImportError:  # of a former commit, to compare with
 
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+PROCESSES = 8
 CITY = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 19)
 SEMANTIC = {  # title -> config, size of the crops
     "HRNet-W48 + OCR": ("Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8", (769, 769)),
@@ -70,9 +73,10 @@ SEMANTIC = {  # title -> config, size of the crops
     "HRNet-W48, HMSA": ("HMSA/hmsa_HRNet_W48_cityscapes_65k_bs8", (1024, 2048)),
 }
 PANOPTIC = {
-    "Panoptic-FPN R-50, on a CPU": "COCO-PanopticSegmentation/panoptic_fpn_R_50_3x",
-    "the same with OCR, on a CPU": "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x",
+    "Panoptic-FPN R-50": "COCO-PanopticSegmentation/panoptic_fpn_R_50_3x",
+    "Panoptic-FPN R-50 + OCR": "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x",
 }
+COCO = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 54, "MODEL.ROI_HEADS.NUM_CLASSES", 80)
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique")
 INDEXING = ("index", "index_put", "index_put_")  # with boolean masks
 # What a kernel computes of no value: views, and memory that is asked for.
@@ -106,33 +110,40 @@ class Counted(TorchDispatchMode):
 
 
 def _package() -> str:
+    """The nearest one of the code that asked; in the backward pass none is known."""
     frame = sys._getframe(2)
     while frame := frame.f_back:
+        if frame.f_code.co_name == "_engine_run_backward":
+            return "backward"
         for name in ("ocr_panoptic", "detectron2"):
             file = frame.f_code.co_filename
             if f"/{name}" in file and "/benchmarks/" not in file:
                 return name
-    return "other"
+    return "backward"
 
 
 def load(name: str, *opts: object) -> CfgNode:
     return load_config(str(CONFIGS / f"{name}.yaml"), [*map(str, opts)])
 
 
-def forward_of_semantic_model(name: str, size: tuple[int, int]) -> Counted:
-    """Two crops, as the training gets them for a GPU, in one of several processes."""
-    build_model(load(name, *CITY, "MODEL.DEVICE", "cpu"))  # what is read of timm is found out once
-    cfg, counted = load(name, *CITY, "MODEL.DEVICE", "cuda"), Counted("cuda")
-    batch = [
-        packed({"image": torch.zeros(3, *size).byte(), "sem_seg": torch.zeros(size).long()})
-        for _ in range(2)
-    ]
+def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool) -> Counted:
+    """Of examples as the training gets them, in one of several processes; of Panoptic-FPN up to the
+    first value that it waits for, by when all is copied."""
+    make = build_model if ours else detectron2_model
+    make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # what is read of timm is found out once
+    cfg, counted = load(config, *opts, "MODEL.DEVICE", "cuda"), Counted("cuda")
+    if ours:
+        examples = [packed(example) for example in examples]
     env = ShapeEnv(allow_dynamic_output_shape_ops=True, allow_scalar_outputs=True)
     with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True):
         with torch.device("cuda"), patch.object(nn.Module, "to", lambda model, *_: model):
-            model = build_model(cfg).train()
-        with kernels_of_synchronised_norms(counted), counted:
-            model([on_device(example, torch.device("cuda")) for example in batch])
+            model = make(cfg).train()
+        with kernels_of_synchronised_norms(counted), counted, EventStorage():
+            try:
+                model([on_device(e, torch.device("cuda")) if ours else e for e in examples])
+            except Exception:
+                if not hasattr(model, "roi_heads"):
+                    raise
     return counted
 
 
@@ -155,25 +166,89 @@ def kernels_of_synchronised_norms(counted: Counted) -> contextlib.AbstractContex
     )
 
 
-def step_of_panoptic_fpn(name: str) -> Counted:
-    """The forward pass of two images with two things each, on a CPU."""
-    opts = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 54, "MODEL.ROI_HEADS.NUM_CLASSES", 80)
-    norms = ("MODEL.OCR.NORM", "BN", "MODEL.DEVICE", "cpu", "MODEL.WEIGHTS", "")
+def example(size: tuple[int, int], classes: int, things: int) -> dict:
+    """An image, its labels, and things that are boxes, where there are any."""
+    height, width = size
+    found = {
+        "file_name": "0.jpg",
+        "image": torch.randint(256, (3, *size), dtype=torch.uint8),
+        "sem_seg": torch.randint(classes, size),
+    }
+    if things:
+        found["instances"] = instances = Instances(size)
+        box = torch.tensor([width / 8, height / 8, width / 2, height / 2])
+        instances.gt_boxes = Boxes(box + 3 * torch.arange(things)[:, None])
+        instances.gt_classes = torch.arange(things)
+        masks = torch.zeros(things, *size, dtype=torch.bool)
+        masks[:, height // 8 : height // 2, width // 8 : width // 2] = True
+        instances.gt_masks = BitMasks(masks)
+    return found
+
+
+class Counting(HookBase):
+    """Counts one iteration and times those after it; between all other hooks."""
+
+    def __init__(self, counted: Counted):
+        self.counted, self.times = counted, []
+
+    def before_step(self) -> None:
+        if self.trainer.iter == 2:  # all that is made once is there
+            self.counted.__enter__()
+        self._start = time.process_time()
+
+    def after_step(self) -> None:
+        if self.trainer.iter == 2:
+            self.counted.__exit__(None, None, None)
+        elif self.trainer.iter > 2:
+            self.times.append(time.process_time() - self._start)
+
+
+def step_of_training(
+    config: str, opts: tuple, examples: list[dict], ours: bool
+) -> tuple[Counted, float]:
+    """A whole one on a CPU, and the milliseconds of CPU time of later ones."""
+
+    class Fed(Trainer if ours else DefaultTrainer):
+        @classmethod
+        def build_train_loader(cls, cfg: CfgNode) -> itertools.repeat:
+            return itertools.repeat(examples)
+
     torch.manual_seed(0)
-    model, size = build_model(load(name, *opts, *norms)).train(), (160, 192)
-    instances = Instances(size)
-    instances.gt_boxes = Boxes([[20.0, 30, 90, 120], [60, 10, 150, 100]])
-    instances.gt_classes = torch.tensor([1, 3])
-    masks = torch.zeros(2, *size, dtype=torch.bool)
-    masks[:, 30:100, 60:90] = True
-    instances.gt_masks = BitMasks(masks)
-    image = torch.randint(256, (3, *size), dtype=torch.uint8)
-    labels = torch.randint(54, size)
-    batch = [{"image": image, "sem_seg": labels, "instances": instances}] * 2
-    counted = Counted("cpu")
-    with EventStorage(), counted:
-        model(batch)
-    return counted
+    hook = Counting(Counted("cpu"))
+    with tempfile.TemporaryDirectory() as folder:
+        opts += ("SOLVER.MAX_ITER", 8, "SOLVER.CHECKPOINT_PERIOD", 10**6, "OUTPUT_DIR", folder)
+        opts += ("TEST.EVAL_PERIOD", 0, "DATASETS.TEST", (), "MODEL.DEVICE", "cpu", "SEED", 1)
+        opts += ("MODEL.WEIGHTS", "", "MODEL.OCR.NORM", "BN", "SOLVER.BASE_LR", 0.0)  # stays finite
+        cfg = load(config, *opts)
+        cfg.MODEL.TIMM.NORM = "BN"
+        trainer = Fed(cfg)
+        trainer.register_hooks([hook])
+        DefaultTrainer.train(trainer)
+    return hook.counted, 1e3 * statistics.median(hook.times)
+
+
+def steps() -> Iterator[tuple[str, Counted, Counted, float]]:
+    """Yield of each network its title, what a whole step asks, the forward pass on a GPU, and
+    milliseconds."""
+    for title, (config, size) in SEMANTIC.items():
+        small = example((128, 128), 19, 0), example((128, 128), 19, 0)
+        large = [example(size, 19, 0)] * 2
+        yield title, *measured(config, CITY, [*small], large, True)
+    for title, config in PANOPTIC.items():
+        small, large = ([example(size, 54, 5)] * 2 for size in ((96, 128), (800, 1216)))
+        if "OCR" not in title:
+            yield f"{title}, all Detectron2's", *measured(config, COCO, small, large, False)
+        yield title, *measured(config, COCO, small, large, True)
+
+
+def measured(
+    config: str, opts: tuple, small: list[dict], large: list[dict], ours: bool
+) -> tuple[Counted, Counted, float]:
+    counted, milliseconds = step_of_training(config, opts, small, ours)
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=PROCESSES)
+    forward = forward_on_a_gpu(config, opts, large, ours)
+    dist.destroy_process_group()
+    return counted, forward, milliseconds
 
 
 def operations_of_bands() -> list[tuple[str, int]]:
@@ -212,11 +287,12 @@ class Clock(HookBase):
         self.times: list[float] = []
 
     def after_step(self) -> None:
-        self.times.append(time.perf_counter())
+        self.times.append(time.process_time())
 
 
 def milliseconds_of_training(base: type[DefaultTrainer]) -> float:
-    """Median of the iterations of a trainer, with its hooks, around :class:`Nothing`."""
+    """CPU time of the fastest tenth of the iterations of a trainer, with its hooks, around
+    :class:`Nothing`: other programs disturb it least."""
 
     class Idle(base):
         @classmethod
@@ -238,7 +314,8 @@ def milliseconds_of_training(base: type[DefaultTrainer]) -> float:
         trainer, clock = Idle(load(config, *opts)), Clock()
         trainer.register_hooks([clock])
         DefaultTrainer.train(trainer)
-    return 1e3 * statistics.median(b - a for a, b in itertools.pairwise(clock.times))
+    times = [b - a for a, b in itertools.pairwise(clock.times)]
+    return 1e3 * statistics.quantiles(times, n=10)[0]
 
 
 def host_steps(title: str) -> dict[str, Callable[[], object]]:
@@ -277,24 +354,26 @@ def main(argv: list[str] | None = None) -> None:
     warnings.simplefilter("ignore")
     print(f"{machine_name('cpu')}, torch {torch.__version__}\n")
 
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=args.processes)
-    counted = {name: forward_of_semantic_model(*SEMANTIC[name]) for name in SEMANTIC}
-    dist.destroy_process_group()
-    counted |= {name: step_of_panoptic_fpn(config) for name, config in PANOPTIC.items()}
-    kinds = sorted({kind for one in counted.values() for kind in one.counts})
-    rows = [
-        [name, *(one.counts[kind] for kind in kinds), f"{one.copied / 2**20:.1f}"]
-        for name, one in counted.items()
-    ]
-    print(tabulate(rows, ["forward pass of 2 images", *kinds, "copied (MiB)"], "github"), "\n")
+    logging.disable(logging.CRITICAL)
+    global PROCESSES
+    PROCESSES = args.processes
+    rows = []
+    for title, whole, forward, milliseconds in steps():
+        waits = [whole.counts[f"waits, {p}"] for p in ("ocr_panoptic", "detectron2", "backward")]
+        copies = [forward.counts[f"{kind} copies"] for kind in ("blocking", "other")]
+        copied = f"{forward.copied / 2**20:.1f}"
+        milliseconds = f"{milliseconds:.0f}"
+        rows.append([title, *waits, whole.counts["operations"], milliseconds, *copies, copied])
+    heads = ["waits: ours", "Detectron2's", "backward", "operations", "CPU ms"]
+    heads += ["blocking copies", "others", "MiB"]
+    print(tabulate(rows, ["a step of 2 images", *heads], "github"), "\n")
 
     print(tabulate(operations_of_bands(), ["on a GPU", "operations"], "github"), "\n")
     with EventStorage():
-        steps = host_steps("HRNet-W48 + OCR")
-        times = [[cpu_seconds(step) for step in steps.values()] for _ in range(args.repeats + 3)]
+        parts = host_steps("HRNet-W48 + OCR")
+        times = [[cpu_seconds(step) for step in parts.values()] for _ in range(args.repeats + 3)]
     medians = [1e3 * statistics.median(column) for column in zip(*times[3:])]
-    rows = [[name, f"{median:.2f}"] for name, median in zip(steps, medians)]
-    logging.disable(logging.CRITICAL)
+    rows = [[name, f"{median:.2f}"] for name, median in zip(parts, medians)]
     for title, base in (
         ("Detectron2's training of a model that does nothing", DefaultTrainer),
         ("ours", Trainer),

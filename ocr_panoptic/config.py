@@ -21,7 +21,6 @@ from .config_rules import (
     at_most,
     numbers_above,
     numbers_from,
-    of_form,
     one_of,
     registered,
     share,
@@ -106,6 +105,7 @@ FREEZES = Condition(  # 0 freezes nothing, which is what a network of timm does
     "MODEL.TIMM.FROZEN True)",
     lambda cfg: not TIMM.holds(cfg) or cfg.MODEL.BACKBONE.FREEZE_AT == 0,
 )
+AUGMENTED = when("TEST.AUG.ENABLED", True)
 BEST = Condition("TEST.BEST_CHECKPOINT", lambda cfg: bool(cfg.TEST.BEST_CHECKPOINT))
 SEGFIX_WEIGHTS = Condition("TEST.SEGFIX.WEIGHTS", lambda cfg: bool(cfg.TEST.SEGFIX.WEIGHTS))
 
@@ -389,6 +389,13 @@ SECTIONS: dict[str, list[Key]] = {
     Key("TEST.ACCUMULATOR_DEVICE", "", [SEMANTIC_OR_SEGFIX], ANY,
         "Device of the running sum of several scales or windows, all classes at full resolution: "
         '"" for that of the model; "cpu" where its memory is too small.'),
+    Key("TEST.AUG.ENABLED", THEIRS, [PANOPTIC], ANY,
+        "See an image at all sizes of TEST.AUG.MIN_SIZES and, with TEST.AUG.FLIP, mirrored: "
+        "instances as Detectron2's `GeneralizedRCNNWithTTA`, "
+        "semantic logits averaged, and one merge of both."),
+    Key("TEST.AUG.MIN_SIZES", THEIRS, [AUGMENTED], SIZES),
+    Key("TEST.AUG.MAX_SIZE", THEIRS, [AUGMENTED], at_least(1)),
+    Key("TEST.AUG.FLIP", THEIRS, [AUGMENTED], ANY),
 ],
 "Detectron2's keys, as far as they are checked": [
     # NumPy's seeds are below 2**32, and each process adds its rank.
@@ -430,9 +437,6 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.CLIP_GRADIENTS.CLIP_VALUE", THEIRS, [], at_least(0)),
     Key("SOLVER.CHECKPOINT_PERIOD", THEIRS, [], at_least(0, "saves at the end alone")),
     Key("TEST.EVAL_PERIOD", THEIRS, [], at_least(0, "evaluates at the end alone")),
-    Key("TEST.AUG.ENABLED", THEIRS, [],
-        of_form("to be False: no model here reads it, semantic segmentation has TEST.SCALES and "
-                "TEST.FLIP", lambda value: not value)),
     Key("SOLVER.BASE_LR_END", THEIRS, [when("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR")], ANY),
     Key("SOLVER.MOMENTUM", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], at_least(0)),
     Key("SOLVER.NESTEROV", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], ANY),

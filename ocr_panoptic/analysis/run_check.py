@@ -40,10 +40,12 @@ class RunCheck:
     Attributes:
         tables: title -> rows of cells, the first of them the headers.
         faults: what would stop the run.
+        operations: of an iteration in one process; 0 where they are not counted.
     """
 
     tables: dict[str, list[list]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    operations: int = 0
 
     def __str__(self) -> str:
         parts = [
@@ -68,7 +70,7 @@ def check_run(cfg: CfgNode, gpus: int, *, resume: Resume = False) -> RunCheck:
         model = build_network(cfg).train()
     optimizer = Trainer.build_optimizer(cfg, model)
     check.tables["Learning rates"] = _learning_rates(cfg, model, optimizer)
-    check.tables["Memory of one GPU"] = _memory(cfg, model, gpus)
+    check.tables["Memory of one GPU"], check.operations = _memory(cfg, model, gpus)
     check.tables["Checkpoints"] = _checkpoints(cfg, model, resume, check.faults)
     return check
 
@@ -121,12 +123,12 @@ def _learning_rates(cfg: CfgNode, model: nn.Module, optimizer: torch.optim.Optim
     ]
 
 
-def _memory(cfg: CfgNode, model: nn.Module, gpus: int) -> list[list]:
-    """See :func:`count_training_memory`."""
+def _memory(cfg: CfgNode, model: nn.Module, gpus: int) -> tuple[list[list], int]:
+    """Rows and operations, see :func:`count_training_memory`."""
     images = cfg.SOLVER.IMS_PER_BATCH // (gpus * cfg.SOLVER.ACCUMULATION_STEPS)
     size = _image_size(cfg, model)
     if not size:
-        return [["", ""], ["not counted", "the data alone have the size of the images"]]
+        return [["", ""], ["not counted", "the data alone have the size of the images"]], 0
     memory = count_training_memory(cfg, images, *size, cfg.SOLVER.AMP.ENABLED)
     trained = sum(_bytes(p) for p in model.parameters() if p.requires_grad)
     held = {
@@ -135,7 +137,8 @@ def _memory(cfg: CfgNode, model: nn.Module, gpus: int) -> list[list]:
         "gradients as the processes exchange them": trained if gpus > 1 else 0,
     }
     held["all; operators and CUDA need more"] = sum(held.values())
-    return [["of", "MiB"], *([name, f"{size / 2**20:,.0f}"] for name, size in held.items())]
+    rows = [["of", "MiB"], *([name, f"{size / 2**20:,.0f}"] for name, size in held.items())]
+    return rows, memory.operations * cfg.SOLVER.ACCUMULATION_STEPS
 
 
 def _image_size(cfg: CfgNode, model: nn.Module) -> tuple[int, int] | None:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ocr_panoptic.engine.optimizer import MOMENTA
@@ -145,10 +146,13 @@ class TrainingMemory(NamedTuple):
     Attributes:
         states: parameters, buffers, the optimizer's momenta, and the average of MODEL.EMA.
         step: the rest at the highest point of a step, gradients of the parameters included.
+        operations: no bytes, but the additions and multiplications of convolutions and matrix
+            products in a step.
     """
 
     states: int
     step: int
+    operations: int
 
     @property
     def total(self) -> int:
@@ -180,11 +184,12 @@ def count_training_memory(
         states = [*parameters, *model.buffers()] * (2 if cfg.MODEL.EMA.ENABLED else 1)
         states += trained * len(MOMENTA[cfg.SOLVER.OPTIMIZER])
         before = allocated.reset()
-        with torch.autocast("cpu", torch.bfloat16, enabled=amp):
-            loss = _loss(model, cfg, images, height, width)
-        loss.backward()
+        with FlopCounterMode(display=False) as operations:
+            with torch.autocast("cpu", torch.bfloat16, enabled=amp):
+                loss = _loss(model, cfg, images, height, width)
+            loss.backward()
         sizes = [state.untyped_storage().nbytes() for state in states]
-    return TrainingMemory(sum(sizes), allocated.peak - before)
+    return TrainingMemory(sum(sizes), allocated.peak - before, operations.get_total_flops())
 
 
 def _loss(model: nn.Module, cfg: CfgNode, images: int, height: int, width: int) -> Tensor:

@@ -1,12 +1,13 @@
 """
 Check data files, and print a summary by class; or, with --config-file, what a training would do,
 without training: data and epochs, learning rates, parameters, memory of a GPU, checkpoints, what
---resume finds; with --time, how long it takes on this machine. It needs no GPU, and ends with
-status 1 where something would stop the run.
+--resume finds; with --time, how long it takes on this machine, and how many workers load its images
+as fast as GPUs want them. It needs no GPU, and ends with status 1 where something would stop the
+run.
 
     ocr-panoptic check FILE ...
     ocr-panoptic check --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume]
-        [--time] [KEY VALUE ...]
+        [--time [--gpu-seconds S]] [KEY VALUE ...]
 """
 
 import argparse
@@ -31,6 +32,13 @@ def argument_parser() -> TrainingArguments:
     parser = TrainingArguments(__doc__)
     parser.add_argument(
         "--time", action="store_true", help="train a few iterations, and tell the time of all"
+    )
+    parser.add_argument(
+        "--gpu-seconds",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="with --time: what an iteration takes your GPUs; by default what a V100 would take",
     )
     return parser
 
@@ -72,11 +80,13 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     check_solver(cfg, gpus)
     found = check_run(cfg, gpus, resume=args.resume)
     if args.time and not found.faults:
-        from ocr_panoptic.analysis.run_time import measure_time
+        from ocr_panoptic.analysis.run_time import measure_data, measure_time
 
         cfg.MODEL.DEVICE = device
         fit_to_machine(cfg)
         found.tables["Time on this machine"] = measure_time(cfg, gpus)
+        data = measure_data(cfg, gpus, found.operations, args.gpu_seconds)
+        found.tables["Data in time"] = data
     return found
 
 

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ocr_panoptic.errors import UserError
 
 from .loss_log import LossLog
+from .optimizer import lay_out_state
 
 
 def autocast_dtype(precision: str, device: str) -> torch.dtype:
@@ -119,5 +120,6 @@ class AccumulatingTrainer(SimpleTrainer):
 
     def load_state_dict(self, state_dict: dict) -> None:
         super().load_state_dict(state_dict)
+        lay_out_state(self.optimizer)
         if state_dict.get("grad_scaler"):  # none is saved without AMP, or on a CPU
             self.grad_scaler.load_state_dict(state_dict["grad_scaler"])

@@ -1,6 +1,8 @@
 """The evaluation of a model on the test sets of its config."""
 
+from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -51,7 +53,9 @@ class Evaluating(DefaultTrainer):
     @classmethod
     def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
         folder = evaluation_folder(cfg.OUTPUT_DIR, dataset_name)
-        return task_of(cfg).evaluator(cfg, dataset_name, folder)
+        evaluator = task_of(cfg).evaluator(cfg, dataset_name, folder)
+        # On a CPU the model has all cores.
+        return BesideTheModel(evaluator) if cfg.MODEL.DEVICE.startswith("cuda") else evaluator
 
     @classmethod
     def test(
@@ -81,6 +85,46 @@ class Evaluating(DefaultTrainer):
                 write_evaluation(results if len(names) == 1 else results[name], folder, run)
                 write_text(folder / CONFIG, portable(cfg, run["weights"]).dump())
         return results
+
+
+class BesideTheModel(DatasetEvaluator):
+    """
+    An evaluator that takes its batches in a thread, in order, while the model sees the next one.
+    An error in it ends the evaluation one or two batches later.
+
+    Args:
+        evaluator: which computes the same, whoever calls it.
+    """
+
+    WAITING = 1  # batches beside the one in work: their outputs are held
+
+    def __init__(self, evaluator: DatasetEvaluator):
+        self._evaluator = evaluator
+        self._pending: deque[Future] = deque()
+        self._thread = ThreadPoolExecutor(1, initializer=self._begin)
+        self._device = torch.cuda.current_device() if torch.cuda.is_available() else None
+
+    def reset(self) -> None:
+        self._evaluator.reset()
+
+    def process(self, inputs: list[dict], outputs: list[dict]) -> None:
+        """Take a batch; raises what the evaluator raised for one of the last two."""
+        self._wait(self.WAITING)
+        self._pending.append(self._thread.submit(self._evaluator.process, inputs, outputs))
+
+    def evaluate(self) -> dict | None:
+        """Return the evaluator's result of all batches."""
+        self._wait(0)
+        return self._evaluator.evaluate()
+
+    def _begin(self) -> None:  # each thread has a GPU and a mode of its own
+        if self._device is not None:
+            torch.cuda.set_device(self._device)
+        torch.set_grad_enabled(False)
+
+    def _wait(self, left: int) -> None:
+        while len(self._pending) > left:
+            self._pending.popleft().result()
 
 
 def _without_ddp(model: nn.Module) -> nn.Module:

@@ -107,6 +107,16 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
     return clip
 
 
+def lay_out_state(optimizer: torch.optim.Optimizer) -> None:
+    """Bring momenta that were loaded into the memory layout of their parameters: a fused step reads
+    both in the order of memory, and a file may come from a run with another layout."""
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            is_momentum = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+            if is_momentum and value.stride() != parameter.stride():
+                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
+
+
 def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
     """SOLVER.LR_SCHEDULER_NAME, of Detectron2 or its DeepLab project (the poly schedule)."""
     solver = cfg.SOLVER

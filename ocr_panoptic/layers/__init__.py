@@ -1,27 +1,28 @@
-from .asp_ocr import ASPOCR
-from .aspp import ASPP
+from .aspp import ASPOCR, ASPP
 from .class_losses import binary_cross_entropy, dice_loss, lovasz_softmax
-from .context_scheme import ContextScheme
+from .context_scheme import ContextScheme, NoContext
 from .conv import ConvNormReLU
 from .criss_cross import CrissCross, CrissCrossAttention
 from .double_attention import DoubleAttention
 from .dual_attention import ChannelAttention, DualAttention, PositionAttention
 from .folding import fold_into, fold_norms, to_channels_last
 from .gt_ocr import GroundTruthOCR, one_hot_labels
-from .joint_transformer import JointTransformer
-from .no_context import NoContext
-from .ocr import OCR, RegionContext, gather_regions, pixel_region_relation
-from .pixel_losses import band_bytes, pixel_cross_entropy
-from .ppm import PPM
-from .ppm_ocr import PPMOCR
-from .rarity_weighting import rarity_weighted_cross_entropy
+from .ocr import (
+    ACFOCR,
+    OCR,
+    DoubleAttentionOCR,
+    RegionContext,
+    gather_regions,
+    pixel_region_relation,
+)
+from .pixel_losses import band_bytes, pixel_cross_entropy, rarity_weighted_cross_entropy
+from .ppm import PPM, PPMOCR
 from .recomputation import run_part
-from .relations import ACFOCR, DoubleAttentionOCR
 from .resize import resize
 from .rmi import region_mutual_information
 from .running_gather import RunningGather
 from .scale_attention import ScaleAttention, blend_scales
-from .segmentation_transformer import SegmentationTransformer
+from .segmentation_transformer import JointTransformer, SegmentationTransformer
 from .self_attention import SelfAttention
 from .sync_batch_norm import SyncBatchNorm
 

@@ -1,9 +1,9 @@
 """
 Atrous spatial pyramid pooling of DeepLabv3, one of the multi-scale schemes that :paper:`OCR`
-compares with.
+compares with, and OCR as one branch of it.
 
-Shape shorthand: N images, h w feature size, P = h * w pixels, I channels of the features, C of
-each branch, O channels of the output.
+Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I channels of the
+features, C of each branch, O channels of the output.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
 from .conv import ConvNormReLU, as_map, pixelwise
+from .ocr import OCR, gather_regions
 
 
 class ASPP(ContextScheme):
@@ -65,3 +66,46 @@ def atrous_branches(
     """A 1x1 convolution and dilated 3x3 convolutions of I to C channels, all made by ``conv``."""
     dilated = (conv(in_channels, channels, kernel_size=3, dilation=d) for d in dilations)
     return nn.ModuleList([conv(in_channels, channels), *dilated])
+
+
+class ASPOCR(OCR):
+    """
+    A variant of the published code (``asp_ocrnet`` of openseg.pytorch), not of the paper. Five
+    branches see the features: a 1x1 convolution, three dilated 3x3 convolutions, and OCR's
+    object contextual representations y after a 3x3 convolution, which stand where ASPP has the
+    pooled image. g fuses all five.
+
+    Args:
+        in_channels: I.
+        channels: C; phi, psi and delta have half of them. The published code uses 256.
+        out_channels: O. The published code uses 256.
+        dilations: of the dilated branches; (12, 24, 36) is for stride 8.
+        dropout, options: of :class:`OCR`. The published code drops with probability 0.1 here.
+    """
+
+    takes_features = True
+
+    def __init__(
+        self,
+        in_channels: int,
+        channels: int = 256,
+        out_channels: int = 256,
+        *,
+        dilations: Sequence[int] = (12, 24, 36),
+        dropout: float = 0.1,
+        **options: Any,
+    ):
+        super().__init__(channels, channels // 2, channels, dropout=dropout, **options)
+        self.out_channels = out_channels
+        self.bottleneck = self.conv_norm_relu(in_channels, channels, kernel_size=3)
+        self.branches = atrous_branches(self.conv_norm_relu, in_channels, channels, dilations)
+        # In the place of OCR's own g, which would see [x; y].
+        self.g = self.conv_norm_relu((len(self.branches) + 1) * channels, out_channels)
+
+    def forward(self, x: Tensor, m: Tensor) -> Tensor:
+        """Augment the features [N, I, h, w], with m; see :meth:`.ContextScheme.forward`."""
+        pixels = self.bottleneck(x)
+        f = gather_regions(pixels, m)
+        y = self.context(self.relation(pixels, m, f), f, x.shape[2:])
+        branches = (branch(x) for branch in self.branches)
+        return self.dropout(self.g(*branches, y))

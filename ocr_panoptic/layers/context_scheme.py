@@ -1,5 +1,5 @@
 """
-The contract of every context scheme.
+The contract of every context scheme, and the plain baseline.
 
 Shape shorthand: N images, C input channels, O output channels, K classes = object regions, h w
 feature size.
@@ -75,3 +75,20 @@ class ContextScheme(nn.Module):
         bottom, so that a scheme need not hold all of z. Here it is one band.
         """
         yield self(x, m)
+
+
+class NoContext(ContextScheme):
+    """
+    Pixel representations as they are.
+
+    Args:
+        channels: of input and output.
+        dropout: of :class:`.ContextScheme`. The published baselines use 0.1.
+    """
+
+    def __init__(self, channels: int = 512, *, dropout: float = 0.1):
+        super().__init__(channels, dropout=dropout)
+
+    def forward(self, x: Tensor, m: Tensor) -> Tensor:
+        """x, with dropout; see :meth:`.ContextScheme.forward`."""
+        return self.dropout(x)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .relations import DoubleAttentionOCR
+from .ocr import DoubleAttentionOCR
 
 
 class DoubleAttention(DoubleAttentionOCR):

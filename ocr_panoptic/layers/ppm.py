@@ -1,9 +1,10 @@
 """
 The pyramid pooling module of PSPNet, one of the multi-scale schemes that :paper:`OCR` compares
-with.
+with, and OCR beside it.
 
-Shape shorthand: N images, h w feature size, P = h * w pixels, I channels of the features, O of
-each pooled branch and of the output, s cells of a pooled map along each side.
+Shape shorthand: N images, K object regions, h w feature size, P = h * w pixels, I channels of the
+features, O of the output, s cells of a pooled map along each side. PPM: O of each pooled branch.
+PPM-OCR: C channels of the pixel representations, B of each pooled branch, S cells of all maps.
 """
 
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .context_scheme import ContextScheme
-from .conv import pixelwise
+from .conv import as_map, pixelwise
+from .ocr import OCR, Surroundings
 
 
 class PPM(ContextScheme):
@@ -81,6 +83,66 @@ def upsampled_patterns(size: int, like: Tensor) -> Tensor:
     neighbourhood of each pixel of ``like``: [s * s * 9, P], the cells first, then the taps; zero
     where a tap is outside.
     """
+    return F.unfold(upsampled_cells(size, like)[None], kernel_size=3, padding=1)[0]
+
+
+class PPMOCR(OCR):
+    """
+    z_i = g([x_i; y_i; up(t_1(pool_1(x)))_i; ...]): the pixel representations pooled to a few sizes,
+    a 1x1 transform of each, upsampled, stand beside the object contextual representations. Pyramid
+    pooling brings what is around a pixel, OCR what is of its class. It is not of the paper.
+
+    g is linear before its norm, so its part for the upsampled maps is a product of its weights with
+    the S cells, and then of the result with the cells' bilinear weights at each pixel.
+
+    Args:
+        in_channels: C; each pooled branch has a quarter of them, B.
+        key_channels, out_channels, options: of :class:`OCR`.
+        sizes: s of each pooled map.
+    """
+
+    sees_pixels_alone = False
+
+    def __init__(
+        self,
+        in_channels: int = 512,
+        key_channels: int = 256,
+        out_channels: int = 512,
+        *,
+        sizes: Sequence[int] = (1, 2, 3, 6),
+        **options: Any,
+    ):
+        super().__init__(in_channels, key_channels, out_channels, **options)
+        self.sizes = tuple(sizes)
+        branch = max(1, in_channels // 4)
+        self.transforms = nn.ModuleList(
+            self.conv_norm_relu(in_channels, branch) for _ in self.sizes
+        )
+        self.channels = [in_channels, out_channels] + [branch] * len(self.sizes)  # that g sees
+        self.g = self.conv_norm_relu(sum(self.channels), out_channels)
+
+    def surroundings(self, x: Tensor) -> Surroundings:
+        """The part of g for the pooled maps, see :meth:`.RegionContext.surroundings`."""
+        weights = self.g.linear_part()[0].flatten(1).split(self.channels, dim=1)[2:]
+        values = [
+            pixelwise(weight, transform(F.adaptive_avg_pool2d(x, s)).flatten(2))
+            for s, transform, weight in zip(self.sizes, self.transforms, weights)
+        ]
+        return torch.cat(values, dim=2), torch.cat([upsampled_cells(s, x) for s in self.sizes])
+
+    def fuse(self, x: Tensor, y: Tensor, around: Surroundings) -> Tensor:
+        """See :meth:`.RegionContext.fuse`."""
+        weight, bias = self.g.linear_part()
+        of_x, of_y, *_ = weight.flatten(1).split(self.channels, dim=1)
+        values, cells = around
+        z = pixelwise(of_x, x.flatten(2), bias)
+        z = pixelwise(of_y, y.flatten(2), add_to=z)
+        z = pixelwise(values, cells.flatten(1).expand(len(x), -1, -1), add_to=z)
+        return self.g.finish(as_map(z, x.shape[2:]), self.dropout)
+
+
+def upsampled_cells(size: int, like: Tensor) -> Tensor:
+    """Return the weight of each cell of an s x s map at each pixel of ``like`` after bilinear
+    upsampling: [s * s, h, w]."""
     cells = torch.eye(size * size, dtype=like.dtype, device=like.device).view(1, -1, size, size)
-    upsampled = F.interpolate(cells, size=like.shape[2:], mode="bilinear", align_corners=False)
-    return F.unfold(upsampled, kernel_size=3, padding=1)[0]
+    return F.interpolate(cells, size=like.shape[2:], mode="bilinear", align_corners=False)[0]

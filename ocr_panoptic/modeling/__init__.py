@@ -8,8 +8,7 @@ from .inference_model import InferenceModel, deploy
 from .ocr_sem_seg_fpn_head import OCRSemSegFPNHead
 from .semantic_segmentor import OCRSemanticSegmentor
 from .timm_backbone import TimmBackbone
-from .timm_fpn import build_timm_fpn_backbone
-from .timm_simple_fpn import build_timm_simple_fpn_backbone
+from .timm_pyramids import build_timm_fpn_backbone, build_timm_simple_fpn_backbone
 
 __all__ = [
     "ContextSemSegHead",

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ocr_panoptic.layers import SyncBatchNorm
 
-from .feature_names import check_panoptic_names, check_stage_names
+from .features import check_panoptic_names, check_stage_names
+from .panoptic_augmentation import PanopticAugmentation
 from .panoptic_merge import rules_of_config
 
 
@@ -22,7 +23,8 @@ def build_model(cfg: CfgNode) -> nn.Module:
     - PyTorch's synchronised batch norms are :class:`.SyncBatchNorm`.
     - In mixed precision boxes are pooled and masks pasted at float32 coordinates, see
       :class:`ExactROIPooler` and :class:`ExactMaskHead`.
-    - A ``PanopticFPN`` has ``merge_rules``, see :class:`.MergeRules`.
+    - A ``PanopticFPN`` has ``merge_rules``, see :class:`.MergeRules`, and, with TEST.AUG.ENABLED,
+      an ``augmentation`` at test time, see :class:`.PanopticAugmentation`.
 
     Raises:
         ValueError: as :func:`build_network`.
@@ -37,6 +39,7 @@ def build_model(cfg: CfgNode) -> nn.Module:
             module.__class__ = ExactMaskHead
     if isinstance(model, PanopticFPN):
         model.merge_rules = rules_of_config(cfg)
+        model.augmentation = PanopticAugmentation(cfg) if cfg.TEST.AUG.ENABLED else None
     return model
 
 

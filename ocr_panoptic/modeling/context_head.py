@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from detectron2.config import CfgNode, configurable
 from detectron2.layers import Conv2d, ShapeSpec
@@ -11,9 +12,7 @@ from torch import Tensor, nn
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import ContextScheme, ConvNormReLU, ScaleAttention
 
-from .feature_names import check_features
-from .features import concatenated, count_channels, finest_first
-from .losses import SemSegCriterion
+from .features import check_features, concatenated, count_channels, finest_first
 from .refined_head import RefinedHead, refinement_arguments
 
 
@@ -29,8 +28,7 @@ class ContextSemSegHead(RefinedHead):
         in_features: features of the pixel representations (stage 4 of a ResNet, all of HRNet).
         coarse_in_features: features of the coarse prediction (stage 3 of a ResNet).
         num_classes: K.
-        context, criterion, ocr_channels, residual, coarse_start, recompute: see
-            :meth:`.RefinedHead.add_refinement`.
+        context, refinement: see :meth:`.RefinedHead.add_refinement`.
         ocr_norm, negative_slope: of the head's convolutions, see :class:`.ConvNormReLU`.
         align_corners: of all resizing, see :func:`.resize`.
         coarse_kernel: kernel of the convolution before the coarse classifier: 3 for ResNet in the
@@ -57,8 +55,6 @@ class ContextSemSegHead(RefinedHead):
         coarse_in_features: list[str],
         num_classes: int,
         context: ContextScheme,
-        criterion: SemSegCriterion,
-        ocr_channels: int = 512,
         ocr_norm: str = "SyncBN",
         negative_slope: float = 0.0,
         align_corners: bool = False,
@@ -66,10 +62,8 @@ class ContextSemSegHead(RefinedHead):
         coarse_channels: int = 512,
         coarse_dropout: float = 0.05,
         region_supervision: bool = True,
-        residual: bool = False,
-        coarse_start: str = "pytorch",
-        recompute: bool = False,
         scale_attention: Callable[[int], ScaleAttention] | None = None,
+        **refinement: Any,
     ):
         super().__init__()
         if coarse_kernel and coarse_kernel % 2 == 0:
@@ -101,13 +95,9 @@ class ContextSemSegHead(RefinedHead):
             count_channels(input_shape, in_features),
             self.regions,
             context=context,
-            criterion=criterion,
-            ocr_channels=ocr_channels,
             ocr_norm=ocr_norm,
             negative_slope=negative_slope,
-            residual=residual,
-            coarse_start=coarse_start,
-            recompute=recompute,
+            **refinement,
         )
         self.scale_attention = scale_attention and scale_attention(context.out_channels)
 

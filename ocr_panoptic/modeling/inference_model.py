@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -16,15 +17,14 @@ from torch import Tensor, nn
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import ConvNormReLU, fold_norms, to_channels_last
 
-from .inference import Size, resized_classes
+from .inference import Classes, Size, classes_at_once
 from .inference_output import InferenceOutput, semantic_parts
 from .large_images import Band, Rows, check_tiles, check_windows, tile_bands, window_bands
+from .panoptic_augmentation import PanopticAugmentation, View
 from .panoptic_merge import merge_panoptic, rules_of_network
 from .refined_head import RefinedHead
-from .replacing import replace
-from .threaded_roi_align import ThreadedROIAlign
 from .timm_backbone import TimmBackbone
-from .timm_padding import EvenConv2dSame
+from .timm_parts import EvenConv2dSame, replace
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -120,6 +120,24 @@ class InferenceModel(nn.Module):
 
     def _panoptic(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """Detectron2's ``PanopticFPN.inference``, which upsamples the scores of all classes."""
+        if augmentation := getattr(self.network, "augmentation", None):
+            return [self._augmented(augmentation, inputs) for inputs in batched_inputs]
+        outputs = []
+        for inputs, view in zip(batched_inputs, self._views(batched_inputs), strict=True):
+            height, width = view.image_size
+            size = inputs.get("height", height), inputs.get("width", width)
+            instances = detector_postprocess(view.found, *size)
+            outputs.append(self._panoptic_output(partial(view.classes, size), instances))
+        return outputs
+
+    def _augmented(self, augmentation: PanopticAugmentation, inputs: dict) -> InferenceOutput:
+        total, instances = augmentation(
+            self.network, lambda view: next(self._views([view])), inputs
+        )
+        groups = partial(total.split, classes_at_once(total.device, *total.shape[2:]), dim=1)
+        return self._panoptic_output(lambda: iter(groups()), instances)
+
+    def _views(self, batched_inputs: list[dict]) -> Iterator[View]:
         model = self.network
         images = model.preprocess_image(batched_inputs)
         features = model.backbone(images.tensor)
@@ -132,29 +150,17 @@ class InferenceModel(nn.Module):
         features = {name: feature.contiguous() for name, feature in features.items()}
         detections, _ = model.roi_heads(images, features, proposals, None)
         covered = tuple(head.common_stride * side for side in logits.shape[2:])
-        return [
-            self._panoptic_output(
-                one[None].float().contiguous(),
-                found,
-                (inputs.get("height", size[0]), inputs.get("width", size[1])),
-                tuple(size),
-                covered,
-            )
-            for one, found, inputs, size in zip(
-                logits, detections, batched_inputs, images.image_sizes
-            )
-        ]
+        for one, found, size in zip(logits, detections, images.image_sizes):
+            logits = one[None].float().contiguous()
+            yield View(logits, tuple(size), covered, features, found)
 
-    def _panoptic_output(
-        self, logits: Tensor, found: Instances, size: Size, image_size: Size, covered: Size
-    ) -> InferenceOutput:
+    def _panoptic_output(self, classes: Classes, instances: Instances) -> InferenceOutput:
         def merged(output: InferenceOutput) -> tuple[Tensor, list[dict]]:
             rules = rules_of_network(self.network)
             return merge_panoptic(output["instances"], output["labels"], rules)
 
-        parts = semantic_parts(partial(resized_classes, logits, size, image_size, covered))
-        instances = detector_postprocess(found, *size)
-        return InferenceOutput({**parts, "instances": instances, "panoptic_seg": merged})
+        parts = {**semantic_parts(classes), "instances": instances, "panoptic_seg": merged}
+        return InferenceOutput(parts)
 
 
 def deploy(
@@ -234,3 +240,23 @@ def _pad_evenly(network: nn.Module) -> None:
         divisor = getattr(network, "divisor", network.backbone.size_divisibility)
         if divisor and all(divisor % s.stride == 0 for s in module.output_shape().values()):
             replace(module, Conv2dSame, EvenConv2dSame)
+
+
+class ThreadedROIAlign(nn.Module):
+    """Detectron2's ``ROIAlign`` for inference, on a CPU by as many threads as PyTorch has:
+    torchvision's kernel uses one. A box is pooled by itself, so the result is the same."""
+
+    def __init__(self, align: ROIAlign):
+        super().__init__()
+        self.align = align
+
+    def forward(self, input: Tensor, rois: Tensor) -> Tensor:
+        """See Detectron2's: [N, C, h, w] and [R, 5] to [R, C, *output_size]."""
+        threads = torch.get_num_threads()
+        # Threads do not inherit an autocast.
+        alone = input.is_cuda or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
+        if alone or min(threads, len(rois)) < 2:
+            return self.align(input, rois)
+        with ThreadPoolExecutor(threads) as executor:
+            parts = executor.map(lambda part: self.align(input, part), rois.chunk(threads))
+            return torch.cat(list(parts))

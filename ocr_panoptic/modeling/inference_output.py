@@ -6,8 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .confidence import check_decided, confident_argmax
-from .inference import Classes, running_argmax
+from .inference import Classes, check_decided, confident_argmax, running_argmax
 
 
 class InferenceOutput(Mapping[str, Any]):

@@ -14,11 +14,12 @@ from torch import Tensor
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import RegionContext, RunningGather, resize
 
-from .confidence import check_decided, confident_argmax
 from .inference import (
     Size,
     averaged_over_flip,
+    check_decided,
     classes_at_once,
+    confident_argmax,
     pad_to_multiple,
     window_starts,
 )

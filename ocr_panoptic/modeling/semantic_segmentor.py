@@ -9,11 +9,17 @@ from torch import Tensor
 
 from ocr_panoptic.errors import UserError
 
-from .batch import padded_batch
-from .confidence import check_decided, confident_argmax
 from .context_head import ContextSemSegHead
 from .hierarchical_scales import HierarchicalScales
-from .inference import LogitsFn, SemanticInference, Size, pad_to_multiple
+from .inference import (
+    LogitsFn,
+    SemanticInference,
+    Size,
+    check_decided,
+    confident_argmax,
+    pad_to_multiple,
+    padded_batch,
+)
 from .inference_output import InferenceOutput, semantic_parts
 
 

@@ -18,12 +18,17 @@ from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
 
-from .bilinear_fusion import BilinearFusion
-from .replacing import replace
-from .swin_windows import pad_before_shifting
-from .timm_features import create_features, is_plain, needed_multiple, network_options
-from .timm_network import Training, create_network, training_of_parameters
+from .timm_network import (
+    Training,
+    create_features,
+    create_network,
+    is_plain,
+    needed_multiple,
+    network_options,
+    training_of_parameters,
+)
 from .timm_norms import fold_norms, with_norm
+from .timm_parts import BilinearFusion, pad_before_shifting, replace
 
 OUTPUT_NORMS = ("", "LN")
 

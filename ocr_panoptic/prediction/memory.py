@@ -63,7 +63,7 @@ def bytes_of_pixel(cfg: CfgNode) -> int:
     total = LABELS + THREADS * DRAWING + (under_way() + 1) * result
     if sees_own_size(cfg) and not has_windows:
         total += int(NETWORK * max(1.0, *scales) ** 2)
-    several = len(scales) > 1
+    several = len(scales) > 1 or (is_panoptic and cfg.TEST.AUG.ENABLED)
     total += 4 * classes * (has_windows + several)  # running sums
     if cfg.MODEL.HMSA.ENABLED and several and not has_windows:
         # Logits of the largest scale, and what is blended of them and of the image's own size.

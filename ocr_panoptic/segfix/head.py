@@ -7,8 +7,12 @@ from torch import Tensor, nn
 
 from ocr_panoptic.formats.offsets import DIRECTIONS, IGNORED, parts_of
 from ocr_panoptic.layers import ConvNormReLU, rarity_weighted_cross_entropy, resize
-from ocr_panoptic.modeling.feature_names import check_features
-from ocr_panoptic.modeling.features import concatenated, count_channels, finest_first
+from ocr_panoptic.modeling.features import (
+    check_features,
+    concatenated,
+    count_channels,
+    finest_first,
+)
 
 
 @SEM_SEG_HEADS_REGISTRY.register()

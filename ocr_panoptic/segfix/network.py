@@ -10,8 +10,7 @@ from torch import Tensor
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.offsets import IGNORED, MIRRORED
 from ocr_panoptic.layers import resize
-from ocr_panoptic.modeling.batch import padded_batch
-from ocr_panoptic.modeling.inference import SemanticInference
+from ocr_panoptic.modeling.inference import SemanticInference, padded_batch
 
 from .head import SegFixHead
 

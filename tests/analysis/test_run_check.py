@@ -160,13 +160,28 @@ def test_the_long_run_without_data(capsys, monkeypatch):
     )
 
 
+def test_seconds_of_a_v100():
+    """Those of Detectron2's model zoo, for the largest batch."""
+    for depth, published in ((50, 0.302), (101, 0.392)):
+        config = CONFIGS / f"COCO-PanopticSegmentation/panoptic_fpn_R_{depth}_3x.yaml"
+        counts = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54", "MODEL.ROI_HEADS.NUM_CLASSES", "80"]
+        cfg = load_config(str(config), [*counts, "MODEL.DEVICE", "cpu"])
+        operations = count_training_memory(cfg, 2, 800, 1344).operations
+        assert operations / run_time.V100 == pytest.approx(published, rel=0.03)
+
+
 def test_the_time_on_this_machine(tiny_data, make_args, tmp_path, capsys, monkeypatch):
     """Nothing is written into the folder of the run."""
     ticks = itertools.count(0, 0.5)  # half a second an iteration
     monkeypatch.setattr(run_time, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     args = make_args(*TINY_SEMANTIC, "SOLVER.MAX_ITER", 600, config=SEMANTIC_CONFIG)
-    assert check_main(["--config-file", args.config_file, "--time", *args.opts]) == 0
+    flags = ["--time", "--gpu-seconds", "0.25", "--num-gpus", "2"]
+    assert check_main(["--config-file", args.config_file, *flags, *args.opts]) == 0
     printed = capsys.readouterr().out
+    assert re.search(r"a worker +2 images a second, by the median of 8", printed)
+    assert re.search(r"a GPU +0.25 s an iteration of 1 image\(s\) \(--gpu-seconds\)", printed)
+    assert re.search(r"it needs +2 worker\(s\); DATALOADER.NUM_WORKERS is 0: set it to 2", printed)
+    assert re.search(r"in all +4 worker\(s\); this machine has \d+ cores", printed)
     assert re.search(r"an iteration +0.5 s, the median of 3", printed)
     assert re.search(r"all +600 iterations: about 5 min, evaluations not counted", printed)
     assert not (tmp_path / "run").exists()

@@ -1,5 +1,7 @@
 """Learning rate and weight decay of every parameter, in both architectures."""
 
+import copy
+
 import pytest
 import timm
 import torch
@@ -122,6 +124,38 @@ def test_gradients_are_clipped_without_the_scale_of_float16(name):
     assert torch.equal(weights[2], weights[3]) and trainer.grad_scaler.get_scale() == 2**11
     assert not torch.equal(weights[0], weights[1])
     assert all(map(torch.equal, *trained))
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+@pytest.mark.parametrize(
+    "saved, loaded",
+    [
+        (torch.contiguous_format, torch.channels_last),
+        (torch.channels_last, torch.contiguous_format),
+    ],
+)
+def test_momenta_of_another_memory_layout_are_gone_on_with(name, saved, loaded):
+    """A fused step, which reads momenta in the order of memory, is that of separate operations."""
+    cfg = load_config("", ["SOLVER.OPTIMIZER", name])
+
+    def make(layout: torch.memory_format) -> AccumulatingTrainer:
+        model = with_gradients().to(memory_format=layout)
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.grad = torch.empty_like(parameter).copy_(parameter.grad)
+        return AccumulatingTrainer(model, [], build_optimizer(cfg, model), steps=1, amp=False)
+
+    separate, fused = make(saved), make(loaded)
+    separate.optimizer.step()
+    fused.model.load_state_dict(separate.model.state_dict())
+    separate.iter = 0
+    fused.load_state_dict(copy.deepcopy(separate.state_dict()))
+    for group in fused.optimizer.param_groups:
+        group.update(fused=True, foreach=None)
+    for trainer in (separate, fused):
+        trainer.optimizer.step()
+    for a, b in zip(separate.model.parameters(), fused.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
 
 
 class Loss(nn.Module):

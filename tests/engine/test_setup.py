@@ -303,7 +303,7 @@ def test_what_a_file_cannot_say(tmp_path, content, fault):
         ("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [0.5, "a"], "a list of numbers of at"),
         ("MODEL.KEYPOINT_ON", True, "it is to be False"),
         ("MODEL.LOAD_PROPOSALS", True, "it is to be False"),
-        ("TEST.AUG.ENABLED", True, "it is to be False: no model here reads it, semantic segm"),
+        ("TEST.AUG.MIN_SIZES", [], "at least one size in pixels"),
         ("DATALOADER.SAMPLER_TRAIN", "WeightedTrainingSampler", "one of TrainingSampler"),
         ("MODEL.META_ARCHITECTURE", "Foo", "PanopticFPN or OCRSemanticSegmentor"),
         ("SEED", 10**30, "at most 2147483647"),
@@ -528,6 +528,8 @@ def test_sync_bn_only_where_there_is_something_to_synchronise(tiny_data, monkeyp
     "config, opts, messages",
     [
         (OCR_CONFIG, ("TEST.FLIP", "True"), ["TEST.FLIP is True (default False)"]),
+        (OCR_CONFIG, ("TEST.AUG.FLIP", "False"), ["read with TEST.AUG.ENABLED True alone"]),
+        (SEMANTIC_CONFIG, ("TEST.AUG.ENABLED", "True"), ["MODEL.META_ARCHITECTURE PanopticFPN"]),
         (
             OCR_CONFIG,
             ("TEST.SCALES", "[2.0]", "MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "1"),

@@ -19,11 +19,12 @@ from PIL import Image
 from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
+from ocr_panoptic import modeling
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
-from ocr_panoptic.modeling.timm_padding import EvenConv2dSame
+from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
 from ocr_panoptic.prediction.onnx import run_onnx
 from ocr_panoptic.prediction.onnx.graphs import build_graph
 from ocr_panoptic.prediction.onnx.parity import check_parity, is_equal, match_segments
@@ -280,13 +281,14 @@ def test_semantic_models_that_cannot_be_exported(options, message):
     [
         (["MODEL.ROI_HEADS.NAME", "CascadeROIHeads"], "CascadeROIHeads; only StandardROIHeads"),
         (["MODEL.MASK_ON", "False"], "MODEL.MASK_ON is False"),
+        (["TEST.AUG.ENABLED", "True"], "TEST.AUG.ENABLED is True"),
         (["MODEL.ROI_BOX_HEAD.POOLER_TYPE", "ROIPool"], "POOLER_TYPE is a RoIPool; only ROIAlign"),
     ],
 )
 def test_panoptic_models_that_cannot_be_exported(small_cfg, options, message):
     cfg = small_cfg("ocr", *PANOPTIC, "MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG", "True", *options)
     with pytest.raises(ValueError, match=message):
-        build_graph(build_model(cfg), cfg.INPUT.FORMAT)
+        build_graph(modeling.build_model(cfg), cfg.INPUT.FORMAT)
 
 
 def test_same_padding_is_constant_in_the_graph(small_cfg):

@@ -78,9 +78,3 @@ def test_every_relu_of_a_scheme_has_the_slope(name):
 def test_the_class_is_known_without_the_module(name):
     cfg = make_cfg("MODEL.CONTEXT.NAME", name)
     assert context_class(cfg) is type(build_context(cfg, 48))
-
-
-def test_an_unknown_scheme():
-    cfg = make_cfg("MODEL.CONTEXT.NAME", "ORC")
-    with pytest.raises(ValueError, match="NAME is ORC; the schemes are none, OCR, DA-OCR"):
-        context_class(cfg)

@@ -6,31 +6,22 @@ from threading import get_ident
 import pytest
 import torch
 import torch.nn.functional as F
-from detectron2.layers import Conv2d, FrozenBatchNorm2d, ROIAlign, get_norm
+from detectron2.layers import Conv2d, ROIAlign, get_norm
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ocr_panoptic.engine.trained_model import check_inference_keys, deployed
 from ocr_panoptic.layers import fold_norms
 from ocr_panoptic.modeling import build_model, deploy, inference_model, inference_output
-from ocr_panoptic.modeling.inference_model import _cast_weights
-from ocr_panoptic.modeling.threaded_roi_align import ThreadedROIAlign
-from support.segmentors import make_batch, make_cfg, make_resnet_cfg
-
-NORMS = (nn.modules.batchnorm._BatchNorm, FrozenBatchNorm2d)
-
-
-def trained_like(model: nn.Module) -> nn.Module:
-    """In evaluation mode, with norms that are not the identity."""
-    torch.manual_seed(3)
-    for module in model.modules():
-        if isinstance(module, NORMS):
-            for tensor in (module.weight, module.bias, module.running_mean):
-                tensor.data.add_(0.2 * torch.randn_like(tensor))
-            module.running_var.mul_(0.5 + torch.rand_like(module.running_var))
-        if getattr(module, "residual", False):  # a correction that is not 0
-            nn.init.normal_(module.refined_predictor.weight)
-    return model.eval()
+from ocr_panoptic.modeling.inference_model import ThreadedROIAlign, _cast_weights
+from support.segmentors import (
+    NORMS,
+    make_batch,
+    make_cfg,
+    make_resnet_cfg,
+    trained_like,
+    trained_panoptic,
+)
 
 
 def images(*sizes: tuple[int, int]) -> list[dict]:
@@ -90,10 +81,7 @@ def panoptic(small_cfg):
             head, "MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.0", "MODEL.RPN.POST_NMS_TOPK_TEST", "40"
         )
         cfg.MODEL.PANOPTIC_FPN.COMBINE.update(INSTANCES_CONFIDENCE_THRESH=0.3, STUFF_AREA_LIMIT=5)
-        torch.manual_seed(1)
-        model = trained_like(build_model(cfg))
-        nn.init.normal_(model.roi_heads.box_predictor.cls_score.weight, std=0.5)
-        return cfg, model
+        return cfg, trained_panoptic(cfg)
 
     return make
 
@@ -107,10 +95,7 @@ def test_the_merge_has_the_thresholds_of_the_config(panoptic):
     def shown(confidence: list[float], area: list[float]) -> set[tuple[bool, int]]:
         cfg.merge_from_list(["MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", confidence])
         cfg.merge_from_list(["MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", area])
-        torch.manual_seed(1)
-        model = trained_like(build_model(cfg))
-        nn.init.normal_(model.roi_heads.box_predictor.cls_score.weight, std=0.5)
-        outputs = deploy(model)(images((64, 96), (70, 65)))
+        outputs = deploy(trained_panoptic(cfg))(images((64, 96), (70, 65)))
         return {
             (s["isthing"], s["category_id"])
             for output in outputs

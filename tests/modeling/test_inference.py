@@ -1,5 +1,6 @@
 """Labels of whole images, on constructed networks whose logits are known."""
 
+import math
 import weakref
 
 import pytest
@@ -8,15 +9,18 @@ import torch.nn.functional as F
 from detectron2.config import get_cfg
 from detectron2.data import MetadataCatalog
 from detectron2.modeling.postprocessing import sem_seg_postprocess
+from detectron2.structures import ImageList
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.modeling import inference
-from ocr_panoptic.modeling.confidence import confident_argmax
 from ocr_panoptic.modeling.inference import (
     SemanticInference,
     averaged_over_flip,
+    check_decided,
+    confident_argmax,
+    padded_batch,
     resized_classes,
     running_argmax,
     sliding_window_scores,
@@ -183,13 +187,6 @@ class TestScales:
         column = torch.tensor([(4 + 0 + 1) / 3, (4 + 8 + 7) / 3])
         torch.testing.assert_close(scores[0, 0], torch.full((2, 2), (1 + 2 + 4) / 3))
         torch.testing.assert_close(scores[0, 1], column.expand(2, 2))
-
-    def test_labels(self):
-        labels = labelled(SemanticInference(scales=[0.5, 1, 2]), self.network, self.IMAGE, (2, 2))
-        assert labels.tolist() == [[[0, 1], [0, 1]]]  # 2.33 > 1.67, 2.33 < 6.33
-        # Odd scales sample the pixels themselves on the way back: 0 8 again. Width: (18 + 2) / 2.
-        labels = labelled(SemanticInference(scales=[9, 1]), self.network, self.IMAGE, (2, 2))
-        assert labels.tolist() == [[[0, 0], [0, 0]]]
 
     def test_against_loops_with_flips_strides_and_padding(self):
         def network(image):
@@ -376,3 +373,33 @@ def test_corners_of_logits(align_corners):
     windows = SemanticInference(**window, align_corners=align_corners)
     expected = up(network(image), (24, 32))
     assert torch.allclose(windows.scores(network, image, (24, 32)), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [(math.nan, 1, 2), (1, math.nan, 2), (2, 1, math.nan), (math.inf, 1, math.inf)],
+)
+def test_scores_that_are_not_finite(scores):
+    classes = [torch.full((1, 1, 2, 3), 0.5) for _ in scores]
+    for of_class, score in zip(classes, scores, strict=True):
+        of_class[0, 0, 1, 2] = score
+    with pytest.raises(FloatingPointError, match="scores of 1 of 6 pixels are not finite"):
+        check_decided(confident_argmax(classes)[1])
+
+
+def test_a_class_that_is_never_predicted():
+    """Its logit may be -inf."""
+    classes = [torch.full((1, 1, 1, 1), score) for score in (0.0, -math.inf, math.log(3))]
+    labels, confidence = confident_argmax(classes)
+    assert labels.item() == 2 and confidence.item() == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("sizes", [[(61, 83)], [(61, 83), (64, 80), (5, 96)], [(32, 32)] * 2])
+@pytest.mark.parametrize("divisor, value", [(1, 0.0), (32, 0.0), (12, 255)])
+@pytest.mark.parametrize("channels", [(), (3,)])
+def test_images_and_labels(sizes, divisor, value, channels):
+    maps = [100 * torch.rand(*channels, *size) for size in sizes]
+    maps = [map_.long() for map_ in maps] if value == 255 else maps
+    found = padded_batch(maps, divisor, value)
+    expected = ImageList.from_tensors(maps, divisor, value).tensor
+    assert found.dtype == expected.dtype and torch.equal(found, expected)

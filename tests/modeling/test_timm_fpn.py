@@ -8,8 +8,8 @@ from detectron2.utils.events import EventStorage
 from timm.layers import Conv2dSame
 
 from ocr_panoptic.modeling import deploy
-from ocr_panoptic.modeling.timm_fpn import TimmPyramid
-from ocr_panoptic.modeling.timm_padding import EvenConv2dSame
+from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
+from ocr_panoptic.modeling.timm_pyramids import TimmPyramid
 from support.segmentors import make_cfg
 
 TIMM_FPN = ("MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", "MODEL.TIMM.NORM", "BN")
@@ -155,18 +155,3 @@ def test_same_padding_is_constant_where_images_are_padded_to_multiples(multiple,
     )
     assert expected.std() > 1e-3
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_every_key_of_the_network_changes_the_features(timm_cfg):
-    """Those that build_timm_fpn_backbone reads; OUTPUT_STRIDE has to be 32."""
-
-    def features(*opts: object) -> torch.Tensor:
-        torch.manual_seed(0)
-        return build_backbone(timm_cfg("tf_efficientnet_lite0", "ocr", *opts))(image)["p2"]
-
-    image = torch.randn(2, 3, 64, 96)
-    plain = features()
-    assert not torch.allclose(features("MODEL.TIMM.NORM", "FrozenBN"), plain)
-    assert not torch.allclose(features("MODEL.TIMM.FROZEN", True), plain)
-    assert not torch.allclose(features("MODEL.TIMM.NAME", "resnet10t"), plain)

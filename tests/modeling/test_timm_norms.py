@@ -14,6 +14,7 @@ NETWORKS = (
     *("tf_efficientnet_lite0", "mobilenetv4_conv_small", "tf_efficientnetv2_b0", "regnety_002"),
     *("ghostnet_100", "resnet10t", "convnext_atto"),
 )
+NORMS = {"BN": nn.BatchNorm2d, "SyncBN": SyncBatchNorm, "FrozenBN": FrozenBatchNorm2d}
 LEFT = {"ghostnet_100": 5, "resnet10t": 1}  # norms that no known block holds
 
 
@@ -51,32 +52,23 @@ def assert_same(backbone: TimmBackbone, source: nn.Module) -> None:
         )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NETWORKS)
-def test_features_are_timms_with_every_norm_folded_or_not(name):
+@pytest.mark.parametrize(
+    "name, norm",
+    [
+        (NETWORKS[0], "BN"),
+        (NETWORKS[0], "SyncBN"),
+        *(pytest.param(name, "FrozenBN", marks=pytest.mark.slow) for name in NETWORKS),
+    ],
+)
+def test_features_are_timms_with_every_norm_folded_or_not(name, norm):
+    """Frozen norms learn nothing, and are the same in training."""
     source = randomised(name)
-    backbone = backbone_of(source, name, "FrozenBN")
+    backbone = backbone_of(source, name, norm)
+    assert all(isinstance(module, NORMS[norm]) for module in norms(backbone))
+    if norm == "FrozenBN":
+        assert not any("bn" in name for name, _ in backbone.named_parameters())
+        backbone.train()
     assert_same(backbone, source)
-    backbone.fold_norms()
+    backbone.eval().fold_norms()
     assert len(norms(backbone)) == LEFT.get(name, 0)
-    assert_same(backbone, source)
-
-
-@pytest.mark.slow
-def test_frozen_norms_learn_nothing_and_keep_the_activation():
-    source = randomised("tf_efficientnet_lite0")
-    backbone = backbone_of(source, "tf_efficientnet_lite0", "FrozenBN")
-    assert all(isinstance(norm, FrozenBatchNorm2d) for norm in norms(backbone))
-    assert not any("bn" in name for name, _ in backbone.named_parameters())
-    assert_same(backbone.train(), source)
-
-
-@pytest.mark.slow
-def test_synchronised_norms_keep_the_activation():
-    source = randomised("tf_efficientnet_lite0")
-    backbone = backbone_of(source, "tf_efficientnet_lite0", "SyncBN")
-    assert all(isinstance(norm, SyncBatchNorm) for norm in norms(backbone))
-    assert_same(backbone, source)
-    backbone.fold_norms()
-    assert not norms(backbone)
     assert_same(backbone, source)

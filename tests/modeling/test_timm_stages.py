@@ -9,7 +9,6 @@ from detectron2.modeling import build_model
 from timm.layers import DropPath
 from torch import nn
 
-from ocr_panoptic.layers import SyncBatchNorm
 from ocr_panoptic.modeling import TimmBackbone
 from support.segmentors import make_batch, make_cfg
 
@@ -66,23 +65,6 @@ def test_what_lies_behind_the_last_feature_is_not_there(network):
         assert torch.equal(map_, expected[name])
     part.read({"of another backbone"})
     assert list(part.output_shape()) == STAGES[:4]
-
-
-@torch.no_grad()
-def test_norms_fold_into_convolutions_and_leave_their_activations(network):
-    backbone, x = backbone_of(network), torch.randn(1, 3, 32, 32)
-    expected = backbone(x)
-    folded = copy.deepcopy(backbone)
-    folded.fold_norms()
-    assert not any(isinstance(m, nn.BatchNorm2d) for m in folded.modules())
-    for name, map_ in folded(x).items():
-        torch.testing.assert_close(map_, expected[name], rtol=1e-4, atol=1e-4)
-
-
-def test_norms_with_activations_are_synchronised_with_them():
-    body = TimmBackbone(NAME, norm="SyncBN").body
-    assert isinstance(body.bn1, SyncBatchNorm)
-    assert isinstance(body.bn1.act, nn.ReLU6)
 
 
 def frozen_model(*opts: object) -> nn.Module:

@@ -22,6 +22,11 @@ def test_bytes_of_a_pixel():
     assert bytes_of_pixel(config(classes, 150, *windows)) == 359 + 600
     assert bytes_of_pixel(config(classes, 19, *windows, "TEST.SCALES", "[1., 2.]")) == 359 + 152
     assert bytes_of_pixel(config(classes, 19, "TEST.SCALES", "[1., 2.]")) == 359 + 4000 + 76
+    augmented = "TEST.AUG.ENABLED", True, classes, 19
+    assert (
+        bytes_of_pixel(config(*augmented, base=OCR_CONFIG))
+        == bytes_of_pixel(config(classes, 19, base=OCR_CONFIG)) + 76
+    )
     # Logits are blended at full size: those of twice the size, and four of the image's own.
     blended = classes, 19, "TEST.SCALES", "[1., 2.]", "MODEL.HMSA.ENABLED", True
     assert bytes_of_pixel(config(*blended)) == 359 + 4000 + 76 + 4 * 76 + 4 * 76

@@ -4,10 +4,15 @@ import inspect
 
 import torch
 from detectron2.config import CfgNode, get_cfg
+from detectron2.layers import FrozenBatchNorm2d
+from torch import nn
 
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.formats.offsets import IGNORED
+from ocr_panoptic.modeling import build_model
 from ocr_panoptic.modeling.losses import SemSegCriterion
+
+NORMS = (nn.modules.batchnorm._BatchNorm, FrozenBatchNorm2d)
 
 
 def make_cfg(*opts: object, backbone: str = "resnet18") -> CfgNode:
@@ -84,3 +89,24 @@ def take_criterion(arguments: dict, num_classes: int = 5) -> SemSegCriterion:
     parameters = inspect.signature(SemSegCriterion.__init__).parameters
     own = {name: arguments.pop(name) for name in parameters if name in arguments}
     return SemSegCriterion(**{"num_classes": num_classes, **own})
+
+
+def trained_like(model: nn.Module) -> nn.Module:
+    """In evaluation mode, with norms that are not the identity."""
+    torch.manual_seed(3)
+    for module in model.modules():
+        if isinstance(module, NORMS):
+            for tensor in (module.weight, module.bias, module.running_mean):
+                tensor.data.add_(0.2 * torch.randn_like(tensor))
+            module.running_var.mul_(0.5 + torch.rand_like(module.running_var))
+        if getattr(module, "residual", False):  # a correction that is not 0
+            nn.init.normal_(module.refined_predictor.weight)
+    return model.eval()
+
+
+def trained_panoptic(cfg: CfgNode) -> nn.Module:
+    """A network with instances of all scores and several stuff classes, in evaluation mode."""
+    torch.manual_seed(1)
+    model = trained_like(build_model(cfg))
+    nn.init.normal_(model.roi_heads.box_predictor.cls_score.weight, std=0.5)
+    return model

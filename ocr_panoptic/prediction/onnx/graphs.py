@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling import OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference_model import evenly_padded
-from ocr_panoptic.modeling.swin_windows import WindowBlock
+from ocr_panoptic.modeling.timm_parts import WindowBlock
 
 from .instances import check_instances, find_instances
 from .operators import confident_labels
@@ -129,6 +129,11 @@ class PanopticGraph(SemanticGraph):
 
     def check(self) -> None:
         check_instances(self.model)
+        if getattr(self.model, "augmentation", None):
+            raise UserError(
+                "TEST.AUG.ENABLED is True, but an exported model sees each image once: set it to "
+                "False"
+            )
         if self.model.backbone.padding_constraints.get("square_size", 0):
             raise UserError("A backbone that pads images to squares cannot be exported")
 

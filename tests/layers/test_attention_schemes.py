@@ -1,10 +1,45 @@
-"""Double attention, against the plain form of its equations."""
+"""The plain baseline, self-attention and double attention, by the plain form of their equations."""
 
 import torch
 
-from ocr_panoptic.layers import DoubleAttention
+from ocr_panoptic.layers import DoubleAttention, NoContext, SelfAttention
 from support import equations
 from support.battery import SchemeBattery
+
+
+class TestNoContext(SchemeBattery):
+    scheme, arguments, published = NoContext, {"channels": 8}, ({}, 0, 0.1)
+
+    def reference(self, layer, x, m):
+        return x
+
+
+class TestSelfAttention(SchemeBattery):
+    scheme = SelfAttention
+    arguments = dict(in_channels=8, key_channels=8, out_channels=16, norm="BN")
+    # The complexity table, without the head's 3x3: three of 512 -> 256, 256 -> 512, 1024 -> 512,
+    # and three norms.
+    published = ({}, 4 * 512 * 256 + 1024 * 512 + 2 * (256 + 256 + 512), 0.05)
+
+    def reference(self, layer, x, m):
+        """With the P x P weights, and y before g."""
+        queries = equations.conv_norm_relu(layer.phi, x).flatten(2)
+        keys = equations.conv_norm_relu(layer.psi, x).flatten(2)
+        weights = equations.softmax(torch.einsum("ndp,ndq->npq", queries, keys) / 8**0.5, 2)
+        values = equations.linear(layer.value, x).flatten(2)
+        y = torch.einsum("npq,ndq->ndp", weights, values).unflatten(2, x.shape[2:])
+        y = equations.linear(layer.output, y)
+        return equations.conv_norm_relu(layer.g, torch.cat([x, y], dim=1))
+
+    def test_starts_without_context(self):
+        """W is zero: at the start g sees the pixel alone, whatever the others are."""
+        torch.manual_seed(0)
+        layer = SelfAttention(**self.arguments).double().eval()
+        x, m = self.inputs()
+        changed = x.clone()
+        changed[:, :, 0, 0] += 1
+        difference = (layer(changed, m) - layer(x, m)).abs().sum(dim=(0, 1))
+        assert difference[0, 0] > 1e-3 and (difference > 0).sum() == 1
 
 
 class TestDoubleAttention(SchemeBattery):

@@ -1,0 +1,107 @@
+"""Test-time augmentation of Panoptic-FPN: each image seen at several sizes, and mirrored."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from detectron2.config import CfgNode
+from detectron2.modeling import GeneralizedRCNNWithTTA
+from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
+from detectron2.modeling.postprocessing import detector_postprocess
+from detectron2.structures import Instances
+from fvcore.transforms import HFlipTransform
+from torch import Tensor
+
+from .inference import Size, resized_classes
+
+
+class View(NamedTuple):
+    """
+    What the network finds in an image.
+
+    Attributes:
+        logits: of the semantic head, float32 [1, K, h, w].
+        image_size: of the image, (H, W).
+        covered: what the logits cover: the image as it is padded.
+        features: of the backbone, [1, C, h, w] by name.
+        found: instances, in the image's coordinates.
+    """
+
+    logits: Tensor
+    image_size: Size
+    covered: Size
+    features: dict[str, Tensor]
+    found: Instances
+
+    def classes(self, size: Size) -> Iterator[Tensor]:
+        """Yield the scores of the image, resized; see :func:`.resized_classes`."""
+        return resized_classes(self.logits, size, self.image_size, self.covered)
+
+
+class PanopticAugmentation:
+    """
+    The sizes and mirror images of TEST.AUG. Boxes and masks are those of Detectron2's
+    ``GeneralizedRCNNWithTTA``, whose parts are used: the boxes of all views suppress each other,
+    and each view gives a mask to those that are left, of which the mean counts. Semantic logits are
+    averaged at the size of the result, as semantic models average theirs.
+
+    Each view passes the network once and alone, and its features are kept for its masks: 80 MiB for
+    a view of 800 x 1216 pixels.
+
+    Args:
+        cfg: of the network.
+    """
+
+    def __init__(self, cfg: CfgNode):
+        self._cfg = cfg.clone()
+
+    def __call__(
+        self, network: PanopticFPN, see: Callable[[dict], View], inputs: dict
+    ) -> tuple[Tensor, Instances]:
+        """
+        Args:
+            network: in evaluation mode.
+            see: shows it an input.
+            inputs: with "image" [C, H, W]; "height" and "width" are those of the result, by default
+                the image's.
+
+        Returns:
+            (mean logits, float32 [1, K, height, width], and instances with masks of that size)
+        """
+        image = inputs["image"]
+        if len(image) != 3:  # Pillow would take 4 channels for colours and their transparency
+            image = image.float()
+        size = inputs.get("height", image.shape[1]), inputs.get("width", image.shape[2])
+        inputs = {"image": image, "height": size[0], "width": size[1]}
+        theirs = GeneralizedRCNNWithTTA(self._cfg, network)
+        views, transforms = theirs._get_augmented_inputs(inputs)
+        with theirs._turn_off_roi_heads(["mask_on"]):
+            seen = [see(view) for view in views]
+        total = _mean_logits(seen, transforms, size)
+        boxes = [
+            torch.from_numpy(t.inverse().apply_box(view.found.pred_boxes.tensor.cpu().numpy()))
+            for view, t in zip(seen, transforms)
+        ]
+        scores = torch.cat([view.found.scores for view in seen])
+        classes = torch.cat([view.found.pred_classes for view in seen])
+        device = scores.device
+        merged = theirs._merge_detections(torch.cat(boxes).to(device), scores, classes, size)
+        outputs = [
+            network.roi_heads.forward_with_given_boxes(view.features, [boxes.to(device)])[0]
+            for view, boxes in zip(seen, theirs._rescale_detected_boxes(views, merged, transforms))
+        ]
+        merged.pred_masks = theirs._reduce_pred_masks(outputs, transforms)
+        return total, detector_postprocess(merged, *size)
+
+
+def _mean_logits(seen: list[View], transforms: list, size: Size) -> Tensor:
+    logits = seen[0].logits
+    total = torch.zeros(1, logits.shape[1], *size, device=logits.device)
+    for view, transform in zip(seen, transforms):
+        first = 0
+        is_mirrored = any(isinstance(part, HFlipTransform) for part in transform.transforms)
+        for group in view.classes(size):
+            part = total[:, first : first + group.shape[1]]
+            part += group.flip(-1) if is_mirrored else group
+            first += group.shape[1]
+    return total.div_(len(seen))
