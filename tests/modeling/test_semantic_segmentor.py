@@ -463,3 +463,21 @@ def test_hrnet_of_some_features_trains_in_several_processes(features):
     without = {n for n, p in model.named_parameters() if p.grad is None}
     assert frozen == without
     assert len(frozen) == {"stage1": 39, "stage2": 21, None: 0}[features and features[0]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("loss_type", ["cross_entropy", "ohem"])
+def test_autocast(loss_type):
+    """Losses in bfloat16 are near those in float32, and reach every parameter."""
+    losses = {}
+    for enabled in (False, True):
+        torch.manual_seed(0)
+        model = build_model(make_cfg("MODEL.SEM_SEG_HEAD.LOSS_TYPE", loss_type)).train()
+        torch.manual_seed(1)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            losses[enabled] = model(make_batch())
+        assert all(loss.dtype == torch.float32 for loss in losses[enabled].values())
+        sum(losses[enabled].values()).backward()
+        assert all(p.grad.isfinite().all() for p in model.parameters())
+    for name, loss in losses[False].items():
+        assert losses[True][name].item() == pytest.approx(loss.item(), rel=0.03)
