@@ -3,9 +3,9 @@ Write a trained model as an ONNX file, and check that the file computes what the
 
     ocr-panoptic export --config-file RUN [--weights FILE] --output model.onnx [KEY VALUE ...]
 
-ocr_panoptic/prediction/onnx/run_onnx.py runs the file, without PyTorch and Detectron2;
-docs/export.md says how, and what the file takes and gives. Needs the packages of the extra
-"export".
+ocr_panoptic/prediction/onnx/run_onnx.py runs the file, without PyTorch and Detectron2; --page also
+writes a folder with a web page that does, in a browser and without a server. docs/export.md says
+how, and what the file takes and gives. Needs the packages of the extra "export".
 """
 
 import argparse
@@ -22,6 +22,15 @@ from .arguments import CommandParser
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--output", required=True, type=onnx_file, help="the file to write, *.onnx")
+    parser.add_argument(
+        "--page", type=Path, metavar="FOLDER", help="new folder of a web page that runs the model"
+    )
+    parser.add_argument(
+        "--onnxruntime-web",
+        type=Path,
+        metavar="PACKAGE",
+        help="folder or .tgz of npm's package onnxruntime-web, for --page (default: fetched)",
+    )
     parser.add_model()
     return parser
 
@@ -38,12 +47,17 @@ def onnx_file(name: str | PathLike) -> Path:
 
 
 def run(args: argparse.Namespace) -> None:
-    table = _export(args.config_file, args.weights, args.output, args.opts)
-    from ocr_panoptic.prediction.onnx import run_onnx
+    from ocr_panoptic.prediction.onnx import page, run_onnx
 
-    print(table)
+    if args.page is not None:  # before the minutes of an export
+        page.check_folder(args.page)
+        runtime = page.find_runtime(args.onnxruntime_web)
+    print(_export(args.config_file, args.weights, args.output, args.opts))
     print(f"Wrote {args.output} ({args.output.stat().st_size / 2**20:.0f} MiB). To run it:")
     print(f"python {run_onnx.__file__} {args.output} --input IMAGES --output FOLDER")
+    if args.page is not None:
+        page.write_page(args.page, args.output, runtime)
+        print(f"Wrote {args.page}. To run it: open {args.page / 'index.html'} in a browser")
 
 
 def export(
