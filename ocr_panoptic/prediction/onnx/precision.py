@@ -125,8 +125,8 @@ def _to_int8(graph: ir.Graph, nodes: list[ir.Node]) -> None:
             y = apply("Add", [y, apply("Reshape", [bias[0], shape])])
         graph.insert_before(node, added)
         y.dtype = FLOAT
-        node.outputs[0].replace_all_uses_with(y)
         _take_place(graph, node.outputs[0], y)
+        node.outputs[0].replace_all_uses_with(y)
         graph.remove(node, safe=True)
 
 
