@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import re
+import shutil
 import tarfile
 
 import numpy as np
@@ -13,6 +14,7 @@ from onnxscript import FLOAT, INT32, UINT8, script
 from onnxscript import opset18 as op
 from PIL import Image
 
+from ocr_panoptic.cli import export as cli_export
 from ocr_panoptic.prediction.onnx import page, run_onnx
 from support.browser import Browser, find_chromium
 from support.exported_models import PANOPTIC, build, export
@@ -233,3 +235,21 @@ def test_model_that_is_too_large(tmp_path, model, monkeypatch):
     with pytest.raises(ValueError, match="model.onnx is too large for a page"):
         page.write_page(tmp_path / "page", model, {})
     assert not (tmp_path / "page").exists()
+
+
+def test_page_by_the_program(tmp_path, model, monkeypatch, capsys):
+    """The folder is looked at before the export, which takes minutes."""
+    content = dict.fromkeys(page.RUNTIME, b"content")
+    monkeypatch.setattr(page, "find_runtime", lambda given: content)
+    written = tmp_path / "new.onnx"
+    monkeypatch.setattr(cli_export, "_export", lambda *_: shutil.copy(model, written))
+    (tmp_path / "page").mkdir()
+    arguments = ["--config-file", "run", "--output", written, "--page", tmp_path / "page"]
+    cli_export.run(cli_export.argument_parser().parse_args([*map(str, arguments)]))
+    assert "index.html in a browser" in capsys.readouterr().out
+    names = {file.name for file in (tmp_path / "page").iterdir()}
+    assert names == {"index.html", "page.js", "model.js", "runtime.js", page.SCRIPT}
+    written.unlink()
+    with pytest.raises(ValueError, match="page is there already"):
+        cli_export.run(cli_export.argument_parser().parse_args([*map(str, arguments)]))
+    assert not written.exists()
