@@ -25,8 +25,8 @@ from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
 from ocr_panoptic.modeling.timm_padding import EvenConv2dSame
 from ocr_panoptic.prediction.onnx import run_onnx
 from ocr_panoptic.prediction.onnx.graphs import build_graph
+from ocr_panoptic.prediction.onnx.operators import TRANSLATIONS
 from ocr_panoptic.prediction.onnx.parity import check_parity, is_equal, match_segments
-from ocr_panoptic.prediction.onnx.translations import TRANSLATIONS
 from support.exported_models import PANOPTIC, SEMANTIC, build, export
 from support.scripts import load_script
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from ocr_panoptic.formats.pictures import MAX_MEGAPIXELS, read_picture
-from ocr_panoptic.prediction.ahead import ahead
+from ocr_panoptic.prediction.inputs import ahead
 from ocr_panoptic.prediction.rows import KeptRows, PngRows, is_large, open_image
 
 

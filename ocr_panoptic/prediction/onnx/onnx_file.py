@@ -9,20 +9,23 @@ from typing import Any
 
 import onnx_ir as ir
 import torch
+from detectron2.data import Metadata
 from detectron2.data import transforms as T
+from detectron2.modeling import PanopticFPN
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class
 from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.panoptic_merge import rules_of_network
 
 from .graphs import PanopticGraph, SemanticGraph, build_graph
+from .operators import TRANSLATIONS
 from .parity import SIZES, check_parity, is_equal, is_finite
 from .precision import converted
-from .run_onnx import METADATA_KEY, Model
+from .run_onnx import FORMAT, METADATA_KEY, Model
 from .stages import SEGMENT_OUTPUTS, joined, merge_stage, resize_stage
-from .translations import TRANSLATIONS
 
 logger = logging.getLogger(__name__)
 
@@ -131,3 +134,35 @@ def write_onnx(
     whole.graph.outputs[:] = [given[name] for name in outputs]
     whole.metadata_props[METADATA_KEY] = json.dumps(description)
     ir.save(whole, path)
+
+
+def describe(model: nn.Module, metadata: Metadata, made: dict[str, Any]) -> dict[str, Any]:
+    """
+    Args:
+        model: a ``PanopticFPN`` or an ``OCRSemanticSegmentor``.
+        metadata: of a data set with the model's classes.
+        made: of what the model was made: versions, the config's hash, ...
+
+    Returns:
+        the description that :class:`.run_onnx.Model` reads, for JSON.
+    """
+    description = {
+        "format": FORMAT,
+        "classes": _classes(metadata.stuff_classes, metadata.stuff_colors),
+        "made": made,
+    }
+    if not isinstance(model, PanopticFPN):
+        return description
+    return description | {
+        "things": _classes(metadata.thing_classes, metadata.thing_colors),
+        "thing_ids": ids_by_class(metadata, "thing"),
+        "stuff_ids": ids_by_class(metadata, "stuff"),
+        "categories": categories_of(metadata),
+    }
+
+
+def _classes(names: list[str], colors: list) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "color": [int(c) for c in color]}
+        for name, color in zip(names, colors, strict=True)
+    ]
