@@ -182,7 +182,10 @@ def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
         weight = op.Unsqueeze(op.Gather(weights, tap), [1])
         total = total + pixels * weight
     total = op.Min(total, op.Cast(1069547520, to=INT32.dtype))  # 255, as a weight
-    return op.Max(total / op.Cast(4194304, to=INT32.dtype), op.Cast(0, to=INT32.dtype))
+    none, unit = op.Cast(0, to=INT32.dtype), op.Cast(4194304, to=INT32.dtype)
+    found = total / unit
+    found = found - op.Cast(total - found * unit < none, to=INT32.dtype)  # if by float32, one above
+    return op.Max(found, none)
 
 
 @script(default_opset=op)
