@@ -237,7 +237,7 @@ def test_same_padding_is_constant_in_the_graph(small_cfg):
 
 def test_another_architecture_cannot_be_exported():
     class Offsets(OCRSemanticSegmentor):
-        """It could compute something else from the same layers."""
+        """A subclass, which could compute something else from the same layers."""
 
     model = Offsets.__new__(Offsets)
     with pytest.raises(ValueError, match="META_ARCHITECTURE is Offsets; PanopticFPN and OCRSem"):
