@@ -113,7 +113,8 @@ NAMES = ["a.jpg", "a.png", "a.jpg.bmp", "b/x y.jpg", "b/X y.PNG", "c/é.tif", "c
 
 
 def test_names_and_suffixes_are_those_of_predict(tmp_path):
-    """A folder, and its files one by one, give the same names; hidden files are left out, links followed once."""
+    """A folder, and its files one by one, give the same names; hidden files are left out, links
+    followed once."""
     files = [*NAMES, "b/.hidden.jpg", ".cache/a.jpg"]
     for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)

@@ -419,8 +419,8 @@ def test_windows_of_a_large_image(model_of, call, images, tmp_path):
 
 @pytest.mark.slow
 def test_a_tile_of_a_panoptic_model(model_of, call, images, tmp_path):
-    """A tile that holds all of the image gives the files of the whole image. Segments are numbered in
-    the same order, of instances and then by class."""
+    """A tile that holds all of the image gives the files of the whole image. Segments are numbered
+    in the same order, of instances and then by class."""
     size = "TEST.SLIDING_WINDOW.SIZE", "[512, 512]", "TEST.SLIDING_WINDOW.STRIDE", "[256, 256]"
     model = model_of("panoptic", *size, "INPUT.MIN_SIZE_TEST", 0)
     assert call(model, images, "--overlays", "--max-pixels", 1000) == 0
