@@ -57,6 +57,8 @@ def onnx_file(name: str | PathLike) -> Path:
 def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.prediction.onnx import page, run_onnx
 
+    if args.page is None and args.onnxruntime_web is not None:
+        raise UserError("--onnxruntime-web: is for a page; name its folder with --page")
     if args.page is not None:  # before the minutes of an export
         page.check_folder(args.page)
         runtime = page.find_runtime(args.onnxruntime_web)

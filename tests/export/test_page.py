@@ -253,3 +253,6 @@ def test_page_by_the_program(tmp_path, model, monkeypatch, capsys):
     with pytest.raises(ValueError, match="page is there already"):
         cli_export.run(cli_export.argument_parser().parse_args([*map(str, arguments)]))
     assert not written.exists()
+    arguments[-2] = "--onnxruntime-web"
+    with pytest.raises(ValueError, match="name its folder with --page"):
+        cli_export.run(cli_export.argument_parser().parse_args([*map(str, arguments)]))
