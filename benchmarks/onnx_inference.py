@@ -3,8 +3,9 @@
     python benchmarks/onnx_inference.py [--models NAME ...] [--size 512 1024] [--threads 2]
 
 The models are those of ``onnx_parity.py``, which says whether results are equal. Times are medians
-of wall time, taken in turn in one process; memory is what a first run adds to a process that holds
-the model, at its highest point, each in a process of its own (Linux).
+of CPU time, which other programs hardly change, taken in turn in one process; memory is what a
+first run adds to a process that holds the model, at its highest point, each in a process of its own
+(Linux).
 """
 
 import argparse
@@ -87,10 +88,10 @@ def costs(name: str, path: Path, size: tuple[int, int], threads: int, repeats: i
     seconds: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(repeats + 1):
         for way, run in ways.items():
-            start = time.perf_counter()
+            start = time.process_time()
             run()
             if turn:  # the first warms up
-                seconds[way].append(time.perf_counter() - start)
+                seconds[way].append(time.process_time() - start)
     memory = []
     for way in ways:
         with get_context("spawn").Pool(1) as pool:

@@ -3,9 +3,9 @@ Write a trained model as an ONNX file, and check that the file computes what the
 
     ocr-panoptic export --config-file RUN [--weights FILE] --output model.onnx [KEY VALUE ...]
 
-ocr_panoptic/prediction/onnx/run_onnx.py runs the file, without PyTorch and Detectron2;
-docs/export.md says how, and what the file takes and gives. Needs the packages of the extra
-"export".
+ocr_panoptic/prediction/onnx/run_onnx.py runs the file, without PyTorch and Detectron2; --page also
+writes a folder with a web page that does, in a browser and without a server. docs/export.md says
+how, and what the file takes and gives. Needs the packages of the extra "export".
 """
 
 import argparse
@@ -18,10 +18,27 @@ from ocr_panoptic.errors import UserError
 
 from .arguments import CommandParser
 
+PRECISIONS = ("float32", "float16", "int8")
+
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--output", required=True, type=onnx_file, help="the file to write, *.onnx")
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="float32",
+        help="of the network; what is before and after it stays float32 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--page", type=Path, metavar="FOLDER", help="new folder of a web page that runs the model"
+    )
+    parser.add_argument(
+        "--onnxruntime-web",
+        type=Path,
+        metavar="PACKAGE",
+        help="folder or .tgz of npm's package onnxruntime-web, for --page (default: fetched)",
+    )
     parser.add_model()
     return parser
 
@@ -38,12 +55,19 @@ def onnx_file(name: str | PathLike) -> Path:
 
 
 def run(args: argparse.Namespace) -> None:
-    table = _export(args.config_file, args.weights, args.output, args.opts)
-    from ocr_panoptic.prediction.onnx import run_onnx
+    from ocr_panoptic.prediction.onnx import page, run_onnx
 
-    print(table)
+    if args.page is None and args.onnxruntime_web is not None:
+        raise UserError("--onnxruntime-web: is for a page; name its folder with --page")
+    if args.page is not None:  # before the minutes of an export
+        page.check_folder(args.page)
+        runtime = page.find_runtime(args.onnxruntime_web)
+    print(_export(args.config_file, args.weights, args.output, args.opts, args.precision))
     print(f"Wrote {args.output} ({args.output.stat().st_size / 2**20:.0f} MiB). To run it:")
     print(f"python {run_onnx.__file__} {args.output} --input IMAGES --output FOLDER")
+    if args.page is not None:
+        page.write_page(args.page, args.output, runtime)
+        print(f"Wrote {args.page}. To run it: open {args.page / 'index.html'} in a browser")
 
 
 def export(
@@ -51,6 +75,7 @@ def export(
     weights: str | PathLike | None = None,
     *,
     output: str | PathLike,
+    precision: str = "float32",
     **keys: Any,
 ) -> Path:
     """
@@ -60,6 +85,7 @@ def export(
     Args:
         run, weights, keys: as of :func:`.load`.
         output: the file, which ends in ``.onnx``.
+        precision: of the network: "float32", "float16" or "int8".
 
     Returns:
         the file
@@ -76,13 +102,19 @@ def export(
         path = onnx_file(output)
     except argparse.ArgumentTypeError as e:
         raise UserError(f"output {e}") from e
+    if precision not in PRECISIONS:
+        raise UserError(f"precision is {precision!r}; it is one of {', '.join(PRECISIONS)}")
     with undisturbed():
-        _export(run, weights, path, options_of(keys))
+        _export(run, weights, path, options_of(keys), precision)
     return path
 
 
 def _export(
-    run: str | PathLike, weights: str | PathLike | None, output: Path, opts: Sequence[str]
+    run: str | PathLike,
+    weights: str | PathLike | None,
+    output: Path,
+    opts: Sequence[str],
+    precision: str,
 ) -> str:
     """Returns the table of the comparison."""
     from tabulate import tabulate
@@ -110,5 +142,5 @@ def _export(
         return predicted[1] if isinstance(predicted, tuple) else predicted  # coarse, refined
 
     description, resize = describe(model.network, metadata, made), task.test_augmentation(cfg)
-    rows = export_onnx(model, cfg.INPUT.FORMAT, resize, description, output, logits)
+    rows = export_onnx(model, cfg.INPUT.FORMAT, resize, description, output, logits, precision)
     return tabulate(rows, headers="keys", tablefmt="github", floatfmt=".2g")

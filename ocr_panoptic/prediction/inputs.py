@@ -4,12 +4,13 @@ video."""
 import logging
 import os
 import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,12 +26,14 @@ from ocr_panoptic.formats.pictures import (
 from ocr_panoptic.visualization import VideoReader
 from ocr_panoptic.visualization.inputs import images_below
 
-from .ahead import ahead
 from .rows import is_large
 
 logger = logging.getLogger(__name__)
 
 LIST_SUFFIX = ".txt"
+THREADS = 2
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -240,3 +243,28 @@ def _stamp(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return state.st_size, state.st_mtime_ns
+
+
+def under_way(threads: int = THREADS) -> int:
+    """The largest number of items whose results :func:`ahead` has not given yet."""
+    return 2 * threads
+
+
+def ahead(
+    function: Callable[[Any], Result], items: Iterable[Any], threads: int = THREADS
+) -> Iterator[Result]:
+    """
+    ``map(function, items)`` in threads, which do while others hold the GIL what does without it:
+    decoding and encoding of images, and the network. Memory does not grow, see :func:`under_way`.
+    """
+    pool = ThreadPoolExecutor(threads)
+    pending: deque = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) >= under_way(threads):
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)

@@ -9,7 +9,7 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.utils import comm
 
-from .ahead import THREADS, under_way
+from .inputs import THREADS, under_way
 
 LARGEST = 50_000_000
 """Pixels, whatever the memory: one that is larger takes no longer in windows."""

@@ -3,6 +3,7 @@
 Shape letters: H, W size of the image.
 """
 
+import logging
 import math
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ from detectron2.evaluation.coco_evaluation import instances_to_coco_json
 from PIL import Image
 from tqdm import tqdm
 
-from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import id2rgb, write_panoptic_png
 from ocr_panoptic.formats.files import replacing
 from ocr_panoptic.formats.label_png import write_label_png
 from ocr_panoptic.formats.pictures import as_colours
@@ -27,7 +28,10 @@ from ocr_panoptic.visualization.overlays import Color, draw_segments, segment_co
 from .classes import Classes
 from .inputs import Item
 from .predictor import Prediction
-from .rows import PngRows
+from .rows import KeptRows, PngRows
+from .tiles import Joined, PanopticTiles
+
+logger = logging.getLogger(__name__)
 
 Record = dict[str, Any]
 ROWS_AT_ONCE = 64  # of a large image
@@ -201,6 +205,74 @@ class Writer:
             del result["image_id"]
             result["category_id"] = self.classes.thing_ids[result["category_id"]]
         return results
+
+
+def write_tiles(writer: Writer, item: Item, tiles: PanopticTiles) -> Record:
+    """
+    Write the files of :meth:`.Writer.write`, each whole or not at all. Of an image that is larger
+    than OVERLAY_PIXELS the overlay is smaller.
+
+    Returns:
+        its record
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    classes, paths, size = writer.classes, writer.paths(item), tiles.size
+    overlay = Overlay(size, np.int32) if "overlays" in paths else None
+    instances = []
+    with ExitStack() as stack:
+        enter = stack.enter_context
+        new = {kind: enter(replacing(paths[kind])) for kind in ("labels", "confidence", "panoptic")}
+        kept = enter(KeptRows(writer.folder))
+        bar = enter(tqdm(total=size[0], desc=item.name, unit="row", leave=False))
+        with PngRows(new["labels"], *size, classes.labels.dtype) as labels_png:
+            for band in tiles.bands():
+                if overlay is not None:
+                    overlay.add(writer.rgb(band.image), band.ids)
+                for top in range(0, len(band.ids), ROWS_AT_ONCE):
+                    rows = slice(top, top + ROWS_AT_ONCE)
+                    labels_png.write(classes.labels[band.labels[rows]])
+                    kept.write(band.ids[rows], eight_bits(band.confidence[rows]))
+                    bar.update(len(band.ids[rows]))
+                instances += band.instances
+        joined = tiles.joined()
+        scores = np.where(joined.scores < 0, -1, 255 * joined.scores).round().astype(np.int16)
+        with (
+            PngRows(new["panoptic"], *size, np.uint8, is_grey=False) as ids_png,
+            PngRows(new["confidence"], *size, np.uint8) as confidence_png,
+        ):
+            rows = kept.read()
+            for ids, confidence in zip(rows, rows):  # in turn
+                ids_png.write(id2rgb(joined.segment_of[ids]))
+                known = scores[ids]
+                confidence_png.write(np.where(known < 0, confidence, known).astype(np.uint8))
+    if overlay is not None:
+        colors = segment_colors(joined.segments, classes.thing_colors, classes.colors)
+        write_jpeg(paths["overlays"], overlay.draw(colors, joined.segment_of))
+    if joined.cut:
+        logger.warning(
+            "%s: %d of %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Joined from "
+            "parts, they may be incomplete, or several: set a larger SIZE, and SIZE - STRIDE as "
+            "large as the things.",
+            item.source,
+            joined.cut,
+            sum(segment["isthing"] for segment in joined.segments),
+        )
+    content = {"segments": _segments(writer, joined), "instances": instances}
+    for result in instances:
+        result["category_id"] = classes.thing_ids[result["category_id"]]
+    return writer.record(item, *size, content)
+
+
+def _segments(writer: Writer, joined: Joined) -> list[dict]:
+    """Return ``segments_info`` of COCO panoptic format, with "score" and "confidence"."""
+    segments = []
+    for segment in joined.segments:
+        known = dict(segment)
+        ids = writer.classes.thing_ids if known.pop("isthing") else writer.classes.stuff_ids
+        segments.append({**known, "category_id": ids[segment["category_id"]], "iscrowd": 0})
+    return segments
 
 
 def label_totals(labels: np.ndarray, confidence: np.ndarray, count: int) -> np.ndarray:

@@ -68,13 +68,11 @@ class Result:
         "category_id" (the data set's), "bbox" (x, y, width, height) and, of things, "score"; of a
         semantic one, whose segments are its classes, "label".
         """
-        known = {category["id"]: category for category in self._writer.classes.categories}
-        return [
-            {"name": known[s["category_id"]]["name"], "isthing": _isthing(known, s), **s}
-            if known
-            else dict(s)
-            for s in self._content["segments"]
-        ]
+        known = {
+            category["id"]: {"name": category["name"], "isthing": bool(category["isthing"])}
+            for category in self._writer.classes.categories
+        }
+        return [{**known.get(s.get("category_id"), {}), **s} for s in self._content["segments"]]
 
     @cached_property
     def _content(self) -> dict[str, Any]:
@@ -169,7 +167,3 @@ class Result:
         path = folder / "coco" / f"{self.name}.json"
         write_json(path, self.to_coco())
         return {**writer.paths(self._item), "coco": path}
-
-
-def _isthing(known: dict[int, dict], segment: dict[str, Any]) -> bool:
-    return bool(known[segment["category_id"]]["isthing"])

@@ -1,6 +1,6 @@
 """Images that are read, and PNGs that are written, row by row. H, W: size of the image."""
 
-import json
+import gzip
 import struct
 import tempfile
 import zlib
@@ -132,6 +132,7 @@ class KeptRows(AbstractContextManager):
 
     def __init__(self, folder: Path):
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by __exit__
+        self._count, self._packed = 0, gzip.GzipFile(fileobj=self._file, mode="wb", compresslevel=1)
 
     def __exit__(self, *error: object) -> None:
         self._file.close()
@@ -139,17 +140,16 @@ class KeptRows(AbstractContextManager):
     def write(self, *arrays: np.ndarray) -> None:
         """The next rows of each, [n,W]."""
         for array in arrays:
-            content = zlib.compress(array.tobytes(), level=1)
-            header = array.dtype.str, array.shape, len(content)
-            self._file.write(json.dumps(header).encode() + b"\n" + content)
+            np.save(self._packed, array)
+        self._count += len(arrays)
 
     def read(self) -> Iterator[np.ndarray]:
-        """Return the arrays in the order in which they were written."""
+        """Return the arrays in the order in which they were written, which none may follow."""
+        self._packed.close()
         self._file.seek(0)
-        while header := self._file.readline():
-            dtype, shape, length = json.loads(header)
-            content = zlib.decompress(self._file.read(length))
-            yield np.frombuffer(content, dtype).reshape(shape)
+        with gzip.GzipFile(fileobj=self._file) as packed:
+            for _ in range(self._count):
+                yield np.load(packed)
 
 
 def _tensor(rows: np.ndarray) -> torch.Tensor:

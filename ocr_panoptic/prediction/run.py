@@ -30,7 +30,6 @@ from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.pictures import TooThin
 from ocr_panoptic.visualization.inputs import summary
 
-from .ahead import ahead
 from .classes import Classes, classes_of
 from .folder import (
     LEFT_OUT,
@@ -47,10 +46,9 @@ from .folder import (
     write_reasons,
     writing,
 )
-from .inputs import ABSENT, LARGE, Inputs, Item
-from .outputs import Record, Writer
+from .inputs import ABSENT, LARGE, Inputs, Item, ahead
+from .outputs import Record, Writer, write_tiles
 from .predictor import Predictor
-from .tile_files import write_tiles
 from .truth import evaluate, find_truth
 
 logger = logging.getLogger(__name__)

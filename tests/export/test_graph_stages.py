@@ -1,4 +1,4 @@
-"""What a file does around its network, in onnxruntime: against Pillow, and Detectron2's merge."""
+"""Stages of a file around its network, in onnxruntime: against Pillow, and Detectron2's merge."""
 
 from collections.abc import Callable
 

@@ -13,8 +13,7 @@ from detectron2.structures import Boxes
 from torch import Tensor, nn
 
 from ocr_panoptic.prediction.onnx.instances import pool
-from ocr_panoptic.prediction.onnx.operators import confident_labels, nms
-from ocr_panoptic.prediction.onnx.translations import TRANSLATIONS
+from ocr_panoptic.prediction.onnx.operators import TRANSLATIONS, confident_labels, nms
 
 DYNAMIC = torch.export.Dim.DYNAMIC
 

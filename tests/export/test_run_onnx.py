@@ -89,7 +89,7 @@ def test_models_that_cannot_be_run(tmp_path, capsys, content, message):
 
 
 def test_an_image_that_the_model_does_not_run_on(tmp_path, capsys):
-    """As one that is too large for the memory: here one of bytes, and a model that takes floats."""
+    """The image is named, and others go on: here one of bytes, and a model that takes floats."""
     description = {METADATA_KEY: '{"format": 3, "classes": []}'}
     (tmp_path / "model.onnx").write_bytes(identity_model(**description))
     Image.new("RGB", (6, 4)).save(tmp_path / "a.png")
@@ -113,7 +113,8 @@ NAMES = ["a.jpg", "a.png", "a.jpg.bmp", "b/x y.jpg", "b/X y.PNG", "c/é.tif", "c
 
 
 def test_names_and_suffixes_are_those_of_predict(tmp_path):
-    """Of a folder, and of its files one by one; hidden files are left out, links followed once."""
+    """A folder, and its files one by one, give the same names; hidden files are left out, links
+    followed once."""
     files = [*NAMES, "b/.hidden.jpg", ".cache/a.jpg"]
     for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)

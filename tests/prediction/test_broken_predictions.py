@@ -22,13 +22,13 @@ def broken(model_of, tmp_path):
 
 
 def test_a_nan_in_the_weights(broken, call, images, tmp_path):
-    """It made all labels 0."""
+    """A NaN is refused, which made all labels 0."""
     with pytest.raises(ValueError, match=r"broken.pth are broken: 1 values of .*conv1.weight are"):
         call(broken("panoptic"), images)
 
 
 def test_a_nan_in_the_weights_of_an_evaluation(broken):
-    """It gave the PQ of the class 0."""
+    """A NaN is refused, which gave the PQ of the class 0."""
     model = broken("semantic")
     cfg = load_config(model[1], [*model[4:], "MODEL.WEIGHTS", model[3]])
     complete_config(cfg)
@@ -38,7 +38,7 @@ def test_a_nan_in_the_weights_of_an_evaluation(broken):
 
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_scores_that_are_not_finite(kind, model_of, call, images, tmp_path):
-    """Of weights that are: the image has no results, and the reason stands where all do."""
+    """The image has no results, and the reason stands where all do, if only scores overflow."""
     model = model_of(kind)
     content = torch.load(model[3])
     name = next(n for n in content["model"] if n.endswith("refined_predictor.weight"))

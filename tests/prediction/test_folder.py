@@ -1,12 +1,16 @@
-"""The folder of results: one prediction at a time."""
+"""The folder of results: one prediction at a time, of several processes."""
 
+import json
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from ocr_panoptic.prediction.folder import LOCK, RECORDS, RUN, alone_in, begin
+from ocr_panoptic.prediction.folder import LOCK, RECORDS, RUN, alone_in, begin, done_items
+from ocr_panoptic.prediction.inputs import Item
 
 HOLD = """
 import fcntl, sys
@@ -57,3 +61,16 @@ def test_a_kill_while_it_begins(tmp_path, left):
     with alone_in(tmp_path):
         begin(tmp_path, {"model": "second"})
     assert (tmp_path / RECORDS).is_dir() and "second" in (tmp_path / RUN).read_text()
+
+
+def test_a_record_that_another_process_is_writing_is_not_there_yet(tmp_path):
+    items = [Item(name, f"{name}.jpg", Path(f"{name}.jpg"), (1, 2)) for name in "abc"]
+    lines = [json.dumps({"name": item.name, "stamp": [1, 2]}).encode() + b"\n" for item in items]
+    (tmp_path / RECORDS).mkdir()
+    (tmp_path / RECORDS / "0.jsonl").write_bytes(lines[0] + lines[1][:-9])
+    (tmp_path / RECORDS / "1.jsonl").write_bytes(lines[2])
+    writer = SimpleNamespace(is_written=lambda item: True)
+    assert {name: place.offset for name, place in done_items(tmp_path, items, writer).items()} == {
+        "a": 0,
+        "c": 0,
+    }

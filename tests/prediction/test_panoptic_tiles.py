@@ -27,7 +27,7 @@ def scene(height: int, width: int, discs: list[tuple[int, int, int]]) -> np.ndar
 
 
 def see(image: np.ndarray, class_of: Callable[[int], int] = lambda number: number % 2) -> dict:
-    """What a network would give: a thing for each disc, whose score is the share that is seen."""
+    """Give what a network would: a thing for each disc, whose score is the share that is seen."""
     numbers = image[..., 0]
     found = [n for n in np.unique(numbers).tolist() if n]
     instances = Instances(numbers.shape)

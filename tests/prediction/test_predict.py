@@ -32,7 +32,7 @@ TILES = (
 
 
 def outputs_of(model: list[str]) -> Callable[[Path], dict]:
-    """What the model itself gives for an image."""
+    """Return a function from an image to what the model itself gives."""
     cfg = load_config(model[1], [*model[4:], "MODEL.WEIGHTS", model[3]])
     complete_config(cfg)
     network = build_trained_model(cfg)
@@ -277,7 +277,7 @@ def test_panopticapi_reads_it(model_of, call, images, tmp_path):
 
 @pytest.mark.slow
 def test_going_on_after_a_stop(model_of, call, images, tmp_path, monkeypatch):
-    """What is there is not computed again, a changed image is, and the JSON is the same."""
+    """Only images that are missing or have changed are computed; the JSON is the same."""
     model, out = model_of("semantic"), tmp_path / "out"
     folder = tmp_path / "images"
     shutil.copytree(images, folder)
@@ -419,8 +419,8 @@ def test_windows_of_a_large_image(model_of, call, images, tmp_path):
 
 @pytest.mark.slow
 def test_a_tile_of_a_panoptic_model(model_of, call, images, tmp_path):
-    """One that holds all of the image gives the files of the whole image. Segments are numbered in
-    the same order, of instances and then by class."""
+    """A tile that holds all of the image gives the files of the whole image. Segments are numbered
+    in the same order, of instances and then by class."""
     size = "TEST.SLIDING_WINDOW.SIZE", "[512, 512]", "TEST.SLIDING_WINDOW.STRIDE", "[256, 256]"
     model = model_of("panoptic", *size, "INPUT.MIN_SIZE_TEST", 0)
     assert call(model, images, "--overlays", "--max-pixels", 1000) == 0
@@ -435,7 +435,7 @@ def test_a_tile_of_a_panoptic_model(model_of, call, images, tmp_path):
 
 @pytest.mark.slow
 def test_tiles_of_a_panoptic_model(model_of, call, images, tmp_path, caplog):
-    """What is written is consistent: areas and boxes are those of the PNG, and an evaluation reads
+    """Files are consistent: areas and boxes are those of the PNG, and an evaluation reads
     it."""
     truth = images.parent / "panoptic.json"
     model = model_of("panoptic", *TILES)
@@ -484,7 +484,7 @@ def test_regions_of_the_whole_image(model_of, call, images, tmp_path, monkeypatc
 
 
 class TestRefusals:
-    """One line that names the file and what to do."""
+    """Messages are one line that names the file and what to do."""
 
     @pytest.mark.slow
     def test_another_model_in_the_folder(self, model_of, call, images, tmp_path):
@@ -520,7 +520,7 @@ class TestRefusals:
 
     @pytest.mark.slow
     def test_other_classes(self, model_of, call, images, monkeypatch):
-        """Of the data set, which the config and the weights do not hold."""
+        """Classes of the data set are compared, which neither config nor weights hold."""
         model = model_of("semantic")
         assert call(model, images) == 0
         metadata = MetadataCatalog.get("tiny_sem_val").as_dict()
@@ -531,7 +531,7 @@ class TestRefusals:
 
     @pytest.mark.slow
     def test_weights_of_another_model(self, model_of, call, images, tmp_path):
-        """And the folder can be used afterwards."""
+        """The folder can be used afterwards."""
         model, other = model_of("semantic"), model_of("panoptic")
         with pytest.raises(ValueError, match="do not fit the model"):
             call([*model[:3], other[3], *model[4:]], images)
@@ -632,7 +632,7 @@ class TestRefusals:
 
     @pytest.mark.slow
     def test_a_full_disk(self, model_of, call, images, tmp_path, monkeypatch):
-        """What is written is whole, the list says what is missing, and a repetition goes on."""
+        """Files are whole, the list says what is missing, and a repetition goes on."""
         write, calls = outputs.write_label_png, []
 
         def failing(path, labels):

@@ -1,4 +1,4 @@
-"""What a command line names to be predicted."""
+"""Inputs that a command line names to be predicted."""
 
 import logging
 import time
@@ -33,7 +33,7 @@ def test_names(tmp_path, files, names):
 
 
 def test_animated_images_are_told_of_once(tmp_path, caplog, monkeypatch):
-    """Of the threads that read them, too."""
+    """A single message of several threads that read."""
 
     def slow(path: Path) -> int:
         count = num_frames(path)

@@ -45,7 +45,7 @@ def segfix(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def expected(segfix, tiny_data) -> Callable[[str, np.ndarray, int], np.ndarray]:
-    """Of an image's name, a map and a scale: the map, refined."""
+    """Factory: a map refined by SegFix, from an image's name, the map and a scale."""
     opts = ["MODEL.DEVICE", "cpu", "MODEL.WEIGHTS", str(segfix)]
     cfg = load_segfix_config(str(segfix.with_name("config.yaml")), opts)
     offsets = PredictedOffsets(cfg, {path.stem: path for path in images_of(tiny_data)})
@@ -97,7 +97,7 @@ def test_evaluation(kind, optimized, model_of, segfix, expected, tmp_path):
 
 
 def test_single_images_of_another_channel_order_and_size(model_of, segfix, expected, tiny_data):
-    """As demo.py predicts them: SegFix sees the image as it was, whatever the model sees."""
+    """SegFix sees the image as it was, whatever the model sees, as where demo.py predicts."""
     keys = ("TEST.SEGFIX.WEIGHTS", segfix, "INPUT.FORMAT", "BGR", "INPUT.MIN_SIZE_TEST", 48)
     _, config, _, weights, *opts = model_of("semantic", *keys)
     cfg = load_config(config, [*opts, "MODEL.WEIGHTS", weights])

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from ocr_panoptic.formats.pictures import MAX_MEGAPIXELS, read_picture
-from ocr_panoptic.prediction.ahead import ahead
+from ocr_panoptic.prediction.inputs import ahead
 from ocr_panoptic.prediction.rows import KeptRows, PngRows, is_large, open_image
 
 
@@ -16,10 +16,12 @@ def picture(*shape: int, top: int = 255) -> np.ndarray:
     return np.random.default_rng(0).integers(0, top, shape)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
-def test_png_of_rows(tmp_path, dtype):
-    rows = picture(50, 33, top=np.iinfo(dtype).max).astype(dtype)
-    with PngRows(tmp_path / "x.png", 50, 33, dtype) as png:
+@pytest.mark.parametrize(
+    "shape, dtype", [((50, 33), np.uint8), ((50, 33), np.uint16), ((50, 33, 3), np.uint8)]
+)
+def test_png_of_rows(tmp_path, shape, dtype):
+    rows = picture(*shape, top=np.iinfo(dtype).max).astype(dtype)
+    with PngRows(tmp_path / "x.png", 50, 33, dtype, is_grey=len(shape) == 2) as png:
         for part in np.split(rows, [1, 20, 21]):
             png.write(part)
     found = np.asarray(Image.open(tmp_path / "x.png"))
@@ -128,11 +130,3 @@ def test_kept_rows_come_back_in_their_order(tmp_path):
         found = [*kept.read()]
     assert all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(arrays, found))
     assert len(found) == 4 and not [*tmp_path.iterdir()]
-
-
-def test_png_of_colours(tmp_path):
-    rows = picture(9, 7, 3).astype(np.uint8)
-    with PngRows(tmp_path / "x.png", 9, 7, np.uint8, is_grey=False) as png:
-        png.write(rows[:4])
-        png.write(rows[4:])
-    assert np.array_equal(np.asarray(Image.open(tmp_path / "x.png")), rows)

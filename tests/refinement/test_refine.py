@@ -18,7 +18,7 @@ io = pytest.importorskip("scipy.io", reason="SciPy is only needed to read MATLAB
 
 @pytest.fixture
 def offsets(tmp_path) -> np.ndarray:
-    """Of the image city/a: its file is written."""
+    """Offsets of the image city/a, whose file is written."""
     rng = np.random.default_rng(0)
     offsets = rng.integers(-1, 2, (12, 17, 2))
     (tmp_path / "offsets/city").mkdir(parents=True)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ FLAGS = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--force-prefers-reduced-motion", "--remote-debugging-pipe"),
+    *("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"),
 )
 KEYS = {"Tab": (9, ""), "Enter": (13, "\r"), " ": (32, " ")}  # code, text
 
@@ -26,10 +28,13 @@ class Browser:
     """
     Args:
         page: an HTML file, which is opened.
-        profile: an empty folder.
+        profile: an empty folder; files that the page saves appear in it.
+        before: a script that runs before those of the page.
     """
 
-    def __init__(self, page: Path, profile: Path, size: tuple[int, int] = (1280, 900)):
+    def __init__(
+        self, page: Path, profile: Path, size: tuple[int, int] = (1280, 900), before: str = ""
+    ):
         theirs_in, self._out = os.pipe()
         in_, theirs_out = os.pipe()
         # Chromium reads from 3 and writes to 4; ours must not be among them.
@@ -51,10 +56,12 @@ class Browser:
         self._in = os.fdopen(in_, "rb")
         self._numbers = itertools.count(1)
         self._session: dict[str, str] = {}
+        self._call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(profile))
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         session = self._call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = {"sessionId": session["sessionId"]}
         self._call("Page.enable")
+        self._call("Page.addScriptToEvaluateOnNewDocument", source=before)
         self._call("Page.navigate", url=page.as_uri())
         while self._read().get("method") != "Page.loadEventFired":
             pass
@@ -73,6 +80,19 @@ class Browser:
         found = self._call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
+
+    def wait_for(self, expression: str, seconds: float = 120) -> Any:
+        """The value of a JavaScript expression, once it is true."""
+        end = time.monotonic() + seconds
+        while not (value := self.evaluate(expression)):
+            assert time.monotonic() < end, f"{expression} has not come true"
+            time.sleep(0.05)
+        return value
+
+    def choose(self, element: str, *files: Path) -> None:
+        """Files for an input of files."""
+        found = self._call("Runtime.evaluate", expression=element)["result"]["objectId"]
+        self._call("DOM.setFileInputFiles", objectId=found, files=[*map(str, files)])
 
     def click(self, element: str, x: float = 0.5, y: float = 0.5) -> None:
         """

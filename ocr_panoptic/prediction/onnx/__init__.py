@@ -12,7 +12,6 @@ except ModuleNotFoundError as error:
         "onnxscript"
     ) from error
 
-from .description import describe
-from .onnx_file import export_onnx
+from .onnx_file import describe, export_onnx
 
 __all__ = ["describe", "export_onnx"]

@@ -1,18 +1,23 @@
 """
 Operators of PyTorch that stand for a part of an ONNX graph which the exporter cannot find by
-itself; :mod:`.translations` has that part.
+itself, and that part; and the graphs of those that it has for maps of fixed sizes alone.
 
 Shape shorthand: B sets of boxes, G groups that are suppressed apart from each other, R boxes of a
 set, M boxes that are left; H W size of an image, Ho Wo size of the labels wanted, K classes, h w
-feature size.
+feature size; N images, C channels, s cells of a pooled map along a side.
 """
 
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 import torchvision
+from onnxscript import FLOAT, INT32, INT64, script
+from onnxscript import opset18 as op
 from torch import Tensor
+
+NO_LIMIT = 2**62
 
 
 @torch.library.custom_op("ocr_panoptic::nms", mutates_args=())
@@ -81,3 +86,86 @@ def _(logits: Tensor, padded: Tensor, image: Tensor, size: Tensor, align_corners
     context = torch.library.get_ctx()
     sides = context.new_dynamic_size(), context.new_dynamic_size()
     return logits.new_empty(sides, dtype=torch.int32), logits.new_empty(sides)
+
+
+def nms_graph(boxes, scores, iou_threshold: float, score_threshold: float, limit: int):
+    """The ONNX graph of :func:`nms`."""
+    selected = op.NonMaxSuppression(boxes, scores, NO_LIMIT, iou_threshold, score_threshold)
+    values = op.GatherND(scores, selected)
+    count = op.Shape(values)
+    if limit >= 0:
+        count = op.Min(count, op.Constant(value_ints=[limit]))
+    _, order = op.TopK(values, count)
+    return op.Gather(selected, order)
+
+
+def confident_labels_graph(logits, padded, image, size, align_corners: bool):
+    """The ONNX graph of :func:`confident_labels`."""
+    mode = "align_corners" if align_corners else "half_pixel"
+    padded_size, image_size = op.Shape(padded, start=-2), op.Shape(image, start=0, end=2)
+    return class_by_class(logits, padded_size, image_size, size, mode=mode)
+
+
+@script(default_opset=op)
+def class_by_class(
+    logits: FLOAT[...], padded_size: INT64[2], image_size: INT64[2], size: INT64[2], mode: str
+) -> tuple[INT32[...], FLOAT[...]]:
+    """A loop over the classes, with a running maximum and a running softmax at it. No name here is
+    that of an output of the graph, into which all of this is written."""
+    one_map = op.Constant(value_ints=[1, 1])
+    sides = op.Constant(value_ints=[2, 3])
+    padded_shape = op.Concat(one_map, padded_size, axis=0)
+    shape = op.Concat(one_map, size, axis=0)
+    highest = op.Expand(op.Constant(value_float=-1e30), size)
+    total = op.Expand(op.Constant(value_float=0.0), size)  # of exp(score - highest)
+    chosen = op.Expand(op.Cast(op.Constant(value_int=0), to=INT32.dtype), size)
+    for k in range(op.Squeeze(op.Shape(logits, start=1, end=2), [0])):
+        of_class = op.Unsqueeze(op.Gather(logits, k, axis=1), op.Constant(value_ints=[0]))
+        of_class = op.Resize(
+            of_class, None, None, padded_shape, mode="linear", coordinate_transformation_mode=mode
+        )
+        of_class = op.Slice(of_class, op.Constant(value_ints=[0, 0]), image_size, sides)
+        of_class = op.Resize(
+            of_class, None, None, shape, mode="linear", coordinate_transformation_mode=mode
+        )
+        of_class = op.Squeeze(of_class, op.Constant(value_ints=[0, 1]))
+        # One of the two exponentials of a running softmax is always exp(0).
+        ratio = op.Exp(op.Neg(op.Abs(op.Sub(of_class, highest))))
+        higher = op.Greater(of_class, highest)
+        one = op.Constant(value_float=1.0)
+        total = op.Where(higher, op.Add(op.Mul(total, ratio), one), op.Add(total, ratio))
+        chosen = op.Where(higher, op.Cast(k, to=INT32.dtype), chosen)
+        highest = op.Max(highest, of_class)
+    return chosen, op.Reciprocal(total)
+
+
+def adaptive_avg_pool2d(x, output_size):
+    """[N, C, h, w] -> [N, C, s, s] as two products, with the shares of rows and of columns."""
+    rows, columns = output_size
+    if rows == columns == 1:
+        return op.GlobalAveragePool(x)
+    height, width = op.Shape(x, start=2, end=3), op.Shape(x, start=3, end=4)
+    pooled = op.MatMul(x, op.Transpose(_shares(width, columns), perm=[1, 0]))
+    return op.MatMul(_shares(height, rows), pooled)
+
+
+def _shares(side, cells: int):
+    """[cells, side]: cell i is the mean of the pixels from floor(i side / cells) to
+    ceil((i + 1) side / cells)."""
+    cell = op.Constant(value_ints=list(range(cells)))
+    starts = op.Div(op.Mul(cell, side), cells)
+    ends = op.Div(op.Add(op.Mul(op.Add(cell, 1), side), cells - 1), cells)
+    starts, ends = op.Unsqueeze(starts, [1]), op.Unsqueeze(ends, [1])
+    pixels = op.Unsqueeze(op.Range(0, op.Squeeze(side, [0]), 1), [0])
+    inside = op.And(op.GreaterOrEqual(pixels, starts), op.Less(pixels, ends))
+    count = op.Cast(op.Sub(ends, starts), to=FLOAT.dtype)
+    return op.Div(op.Cast(inside, to=FLOAT.dtype), count)
+
+
+TRANSLATIONS: dict[Any, Any] = {
+    torch.ops.ocr_panoptic.nms.default: nms_graph,
+    torch.ops.ocr_panoptic.confident_labels.default: confident_labels_graph,
+    torch.ops.aten.adaptive_avg_pool2d.default: adaptive_avg_pool2d,
+    torch.ops.aten._adaptive_avg_pool2d.default: adaptive_avg_pool2d,
+}
+"""An operator of PyTorch -> its ONNX graph, for ``torch.onnx.export``."""

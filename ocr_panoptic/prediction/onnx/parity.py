@@ -96,6 +96,11 @@ def is_equal(row: dict[str, Any]) -> bool:
     )
 
 
+def is_finite(row: dict[str, Any]) -> bool:
+    """Return whether the numbers in a row of :func:`check_parity` are finite."""
+    return bool(np.isfinite([row["logits"], row["confidences"], row.get("scores", 0.0)]).all())
+
+
 def sample_image(size: tuple[int, int], seed: int) -> np.ndarray:
     """Blots of colour under noise, uint8 [H, W, 3]."""
     generator = np.random.default_rng(seed)

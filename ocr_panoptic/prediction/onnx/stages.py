@@ -141,29 +141,40 @@ def shortest_edge(image: PIXELS, shortest: DOUBLE, longest: DOUBLE) -> INT64[2]:
 @script(default_opset=op)
 def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
     """[A, B, C] -> [A, side, C], each pixel the sum of those around its place, weighted by Pillow's
-    triangle (where ``reach`` is 1) or cubic."""
+    triangle (where ``reach`` is 1) or cubic. Its weights are whole numbers, 2**22 of which are 1.
+    Those of the triangle are computed in whole numbers, too: runtimes that have no float64 round
+    others another way."""
     length = op.Shape(x, start=1, end=2)
     last = op.Squeeze(length, [0]) - 1
     scale = op.Cast(length, to=DOUBLE.dtype) / op.Cast(side, to=DOUBLE.dtype)
     wider = op.Max(scale, op.Cast(1.0, to=DOUBLE.dtype))
     support = reach * wider
-    places = op.Cast(op.Range(0, op.Squeeze(side, [0]), 1), to=DOUBLE.dtype)
-    centers = (places + 0.5) * scale
+    places = op.Range(0, op.Squeeze(side, [0]), 1)
+    centers = (op.Cast(places, to=DOUBLE.dtype) + 0.5) * scale
     starts = op.Max(op.Cast(centers - support + 0.5, to=INT64.dtype), 0)
-    stops = op.Min(op.Cast(centers + support + 0.5, to=INT64.dtype), length)
     count = op.Squeeze(op.Cast(op.Ceil(support), to=INT64.dtype), [0]) * 2 + 1
     steps = op.Unsqueeze(op.Range(0, count, 1), [1])
     taken = op.Unsqueeze(starts, [0]) + steps  # [taps, side]
-    apart = op.Abs((op.Cast(taken, to=DOUBLE.dtype) - centers + 0.5) * (1.0 / wider))
+    inside = taken < length
+    # Of the triangle, each tap's share of the sum in two steps of 11 bits.
+    apart = op.Abs((taken * 2 + 1) * side - (places * 2 + 1) * length)
+    shares = op.Where(inside, op.Max(op.Max(length, side) * 2 - apart, 0), 0)
+    total = op.ReduceSum(shares, [0])
+    upper = shares * 2048 / total
+    rest = (shares * 2048 - upper * total) * 2048
+    lower = rest / total
+    nearer = op.Cast((rest - lower * total) * 2 >= total, to=INT64.dtype)
+    triangle = op.Cast(upper * 2048 + lower + nearer, to=INT32.dtype)
+    # Of the cubic, rounded away from 0.
+    away = op.Abs((op.Cast(taken, to=DOUBLE.dtype) - centers + 0.5) * (1.0 / wider))
     zero = op.Cast(0.0, to=DOUBLE.dtype)
-    near = ((apart * 1.5) - 2.5) * apart * apart + 1.0
-    far = (((apart - 5.0) * apart + 8.0) * apart - 4.0) * -0.5
-    cubic = op.Where(apart < 1.0, near, op.Where(apart < 2.0, far, zero))
-    weights = op.Where(reach == 1.0, op.Max(1.0 - apart, zero), cubic)
-    weights = op.Where(taken < stops, weights, zero)
-    weights = weights / op.ReduceSum(weights, [0])
-    # Pillow's weights are whole numbers, 2**22 of which are 1, rounded away from 0.
-    weights = op.Cast(weights * 4194304.0 + op.Sign(weights) * 0.5, to=INT32.dtype)
+    near = ((away * 1.5) - 2.5) * away * away + 1.0
+    far = (((away - 5.0) * away + 8.0) * away - 4.0) * -0.5
+    cubic = op.Where(away < 1.0, near, op.Where(away < 2.0, far, zero))
+    cubic = op.Where(inside, cubic, zero)
+    cubic = cubic / op.ReduceSum(cubic, [0]) * 4194304.0
+    cubic = op.Cast(cubic + op.Sign(cubic) * 0.5, to=INT32.dtype)
+    weights = op.Where(reach == 1.0, triangle, cubic)
     total = op.Cast(2097152, to=INT32.dtype)
     total = op.Expand(total, op.Concat(op.Shape(x, end=1), side, op.Shape(x, start=2), axis=0))
     for tap in range(count):
@@ -171,7 +182,10 @@ def resized_rows(x: INT32[...], side: INT64[1], reach: DOUBLE) -> INT32[...]:
         weight = op.Unsqueeze(op.Gather(weights, tap), [1])
         total = total + pixels * weight
     total = op.Min(total, op.Cast(1069547520, to=INT32.dtype))  # 255, as a weight
-    return op.Max(total / op.Cast(4194304, to=INT32.dtype), op.Cast(0, to=INT32.dtype))
+    none, unit = op.Cast(0, to=INT32.dtype), op.Cast(4194304, to=INT32.dtype)
+    found = total / unit
+    found = found - op.Cast(total - found * unit < none, to=INT32.dtype)  # if by float32, one above
+    return op.Max(found, none)
 
 
 @script(default_opset=op)

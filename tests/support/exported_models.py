@@ -1,0 +1,79 @@
+"""Small random models, and their ONNX files as the program of the export writes them."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from detectron2.layers import Conv2d, ShapeSpec
+from detectron2.modeling import BACKBONE_REGISTRY, Backbone, build_model
+from PIL import Image
+from torch import Tensor, nn
+
+from ocr_panoptic.engine import complete_config, load_config
+
+from .scripts import load_script
+from .tiny_runs import TINY, TINY_OCR, TINY_SEMANTIC, make_labels_vary
+
+SHAPES = {f"p{i}": ShapeSpec(channels=8, stride=2**i) for i in range(2, 7)}
+
+
+@BACKBONE_REGISTRY.register()
+class TinyPyramid(Backbone):
+    """What an FPN gives, and a dilated ResNet, without their many layers."""
+
+    size_divisibility = 32
+
+    def __init__(self, cfg, input_shape: ShapeSpec):
+        super().__init__()
+        self.stem = Conv2d(3, 8, 5, stride=4, padding=2)
+        self.next = nn.ModuleList(Conv2d(8, 8, 3, stride=2, padding=1) for _ in range(4))
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        maps = [self.stem(x)]
+        for conv in self.next:
+            maps.append(conv(maps[-1].relu()))
+        return dict(zip(SHAPES, maps, strict=True))
+
+    def output_shape(self) -> dict[str, ShapeSpec]:
+        return SHAPES
+
+
+PANOPTIC = [
+    *TINY,
+    *TINY_OCR,
+    *("MODEL.BACKBONE.NAME", "TinyPyramid", "MODEL.OCR.NORM", "BN"),
+    *("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.3", "DATASETS.TEST", "('tiny_val',)"),
+    *("MODEL.PANOPTIC_FPN.COMBINE.INSTANCES_CONFIDENCE_THRESH", "0.35"),
+]
+SEMANTIC = [
+    *TINY_OCR,
+    *TINY_SEMANTIC,
+    *("MODEL.BACKBONE.NAME", "TinyPyramid", "MODEL.OCR.NORM", "BN"),
+    *("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['p3']", "MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES"),
+    *("['p3']", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "16", "INPUT.MIN_SIZE_TEST", "49"),
+    *("MODEL.TIMM.NAME", "hrnet_w48", "MODEL.TIMM.OUTPUT_STRIDE", "32"),
+]
+
+
+def build(config: Path, options: list[str], image: Path) -> tuple[nn.Module, dict]:
+    """A random model whose labels vary on an image, and its input."""
+    cfg = load_config(str(config), [*options, "MODEL.DEVICE", "cpu"])
+    complete_config(cfg)
+    torch.manual_seed(0)
+    model = build_model(cfg).eval()
+    pixels = np.asarray(Image.open(image))
+    if cfg.INPUT.FORMAT == "BGR":
+        model.roi_heads.box_predictor.cls_score.weight.data *= 300
+        pixels = pixels[:, :, ::-1]
+    record = {"image": torch.as_tensor(pixels.transpose(2, 0, 1).copy())}
+    make_labels_vary(model, record)
+    return model, record
+
+
+def export(config: Path, options: list[str], folder: Path, model: nn.Module) -> Path:
+    """By the program, which checks equality with PyTorch."""
+    torch.save({"model": model.state_dict()}, folder / "model.pth")
+    files = ["--config-file", config, "--weights", folder / "model.pth"]
+    program = load_script("tools/export_onnx.py")
+    program.main([*map(str, files), "--output", str(folder / "model.onnx"), *options])
+    return folder / "model.onnx"
