@@ -19,7 +19,7 @@ from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
 from ocr_panoptic import modeling
-from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.engine import load_config
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
