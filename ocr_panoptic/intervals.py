@@ -38,6 +38,11 @@ class Interval:
         return cls(statistics.fmean(values), half, len(values))
 
     @property
+    def ends(self) -> str:
+        """Return both ends as text, "[-0.10, +0.30]"; there are several values."""
+        return f"[{self.mean - self.half:+.2f}, {self.mean + self.half:+.2f}]"
+
+    @property
     def excludes_zero(self) -> bool:
         return self.half is not None and abs(self.mean) > self.half
 

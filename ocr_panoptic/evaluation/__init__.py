@@ -1,5 +1,5 @@
 from .build import build_evaluator
-from .confusion import category_metrics, confusion_matrix, semantic_metrics
+from .confusion import category_scores, confusion_matrix, semantic_scores
 from .confusion_files import write_confusion
 from .instance_evaluator import InstanceEvaluator
 from .panoptic_evaluator import PanopticEvaluator
@@ -17,9 +17,9 @@ __all__ = [
     "SemSegDump",
     "SemSegEvaluator",
     "build_evaluator",
-    "category_metrics",
+    "category_scores",
     "confusion_matrix",
     "match_segments",
-    "semantic_metrics",
+    "semantic_scores",
     "write_confusion",
 ]

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from ocr_panoptic.evaluation import confusion_matrix, semantic_metrics
+from ocr_panoptic.evaluation import confusion_matrix, semantic_scores
 from ocr_panoptic.evaluation.boundaries import (
     boundary_distance,
     inner_boundaries,
@@ -146,7 +146,7 @@ def test_no_boundary_no_trimap():
     flat = np.ones((6, 6), dtype=np.uint8)
     confusion = counts(flat, flat).trimaps
     assert confusion.shape == (3, K, K) and not confusion.any()
-    assert np.isnan(semantic_metrics(confusion[0], "abcd")["mIoU"])
+    assert np.isnan(semantic_scores(confusion[0], "abcd").overall["mIoU"])
 
 
 def eroded(mask: np.ndarray, distance: int) -> np.ndarray:

@@ -15,7 +15,7 @@ from ocr_panoptic.evaluation import (
     SemSegDump,
     SemSegEvaluator,
     build_evaluator,
-    category_metrics,
+    category_scores,
     write_confusion,
 )
 from ocr_panoptic.evaluation.confusion_files import confusion_figure
@@ -27,6 +27,7 @@ from ocr_panoptic.formats.run_folder import (
     read_table,
     write_evaluation,
 )
+from ocr_panoptic.metrics import to_detectron2
 from support import semantic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -131,7 +132,7 @@ class TestCategories:
     def test_by_hand(self):
         # a: {0, 2}, b: {1}, c: {3}, which neither truth nor prediction holds.
         confusion = np.array([[5, 1, 2, 0], [1, 4, 0, 0], [0, 3, 6, 0], [0] * 4])
-        metrics = category_metrics(confusion, ["a", "b", "a", "c"])
+        metrics = to_detectron2(category_scores(confusion, ["a", "b", "a", "c"]))
         assert metrics == pytest.approx(
             {
                 "mIoU_categories": 100 * (13 / 18 + 4 / 9) / 2,
@@ -143,8 +144,8 @@ class TestCategories:
         )
 
     def test_nothing_counted(self):
-        metrics = category_metrics(np.zeros((2, 2), dtype=np.int64), ["a", "b"])
-        assert np.isnan(list(metrics.values())).all()
+        metrics = category_scores(np.zeros((2, 2), dtype=np.int64), ["a", "b"])
+        assert np.isnan([*to_detectron2(metrics).values()]).all()
 
     def test_they_are_no_classes_of_the_table(self, inputs, tmp_path):
         MetadataCatalog.get(NAME).class_categories = ["ground", "vehicle", "above"]

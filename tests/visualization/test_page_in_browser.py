@@ -5,7 +5,7 @@ import base64
 import pytest
 from detectron2.data import Metadata
 
-from ocr_panoptic.formats.run_folder import Evaluation
+from ocr_panoptic.formats.run_folder import StoredEvaluation
 from ocr_panoptic.visualization import ImageFigures, RankedImage, render_report
 from ocr_panoptic.visualization.figures import Picture
 from ocr_panoptic.visualization.relation import RelationFigure
@@ -45,7 +45,7 @@ def page(tmp_path):
         title="Title",
         description="Description",
         dataset="data",
-        evaluation=Evaluation(results, {}),
+        evaluation=StoredEvaluation(results, {}),
         training_log=[],
         images=[ImageFigures("b.jpg", [picture], [], [], relation)],
         metadata=Metadata(name="page", stuff_classes=["sky"], stuff_colors=[[0, 0, 255]]),
