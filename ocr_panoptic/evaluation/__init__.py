@@ -5,7 +5,7 @@ from .instance_evaluator import InstanceEvaluator
 from .panoptic_evaluator import PanopticEvaluator
 from .panoptic_quality import PanopticQuality
 from .region_quality import RegionQuality
-from .segment_matching import match_segments
+from .segment_matching import SegmentOverlaps
 from .sem_seg_dump import SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
 
@@ -14,12 +14,12 @@ __all__ = [
     "PanopticEvaluator",
     "PanopticQuality",
     "RegionQuality",
+    "SegmentOverlaps",
     "SemSegDump",
     "SemSegEvaluator",
     "build_evaluator",
     "category_scores",
     "confusion_matrix",
-    "match_segments",
     "semantic_scores",
     "write_confusion",
 ]

@@ -13,7 +13,7 @@ from ocr_panoptic.data.panoptic.categories import (
     parse_categories,
 )
 from ocr_panoptic.evaluation import semantic_scores
-from ocr_panoptic.metrics import per_class_rows
+from ocr_panoptic.metrics import Scores, per_class_rows
 
 THING = {"id": 1, "name": "cat", "isthing": 1, "color": [1, 2, 3]}
 STUFF = {"id": 2, "name": "sky", "isthing": 0, "color": [4, 5, 6]}
