@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ocr_panoptic.analysis.study_curves import MARKERS, draw_curves
-from ocr_panoptic.analysis.study_tables import Records, Rows
+from ocr_panoptic.analysis.study_tables import Records, Summaries
 from ocr_panoptic.intervals import Interval
 
 from .study_file import PlacedStudy
@@ -45,7 +45,9 @@ def placed_curves(study: PlacedStudy, records: Records) -> Figure:
     return figure
 
 
-def gain_figure(study: PlacedStudy, rows: Rows, fields: Mapping[str, Mapping[str, Any]]) -> Figure:
+def gain_figure(
+    study: PlacedStudy, rows: Summaries, fields: Mapping[str, Mapping[str, Any]]
+) -> Figure:
     """
     Draw what the first metric of each scheme gains over the baseline against the effective
     receptive field of the features that it gets, as a part of the image: a panel for each scheme,

@@ -1,12 +1,12 @@
 """Tables of a study whose systems are compared at several places."""
 
 from ocr_panoptic.analysis import study_tables as flat
-from ocr_panoptic.analysis.study_tables import Rows, gain, markdown, plus_minus
+from ocr_panoptic.analysis.study_tables import Summaries, gain, markdown, plus_minus
 
 from .study_file import PlacedStudy
 
 
-def placed_report(study: PlacedStudy, rows: Rows) -> str:
+def placed_report(study: PlacedStudy, rows: Summaries) -> str:
     """
     Return all tables in Markdown.
 
@@ -20,10 +20,10 @@ def placed_report(study: PlacedStudy, rows: Rows) -> str:
     for scheme in study.schemes:
         own = [row for row in rows if study.systems[row.system].scheme == scheme]
         tables.append(flat.class_gains_table(own))
-    return flat.joined([*tables, flat.gain_note(rows, study.metrics[0])])
+    return flat.paragraphs([*tables, flat.gain_note(rows, study.metrics[0])])
 
 
-def gains_table(study: PlacedStudy, rows: Rows, metric: str) -> str:
+def gains_table(study: PlacedStudy, rows: Summaries, metric: str) -> str:
     """
     Return a row for each scheme, a column for each place: what the metric gains over the baseline
     there, see :func:`.gain`; of the baseline itself mean ± standard deviation.

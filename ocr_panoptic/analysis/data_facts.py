@@ -35,7 +35,7 @@ KINDS = {
 }
 
 
-class Segment(NamedTuple):
+class SegmentFacts(NamedTuple):
     id: int
     class_index: int
     area: int  # pixels
@@ -73,7 +73,7 @@ class ImageFacts:
     width: int = 0
     height: int = 0
     void: int = 0
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[SegmentFacts] = field(default_factory=list)
     suspicions: list[Suspicion] = field(default_factory=list)
     picture: np.ndarray | None = None
     digest: str = ""
@@ -81,12 +81,14 @@ class ImageFacts:
 
 def segments_of(
     ids: np.ndarray, listed: Sequence[TrueSegment]
-) -> tuple[list[Segment], SegmentRuns]:
+) -> tuple[list[SegmentFacts], SegmentRuns]:
     """Return the segments of a map, int32 [H, W], that have a pixel, in the order of their ids."""
     runs = SegmentRuns(ids)
     by_id = {segment.id: segment for segment in listed}
     found = [
-        Segment(number, by_id[number].class_index, s.area, tuple(s.bbox), by_id[number].iscrowd)
+        SegmentFacts(
+            number, by_id[number].class_index, s.area, tuple(s.bbox), by_id[number].iscrowd
+        )
         for number, s in runs.statistics.items()
         if number in by_id
     ]
@@ -94,13 +96,13 @@ def segments_of(
 
 
 def suspicions_of(
-    ids: np.ndarray, segments: Sequence[Segment], classes: Sequence[DataClass]
+    ids: np.ndarray, segments: Sequence[SegmentFacts], classes: Sequence[DataClass]
 ) -> list[Suspicion]:
     """Return what looks like a mistake in a map, int32 [H, W]; crowds are left out."""
     segments = [segment for segment in segments if not segment.iscrowd]
     things = [segment for segment in segments if classes[segment.class_index].isthing]
 
-    def suspicion(kind: str, segment: Segment, value: float, *others: int) -> Suspicion:
+    def suspicion(kind: str, segment: SegmentFacts, value: float, *others: int) -> Suspicion:
         numbers = (segment.id, *others)
         return Suspicion(
             kind, numbers, segment.class_index, segment.area, segment.box, float(value)
@@ -123,7 +125,7 @@ def suspicions_of(
     return found
 
 
-def parts_distance(ids: np.ndarray, segment: Segment) -> float:
+def parts_distance(ids: np.ndarray, segment: SegmentFacts) -> float:
     """Return how far the two largest 8-connected parts of a segment are from each other: between
     their boxes, in longer sides of the larger part's. 0 for a segment in one part, or whose second
     one has less than SPLIT_SHARE of its pixels."""
@@ -170,9 +172,9 @@ def void_shares(ids: np.ndarray) -> dict[int, float]:
     }
 
 
-def _same_boxes(things: Sequence[Segment]) -> list[tuple[Segment, Segment, float]]:
+def _same_boxes(things: Sequence[SegmentFacts]) -> list[tuple[SegmentFacts, SegmentFacts, float]]:
     """Pairs of one class whose boxes are nearly the same, the smaller segment first."""
-    by_class: dict[int, list[Segment]] = {}
+    by_class: dict[int, list[SegmentFacts]] = {}
     for segment in things:
         by_class.setdefault(segment.class_index, []).append(segment)
     found = []

@@ -32,8 +32,8 @@ from ocr_panoptic.visualization.figures import css_color
 
 from .augmented_samples import augmented_pictures
 from .data_facts import KINDS, ImageFacts, Suspicion
-from .data_items import DataItems, Item, data_items
-from .data_pictures import Place, describe, draw_place, look_at, write_jpeg
+from .data_items import DataItem, DataItems, data_items
+from .data_pictures import ShownPart, compared_facts, draw_place, look_at, save_jpeg
 from .near_images import NEAR, SIDE, NearPair, near_pairs
 
 SHOWN = 24  # suspicious segments of a kind, images without things, and pairs, in pictures
@@ -129,7 +129,7 @@ class _View:
 
     def __post_init__(self) -> None:
         self._source = quote(f"{self.folder.parent.name}/{self.folder.name}")
-        self._tasks: list[tuple[Place, Item, Path]] = []
+        self._tasks: list[tuple[ShownPart, DataItem, Path]] = []
         look = partial(look_at, content=replace(self.content, items=[]), folder=self.folder)
         numbered = list(enumerate(self.content.items))
         self.facts = map_with_progress(look, numbered, "look at the images", self.workers)
@@ -172,7 +172,7 @@ class _View:
             "suspicious": self._suspicious(),
         }
 
-    def equal(self, others: Sequence[Item], name: str) -> dict:
+    def equal(self, others: Sequence[DataItem], name: str) -> dict:
         """Images that are alike, within the data set and with the others; then all ``findings``
         are known."""
         numbers, items = self.usable, self.content.items
@@ -181,7 +181,9 @@ class _View:
             NearPair(numbers[a], numbers[b], distance) for a, b, distance in near_pairs(pictures)
         ]
         seen = (
-            map_with_progress(describe, others, f"look at {name}", self.workers) if others else []
+            map_with_progress(compared_facts, others, f"look at {name}", self.workers)
+            if others
+            else []
         )
         self.faults += [found.fault for found in seen if found.fault]
         known = [number for number, found in enumerate(seen) if not found.fault]
@@ -213,7 +215,7 @@ class _View:
             crops = []
             for place, (title, caption, picture) in enumerate(pictures):
                 file = f"a{number:02d}_{place}.jpg"
-                write_jpeg(self.folder / file, picture)
+                save_jpeg(self.folder / file, picture)
                 crops.append(Crop(f"{self._source}/{file}", title, caption))
             rows.append((name, crops))
         return rows
@@ -247,7 +249,7 @@ class _View:
         for kind in KINDS if self.content.has_things else ("tiny", "void"):
             found = [entry for entry in self._all_suspicions() if entry[1].kind == kind]
             shown = sorted(found, key=lambda entry: _rank(entry[1]))[:SHOWN]
-            places = [Place(number, s.segments, s.box) for number, s in shown]
+            places = [ShownPart(number, s.segments, s.box) for number, s in shown]
             captions = [
                 f"{self.content.classes[s.class_index].name}, {s.area:,} pixels{_value(s)}"
                 for _, s in shown
@@ -287,7 +289,7 @@ class _View:
                 if own:
                     largest.append((number, max(own, key=lambda s: s.area)))
             largest.sort(key=lambda entry: -entry[1].area)
-            places = [Place(n, (s.id,), s.box) for n, s in largest[:EXAMPLES]]
+            places = [ShownPart(n, (s.id,), s.box) for n, s in largest[:EXAMPLES]]
             captions = [f"{s.area:,} pixels" for _, s in largest[:EXAMPLES]]
             images = "1 image" if row.images == 1 else f"{row.images:,} images"
             groups.append(
@@ -295,7 +297,9 @@ class _View:
             )
         return groups, absent
 
-    def _crops(self, places: Sequence[Place], captions: Sequence[str], prefix: str) -> list[Crop]:
+    def _crops(
+        self, places: Sequence[ShownPart], captions: Sequence[str], prefix: str
+    ) -> list[Crop]:
         """Pictures of places, named after their images; :meth:`draw` draws them."""
         tasks = [
             (place, self.content.items[place.image], self.folder / f"{prefix}{k}.jpg")
@@ -312,10 +316,10 @@ class _View:
         draw = partial(draw_place, content=replace(self.content, items=[]))
         map_with_progress(draw, self._tasks, "draw what is shown", self.workers)
 
-    def _pair(self, pair: NearPair, item: Item, facts: ImageFacts, name: str) -> Pair:
+    def _pair(self, pair: NearPair, item: DataItem, facts: ImageFacts, name: str) -> Pair:
         """Args: item, facts: of the second image."""
         picture, _ = card_pictures(read_picture(item.image, "RGB"), None, {})
-        write_jpeg(self.folder / f"{name}.jpg", picture)
+        save_jpeg(self.folder / f"{name}.jpg", picture)
         same = facts.digest == self.facts[pair.first].digest
         return Pair(
             Crop(f"{self._source}/{pair.first:06d}.jpg", self.content.items[pair.first].name, ""),
@@ -324,7 +328,7 @@ class _View:
         )
 
     def _findings(
-        self, inside: Sequence[NearPair], across: Sequence[NearPair], others: Sequence[Item]
+        self, inside: Sequence[NearPair], across: Sequence[NearPair], others: Sequence[DataItem]
     ) -> str:
         """A CSV with a row for all that the page has found, however much of it is shown."""
         items, classes = self.content.items, self.content.classes

@@ -31,16 +31,10 @@ from ocr_panoptic.formats.run_folder import (
     read_table,
     read_training_log,
 )
-from ocr_panoptic.visualization import (
-    ImageFigures,
-    RankedImage,
-    image_figures,
-    panoptic_truth,
-    png_source,
-    ranked_images,
-    render_report,
-    semantic_truth,
-)
+from ocr_panoptic.visualization.figures import ImageFigures, image_figures, png_source
+from ocr_panoptic.visualization.ground_truth import panoptic_truth, semantic_truth
+from ocr_panoptic.visualization.ranking import RankedImage, ranked_images
+from ocr_panoptic.visualization.report import render_report
 
 from .inspection import Inspector
 

@@ -99,10 +99,10 @@ def _gain(pairs: Iterable[tuple[float | None, float | None]]) -> Interval | None
     return Interval.of(differences) if differences else None
 
 
-Rows = Sequence[SystemSummary]
+Summaries = Sequence[SystemSummary]
 
 
-def study_report(rows: Rows, metrics: Sequence[str]) -> str:
+def study_report(rows: Summaries, metrics: Sequence[str]) -> str:
     """
     Return all tables of a study, in Markdown.
 
@@ -110,15 +110,15 @@ def study_report(rows: Rows, metrics: Sequence[str]) -> str:
         metrics: of the study, in the order of the columns.
     """
     tables = [study_table(rows, metrics), metric_gains_table(rows, metrics)]
-    return joined([*tables, class_gains_table(rows), gain_note(rows, metrics[0])])
+    return paragraphs([*tables, class_gains_table(rows), gain_note(rows, metrics[0])])
 
 
-def joined(parts: Iterable[str]) -> str:
+def paragraphs(parts: Iterable[str]) -> str:
     """Return a text of the parts that are not empty."""
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def study_table(rows: Rows, metrics: Sequence[str]) -> str:
+def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
     """Return a row for each system: mean ± standard deviation over the seeds; of the first metric
     the difference to the baseline, see :func:`gain`; and what the runs cost."""
     table = []
@@ -139,7 +139,7 @@ def study_table(rows: Rows, metrics: Sequence[str]) -> str:
     return markdown(table)
 
 
-def metric_gains_table(rows: Rows, metrics: Sequence[str]) -> str:
+def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
     """Return a row for each system but the baseline, a column for each metric: its gain, see
     :func:`gain`; "" if there are none."""
     return markdown(
@@ -151,7 +151,7 @@ def metric_gains_table(rows: Rows, metrics: Sequence[str]) -> str:
     )
 
 
-def class_gains_table(rows: Rows) -> str:
+def class_gains_table(rows: Summaries) -> str:
     """Return a row for each class, a column for each system that has gains of them, see
     :func:`gain`; "" if there are none."""
     columns = [row for row in rows if any(row.class_gains.values())]
@@ -172,7 +172,7 @@ def gain(interval: Interval | None) -> str:
     return mean if interval.half is None else f"{mean} {interval.ends}"
 
 
-def gain_note(rows: Rows, metric: str) -> str:
+def gain_note(rows: Summaries, metric: str) -> str:
     """Return how to read the gains, by the pairs of runs that there are."""
     intervals = [row.gains[metric] for row in rows]
     pairs = sorted({i.values for i in intervals if i is not None})

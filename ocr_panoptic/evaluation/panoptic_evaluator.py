@@ -16,8 +16,7 @@ from ocr_panoptic.metrics import Scores, to_detectron2
 
 from .bootstrap import bootstrap_interval, mean_pq
 from .confusion import by_class
-from .image_losses import panoptic_losses
-from .image_scores import ImageScore, all_counts, write_image_scores
+from .image_scores import ImageScore, all_counts, panoptic_losses, write_image_scores
 from .panoptic_dump import DatasetCategories, PanopticDump
 from .panoptic_quality import PanopticQuality
 from .segment_matching import ImageMatches

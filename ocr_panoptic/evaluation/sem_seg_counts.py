@@ -13,7 +13,7 @@ from ocr_panoptic.metrics import TRIMAP_WIDTHS, Scores
 from .boundaries import boundary_counts, boundary_distance, inner_boundaries, near_other_labels
 from .calibration import NUM_BINS, count_calibration, expected_calibration_error
 from .confusion import by_class, confusion_matrix, semantic_scores
-from .image_losses import BOUNDARY_WIDTH
+from .image_scores import BOUNDARY_WIDTH
 from .runs import check_sizes, runs_of
 
 

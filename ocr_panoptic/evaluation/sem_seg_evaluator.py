@@ -20,8 +20,7 @@ from .calibration import COLUMNS as CALIBRATION_COLUMNS
 from .calibration import calibration_rows
 from .confusion import category_scores, semantic_scores
 from .confusion_files import write_confusion
-from .image_losses import semantic_losses
-from .image_scores import ImageScore, all_counts, write_image_scores
+from .image_scores import ImageScore, all_counts, semantic_losses, write_image_scores
 from .predicted_labels import labels_of_output
 from .sem_seg_counts import SemSegCounts, counts_of_classes
 

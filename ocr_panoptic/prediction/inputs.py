@@ -16,8 +16,8 @@ import numpy as np
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.pictures import COLOURS, image_suffixes, num_frames, read_picture
-from ocr_panoptic.visualization import VideoReader
 from ocr_panoptic.visualization.inputs import images_below
+from ocr_panoptic.visualization.video import VideoReader
 
 from .ahead import ahead
 from .rows import is_large

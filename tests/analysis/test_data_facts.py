@@ -7,7 +7,7 @@ import pytest
 
 from ocr_panoptic.analysis.data_facts import (
     SEAM,
-    Segment,
+    SegmentFacts,
     parts_distance,
     segments_of,
     suspicions_of,
@@ -129,8 +129,8 @@ def test_segments_of_a_map():
     ids = np.array([[7, 7, 0], [3, 7, 9]])
     found, _ = segments_of(ids, [TrueSegment(7, CAR, True), TrueSegment(3, ROAD, False)])
     assert found == [
-        Segment(3, ROAD, 1, (0, 1, 1, 1), False),
-        Segment(7, CAR, 3, (0, 0, 2, 2), True),
+        SegmentFacts(3, ROAD, 1, (0, 1, 1, 1), False),
+        SegmentFacts(7, CAR, 3, (0, 0, 2, 2), True),
     ]
 
 

@@ -9,10 +9,10 @@ from detectron2.data import Metadata
 
 from ocr_panoptic.formats.run_folder import StoredEvaluation
 from ocr_panoptic.metrics import from_detectron2
-from ocr_panoptic.visualization import ImageFigures, RankedImage, render_report
-from ocr_panoptic.visualization.figures import Picture
+from ocr_panoptic.visualization.figures import ImageFigures, Picture
+from ocr_panoptic.visualization.ranking import RankedImage
 from ocr_panoptic.visualization.relation import RelationFigure
-from ocr_panoptic.visualization.report import metric_cards
+from ocr_panoptic.visualization.report import metric_cards, render_report
 
 EVIL = """<script>alert("1")</script>&'x'"""
 VOID_TAGS = {"meta", "img", "br", "line"}

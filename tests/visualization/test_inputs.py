@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ocr_panoptic.visualization import find_images, output_paths
-from ocr_panoptic.visualization.inputs import images_below
+from ocr_panoptic.visualization.inputs import find_images, images_below, output_paths
 
 
 @pytest.fixture

@@ -6,9 +6,10 @@ import pytest
 from detectron2.data import Metadata
 
 from ocr_panoptic.formats.run_folder import StoredEvaluation
-from ocr_panoptic.visualization import ImageFigures, RankedImage, render_report
-from ocr_panoptic.visualization.figures import Picture
+from ocr_panoptic.visualization.figures import ImageFigures, Picture
+from ocr_panoptic.visualization.ranking import RankedImage
 from ocr_panoptic.visualization.relation import RelationFigure
+from ocr_panoptic.visualization.report import render_report
 from support.browser import Browser, find_chromium
 
 pytestmark = [

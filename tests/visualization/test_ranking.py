@@ -1,6 +1,6 @@
 """Which images are the worst and the best."""
 
-from ocr_panoptic.visualization import ranked_images
+from ocr_panoptic.visualization.ranking import ranked_images
 
 
 def rows(*scores: str | None) -> list[dict[str, str]]:
