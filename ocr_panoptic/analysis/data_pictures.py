@@ -49,7 +49,7 @@ def look_at(numbered: tuple[int, DataItem], content: DataItems, folder: Path) ->
                     f"{item.truth}: has {ids.shape[1]}x{ids.shape[0]} pixels, the image "
                     f"{image.shape[1]}x{image.shape[0]} (width x height)."
                 )
-            segments, _ = segments_of(ids, listed)
+            segments = segments_of(ids, listed)
             facts = replace(
                 facts,
                 void=int((ids == VOID).sum()),

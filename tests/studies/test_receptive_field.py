@@ -165,7 +165,7 @@ def test_an_operator_of_unknown_reach_raises():
 
 
 def box_filters(number: int, width: int) -> Backbone:
-    """PixelBox filters one after the other."""
+    """Box filters one after the other."""
     layers = [nn.Conv2d(3, 1, width, padding=width // 2)]
     layers += [nn.Conv2d(1, 1, width, padding=width // 2) for _ in range(number - 1)]
     return Features(nn.Sequential(*layers))
