@@ -118,11 +118,6 @@ class TestPanopticEvaluator:
         left = sorted(path.name for path in (tmp_path / "out").iterdir())
         assert left == ["panoptic_predictions", "panoptic_predictions.json"]
 
-    def test_writes_nothing_unless_asked(self, data, tmp_path):
-        before = sorted(tmp_path.rglob("*"))
-        run(PanopticEvaluator(NAME), *data)
-        assert sorted(tmp_path.rglob("*")) == before
-
     def test_errors_name_the_image(self, data):
         inputs, outputs = data
         evaluator = PanopticEvaluator(NAME)

@@ -1,4 +1,4 @@
-"""What an image lacks to a perfect score, and that its kinds add up to it."""
+"""Losses of an image to a perfect score: their kinds add up to them."""
 
 import numpy as np
 import pytest

@@ -143,10 +143,6 @@ class TestCategories:
             nan_ok=True,
         )
 
-    def test_nothing_counted(self):
-        metrics = category_scores(np.zeros((2, 2), dtype=np.int64), ["a", "b"])
-        assert np.isnan([*to_detectron2(metrics).values()]).all()
-
     def test_they_are_no_classes_of_the_table(self, inputs, tmp_path):
         MetadataCatalog.get(NAME).class_categories = ["ground", "vehicle", "above"]
         results = run(SemSegEvaluator(NAME), inputs, samples_of.outputs_of(PREDICTED))
@@ -201,12 +197,6 @@ class TestDump:
         assert sorted(path.name for path in folder.iterdir()) == ["a.png", "b.png"]
         assert np.asarray(Image.open(folder / "a.png")).tolist() == [[7, 26, 11], [26, 7, 7]]
         assert np.asarray(Image.open(folder / "b.png")).tolist() == [[11, 26], [7, 26]]
-
-    def test_scores(self, inputs, tmp_path):
-        scores = torch.eye(3)[torch.from_numpy(PREDICTED[0])].permute(2, 0, 1)
-        run(SemSegDump(NAME, tmp_path), inputs[:1], [{"sem_seg": scores}])
-        png = Image.open(tmp_path / "sem_seg_predictions/a.png")
-        assert np.asarray(png).tolist() == [[7, 26, 11], [26, 7, 7]]
 
     def test_no_label_map(self):
         assert raw_labels("abc", None).tolist() == [0, 1, 2]

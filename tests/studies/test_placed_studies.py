@@ -174,7 +174,7 @@ def finished(study_file: Path, output: Path, name: str, value: float) -> None:
 
 
 def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, capsys):
-    """Of runs of the baseline alone; a study without places has none at all."""
+    """Runs of the baseline alone have none; a study without places has none at all."""
     output, fields = tmp_path / "out", tmp_path / "fields.json"
     fields.write_text(json.dumps([{"feature": "layer3", "effective_share": 0.5}]))
     arguments = [str(study_file), "--output", str(output), "--fields", str(fields), "--report-only"]

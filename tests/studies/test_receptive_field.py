@@ -143,7 +143,7 @@ def test_hrnet():
 
 
 def test_a_global_pooling_sees_everything():
-    """As in squeeze and excitation; what follows it keeps that."""
+    """Squeeze and excitation have one; what follows it keeps that."""
 
     def excited(layers, x):
         x = layers[0](x)

@@ -114,6 +114,8 @@ def test_the_page_loads_nothing(render):
     parsed = Parsed(page)
     assert parsed.links and all(link.startswith(("data:", "#")) for link in parsed.links)
     assert not {"link", "iframe", "object", "base"} & set(parsed.tags)
+    assert not re.search(r"url\(|@import|https?://", page)
+    assert all(image["alt"] for image in parsed.images)
 
 
 def test_the_script_is_in_the_page_where_there_is_a_relation(render):
@@ -130,13 +132,6 @@ def test_the_script_is_in_the_page_where_there_is_a_relation(render):
     assert (figure["data-rows"], figure["data-columns"], figure["data-weights"]) == (
         *("1", "2", "AAAA"),
     )
-
-
-def test_the_page_is_one_file(render):
-    page = render()
-    parsed = Parsed(page)
-    assert not re.search(r"url\(|@import|https?://", page)
-    assert all(image["alt"] for image in parsed.images)
 
 
 def test_links_within_the_page_have_targets(render):
