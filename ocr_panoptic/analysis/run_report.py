@@ -50,7 +50,7 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
         num_ranked: how many of the worst images, and of the best, are shown; 0 for none.
 
     Returns:
-        the page, see :func:`ocr_panoptic.visualization.render_report`.
+        the page, see :func:`.render_report`.
 
     Raises:
         FileNotFoundError: OUTPUT_DIR has no evaluation, or weights or annotations are missing.
