@@ -38,22 +38,26 @@ class Interval:
         return cls(statistics.fmean(values), half, len(values))
 
     @property
+    def ends(self) -> str:
+        """Return both ends as text, "[-0.10, +0.30]"; there are several values."""
+        return f"[{self.mean - self.half:+.2f}, {self.mean + self.half:+.2f}]"
+
+    @property
     def excludes_zero(self) -> bool:
         return self.half is not None and abs(self.mean) > self.half
 
 
-def student_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
+def student_quantile(freedom: int) -> float:
     """
     Args:
         freedom: degrees of freedom, at least 1.
-        confidence: above 0, below 1.
 
     Returns:
-        t for which Student's variable is between -t and t with this probability
+        t for which Student's variable is between -t and t with a probability of CONFIDENCE
     """
     low, high = 0.0, math.pi / 2  # of atan(t / sqrt(freedom))
     while (middle := (low + high) / 2) not in (low, high):
-        low, high = (middle, high) if _probability(middle, freedom) < confidence else (low, middle)
+        low, high = (middle, high) if _probability(middle, freedom) < CONFIDENCE else (low, middle)
     return math.sqrt(freedom) * math.tan(low)
 
 

@@ -9,22 +9,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ocr_panoptic.analysis.study_curves import MARKERS, draw_curves
+from ocr_panoptic.analysis.study_tables import Records, Summaries
 from ocr_panoptic.intervals import Interval
 
 from .study_file import PlacedStudy
 
 Points = Sequence[tuple[float, Interval]]  # receptive field in percent, gain
-Rows = Sequence[Mapping[str, Any]]  # of .tables.placed_rows
 OTHERS = "0.75"  # grey of what a panel is compared with
 
 
-def study_curves(study: PlacedStudy, records: Sequence[Mapping[str, Any]]) -> Figure:
+def placed_curves(study: PlacedStudy, records: Records) -> Figure:
     """
     Plot the first metric over the iterations: for each system the mean of its seeds, and a band
     from the lowest to the highest. A panel for each place; the baseline is black.
-
-    Args:
-        records: of :func:`ocr_panoptic.analysis.study.read_records`.
     """
     trained = {record["system"] for record in records}
     shown = [system for name, system in study.systems.items() if name in trained]
@@ -48,21 +45,27 @@ def study_curves(study: PlacedStudy, records: Sequence[Mapping[str, Any]]) -> Fi
     return figure
 
 
-def gain_figure(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]) -> Figure:
+def gain_figure(
+    study: PlacedStudy, rows: Summaries, fields: Mapping[str, Mapping[str, Any]]
+) -> Figure:
     """
-    What each scheme gains over the baseline against the effective receptive field of the features
-    that it gets, as a part of the image: a panel for each scheme, with the confidence intervals,
-    and the means of the others in grey. A scheme that gains more than twice as much as all others,
-    as one that is told the truth does, comes last, with a scale of its own.
+    Draw what the first metric of each scheme gains over the baseline against the effective
+    receptive field of the features that it gets, as a part of the image: a panel for each scheme,
+    with the confidence intervals, and the means of the others in grey. A scheme that gains more
+    than twice as much as all others, as one that is told the truth does, comes last, with a scale
+    of its own.
 
     Args:
         fields: place -> row of .fields.measurement.measure_fields.
     """
-    gains = {
-        scheme: _points([row for row in rows if row["scheme"] == scheme], metric, fields)
-        for scheme in dict.fromkeys(row["scheme"] for row in rows)
-    }
-    gains = {scheme: points for scheme, points in gains.items() if points}
+    metric = study.metrics[0]
+    shares = {place: 100 * field["effective_share"] for place, field in fields.items()}
+    gains: dict[str, Points] = {}
+    for row in rows:
+        system, interval = study.systems[row.system], row.gains[metric]
+        if interval is not None:  # none of a baseline
+            gains.setdefault(system.scheme, []).append((shares[system.place], interval))
+    gains = {scheme: sorted(points, key=lambda p: p[0]) for scheme, points in gains.items()}
     apart = _far_above(gains)
     usual = {scheme: points for scheme, points in gains.items() if scheme != apart}
     gains = usual | gains
@@ -84,8 +87,7 @@ def gain_figure(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]
         if scheme == apart:
             axes.yaxis.tick_right()
             axes.tick_params(axis="y", labelright=True)
-    shares = {place: field["effective_share"] for place, field in fields.items()}
-    places = sorted({row["place"] for row in rows}, key=shares.__getitem__)
+    places = sorted({s.place for s in study.systems.values()}, key=shares.__getitem__)
     note = f"; {apart} has a scale of its own" if apart else ""
     figure.supxlabel(
         f"effective receptive field (% of the image) of {', '.join(places)}\n"
@@ -104,16 +106,6 @@ def _draw_gains(axes: Axes, points: Points, color: str, marker: str) -> None:
     axes.scatter(
         xs, means, s=45, c=faces, edgecolors=color, linewidths=1.5, marker=marker, zorder=3
     )
-
-
-def _points(rows: Rows, metric: str, fields: Mapping[str, Mapping[str, Any]]) -> Points:
-    """Of one scheme, from the smallest to the largest field; none for a baseline."""
-    found = [
-        (100 * fields[row["place"]]["effective_share"], row[f"{metric} - baseline"])
-        for row in rows
-        if row[f"{metric} - baseline"] is not None
-    ]
-    return sorted(found, key=lambda point: point[0])
 
 
 def _far_above(gains: Mapping[str, Points]) -> str | None:

@@ -3,8 +3,13 @@
 import statistics
 import time
 from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
+
+from ocr_panoptic.analysis.training_memory import counting
 
 
 def peak_memory(step: Callable[[], object], device: str) -> int:
@@ -55,3 +60,67 @@ def seconds(step: Callable[[], object], device: str, repeats: int = 1) -> float:
             torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
     return statistics.median(times)
+
+
+def saved_bytes(forward: Callable[[], Any], without: nn.Module | None = None) -> tuple[Any, int]:
+    """
+    Args:
+        forward: what is called, with gradients.
+        without: a module whose parameters and buffers do not count.
+
+    Returns:
+        (its result, bytes of the storages that are kept for the backward pass, each counted once)
+    """
+    own = [*without.parameters(), *without.buffers()] if without is not None else []
+    known = WeakIdKeyDictionary({tensor.untyped_storage(): True for tensor in own})
+    sizes = []
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage not in known:
+            known[storage] = True
+            sizes.append(storage.nbytes())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        result = forward()
+    return result, sum(sizes)
+
+
+class StepMemory(NamedTuple):
+    """
+    Bytes.
+
+    Attributes:
+        saved: kept for the backward pass, parameters and buffers left out.
+        peak: at the highest point, above parameters and features; with all gradients.
+    """
+
+    saved: int
+    peak: int
+
+
+def count_head_step(
+    build: Callable[[], nn.Module], channels: int, images: int, height: int, width: int
+) -> StepMemory:
+    """
+    A step of a semantic head on the features of an FPN, float32.
+
+    Args:
+        build: makes the head.
+        channels: of the features p2 ... p5.
+        images, height, width: of the input, padded.
+    """
+    with counting() as allocated:
+        head = build().train()
+        features = {
+            f"p{i}": torch.empty(images, channels, height // 2**i, width // 2**i).requires_grad_()
+            for i in range(2, 6)
+        }
+        targets = torch.empty(images, height, width, dtype=torch.long)
+        before = allocated.reset()
+        (_, losses), saved = saved_bytes(lambda: head(features, targets), without=head)
+        loss = sum(losses.values())
+        del losses
+        loss.backward()
+    return StepMemory(saved, allocated.peak - before)

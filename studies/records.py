@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from ocr_panoptic.analysis.study import RECORD, Study, check_settings
+from ocr_panoptic.analysis.study import RECORD, Study, check_record
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import write_json
 
@@ -33,7 +33,7 @@ def add_records(study: Study, output: Path, file: Path) -> int:
             name, seed = record["system"], record["seed"]
             if name not in study.systems or seed not in study.systems[name].seeds:
                 continue
-            check_settings(study, name, seed, record, file)
+            check_record(study, name, seed, record, file)
             known = {*record["metrics"], *record["curves"]}
             if absent := [metric for metric in study.metrics if metric not in known]:
                 raise UserError(f"{file}: {name}, seed {seed} has no {', '.join(absent)}")

@@ -14,15 +14,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ocr_panoptic.analysis.study import read_records, run_study
+from ocr_panoptic.analysis.study import read_runs, run_study
+from ocr_panoptic.analysis.study_tables import summarise
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.formats.files import write_json, write_text
 
 from .fields.measurement import read_fields
-from .figures import gain_figure, study_curves
+from .figures import gain_figure, placed_curves
 from .records import add_records
 from .study_file import PlacedStudy, read_study
-from .tables import study_tables
+from .tables import placed_report
 
 TRAIN = str(Path(__file__).with_name("train.py"))
 
@@ -63,11 +64,11 @@ def main(argv: list[str] | None = None) -> None:
         print(f"{file}: {add_records(study, output, file)} runs added")
     if not args.report_only and not args.baseline:
         run_study(study, [sys.executable, TRAIN], output)
-    records = read_records(study, output)
+    records = read_runs(study, output)
     if not records:
         sys.exit(f"{output}: no finished run of {args.study}")
     if args.baseline:
-        print(study_tables(study, records)[1])
+        print(placed_report(study, summarise(study, records)))
     else:
         print(write_study(study, records, output, fields))
         print(f"Wrote tables.md, results.json and figures to {output}")
@@ -83,13 +84,14 @@ def write_study(
         output: folder.
         fields: place -> its receptive field, see :func:`.gain_figure`.
     """
-    rows, report = study_tables(study, records)
+    rows = summarise(study, records)
+    report = placed_report(study, rows)
     write_text(output / "tables.md", report)
     write_json(output / "results.json", records, indent=1)
-    figures = {"curves.png": study_curves(study, records)}
+    figures = {"curves.png": placed_curves(study, records)}
     # At first there are runs of the baseline alone.
-    if fields and any(row[f"{study.metrics[0]} - baseline"] for row in rows):
-        figures["gains.png"] = gain_figure(rows, study.metrics[0], fields)
+    if fields and any(row.gains[study.metrics[0]] for row in rows):
+        figures["gains.png"] = gain_figure(study, rows, fields)
     for name, figure in figures.items():
         figure.savefig(output / name, dpi=100)
     return report

@@ -33,6 +33,10 @@ class PlacedStudy(Study):
 
     systems: Mapping[str, PlacedSystem]
 
+    @property
+    def schemes(self) -> list[str]:
+        return list(dict.fromkeys(system.scheme for system in self.systems.values()))
+
 
 def read_study(path: Path, baseline: str | None = None) -> PlacedStudy:
     """

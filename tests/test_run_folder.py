@@ -10,7 +10,7 @@ from detectron2.data import Metadata
 
 from ocr_panoptic import metrics
 from ocr_panoptic.formats.run_folder import (
-    Evaluation,
+    StoredEvaluation,
     drop_unfinished_line,
     evaluation_folder,
     read_evaluation,
@@ -21,7 +21,7 @@ from ocr_panoptic.formats.run_folder import (
     write_table,
 )
 from ocr_panoptic.metrics import METRICS, Metric
-from ocr_panoptic.visualization import render_report
+from ocr_panoptic.visualization.report import render_report
 
 COLUMNS = ["PQ", "SQ", "RQ", "TP", "FP", "FN", "IoU", "ACC", "AP_box", "AP_mask"]
 COLUMNS += ["BoundaryPQ", "BoundaryIoU"]
@@ -67,7 +67,7 @@ def test_metrics_json(tmp_path):
     assert metrics["segm"]["AP"] == 0.5
     assert list(metrics) == ["run", *RESULTS]
     run = metrics.pop("run")
-    assert read_evaluation(tmp_path / "a" / "b") == Evaluation(metrics, run)
+    assert read_evaluation(tmp_path / "a" / "b") == StoredEvaluation(metrics, run)
 
 
 def test_per_class_csv(tmp_path):

@@ -15,16 +15,16 @@ from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.true_labels import has_labels
 from ocr_panoptic.seeding import seeded_generators
-from ocr_panoptic.visualization.overlays import draw_segments, instance_color, resize
+from ocr_panoptic.visualization.overlays import draw_segments, instance_color, resize_picture
 
 IMAGES, DRAWS = 10, 4
 SIDE = 440  # longer side of a picture
 FIRST_INSTANCE = 256  # in the map that is drawn: above all labels
 
-Drawn = tuple[str, str, np.ndarray]  # title, caption, uint8 [H, W, 3] RGB
+AugmentedPicture = tuple[str, str, np.ndarray]  # title, caption, uint8 [H, W, 3] RGB
 
 
-def augmented_pictures(cfg: CfgNode) -> Iterator[tuple[str, list[Drawn]]]:
+def augmented_pictures(cfg: CfgNode) -> Iterator[tuple[str, list[AugmentedPicture]]]:
     """Draw IMAGES images of DATASETS.TRAIN[0], evenly spread: the name of each, and the pictures of
     the file and of DRAWS draws of the mapper, each above its labels; SEED fixes them.
 
@@ -39,7 +39,7 @@ def augmented_pictures(cfg: CfgNode) -> Iterator[tuple[str, list[Drawn]]]:
     for place in np.unique(places).tolist():
         record = records[place]
         image = read_picture(record["file_name"], "RGB")
-        drawn: list[Drawn] = [("file", _size(image), _small(image))]
+        drawn: list[AugmentedPicture] = [("file", _size(image), _small(image))]
         with seeded_generators(max(cfg.SEED, 0), place):
             for draw in range(1, DRAWS + 1):
                 found = mapper(record)
@@ -82,4 +82,4 @@ def _size(picture: np.ndarray) -> str:
 def _small(picture: np.ndarray) -> np.ndarray:
     scale = min(1.0, SIDE / max(picture.shape[:2]))
     height, width = (max(1, round(side * scale)) for side in picture.shape[:2])
-    return resize(picture, height, width, smooth=True)
+    return resize_picture(picture, height, width, smooth=True)

@@ -11,8 +11,7 @@ from ocr_panoptic.intervals import Interval
 
 from .study import Study, System
 from .study_curves import study_curves
-from .study_summary import class_metric_names, summarise
-from .study_tables import study_report
+from .study_tables import study_report, summarise
 
 OURS = "ours"
 _PUBLISHED = ("MODEL.OCR.RESIDUAL", "False", "MODEL.OCR.COARSE_START", "pytorch")
@@ -72,12 +71,10 @@ def write_comparison(study: Study, records: Sequence[dict[str, Any]], output: Pa
     Write tables.md, results.json and curves.png; return the tables.
 
     Args:
-        records: of :func:`.study.read_records`.
+        records: of :func:`.study.read_runs`.
         output: folder.
     """
-    classes = class_metric_names(study, records)
-    rows = summarise(study, records, [*study.metrics, *classes.values()])
-    report = study_report(rows, study.metrics, classes)
+    report = study_report(summarise(study, records), study.metrics)
     write_text(output / "tables.md", report)
     write_json(output / "results.json", records, indent=1)
     study_curves(study, records).savefig(output / "curves.png", dpi=100)
@@ -114,5 +111,4 @@ def _compared(interval: Interval) -> str:
     word = "level"
     if interval.excludes_zero:
         word = "better" if interval.mean > 0 else "worse"
-    low, high = interval.mean - interval.half, interval.mean + interval.half
-    return f"{interval.mean:+.2f} [{low:+.2f}, {high:+.2f}] {word}"
+    return f"{interval.mean:+.2f} {interval.ends} {word}"

@@ -4,7 +4,7 @@ Shape letters: H, W size of the image; S segments.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,18 +24,8 @@ SEAM = 5  # pixels: void that is narrower everywhere is a seam between segments,
 SAME_BOX = 0.8  # IoU of the boxes of two things of one class
 SEAM_ID = -1  # in a map, where segments have ids above 0
 
-# Kind -> what it is.
-KINDS = {
-    "tiny": f"has less than {TINY_SHARE:.2%} of the image's pixels",
-    "split": "is a thing in two parts, further from each other than the larger one is long",
-    "duplicate": f"is a thing whose box overlaps another's of its class with an IoU of {SAME_BOX} "
-    "or more",
-    "void": f"borders on void along {VOID_SHARE:.0%} of its outline or more (void narrower than "
-    f"{SEAM} pixels does not count)",
-}
 
-
-class Segment(NamedTuple):
+class SegmentFacts(NamedTuple):
     id: int
     class_index: int
     area: int  # pixels
@@ -47,16 +37,65 @@ class Suspicion(NamedTuple):
     """
     Attributes:
         kind: one of KINDS.
-        segments: ids, the one in question first.
         value: by which it is judged: share of pixels, distance over length, IoU, share of outline.
+        other: id of the other segment of a pair.
     """
 
     kind: str
-    segments: tuple[int, ...]
-    class_index: int
-    area: int
-    box: Box
+    segment: SegmentFacts
     value: float
+    other: int | None = None
+
+    @property
+    def segments(self) -> tuple[int, ...]:
+        """Return the ids, that of the one in question first."""
+        return (self.segment.id,) if self.other is None else (self.segment.id, self.other)
+
+
+class Kind(NamedTuple):
+    """
+    A way in which segments are suspicious.
+
+    Attributes:
+        title: of the group of those that are.
+        meaning: "A segment that ...".
+        value: what the value of one says, for its caption.
+        rank: of one among its kind: the lowest is the first.
+    """
+
+    title: str
+    meaning: str
+    value: Callable[[float], str]
+    rank: Callable[[Suspicion], float]
+
+
+KINDS = {
+    "tiny": Kind(
+        "Tiny segments",
+        f"has less than {TINY_SHARE:.2%} of the image's pixels",
+        lambda share: "",
+        lambda s: s.segment.area,
+    ),
+    "split": Kind(
+        "Split things",
+        "is a thing in two parts, further from each other than the larger one is long",
+        lambda lengths: f", parts {lengths:.1f} lengths apart",
+        lambda s: -s.value,
+    ),
+    "duplicate": Kind(
+        "Things twice",
+        f"is a thing whose box overlaps another's of its class with an IoU of {SAME_BOX} or more",
+        lambda iou: f", IoU {iou:.2f}",
+        lambda s: -s.value,
+    ),
+    "void": Kind(
+        "Segments at void",
+        f"borders on void along {VOID_SHARE:.0%} of its outline or more (void narrower than {SEAM} "
+        "pixels does not count)",
+        lambda share: f", {100 * share:.0f} % of its outline",
+        lambda s: -s.segment.area,
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -73,57 +112,47 @@ class ImageFacts:
     width: int = 0
     height: int = 0
     void: int = 0
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[SegmentFacts] = field(default_factory=list)
     suspicions: list[Suspicion] = field(default_factory=list)
     picture: np.ndarray | None = None
     digest: str = ""
 
 
-def segments_of(
-    ids: np.ndarray, listed: Sequence[TrueSegment]
-) -> tuple[list[Segment], SegmentRuns]:
+def segments_of(ids: np.ndarray, listed: Sequence[TrueSegment]) -> list[SegmentFacts]:
     """Return the segments of a map, int32 [H, W], that have a pixel, in the order of their ids."""
-    runs = SegmentRuns(ids)
     by_id = {segment.id: segment for segment in listed}
-    found = [
-        Segment(number, by_id[number].class_index, s.area, tuple(s.bbox), by_id[number].iscrowd)
-        for number, s in runs.statistics.items()
-        if number in by_id
+    return [
+        SegmentFacts(i, by_id[i].class_index, s.area, tuple(s.bbox), by_id[i].iscrowd)
+        for i, s in SegmentRuns(ids).statistics.items()
+        if i in by_id
     ]
-    return found, runs
 
 
 def suspicions_of(
-    ids: np.ndarray, segments: Sequence[Segment], classes: Sequence[DataClass]
+    ids: np.ndarray, segments: Sequence[SegmentFacts], classes: Sequence[DataClass]
 ) -> list[Suspicion]:
     """Return what looks like a mistake in a map, int32 [H, W]; crowds are left out."""
     segments = [segment for segment in segments if not segment.iscrowd]
     things = [segment for segment in segments if classes[segment.class_index].isthing]
 
-    def suspicion(kind: str, segment: Segment, value: float, *others: int) -> Suspicion:
-        numbers = (segment.id, *others)
-        return Suspicion(
-            kind, numbers, segment.class_index, segment.area, segment.box, float(value)
-        )
-
     found = [
-        suspicion("tiny", segment, segment.area / ids.size)
+        Suspicion("tiny", segment, segment.area / ids.size)
         for segment in segments
         if segment.area < TINY_SHARE * ids.size
     ]
     for segment in things:
         if (distance := parts_distance(ids, segment)) >= 1:
-            found.append(suspicion("split", segment, distance))
+            found.append(Suspicion("split", segment, distance))
     for a, b, overlap in _same_boxes(things):
-        found.append(suspicion("duplicate", a, overlap, b.id))
+        found.append(Suspicion("duplicate", a, overlap, b.id))
     shares = void_shares(ids)
     for segment in segments:
         if shares.get(segment.id, 0) >= VOID_SHARE:
-            found.append(suspicion("void", segment, shares[segment.id]))
+            found.append(Suspicion("void", segment, float(shares[segment.id])))
     return found
 
 
-def parts_distance(ids: np.ndarray, segment: Segment) -> float:
+def parts_distance(ids: np.ndarray, segment: SegmentFacts) -> float:
     """Return how far the two largest 8-connected parts of a segment are from each other: between
     their boxes, in longer sides of the larger part's. 0 for a segment in one part, or whose second
     one has less than SPLIT_SHARE of its pixels."""
@@ -170,9 +199,9 @@ def void_shares(ids: np.ndarray) -> dict[int, float]:
     }
 
 
-def _same_boxes(things: Sequence[Segment]) -> list[tuple[Segment, Segment, float]]:
+def _same_boxes(things: Sequence[SegmentFacts]) -> list[tuple[SegmentFacts, SegmentFacts, float]]:
     """Pairs of one class whose boxes are nearly the same, the smaller segment first."""
-    by_class: dict[int, list[Segment]] = {}
+    by_class: dict[int, list[SegmentFacts]] = {}
     for segment in things:
         by_class.setdefault(segment.class_index, []).append(segment)
     found = []

@@ -30,7 +30,7 @@ class TrueSegment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Item:
+class DataItem:
     """
     Attributes:
         name: the image's path below the folder of all.
@@ -56,13 +56,13 @@ class DataItems:
     """
 
     classes: list[DataClass]
-    items: list[Item]
+    items: list[DataItem]
     has_things: bool
     label_map: dict[int, int] | None
     total: int
     read_segments: Callable[[str], np.ndarray] = read_panoptic_png
 
-    def truth(self, item: Item) -> tuple[np.ndarray, tuple[TrueSegment, ...]]:
+    def truth(self, item: DataItem) -> tuple[np.ndarray, tuple[TrueSegment, ...]]:
         """
         Returns:
             the ids of the segments, int32 [H, W], 0 void; and these, of labels one for each class.
@@ -98,7 +98,7 @@ def data_items(dataset_name: str, limit: int | None = None) -> DataItems:
         )
     names = _short_names([record["file_name"] for record in records])
     items = [
-        Item(name, record["file_name"], record.get("sem_seg_file_name"), None)
+        DataItem(name, record["file_name"], record.get("sem_seg_file_name"), None)
         for name, record in zip(names, records, strict=True)
     ]
     colors = [tuple(map(int, color)) for color in metadata.stuff_colors]
@@ -117,7 +117,7 @@ def _panoptic_items(metadata: Metadata, records: list[dict], limit: int | None) 
     ids = ids_by_class(metadata, "stuff"), ids_by_class(metadata, "thing")
     records = sorted(records, key=lambda record: record["file_name"])
     items = [
-        Item(
+        DataItem(
             os.path.relpath(record["file_name"], metadata.image_root),
             record["file_name"],
             record["pan_seg_file_name"],

@@ -15,12 +15,12 @@ from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.visualization.data_page import card_pictures, crop_picture
 from ocr_panoptic.visualization.overlays import Color, segment_colors
 
-from .data_facts import Box, ImageFacts, Segment, segments_of, suspicions_of
-from .data_items import VOID, DataItems, Item
+from .data_facts import Box, ImageFacts, SegmentFacts, segments_of, suspicions_of
+from .data_items import VOID, DataItem, DataItems
 from .near_images import small_picture
 
 
-class Place(NamedTuple):
+class ShownPart(NamedTuple):
     """
     A part of an image that is shown.
 
@@ -34,7 +34,7 @@ class Place(NamedTuple):
     box: Box
 
 
-def look_at(numbered: tuple[int, Item], content: DataItems, folder: Path) -> ImageFacts:
+def look_at(numbered: tuple[int, DataItem], content: DataItems, folder: Path) -> ImageFacts:
     """Return what an image shows; its pictures are written as ``<number>.jpg`` and
     ``<number>o.jpg``."""
     number, item = numbered
@@ -49,7 +49,7 @@ def look_at(numbered: tuple[int, Item], content: DataItems, folder: Path) -> Ima
                     f"{item.truth}: has {ids.shape[1]}x{ids.shape[0]} pixels, the image "
                     f"{image.shape[1]}x{image.shape[0]} (width x height)."
                 )
-            segments, _ = segments_of(ids, listed)
+            segments = segments_of(ids, listed)
             facts = replace(
                 facts,
                 void=int((ids == VOID).sum()),
@@ -60,13 +60,13 @@ def look_at(numbered: tuple[int, Item], content: DataItems, folder: Path) -> Ima
     except (OSError, ValueError) as error:
         return ImageFacts(fault=str(error))
     small, overlay = card_pictures(image, ids, colors)
-    write_jpeg(folder / f"{number:06d}.jpg", small)
+    save_jpeg(folder / f"{number:06d}.jpg", small)
     if overlay is not None:
-        write_jpeg(folder / f"{number:06d}o.jpg", overlay)
+        save_jpeg(folder / f"{number:06d}o.jpg", overlay)
     return facts
 
 
-def describe(item: Item) -> ImageFacts:
+def compared_facts(item: DataItem) -> ImageFacts:
     """Return what is compared of an image; without it, where it cannot be read."""
     try:
         return _description(item, read_picture(item.image, "RGB"))
@@ -74,11 +74,11 @@ def describe(item: Item) -> ImageFacts:
         return ImageFacts(fault=str(error))
 
 
-def _description(item: Item, image: np.ndarray) -> ImageFacts:
+def _description(item: DataItem, image: np.ndarray) -> ImageFacts:
     return ImageFacts(picture=small_picture(image), digest=file_digest(Path(item.image)))
 
 
-def _colors(content: DataItems, segments: Sequence[Segment]) -> dict[int, Color]:
+def _colors(content: DataItems, segments: Sequence[SegmentFacts]) -> dict[int, Color]:
     colors = [data_class.color for data_class in content.classes]
     info = [
         {
@@ -91,14 +91,14 @@ def _colors(content: DataItems, segments: Sequence[Segment]) -> dict[int, Color]
     return segment_colors(info, colors, colors)
 
 
-def draw_place(task: tuple[Place, Item, Path], content: DataItems) -> None:
+def draw_place(task: tuple[ShownPart, DataItem, Path], content: DataItems) -> None:
     """Write the picture of a place."""
     place, item, path = task
     ids, _ = content.truth(item)
-    write_jpeg(path, crop_picture(read_picture(item.image, "RGB"), ids, place.box, place.segments))
+    save_jpeg(path, crop_picture(read_picture(item.image, "RGB"), ids, place.box, place.segments))
 
 
-def write_jpeg(path: Path, picture: np.ndarray) -> None:
+def save_jpeg(path: Path, picture: np.ndarray) -> None:
     """Args: picture: uint8 [H, W, 3] RGB."""
     with replacing(path) as temporary:
         Image.fromarray(picture).save(temporary, format="JPEG", quality=82)

@@ -31,9 +31,9 @@ from ocr_panoptic.visualization.data_page import (
 from ocr_panoptic.visualization.figures import css_color
 
 from .augmented_samples import augmented_pictures
-from .data_facts import KINDS, ImageFacts, Suspicion
-from .data_items import DataItems, Item, data_items
-from .data_pictures import Place, describe, draw_place, look_at, write_jpeg
+from .data_facts import KINDS, ImageFacts, SegmentFacts, Suspicion
+from .data_items import DataClass, DataItem, DataItems, data_items
+from .data_pictures import ShownPart, compared_facts, draw_place, look_at, save_jpeg
 from .near_images import NEAR, SIDE, NearPair, near_pairs
 
 SHOWN = 24  # suspicious segments of a kind, images without things, and pairs, in pictures
@@ -43,12 +43,6 @@ COLUMNS = (
     *("kind", "image", "class", "segments", "area", "x", "y", "width", "height", "value"),
     "other",  # image of a pair, or what is wrong with a file
 )
-TITLES = {
-    "tiny": "Tiny segments",
-    "split": "Split things",
-    "duplicate": "Things twice",
-    "void": "Segments at void",
-}
 
 
 def write_data_page(
@@ -129,7 +123,7 @@ class _View:
 
     def __post_init__(self) -> None:
         self._source = quote(f"{self.folder.parent.name}/{self.folder.name}")
-        self._tasks: list[tuple[Place, Item, Path]] = []
+        self._tasks: list[tuple[ShownPart, DataItem, Path]] = []
         look = partial(look_at, content=replace(self.content, items=[]), folder=self.folder)
         numbered = list(enumerate(self.content.items))
         self.facts = map_with_progress(look, numbered, "look at the images", self.workers)
@@ -172,7 +166,7 @@ class _View:
             "suspicious": self._suspicious(),
         }
 
-    def equal(self, others: Sequence[Item], name: str) -> dict:
+    def equal(self, others: Sequence[DataItem], name: str) -> dict:
         """Images that are alike, within the data set and with the others; then all ``findings``
         are known."""
         numbers, items = self.usable, self.content.items
@@ -181,7 +175,9 @@ class _View:
             NearPair(numbers[a], numbers[b], distance) for a, b, distance in near_pairs(pictures)
         ]
         seen = (
-            map_with_progress(describe, others, f"look at {name}", self.workers) if others else []
+            map_with_progress(compared_facts, others, f"look at {name}", self.workers)
+            if others
+            else []
         )
         self.faults += [found.fault for found in seen if found.fault]
         known = [number for number, found in enumerate(seen) if not found.fault]
@@ -213,7 +209,7 @@ class _View:
             crops = []
             for place, (title, caption, picture) in enumerate(pictures):
                 file = f"a{number:02d}_{place}.jpg"
-                write_jpeg(self.folder / file, picture)
+                save_jpeg(self.folder / file, picture)
                 crops.append(Crop(f"{self._source}/{file}", title, caption))
             rows.append((name, crops))
         return rows
@@ -223,19 +219,21 @@ class _View:
         return class_rows(self.content, [self.facts[number] for number in self.usable])
 
     def _entry(self, number: int) -> dict:
-        facts, classes = self.facts[number], self.content.classes
-        things = sum(classes[s.class_index].isthing for s in facts.segments)
+        facts = self.facts[number]
         return {
             "name": self.content.items[number].name,
             "picture": number,
             "size": [facts.width, facts.height],
             "void": round(100 * facts.void / (facts.width * facts.height), 2),
             "segments": len(facts.segments),
-            "things": things if self.content.has_things else None,
+            "things": self._things(number) if self.content.has_things else None,
             "classes": sorted({s.class_index for s in facts.segments}),
             "flags": sorted({s.kind for s in facts.suspicions}),
             "truth": self.content.items[number].truth is not None,
         }
+
+    def _things(self, number: int) -> int:
+        return sum(self._class_of(s).isthing for s in self.facts[number].segments)
 
     def _all_suspicions(self) -> Iterator[tuple[int, Suspicion]]:
         for number in self.usable:
@@ -244,33 +242,31 @@ class _View:
 
     def _suspicious(self) -> list[CropGroup]:
         groups = []
-        for kind in KINDS if self.content.has_things else ("tiny", "void"):
-            found = [entry for entry in self._all_suspicions() if entry[1].kind == kind]
-            shown = sorted(found, key=lambda entry: _rank(entry[1]))[:SHOWN]
-            places = [Place(number, s.segments, s.box) for number, s in shown]
-            captions = [
-                f"{self.content.classes[s.class_index].name}, {s.area:,} pixels{_value(s)}"
-                for _, s in shown
+        for name, kind in KINDS.items():
+            if not self.content.has_things and name in ("split", "duplicate"):
+                continue
+            found = [entry for entry in self._all_suspicions() if entry[1].kind == name]
+            shown = sorted(found, key=lambda entry: kind.rank(entry[1]))[:SHOWN]
+            parts = [
+                (
+                    ShownPart(number, s.segments, s.segment.box),
+                    f"{self._class_of(s.segment).name}, {s.segment.area:,} pixels"
+                    f"{kind.value(s.value)}",
+                )
+                for number, s in shown
             ]
-            crops = self._crops(places, captions, kind)
-            groups.append(
-                CropGroup(TITLES[kind], f"A segment that {KINDS[kind]}.", len(found), crops)
-            )
+            note = f"A segment that {kind.meaning}."
+            groups.append(CropGroup(kind.title, note, len(found), self._crops(parts, name)))
         return groups
+
+    def _class_of(self, segment: SegmentFacts) -> DataClass:
+        return self.content.classes[segment.class_index]
 
     def _without_things(self) -> CropGroup | None:
         if not self.content.has_things:
             return None
-        classes = self.content.classes
-        found = [
-            number
-            for number in self.usable
-            if not any(classes[s.class_index].isthing for s in self.facts[number].segments)
-        ]
-        crops = [
-            Crop(f"{self._source}/{number:06d}o.jpg", self.content.items[number].name, "")
-            for number in found[:SHOWN]
-        ]
+        found = [number for number in self.usable if not self._things(number)]
+        crops = [self._crop(f"{n:06d}o.jpg", self.content.items[n]) for n in found[:SHOWN]]
         note = "The semantic branch learns from them, the detector that nothing is there."
         note = note if found else "Every image shows one."
         return CropGroup("Images without things", note, len(found), crops)
@@ -287,58 +283,56 @@ class _View:
                 if own:
                     largest.append((number, max(own, key=lambda s: s.area)))
             largest.sort(key=lambda entry: -entry[1].area)
-            places = [Place(n, (s.id,), s.box) for n, s in largest[:EXAMPLES]]
-            captions = [f"{s.area:,} pixels" for _, s in largest[:EXAMPLES]]
+            parts = [
+                (ShownPart(n, (s.id,), s.box), f"{s.area:,} pixels") for n, s in largest[:EXAMPLES]
+            ]
             images = "1 image" if row.images == 1 else f"{row.images:,} images"
-            groups.append(
-                CropGroup(row.name, images, len(largest), self._crops(places, captions, f"r{k}_"))
-            )
+            groups.append(CropGroup(row.name, images, len(largest), self._crops(parts, f"r{k}_")))
         return groups, absent
 
-    def _crops(self, places: Sequence[Place], captions: Sequence[str], prefix: str) -> list[Crop]:
-        """Pictures of places, named after their images; :meth:`draw` draws them."""
-        tasks = [
-            (place, self.content.items[place.image], self.folder / f"{prefix}{k}.jpg")
-            for k, place in enumerate(places)
-        ]
-        self._tasks += tasks
-        return [
-            Crop(f"{self._source}/{path.name}", item.name, caption)
-            for (_, item, path), caption in zip(tasks, captions, strict=True)
-        ]
+    def _crops(self, parts: Sequence[tuple[ShownPart, str]], prefix: str) -> list[Crop]:
+        """Return pictures of parts with captions, named after their images; :meth:`draw` draws
+        them."""
+        crops = []
+        for k, (part, caption) in enumerate(parts):
+            item, file = self.content.items[part.image], f"{prefix}{k}.jpg"
+            self._tasks.append((part, item, self.folder / file))
+            crops.append(self._crop(file, item, caption))
+        return crops
+
+    def _crop(self, file: str, item: DataItem, caption: str = "") -> Crop:
+        return Crop(f"{self._source}/{file}", item.name, caption)
 
     def draw(self) -> None:
         """Draw the places that the page shows."""
         draw = partial(draw_place, content=replace(self.content, items=[]))
         map_with_progress(draw, self._tasks, "draw what is shown", self.workers)
 
-    def _pair(self, pair: NearPair, item: Item, facts: ImageFacts, name: str) -> Pair:
+    def _pair(self, pair: NearPair, item: DataItem, facts: ImageFacts, name: str) -> Pair:
         """Args: item, facts: of the second image."""
         picture, _ = card_pictures(read_picture(item.image, "RGB"), None, {})
-        write_jpeg(self.folder / f"{name}.jpg", picture)
+        save_jpeg(self.folder / f"{name}.jpg", picture)
         same = facts.digest == self.facts[pair.first].digest
         return Pair(
-            Crop(f"{self._source}/{pair.first:06d}.jpg", self.content.items[pair.first].name, ""),
-            Crop(f"{self._source}/{name}.jpg", item.name, ""),
+            self._crop(f"{pair.first:06d}.jpg", self.content.items[pair.first]),
+            self._crop(f"{name}.jpg", item),
             "the same file" if same else f"{pair.distance:.1f} levels apart",
         )
 
     def _findings(
-        self, inside: Sequence[NearPair], across: Sequence[NearPair], others: Sequence[Item]
+        self, inside: Sequence[NearPair], across: Sequence[NearPair], others: Sequence[DataItem]
     ) -> str:
         """A CSV with a row for all that the page has found, however much of it is shown."""
-        items, classes = self.content.items, self.content.classes
+        items = self.content.items
         text = io.StringIO()
         table = csv.writer(text)
         table.writerow(COLUMNS)
         for fault in self.faults:
             table.writerow(("fault", *[""] * 9, fault))
         for number, s in self._all_suspicions():
-            name = classes[s.class_index].name
+            row = (s.kind, items[number].name, self._class_of(s.segment).name)
             ids = " ".join(map(str, s.segments))
-            table.writerow(
-                (s.kind, items[number].name, name, ids, s.area, *s.box, f"{s.value:.4g}", "")
-            )
+            table.writerow((*row, ids, s.segment.area, *s.segment.box, f"{s.value:.4g}", ""))
         for kind, pairs, seconds in (("equal", inside, items), ("leak", across, others)):
             for a, b, distance in pairs:
                 table.writerow((kind, items[a].name, *[""] * 7, f"{distance:.3g}", seconds[b].name))
@@ -351,23 +345,6 @@ def _most_frequent(sizes: Counter[str]) -> list[tuple[str, int, float]]:
     if rest := sum(sizes.values()) - sum(count for _, count, _ in listed):
         listed.append((f"{len(sizes) - SIZES} other sizes", rest, 100 * min(1, rest / most)))
     return listed
-
-
-def _rank(suspicion: Suspicion) -> float:
-    """The smallest tiny segment is the first, the largest at void, the greatest value of others."""
-    if suspicion.kind == "tiny":
-        return suspicion.area
-    return -suspicion.area if suspicion.kind == "void" else -suspicion.value
-
-
-def _value(suspicion: Suspicion) -> str:
-    if suspicion.kind == "tiny":
-        return ""
-    if suspicion.kind == "split":
-        return f", parts {suspicion.value:.1f} lengths apart"
-    if suspicion.kind == "duplicate":
-        return f", IoU {suspicion.value:.2f}"
-    return f", {100 * suspicion.value:.0f} % of its outline"
 
 
 def class_rows(content: DataItems, facts: Sequence[ImageFacts]) -> list[ClassRow]:

@@ -16,7 +16,7 @@ from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling import InferenceModel, OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference import resized_classes, running_argmax
 from ocr_panoptic.modeling.refined_head import RefinedHead
-from ocr_panoptic.visualization import Inspection, Segments
+from ocr_panoptic.visualization.scene import Inspection, PanopticMap
 
 
 class Inspector:
@@ -72,7 +72,9 @@ class Inspector:
         inputs = self._mapper(record)
         with torch.inference_mode(), _watched(self._network) as seen:
             ids, info = self._model([inputs])[0]["panoptic_seg"]
-        return replace(self._view(record, inputs, seen), panoptic=Segments(ids.cpu().numpy(), info))
+        return replace(
+            self._view(record, inputs, seen), panoptic=PanopticMap(ids.cpu().numpy(), info)
+        )
 
     def _view(self, record: dict[str, Any], inputs: dict[str, Any], seen: "_Seen") -> Inspection:
         pixels = read_picture(record["file_name"], self._image_format, self._channels)

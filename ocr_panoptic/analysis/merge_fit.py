@@ -27,7 +27,7 @@ SCORES = [round(0.05 * i, 2) for i in range(1, 20)]
 AREAS = [0.0, *(4.0**i for i in range(2, 9))]
 
 
-class Fit(NamedTuple):
+class MergeFit(NamedTuple):
     """
     Attributes:
         name: what was fitted.
@@ -53,7 +53,7 @@ class Fit(NamedTuple):
 
 def fit_merge(
     kept: KeptPredictions, present: MergeRules, folds: int = FOLDS
-) -> tuple[float, list[Fit]]:
+) -> tuple[float, list[MergeFit]]:
     """
     Args:
         present: the rules in use.
@@ -99,7 +99,7 @@ def fit_merge(
         held_out, before = _pq(held.sum(axis=0)), _pq(now.sum(axis=0))
         fitted = _pq(search.totals(rules, range(len(kept.images))))[0]
         rows.append(
-            Fit(
+            MergeFit(
                 name,
                 search.merge_rules(rules),
                 float(100 * fitted),

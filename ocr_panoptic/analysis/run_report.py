@@ -23,7 +23,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import PanopticTruth
 from ocr_panoptic.formats.run_folder import (
     CONFIG,
-    Evaluation,
+    StoredEvaluation,
     calibration_file,
     evaluation_folder,
     image_scores_file,
@@ -31,16 +31,10 @@ from ocr_panoptic.formats.run_folder import (
     read_table,
     read_training_log,
 )
-from ocr_panoptic.visualization import (
-    ImageFigures,
-    RankedImage,
-    image_figures,
-    panoptic_truth,
-    png_source,
-    ranked_images,
-    render_report,
-    semantic_truth,
-)
+from ocr_panoptic.visualization.figures import ImageFigures, image_figures, png_source
+from ocr_panoptic.visualization.ground_truth import panoptic_truth, semantic_truth
+from ocr_panoptic.visualization.ranking import RankedImage, ranked_images
+from ocr_panoptic.visualization.report import render_report
 
 from .inspection import Inspector
 
@@ -56,7 +50,7 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
         num_ranked: how many of the worst images, and of the best, are shown; 0 for none.
 
     Returns:
-        the page, see :func:`ocr_panoptic.visualization.render_report`.
+        the page, see :func:`.render_report`.
 
     Raises:
         FileNotFoundError: OUTPUT_DIR has no evaluation, or weights or annotations are missing.
@@ -79,7 +73,7 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
     model = build_trained_model(cfg)
     _check_evaluated(cfg, evaluation, model)
     records = DatasetCatalog.get(dataset)
-    panoptic = "panoptic_seg" in evaluation.tasks
+    panoptic = "panoptic_seg" in evaluation.results
     pictures = _Pictures(Inspector(cfg, model), metadata, panoptic)
     task, metric = ("panoptic_seg", "PQ") if panoptic else ("sem_seg", "mIoU")
     ranking = ranked_images(read_table(image_scores_file(results, task)), metric, num_ranked)
@@ -98,7 +92,7 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
     )
 
 
-def _check_evaluated(cfg: CfgNode, evaluation: Evaluation, model: nn.Module) -> None:
+def _check_evaluated(cfg: CfgNode, evaluation: StoredEvaluation, model: nn.Module) -> None:
     """Metrics of one model beside the pictures of another would be taken for one."""
     evaluated, found = evaluation.run.get("weights_sha256"), weights_sha256(model)
     if evaluated == found:
@@ -197,7 +191,7 @@ def _description(cfg: CfgNode, iterations: int, num_images: int) -> str:
 
 
 def _settings(
-    cfg: CfgNode, config_file: str, evaluation: Evaluation, log: list[dict[str, float]]
+    cfg: CfgNode, config_file: str, evaluation: StoredEvaluation, log: list[dict[str, float]]
 ) -> dict[str, Any]:
     settings = {
         "config": config_file or "defaults",

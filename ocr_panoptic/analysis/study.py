@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from detectron2.evaluation.testing import flatten_results_dict
 from detectron2.modeling import build_model
 
 from ocr_panoptic.engine import complete_config, load_config
@@ -75,9 +76,9 @@ def run_study(study: Study, train: Sequence[str], output: Path) -> None:
 
     Raises:
         ChildProcessError: a run failed; its log is named.
-        ValueError: an evaluation has no such metric; or see :func:`read_records`.
+        ValueError: an evaluation has no such metric; or see :func:`read_runs`.
     """
-    read_records(study, output)
+    read_runs(study, output)
     for seed in study.seeds:
         for name, system in study.systems.items():
             if seed not in system.seeds:
@@ -128,11 +129,7 @@ def _results(cfg: Any, folder: Path, wanted: Sequence[str]) -> dict[str, Any]:
     complete_config(cfg, training=True)  # MAX_ITER may follow from the data
     evaluation = read_evaluation(evaluation_folder(folder, cfg.DATASETS.TEST[0]))
     rows = read_training_log(folder)
-    metrics = {
-        f"{task}/{metric}": value
-        for task, values in evaluation.tasks.items()
-        for metric, value in values.items()
-    }
+    metrics = flatten_results_dict(evaluation.results)
     times = [row["time"] for row in rows if "time" in row]
     if not times:
         raise UserError(
@@ -168,7 +165,7 @@ def _last_line(log: Path) -> str:
     return next((line for line in reversed(lines) if line.strip()), "none")
 
 
-def read_records(study: Study, output: Path) -> list[dict[str, Any]]:
+def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
     """
     Return the records of all finished runs, by system, then seed.
 
@@ -182,14 +179,12 @@ def read_records(study: Study, output: Path) -> list[dict[str, Any]]:
             file = output / name / f"seed{seed}" / RECORD
             if file.is_file():
                 record = json.loads(file.read_text())
-                check_settings(study, name, seed, record, file)
+                check_record(study, name, seed, record, file)
                 records.append(record)
     return records
 
 
-def check_settings(
-    study: Study, name: str, seed: int, record: Mapping[str, Any], file: Path
-) -> None:
+def check_record(study: Study, name: str, seed: int, record: Mapping[str, Any], file: Path) -> None:
     """
     Check that a record is of a run as the study has it.
 

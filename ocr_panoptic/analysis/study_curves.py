@@ -17,7 +17,7 @@ def study_curves(study: Study, records: Sequence[Mapping[str, Any]]) -> Figure:
     Plot the first metric over the iterations, see :func:`draw_curves`.
 
     Args:
-        records: of :func:`.study.read_records`.
+        records: of :func:`.study.read_runs`.
     """
     runs = {name: [r for r in records if r["system"] == name] for name in study.systems}
     runs = {name: own for name, own in runs.items() if own}

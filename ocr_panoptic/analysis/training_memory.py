@@ -42,10 +42,10 @@ class AllocatedBytes(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        for tensor in _tensors((args, kwargs)):
+        for tensor in tensors_of((args, kwargs)):
             self._known[tensor.untyped_storage()] = True  # made outside, or counted already
         result = function(*args, **(kwargs or {}))
-        for tensor in _tensors(result):
+        for tensor in tensors_of(result):
             storage = tensor.untyped_storage()
             if storage not in self._known:
                 self._known[storage] = True
@@ -64,31 +64,6 @@ class AllocatedBytes(TorchDispatchMode):
         self.largest = max(self.largest, size)
 
 
-def saved_bytes(forward: Callable[[], Any], without: nn.Module | None = None) -> tuple[Any, int]:
-    """
-    Args:
-        forward: what is called, with gradients.
-        without: a module whose parameters and buffers do not count.
-
-    Returns:
-        (its result, bytes of the storages that are kept for the backward pass, each counted once)
-    """
-    own = [*without.parameters(), *without.buffers()] if without is not None else []
-    known = WeakIdKeyDictionary({tensor.untyped_storage(): True for tensor in own})
-    sizes = []
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage not in known:
-            known[storage] = True
-            sizes.append(storage.nbytes())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        result = forward()
-    return result, sum(sizes)
-
-
 @contextlib.contextmanager
 def counting() -> Iterator[AllocatedBytes]:
     """Tensors without values, allocated as on a GPU."""
@@ -98,45 +73,6 @@ def counting() -> Iterator[AllocatedBytes]:
         AllocatedBytes() as allocated,
     ):
         yield allocated
-
-
-class StepMemory(NamedTuple):
-    """
-    Bytes.
-
-    Attributes:
-        saved: kept for the backward pass, parameters and buffers left out.
-        peak: at the highest point, above parameters and features; with all gradients.
-    """
-
-    saved: int
-    peak: int
-
-
-def count_head_step(
-    build: Callable[[], nn.Module], channels: int, images: int, height: int, width: int
-) -> StepMemory:
-    """
-    A step of a semantic head on the features of an FPN, float32.
-
-    Args:
-        build: makes the head.
-        channels: of the features p2 ... p5.
-        images, height, width: of the input, padded.
-    """
-    with counting() as allocated:
-        head = build().train()
-        features = {
-            f"p{i}": torch.empty(images, channels, height // 2**i, width // 2**i).requires_grad_()
-            for i in range(2, 6)
-        }
-        targets = torch.empty(images, height, width, dtype=torch.long)
-        before = allocated.reset()
-        (_, losses), saved = saved_bytes(lambda: head(features, targets), without=head)
-        loss = sum(losses.values())
-        del losses
-        loss.backward()
-    return StepMemory(saved, allocated.peak - before)
 
 
 class TrainingMemory(NamedTuple):
@@ -225,5 +161,5 @@ def _detection_terms(
     return [output.float().sum() for output in outputs]
 
 
-def _tensors(tree: Any) -> list[Tensor]:
+def tensors_of(tree: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, Tensor)]

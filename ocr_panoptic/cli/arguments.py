@@ -4,7 +4,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ocr_panoptic.nearest import did_you_mean
@@ -26,14 +26,20 @@ class CommandParser(argparse.ArgumentParser):
 
     Args:
         description: of the command, as it is laid out.
+        fault: says of arguments what is wrong with them together, "" for nothing.
     """
 
-    def __init__(self, description: str, **settings: Any):
+    def __init__(self, description: str, fault: Callable[[argparse.Namespace], str] | None = None):
         super().__init__(
-            description=description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            **settings,
+            description=description, formatter_class=argparse.RawDescriptionHelpFormatter
         )
+        self._fault = fault
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+        found = super().parse_args(args, namespace)
+        if self._fault and (fault := self._fault(found)):
+            self.error(fault)
+        return found
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
         words = list(sys.argv[1:] if args is None else args)

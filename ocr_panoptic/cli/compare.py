@@ -34,7 +34,7 @@ def argument_parser() -> CommandParser:
 
 def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.analysis.compare import comparison, verdict, write_comparison
-    from ocr_panoptic.analysis.study import read_records, run_study
+    from ocr_panoptic.analysis.study import read_runs, run_study
     from ocr_panoptic.data import data_options
     from ocr_panoptic.engine.config_files import find_config
 
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
     study = comparison(Path(find_config(args.config_file)), opts, range(args.seeds))
     if not args.report_only:
         run_study(study, TRAIN, args.output)
-    records = read_records(study, args.output)
+    records = read_runs(study, args.output)
     if not records:
         raise MissingFileError(f"{args.output}: no finished run of this comparison")
     print(write_comparison(study, records, args.output))

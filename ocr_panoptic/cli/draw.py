@@ -9,16 +9,14 @@ Draw what a trained model predicts for images, a video, or a camera.
 
 import argparse
 import logging
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from .arguments import CommandParser
 
 
 def argument_parser() -> CommandParser:
-    parser = DrawParser(__doc__)
+    parser = CommandParser(__doc__, _fault)
     parser.add_argument(
         "--config-file", required=True, metavar="RUN", help="folder of a run, or a config"
     )
@@ -39,14 +37,9 @@ def argument_parser() -> CommandParser:
     return parser
 
 
-class DrawParser(CommandParser):
-    """Knows which flags go together."""
-
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
-        found = super().parse_args(args, namespace)
-        if found.webcam and found.output:
-            self.error("--webcam shows a window; it takes no --output")
-        return found
+def _fault(args: argparse.Namespace) -> str:
+    together = args.webcam and args.output
+    return "--webcam shows a window; it takes no --output" if together else ""
 
 
 def score(text: str) -> float:
@@ -63,14 +56,9 @@ def run(args: argparse.Namespace) -> int:
     from ocr_panoptic.engine.single_image import class_metadata, predict
     from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import printable
-    from ocr_panoptic.visualization import (
-        VideoReader,
-        draw_images,
-        draw_video,
-        find_images,
-        output_paths,
-        video_output,
-    )
+    from ocr_panoptic.visualization.inputs import find_images, output_paths
+    from ocr_panoptic.visualization.predictions import draw_images, draw_video
+    from ocr_panoptic.visualization.video import VideoReader, video_output
 
     logger = logging.getLogger("ocr_panoptic")
     # What the user got wrong shows before a model is built.

@@ -6,9 +6,7 @@ a person corrects instead of draws. docs/imports.md tells how each tool takes it
 """
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from .arguments import CommandParser
 
@@ -23,18 +21,14 @@ LABEL_STUDIO = {
 }
 
 
-class ExportParser(CommandParser):
-    """Knows which flags go together."""
-
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
-        found = super().parse_args(args, namespace)
-        if found.to != "label-studio" and any(getattr(found, name) for name in LABEL_STUDIO):
-            self.error(f"--to {found.to}: the options of Label Studio are of --to label-studio")
-        return found
+def _fault(args: argparse.Namespace) -> str:
+    if args.to != "label-studio" and any(getattr(args, name) for name in LABEL_STUDIO):
+        return f"--to {args.to}: the options of Label Studio are of --to label-studio"
+    return ""
 
 
 def argument_parser() -> CommandParser:
-    parser = ExportParser(__doc__)
+    parser = CommandParser(__doc__, _fault)
     parser.add_argument(
         "--predictions",
         required=True,

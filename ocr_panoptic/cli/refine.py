@@ -9,9 +9,8 @@ panoptic JSON with its PNGs, or instances in COCO's results format.
 """
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .arguments import CommandParser, positive
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def argument_parser() -> CommandParser:
-    parser = RefineParser(__doc__)
+    parser = CommandParser(__doc__, _fault)
     parser.add_argument("--predictions", required=True, type=Path)
     parser.add_argument("--output", required=True, type=Path, help="of the same kind")
     parser.add_argument(
@@ -45,18 +44,14 @@ def argument_parser() -> CommandParser:
     return parser
 
 
-class RefineParser(CommandParser):
-    """Knows which flags go together."""
-
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
-        found = super().parse_args(args, namespace)
-        if found.weights and not (found.config_file and found.images):
-            self.error("--weights needs --config-file and --images")
-        if not found.weights and (found.config_file or found.images or found.opts):
-            self.error("--config-file, --images and KEY VALUE ... are of --weights")
-        if found.boundary_distance and not found.oracle:
-            self.error("--boundary-distance is of --oracle")
-        return found
+def _fault(args: argparse.Namespace) -> str:
+    if args.weights and not (args.config_file and args.images):
+        return "--weights needs --config-file and --images"
+    if not args.weights and (args.config_file or args.images or args.opts):
+        return "--config-file, --images and KEY VALUE ... are of --weights"
+    return (
+        "--boundary-distance is of --oracle" if args.boundary_distance and not args.oracle else ""
+    )
 
 
 def offsets(args: argparse.Namespace) -> "Offsets":

@@ -8,10 +8,9 @@ some of the validation set, and what augmentation makes of ten images.
 """
 
 import argparse
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .arguments import CommandParser, positive
 
@@ -23,7 +22,7 @@ PARTNERS = (("train", "val"), ("train", "test"), ("trainval", "test"), ("val", "
 
 
 def argument_parser() -> CommandParser:
-    parser = ViewParser(__doc__)
+    parser = CommandParser(__doc__, _fault)
     parser.add_argument("--dataset", required=True, help="name of the data set")
     parser.add_data()
     parser.add_argument("--output", required=True, type=Path, help="the page, an HTML file")
@@ -41,14 +40,9 @@ def argument_parser() -> CommandParser:
     return parser
 
 
-class ViewParser(CommandParser):
-    """Knows which arguments go together."""
-
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
-        found = super().parse_args(args, namespace)
-        if found.opts and not found.config_file:
-            self.error(f"{' '.join(found.opts)}: KEY VALUE without --config-file")
-        return found
+def _fault(args: argparse.Namespace) -> str:
+    alone = args.opts and not args.config_file
+    return f"{' '.join(args.opts)}: KEY VALUE without --config-file" if alone else ""
 
 
 def partner(dataset: str, files: list[str]) -> str:

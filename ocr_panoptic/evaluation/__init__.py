@@ -1,11 +1,11 @@
 from .build import build_evaluator
-from .confusion import category_metrics, confusion_matrix, semantic_metrics
+from .confusion import category_scores, confusion_matrix, semantic_scores
 from .confusion_files import write_confusion
 from .instance_evaluator import InstanceEvaluator
 from .panoptic_evaluator import PanopticEvaluator
 from .panoptic_quality import PanopticQuality
 from .region_quality import RegionQuality
-from .segment_matching import match_segments
+from .segment_matching import SegmentOverlaps
 from .sem_seg_dump import SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
 
@@ -14,12 +14,12 @@ __all__ = [
     "PanopticEvaluator",
     "PanopticQuality",
     "RegionQuality",
+    "SegmentOverlaps",
     "SemSegDump",
     "SemSegEvaluator",
     "build_evaluator",
-    "category_metrics",
+    "category_scores",
     "confusion_matrix",
-    "match_segments",
-    "semantic_metrics",
+    "semantic_scores",
     "write_confusion",
 ]

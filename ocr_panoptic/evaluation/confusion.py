@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.metrics import Scores
 
 from .runs import check_sizes
 
@@ -60,14 +61,14 @@ def confusion_matrix(
     return np.ascontiguousarray(joint[:, :num_classes].T)
 
 
-def semantic_metrics(confusion: np.ndarray, class_names: Sequence[str]) -> dict[str, float]:
-    """Metrics of a confusion matrix in percent, equal to those of Detectron2's SemSegEvaluator.
+def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> Scores:
+    """Return the scores of a confusion matrix, equal to those of Detectron2's SemSegEvaluator.
 
     With n_ij pixels of class i predicted as j, t_i = sum_j n_ij, p_j = sum_i n_ij
     (Long et al., "Fully Convolutional Networks", CVPR 2015, section 5):
 
-    - "IoU-<class>": n_ii / (t_i + p_i - n_ii); NaN for a class that the truth does not hold.
-    - "ACC-<class>": n_ii / t_i; NaN likewise.
+    - "IoU" of a class: n_ii / (t_i + p_i - n_ii); NaN for one that the truth does not hold.
+    - "ACC" of a class: n_ii / t_i; NaN likewise.
     - "mIoU", "mACC": their means over the classes that the truth holds.
     - "mIoU_truth_or_predicted": the mean of IoU over the classes that the truth or the
       prediction holds, so that a class predicted where the whole truth lacks it counts as 0.
@@ -87,25 +88,29 @@ def semantic_metrics(confusion: np.ndarray, class_names: Sequence[str]) -> dict[
     occurs = (truth > 0) | (total == 0)
     with np.errstate(invalid="ignore"):  # 0 / 0 is NaN
         iou, acc = np.where(occurs, tp / union, np.nan), tp / truth
-        metrics = {
+        overall = {
             "mIoU": np.sum(iou[occurs]) / np.sum(occurs),
             "mIoU_truth_or_predicted": np.sum(iou[occurs]) / np.sum(union > 0),
             "fwIoU": np.sum(iou[occurs] * (truth / total)[occurs]),
             "mACC": np.sum(acc[occurs]) / np.sum(occurs),
             "pACC": np.sum(tp) / total,
         }
-    for name, values in (("IoU", iou), ("ACC", acc)):
-        metrics |= {f"{name}-{c}": value for c, value in zip(class_names, values, strict=True)}
-    return {name: float(100 * value) for name, value in metrics.items()}
+    per_class = {"IoU": by_class(class_names, 100 * iou), "ACC": by_class(class_names, 100 * acc)}
+    return Scores({name: float(100 * value) for name, value in overall.items()}, per_class)
 
 
-def category_metrics(confusion: np.ndarray, class_categories: Sequence[str]) -> dict[str, float]:
-    """IoU of groups of classes in percent, equal to that of cityscapesscripts.
+def by_class(class_names: Sequence[str], values: np.ndarray) -> dict[str, float]:
+    """Return K values by the names of their classes."""
+    return dict(zip(class_names, values.tolist(), strict=True))
 
-    "IoU_category-<category>": IoU where classes of one category are not told apart; NaN where
-    neither truth nor prediction holds the category. "mIoU_categories": the mean of the others.
 
-    cityscapesscripts' mean over classes is "mIoU_truth_or_predicted" of :func:`semantic_metrics`.
+def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> Scores:
+    """Return the IoU of groups of classes, equal to that of cityscapesscripts.
+
+    "IoU_category" of a category: IoU where its classes are not told apart; NaN where neither truth
+    nor prediction holds it. "mIoU_categories": the mean of the others.
+
+    cityscapesscripts' mean over classes is "mIoU_truth_or_predicted" of :func:`semantic_scores`.
 
     Args:
         confusion: int64 [K, K], rows = truth.
@@ -118,7 +123,5 @@ def category_metrics(confusion: np.ndarray, class_categories: Sequence[str]) -> 
     union = merged.sum(axis=1) + merged.sum(axis=0) - tp
     iou = np.divide(100 * tp, union, out=np.full(len(tp), np.nan), where=union > 0)
     occurring = iou[union > 0]
-    return {
-        "mIoU_categories": float(occurring.mean()) if len(occurring) else float("nan"),
-        **{f"IoU_category-{c}": float(v) for c, v in zip(categories, iou, strict=True)},
-    }
+    mean = float(occurring.mean()) if len(occurring) else float("nan")
+    return Scores({"mIoU_categories": mean}, {"IoU_category": by_class(categories, iou)})

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .runs import check_sizes, runs_of
-from .segment_matching import segment_positions
+from .segment_matching import crowd_rows, ious, match, segment_positions
 
 _ELEMENTS = 2**21  # of the largest array, which bounds the memory
 FREE = -1
@@ -111,9 +111,8 @@ def keep_image(
     row_of = {category: row for row, category in enumerate(categories)}
     is_crowd = np.array([segment.get("iscrowd", 0) == 1 for segment in rows], dtype=bool)
     crowds = np.full(len(categories), len(rows))
-    for segment in true_segments:  # the last one of a category counts, as in segment_matching
-        if segment.get("iscrowd", 0) == 1:
-            crowds[row_of[segment["category_id"]]] = np.searchsorted(ids, segment["id"])
+    for category, row in crowd_rows(true_segments, ids).items():
+        crowds[row_of[category]] = row
     return KeptImage(
         scores=np.asarray(scores, dtype=np.float64),
         classes=np.asarray(classes, dtype=np.int64),
@@ -197,21 +196,14 @@ def _count(image: KeptImage, joint: np.ndarray, predicted: np.ndarray, totals: n
             :class:`KeptImage`; the first predicted one is none.
         predicted: int64 [P], the categories of the predicted segments.
     """
-    true_area, inside = joint[:, 2:].sum(axis=2), joint[:, 2:, 1:]
-    area, void = joint[:, :, 1:].sum(axis=1), joint[:, 1, 1:]
-    union = true_area[:, :, None] + (area - void)[:, None] - inside
-    iou = np.divide(inside, union, out=np.zeros(union.shape), where=union > 0)
-    same = (image.categories[:, None] == predicted) & ~image.is_crowd[:, None]
-    matched = (iou > 0.5) & same
-    setting, true, _ = found = np.nonzero(matched)
+    iou = ious(joint)
+    alike, same, wrong, missed = match(
+        *(joint, iou, image.categories, image.is_crowd, image.crowds[predicted], predicted)
+    )
+    setting, true, _ = found = np.nonzero(alike & same)
     np.add.at(totals, (setting, image.categories[true], 0), iou[found])
     np.add.at(totals, (setting, image.categories[true], 1), 1)
-
-    crowd = np.concatenate([joint[:, 2:, 1:], np.zeros((len(joint), 1, len(predicted)))], axis=1)
-    crowd = crowd[:, image.crowds[predicted], np.arange(len(predicted))]
-    wrong = (area > 0) & ~matched.any(axis=1)
-    wrong &= np.divide(void + crowd, area, out=np.ones(area.shape), where=area > 0) <= 0.5
     setting, segment = np.nonzero(wrong)
     np.add.at(totals, (setting, predicted[segment], 2), 1)
-    setting, true = np.nonzero(~matched.any(axis=2) & ~image.is_crowd)
+    setting, true = np.nonzero(missed)
     np.add.at(totals, (setting, image.categories[true], 3), 1)

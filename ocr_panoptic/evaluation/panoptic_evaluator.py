@@ -12,10 +12,11 @@ from tabulate import tabulate
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import PanopticTruth
+from ocr_panoptic.metrics import Scores, to_detectron2
 
 from .bootstrap import bootstrap_interval, mean_pq
-from .image_losses import panoptic_losses
-from .image_scores import ImageScore, all_counts, write_image_scores
+from .confusion import by_class
+from .image_scores import ImageScore, all_counts, panoptic_losses, write_image_scores
 from .panoptic_dump import DatasetCategories, PanopticDump
 from .panoptic_quality import PanopticQuality
 from .segment_matching import ImageMatches
@@ -96,13 +97,11 @@ class PanopticEvaluator(DatasetEvaluator):
                 self._dump.add_image(image_id, truth.png, ids, segments)
 
     def evaluate(self) -> OrderedDict | None:
-        """{"panoptic_seg": metrics} in the main process, None in the others.
+        """Return {"panoptic_seg": scores by Detectron2's names} in the main process, else None.
 
-        Metrics: "PQ", "SQ", "RQ", "BoundaryPQ" in percent, with "_th" for things and "_st" for
-        stuff; "PQ_low" and "PQ_high", ends of an interval; per class "PQ-<class>", "SQ-<class>",
-        "RQ-<class>", "BoundaryPQ-<class>" in percent, the numbers of segments "TP-<class>",
-        "FP-<class>", "FN-<class>", and "isthing-<class>" (0 or 1). Values that do not exist, for
-        lack of segments, are NaN.
+        Overall "PQ", "SQ", "RQ", "BoundaryPQ" in percent, with "_th" for things and "_st" for
+        stuff, and the interval of "PQ"; per class the same, the numbers of segments "TP", "FP",
+        "FN", and "isthing" (0 or 1). Values that do not exist, for lack of segments, are NaN.
         """
         if self._dump is not None:
             self._dump.merge()
@@ -128,11 +127,12 @@ class PanopticEvaluator(DatasetEvaluator):
         boundary = boundary_total.averages()
         averages |= {f"BoundaryPQ{s}": 100 * boundary[f"PQ{s}"] for s in ("", "_th", "_st")}
         logger.info("Panoptic quality on %s:\n%s", self._dataset_name, _table(averages, total))
-        interval = bootstrap_interval(all_counts(images, len(self._truth.categories)), mean_pq)
-        averages.update(zip(("PQ_low", "PQ_high"), (100 * end for end in interval), strict=True))
+        low, high = bootstrap_interval(all_counts(images, len(self._truth.categories)), mean_pq)
         if self._output_dir is not None:
             write_image_scores(images, "PQ", "panoptic_seg", Path(self._output_dir))
-        return OrderedDict(panoptic_seg={**averages, **self._per_class(total, boundary_total)})
+        intervals = {"PQ": (100 * low, 100 * high)}
+        scores = Scores(averages, self._per_class(total, boundary_total), intervals)
+        return OrderedDict(panoptic_seg=to_detectron2(scores))
 
     def _score(self, file_name: str, matches: ImageMatches) -> ImageScore:
         quality = PanopticQuality(self._truth.categories)
@@ -142,16 +142,12 @@ class PanopticEvaluator(DatasetEvaluator):
 
     def _per_class(
         self, quality: PanopticQuality, boundary_quality: PanopticQuality
-    ) -> dict[str, float]:
+    ) -> dict[str, dict[str, float]]:
         columns = {metric: 100 * values for metric, values in quality.per_class().items()}
         columns["BoundaryPQ"] = 100 * boundary_quality.per_class()["PQ"]
         columns.update(zip(("TP", "FP", "FN"), quality.counts.T, strict=True))
         columns["isthing"] = quality.isthing.astype(int)
-        return {
-            f"{metric}-{name}": value
-            for metric, values in columns.items()
-            for name, value in zip(self._class_names, values.tolist(), strict=True)
-        }
+        return {metric: by_class(self._class_names, column) for metric, column in columns.items()}
 
 
 def _class_names(categories: list[dict], metadata) -> list[str]:

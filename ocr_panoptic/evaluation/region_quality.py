@@ -9,7 +9,7 @@ import numpy as np
 
 from ocr_panoptic.errors import UserError
 
-from .confusion import confusion_matrix, semantic_metrics
+from .confusion import confusion_matrix, semantic_scores
 
 
 class RegionQuality:
@@ -100,8 +100,8 @@ class RegionQuality:
         """
         columns = {}
         for name, confusion in self._confusions.items():
-            metrics = semantic_metrics(confusion, self.class_names)
-            columns[f"IoU {name}"] = [metrics[f"IoU-{c}"] for c in self.class_names]
+            scores = semantic_scores(confusion, self.class_names)
+            columns[f"IoU {name}"] = [*scores.per_class["IoU"].values()]
         pixels = self._confusions["coarse"].sum(axis=1)
         with np.errstate(invalid="ignore"):
             columns |= {column: 100 * sums / pixels for column, sums in self._sums.items()}

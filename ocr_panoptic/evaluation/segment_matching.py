@@ -63,19 +63,18 @@ class SegmentOverlaps:
         check_sizes(true_ids, predicted_ids)
         self._true_ids, self._predicted_ids = true_ids, predicted_ids
         # By id: this is the order in which panopticapi adds IoUs.
-        self._rows = sorted(true_segments, key=lambda segment: segment["id"])
-        self._columns = sorted(predicted_segments, key=lambda segment: segment["id"])
-        self._known = _segment_ids(self._rows, "true"), _segment_ids(self._columns, "predicted")
+        rows = sorted(true_segments, key=lambda segment: segment["id"])
+        columns = sorted(predicted_segments, key=lambda segment: segment["id"])
+        self._known = _segment_ids(rows, "true"), _segment_ids(columns, "predicted")
         (true, predicted), pixels = runs_of(true_ids, predicted_ids)
         self._joint = _joint_histogram(true, self._known[0], predicted, self._known[1], pixels)
-        self._iou = _ious(self._joint)
-        # The last crowd of a category in the order of the JSON, as in panopticapi.
-        row_of_id = {segment["id"]: row for row, segment in enumerate(self._rows)}
-        self._crowd_row = {
-            segment["category_id"]: row_of_id[segment["id"]]
-            for segment in true_segments
-            if segment.get("iscrowd", 0) == 1
-        }
+        self._iou = ious(self._joint)
+        self._true_categories = _integers(rows, "category_id")
+        self._categories = _integers(columns, "category_id")
+        self._is_crowd = np.array([s.get("iscrowd", 0) == 1 for s in rows], dtype=bool)
+        row_of = crowd_rows(true_segments, self._known[0])
+        crowds = [row_of.get(category, len(rows)) for category in self._categories.tolist()]
+        self._crowds = np.array(crowds, dtype=np.int64)
 
     def matches(self) -> ImageMatches:
         """Return the matches of panoptic quality."""
@@ -96,60 +95,78 @@ class SegmentOverlaps:
             self._known[1],
             pixels,
         )
-        return self._matches(np.minimum(self._iou, _ious(joint)))
+        return self._matches(np.minimum(self._iou, ious(joint)))
 
     def _matches(self, iou: np.ndarray) -> ImageMatches:
         """Args: float64 [G, P]."""
-        true_category = _integers(self._rows, "category_id")
-        predicted_category = _integers(self._columns, "category_id")
-        iscrowd = np.array([s.get("iscrowd", 0) == 1 for s in self._rows], dtype=bool)
-        alike = (iou > 0.5) & ~iscrowd[:, None]
-        same_category = true_category[:, None] == predicted_category
-        matched = alike & same_category
-
-        predicted_area = self._joint[:, 2:].sum(axis=0)
-        false_positives = []
-        for column in np.flatnonzero((predicted_area > 0) & ~matched.any(axis=0)):
-            ignored = self._joint[1, 2 + column]
-            crowd = self._crowd_row.get(int(predicted_category[column]))
-            if crowd is not None:
-                ignored = ignored + self._joint[2 + crowd, 2 + column]
-            if ignored / predicted_area[column] <= 0.5:
-                false_positives.append(column)
-        wrong = np.zeros(len(self._columns), dtype=bool)
-        wrong[false_positives] = True
+        true, categories = self._true_categories, self._categories
+        alike, same, wrong, missed = match(
+            self._joint, iou, true, self._is_crowd, self._crowds, categories
+        )
         return ImageMatches(
             true_positives=[
-                (int(true_category[g]), float(iou[g, p]))
-                for g, p in zip(*np.nonzero(matched), strict=True)
+                (int(true[g]), float(iou[g, p])) for g, p in np.argwhere(alike & same).tolist()
             ],
-            false_positives=predicted_category[wrong].tolist(),
-            false_negatives=true_category[~iscrowd & ~matched.any(axis=1)].tolist(),
+            false_positives=categories[wrong].tolist(),
+            false_negatives=true[missed].tolist(),
             confusions=[
-                (int(true_category[g]), int(predicted_category[p]))
-                for g, p in zip(*np.nonzero(alike & ~same_category & wrong), strict=True)
+                (int(true[g]), int(categories[p]))
+                for g, p in np.argwhere(alike & ~same & wrong).tolist()
             ],
         )
 
 
-def match_segments(
-    true_ids: np.ndarray,
-    true_segments: Sequence[Mapping],
-    predicted_ids: np.ndarray,
-    predicted_segments: Sequence[Mapping],
-) -> ImageMatches:
-    """:meth:`SegmentOverlaps.matches` of the arguments of that class."""
-    return SegmentOverlaps(true_ids, true_segments, predicted_ids, predicted_segments).matches()
+def match(
+    joint: np.ndarray,
+    iou: np.ndarray,
+    true_categories: np.ndarray,
+    is_crowd: np.ndarray,
+    crowds: np.ndarray,
+    categories: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """
+    Match the segments of an image with those of a prediction, or of several.
+
+    Args:
+        joint: [..., G + 2, P + 1], pixels of the pairs: the first true segment is none, the second
+            void, and the first predicted one is none.
+        iou: float64 [..., G, P].
+        true_categories, is_crowd: [G].
+        crowds: int64 [P], the true segment that is the crowd of the predicted one's category; G for
+            none.
+        categories: [P], of the predicted segments.
+
+    Returns:
+        of the pairs, bool [..., G, P] and [G, P], whether they match but for the category, and
+        whether it is the same; whether predicted segments are false positives, bool [..., P], and
+        true ones missed, bool [..., G].
+    """
+    alike = (iou > 0.5) & ~is_crowd[:, None]
+    same = true_categories[:, None] == categories
+    matched = alike & same
+    area = joint[..., :, 1:].sum(axis=-2)
+    none = np.zeros((*joint.shape[:-2], 1, len(categories)), joint.dtype)
+    crowd = np.concatenate([joint[..., 2:, 1:], none], axis=-2)
+    ignored = joint[..., 1, 1:] + crowd[..., crowds, np.arange(len(categories))]
+    wrong = (area > 0) & ~matched.any(axis=-2)
+    wrong &= np.divide(ignored, area, out=np.ones(area.shape), where=area > 0) <= 0.5
+    return alike, same, wrong, ~matched.any(axis=-1) & ~is_crowd
 
 
-def _ious(joint: np.ndarray) -> np.ndarray:
-    """float64 [G, P] of a joint histogram, 0 for an empty pair; void is left out of the union."""
-    true_area = joint[2:].sum(axis=1)  # [G]
-    predicted_area = joint[:, 2:].sum(axis=0)  # [P]
-    void = joint[1, 2:]  # [P], pixels of each predicted segment that are void in the truth
-    intersection = joint[2:, 2:]  # [G, P]
-    union = true_area[:, None] + (predicted_area - void) - intersection
-    return np.divide(intersection, union, out=np.zeros(union.shape), where=union > 0)
+def crowd_rows(true_segments: Sequence[Mapping], ids: np.ndarray) -> dict[int, int]:
+    """Return the place of each category's crowd among the ascending ids of the true segments: the
+    last one in the order of the JSON counts, as in panopticapi."""
+    crowds = (segment for segment in true_segments if segment.get("iscrowd", 0) == 1)
+    return {crowd["category_id"]: int(np.searchsorted(ids, crowd["id"])) for crowd in crowds}
+
+
+def ious(joint: np.ndarray) -> np.ndarray:
+    """Return the IoU of each pair, float64 [..., G, P], of a joint histogram [..., G + 2, P + 1]: 0
+    for an empty pair; void is left out of the union."""
+    inside, area = joint[..., 2:, 1:], joint[..., :, 1:].sum(axis=-2)
+    union = joint[..., 2:, :].sum(axis=-1)[..., None] + (area - joint[..., 1, 1:])[..., None, :]
+    union = union - inside
+    return np.divide(inside, union, out=np.zeros(union.shape), where=union > 0)
 
 
 def _joint_histogram(
@@ -159,23 +176,21 @@ def _joint_histogram(
     columns: np.ndarray,
     pixels: np.ndarray,
 ) -> np.ndarray:
-    """Numbers of pixels, int64 [G + 2, P + 2], of every pair of segments.
+    """Numbers of pixels, int64 [G + 2, P + 1], of every pair of segments.
 
     The ids and ``pixels`` are those of runs [R], see :func:`runs_of`. ``rows`` [G] and ``columns``
-    [P] are sorted segment ids. Row and column 0 count the pixels of ids that are not among them,
-    row and column 1 those of void, 2.. the segments.
+    [P] are sorted segment ids. Row 0 counts the pixels of ids that are not among them, row 1 and
+    column 0 those of void, the others the segments.
     """
-    true_index, predicted_index = (
-        segment_positions(true_ids, rows),
-        segment_positions(predicted_ids, columns),
-    )
-    unnamed = np.unique(predicted_ids[predicted_index == 0])
+    true_index = segment_positions(true_ids, rows)
+    predicted_index = segment_positions(predicted_ids, columns) - 1
+    unnamed = np.unique(predicted_ids[predicted_index < 0])
     if unnamed.size:
         raise UserError(
             f"the prediction has {unnamed.size} segment ids that its segments_info does not "
             f"name: {some_ids(unnamed)}"
         )
-    shape = len(rows) + 2, len(columns) + 2
+    shape = len(rows) + 2, len(columns) + 1
     pair = true_index * shape[1] + predicted_index
     # Weights make the counts float64, which is exact for these integers.
     joint = np.bincount(pair, weights=pixels, minlength=shape[0] * shape[1])

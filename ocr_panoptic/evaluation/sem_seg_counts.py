@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ocr_panoptic.metrics import TRIMAP_WIDTHS
+from ocr_panoptic.metrics import TRIMAP_WIDTHS, Scores
 
 from .boundaries import boundary_counts, boundary_distance, inner_boundaries, near_other_labels
 from .calibration import NUM_BINS, count_calibration, expected_calibration_error
-from .confusion import confusion_matrix, semantic_metrics
-from .image_losses import BOUNDARY_WIDTH
+from .confusion import by_class, confusion_matrix, semantic_scores
+from .image_scores import BOUNDARY_WIDTH
 from .runs import check_sizes, runs_of
 
 
@@ -99,28 +99,25 @@ class SemSegCounts(NamedTuple):
     def __add__(self, other: "SemSegCounts") -> "SemSegCounts":
         return SemSegCounts(*(a + b for a, b in zip(self, other, strict=True)))
 
-    def metrics(self, class_names: Sequence[str]) -> dict[str, float]:
-        """Return the metrics of boundaries and of confidence, in percent.
+    def scores(self, class_names: Sequence[str]) -> Scores:
+        """Return the scores of boundaries and of confidence.
 
         - "mIoU_trimap_3", "_5", "_9": mIoU near true boundaries.
-        - "BoundaryIoU-<class>", and "mBoundaryIoU", its mean over the classes that the truth holds.
+        - "BoundaryIoU" of a class, and "mBoundaryIoU", its mean over those that the truth holds.
         - "ECE", where there are confidences.
         """
-        metrics = {
-            f"mIoU_trimap_{width}": semantic_metrics(confusion, class_names)["mIoU"]
+        overall = {
+            f"mIoU_trimap_{width}": semantic_scores(confusion, class_names).overall["mIoU"]
             for width, confusion in zip(TRIMAP_WIDTHS, self.trimaps, strict=True)
         }
         intersection, union = self.boundaries.T
         occurs = self.confusion.any(axis=1)
         iou = np.full(len(class_names), np.nan)
         np.divide(100 * intersection, union, out=iou, where=occurs)
-        metrics["mBoundaryIoU"] = float(iou[occurs].mean()) if occurs.any() else float("nan")
+        overall["mBoundaryIoU"] = float(iou[occurs].mean()) if occurs.any() else float("nan")
         if self.calibration.any():
-            metrics["ECE"] = 100 * expected_calibration_error(self.calibration)
-        return metrics | {
-            f"BoundaryIoU-{name}": float(value)
-            for name, value in zip(class_names, iou, strict=True)
-        }
+            overall["ECE"] = 100 * expected_calibration_error(self.calibration)
+        return Scores(overall, {"BoundaryIoU": by_class(class_names, iou)})
 
 
 def counts_of_classes(confusion: np.ndarray) -> np.ndarray:

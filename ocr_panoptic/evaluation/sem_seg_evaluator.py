@@ -3,6 +3,7 @@
 import logging
 import os
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 
 from detectron2.data import DatasetCatalog, MetadataCatalog
@@ -12,14 +13,14 @@ from detectron2.utils import comm
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.run_folder import calibration_file, write_table
 from ocr_panoptic.formats.true_labels import has_labels, read_true_labels
+from ocr_panoptic.metrics import Scores, to_detectron2
 
 from .bootstrap import bootstrap_interval, mean_iou
 from .calibration import COLUMNS as CALIBRATION_COLUMNS
 from .calibration import calibration_rows
-from .confusion import category_metrics, semantic_metrics
+from .confusion import category_scores, semantic_scores
 from .confusion_files import write_confusion
-from .image_losses import semantic_losses
-from .image_scores import ImageScore, all_counts, write_image_scores
+from .image_scores import ImageScore, all_counts, semantic_losses, write_image_scores
 from .predicted_labels import labels_of_output
 from .sem_seg_counts import SemSegCounts, counts_of_classes
 
@@ -27,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class SemSegEvaluator(DatasetEvaluator):
-    """mIoU, fwIoU, mACC, pACC, and IoU and ACC per class, see :func:`semantic_metrics`; those of
+    """mIoU, fwIoU, mACC, pACC, and IoU and ACC per class, see :func:`semantic_scores`; those of
     boundaries and of confidence, see :class:`SemSegCounts`; the interval of mIoU over images, see
     :mod:`.bootstrap`.
 
@@ -35,7 +36,7 @@ class SemSegEvaluator(DatasetEvaluator):
     ignored label are ``stuff_classes`` and ``ignore_label`` of the metadata, as in Detectron2.
     Where the metadata has ``label_map``, the file's labels go through it first
     (:func:`apply_label_map`). Where it has ``class_categories``, the category of each class,
-    :func:`category_metrics` join the others, and the results are those of cityscapesscripts.
+    :func:`category_scores` join the others, and the results are those of cityscapesscripts.
 
     Args:
         dataset_name: a registered data set.
@@ -110,18 +111,18 @@ class SemSegEvaluator(DatasetEvaluator):
             )
 
     def evaluate(self) -> OrderedDict | None:
-        """{"sem_seg": metrics in percent} in the main process, None in the others."""
+        """Return {"sem_seg": scores by Detectron2's names} in the main process, else None."""
         gathered = comm.gather((self.counts, self._images))
         if not comm.is_main_process():
             return None
         self.total = sum((counts for counts, _ in gathered[1:]), gathered[0][0])
         images = [image for _, some in gathered for image in some]
-        metrics = semantic_metrics(self.total.confusion, self._class_names)
+        parts = [semantic_scores(self.total.confusion, self._class_names)]
         if self._class_categories is not None:
-            metrics.update(category_metrics(self.total.confusion, self._class_categories))
-        metrics.update(self.total.metrics(self._class_names))
-        interval = bootstrap_interval(all_counts(images, len(self._class_names)), mean_iou)
-        metrics.update(zip(("mIoU_low", "mIoU_high"), (100 * end for end in interval), strict=True))
+            parts.append(category_scores(self.total.confusion, self._class_categories))
+        parts.append(self.total.scores(self._class_names))
+        low, high = bootstrap_interval(all_counts(images, len(self._class_names)), mean_iou)
+        parts.append(Scores(intervals={"mIoU": (100 * low, 100 * high)}))
         if self._output_dir is not None:
             folder = Path(self._output_dir)
             write_confusion(self.total.confusion, self._class_names, folder)
@@ -131,9 +132,10 @@ class SemSegEvaluator(DatasetEvaluator):
                 calibration_file(folder),
                 CALIBRATION_COLUMNS,
             )
+        overall = to_detectron2(*(replace(part, per_class={}) for part in parts))
         logger.info(
             "Semantic segmentation on %s: %s",
             self._dataset_name,
-            ", ".join(f"{name} {value:.3f}" for name, value in metrics.items() if "-" not in name),
+            ", ".join(f"{name} {value:.3f}" for name, value in overall.items()),
         )
-        return OrderedDict(sem_seg=metrics)
+        return OrderedDict(sem_seg=to_detectron2(*parts))

@@ -27,7 +27,7 @@ import numpy as np
 from tabulate import tabulate
 
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.metrics import class_metrics, per_class_rows
+from ocr_panoptic.metrics import Scores, class_metrics, from_detectron2, per_class_rows
 
 from .files import read_json, write_text
 
@@ -43,16 +43,20 @@ def evaluation_folder(output_dir: str | os.PathLike, dataset_name: str) -> Path:
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class StoredEvaluation:
     """
     Attributes:
-        tasks: task ("panoptic_seg", "sem_seg", "bbox", "segm") -> metric -> value, None where it
-            is undefined.
+        results: task -> metric -> value by Detectron2's names, None where it is undefined.
         run: what the run says about itself (seed, versions, ...).
     """
 
-    tasks: dict[str, dict[str, float | None]]
+    results: dict[str, dict[str, float | None]]
     run: dict[str, Any]
+
+    @property
+    def tasks(self) -> dict[str, Scores]:
+        """Return the scores of each task."""
+        return {task: from_detectron2(values) for task, values in self.results.items()}
 
 
 def write_evaluation(
@@ -61,12 +65,12 @@ def write_evaluation(
     """Write ``metrics.json`` and ``per_class.csv``, and log the metrics of the classes as a table.
 
     Args:
-        results: task -> metric -> value, as the evaluators return it.
+        results: task -> metric -> value by Detectron2's names, as the evaluators return it.
         folder: made if it does not exist.
         run_info: what the run was (weights, seed, versions ...), JSON-serialisable.
     """
     _write_json(folder / "metrics.json", {"run": run_info, **results})
-    rows = per_class_rows(results)
+    rows = per_class_rows({task: from_detectron2(values) for task, values in results.items()})
     columns = ["class", "isthing", *(metric.column for metric in class_metrics())]
     write_table(rows, folder / "per_class.csv", columns)
     if rows:
@@ -74,7 +78,7 @@ def write_evaluation(
     logger.info("Metrics are in %s", folder / "metrics.json")
 
 
-def read_evaluation(folder: Path) -> Evaluation:
+def read_evaluation(folder: Path) -> StoredEvaluation:
     """Return what :func:`write_evaluation` wrote.
 
     Raises:
@@ -92,7 +96,7 @@ def read_evaluation(folder: Path) -> Evaluation:
     run = tasks.pop("run", {}) if isinstance(tasks, dict) else None
     if not isinstance(run, dict) or not all(isinstance(task, dict) for task in tasks.values()):
         raise UserError(f"{path}: is not what an evaluation has written. Evaluate again.")
-    return Evaluation(tasks, run)
+    return StoredEvaluation(tasks, run)
 
 
 def image_scores_file(folder: Path, task: str) -> Path:

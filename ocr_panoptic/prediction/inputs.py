@@ -23,8 +23,8 @@ from ocr_panoptic.formats.pictures import (
     num_frames,
     read_picture,
 )
-from ocr_panoptic.visualization import VideoReader
 from ocr_panoptic.visualization.inputs import images_below
+from ocr_panoptic.visualization.video import VideoReader
 
 from .rows import is_large
 

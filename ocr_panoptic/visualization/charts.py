@@ -1,118 +1,130 @@
-"""
-Line charts as inline SVG. Colours come from the page's style sheet (classes ``series-0``, ...,
-``axis``, ``grid``, ``tick``), so that a chart follows the page's light or dark scheme.
-"""
+"""Charts as inline SVG in the colours of the page, light or dark."""
 
+import io
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
 
-from jinja2 import Environment
-from markupsafe import Markup
-from matplotlib.ticker import MaxNLocator
+import matplotlib
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-WIDTH, HEIGHT = 480, 260
-LEFT, RIGHT, TOP, BOTTOM = 44, 14, 12, 40  # free around the plot, in the same units
-MAX_MARKERS = 60  # points with a tooltip, for each curve
+# What matplotlib draws in these becomes a colour of the page's style sheet.
+INK, MUTED, LINE = "#010000", "#020000", "#030000"
+SERIES = ("#040000", "#050000", "#060000", "#070000", "#080000")
+VARIABLES = dict(zip((INK, MUTED, LINE), ("--ink", "--muted", "--line")))
+VARIABLES |= {color: f"--c{number}" for number, color in enumerate(SERIES)}
+
+# chart -> (key of the training log, label)
+LOSSES = {
+    "Total loss": (("total_loss", "total"),),
+    "Semantic segmentation": (("loss_sem_seg", "refined"), ("loss_sem_seg_coarse", "coarse")),
+    "Instances": (
+        ("loss_cls", "box class"),
+        ("loss_box_reg", "box regression"),
+        ("loss_mask", "mask"),
+        ("loss_rpn_cls", "RPN class"),
+        ("loss_rpn_loc", "RPN regression"),
+    ),
+}
+
+Curve = list[tuple[float, float]]  # iterations done, loss
 
 
-@dataclass(frozen=True)
-class Series:
+def loss_curves(log: Sequence[Mapping[str, float]]) -> dict[str, dict[str, Curve]]:
     """
-    A curve.
+    Args:
+        log: of :func:`ocr_panoptic.formats.run_folder.read_training_log`.
 
-    Attributes:
-        points: (x, y), at least one; x rising and not negative, y positive and finite.
+    Returns:
+        chart -> label -> curve, of those with a point. Values that a logarithmic axis cannot show
+        are left out (NaN, infinity, and zero: a batch without any instance); a loss that is the
+        semantic head's only one is not called "refined".
     """
-
-    label: str
-    points: Sequence[tuple[float, float]]
-
-
-@dataclass(frozen=True)
-class LineChart:
-    """
-    Curves over one pair of axes, x from 0, y logarithmic: losses fall by orders of magnitude, and
-    what is worth comparing is at their end.
-    """
-
-    title: str
-    series: Sequence[Series]
-    x_label: str
-
-    def svg(self) -> Markup:
-        scale = _Scale([point for s in self.series for point in s.points])
-        summary = "; ".join(
-            f"{s.label} from {s.points[0][1]:.3g} to {s.points[-1][1]:.3g}" for s in self.series
-        )
-        return Markup(
-            _TEMPLATE.render(
-                name=f"{self.title}: {summary}",
-                box={"w": WIDTH, "h": HEIGHT, "l": LEFT, "r": WIDTH - RIGHT, "b": HEIGHT - BOTTOM},
-                x_ticks=[(f"{t:g}", scale.x(t)) for t in scale.x_ticks],
-                y_ticks=[(f"{t:g}", scale.y(t)) for t in scale.y_ticks],
-                x_label=self.x_label,
-                curves=[self._curve(s, scale) for s in self.series],
-            )
-        )
-
-    def _curve(self, series: Series, scale: "_Scale") -> dict:
-        step = len(series.points) // MAX_MARKERS + 1
-        return {
-            "line": " ".join(f"{scale.x(x)},{scale.y(y)}" for x, y in series.points),
-            "markers": [
-                (scale.x(x), scale.y(y), f"{series.label}, {self.x_label} {x:g}: {y:.4g}")
-                for x, y in series.points[::step]
-            ],
+    charts = {}
+    for title, losses in LOSSES.items():
+        curves = {
+            label: [(r["iteration"] + 1, r[k]) for r in log if 0 < r.get(k, math.nan) < math.inf]
+            for k, label in losses
         }
+        curves = {label: curve for label, curve in curves.items() if curve}
+        if title == "Semantic segmentation" and len(curves) == 1:
+            curves = dict(zip(["semantic"], curves.values()))
+        if curves:
+            charts[title] = curves
+    return charts
 
 
-class _Scale:
-    """A scale from values to the SVG's units, with round ticks."""
-
-    def __init__(self, points: Sequence[tuple[float, float]]):
-        xs, ys = zip(*points, strict=True)
-        self._x_max = max(xs) or 1.0  # the last point touches the right edge
-        ticks = MaxNLocator(5, integer=True).tick_values(0, self._x_max)
-        self.x_ticks = [float(t) for t in ticks if 0 <= t <= self._x_max]
-        self.y_ticks = _log_ticks(min(ys), max(ys))
-
-    def x(self, value: float) -> float:
-        return round(LEFT + value / self._x_max * (WIDTH - LEFT - RIGHT), 2)
-
-    def y(self, value: float) -> float:
-        low, high = self.y_ticks[0], self.y_ticks[-1]
-        share = math.log(value / low) / math.log(high / low)
-        return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 2)
-
-
-def _log_ticks(low: float, high: float) -> list[float]:
-    """Ticks around [low, high], at least two: 1, 2, 5, 10, ... or, for a wide range, 1, 10, ..."""
-    mantissas = (1, 2, 5) if high / low <= 100 else (1,)
-    exponents = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    ticks = [float(f"{m}e{e}") for e in exponents for m in mantissas]
-    first = max(i for i, tick in enumerate(ticks) if tick <= low)
-    last = min(i for i, tick in enumerate(ticks) if tick >= high)
-    return ticks[first : max(last, first + 1) + 1]
+def loss_figure(curves: Mapping[str, Curve]) -> Figure:
+    """Draw losses over the iterations on a logarithmic axis: they fall by orders of magnitude, and
+    what is worth comparing is at their end."""
+    figure = Figure(figsize=(4.8, 2.6), layout="constrained")
+    axes = figure.subplots()
+    for color, curve in zip(SERIES, curves.values()):
+        axes.plot(*zip(*curve, strict=True), color=color, lw=2, clip_on=False)
+    axes.set_yscale("log")
+    values = [value for curve in curves.values() for _, value in curve]
+    is_narrow = max(values) <= 100 * min(values)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if is_narrow else (1,)))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.set_xlim(0, max(curve[-1][0] for curve in curves.values()))
+    axes.set_xlabel("iterations", loc="right")
+    axes.grid(axis="y")
+    return figure
 
 
-_TEMPLATE = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string("""\
-<svg class="chart" viewBox="0 0 {{ box.w }} {{ box.h }}" role="img" aria-label="{{ name }}">
-{% for text, y in y_ticks %}
-<line class="grid" x1="{{ box.l }}" x2="{{ box.r }}" y1="{{ y }}" y2="{{ y }}"/>
-<text class="tick" x="{{ box.l - 8 }}" y="{{ y + 4 }}" text-anchor="end">{{ text }}</text>
-{% endfor %}
-{% for text, x in x_ticks %}
-<text class="tick" x="{{ x }}" y="{{ box.b + 18 }}" text-anchor="middle">{{ text }}</text>
-{% endfor %}
-<line class="axis" x1="{{ box.l }}" x2="{{ box.r }}" y1="{{ box.b }}" y2="{{ box.b }}"/>
-<text class="tick" x="{{ box.r }}" y="{{ box.h - 4 }}" text-anchor="end">{{ x_label }}</text>
-{% for curve in curves %}
-<g class="series-{{ loop.index0 }}">
-<polyline points="{{ curve.line }}"/>
-{% for x, y, text in curve.markers %}
-<circle cx="{{ x }}" cy="{{ y }}" r="6"><title>{{ text }}</title></circle>
-{% endfor %}
-</g>
-{% endfor %}
-</svg>""")
+def reliability_figure(bins: Sequence[Mapping[str, float]]) -> Figure:
+    """
+    Draw the share of right pixels over their confidence. The more of the pixels are in a bin, the
+    fuller its colour.
+
+    Args:
+        bins: of ``calibration.csv``, at least one: "from", "to", "pixels", "confidence" and
+            "accuracy", in 0..1.
+    """
+    figure = Figure(figsize=(3.5, 3.5), layout="constrained")
+    axes = figure.subplots()
+    most = max(b["pixels"] for b in bins)
+    for b in bins:
+        low, width, fullness = 100 * b["from"], 100 * (b["to"] - b["from"]), b["pixels"] / most
+        height = 100 * b["accuracy"]
+        axes.bar(low, height, width, align="edge", color=SERIES[0], alpha=0.15 + 0.85 * fullness)
+    confidence, accuracy = ([100 * b[key] for b in bins] for key in ("confidence", "accuracy"))
+    axes.plot(confidence, accuracy, "o", color=SERIES[1], clip_on=False)
+    axes.plot([0, 100], [0, 100], "--", color=INK, lw=1)
+    axes.set(xlim=(0, 100), ylim=(0, 100), xlabel="confidence, %", ylabel="right pixels, %")
+    axes.set(xticks=range(0, 101, 25), yticks=range(0, 101, 25))
+    axes.grid(axis="y")
+    return figure
+
+
+def inline_svg(figure: Figure, css_class: str, name: str) -> Markup:
+    """Return a figure as an element of a page; ``name`` says what it shows to whoever cannot see
+    it."""
+    for axes in figure.axes:
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.spines["bottom"].set_color(MUTED)
+        axes.tick_params(left=False, bottom=False, labelcolor=MUTED, grid_color=LINE)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.label.set_color(MUTED)
+        for part in axes.findobj():  # nothing is clipped, which would take names in the page
+            part.set_clip_on(False)
+    text = io.StringIO()
+    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    with matplotlib.rc_context({"svg.fonttype": "none"}):  # text stays text
+        figure.savefig(text, format="svg", transparent=True, metadata=nothing)
+    svg = text.getvalue()
+    svg = svg[svg.index("<svg") :]
+    # What is of a file of its own, and ids that another chart of the page has, too.
+    svg = re.sub(r"<!--.*?-->|<style.*?</style>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r' (?:xmlns(?::\w+)?="[^"]*"|id="[\w.]+_\d+")', "", svg)
+    svg = re.sub(r' (?:width|height)="[\d.]+pt"', "", svg, count=2)
+    svg = re.sub(r"font-family: [^;]*; ", "", svg)
+    for color, variable in VARIABLES.items():
+        svg = svg.replace(color, f"var({variable})")
+    attributes = f'class="{css_class}" role="img" aria-label="{escape(name)}"'
+    return Markup(svg.replace("<svg", f"<svg {attributes}", 1))

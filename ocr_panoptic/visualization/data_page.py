@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .overlays import Color, draw_segments, resize
+from .overlays import Color, draw_segments, resize_picture
 from .templates import TEMPLATES
 
 CARD_SIDE = 320  # longer side of a picture in the list of all, pixels
@@ -130,10 +130,10 @@ def card_pictures(
         colors: of the segments; others are void.
     """
     height, width = _within(image.shape[:2], CARD_SIDE)
-    small = resize(image, height, width, smooth=True)
+    small = resize_picture(image, height, width, smooth=True)
     if ids is None:
         return small, None
-    ids = resize(ids.astype(np.int32), height, width, smooth=False)
+    ids = resize_picture(ids.astype(np.int32), height, width, smooth=False)
     return small, draw_segments(small, ids, colors, opacity=0.6)
 
 
@@ -155,8 +155,8 @@ def crop_picture(
     image, ids = image[rows, columns], ids[rows, columns]
     scale = CROP_SIDE / max(image.shape[:2])
     height, width = (max(1, round(side * scale)) for side in image.shape[:2])
-    picture = resize(image, height, width, smooth=True)
-    ids = resize(ids.astype(np.int32), height, width, smooth=False)
+    picture = resize_picture(image, height, width, smooth=True)
+    ids = resize_picture(ids.astype(np.int32), height, width, smooth=False)
     place = np.zeros(ids.shape, np.int32)
     for number, marked_id in enumerate(marked, 1):
         place[ids == marked_id] = number

@@ -11,9 +11,9 @@ from PIL import Image
 
 from ocr_panoptic.errors import UserError
 
-from .overlays import Color, draw_segments, heat_map, resize, segment_colors
+from .overlays import Color, draw_segments, heat_map, resize_picture, segment_colors
 from .relation import RelationFigure, relation_figure
-from .scene import Inspection, Segments
+from .scene import Inspection, PanopticMap
 
 VOID = -1  # no semantic label has it
 MIN_SIDE, MAX_SIDE = 320, 640  # of a picture in the page, pixels
@@ -41,7 +41,7 @@ class ImageFigures:
 
 
 def image_figures(
-    name: str, inspection: Inspection, truth: Segments | np.ndarray, metadata: Metadata
+    name: str, inspection: Inspection, truth: PanopticMap | np.ndarray, metadata: Metadata
 ) -> ImageFigures:
     """
     Args:
@@ -55,32 +55,32 @@ def image_figures(
     Raises:
         ValueError: the truth's size is not the image's.
     """
-    size = truth.ids.shape if isinstance(truth, Segments) else truth.shape
+    size = truth.ids.shape if isinstance(truth, PanopticMap) else truth.shape
     if size != inspection.image.shape[:2]:
         raise UserError(
             f"{name}: the image has size {inspection.image.shape[:2]}, its truth {size} "
             "(height, width)"
         )
-    canvas = _Canvas(inspection.image, metadata)
-    views = [canvas.input(name)]
-    if isinstance(truth, Segments):
+    canvas = _Canvas(name, inspection.image, metadata)
+    views = [canvas.input()]
+    if isinstance(truth, PanopticMap):
         true_labels = truth.sem_seg(void=VOID)
-        views.append(canvas.panoptic("Truth", truth, name))
-        views.append(canvas.panoptic("Panoptic prediction", inspection.panoptic, name))
+        views.append(canvas.panoptic("Truth", truth))
+        views.append(canvas.panoptic("Panoptic prediction", inspection.panoptic))
     else:
         true_labels = np.where(truth == metadata.ignore_label, VOID, truth.astype(np.int32))
-        views.append(canvas.truth(true_labels, name))
+        views.append(canvas.truth(true_labels))
     if inspection.coarse is not None:
-        views.append(canvas.semantic("Coarse semantics", inspection.coarse, true_labels, name))
+        views.append(canvas.semantic("Coarse semantics", inspection.coarse, true_labels))
     title = "Semantics" if inspection.coarse is None else "Refined semantics"
-    views.append(canvas.semantic(title, inspection.refined, true_labels, name))
+    views.append(canvas.semantic(title, inspection.refined, true_labels))
 
-    views += [canvas.attention(*found, name) for found in inspection.attention.items()]
+    views += [canvas.attention(*found) for found in inspection.attention.items()]
 
     present = [int(k) for k in np.unique(true_labels) if k != VOID]
     regions = []
     if inspection.regions is not None:
-        regions = [canvas.region(inspection.regions[k], k, name) for k in present]
+        regions = [canvas.region(inspection.regions[k], k) for k in present]
     relation = None
     if inspection.relation is not None:
         classes = list(zip(metadata.stuff_classes, map(css_color, metadata.stuff_colors)))
@@ -92,63 +92,64 @@ def image_figures(
 class _Canvas:
     """One image at its size in the page, under whatever is drawn on it."""
 
-    def __init__(self, image: np.ndarray, metadata: Metadata):
+    def __init__(self, name: str, image: np.ndarray, metadata: Metadata):
+        self._name = name
         self._original_size = image.shape[:2]
         self._size = _page_size(*self._original_size)
-        self._image = resize(image, *self._size, smooth=True)
+        self._image = resize_picture(image, *self._size, smooth=True)
         self._metadata = metadata
 
-    def input(self, name: str) -> Picture:
+    def input(self) -> Picture:
         height, width = self._original_size
         return Picture(
-            "Input", f"{width} × {height} pixels", f"The image {name}", _jpeg(self._image)
+            "Input", f"{width} × {height} pixels", f"The image {self._name}", _jpeg(self._image)
         )
 
-    def panoptic(self, title: str, segments: Segments, name: str) -> Picture:
+    def panoptic(self, title: str, segments: PanopticMap) -> Picture:
         metadata = self._metadata
         colors = segment_colors(segments.info, metadata.thing_colors, metadata.stuff_colors)
         things = sum(bool(s["isthing"]) for s in segments.info)
         caption = f"{things} thing and {len(segments.info) - things} stuff segments"
         picture = self._segments(segments.ids, colors)
-        return Picture(title, caption, f"{title} of {name}: {caption}", picture)
+        return Picture(title, caption, f"{title} of {self._name}: {caption}", picture)
 
-    def truth(self, labels: np.ndarray, name: str) -> Picture:
+    def truth(self, labels: np.ndarray) -> Picture:
         """Args: int [H,W]."""
         caption = f"{len(set(np.unique(labels)) - {VOID})} classes"
-        return Picture("Truth", caption, f"Truth of {name}: {caption}", self._labels(labels))
+        return Picture("Truth", caption, f"Truth of {self._name}: {caption}", self._labels(labels))
 
-    def semantic(self, title: str, labels: np.ndarray, truth: np.ndarray, name: str) -> Picture:
+    def semantic(self, title: str, labels: np.ndarray, truth: np.ndarray) -> Picture:
         """Args: int [H,W] both."""
         known = truth != VOID
         caption = "no true label in this image"
         if known.any():
             caption = f"{100 * (labels == truth)[known].mean():.1f} % of the pixels right"
-        return Picture(title, caption, f"{title} of {name}: {caption}", self._labels(labels))
+        return Picture(title, caption, f"{title} of {self._name}: {caption}", self._labels(labels))
 
-    def region(self, weights: np.ndarray, label: int, name: str) -> Picture:
+    def region(self, weights: np.ndarray, label: int) -> Picture:
         """Args: float [h,w] of sum 1."""
         shrink = REGION_SIDE / max(self._size)
         size = [max(1, round(side * shrink)) for side in self._size]
-        picture = heat_map(weights, resize(self._image, *size, smooth=True))
+        picture = heat_map(weights, resize_picture(self._image, *size, smooth=True))
         class_name = self._metadata.stuff_classes[label]
         peak = float(weights.max())
         caption = f"max {peak:.2g} ({peak * weights.size:.0f}×)"
-        alt = f"Soft object region of {class_name} in {name}, {caption}"
+        alt = f"Soft object region of {class_name} in {self._name}, {caption}"
         color = css_color(self._metadata.stuff_colors[label])
         return Picture(class_name, caption, alt, _jpeg(picture), color)
 
-    def attention(self, scale: float, weights: np.ndarray, name: str) -> Picture:
+    def attention(self, scale: float, weights: np.ndarray) -> Picture:
         """Args: float in (0, 1), of any size."""
         title = f"Attention at scale {scale:g}"
         caption = f"{100 * weights.mean():.0f} % of the logits, from 0 (dark) to 100 % (bright)"
         picture = heat_map(weights, self._image, logarithmic=False)
-        return Picture(title, caption, f"{title} of {name}: {caption}", _jpeg(picture))
+        return Picture(title, caption, f"{title} of {self._name}: {caption}", _jpeg(picture))
 
     def _labels(self, labels: np.ndarray) -> str:
         return self._segments(labels, dict(enumerate(map(tuple, self._metadata.stuff_colors))))
 
     def _segments(self, ids: np.ndarray, colors: dict[int, Color]) -> str:
-        ids = resize(ids.astype(np.int32), *self._size, smooth=False)
+        ids = resize_picture(ids.astype(np.int32), *self._size, smooth=False)
         return _jpeg(draw_segments(self._image, ids, colors))
 
 
@@ -162,13 +163,13 @@ def _page_size(height: int, width: int) -> tuple[int, int]:
 
 
 def _legend(
-    truth: Segments | np.ndarray,
+    truth: PanopticMap | np.ndarray,
     inspection: Inspection,
     true_labels: np.ndarray,
     metadata: Metadata,
 ) -> list[tuple[str, str]]:
     segments, maps = [], [inspection.coarse, inspection.refined]
-    if isinstance(truth, Segments):
+    if isinstance(truth, PanopticMap):
         segments = [*truth.info, *inspection.panoptic.info]
     else:
         maps.append(true_labels)

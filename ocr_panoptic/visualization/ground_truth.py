@@ -9,7 +9,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import TrueSegments
 from ocr_panoptic.formats.true_labels import has_labels, read_true_labels
 
-from .scene import Segments
+from .scene import PanopticMap
 
 
 def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
@@ -33,7 +33,7 @@ def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
     return read_true_labels(record, metadata.get("label_map"))
 
 
-def panoptic_truth(truth: TrueSegments, metadata: Metadata) -> Segments:
+def panoptic_truth(truth: TrueSegments, metadata: Metadata) -> PanopticMap:
     """
     Args:
         truth: of an image of a panoptic data set.
@@ -47,4 +47,4 @@ def panoptic_truth(truth: TrueSegments, metadata: Metadata) -> Segments:
         isthing = category in things
         contiguous = (things if isthing else stuff)[category]
         info.append({"id": segment["id"], "isthing": isthing, "category_id": contiguous})
-    return Segments(truth.ids, info)
+    return PanopticMap(truth.ids, info)

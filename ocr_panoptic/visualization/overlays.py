@@ -26,7 +26,7 @@ def instance_color(color: Color, index: int) -> Color:
     return tuple(round(255 * c) for c in rgb)
 
 
-def resize(image: np.ndarray, height: int, width: int, smooth: bool) -> np.ndarray:
+def resize_picture(image: np.ndarray, height: int, width: int, smooth: bool) -> np.ndarray:
     """
     Args:
         image: uint8 or int32 [H,W] or uint8 [H,W,3].
@@ -113,7 +113,7 @@ def heat_map(weights: np.ndarray, image: np.ndarray, logarithmic: bool = True) -
     if logarithmic:
         lowest = 10.0**-HEAT_DECADES
         scaled = 1 + np.log10(np.maximum(weights / weights.max(), lowest)) / HEAT_DECADES
-    scaled = resize((255 * scaled).round().astype(np.uint8), height, width, smooth=True)
+    scaled = resize_picture((255 * scaled).round().astype(np.uint8), height, width, smooth=True)
     heat = 255 * matplotlib.colormaps["inferno"](scaled)[..., :3]
     grey = image.astype(np.float32).mean(axis=2, keepdims=True)
     return (0.86 * heat + 0.14 * grey).round().astype(np.uint8)

@@ -19,7 +19,7 @@ from ocr_panoptic.formats.pictures import COLOURS, TooThin, as_colours, read_pic
 
 from .video import VideoReader, VideoWriter, Window
 
-Predictor = Callable[[np.ndarray], dict[str, Any]]
+Predict = Callable[[np.ndarray], dict[str, Any]]
 """From [H,W,C], BGR if it has colours, to a model's output for that image: "panoptic_seg", or else
 "labels"."""
 
@@ -29,7 +29,7 @@ WINDOW = "Segmentation (q or Esc: stop)"
 def draw_images(
     paths: Sequence[Path],
     outputs: Sequence[Path] | None,
-    predict: Predictor,
+    predict: Predict,
     metadata: Metadata,
     channels: int = COLOURS,
 ) -> list[Path]:
@@ -76,7 +76,7 @@ def draw_images(
 
 
 def draw_video(
-    reader: VideoReader, output: Path | None, predict: Predictor, metadata: Metadata
+    reader: VideoReader, output: Path | None, predict: Predict, metadata: Metadata
 ) -> int:
     """
     Draw the frames of a video, where an instance keeps its colour from frame to frame.

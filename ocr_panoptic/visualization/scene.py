@@ -9,7 +9,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Segments:
+class PanopticMap:
     """
     A panoptic map.
 
@@ -58,7 +58,7 @@ class Inspection:
     """
 
     image: np.ndarray
-    panoptic: Segments | None
+    panoptic: PanopticMap | None
     refined: np.ndarray
     coarse: np.ndarray | None = None
     regions: np.ndarray | None = None

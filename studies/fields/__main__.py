@@ -15,16 +15,10 @@ from pathlib import Path
 
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.formats.files import write_json
-from ocr_panoptic.visualization import find_images
+from ocr_panoptic.visualization.inputs import find_images
 
+from ..sizes import sizes
 from .measurement import build_loaded_backbone, fields_table, measure_fields, noise, normalised
-
-
-def parse_size(text: str) -> tuple[int, int]:
-    numbers = text.split(",")
-    if len(numbers) != 2 or not all(n.isdecimal() and int(n) for n in numbers):
-        raise argparse.ArgumentTypeError(f"{text!r} is no size; it is height,width, as in 192,256")
-    return int(numbers[0]), int(numbers[1])
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -36,7 +30,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--config-file", required=True)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--input", nargs="+", help="image files, folders or patterns")
-    source.add_argument("--size", type=parse_size, help="height,width of noise images")
+    source.add_argument(
+        "--size",
+        type=sizes("height", "width", example="192,256"),
+        help="height,width of noise images",
+    )
     parser.add_argument("--json", type=Path, help="write the rows to this file, too")
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
     args = parser.parse_args(argv)

@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 # Of one axis: float64 [2, n], the first and the last pixel that each of n cells sees. Padding sees
 # nothing: its first is behind its last.
-Span = np.ndarray
+AxisSpan = np.ndarray
 NOTHING = np.array([[math.inf], [-math.inf]])
 
 # They mix channels or images at most. So do those that PyTorch tags as pointwise.
@@ -36,7 +36,7 @@ KEEP_PLACES = {
 LARGEST = 2**14  # side in pixels of an image; what sees all of it sees all of any
 
 
-class Box(NamedTuple):
+class PixelBox(NamedTuple):
     """Rows top ... bottom and columns left ... right of an image, the last ones included."""
 
     top: float
@@ -53,10 +53,10 @@ class Box(NamedTuple):
         """Of a square image, without touching its borders?"""
         return min(self.top, self.left) > 0 and max(self.bottom, self.right) < side - 1
 
-    def within(self, height: int, width: int) -> "Box":
+    def within(self, height: int, width: int) -> "PixelBox":
         """The part that an image has."""
         top, left = max(self.top, 0), max(self.left, 0)
-        return Box(top, min(self.bottom, height - 1), left, min(self.right, width - 1))
+        return PixelBox(top, min(self.bottom, height - 1), left, min(self.right, width - 1))
 
 
 def receptive_sizes(network: nn.Module, channels: int = 3) -> dict[str, tuple[float, float]]:
@@ -86,7 +86,7 @@ def receptive_sizes(network: nn.Module, channels: int = 3) -> dict[str, tuple[fl
 
 def receptive_boxes(
     network: nn.Module, height: int, width: int, channels: int = 3
-) -> dict[str, Box]:
+) -> dict[str, PixelBox]:
     """
     Args:
         network, channels: as in :func:`receptive_sizes`.
@@ -105,7 +105,7 @@ def receptive_boxes(
     with torch.no_grad(), _Propagation(image) as propagation:
         features = torch.func.functional_call(network, shapes, (image,))
     return {
-        name: Box(
+        name: PixelBox(
             *(
                 float(end)
                 for span, cell in zip(propagation.spans[feature], middle(feature), strict=True)
@@ -152,10 +152,10 @@ def _span(
     func: Any,
     args: Sequence[Any],
     axis: int,
-    sources: Sequence[Span],
+    sources: Sequence[AxisSpan],
     shapes: Sequence[torch.Size],
     shape: torch.Size,
-) -> Span:
+) -> AxisSpan:
     """What the rows (axis 0) or columns (axis 1) of an operator's output see."""
     operator = func.overloadpacket
     if torch.Tag.pointwise in func.tags or (
@@ -173,7 +173,9 @@ def _span(
     )
 
 
-def _window(source: Span, n: int, kernel: int, stride: int, padding: int, dilation: int) -> Span:
+def _window(
+    source: AxisSpan, n: int, kernel: int, stride: int, padding: int, dilation: int
+) -> AxisSpan:
     """Cells that look through a sliding window of ``kernel`` places, ``dilation`` apart."""
     places = (np.arange(n) * stride - padding)[:, None] + np.arange(kernel) * dilation
     inside = (places >= 0) & (places < source.shape[1])
@@ -183,7 +185,7 @@ def _window(source: Span, n: int, kernel: int, stride: int, padding: int, dilati
 
 def _convolution(
     source, axis, n, func, weight, bias, stride, padding, dilation, transposed, *more
-) -> Span:
+) -> AxisSpan:
     if transposed:
         raise UserError("The receptive field of transposed convolutions is not known")
     return _window(
@@ -196,21 +198,21 @@ def _max_pool(source, axis, n, func, kernel, stride=(), padding=(0, 0), dilation
     return _window(source, n, *(s[axis % len(s)] for s in sides))
 
 
-def _average_pool(source, axis, n, func, kernel, stride=(), padding=(0, 0), *more) -> Span:
+def _average_pool(source, axis, n, func, kernel, stride=(), padding=(0, 0), *more) -> AxisSpan:
     return _max_pool(source, axis, n, func, kernel, stride, padding)
 
 
-def _mean(source, axis, n, func, dims, *more) -> Span:
+def _mean(source, axis, n, func, dims, *more) -> AxisSpan:
     is_taken = bool({2 + axis, axis - 2} & {*dims})
     return np.array([[source[0].min()], [source[1].max()]]) if is_taken else source
 
 
-def _pad(source, axis, n, func, pad, *more) -> Span:
+def _pad(source, axis, n, func, pad, *more) -> AxisSpan:
     before = ([*pad, 0, 0, 0, 0])[2 - 2 * axis]
     return _window(source, n, 1, 1, before, 1)
 
 
-def _resize(source, axis, n, func, size, *options) -> Span:
+def _resize(source, axis, n, func, size, *options) -> AxisSpan:
     """The operator is asked: which cells of a row of one cell each does it read?"""
     cells = torch.eye(source.shape[1])[None, :, :, None]
     weights = func(cells, [n, 1], *_of_axis(options, axis))[0, :, :, 0].T.numpy()  # [n, cells]
@@ -226,7 +228,7 @@ def _of_axis(options: Sequence[Any], axis: int) -> list[Any]:
     return [*corners, scales[axis] if scales else None, None]
 
 
-REACH: dict[Any, Callable[..., Span]] = {
+REACH: dict[Any, Callable[..., AxisSpan]] = {
     aten.convolution: _convolution,
     aten.max_pool2d_with_indices: _max_pool,
     aten.avg_pool2d: _average_pool,

@@ -7,7 +7,7 @@ import pytest
 
 from ocr_panoptic.analysis.data_facts import (
     SEAM,
-    Segment,
+    SegmentFacts,
     parts_distance,
     segments_of,
     suspicions_of,
@@ -21,7 +21,7 @@ CAR, ROAD = 0, 1
 
 
 def found_in(ids: np.ndarray, *segments: TrueSegment) -> list[tuple]:
-    listed, _ = segments_of(ids, segments)
+    listed = segments_of(ids, segments)
     return [(s.kind, s.segments, s.value) for s in suspicions_of(ids, listed, CLASSES)]
 
 
@@ -81,7 +81,7 @@ def test_parts_against_flooding(seed):
     for _ in range(3):
         y, x = rng.integers(0, 34), rng.integers(0, 44)
         ids[y : y + rng.integers(1, 7), x : x + rng.integers(1, 7)] = 5
-    (segment,), _ = segments_of(ids, [TrueSegment(5, CAR, False)])
+    (segment,) = segments_of(ids, [TrueSegment(5, CAR, False)])
     largest = parts(ids == 5)
     expected = 0.0
     if len(largest) > 1 and len(largest[1]) >= 0.1 * (ids == 5).sum():
@@ -127,10 +127,10 @@ def test_void_against_loops(seed):
 
 def test_segments_of_a_map():
     ids = np.array([[7, 7, 0], [3, 7, 9]])
-    found, _ = segments_of(ids, [TrueSegment(7, CAR, True), TrueSegment(3, ROAD, False)])
+    found = segments_of(ids, [TrueSegment(7, CAR, True), TrueSegment(3, ROAD, False)])
     assert found == [
-        Segment(3, ROAD, 1, (0, 1, 1, 1), False),
-        Segment(7, CAR, 3, (0, 0, 2, 2), True),
+        SegmentFacts(3, ROAD, 1, (0, 1, 1, 1), False),
+        SegmentFacts(7, CAR, 3, (0, 0, 2, 2), True),
     ]
 
 

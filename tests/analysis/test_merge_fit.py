@@ -25,8 +25,8 @@ PRESENT = MergeRules(0.5, (0.5, 0.5), (0.0, 0.0))
 def kept(
     scores_of_wrong: list[float], of_true: float = 0.9, true_classes: tuple[int, ...] = (1, 2, 3)
 ) -> KeptPredictions:
-    """Of each class a true instance and one, of a score, where stuff is; void where a class is not
-    among the true ones."""
+    """Return images with, of each class, a true instance and one, of a score, where stuff is; void
+    where a class is not among the true ones."""
     truth = np.zeros((8, 8), np.int64)
     truth[:2], truth[2:4], truth[4:] = 1, 2, 3
     truth[~np.isin(truth, true_classes)] = 0

@@ -129,7 +129,7 @@ def test_what_would_stop_a_run(tiny_data, make_args, tmp_path, monkeypatch):
 
 
 def test_share_of_a_gpu(tiny_data, make_args):
-    """Of 4 images two GPUs have 2 each, and in mixed precision."""
+    """Two GPUs have 2 of 4 images each, also in mixed precision."""
     args = make_args("SOLVER.IMS_PER_BATCH", 4, "MODEL.MASK_ON", False)
     cfg = load_config(args.config_file, args.opts)
     complete_config(cfg, training=True)

@@ -9,10 +9,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from ocr_panoptic.analysis.study import Study, System, read_records, run_study
+from ocr_panoptic.analysis.study import Study, System, read_runs, run_study
 from ocr_panoptic.analysis.study_curves import study_curves
-from ocr_panoptic.analysis.study_summary import summarise
-from ocr_panoptic.analysis.study_tables import metric_gains_table, study_report, study_table
+from ocr_panoptic.analysis.study_tables import (
+    metric_gains_table,
+    study_report,
+    study_table,
+    summarise,
+)
 from ocr_panoptic.intervals import Interval
 from support.forked import Forked
 from support.other_process import lock_held
@@ -51,7 +55,7 @@ def test_end_to_end_and_again(tiny_data, study, tmp_path, forked):
     systems = {name: replace(system, opts=(*system.opts, *length)) for name, system in systems}
     study = replace(study, systems=systems)
     run_study(study, TRAIN, output)
-    records = read_records(study, output)
+    records = read_runs(study, output)
     assert [(r["system"], r["seed"]) for r in records] == [("none", 3), ("OCR", 3)]
     for record in records:
         assert record["run"]["seed"] == record["seed"]
@@ -71,7 +75,7 @@ def test_end_to_end_and_again(tiny_data, study, tmp_path, forked):
     record = output / "OCR/seed3/study_run.json"
     untouched = (output / "none/seed3/metrics.json").read_bytes()
     record.unlink()
-    assert len(read_records(study, output)) == 1
+    assert len(read_runs(study, output)) == 1
     run_study(study, TRAIN, output)
     again = json.loads(record.read_text())
     assert again["resumed"]
@@ -84,13 +88,13 @@ def test_runs_of_a_study_that_has_changed_since_are_refused(study, tmp_path):
     record = {"config": config, "opts": opts, "metrics": {}}
     (output / "OCR/seed3").mkdir(parents=True)
     (output / "OCR/seed3/study_run.json").write_text(json.dumps(record))
-    assert read_records(study, output) == [record]
+    assert read_runs(study, output) == [record]
     system = study.systems["OCR"]
     longer = replace(system, opts=(*system.opts, "SOLVER.MAX_ITER", "7"))
     changed = replace(study, systems={**study.systems, "OCR": longer})
     message = r"study_run.json: OCR, seed 3 was trained with .*.yaml SOLVER.MAX_ITER 6; .* 7"
     for use in (
-        lambda: read_records(changed, output),
+        lambda: read_runs(changed, output),
         lambda: run_study(changed, ABSENT, output),
     ):
         with pytest.raises(ValueError, match=message):
@@ -103,7 +107,7 @@ def test_a_failing_run_names_its_log(study, tmp_path):
         match=r"none, seed 3 failed with exit code 2; see (.|\n)*\nIts last line: .*can't open",
     ):
         run_study(study, ABSENT, tmp_path / "out")
-    assert read_records(study, tmp_path / "out") == []
+    assert read_runs(study, tmp_path / "out") == []
 
 
 def test_a_trial_trains_in_place_of_the_command(study, tmp_path):
@@ -136,22 +140,23 @@ def test_summary_by_hand():
     records = [run_record("none", s, v, [[10, v]]) for s, v in ((1, 50.0), (2, 52.0), (3, 57.0))]
     records += [run_record("OCR", s, v, [[10, v]]) for s, v in ((1, 53.0), (3, 58.0))]
     rows = none, ocr, ppm = summarise(study, records)
-    assert none["sem_seg/mIoU"] == pytest.approx((53.0, 13**0.5))
-    assert none["sem_seg/mIoU - baseline"] is None
-    assert ocr["sem_seg/mIoU"] == pytest.approx((55.5, 12.5**0.5))
+    (metric,) = study.metrics
+    assert none.means[metric] == pytest.approx((53.0, 13**0.5))
+    assert none.gains[metric] is None
+    assert ocr.means[metric] == pytest.approx((55.5, 12.5**0.5))
     # Paired: 3 with seed 1 and 1 with seed 3; the mean of all seeds would give 2.5. Two pairs
     # have a deviation of 2 ** 0.5, an error of 1 and one degree of freedom.
-    assert ocr["sem_seg/mIoU - baseline"] == Interval(2.0, pytest.approx(12.706, abs=1e-3), 2)
-    assert (ocr["runs"], ocr["seconds_per_iteration"], ocr["cpu_seconds"]) == (2, 0.2, 200)
-    assert ocr["peak_memory_bytes"] == 3 * 2**20
-    assert ppm["runs"] == 0 and ppm["sem_seg/mIoU"] == (None, None)
+    assert ocr.gains[metric] == Interval(2.0, pytest.approx(12.706, abs=1e-3), 2)
+    assert (ocr.runs, ocr.seconds_per_iteration, ocr.cpu_seconds) == (2, 0.2, 200)
+    assert ocr.peak_memory_bytes == 3 * 2**20
+    assert ppm.runs == 0 and ppm.means[metric] == (None, None)
 
     lines = cells(study_table(rows, study.metrics))
     assert lines[2] == ["none", "3", "53.00 ± 3.61", "", "2.50", "0.20", "200", "3"]
     difference = "+2.00 [-10.71, +14.71]"
     assert lines[3] == ["OCR", "2", "55.50 ± 3.54", difference, "2.50", "0.20", "200", "3"]
     assert lines[4] == ["PPM", "0", "", "", "", "", "", ""]
-    report = study_report(rows, study.metrics, {})
+    report = study_report(rows, study.metrics)
     assert "2 pairs: ± 9.0 standard deviations" in report and "3 pairs" not in report
     table = metric_gains_table(rows, study.metrics)
     assert table in report and cells(table)[::2] == [
@@ -161,10 +166,10 @@ def test_summary_by_hand():
 
     # A metric that is undefined in one run counts in the others; and older records have no cost.
     undefined = summarise(study, [*records[:4], run_record("OCR", 3, None)])[1]
-    assert undefined["sem_seg/mIoU"] == (53.0, None)
-    assert undefined["sem_seg/mIoU - baseline"] == Interval(3.0, None, 1)
+    assert undefined.means[metric] == (53.0, None)
+    assert undefined.gains[metric] == Interval(3.0, None, 1)
     older = [{k: v for k, v in r.items() if k != "cpu_seconds"} for r in records]
-    assert summarise(study, older)[0]["cpu_seconds"] is None
+    assert summarise(study, older)[0].cpu_seconds is None
 
     (line, _) = study_curves(study, records).axes[0].lines
     assert line.get_xydata().tolist() == [[10.0, 53.0]]

@@ -2,7 +2,8 @@
 
 import torch
 
-from ocr_panoptic.analysis.training_memory import AllocatedBytes, saved_bytes
+from ocr_panoptic.analysis.training_memory import AllocatedBytes
+from studies.measurement import saved_bytes
 
 
 def test_hand_worked():

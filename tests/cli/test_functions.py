@@ -33,7 +33,7 @@ def tiny(tiny_data, make_args):
 
 
 def state() -> dict[str, object]:
-    """What belongs to the caller of a function."""
+    """Return what belongs to the caller of a function."""
     _, keys, *counts = np.random.get_state()  # noqa: NPY002
     root, names = logging.getLogger(), ("ocr_panoptic", "detectron2", "fvcore", "torch")
     return {

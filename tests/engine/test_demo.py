@@ -15,8 +15,8 @@ from PIL import Image
 import demo
 from ocr_panoptic import engine
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.visualization import VideoReader, draw_video, video_output
-from ocr_panoptic.visualization.video import Window
+from ocr_panoptic.visualization.predictions import draw_video
+from ocr_panoptic.visualization.video import VideoReader, Window, video_output
 from support.forked import run_forked
 from support.tiny_runs import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC, make_labels_vary
 

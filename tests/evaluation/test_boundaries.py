@@ -5,15 +5,16 @@ import itertools
 import numpy as np
 import pytest
 
-from ocr_panoptic.evaluation import confusion_matrix, semantic_metrics
+from ocr_panoptic.evaluation import confusion_matrix, semantic_scores
 from ocr_panoptic.evaluation.boundaries import (
     boundary_distance,
     inner_boundaries,
     near_other_labels,
 )
-from ocr_panoptic.evaluation.image_losses import BOUNDARY_WIDTH
+from ocr_panoptic.evaluation.image_scores import BOUNDARY_WIDTH
 from ocr_panoptic.evaluation.sem_seg_counts import SemSegCounts
 from ocr_panoptic.metrics import TRIMAP_WIDTHS
+from support.panoptic_samples import eroded
 
 IGNORED = 255
 K = 4
@@ -78,18 +79,6 @@ def test_regions(distances, size):
         np.testing.assert_array_equal(inner, brute_force(labels, distance, True))
 
 
-def test_regions_of_a_diagonal():
-    labels = np.eye(4, dtype=np.uint8)[::-1].cumsum(axis=1, dtype=np.uint8)  # two triangles
-    np.testing.assert_array_equal(near(labels, 1), brute_force(labels, 1, False))
-
-
-def test_a_small_distance_reaches_no_further():
-    labels = np.zeros((7, 9), dtype=np.uint8)
-    labels[:, 5:] = 1
-    assert near(labels, 2).sum(axis=0).tolist() == [0, 0, 0, 7, 7, 7, 7, 0, 0]
-    assert inner_boundaries(near(labels, 1), 1).sum(axis=0).tolist() == [7, 2, 2, 2, 7, 7, 2, 2, 7]
-
-
 @pytest.mark.parametrize("distance", range(1, 30))
 def test_a_pixel_in_a_corner_reaches_all_around(distance):
     labels = np.zeros((24, 30), dtype=np.uint8)
@@ -146,19 +135,7 @@ def test_no_boundary_no_trimap():
     flat = np.ones((6, 6), dtype=np.uint8)
     confusion = counts(flat, flat).trimaps
     assert confusion.shape == (3, K, K) and not confusion.any()
-    assert np.isnan(semantic_metrics(confusion[0], "abcd")["mIoU"])
-
-
-def eroded(mask: np.ndarray, distance: int) -> np.ndarray:
-    """Outside of the image there is no mask."""
-    padded = np.pad(mask, 1)
-    for _ in range(distance):
-        shifted = [
-            padded[1 + v : 1 + v + mask.shape[0], 1 + u : 1 + u + mask.shape[1]]
-            for v, u in itertools.product((-1, 0, 1), repeat=2)
-        ]
-        padded = np.pad(np.logical_and.reduce(shifted), 1)
-    return padded[1:-1, 1:-1]
+    assert np.isnan(semantic_scores(confusion[0], "abcd").overall["mIoU"])
 
 
 def test_boundary_counts():
@@ -174,11 +151,3 @@ def test_boundary_counts():
                 np.sum(true_region & predicted_region),
                 np.sum(true_region | predicted_region),
             ]
-
-
-def test_boundary_counts_of_the_truth_itself():
-    truth, _ = next(samples())
-    intersection, union = counts(truth, np.where(truth == IGNORED, 0, truth)).boundaries.T
-    # Class 0 fills the pixels without a class, so that its region is another one there.
-    np.testing.assert_array_equal(intersection[1:], union[1:])
-    assert 0 < intersection[0] < union[0]

@@ -19,7 +19,7 @@ NAME = "cityscapes_panoptic_val"
 
 
 def cityscapesscripts_results(root: Path, predictions: Path) -> dict:
-    """Of the JSON and PNGs, in this process."""
+    """Evaluate the JSON and PNGs in this process."""
     truth = root / "cityscapes/gtFine/cityscapes_panoptic_val"
     content = json.loads(truth.with_suffix(".json").read_text())
     categories = {category["id"]: category for category in content["categories"]}

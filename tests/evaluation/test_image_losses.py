@@ -1,11 +1,11 @@
-"""What an image lacks to a perfect score, and that its kinds add up to it."""
+"""Losses of an image to a perfect score: their kinds add up to them."""
 
 import numpy as np
 import pytest
 
-from ocr_panoptic.evaluation import PanopticQuality, confusion_matrix, semantic_metrics
+from ocr_panoptic.evaluation import PanopticQuality, confusion_matrix, semantic_scores
 from ocr_panoptic.evaluation.boundaries import near_other_labels
-from ocr_panoptic.evaluation.image_losses import panoptic_losses, semantic_losses
+from ocr_panoptic.evaluation.image_scores import panoptic_losses, semantic_losses
 from support.panoptic_samples import make_categories, random_samples
 
 IGNORED = 255
@@ -94,7 +94,7 @@ def test_semantic_kinds_add_up():
         errors = confusion_matrix(truth[near], prediction[near], 5, IGNORED)
         losses = semantic_losses(confusion, errors)
         assert min(losses.values()) >= 0
-        expected = 100 - semantic_metrics(confusion, "abcde")["mIoU"]
+        expected = 100 - semantic_scores(confusion, "abcde").overall["mIoU"]
         assert sum(losses.values()) == pytest.approx(expected, abs=1e-9)
         found.append(list(losses.values()))
     assert (np.array(found) > 0).any(axis=0).all()  # every kind occurs

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from panopticapi.evaluation import pq_compute
 
-from ocr_panoptic.evaluation import PanopticQuality, match_segments
+from ocr_panoptic.evaluation import PanopticQuality, SegmentOverlaps
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from support.panoptic_samples import (
     Sample,
@@ -74,7 +74,7 @@ def test_hand_worked():
         {"id": 8, "category_id": 2},
         {"id": 9, "category_id": 2},  # right pixels, wrong category
     ]
-    matches = match_segments(true_ids, true_segments, predicted_ids, predicted_segments)
+    matches = SegmentOverlaps(true_ids, true_segments, predicted_ids, predicted_segments).matches()
     assert matches.true_positives == [(1, 0.75), (2, 1.0)]
     assert matches.false_positives == [2]
     assert matches.false_negatives == [1]
@@ -103,7 +103,7 @@ def test_equals_panopticapi(tmp_path, seed, num_things, num_stuff):
 
 
 def test_true_ids_that_the_json_lacks_are_not_void(tmp_path):
-    """As in panopticapi: such pixels are nobody's, and a prediction on them is wrong."""
+    """Such pixels are nobody's, and a prediction on them is wrong, as in panopticapi."""
     categories = make_categories(1, 1)
     thing, stuff = (category["id"] for category in categories)
     ids = np.repeat([[1, 1, 5, 5, 5]], 4, axis=0).astype(np.int32)
@@ -185,15 +185,21 @@ def test_nothing_predicted_and_segments_without_pixels():
     ids = np.ones((2, 3), dtype=np.int32)
     truth = [{"id": 1, "category_id": 4, "iscrowd": 0}]
     empty = np.zeros_like(ids)
-    assert match_segments(ids, truth, empty, [])[:3] == ([], [], [4])
-    assert match_segments(ids, truth, empty, [{"id": 1, "category_id": 4}])[:3] == ([], [], [4])
+    assert SegmentOverlaps(ids, truth, empty, []).matches()[:3] == ([], [], [4])
+    assert SegmentOverlaps(ids, truth, empty, [{"id": 1, "category_id": 4}]).matches()[:3] == (
+        [],
+        [],
+        [4],
+    )
     # A true segment that the PNG lacks is missed.
-    assert match_segments(ids, [*truth, {"id": 2, "category_id": 5}], ids, truth)[:3] == (
+    assert SegmentOverlaps(ids, [*truth, {"id": 2, "category_id": 5}], ids, truth).matches()[
+        :3
+    ] == (
         [(4, 1.0)],
         [],
         [5],
     )
-    assert match_segments(empty, [], empty, []) == ([], [], [], [])
+    assert SegmentOverlaps(empty, [], empty, []).matches() == ([], [], [], [])
 
 
 IDS = np.array([[1, 1, 2, 2]], dtype=np.int32)
@@ -222,6 +228,6 @@ def test_faulty_predictions(predicted_ids, predicted_segments, message):
 
 def test_repeated_ids():
     with pytest.raises(ValueError, match="true segments repeats the ids 2"):
-        match_segments(IDS, [*SEGMENTS, SEGMENTS[1]], IDS, SEGMENTS)
+        SegmentOverlaps(IDS, [*SEGMENTS, SEGMENTS[1]], IDS, SEGMENTS).matches()
     with pytest.raises(ValueError, match="Category ids are repeated"):
         PanopticQuality([{"id": 1, "isthing": 1}, {"id": 1, "isthing": 0}])

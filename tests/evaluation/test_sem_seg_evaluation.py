@@ -15,11 +15,11 @@ from ocr_panoptic.evaluation import (
     SemSegDump,
     SemSegEvaluator,
     build_evaluator,
-    category_metrics,
+    category_scores,
     write_confusion,
 )
 from ocr_panoptic.evaluation.confusion_files import confusion_figure
-from ocr_panoptic.evaluation.image_losses import SEMANTIC_KINDS
+from ocr_panoptic.evaluation.image_scores import SEMANTIC_KINDS
 from ocr_panoptic.evaluation.sem_seg_dump import raw_labels
 from ocr_panoptic.formats.run_folder import (
     calibration_file,
@@ -27,6 +27,7 @@ from ocr_panoptic.formats.run_folder import (
     read_table,
     write_evaluation,
 )
+from ocr_panoptic.metrics import to_detectron2
 from support import semantic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -131,7 +132,7 @@ class TestCategories:
     def test_by_hand(self):
         # a: {0, 2}, b: {1}, c: {3}, which neither truth nor prediction holds.
         confusion = np.array([[5, 1, 2, 0], [1, 4, 0, 0], [0, 3, 6, 0], [0] * 4])
-        metrics = category_metrics(confusion, ["a", "b", "a", "c"])
+        metrics = to_detectron2(category_scores(confusion, ["a", "b", "a", "c"]))
         assert metrics == pytest.approx(
             {
                 "mIoU_categories": 100 * (13 / 18 + 4 / 9) / 2,
@@ -141,10 +142,6 @@ class TestCategories:
             },
             nan_ok=True,
         )
-
-    def test_nothing_counted(self):
-        metrics = category_metrics(np.zeros((2, 2), dtype=np.int64), ["a", "b"])
-        assert np.isnan(list(metrics.values())).all()
 
     def test_they_are_no_classes_of_the_table(self, inputs, tmp_path):
         MetadataCatalog.get(NAME).class_categories = ["ground", "vehicle", "above"]
@@ -200,12 +197,6 @@ class TestDump:
         assert sorted(path.name for path in folder.iterdir()) == ["a.png", "b.png"]
         assert np.asarray(Image.open(folder / "a.png")).tolist() == [[7, 26, 11], [26, 7, 7]]
         assert np.asarray(Image.open(folder / "b.png")).tolist() == [[11, 26], [7, 26]]
-
-    def test_scores(self, inputs, tmp_path):
-        scores = torch.eye(3)[torch.from_numpy(PREDICTED[0])].permute(2, 0, 1)
-        run(SemSegDump(NAME, tmp_path), inputs[:1], [{"sem_seg": scores}])
-        png = Image.open(tmp_path / "sem_seg_predictions/a.png")
-        assert np.asarray(png).tolist() == [[7, 26, 11], [26, 7, 7]]
 
     def test_no_label_map(self):
         assert raw_labels("abc", None).tolist() == [0, 1, 2]

@@ -6,13 +6,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ocr_panoptic.analysis.training_memory import AllocatedBytes, saved_bytes
+from ocr_panoptic.analysis.training_memory import AllocatedBytes
 from ocr_panoptic.layers import (
     pixel_cross_entropy,
     pixel_losses,
     rarity_weighted_cross_entropy,
     resize,
 )
+from studies.measurement import saved_bytes
 
 
 def at_full_size(logits, targets, ignore_value, align_corners=False):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from ocr_panoptic.analysis.training_memory import saved_bytes
 from ocr_panoptic.layers import OCR, run_part
+from studies.measurement import saved_bytes
 
 
 class TwoParts(nn.Module):

@@ -23,7 +23,7 @@ SMALL = [
 
 
 def write_weights(path: Path, seed: int) -> str:
-    """Of a network whose norms are not the identity."""
+    """Make a network whose norms are not the identity."""
     torch.manual_seed(seed)
     network = TimmBackbone("tf_efficientnet_lite0", norm="BN")
     for name, tensor in network.body.state_dict().items():
@@ -75,7 +75,7 @@ def test_equal_to_the_frozen_backbone(run, tmp_path, scheme):
 
 
 def test_each_network_and_image_has_features_of_its_own(tiny_data, tmp_path, monkeypatch):
-    """Of two weights and two dilations, of an image and its mirror image: those of the network."""
+    """Features of two weights, two dilations, an image and its mirror are the network's."""
     monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")
     records = DatasetCatalog.get("tiny_sem_train")[:2]
     images = [torch.tensor(read_picture(r["file_name"], "RGB")).permute(2, 0, 1) for r in records]

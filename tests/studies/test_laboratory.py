@@ -1,13 +1,28 @@
-"""The laboratory is used by nothing of the product, and trains by its own program."""
+"""Who imports whom: folders import lower ones, and nothing of the product the laboratory."""
 
 import ast
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from studies.run import TRAIN
 from support.tiny_runs import ROOT
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Yield the modules that a file imports, dotted."""
+    package = file.relative_to(ROOT).parts
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            own = package[: len(package) - node.level] if node.level else ()
+            base = ".".join([*own, *filter(None, [node.module])])
+            yield from (f"{base}.{name.name}" for name in node.names)
 
 
 def test_no_file_of_the_product_imports_it():
@@ -16,10 +31,25 @@ def test_no_file_of_the_product_imports_it():
         files += (ROOT / folder).rglob("*.py")
     assert len(files) > 200
     for file in files:
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not {"studies", "benchmarks"} & {n.partition(".")[0] for n in names}, file
+        assert not {"studies", "benchmarks"} & {n.partition(".")[0] for n in imported(file)}, file
+
+
+def test_imports_run_downwards():
+    """A folder imports folders of rows below its own in docs/architecture.md."""
+    page = (ROOT / "docs/architecture.md").read_text().partition("config.py, metrics.py")[0]
+    lines = [
+        line.split("   ")[0]
+        for line in re.findall(r"^    ([a-z]+/.*|ocr_panoptic/cli/.*)", page, re.M)
+    ]
+    rows = [[name.split("/")[-2] for name in re.findall(r"[\w/]+/(?= |$)", line)] for line in lines]
+    floor = {name: -number for number, row in enumerate(rows) for name in row}
+    assert {"cli", "engine", "layers", "formats"} < floor.keys() and len(rows) == 6
+    for file in (ROOT / "ocr_panoptic").rglob("*.py"):
+        own = file.relative_to(ROOT / "ocr_panoptic").parts[0]
+        for name in imported(file):
+            other = f"{name}..".split(".")[1]
+            if name.startswith("ocr_panoptic.") and own in floor and own != other:
+                assert floor.get(other, -9) < floor[own], f"{file} imports {name}"
 
 
 @pytest.mark.slow

@@ -6,15 +6,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ocr_panoptic.analysis.study import read_records
-from ocr_panoptic.analysis.study_summary import class_metric_names
-from ocr_panoptic.analysis.study_tables import class_gains_table
+from ocr_panoptic.analysis.study import read_runs
+from ocr_panoptic.analysis.study_tables import class_gains_table, summarise
 from ocr_panoptic.engine import load_config
 from studies.figures import gain_figure
 from studies.records import add_records
 from studies.run import main
 from studies.study_file import PlacedStudy, PlacedSystem, read_study
-from studies.tables import gains_table, placed_rows, study_report
+from studies.tables import gains_table, placed_report
 from support.study_records import cells, run_record
 from support.tiny_runs import ROOT, SEMANTIC_CONFIG
 
@@ -90,7 +89,7 @@ def test_finished_runs_of_another_machine(study_file, tmp_path):
     ]
     results.write_text(json.dumps([*records, {**records[0], "seed": 9}]))
     assert add_records(study, output, results) == 2
-    assert read_records(study, output) == records
+    assert read_runs(study, output) == records
     assert add_records(study, output, results) == 0
     *opts, key, value = records[1]["opts"]
     results.write_text(json.dumps([{**records[1], "opts": [key, value, *opts]}]))
@@ -134,27 +133,25 @@ def placed() -> tuple[PlacedStudy, list[dict]]:
 
 def test_gains_at_each_place(placed):
     study, records = placed
-    classes = class_metric_names(study, records)
-    assert classes == {"sky": "sem_seg/IoU-sky", "road": "sem_seg/IoU-road"}
-    rows = placed_rows(study, records, [*study.metrics, *classes.values()])
-    lines = cells(gains_table(rows, "sem_seg/mIoU"))
+    rows = summarise(study, records)
+    lines = cells(gains_table(study, rows, "sem_seg/mIoU"))
     assert lines[0] == ["sem_seg/mIoU", "a", "b"]
     assert lines[2] == ["none", "20.00 ± 10.00", "50.00 ± 0.00"]
     assert lines[3] == ["OCR", "**+3.00** [+0.52, +5.48]", "+0.00 [-2.48, +2.48]"]
     # Each class by itself: sky gains 1, 2, 3 at a, which the interval does not tell from 0.
-    lines = cells(class_gains_table(rows, classes))
+    lines = cells(class_gains_table(rows))
     assert lines[0] == ["class", "OCR at a", "OCR at b"]
     assert lines[2] == ["sky", "+2.00 [-0.48, +4.48]", "+0.00 [+0.00, +0.00]"]
     assert lines[3] == ["road", "**-1.00** [-1.00, -1.00]", "**-1.00** [-1.00, -1.00]"]
-    report = study_report(rows, study.metrics, classes)
-    for table in (gains_table(rows, "sem_seg/mIoU"), class_gains_table(rows, classes)):
+    report = placed_report(study, rows)
+    for table in (gains_table(study, rows, "sem_seg/mIoU"), class_gains_table(rows)):
         assert table in report
 
 
 def test_gains_over_the_receptive_field(placed):
     study, records = placed
     fields = {"a": {"effective_share": 0.25}, "b": {"effective_share": 0.1}}
-    (panel,) = gain_figure(placed_rows(study, records), "sem_seg/mIoU", fields).axes
+    (panel,) = gain_figure(study, summarise(study, records), fields).axes
     assert panel.get_title() == "OCR"  # the baseline has none
     points = panel.collections[-1]
     assert points.get_offsets().tolist() == [[10.0, 0.0], [25.0, 3.0]]
@@ -177,7 +174,7 @@ def finished(study_file: Path, output: Path, name: str, value: float) -> None:
 
 
 def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, capsys):
-    """Of runs of the baseline alone; a study without places has none at all."""
+    """Runs of the baseline alone have none; a study without places has none at all."""
     output, fields = tmp_path / "out", tmp_path / "fields.json"
     fields.write_text(json.dumps([{"feature": "layer3", "effective_share": 0.5}]))
     arguments = [str(study_file), "--output", str(output), "--fields", str(fields), "--report-only"]

@@ -15,7 +15,7 @@ from ocr_panoptic.engine import load_config
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 from studies.fields.__main__ import main
 from studies.fields.effective import effective_fields, field_size
-from studies.fields.receptive import Box, receptive_boxes, receptive_sizes
+from studies.fields.receptive import PixelBox, receptive_boxes, receptive_sizes
 from support.tiny_runs import CONFIGS, SEMANTIC_CONFIG
 
 
@@ -72,7 +72,7 @@ NETWORKS = {
 }
 
 
-def seen(network: Backbone, height: int, width: int) -> Box:
+def seen(network: Backbone, height: int, width: int) -> PixelBox:
     """By changing one row or one column of the image at a time."""
     image = torch.rand(1, 3, height, width, generator=torch.Generator().manual_seed(0)).double()
     ends = []
@@ -84,7 +84,7 @@ def seen(network: Backbone, height: int, width: int) -> Box:
         y, x = maps.shape[2] // 2, maps.shape[3] // 2
         found = ((maps - base)[:, :, y, x].abs() > 1e-9).any(dim=1).nonzero().flatten()
         ends += [found.min().item(), found.max().item()]
-    return Box(*map(float, ends))
+    return PixelBox(*map(float, ends))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -118,7 +118,9 @@ def test_efficientnet_with_positive_weights():
         cell = feature[0, 0, feature.shape[2] // 2, feature.shape[3] // 2]
         (gradient,) = torch.autograd.grad(cell, image, retain_graph=True)
         ys, xs = gradient[0].sum(dim=0).nonzero().T
-        assert boxes[name] == Box(*(float(v) for v in (ys.min(), ys.max(), xs.min(), xs.max())))
+        assert boxes[name] == PixelBox(
+            *(float(v) for v in (ys.min(), ys.max(), xs.min(), xs.max()))
+        )
     # By hand: 3 of the stem, 4 of a 3x3 at stride 2; 4 of the next one, 8 of one at stride 4.
     sizes = receptive_sizes(network)
     assert (sizes[0], sizes[1]) == ((7, 7), (19, 19))
@@ -137,11 +139,11 @@ def test_hrnet():
     """Its stem is a 3x3; from then on its branches meet at stride 32."""
     boxes = receptive_boxes(TimmBackbone("hrnet_w18", norm="BN").eval(), 96, 128)
     assert boxes.pop("stem").size == (3, 3)
-    assert {*boxes.values()} == {Box(0, 95, 0, 127)}
+    assert {*boxes.values()} == {PixelBox(0, 95, 0, 127)}
 
 
 def test_a_global_pooling_sees_everything():
-    """As in squeeze and excitation; what follows it keeps that."""
+    """Squeeze and excitation have one; what follows it keeps that."""
 
     def excited(layers, x):
         x = layers[0](x)
@@ -150,7 +152,7 @@ def test_a_global_pooling_sees_everything():
     network = Features(nn.ModuleList([conv(3, 2), conv(1), conv(3)]), excited)
     assert receptive_sizes(network)["out"] == (math.inf, math.inf)
     box = receptive_boxes(network, 32, 40)["out"]
-    assert box == seen(network, 32, 40) == Box(0, 30, 0, 38)  # the stride skips the last ones
+    assert box == seen(network, 32, 40) == PixelBox(0, 30, 0, 38)  # the stride skips the last ones
 
 
 def test_an_operator_of_unknown_reach_raises():

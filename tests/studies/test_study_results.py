@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ocr_panoptic.analysis.study import read_records
+from ocr_panoptic.analysis.study import read_runs
+from ocr_panoptic.analysis.study_tables import summarise
 from studies.fields.measurement import fields_table
 from studies.records import add_records
 from studies.study_file import read_study
-from studies.tables import placed_rows, study_report
+from studies.tables import placed_report
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "studies/results"
@@ -37,8 +38,8 @@ def test_results(file, tmp_path):
     for document in DOCUMENTS:
         for options, table in _tables_behind(name, document.read_text()):
             other = read_study(ROOT / name, options or None)
-            rows = placed_rows(other, read_records(other, tmp_path))
-            assert table in study_report(rows, study.metrics, {}), (document, options)
+            rows = summarise(other, read_runs(other, tmp_path))
+            assert table in placed_report(other, rows), (document, options)
             tables[options] += 1
     assert all(tables.values()), tables
     for record in results:

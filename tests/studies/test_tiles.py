@@ -1,17 +1,13 @@
 """Tiles under unknown light: the same bytes for a seed; a pixel tells its class as often as the
-difficulty says, and not more; with the truth's regions it can be told."""
+difficulty says, and not more."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ocr_panoptic.data import check
-from ocr_panoptic.layers import ContextScheme, GroundTruthOCR, NoContext
 from studies.tiles import draw_tiles, generate_tiles
 
 SIZE = 48
@@ -97,49 +93,3 @@ def test_a_classifier_of_pixels_is_right_as_often_as_the_difficulty_says(
     images, labels = many_tiles(1, 300, materials, difficulty)
     found = counts.argmax(axis=1)[colour_cells(images)] == labels
     assert found[images.mean(axis=3) < 125].mean() == pytest.approx(right, abs=0.04)
-
-
-class Network(nn.Module):
-    """A network that sees single pixels, but for its context scheme."""
-
-    def __init__(self, context: ContextScheme, channels: int, materials: int):
-        super().__init__()
-        layers = [nn.Conv2d(3, channels, 1), nn.ReLU(), nn.Conv2d(channels, channels, 1), nn.ReLU()]
-        self.pixels = nn.Sequential(*layers)
-        self.context, self.classifier = context, nn.Conv2d(channels, materials, 1)
-
-    def forward(self, images: Tensor, truth: Tensor) -> Tensor:
-        return self.classifier(self.context(self.pixels(images), truth))
-
-
-def accuracy_of(context: ContextScheme, channels: int, materials: int = 8) -> float:
-    """On 100 images at the highest difficulty, after training on 400 others."""
-    splits = []
-    for seed, number in ((0, 400), (1, 100)):
-        images, labels = many_tiles(seed, number, materials, difficulty=1.0)
-        images = torch.from_numpy(images[:, ::4, ::4]).permute(0, 3, 1, 2).float() / 64 - 2
-        truth = F.one_hot(torch.from_numpy(labels[:, ::4, ::4]), materials).permute(0, 3, 1, 2)
-        splits.append((images, truth.float()))
-    (images, truth), (test_images, test_truth) = splits
-    network = Network(context, channels, materials)
-    optimizer = torch.optim.Adam(network.parameters(), lr=0.01)
-    for step in range(200):
-        batch = torch.arange(16 * step, 16 * (step + 1)) % len(images)
-        loss = F.cross_entropy(network(images[batch], truth[batch]), truth[batch])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    network.eval()
-    with torch.no_grad():
-        found = network(test_images, test_truth).argmax(dim=1)
-    return (found == test_truth.argmax(dim=1)).float().mean().item()
-
-
-@pytest.mark.slow
-def test_the_regions_of_the_truth_tell_what_pixels_do_not():
-    """GT-OCR knows which pixels are of one class, not of which."""
-    torch.manual_seed(0)
-    alone = accuracy_of(NoContext(32, dropout=0.0), 32)
-    with_regions = accuracy_of(GroundTruthOCR(32, 32, 32, norm="BN", dropout=0.0), 32)
-    assert alone == pytest.approx(1 / 8, abs=0.05)
-    assert with_regions > 0.8

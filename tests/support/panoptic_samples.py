@@ -195,3 +195,13 @@ def _instance(id_: int, image_id: int, segment: dict, mask: np.ndarray) -> dict:
         "bbox": mask_util.toBbox(rle).tolist(),
         "segmentation": {"size": rle["size"], "counts": rle["counts"].decode()},
     }
+
+
+def eroded(mask: np.ndarray, steps: int) -> np.ndarray:
+    """Erode a mask, bool [H, W], by 3 x 3 squares; beyond the image there is none."""
+    height, width = mask.shape
+    for _ in range(steps):
+        padded = np.pad(mask, 1)
+        shifted = [padded[v : v + height, u : u + width] for v in range(3) for u in range(3)]
+        mask = np.logical_and.reduce(shifted)
+    return mask

@@ -1,72 +1,77 @@
-"""Line charts: what stands where, against coordinates worked out by hand."""
+"""Charts: the values that they show, and what stands of them in the page."""
 
 from xml.etree import ElementTree
 
 import pytest
 
 from ocr_panoptic.visualization.charts import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
-    RIGHT,
-    TOP,
-    WIDTH,
-    LineChart,
-    Series,
+    inline_svg,
+    loss_curves,
+    loss_figure,
+    reliability_figure,
 )
 
 
-def parse(chart: LineChart) -> ElementTree.Element:
-    return ElementTree.fromstring(str(chart.svg()))
+def log(*keys: str) -> list[dict[str, float]]:
+    return [{"iteration": i, **{k: 2.0 / (i + 1) for k in keys}} for i in (19, 39, 59)]
 
 
-def points(line: ElementTree.Element) -> list[tuple[float, float]]:
-    return [tuple(map(float, p.split(","))) for p in line.get("points").split()]
-
-
-def test_points_stand_where_their_values_say():
-    svg = parse(
-        LineChart(
-            "Losses",
-            [Series("a", [(0, 10), (50, 1), (100, 0.1)]), Series("b", [(25, 10**0.5)])],
-            x_label="iterations",
-        )
-    )
-    left, right, top, bottom = LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM
-    middle = (left + right) / 2, (top + bottom) / 2
-    first, second = svg.iter("polyline")
-    assert points(first) == [(left, top), middle, (right, bottom)]
-    assert points(second) == [
-        pytest.approx(((left + middle[0]) / 2, (top + middle[1]) / 2), abs=0.01)
-    ]
-    titles = [title.text for title in svg.iter("title")]
-    assert titles[:3] == ["a, iterations 0: 10", "a, iterations 50: 1", "a, iterations 100: 0.1"]
-
-
-def test_ticks_stand_at_their_values():
-    svg = parse(LineChart("Losses", [Series("a", [(0, 4), (100, 0.3)])], x_label="iterations"))
-    y_of = {
-        t.text: float(t.get("y")) - 4 for t in svg.iter("text") if t.get("text-anchor") == "end"
+def test_curves_of_the_losses():
+    both = log("total_loss", "loss_sem_seg", "loss_sem_seg_coarse")
+    both[1]["loss_sem_seg"] = float("nan")
+    both[2]["loss_sem_seg_coarse"] = 0.0
+    both.append({"iteration": 60, "panoptic_seg/PQ": 50.0})
+    both.append({"iteration": 79, "loss_sem_seg": float("inf"), "loss_mask": -1.0})
+    assert loss_curves(both) == {
+        "Total loss": {"total": [(20, 2 / 20), (40, 2 / 40), (60, 2 / 60)]},
+        "Semantic segmentation": {
+            "refined": [(20, 2 / 20), (60, 2 / 60)],
+            "coarse": [(20, 2 / 20), (40, 2 / 40)],
+        },
     }
-    assert list(y_of) == ["0.2", "0.5", "1", "2", "5", "iterations"]
-    assert y_of["0.2"] == HEIGHT - BOTTOM and y_of["5"] == TOP
-    # equal ratios, equal distances
-    assert y_of["1"] - y_of["2"] == pytest.approx(y_of["0.5"] - y_of["1"], abs=0.02)
-    # a wide range has powers of ten alone
-    svg = parse(LineChart("Losses", [Series("a", [(0, 400), (1, 0.3)])], x_label="x"))
-    texts = [t.text for t in svg.iter("text")]
-    assert texts[:5] == ["0.1", "1", "10", "100", "1000"]
+    assert list(loss_curves(log("loss_sem_seg"))["Semantic segmentation"]) == ["semantic"]
 
 
-def test_a_constant_curve_has_an_axis():
-    svg = parse(LineChart("Losses", [Series("a", [(0, 1), (10, 1)])], x_label="x"))
-    assert points(next(svg.iter("polyline"))) == [
-        (LEFT, HEIGHT - BOTTOM),
-        (WIDTH - RIGHT, HEIGHT - BOTTOM),
+@pytest.mark.parametrize(
+    "values, ticks",
+    [((4, 0.3), ["0.5", "1", "2"]), ((400, 0.3), ["1", "10", "100"]), ((1, 1), ["1"])],
+)
+def test_losses_on_a_logarithmic_axis(values, ticks):
+    curve = list(zip((20, 100), values, strict=True))
+    figure = loss_figure({"a": curve})
+    (axes,) = figure.axes
+    (line,) = axes.lines
+    assert [tuple(point) for point in line.get_xydata()] == curve
+    assert axes.get_yscale() == "log" and axes.get_xlim() == (0, 100)
+    low, high = axes.get_ylim()
+    assert low <= min(values) and max(values) <= high
+    figure.canvas.draw()
+    shown = [(t.get_text(), t.get_position()[1]) for t in axes.get_yticklabels()]
+    assert all(float(text) == pytest.approx(value) for text, value in shown)
+    assert {*ticks} <= {text for text, value in shown if low <= value <= high}
+
+
+def test_bins_of_the_reliability_diagram():
+    few = {"from": 0.2, "to": 0.4, "pixels": 10, "confidence": 0.35, "accuracy": 0.5}
+    many = {"from": 0.8, "to": 1, "pixels": 90, "confidence": 0.9, "accuracy": 0.95}
+    (axes,) = reliability_figure([few, many]).axes
+    bars = [(b.get_x(), b.get_width(), b.get_height(), b.get_alpha()) for b in axes.patches]
+    assert bars == [
+        pytest.approx((20, 20, 50, 0.15 + 0.85 / 9)),
+        pytest.approx((80, 20, 95, 1)),
     ]
+    dots, diagonal = axes.lines
+    assert dots.get_xydata().tolist() == [[35, 50], [90, 95]]
+    assert diagonal.get_xydata().tolist() == [[0, 0], [100, 100]]
 
 
-def test_labels_are_escaped():
-    svg = parse(LineChart('<"T">', [Series("a & <b>", [(0, 1), (1, 2)])], x_label="<x>"))
-    assert svg.get("aria-label") == '<"T">: a & <b> from 1 to 2'
-    assert next(svg.iter("title")).text == "a & <b>, <x> 0: 1"
+def test_a_chart_in_the_page():
+    """It has the colours of the page, and no id that another chart of the page has, too."""
+    figure = loss_figure({"a": [(1, 2.0), (2, 1.0)], "b": [(1, 1.0), (2, 2.0)]})
+    text = str(inline_svg(figure, "chart", 'a & <b>, "c"'))
+    svg = ElementTree.fromstring(text)
+    assert (svg.get("class"), svg.get("aria-label")) == ("chart", 'a & <b>, "c"')
+    assert {"iterations", "1", "2"} <= {element.text for element in svg.iter("text")}
+    for variable in ("--c0", "--c1", "--muted", "--line"):
+        assert f"var({variable})" in text
+    assert not any(word in text for word in ("http", "url(", " id=", "<style", "font-family"))

@@ -10,7 +10,9 @@ from detectron2.data import Metadata
 from PIL import Image
 
 from ocr_panoptic.formats.coco_panoptic import TrueSegments
-from ocr_panoptic.visualization import Inspection, Segments, image_figures, panoptic_truth
+from ocr_panoptic.visualization.figures import image_figures
+from ocr_panoptic.visualization.ground_truth import panoptic_truth
+from ocr_panoptic.visualization.scene import Inspection, PanopticMap
 
 METADATA = Metadata(
     name="figures",
@@ -31,10 +33,10 @@ def decode(src: str) -> np.ndarray:
 
 
 @pytest.fixture
-def truth() -> Segments:
+def truth() -> PanopticMap:
     """40 x 20: sky on the left half, a ball on the next quarter, void on the last."""
     ids = np.repeat([12, 300, 0], [20, 10, 10])[None].repeat(20, axis=0)
-    return Segments(ids, [SKY, BALL])
+    return PanopticMap(ids, [SKY, BALL])
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def inspection(truth) -> Inspection:
     regions[1, 0, 0] = 0.6
     return Inspection(
         image=np.full((20, 40, 3), 100, dtype=np.uint8),
-        panoptic=Segments(np.full((20, 40), 1), [{"id": 1, "isthing": False, "category_id": 1}]),
+        panoptic=PanopticMap(np.full((20, 40), 1), [{"id": 1, "isthing": False, "category_id": 1}]),
         refined=np.full((20, 40), 1),
         coarse=np.repeat([1, 2], [20, 20])[None].repeat(20, axis=0),
         regions=regions,
@@ -117,7 +119,7 @@ def test_a_plain_head_has_no_coarse_view_and_no_regions(inspection, truth):
 
 def test_a_truth_of_another_size(inspection):
     with pytest.raises(ValueError, match=r"a\.jpg: .*\(20, 40\).*\(9, 9\)"):
-        image_figures("a.jpg", inspection, Segments(np.zeros((9, 9), int), []), METADATA)
+        image_figures("a.jpg", inspection, PanopticMap(np.zeros((9, 9), int), []), METADATA)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +128,7 @@ def test_a_truth_of_another_size(inspection):
 )
 def test_size_in_the_page(inspection, size, expected):
     blank = np.zeros((*size, 3), np.uint8)
-    nothing = Segments(np.zeros(size, int), [])
+    nothing = PanopticMap(np.zeros(size, int), [])
     record = Inspection(blank, nothing, np.zeros(size, int))
     figures = image_figures("a.jpg", record, nothing, METADATA)
     assert decode(figures.views[0].src).shape[:2] == expected

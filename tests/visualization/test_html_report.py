@@ -7,11 +7,12 @@ from html.parser import HTMLParser
 import pytest
 from detectron2.data import Metadata
 
-from ocr_panoptic.formats.run_folder import Evaluation
-from ocr_panoptic.visualization import ImageFigures, RankedImage, render_report
-from ocr_panoptic.visualization.figures import Picture
+from ocr_panoptic.formats.run_folder import StoredEvaluation
+from ocr_panoptic.metrics import from_detectron2
+from ocr_panoptic.visualization.figures import ImageFigures, Picture
+from ocr_panoptic.visualization.ranking import RankedImage
 from ocr_panoptic.visualization.relation import RelationFigure
-from ocr_panoptic.visualization.report_sections import loss_charts, metric_cards
+from ocr_panoptic.visualization.report import metric_cards, render_report
 
 EVIL = """<script>alert("1")</script>&'x'"""
 VOID_TAGS = {"meta", "img", "br", "line"}
@@ -82,7 +83,7 @@ def render():
             title=f"Title {evil}",
             description=f"Description {evil}",
             dataset=f"dataset {evil}",
-            evaluation=Evaluation(tasks, {}),
+            evaluation=StoredEvaluation(tasks, {}),
             training_log=log("total_loss", "loss_sem_seg", "loss_sem_seg_coarse", "loss_mask"),
             images=[ImageFigures(f"{evil}.jpg", [picture], [picture], [(evil, "rgb(1,2,3)")])],
             metadata=metadata,
@@ -113,6 +114,8 @@ def test_the_page_loads_nothing(render):
     parsed = Parsed(page)
     assert parsed.links and all(link.startswith(("data:", "#")) for link in parsed.links)
     assert not {"link", "iframe", "object", "base"} & set(parsed.tags)
+    assert not re.search(r"url\(|@import|https?://", page)
+    assert all(image["alt"] for image in parsed.images)
 
 
 def test_the_script_is_in_the_page_where_there_is_a_relation(render):
@@ -129,13 +132,6 @@ def test_the_script_is_in_the_page_where_there_is_a_relation(render):
     assert (figure["data-rows"], figure["data-columns"], figure["data-weights"]) == (
         *("1", "2", "AAAA"),
     )
-
-
-def test_the_page_is_one_file(render):
-    page = render()
-    parsed = Parsed(page)
-    assert not re.search(r"url\(|@import|https?://", page)
-    assert all(image["alt"] for image in parsed.images)
 
 
 def test_links_within_the_page_have_targets(render):
@@ -166,24 +162,10 @@ def test_a_run_without_a_training_log_or_soft_regions(render):
 
 
 def test_cards_of_tasks_that_were_not_evaluated_are_left_out():
-    assert list(metric_cards({"sem_seg": TASKS["sem_seg"]})) == ["Semantic segmentation"]
-    cards = metric_cards(TASKS)["Instances"]
+    tasks = {task: from_detectron2(values) for task, values in TASKS.items()}
+    assert list(metric_cards({"sem_seg": tasks["sem_seg"]})) == ["Semantic segmentation"]
+    cards = metric_cards(tasks)["Instances"]
     assert [(c.label, c.value) for c in cards] == [("Box AP", 51.12), ("Mask AP", None)]
-
-
-def test_curves_of_the_losses():
-    both = log("total_loss", "loss_sem_seg", "loss_sem_seg_coarse")
-    both[1]["loss_sem_seg"] = float("nan")
-    both[2]["loss_sem_seg_coarse"] = 0.0
-    both.append({"iteration": 60, "panoptic_seg/PQ": 50.0})
-    both.append({"iteration": 79, "loss_sem_seg": float("inf"), "loss_mask": -1.0})
-    total, semantic = loss_charts(both)
-    assert [s.label for s in semantic.series] == ["refined", "coarse"]
-    assert total.series[0].points == [(20, 2 / 20), (40, 2 / 40), (60, 2 / 60)]
-    assert semantic.series[0].points == [(20, 2 / 20), (60, 2 / 60)]
-    assert semantic.series[1].points == [(20, 2 / 20), (40, 2 / 40)]
-    (plain,) = loss_charts(log("loss_sem_seg"))
-    assert [s.label for s in plain.series] == ["semantic"]
 
 
 def test_images_that_are_gone_are_ranked_without_pictures(render):

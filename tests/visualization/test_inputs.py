@@ -1,12 +1,11 @@
-"""Which files the demo reads and writes."""
+"""The files that the demo reads and writes."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from ocr_panoptic.visualization import find_images, output_paths
-from ocr_panoptic.visualization.inputs import images_below
+from ocr_panoptic.visualization.inputs import find_images, images_below, output_paths
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ def test_what_is_left_out_is_said(folder, caplog):
 
 
 def test_every_file_is_an_image_or_left_out(folder):
-    """Of all formats that are read, and of images that are not, which shows when they are read."""
+    """Formats that cannot be read count as images, which shows when they are read."""
     for name in ("x.gif", "x.JP2", "x.avif", "x.ppm", "x.npy", "x.heic", "x.dng", "x.zip", "x"):
         (folder / "empty" / name).touch()
     images, others = images_below(folder / "empty")

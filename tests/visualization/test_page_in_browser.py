@@ -5,10 +5,11 @@ import base64
 import pytest
 from detectron2.data import Metadata
 
-from ocr_panoptic.formats.run_folder import Evaluation
-from ocr_panoptic.visualization import ImageFigures, RankedImage, render_report
-from ocr_panoptic.visualization.figures import Picture
+from ocr_panoptic.formats.run_folder import StoredEvaluation
+from ocr_panoptic.visualization.figures import ImageFigures, Picture
+from ocr_panoptic.visualization.ranking import RankedImage
 from ocr_panoptic.visualization.relation import RelationFigure
+from ocr_panoptic.visualization.report import render_report
 from support.browser import Browser, find_chromium
 
 pytestmark = [
@@ -45,7 +46,7 @@ def page(tmp_path):
         title="Title",
         description="Description",
         dataset="data",
-        evaluation=Evaluation(results, {}),
+        evaluation=StoredEvaluation(results, {}),
         training_log=[],
         images=[ImageFigures("b.jpg", [picture], [], [], relation)],
         metadata=Metadata(name="page", stuff_classes=["sky"], stuff_colors=[[0, 0, 255]]),

@@ -1,6 +1,6 @@
-"""Which images are the worst and the best."""
+"""The worst and the best images."""
 
-from ocr_panoptic.visualization import ranked_images
+from ocr_panoptic.visualization.ranking import ranked_images
 
 
 def rows(*scores: str | None) -> list[dict[str, str]]:
@@ -15,9 +15,11 @@ def names(*scores: str | None, number: int) -> list[tuple[str, str]]:
 
 
 def test_worst_first_best_last():
-    """As numbers, not as text; an image without a score has no rank."""
+    """Scores are numbers, not texts; an image without one has no rank."""
     found = names("100.0", "9.5", None, "30", "8.5", number=1)
     assert found == [("e", "worst"), ("a", "best")]
+    image, _ = ranked_images(rows("100.0", "98.5"), "PQ", 1)
+    assert (image.file_name, image.score, image.losses) == ("images/b.jpg", 98.5, {"misses": 1.5})
     found = names("100.0", "9.5", None, "30", "8.5", number=2)
     assert found == [("e", "worst"), ("b", "worst"), ("d", "best"), ("a", "best")]
 
@@ -27,8 +29,3 @@ def test_no_image_twice():
     assert names("3", "1", number=5) == [("b", "worst"), ("a", "worst")]
     assert names("3", "1", number=0) == []
     assert ranked_images([], "PQ", 3) == []
-
-
-def test_what_is_known():
-    (image,) = ranked_images(rows("98.5"), "PQ", 1)
-    assert (image.file_name, image.score, image.losses) == ("images/a.jpg", 98.5, {"misses": 1.5})

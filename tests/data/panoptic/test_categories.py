@@ -12,8 +12,8 @@ from ocr_panoptic.data.panoptic.categories import (
     panoptic_metadata,
     parse_categories,
 )
-from ocr_panoptic.evaluation import semantic_metrics
-from ocr_panoptic.metrics import per_class_rows
+from ocr_panoptic.evaluation import semantic_scores
+from ocr_panoptic.metrics import Scores, per_class_rows
 
 THING = {"id": 1, "name": "cat", "isthing": 1, "color": [1, 2, 3]}
 STUFF = {"id": 2, "name": "sky", "isthing": 0, "color": [4, 5, 6]}
@@ -59,8 +59,8 @@ def test_a_class_called_things_has_a_row_of_its_own(isthing):
     entries = [THING, STUFF, {"id": 3, "name": "things", "isthing": isthing}]
     metadata = panoptic_metadata(parse_categories(entries, "x.json"))
     names, things = metadata["stuff_classes"], metadata["thing_classes"]
-    sem_seg = semantic_metrics(np.diag([10, 10, 5][: len(names)]), names)
-    boxes = {f"AP-{name}": 50.0 for name in things}
+    sem_seg = semantic_scores(np.diag([10, 10, 5][: len(names)]), names)
+    boxes = Scores(per_class={"AP": dict.fromkeys(things, 50.0)})
     rows = {row["class"]: row for row in per_class_rows({"sem_seg": sem_seg, "bbox": boxes})}
     own = "things (thing)" if isthing else "things (stuff)"
     assert rows.keys() == {"things", "sky", "cat", own}

@@ -1,0 +1,25 @@
+"""Sizes on the command line."""
+
+import argparse
+from collections.abc import Callable
+
+
+def sizes(*names: str, example: str) -> Callable[[str], tuple[int, ...]]:
+    """Return the type of a flag: whole numbers above 0, one for each name, with commas between."""
+
+    def parse(text: str) -> tuple[int, ...]:
+        numbers = text.split(",")
+        if len(numbers) != len(names) or not all(n.isdecimal() and int(n) for n in numbers):
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no size; it is {','.join(names)}, as in {example}"
+            )
+        return tuple(map(int, numbers))
+
+    return parse
+
+
+def count(text: str) -> int:
+    """Return the whole number above 0 that a flag has."""
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+    return int(text)
