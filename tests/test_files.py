@@ -13,8 +13,9 @@ def test_locked_by_another_process(tmp_path):
     path = tmp_path / "lock"
     with lock_held(path), pytest.raises(BlockingIOError), locked(path, wait=False):
         pass
-    with locked(path, wait=False):  # it has been killed
-        assert path.exists()
+    path.write_text("of another one, which has been killed")
+    with locked(path, wait=False, note="mine"):
+        assert path.read_bytes() == b"mine"
     assert not path.exists()
 
 

@@ -388,7 +388,6 @@ def test_states_of_a_training(tmp_path):
 def test_what_a_run_leaves_for_the_next(tmp_path, monkeypatch):
     """training.lock and last_checkpoint."""
     monkeypatch.setattr(run_claim, "WATCH", 0)
-    monkeypatch.setattr(run_claim, "_keep_touching", lambda *_: None)
     torch.save({}, tmp_path / "model_final.pth")
     claim = {"host": "here", "pid": 3, "begun": "2020-01-01"}
     lock, last = tmp_path / run_claim.FILE, tmp_path / "last_checkpoint"

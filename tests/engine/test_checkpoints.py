@@ -398,18 +398,22 @@ def test_all_processes_stop_by_the_signal_of_one(monkeypatch):
     assert checkpoints.saved and end.value.code == 143
 
 
+def holder(folder: Path) -> dict:
+    return json.loads((folder / run_claim.FILE).read_text())
+
+
 @pytest.mark.slow
 def test_a_claim_ends_with_its_process(tmp_path):
     """However it ends: what it wrote into the file does not matter then."""
     program = "import sys, os; from ocr_panoptic.engine.run_claim import claim; claim(sys.argv[1])"
     (tmp_path / "claim.py").write_text(f"{program}; os._exit(1)")
     run_forked([sys.executable, tmp_path / "claim.py", tmp_path], tmp_path / "printed.txt")
-    assert json.loads((tmp_path / run_claim.FILE).read_text())["host"] == socket.gethostname()
+    assert holder(tmp_path)["host"] == socket.gethostname()
     run_claim.claim(tmp_path)
     run_claim.claim(tmp_path)  # which is this process's own
-    assert json.loads((tmp_path / run_claim.FILE).read_text())["pid"] == os.getpid()
+    assert holder(tmp_path)["pid"] == os.getpid()
     run_claim.release(tmp_path)
-    assert (tmp_path / run_claim.FILE).read_text() == ""
+    assert not (tmp_path / run_claim.FILE).exists()
 
 
 @pytest.mark.parametrize("lives", [True, False])
@@ -423,15 +427,13 @@ def test_a_claim_of_another_machine(tmp_path, monkeypatch, lives):
         if lives:
             os.utime(path, (1, 1))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(run_claim.time, "sleep", sleep)
-        if lives:
-            with pytest.raises(ValueError, match=f"process 7 on elsewhere.*remove {path}"):
-                run_claim.claim(tmp_path)
-            return
-        patch.setattr(run_claim, "_keep_touching", lambda *_: None)
-        run_claim.claim(tmp_path)
-    assert json.loads(path.read_text())["pid"] == os.getpid()
+    monkeypatch.setattr(run_claim.time, "sleep", sleep)
+    if lives:
+        with pytest.raises(ValueError, match=f"process 7 on elsewhere.*remove {path}"):
+            run_claim.claim(tmp_path)
+        return
+    run_claim.claim(tmp_path)
+    assert holder(tmp_path)["pid"] == os.getpid()
     run_claim.release(tmp_path)
 
 
@@ -443,7 +445,7 @@ def test_a_claim_of_another_machine(tmp_path, monkeypatch, lives):
 def test_a_claim_that_says_nothing_is_taken(tmp_path, content):
     (tmp_path / run_claim.FILE).write_bytes(content)
     run_claim.claim(tmp_path)
-    assert json.loads((tmp_path / run_claim.FILE).read_text())["pid"] == os.getpid()
+    assert holder(tmp_path)["pid"] == os.getpid()
     run_claim.release(tmp_path)
 
 
