@@ -29,12 +29,12 @@ from ocr_panoptic.data.index import index_file
 from ocr_panoptic.engine import load_config, run_claim
 from ocr_panoptic.engine.config_checks import check_values
 from ocr_panoptic.engine.resume import (
-    continued_optimizer,
     continued_state,
     difference_table,
     find_checkpoint,
     position_after,
 )
+from ocr_panoptic.engine.training_state import continued_optimizer
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.label_png import read_label_png
 from ocr_panoptic.formats.pictures import read_picture
@@ -357,7 +357,7 @@ def test_states_of_a_training(tmp_path):
         state = continued_state(cfg, str(path), model)
         position_after(cfg, state)
         difference_table(cfg, state)
-        saved, names = state["_trainer"], state.get("parameters")
+        saved, names = state["_trainer"], state["parameters"]
         optimizer.load_state_dict(
             continued_optimizer(saved["optimizer"], names, ["weight", "bias"], optimizer)
         )

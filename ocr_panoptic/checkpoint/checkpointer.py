@@ -53,6 +53,8 @@ class SafeCheckpointer(DetectionCheckpointer):
             another shape there. For evaluation: a partly random model has no meaningful result.
         min_share: raise where less of the backbone is filled (:meth:`.Fit.backbone_share`): the
             weights are of another model.
+        average: a module whose weights are saved in place of the model's; None for those of the
+            model.
 
     Attributes:
         fit: of the file that was loaded last; None before.
@@ -60,8 +62,6 @@ class SafeCheckpointer(DetectionCheckpointer):
             :func:`.settings.check_settings`: as ocr-panoptic convert has written it into the
             file, or as its layout is known for; None for any other. Written into files that are
             saved.
-        average: a module whose weights are saved in place of the model's; None for those of the
-            model.
     """
 
     def __init__(
@@ -72,6 +72,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         trust_pickle: bool = False,
         strict: bool = False,
         min_share: float = 0.0,
+        average: nn.Module | None = None,
         **checkpointables: Any,
     ):
         super().__init__(model, save_dir, **checkpointables)
@@ -80,7 +81,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.min_share = min_share
         self.fit: Fit | None = None
         self.record: dict[str, Any] | None = None
-        self.average: nn.Module | None = None
+        self.average = average
         self._writing: tuple[ThreadPoolExecutor, Future] | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -117,7 +118,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         **kwargs: Any,
     ) -> None:
         """
-        Write the model (or :attr:`average`), the checkpointables and :attr:`record`, whole or not
+        Write the model (or its average), the checkpointables and :attr:`record`, whole or not
         at all, once the file before is written.
 
         Args:

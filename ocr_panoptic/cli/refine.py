@@ -60,7 +60,7 @@ class RefineParser(CommandParser):
 
 
 def offsets(args: argparse.Namespace) -> "Offsets":
-    from ocr_panoptic.engine.segfix_config import load_segfix_config
+    from ocr_panoptic.engine.segfix import load_segfix_config
     from ocr_panoptic.prediction.inputs import find_inputs
     from ocr_panoptic.refinement.offset_sources import PredictedOffsets, StoredOffsets, TrueOffsets
 

@@ -11,27 +11,27 @@ from ocr_panoptic.formats.files import printable
 
 from .config_files import check_keys
 
-NUMBERS = {"images": 0, "seed": 0, "processes": 1}  # and their least values
+NUMBERS = {"iteration": 0, "images": 0, "seed": 0, "processes": 1}  # and their least values
+KEYS = {*NUMBERS, "config", "parameters", "_trainer"}
 SCALER = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 
 
 def checked_state(state: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any] | None:
     """
     Args:
-        state: that :meth:`.Trainer.state_dict`, or Detectron2's trainer, has saved.
+        state: that :meth:`.TrainingState.state_dict` has saved.
         shapes: of the model's parameters, under the names that the state has for them.
 
     Returns:
-        the state, with "config" as sections of keys, {} where there is none; None where it is no
-        state of a training
+        the state, with "config" as sections of keys; None where it is no such state
 
     Raises:
         ValueError: a part is not what a training saves.
     """
-    if not isinstance(state, dict) or not {"iteration", "_trainer"} <= state.keys():
+    if not isinstance(state, dict) or not state.keys() >= KEYS:
         return None
-    for key, least in {"iteration": 0, **NUMBERS}.items():
-        if key in state and not _is_number(state[key], least):
+    for key, least in NUMBERS.items():
+        if not _is_number(state[key], least):
             raise _fault(key, state[key], f"a number of at least {least}")
     trainer = state["_trainer"]
     if not isinstance(trainer, dict) or "optimizer" not in trainer:
@@ -42,13 +42,13 @@ def checked_state(state: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str
         raise _fault("hooks", hooks, "their states")
     if "trained_weights" in state:
         _check_weights(state["trained_weights"], shapes)
-    _check_optimizer(trainer["optimizer"], state.get("parameters"), shapes)
+    _check_optimizer(trainer["optimizer"], state["parameters"], shapes)
     scaler = trainer.get("grad_scaler") or {}
     if not isinstance(scaler, dict) or (
         scaler and not all(isinstance(scaler.get(key), int | float) for key in SCALER)
     ):
         raise _fault("grad_scaler", scaler, "the state of a loss scale")
-    return {**state, "config": _config(state.get("config", "{}"))}
+    return {**state, "config": _config(state["config"])}
 
 
 def _config(text: Any) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _config(text: Any) -> dict[str, Any]:
     if isinstance(config, dict):
         check_keys("its config", config)
     solver = config.get("SOLVER") if isinstance(config, dict) else None
-    if config != {} and not (
+    if not (
         isinstance(solver, dict)
         and _is_number(solver.get("IMS_PER_BATCH"), 1)
         and _is_number(solver.get("REFERENCE_WORLD_SIZE"), 0)
@@ -86,8 +86,6 @@ def _check_optimizer(optimizer: Any, names: Any, shapes: Mapping[str, tuple[int,
     values = optimizer.get("state")
     if not isinstance(values, dict) or not all(isinstance(v, dict) for v in values.values()):
         raise _fault("optimizer's state", values, "the momentum of each parameter")
-    if names is None:  # a file of Detectron2's trainer
-        return
     count = sum(len(group["params"]) for group in groups)
     if not isinstance(names, list) or len(names) != count:
         raise _fault("parameters", names, f"the names of its optimizer's {count} parameters")

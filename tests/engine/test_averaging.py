@@ -189,6 +189,7 @@ def test_keys_that_do_not_go_together(opts, message):
 
 @pytest.mark.parametrize("fault", [7, {}, {"a": torch.zeros(2)}, {"a": 1.0}, {"b": torch.zeros(3)}])
 def test_damaged_weights_beside_the_average(fault):
-    state = {"iteration": 1, "_trainer": {"iteration": 1, "optimizer": {}}}
+    state = {"iteration": 1, "images": 2, "seed": 0, "processes": 1, "config": "", "parameters": []}
+    state["_trainer"] = {"iteration": 1, "optimizer": {}}
     with pytest.raises(ValueError, match="its trained_weights"):
         checked_state({**state, "trained_weights": fault}, {"a": (3,)})

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from detectron2.config import CfgNode
 from detectron2.engine import HookBase, TrainerBase
 from detectron2.utils import comm
 from detectron2.utils.events import EventStorage
@@ -242,7 +243,9 @@ def test_a_checkpoint_that_is_due_by_time(tmp_path, monkeypatch, minutes, period
     monkeypatch.setattr(hooks, "Poll", poll)
     monkeypatch.setattr(hooks, "time", clock)
     trainer, checkpointer = Idle(), SafeCheckpointer(nn.Linear(1, 1), str(tmp_path))
-    trainer.register_hooks([Checkpoints(checkpointer, period, 0, keep=0, minutes=minutes)])
+    solver = {"CHECKPOINT_PERIOD": period, "CHECKPOINT_MINUTES": minutes, "CHECKPOINTS_TO_KEEP": 0}
+    cfg = CfgNode({"SOLVER": solver, "TEST": {"EVAL_PERIOD": 0}})
+    trainer.register_hooks([Checkpoints(checkpointer, cfg)])
     trainer.train(0, 11)
     saved = saved if isinstance(saved, list) else range(saved)
     expected = {*(f"model_{i:07d}.pth" for i in saved), "model_final.pth", "last_checkpoint"}
@@ -264,12 +267,12 @@ def test_the_best_model(checkpointer, tmp_path, caplog):
     assert torch.load(tmp_path / "model_best.pth")["model"]["weight"][0, 0] == 5
     assert not (tmp_path / "last_checkpoint").exists()
     best = BestModel(checkpointer, "panoptic_seg/PQ")
-    best.resume()
+    best.begin(resumed=True)
     assert kept(4.5) == 1
     assert kept(1.0, 2.0, 6.0) == 2
     best.update({}, 7)  # in the other processes
     other = BestModel(checkpointer, "panoptic/PQ")
-    other.resume()
+    other.begin(resumed=True)
     other.update({"panoptic_seg": {"PQ": 9.0}}, 8)
     assert "panoptic/PQ, which the evaluation does not have (similar: panoptic_seg/PQ)" in (
         caplog.text

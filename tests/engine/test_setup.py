@@ -16,7 +16,7 @@ from ocr_panoptic.data import DataFaults, SemanticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.config_checks import check_unread_keys
 from ocr_panoptic.engine.run_info import portable
-from ocr_panoptic.engine.scaling import scaled
+from ocr_panoptic.engine.schedule import scaled
 from ocr_panoptic.engine.setup import check_solver
 from support.tiny_runs import (
     CONFIGS,
