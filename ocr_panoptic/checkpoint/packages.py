@@ -40,12 +40,3 @@ class PackageHandler(PathHandler):
                 "MODEL.WEIGHTS to the file itself."
             )
         return str(files[0])
-
-    def _isfile(self, path: str, **kwargs: Any) -> bool:
-        return Path(self._get_local_path(path)).is_file()
-
-    def _exists(self, path: str, **kwargs: Any) -> bool:
-        return self._isfile(path)
-
-    def _open(self, path: str, mode: str = "r", buffering: int = -1, **kwargs: Any) -> Any:
-        return open(self._get_local_path(path), mode, buffering)

@@ -45,16 +45,6 @@ class TimmHandler(PathHandler):
                 "whose name or folder the name of the weights should stay."
             ) from e
 
-    def _isfile(self, path: str, **kwargs: Any) -> bool:
-        self._get_local_path(path)
-        return True
-
-    def _exists(self, path: str, **kwargs: Any) -> bool:
-        return self._isfile(path)
-
-    def _open(self, path: str, mode: str = "r", buffering: int = -1, **kwargs: Any) -> Any:
-        return open(self._get_local_path(path), mode, buffering)
-
 
 def _published(name: str) -> PretrainedCfg:
     """

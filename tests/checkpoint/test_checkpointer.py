@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.checkpoint.pickled import pickled_imports
+from ocr_panoptic.checkpoint.reading import pickled_imports
 
 executed: list[str] = []
 
