@@ -91,7 +91,9 @@ def test_a_class_that_occurs_nowhere_decides_nothing():
 
 def test_a_run(trained, tmp_path, monkeypatch, capsys):
     """PQ as the evaluation has it; predicted once; what is written merges as it was fitted."""
-    args = trained("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.0", config=OCR_CONFIG)
+    opts = ["MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.0", "MODEL.RESNETS.DEPTH", "18"]
+    opts += ["MODEL.RESNETS.RES2_OUT_CHANNELS", "64", "MODEL.RESNETS.STEM_OUT_CHANNELS", "64"]
+    args = trained(*opts, config=OCR_CONFIG)
     run = tmp_path / "run"
     opts = [*args.opts, "MODEL.WEIGHTS", str(run / "model_final.pth")]
     cfg = load_config(args.config_file, opts)

@@ -219,7 +219,9 @@ def test_file_without_keys(tmp_path, content, found):
 @pytest.mark.parametrize("value", ["5", "", "[1]"])
 def test_a_section_that_is_none(tmp_path, value):
     (tmp_path / "c.yaml").write_text(f"SOLVER: {value}\n")
-    with pytest.raises(ValueError, match="c.yaml: SOLVER is a section of keys, such as ") as error:
+    with pytest.raises(
+        ValueError, match="c.yaml: SOLVER is a section; set one of its keys"
+    ) as error:
         load_config(str(tmp_path / "c.yaml"), [])
     assert len(str(error.value)) < 200
 
@@ -246,7 +248,7 @@ def test_file_that_includes_itself(tmp_path):
         ("_BASE_: 5\n", r"_BASE_: 5; it is the path of a file, or a list of them"),
         ("_BASE_: [5]\n", r"_BASE_: \[5\]; it is the path"),
         ("_BASE_: {a: 1}\n", r"_BASE_: {'a': 1}; it is the path"),
-        ("SOLVER: {STEPS: }\n", "SOLVER.STEPS has no value; it is a list, such as"),
+        ("SOLVER: {STEPS: }\n", "SOLVER.STEPS has no value; it is a tuple, such as"),
         ("SOLVER: {BASE_LR: }\n", "SOLVER.BASE_LR has no value; it is a float, such as 0.001"),
         ("_BASE_: null\n", r"_BASE_: None; it is the path"),
         ("_BASE_: http://127.0.0.1/a.yaml\n", "an address; download the file first"),
