@@ -172,7 +172,8 @@ BEHIND = {
 @pytest.mark.parametrize("name", BEHIND)
 def test_layers_of_timm(name):
     """timm's own optimizer of the whole classifier, and hand-worked rates."""
-    model = Network(name)
+    with torch.device("meta"):  # names and shapes are all that matters
+        model, theirs = Network(name), timm.create_model(name)
     optimizer = Trainer.build_optimizer(load_config("", ADAMW), model)
     assert type(optimizer) is torch.optim.AdamW
     rates, decays = (of_each_parameter(model, optimizer, key) for key in ("lr", "weight_decay"))
@@ -181,7 +182,6 @@ def test_layers_of_timm(name):
     assert {rates[f"head.{key}"] for key in ("0.weight", "0.bias", "1.weight")} == {1.0}
     assert [decays[f"head.{key}"] for key in ("0.weight", "0.bias", "1.weight")] == [0.25, 0, 0]
 
-    theirs = timm.create_model(name)
     groups = create_optimizer_v2(theirs, "adamw", lr=0.5, weight_decay=0.25, layer_decay=0.75)
     factors = of_each_parameter(theirs, groups, "lr_scale")
     their_decays = of_each_parameter(theirs, groups, "weight_decay")
@@ -199,7 +199,8 @@ def test_layers_of_timm(name):
 
 def test_a_vit_without_a_classifier_and_with_register_tokens():
     """Detectron2's rates of ViTDet, of which the last block has the decay once, too."""
-    model = Network("vit_small_patch14_reg4_dinov2")
+    with torch.device("meta"):
+        model = Network("vit_small_patch14_reg4_dinov2")
     optimizer = Trainer.build_optimizer(load_config("", ADAMW), model)
     rates, decays = (of_each_parameter(model, optimizer, key) for key in ("lr", "weight_decay"))
     prefix = "backbone.body.model."

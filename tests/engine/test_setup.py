@@ -14,7 +14,6 @@ from PIL import Image
 
 from ocr_panoptic.data import DataFaults, SemanticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
-from ocr_panoptic.engine.config_checks import check_unread_keys
 from ocr_panoptic.engine.run_info import portable
 from ocr_panoptic.engine.schedule import scaled
 from ocr_panoptic.engine.setup import check_solver
@@ -570,11 +569,6 @@ def test_the_head_alone_makes_the_plain_baseline(tiny_data, caplog):
     opts = ["MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "MODEL.OCR.CHANNELS", "64"]
     complete(*opts)
     assert "MODEL.OCR.CHANNELS, MODEL.OCR.KEY_CHANNELS: set, but SemSegFPNHead" in caplog.text
-
-
-@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("[!B]*.yaml")), ids=lambda p: p.stem)
-def test_no_config_sets_keys_that_nothing_reads(path):
-    check_unread_keys(load_config(str(path), []))
 
 
 @pytest.mark.parametrize("value", ["0", "2"])
