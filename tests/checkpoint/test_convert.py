@@ -53,11 +53,6 @@ CASES = {
         {"inplace_abn": True},
         "module.",
     ),
-    "openseg R-101": (
-        *("openseg", "openseg_R_101_cityscapes", (), published.openseg_resnet),
-        {"inplace_abn": True},
-        "module.",
-    ),
     "openseg R-50": (
         *("openseg", "openseg_R_101_cityscapes", R50),
         lambda w, x: published.openseg_resnet(w, x, 50),
@@ -82,9 +77,9 @@ CASES = {
         {"inplace_abn": True},
         "module.",
     ),
-    "openseg W48": (
-        *("openseg", "openseg_ade20k", ()),
-        lambda w, x: published.openseg_hrnet(w, x, 48, 150),
+    "openseg W18, ADE20K": (
+        *("openseg", "openseg_ade20k", W18),
+        lambda w, x: published.openseg_hrnet(w, x, 18, 150),
         {"inplace_abn": True},
         "module.",
     ),
@@ -98,12 +93,6 @@ CASES = {
     "mmseg HR18s": (
         *("mmseg", "mmseg_HR18s_ade20k", ()),
         lambda w, x: published.mmseg_hrnet(w, x, 18, 150, small=True),
-        {},
-        "",
-    ),
-    "mmseg HR48": (
-        *("mmseg", "mmseg_HR48_ade20k", ()),
-        lambda w, x: published.mmseg_hrnet(w, x, 48, 150),
         {},
         "",
     ),
@@ -173,8 +162,8 @@ def convert(
     tool.main([*arguments, "--opts", *FILES[config].opts, *opts])
 
 
-# The logits of R-101 are compared; what does not depend on the depth is seen at R-50.
-@pytest.mark.parametrize("case", [c for c in CASES if c not in ("openseg R-50", "mmseg R-50")])
+# One of the largest networks of each kind; the others are as good in a small size.
+@pytest.mark.parametrize("case", [case for case in CASES if case != "mmseg R-50"])
 def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
     """Through the files: published file -> tool -> MODEL.WEIGHTS -> logits, on 65 x 97 pixels."""
     source, config, opts, _, options, prefix = CASES[case]
@@ -206,7 +195,7 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
     assert f"{biases} biases folded" in printed
 
 
-@pytest.mark.parametrize("size", [(96, 160), (101, 131), (257, 383)])
+@pytest.mark.parametrize("size", [(96, 160), (101, 131), (133, 197)])
 @pytest.mark.parametrize("case", ["hrnet W18, FullModel", "openseg W18, SyncBN", "mmseg HR18s"])
 @torch.no_grad()
 def test_images_of_any_size(case, size):

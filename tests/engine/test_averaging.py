@@ -10,7 +10,7 @@ import torch
 from timm.utils import ModelEmaV3
 from torch import nn
 
-from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
+from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.engine.averaging import Averaging
 from ocr_panoptic.engine.saved_state import checked_state
 from ocr_panoptic.formats.run_folder import evaluation_folder
@@ -169,22 +169,6 @@ def test_resumed_with_and_without_an_average(tiny_data, make_args, tmp_path):
         ValueError, match=r"has the state of SGD \(momentum_buffer of .*is AdamW, which"
     ):
         train(make_args, "semantic", folder, *small, *ADAMW, death=2, resume=True)
-
-
-@pytest.mark.parametrize(
-    "opts, message",
-    [
-        (
-            ("DECAY", "0.5"),
-            r"EMA.DECAY is 0.5 \(default 0.999\); it is read with MODEL.EMA.ENABLED",
-        ),
-        (("ENABLED", "True", "DECAY", "1.0"), r"EMA.DECAY is 1.0; it is a number in \[0, 1\)"),
-    ],
-)
-def test_keys_that_do_not_go_together(opts, message):
-    opts = [f"MODEL.EMA.{part}" if i % 2 == 0 else part for i, part in enumerate(opts)]
-    with pytest.raises(ValueError, match=message):
-        complete_config(load_config(str(SEMANTIC_CONFIG), opts))
 
 
 @pytest.mark.parametrize("fault", [7, {}, {"a": torch.zeros(2)}, {"a": 1.0}, {"b": torch.zeros(3)}])

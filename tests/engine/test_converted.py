@@ -1,4 +1,4 @@
-"""A converted checkpoint in train_net.py and demo.py, under the config of its conversion."""
+"""A converted checkpoint in train_net.py, under the config of its conversion."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import demo
 from support.published_networks import Weights, mmseg_hrnet
 from support.scripts import load_script
 from support.tiny_runs import CONFIGS, TINY_SEMANTIC
@@ -51,14 +50,3 @@ def test_evaluation_and_training_go_on_from_it(converted, tiny_data, make_args, 
     main(make_args(*opts, config=config, flags=("--eval-only",)))
     with pytest.raises(ValueError, match="expect other settings"):
         main(make_args(*opts, "INPUT.FORMAT", "BGR", config=config, flags=("--eval-only",)))
-
-
-@pytest.mark.slow
-def test_demo(converted, tiny_data, tmp_path):
-    image = next((tiny_data / "tiny/raw/val/images").iterdir())
-    data = ["DATASETS.TEST", "('tiny_sem_val',)", "MODEL.DEVICE", "cpu"]
-    config = str(converted.with_suffix(".yaml"))
-    arguments = ["--config-file", config, "--input", str(image), "--output", str(tmp_path)]
-    opts = ["--opts", "MODEL.WEIGHTS", str(converted), *CLASSES, *data]
-    assert demo.main([*arguments, *opts]) == 0
-    assert (tmp_path / image.name).exists()

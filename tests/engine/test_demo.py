@@ -97,13 +97,6 @@ def test_labels_of_a_semantic_model(tiny_data, make_args, images, tmp_path, sche
 
 
 @pytest.mark.slow
-def test_a_folder_without_faults(opts, images, tmp_path):
-    out = tmp_path / "one.png"
-    assert demo.main(call(opts, "--input", images[0], "--output", out)) == 0
-    assert Image.open(out).size == Image.open(images[0]).size
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".avi", ".mp4"])
 def test_a_video(opts, images, tmp_path, suffix):
     source = tmp_path / f"source{suffix}"

@@ -12,7 +12,7 @@ from detectron2.utils.events import EventStorage
 from timm.optim import create_optimizer_v2
 from torch import nn
 
-from ocr_panoptic.engine import Trainer, complete_config, load_config
+from ocr_panoptic.engine import Trainer, load_config
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from ocr_panoptic.engine.optimizer import build_clipping, build_optimizer
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
@@ -263,30 +263,6 @@ def test_adamw_in_both_architectures(config):
     assert rates[f"{prefix}layer4.0.conv1.weight"] == pytest.approx(0.5 * 0.75)
     others = {rate for name, rate in rates.items() if not name.startswith(prefix)}
     assert others == ({0.5, 1.0} if is_panoptic else {1.0})
-
-
-TIMM = ("MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", "MODEL.TIMM.FROZEN", "True")
-
-
-@pytest.mark.parametrize(
-    "opts, message",
-    [
-        (("OPTIMIZER", "AdamW", "MOMENTUM", "0.5"), r"MOMENTUM is 0.5 .*with SOLVER.OPTIMIZER SGD"),
-        (("LAYER_DECAY", "0.9"), "LAYER_DECAY is 0.9 .*with MODEL.BACKBONE.NAME build_timm_backbo"),
-        (("BASE_LR_END", "0.001"), "BASE_LR_END is 0.001 .*with SOLVER.LR_SCHEDULER_NAME WarmupCo"),
-        (("LR_SCHEDULER_NAME", "WarmupCosineLR", "BASE_LR_END", "2.0"), "BASE_LR_END is 2.0; it"),
-        (("LAYER_DECAY", "0.0"), r"LAYER_DECAY is 0.0; it is a number in \(0, 1\]"),
-        ((*TIMM, "LAYER_DECAY", "0.9"), "LAYER_DECAY is 0.9 .*with MODEL.TIMM.FROZEN False"),
-        ((*TIMM, "MODEL.TIMM.DROP_PATH", "0.9"), "DROP_PATH is 0.9 .*with MODEL.TIMM.FROZEN False"),
-        (("OPTIMIZER", "Adam"), "SOLVER.OPTIMIZER is Adam; it is one of SGD, AdamW"),
-        (("TEST.PRECISION", "half"), "TEST.PRECISION is half; it is one of float32, bfloat16, fl"),
-    ],
-)
-def test_keys_that_do_not_go_together(opts, message):
-    of_solver = [i % 2 == 0 and "." not in part for i, part in enumerate(opts)]
-    opts = [f"SOLVER.{part}" if is_key else part for is_key, part in zip(of_solver, opts)]
-    with pytest.raises(ValueError, match=message):
-        complete_config(load_config(str(OCR_CONFIG), opts))
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0])
