@@ -12,6 +12,10 @@ from support.tiny_runs import CONFIGS, TINY_SEMANTIC
 from train_net import main
 
 RECIPE = CONFIGS / "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8.yaml"
+NETWORK = [  # not that of TINY_SEMANTIC
+    *("MODEL.TIMM.NAME", "hrnet_w18_small_v2", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 270),
+    *("MODEL.OCR.CHANNELS", 512, "MODEL.OCR.KEY_CHANNELS", 256),
+]
 CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "9", "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[]"]
 
 
@@ -32,8 +36,7 @@ def converted(tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_evaluation_and_training_go_on_from_it(converted, tiny_data, make_args, tmp_path):
     config = converted.with_suffix(".yaml")
-    opts = [*TINY_SEMANTIC, *CLASSES, "MODEL.OCR.CHANNELS", 512, "MODEL.OCR.KEY_CHANNELS", 256]
-    opts += ["MODEL.WEIGHTS", converted]
+    opts = [*TINY_SEMANTIC, *NETWORK, *CLASSES, "MODEL.WEIGHTS", converted]
     main(make_args(*opts, config=config, flags=("--eval-only",)))
     metrics = json.loads((tmp_path / "run/inference/tiny_sem_val/metrics.json").read_text())
     assert metrics["sem_seg"]["mIoU"] is not None
