@@ -162,8 +162,9 @@ def convert(
     tool.main([*arguments, "--opts", *FILES[config].opts, *opts])
 
 
-# One of the largest networks of each kind; the others are as good in a small size.
-@pytest.mark.parametrize("case", [case for case in CASES if case != "mmseg R-50"])
+# One of the largest networks of each kind; the others are as good in a small size. The random
+# weights of a plain R-50 predict one label.
+@pytest.mark.parametrize("case", [c for c in CASES if c not in ("openseg R-50", "mmseg R-50")])
 def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
     """Through the files: published file -> tool -> MODEL.WEIGHTS -> logits, on 65 x 97 pixels."""
     source, config, opts, _, options, prefix = CASES[case]
