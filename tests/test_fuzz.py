@@ -100,7 +100,7 @@ def test_pictures(tmp_path, read):
 
 @pytest.mark.parametrize("suffix", [".npy", ".tif"])
 def test_arrays(tmp_path, suffix):
-    """Of four channels; what NumPy and libvips read."""
+    """Images of four channels that NumPy and libvips read."""
     seeds = [path.read_bytes() for path in ARRAYS.glob("*_4.tif")]
     if suffix == ".npy":
         seeds = [array_file(NOISE), array_file(NOISE[..., [0, 1, 2, 0]] * 0.5)]
@@ -248,7 +248,7 @@ def test_data_files(tmp_path, raw_panoptic, raw_semantic, clean_catalog):
 
 
 def test_indices(tmp_path, raw_panoptic, clean_catalog):
-    """What is damaged is made anew, or named."""
+    """A damaged one is made anew, or named."""
     write_data_file(tmp_path / "x.yaml", "x", {"train": raw_panoptic})
     check_data([tmp_path / "x.yaml"], workers=1)
     path = index_file(DatasetCatalog["x_train"])
@@ -297,7 +297,7 @@ def test_configs(tmp_path):
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """Of every kind that is read, good and hostile."""
+    """Files of every kind that is read, good and hostile."""
     weights = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, -1])}
     arrays = {name: value.numpy() for name, value in weights.items()}
     torch.save({"model": weights, "iteration": 3}, folder / "a.pth")
@@ -333,7 +333,7 @@ def test_checkpoints(tmp_path):
 
 
 def test_states_of_a_training(tmp_path):
-    """Of what is resumed from."""
+    """The states that --resume reads."""
     path = tmp_path / "model_final.pth"
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.AdamW(model.parameters(), 0.1)

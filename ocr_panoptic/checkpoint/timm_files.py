@@ -1,4 +1,4 @@
-"""What weights that timm publishes expect of images."""
+"""The images that weights which timm publishes expect."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a training is besides its model: saved, and gone on with."""
+"""The state of a training besides its model: saved, and gone on with."""
 
 import logging
 from collections.abc import Mapping

@@ -41,7 +41,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Around writing to a file: a full disk does not say which file it was."""
+    """Name the file in errors of writing to it: a full disk does not say which file it was."""
     try:
         yield
     except OSError as error:

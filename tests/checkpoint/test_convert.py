@@ -235,7 +235,7 @@ DETAILS = [
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> Callable[[str], tuple[Path, Path]]:
-    """Of a case: the published file, and what the tool makes of it."""
+    """Factory: the published file of a case, and the one that the tool makes of it."""
 
     @functools.lru_cache(maxsize=1)
     def make_files(case: str) -> tuple[Path, Path]:
@@ -483,7 +483,7 @@ def test_published_file_as_safetensors(w18, tmp_path):
 
 
 class Custom:
-    """What a pickle of plain tensors does not need."""
+    """A class that a pickle of plain tensors does not need."""
 
 
 def test_pickles_that_run_code_need_a_flag(w18, tmp_path, capsys):
@@ -548,7 +548,7 @@ def test_preprocessing(name):
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_table_is_what_the_weights_need(name):
-    """But for InPlaceABN, which only the file tells."""
+    """InPlaceABN aside, which only the file tells."""
     source, _, rest = name.partition("_")
     backbone = "resnet" if rest.startswith("R_101") else "hrnet"
     conversion = Conversion(source, backbone, inplace_abn=source == "openseg")

@@ -131,8 +131,8 @@ class OnGpu(TorchDispatchMode):
 
 
 def test_the_step_is_launched_before_a_loss_is_looked_at(monkeypatch):
-    """Of a GPU's losses each iteration starts a copy; its end is waited for in the next one, when
-    that has launched its own step."""
+    """Each iteration starts a copy of a GPU's losses; the next one waits for its end, when it has
+    launched its own step."""
     seen = []
 
     class Event:

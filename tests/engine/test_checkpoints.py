@@ -154,7 +154,7 @@ def written_slowly(monkeypatch) -> tuple[threading.Event, list[int]]:
 def test_a_file_in_the_background_has_the_weights_of_its_moment(
     checkpointer, tmp_path, monkeypatch
 ):
-    """Those of the optimizer too; what follows waits: two are never written at once."""
+    """The optimizer's too; what follows waits: two are never written at once."""
     may_end, busy = written_slowly(monkeypatch)
     model = checkpointer.model
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
@@ -193,7 +193,7 @@ def test_an_error_in_the_background_ends_the_next_save(checkpointer, tmp_path, m
 
 
 class Idle(TrainerBase):
-    """Whose iterations take a minute each."""
+    """A trainer whose iterations take a minute each."""
 
     def run_step(self) -> None:
         clock.now += 60
@@ -505,7 +505,7 @@ def test_a_loss_that_is_nan_ends_the_run(tiny_data, make_args, tmp_path, monkeyp
 
 
 def test_what_is_logged_does_not_grow(small_cfg, tmp_path, monkeypatch):
-    """Of each value Detectron2's lines use the last 1000; its mean is that of all."""
+    """Detectron2's lines use the last 1000 of each value; its mean is that of all."""
     monkeypatch.setattr(trainer_module, "HISTORY", 3)
     monkeypatch.setattr(Trainer, "build_train_loader", classmethod(lambda cls, cfg: []))
     trainer = Trainer(small_cfg("ocr", "OUTPUT_DIR", str(tmp_path)))

@@ -119,7 +119,7 @@ def test_a_video(opts, images, tmp_path, suffix):
 
 @pytest.mark.parametrize("codec", ["MJPG", "mp4v"])
 def test_a_video_cut_in_half(tmp_path, codec):
-    """What is left is drawn, and the program does not end as if that were all."""
+    """The frames that are left are drawn, and the program does not end as if they were all."""
     source, drawn = tmp_path / "source.avi", tmp_path / "drawn.avi"
     writer = cv2.VideoWriter(str(source), cv2.VideoWriter_fourcc(*codec), 10, (64, 64))
     noise = np.random.default_rng(0).integers(0, 256, (40, 64, 64, 3), np.uint8)

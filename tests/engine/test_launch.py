@@ -65,7 +65,7 @@ def be_terminated(args, cfg) -> None:
 
 
 def test_a_signal_is_no_defect(make_args, forks, caplog):
-    """Of a process that does not listen to it, as in a prediction."""
+    """A process that does not listen to it, as in a prediction, ends by it."""
     args = make_args(flags=("--num-gpus", "2", "--dist-url", "auto"))
     with pytest.raises(SystemExit) as end:
         launch(be_terminated, args)

@@ -61,7 +61,7 @@ def test_factor_1_is_detectron2s_optimizer(cfg):
 
 
 def with_gradients() -> nn.Module:
-    """Of all sizes; one is 0, and one parameter has none."""
+    """A model with gradients of all sizes; one is 0, and one parameter has none."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 5, 3), nn.Linear(5, 7), nn.Linear(7, 1))
     for i, parameter in enumerate(list(model.parameters())[:-1]):

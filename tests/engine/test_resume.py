@@ -85,7 +85,7 @@ def test_momentum_finds_its_parameter_in_other_groups():
 
 
 def new_lines(folder: Path, seen: list[int]) -> str:
-    """Of the log, since the last call with this list."""
+    """The part of the log since the last call with this list."""
     text = (folder / "log.txt").read_text()
     new, seen[:] = text[seen[0] :], [len(text)]
     return new
@@ -152,7 +152,7 @@ def resume(make_args, *opts: object) -> CfgNode:
     [
         (("MODEL.CONTEXT.NAME", "none"), "not in the model"),
         (("MODEL.OCR.CHANNELS", 64), r"in the file, \("),
-        (("MODEL.TIMM.NAME", "resnet34"), "missing in the file"),
+        (("MODEL.CONTEXT.NAME", "ASP-OCR"), "missing in the file"),
     ],
 )
 def test_what_cannot_be_continued_is_refused_before_the_data_are_read(

@@ -1,4 +1,4 @@
-"""What a user can get wrong before training starts."""
+"""Mistakes of a user that are told before training starts."""
 
 import contextlib
 import errno
@@ -349,7 +349,7 @@ def test_a_file_in_the_place_of_results(tiny_data, make_args, tmp_path, place):
 
 
 def test_a_folder_that_can_be_read_alone(make_args, tmp_path, monkeypatch):
-    """As it is on a disk that is mounted so; root may write anywhere else."""
+    """A disk may be mounted so; root may write anywhere else."""
 
     def refuse(dir: str) -> None:
         raise OSError(errno.EROFS, "Read-only file system", dir)

@@ -167,7 +167,7 @@ PROGRAM = [sys.executable, str(ROOT / "train_net.py")]
 
 
 def started(flags: list[str], opts: list[str], tmp_path: Path) -> str:
-    """What two processes of --num-gpus print. They are no forks, which lack the threads that
+    """Return what two processes of --num-gpus print. They are no forks, which lack the threads that
     Detectron2's evaluation in C++ waits for."""
     words = [*PROGRAM, *flags, "--num-gpus", "2", "--dist-url", "auto", *opts]
     env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
@@ -177,7 +177,7 @@ def started(flags: list[str], opts: list[str], tmp_path: Path) -> str:
 
 
 def joined(flags: list[str], opts: list[str], tmp_path: Path) -> str:
-    """What two processes print that begin as those of torchrun do."""
+    """Return what two processes print that begin as those of torchrun do."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}

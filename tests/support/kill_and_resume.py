@@ -128,7 +128,7 @@ class Training:
         return running or self.iterations() >= iterations
 
     def iterations(self) -> int:
-        """Those that all processes have done in this attempt."""
+        """Return the number that all processes have done in this attempt."""
         return len({e["completed"] for e in self.events() if "completed" in e})
 
     def kill(self, kind: str) -> int:
