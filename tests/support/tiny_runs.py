@@ -26,6 +26,11 @@ TINY = [
 ]
 # Besides, where there is a refined prediction.
 TINY_OCR = ["MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16"]
+# Besides, where segments are to be predicted after three iterations.
+SEGMENTS = [
+    *("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.0", "MODEL.RESNETS.DEPTH", "18"),
+    *("MODEL.RESNETS.RES2_OUT_CHANNELS", "64", "MODEL.RESNETS.STEM_OUT_CHANNELS", "64"),
+]
 # Besides, for semantic segmentation alone, by the network of timm's own tests.
 TINY_SEMANTIC = [
     *("MODEL.TIMM.NAME", "test_resnet", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "32"),
