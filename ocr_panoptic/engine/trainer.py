@@ -1,14 +1,11 @@
 """Detectron2's trainer, plus what it lacks."""
 
 import logging
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
-import torch
 from detectron2.config import CfgNode
 from detectron2.engine import TrainerBase, hooks
-from detectron2.solver import LRScheduler
 from detectron2.utils import comm
 from fvcore.common.history_buffer import HistoryBuffer
 from torch import nn
@@ -50,6 +47,10 @@ class Trainer(Evaluating):
     evaluation of deployed models (:mod:`.evaluating`), whole checkpoints and an end by a signal
     that loses nothing (:mod:`.hooks`). Processes stop together where one cannot start.
     """
+
+    build_optimizer = staticmethod(build_optimizer)
+    build_lr_scheduler = staticmethod(build_schedule)
+    build_train_loader = staticmethod(training_loader)
 
     def __init__(self, cfg: CfgNode, written: str = ""):
         """
@@ -198,18 +199,6 @@ class Trainer(Evaluating):
         model = build_model(cfg)
         logger.debug("Model:\n%s", model)
         return model
-
-    @classmethod
-    def build_optimizer(cls, cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
-        return build_optimizer(cfg, model)
-
-    @classmethod
-    def build_lr_scheduler(cls, cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
-        return build_schedule(cfg, optimizer)
-
-    @classmethod
-    def build_train_loader(cls, cfg: CfgNode) -> Iterable[list[dict]]:
-        return training_loader(cfg)
 
 
 def log_period(max_iter: int) -> int:
