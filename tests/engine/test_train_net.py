@@ -75,11 +75,8 @@ def test_a_run_and_what_it_leaves(run, make_args):
     # What only training needs does not matter.
     training = ["DATASETS.TRAIN", "('moved_away',)", "SOLVER.AMP.ENABLED", True]
     training += ["SOLVER.ACCUMULATION_STEPS", 3]
-    results = main(
-        make_args(
-            *("MODEL.WEIGHTS", weights, "OUTPUT_DIR", other, *training), flags=("--eval-only",)
-        )
-    )
+    opts = ["MODEL.WEIGHTS", weights, "OUTPUT_DIR", other, *training]
+    main(make_args(*opts, flags=("--eval-only",)))
     same(evaluation(Path(other)), metrics)
     again = evaluation(Path(other))["run"]
     assert again["weights_sha256"] == metrics["run"]["weights_sha256"]
@@ -91,20 +88,6 @@ def test_a_run_and_what_it_leaves(run, make_args):
                 *("MODEL.WEIGHTS", weights, "MODEL.OCR.CHANNELS", "64"), flags=("--eval-only",)
             )
         )
-
-    # TEST.EXPECTED_RESULTS
-    expected = results["panoptic_seg"]["PQ"]
-    for value, ok in ((expected, True), (expected + 50, False)):
-        args = make_args(
-            *("MODEL.WEIGHTS", weights, "OUTPUT_DIR", other),
-            *("TEST.EXPECTED_RESULTS", f"[['panoptic_seg', 'PQ', {value}, 0.1]]"),
-            flags=("--eval-only",),
-        )
-        if ok:
-            main(args)
-        else:
-            with pytest.raises(SystemExit):
-                main(args)
 
 
 def test_what_a_result_says_about_its_run():
