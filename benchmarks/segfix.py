@@ -29,7 +29,7 @@ from ocr_panoptic.engine import (
     load_config,
     run_program,
 )
-from ocr_panoptic.engine.segfix_config import load_segfix_config
+from ocr_panoptic.engine.segfix import load_segfix_config
 from ocr_panoptic.evaluation import build_evaluator
 from ocr_panoptic.formats.offsets import source_pixels
 from ocr_panoptic.formats.run_folder import CONFIG

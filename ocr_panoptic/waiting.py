@@ -14,7 +14,7 @@ PATIENCE = 2.0  # seconds
 @contextmanager
 def importing(what: str) -> Iterator[None]:
     """
-    Around imports: after two seconds a line on the terminal says what takes so long. Other
+    Say what takes so long, in a line on the terminal, where imports take two seconds. Other
     packages' warnings of what they will change one day are not shown, and Ctrl-C ends quietly.
     """
     timer = threading.Timer(PATIENCE, _say, [f"Importing {what} ..."])
@@ -36,7 +36,8 @@ def _say(text: str) -> None:
 
 
 def _is_main_process() -> bool:
-    """Neither started by another one, nor by torchrun as any but the first. A process that
-    multiprocessing spawns imports the program before it knows its parent, but after its name."""
+    """Check that neither another process nor torchrun, as any but the first, has started this one.
+    One that multiprocessing spawns imports the program before it knows its parent, but after its
+    name."""
     is_started = multiprocessing.current_process().name != "MainProcess"
     return not is_started and os.environ.get("RANK", "0") == "0"

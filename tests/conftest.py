@@ -34,13 +34,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def cache(tmp_path_factory):
-    """What is known of data is kept apart from the user's."""
+    """The cache of data is kept apart from the user's."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture(autouse=True)
 def fresh_loggers():
-    """What a program does to the loggers of the process ends with the test: handlers, whose streams
+    """Changes of the loggers of the process end with the test: handlers, whose streams
     and files go, and levels, on which caplog depends."""
     root = logging.getLogger()
     before = root.handlers[:]
@@ -180,7 +180,7 @@ def forks(monkeypatch):
 
 @pytest.fixture
 def hostile_files(tmp_path, monkeypatch):
-    """What a hostile file would write lands in the test's folder; nothing is said of each."""
+    """Files that a hostile one would write land in the test's folder; nothing is said of each."""
     monkeypatch.chdir(tmp_path)
     logging.disable(logging.CRITICAL)
     yield

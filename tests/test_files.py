@@ -13,8 +13,9 @@ def test_locked_by_another_process(tmp_path):
     path = tmp_path / "lock"
     with lock_held(path), pytest.raises(BlockingIOError), locked(path, wait=False):
         pass
-    with locked(path, wait=False):  # it has been killed
-        assert path.exists()
+    path.write_text("of another one, which has been killed")
+    with locked(path, wait=False, note="mine"):
+        assert path.read_bytes() == b"mine"
     assert not path.exists()
 
 
@@ -54,7 +55,7 @@ def test_printable():
 
 
 def test_a_full_disk_names_the_file(tmp_path):
-    """And is the user's to mend."""
+    """It is the user's to mend."""
     with (
         pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/a'") as error,
         replacing(tmp_path / "a"),

@@ -34,12 +34,12 @@ from ocr_panoptic.data.index import index_file
 from ocr_panoptic.engine import load_config, run_claim
 from ocr_panoptic.engine.config_checks import check_values
 from ocr_panoptic.engine.resume import (
-    continued_optimizer,
     continued_state,
     difference_table,
     find_checkpoint,
     position_after,
 )
+from ocr_panoptic.engine.training_state import continued_optimizer
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.label_png import read_label_png
 from ocr_panoptic.formats.pictures import read_picture
@@ -105,7 +105,7 @@ def test_pictures(tmp_path, read):
 
 @pytest.mark.parametrize("suffix", [".npy", ".tif"])
 def test_arrays(tmp_path, suffix):
-    """Of four channels; what NumPy and libvips read."""
+    """Images of four channels that NumPy and libvips read."""
     seeds = [path.read_bytes() for path in ARRAYS.glob("*_4.tif")]
     if suffix == ".npy":
         seeds = [array_file(NOISE), array_file(NOISE[..., [0, 1, 2, 0]] * 0.5)]
@@ -253,7 +253,7 @@ def test_data_files(tmp_path, raw_panoptic, raw_semantic, clean_catalog):
 
 
 def test_indices(tmp_path, raw_panoptic, clean_catalog):
-    """What is damaged is made anew, or named."""
+    """A damaged one is made anew, or named."""
     write_data_file(tmp_path / "x.yaml", "x", {"train": raw_panoptic})
     register_data_files([tmp_path / "x.yaml"])
     check_data([tmp_path / "x.yaml"], workers=1)
@@ -303,7 +303,7 @@ def test_configs(tmp_path):
 
 
 def checkpoint_files(folder: Path) -> list[Path]:
-    """Of every kind that is read, good and hostile."""
+    """Files of every kind that is read, good and hostile."""
     weights = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, -1])}
     arrays = {name: value.numpy() for name, value in weights.items()}
     torch.save({"model": weights, "iteration": 3}, folder / "a.pth")
@@ -339,7 +339,7 @@ def test_checkpoints(tmp_path):
 
 
 def test_states_of_a_training(tmp_path):
-    """Of what is resumed from."""
+    """The states that --resume reads."""
     path = tmp_path / "model_final.pth"
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.AdamW(model.parameters(), 0.1)
@@ -363,7 +363,7 @@ def test_states_of_a_training(tmp_path):
         state = continued_state(cfg, str(path), model)
         position_after(cfg, state)
         difference_table(cfg, state)
-        saved, names = state["_trainer"], state.get("parameters")
+        saved, names = state["_trainer"], state["parameters"]
         optimizer.load_state_dict(
             continued_optimizer(saved["optimizer"], names, ["weight", "bias"], optimizer)
         )
@@ -394,7 +394,6 @@ def test_states_of_a_training(tmp_path):
 def test_what_a_run_leaves_for_the_next(tmp_path, monkeypatch):
     """training.lock and last_checkpoint."""
     monkeypatch.setattr(run_claim, "WATCH", 0)
-    monkeypatch.setattr(run_claim, "_keep_touching", lambda *_: None)
     torch.save({}, tmp_path / "model_final.pth")
     claim = {"host": "here", "pid": 3, "begun": "2020-01-01"}
     lock, last = tmp_path / run_claim.FILE, tmp_path / "last_checkpoint"

@@ -6,7 +6,7 @@ import shutil
 import pytest
 from PIL import Image
 
-from support.tiny_runs import ROOT
+from support.tiny_runs import ROOT, SEGMENTS
 
 PAGE = (ROOT / "docs/python.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -14,7 +14,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 @pytest.mark.slow
 def test_blocks(tiny_data, trained, tmp_path, monkeypatch, capsys):
-    trained()
+    trained(*SEGMENTS)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "output").mkdir()
     (tmp_path / "run").rename(tmp_path / "output/city")

@@ -1,4 +1,5 @@
-from .checkpointer import SafeCheckpointer, fetch_weights, not_finite
+from .addresses import fetch_weights
+from .checkpointer import SafeCheckpointer, not_finite
 from .convert_file import convert_file
 from .last import last_checkpoint, newest_whole
 from .published import LAYOUTS

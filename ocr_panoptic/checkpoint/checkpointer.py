@@ -1,10 +1,8 @@
 """Detectron2's checkpointer, for files of any origin."""
 
 import logging
-import os
 import re
 import shutil
-import socket
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
@@ -13,29 +11,25 @@ from typing import Any
 
 import torch
 from detectron2.checkpoint import DetectionCheckpointer
-from detectron2.utils.file_io import PathManager
 from fvcore.common.checkpoint import _IncompatibleKeys
 from torch import Tensor, nn
 
-from ocr_panoptic.errors import FailedWriteError, MissingFileError, UserError
+from ocr_panoptic.errors import FailedWriteError, UserError
 from ocr_panoptic.formats.files import replacing, write_text
 
 from . import efficientnet_lite, timm_files
+from .addresses import fetch_weights
 from .efficientnet_lite import is_efficientnet_lite
 from .fit import Fit
 from .imagenet import imagenet_to_backbone
 from .input_channels import adapt_input_channels
 from .last import NO_CHECKPOINT, last_checkpoint
-from .packages import PackageHandler
 from .reading import read_checkpoint
 from .settings import RECORD
 
 logger = logging.getLogger(__name__)
 
-PathManager.register_handler(PackageHandler(), allow_override=True)
-PathManager.register_handler(timm_files.TimmHandler(), allow_override=True)
 
-TIMEOUT = 30  # seconds without an answer to a download
 NUMBERED = re.compile(r"model_\d{7,}\.pth")
 
 
@@ -53,6 +47,8 @@ class SafeCheckpointer(DetectionCheckpointer):
             another shape there. For evaluation: a partly random model has no meaningful result.
         min_share: raise where less of the backbone is filled (:meth:`.Fit.backbone_share`): the
             weights are of another model.
+        average: a module whose weights are saved in place of the model's; None for those of the
+            model.
 
     Attributes:
         fit: of the file that was loaded last; None before.
@@ -60,8 +56,6 @@ class SafeCheckpointer(DetectionCheckpointer):
             :func:`.settings.check_settings`: as ocr-panoptic convert has written it into the
             file, or as its layout is known for; None for any other. Written into files that are
             saved.
-        average: a module whose weights are saved in place of the model's; None for those of the
-            model.
     """
 
     def __init__(
@@ -72,6 +66,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         trust_pickle: bool = False,
         strict: bool = False,
         min_share: float = 0.0,
+        average: nn.Module | None = None,
         **checkpointables: Any,
     ):
         super().__init__(model, save_dir, **checkpointables)
@@ -80,7 +75,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.min_share = min_share
         self.fit: Fit | None = None
         self.record: dict[str, Any] | None = None
-        self.average: nn.Module | None = None
+        self.average = average
         self._writing: tuple[ThreadPoolExecutor, Future] | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -117,7 +112,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         **kwargs: Any,
     ) -> None:
         """
-        Write the model (or :attr:`average`), the checkpointables and :attr:`record`, whole or not
+        Write the model (or its average), the checkpointables and :attr:`record`, whole or not
         at all, once the file before is written.
 
         Args:
@@ -303,51 +298,3 @@ def _copied(value: Any) -> Any:
         found.update((key, _copied(part)) for key, part in value.items())
         return found
     return [_copied(part) for part in value] if isinstance(value, list) else value
-
-
-def fetch_weights(path: str) -> str:
-    """
-    Make sure that weights are there: download those that have an address, find those of a package.
-
-    Args:
-        path: file or address, perhaps with a query; "" for none.
-
-    Returns:
-        the file; "" for none
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        OSError: if an address cannot be read.
-    """
-    path = path.partition("?")[0]
-    has_address = "://" in path
-    file = _download(path) if has_address else path
-    if path and not os.path.isfile(file):
-        if has_address:
-            what = (
-                "are at no address that can be read: https://, detectron2://, timm:// or package://"
-            )
-        else:
-            what = "are no file" if os.path.exists(path) else "do not exist"
-        raise MissingFileError(
-            f"The weights {path} {what}. Set MODEL.WEIGHTS to a checkpoint file, or to "
-            '"" for random weights.'
-        )
-    return file
-
-
-def _download(address: str) -> str:
-    """Download a file where that has not been done already, and return its path."""
-    waiting = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(TIMEOUT)
-    try:
-        return PathManager.get_local_path(address)
-    except FileNotFoundError:  # of a package or timm, which says what to do
-        raise
-    except Exception as e:  # of urllib, http.client, iopath ...
-        raise FailedWriteError(
-            f"The weights {address} could not be downloaded ({e}). Check the address and the "
-            "network, or set MODEL.WEIGHTS to a file that was downloaded elsewhere."
-        ) from e
-    finally:
-        socket.setdefaulttimeout(waiting)

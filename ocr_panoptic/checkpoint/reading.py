@@ -1,5 +1,7 @@
 """Reading checkpoint files of any kind without running code from them."""
 
+import contextlib
+import io
 import json
 import os
 import pickle
@@ -16,7 +18,6 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
 
 from .array_pickle import ArrayUnpickler, Forbidden
-from .pickled import pickled_imports
 from .settings import RECORD
 
 _UNTRUSTED = (
@@ -26,6 +27,7 @@ _UNTRUSTED = (
 )
 _DAMAGED = "{file} is not a checkpoint or is incomplete ({size} bytes, {found})"
 AGAIN = "; download it again."  # the advice at the end of the message
+BYTES = 2**22  # of a refused pickle that are looked at; that of a large model has a tenth of it
 
 
 def read_checkpoint(
@@ -110,6 +112,55 @@ def _refused(filename: str, error: Exception) -> str:
     unusual = [n for n in names if not n.startswith(("torch.", "collections.", "numpy."))]
     names = unusual or names
     return ", ".join(names[:3] + ["..."] * (len(names) > 3))
+
+
+def pickled_imports(filename: str) -> list[str]:
+    """
+    Args:
+        filename: of ``torch.save``, with or without an archive, or a pickle.
+
+    Returns:
+        "module.name" of each import, in order, none of which is made; [] for another file
+    """
+    names: list[str] = []
+    with contextlib.suppress(Exception):  # the bytes may be anything
+        content = io.BytesIO(_pickles(filename))
+        while True:  # a file without an archive is several pickles; an error ends the last one
+            _ImportReader(content, names).load()
+    return names
+
+
+class _ImportReader(pickle._Unpickler):  # Python's own: C's takes as much memory as the bytes say
+    def __init__(self, file: io.BytesIO, names: list[str]):
+        super().__init__(file)
+        self.names = names
+
+    def find_class(self, module: str, name: str) -> Any:
+        self.names.append(f"{module}.{name}")
+        return _Nothing
+
+    def persistent_load(self, pid: Any) -> None:
+        return None
+
+
+class _Nothing(dict):
+    """A stand-in for whatever a pickle imports."""
+
+    def __init__(self, *args: Any):
+        super().__init__()
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+
+def _pickles(filename: str) -> bytes:
+    if not zipfile.is_zipfile(filename):
+        with open(filename, "rb") as f:
+            return f.read(BYTES)
+    with zipfile.ZipFile(filename) as archive:
+        name = next(n for n in archive.namelist() if n.endswith("data.pkl"))
+        with archive.open(name) as f:
+            return f.read(BYTES)
 
 
 def _is_zip(file: str) -> bool:

@@ -68,8 +68,8 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
         from ocr_panoptic.analysis.run_check import check_run
         from ocr_panoptic.engine import complete_config
         from ocr_panoptic.engine.config_files import load_arguments
+        from ocr_panoptic.engine.schedule import scaled
         from ocr_panoptic.engine.setup import check_solver, fit_to_machine
-        from ocr_panoptic.engine.trainer import scaled
 
     gpus = args.num_gpus * args.num_machines
     cfg = load_arguments(args)

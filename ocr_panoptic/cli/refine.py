@@ -55,7 +55,7 @@ def _fault(args: argparse.Namespace) -> str:
 
 
 def offsets(args: argparse.Namespace) -> "Offsets":
-    from ocr_panoptic.engine.segfix_config import load_segfix_config
+    from ocr_panoptic.engine.segfix import load_segfix_config
     from ocr_panoptic.prediction.inputs import find_inputs
     from ocr_panoptic.refinement.offset_sources import PredictedOffsets, StoredOffsets, TrueOffsets
 

@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable
 
 import torch
-from detectron2.engine import SimpleTrainer
+from detectron2.config import CfgNode
+from detectron2.engine import SimpleTrainer, create_ddp_model
+from detectron2.utils import comm
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.errors import UserError
 
-from .loss_log import LossLog
-from .optimizer import lay_out_state
+from .loss_log import Diverged, LossLog
+from .optimizer import build_clipping, lay_out_state
 
 
 def autocast_dtype(precision: str, device: str) -> torch.dtype:
@@ -111,9 +113,7 @@ class AccumulatingTrainer(SimpleTrainer):
             return self.model(part)
         except FloatingPointError as e:  # Detectron2's proposals look at values, too
             self.loss_log.look()  # of the iteration before, whose step the model has made
-            raise FloatingPointError(
-                f"Iteration {self.iter}: {e} The images are {', '.join(images)}."
-            ) from e
+            raise Diverged(f"Iteration {self.iter}: {e} The images are {', '.join(images)}.") from e
 
     def state_dict(self) -> dict:
         return {**super().state_dict(), "grad_scaler": self.grad_scaler.state_dict()}
@@ -123,3 +123,29 @@ class AccumulatingTrainer(SimpleTrainer):
         lay_out_state(self.optimizer)
         if state_dict.get("grad_scaler"):  # none is saved without AMP, or on a CPU
             self.grad_scaler.load_state_dict(state_dict["grad_scaler"])
+
+
+def build_steps(
+    cfg: CfgNode, model: nn.Module, data_loader, optimizer: torch.optim.Optimizer
+) -> AccumulatingTrainer:
+    """Return what steps a model as the config says, which all processes train together."""
+    amp = cfg.SOLVER.AMP
+    if amp.ENABLED:  # in half precision the faster one, on a CPU too
+        model.to(memory_format=torch.channels_last)
+    on_gpu = cfg.MODEL.DEVICE.startswith("cuda")
+    together = create_ddp_model(
+        model,
+        broadcast_buffers=False,
+        gradient_as_bucket_view=True,
+        device_ids=[comm.get_local_rank()] if on_gpu else None,
+    )
+    return AccumulatingTrainer(
+        together,
+        data_loader,
+        optimizer,
+        steps=cfg.SOLVER.ACCUMULATION_STEPS,
+        amp=amp.ENABLED,
+        precision=amp.PRECISION,
+        gather_period=cfg.SOLVER.GATHER_METRIC_PERIOD,
+        clip=build_clipping(cfg, optimizer),
+    )

@@ -2,25 +2,21 @@
 
 import argparse
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from detectron2.config import CfgNode, get_cfg
-from detectron2.config.compat import guess_version
+from yacs.config import _check_and_coerce_cfg_value_type
 
 from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.config_names import SUFFIX, config_names, config_path
 from ocr_panoptic.data import data_options
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.bounded_yaml import read_yaml
+from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.nearest import did_you_mean
-
-# The messages of yacs that name a key; original and replacement are shown as str() has them.
-_UNKNOWN = re.compile(r"Non-existent (?:config )?key: ([\w.]+)")
-_MISMATCH = re.compile(r"Type mismatch \(.*\) with values \(.*\) for config key: ([\w.]+)", re.S)
 
 
 def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ()) -> CfgNode:
@@ -41,40 +37,52 @@ def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ())
         ValueError: for a file that holds no keys, an unknown key, a value of the wrong type or with
             characters that cannot be printed, or a missing value.
     """
-    cfg = get_cfg()
-    add_ocr_config(cfg)
-    usual = values_by_key(cfg)
-    content = {}
-    if config_file:
-        config_file = find_config(config_file)
-        content = _read_file(config_file, ())
     if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
         raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")
     if len(opts) % 2:
         raise UserError(f"Overrides come as KEY VALUE pairs, but these are {len(opts)}: {opts}")
+    cfg = get_cfg()
+    add_ocr_config(cfg)
+    if config_file:
+        config_file = find_config(config_file)
+        for key, value in values_by_key(_read_file(config_file, ())).items():
+            _set(cfg, key, value, config_file)
     opts = [*data_options(data), *opts]
-    source = config_file
-    try:
-        if config_file:
-            _merge(cfg, CfgNode(content), config_file)
-        source = "the command line"
-        for key, value in zip(opts[::2], opts[1::2]):
-            _check_sections(cfg, key)
-            value = cfg._decode_cfg_value(value)
-            cfg.merge_from_list([key, _as_float(value, values_by_key(cfg).get(key))])
-    # The first three are from yacs, the next two from its descent into a section that is none or
-    # has a key that is no text, the others from Python's reading of a value in many brackets.
-    except (
-        *(KeyError, AssertionError, ValueError),
-        *(TypeError, AttributeError),
-        *(RecursionError, MemoryError, OverflowError),
-    ) as e:
-        raise UserError(_explain(cfg, source, e)) from e
-    for key, value in values_by_key(cfg).items():
-        if value is None and usual.get(key) is not None:
-            raise UserError(f"{key} has no value; it is {_form(usual[key])}.")
-    _check_characters(cfg)
+    for key, value in zip(opts[::2], opts[1::2]):
+        _set(cfg, key, value, "the command line")
     return cfg
+
+
+def _set(cfg: CfgNode, key: str, value: Any, source: str) -> None:
+    """Set a key as yacs does, but that 1 will do for 1.0."""
+    node: Any = cfg
+    parts, fault = key.split("."), f"Bad config value in {source}: "
+    for depth, part in enumerate(parts):
+        if not isinstance(node, CfgNode):
+            above = ".".join(parts[:depth])
+            raise UserError(f"{fault}{key}: {above} is a value ({node!r:.100}), no section")
+        if part not in node:
+            hint = did_you_mean(key, values_by_key(cfg))
+            raise UserError(f"Unknown config key {printable(key):.200} in {source}.{hint}")
+        section, node = node, node[part]
+    if isinstance(node, CfgNode):
+        first = next(iter(values_by_key(node, f"{key}.")))
+        raise UserError(f"{fault}{key} is a section; set one of its keys, such as {first}")
+    try:
+        value = cfg._decode_cfg_value(value)
+        if type(value) is int and isinstance(node, float):
+            value = float(value)
+        found = _check_and_coerce_cfg_value_type(value, node, parts[-1], key)
+    # The last three are from Python's reading of a value in many brackets, or of many digits.
+    except (ValueError, TypeError, RecursionError, MemoryError, OverflowError) as e:
+        reason = str(e) or type(e).__name__
+        raise UserError(f"{fault}{reason:.1000}. {key} is {_form(node)}") from e
+    if found is None and node is not None:
+        raise UserError(f"{key} has no value; it is {_form(node)}.")
+    for text in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(text, str) and not text.isprintable():  # no name has such
+            raise UserError(f"{key} is {value!r}, with characters that cannot be printed")
+    section[parts[-1]] = found
 
 
 def load_arguments(args: argparse.Namespace) -> CfgNode:
@@ -116,35 +124,6 @@ def options_of(keys: Mapping[str, Any]) -> list[str]:
     that look like numbers."""
     plain = {key: str(v) if isinstance(v, Path) else v for key, v in keys.items()}
     return [part for key, value in plain.items() for part in (key, repr(value))]
-
-
-def _merge(cfg: CfgNode, content: CfgNode, file: str) -> None:
-    """Detectron2's ``merge_from_file`` of a file's content, which takes no 1 for 1.0."""
-    if (content.get("VERSION") or guess_version(content, file)) == cfg.VERSION:
-        _take_integers(content, cfg)
-        cfg.merge_from_other_cfg(content)
-    else:  # it translates the keys
-        cfg.merge_from_file(file, allow_unsafe=False)
-
-
-def _take_integers(content: CfgNode, cfg: CfgNode) -> None:
-    for key, value in content.items():
-        if isinstance(value, CfgNode) and isinstance(cfg.get(key), CfgNode):
-            _take_integers(value, cfg[key])
-        else:
-            content[key] = _as_float(value, cfg.get(key))
-
-
-def _as_float(value: Any, usual: Any) -> Any:
-    return float(value) if type(value) is int and isinstance(usual, float) else value
-
-
-def _check_characters(cfg: CfgNode) -> None:
-    """Refuse what no name has, and what a system or a terminal takes for something else."""
-    for key, value in values_by_key(cfg).items():
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and not text.isprintable():
-                raise UserError(f"{key} is {value!r}, with characters that cannot be printed")
 
 
 def _read_file(file: str, included_by: tuple[str, ...]) -> dict[str, Any]:
@@ -198,43 +177,6 @@ def check_keys(file: str, content: Mapping[Any, Any]) -> None:
             raise UserError(f"{file} has the key {key!r}; the keys of a config are words")
         if isinstance(value, Mapping):
             check_keys(file, value)
-
-
-def _check_sections(cfg: CfgNode, key: str) -> None:
-    """Refuse A.B.C where A.B is a value."""
-    node: Any = cfg
-    parts = key.split(".")
-    for depth, part in enumerate(parts):
-        if not isinstance(node, CfgNode):
-            raise UserError(f"{key}: {'.'.join(parts[:depth])} is a value ({node!r}), no section")
-        if part not in node:
-            return
-        node = node[part]
-    if isinstance(node, CfgNode):
-        first = next(iter(values_by_key(node, f"{key}.")))
-        raise UserError(f"{key} is a section; set one of its keys, such as {first}")
-
-
-def _explain(cfg: CfgNode, source: str, error: Exception) -> str:
-    if unknown := _UNKNOWN.search(str(error)):
-        hint = did_you_mean(unknown[1], values_by_key(cfg))
-        return f"Unknown config key {unknown[1]:.200} in {source}.{hint}"
-    reason = " ".join(str(error).split()) or type(error).__name__  # yacs shows sections in lines
-    if isinstance(error, TypeError | AttributeError):
-        reason += "; is a section empty, or a key no text?"
-    message = f"Bad config value in {source}: {reason:.1000}"
-    if mismatch := _MISMATCH.search(str(error)):
-        value: Any = cfg
-        for part in mismatch[1].split("."):
-            value = value[part]
-        if isinstance(value, CfgNode):  # all of which the reason has
-            first = next(iter(values_by_key(value, f"{mismatch[1]}.")))
-            return (
-                f"Bad config value in {source}: {mismatch[1]} is a section of keys, such as "
-                f"{first}, and has none."
-            )
-        message += f". {mismatch[1]} is {_form(value)}"
-    return message
 
 
 def _form(value: Any) -> str:

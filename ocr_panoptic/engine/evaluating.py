@@ -22,8 +22,8 @@ from ocr_panoptic.formats.run_folder import CONFIG, evaluation_folder, write_eva
 
 from .progress import WatchedLoader
 from .run_info import portable, run_info
-from .segfix import SegFixMapper, refined_by_segfix
-from .segfix_config import segfix_config
+from .segfix import refined_by_segfix, segfix_config
+from .single_image import SegFixMapper
 from .task import task_of
 from .trained_model import build_trained_model, deployed
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from detectron2.config import CfgNode
 from detectron2.engine import HookBase, hooks
 from detectron2.evaluation.testing import flatten_results_dict
 from detectron2.utils import comm
@@ -26,23 +27,16 @@ class Checkpoints(HookBase):
     ``model_final.pth`` after the last iteration. The training goes on while a file is written.
 
     Args:
-        period, eval_period: iterations; 0 for none.
-        keep: numbered files that are kept; 0 for all.
-        minutes: since the last one, after which another one is due; 0 for none.
+        cfg: with the keys SOLVER.CHECKPOINT_PERIOD, CHECKPOINT_MINUTES, CHECKPOINTS_TO_KEEP and
+            TEST.EVAL_PERIOD.
     """
 
-    def __init__(
-        self,
-        checkpointer: SafeCheckpointer,
-        period: int,
-        eval_period: int,
-        keep: int,
-        minutes: float = 0,
-    ):
+    def __init__(self, checkpointer: SafeCheckpointer, cfg: CfgNode):
         self.checkpointer = checkpointer
-        self.periods = [p for p in (period, eval_period) if p > 0]
-        self.keep = keep
-        self.minutes = minutes
+        periods = cfg.SOLVER.CHECKPOINT_PERIOD, cfg.TEST.EVAL_PERIOD
+        self.periods = [period for period in periods if period > 0]
+        self.keep = cfg.SOLVER.CHECKPOINTS_TO_KEEP
+        self.minutes = cfg.SOLVER.CHECKPOINT_MINUTES
         self._poll = Poll()
         self._saved = -1
 
@@ -184,13 +178,13 @@ class BestModel:
     def path(self) -> Path:
         return Path(self.checkpointer.save_dir) / f"{self.FILE}.pth"
 
-    def begin_anew(self) -> None:
-        """Remove the file of another run, whose value is none to be compared with."""
-        self.path.unlink(missing_ok=True)
-
-    def resume(self) -> None:
-        """Take the value of the file, if there is one of this metric."""
-        if self.path.is_file():
+    def begin(self, resumed: bool) -> None:
+        """Take the value of the file, if there is one of this metric; the file of another run,
+        whose value is none to be compared with, goes."""
+        if not resumed:
+            if comm.is_main_process():
+                self.path.unlink(missing_ok=True)
+        elif self.path.is_file():
             saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
             if self.metric in saved.get("best", {}):
                 self.value, self.iteration = saved["best"][self.metric], saved["iteration"]

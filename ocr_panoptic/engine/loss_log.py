@@ -12,6 +12,10 @@ from detectron2.utils.events import get_event_storage
 from torch import Tensor
 
 
+class Diverged(FloatingPointError):
+    """A loss or a weight of a training is infinite or NaN."""
+
+
 class _Row(NamedTuple):
     """The losses of an iteration in one process."""
 
@@ -63,7 +67,7 @@ class LossLog:
             images: their file names.
 
         Raises:
-            FloatingPointError: as :meth:`flush`, of the iterations before.
+            Diverged: as :meth:`flush`, of the iterations before.
         """
         values = torch.stack([*losses.values()]).float()
         copied = torch.cuda.Event() if _is_on_gpu(values) else None
@@ -77,18 +81,18 @@ class LossLog:
     def look(self) -> None:
         """
         Raises:
-            FloatingPointError: in this process, where one of its losses was infinite or NaN.
+            Diverged: in this process, where one of its losses was infinite or NaN.
         """
         for row in self._pending:
             if not row.is_finite:
-                raise FloatingPointError(_describe(row, {comm.get_rank(): _said(row)}))
+                raise Diverged(_describe(row, {comm.get_rank(): _said(row)}))
 
     def flush(self) -> None:
         """
         Exchange and write what has been added. All processes call it in the same iteration.
 
         Raises:
-            FloatingPointError: in all processes, where a loss of one was infinite or NaN.
+            Diverged: in all processes, where a loss of one was infinite or NaN.
         """
         rows, self._pending = self._pending, []
         if not rows:
@@ -97,14 +101,12 @@ class LossLog:
         for row, *of_processes in zip(rows, *_gathered(own)):
             if not all(math.isfinite(value) for values in of_processes for value in values):
                 said = dict(enumerate(comm.all_gather(_said(row))))
-                raise FloatingPointError(_describe(row, said))
+                raise Diverged(_describe(row, said))
             if comm.is_main_process():
                 _write(row, of_processes)
 
 
-def with_advice(
-    error: FloatingPointError, cfg: CfgNode, is_scaled: bool, last: str
-) -> FloatingPointError:
+def with_advice(error: Diverged, cfg: CfgNode, is_scaled: bool, last: str) -> Diverged:
     """
     Return the error with what to do.
 
@@ -119,7 +121,7 @@ def with_advice(
         advice.append("SOLVER.CLIP_GRADIENTS.ENABLED True")
     if is_scaled:
         advice.append("SOLVER.AMP.PRECISION bfloat16")
-    return FloatingPointError(
+    return Diverged(
         f"{error}\nThe last whole checkpoint is {last or 'none'}. Look at these images and their "
         f"labels; else {'continue with --resume' if last else 'begin again'} and try "
         f"{', '.join(advice[:-1])} or {advice[-1]}."

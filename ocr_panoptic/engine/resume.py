@@ -6,7 +6,6 @@ from typing import Any, Literal, NamedTuple
 import torch
 import yaml
 from detectron2.config import CfgNode
-from detectron2.solver import LRScheduler
 from detectron2.utils import comm
 from tabulate import tabulate
 from torch import nn
@@ -20,7 +19,7 @@ from ocr_panoptic.modeling.build import build_network
 from .config_files import values_by_key
 from .optimizer import COUNTERS, MOMENTA
 from .saved_state import checked_state
-from .scaling import scaled
+from .schedule import scaled
 
 BEFORE = "Remove it, and --resume takes the checkpoint before it, if there is one."
 Resume = bool | Literal["auto"]
@@ -126,10 +125,9 @@ def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]
     except ValueError as e:
         raise UserError(f"{str(e).removesuffix(AGAIN).rstrip('.')}. {BEFORE}") from e
     weights = checkpoint["model"].get("state_dict", checkpoint["model"])
+    found = {name: tuple(v.shape) for name, v in weights.items()}
     try:
-        state = checked_state(
-            checkpoint.get("trainer"), {name: tuple(v.shape) for name, v in weights.items()}
-        )
+        state = checked_state(checkpoint.get("trainer"), found)
     except ValueError as e:
         raise UserError(f"{file} holds a damaged state of its training: {e}. {BEFORE}") from e
     if state is None:
@@ -137,7 +135,6 @@ def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]
             f"{file} has weights, but not the state of a training that --resume needs. Start from "
             f"the weights: MODEL.WEIGHTS {file} and another OUTPUT_DIR, without --resume."
         )
-    found = {k: tuple(v.shape) for k, v in weights.items()}
     fit = fit_of(found, {k: tuple(v.shape) for k, v in model.state_dict().items()})
     if fit.faults or fit.unused:
         table = difference_table(cfg, state)
@@ -178,8 +175,7 @@ def position_after(cfg: CfgNode, state: Mapping[str, Any]) -> Position:
         ValueError: the training is already longer than the config of now wants it.
     """
     iteration, batch = state["iteration"] + 1, cfg.SOLVER.IMS_PER_BATCH
-    saved = state["config"].get("SOLVER", cfg.SOLVER)
-    images = state.get("images", iteration * saved["IMS_PER_BATCH"])
+    saved, images = state["config"]["SOLVER"], state["images"]
     share = _share(batch, cfg.SOLVER.REFERENCE_WORLD_SIZE)
     saved_share = _share(saved["IMS_PER_BATCH"], saved["REFERENCE_WORLD_SIZE"])
     if share and share == saved_share and batch != saved["IMS_PER_BATCH"]:
@@ -198,57 +194,6 @@ def _share(batch: int, reference: int) -> float | None:
     return batch / reference if reference else None
 
 
-def set_iteration(scheduler: LRScheduler, iteration: int) -> None:
-    """Learning rates are those of an iteration, by the schedule of now."""
-    scheduler.last_epoch = iteration
-    scheduler._last_lr = scheduler.get_lr()
-    for group, rate in zip(scheduler.optimizer.param_groups, scheduler._last_lr):
-        group["lr"] = rate
-
-
-def parameter_names(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """List the parameters in the order in which the optimizer's state counts them."""
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    return [names[p] for group in optimizer.param_groups for p in group["params"]]
-
-
-def continued_optimizer(
-    saved: Mapping[str, Any],
-    saved_names: list[str] | None,
-    names: list[str],
-    optimizer: torch.optim.Optimizer,
-) -> dict[str, Any]:
-    """
-    The saved momentum with the hyperparameters of now.
-
-    Args:
-        saved: the saved optimizer's state.
-        saved_names, names: :func:`parameter_names` then and now; None in a file without them.
-
-    Returns:
-        a state that the optimizer can load
-
-    Raises:
-        ValueError: a file without names has other groups of parameters.
-    """
-    now = optimizer.state_dict()
-    if saved_names is None:
-        former, groups = saved["param_groups"], now["param_groups"]
-        sizes, sizes_now = ([len(group["params"]) for group in of] for of in (former, groups))
-        # One group has the model's order, and so have backbone and head; others may mix it.
-        if sum(sizes) != len(names) or (len(sizes) > 1 and sizes != sizes_now):
-            raise UserError(
-                f"The checkpoint's optimizer has groups of {sizes} parameters, this run's of "
-                f"{sizes_now}, and their names were not saved. Undo what has changed in SOLVER, or "
-                "start a new run from it: MODEL.WEIGHTS FILE and another OUTPUT_DIR, without "
-                "--resume."
-            )
-        saved_names = names
-    state = {name: saved["state"].get(i) for i, name in enumerate(saved_names)}
-    state = {i: state.get(name) for i, name in enumerate(names)}
-    return {**now, "state": {i: values for i, values in state.items() if values is not None}}
-
-
 def difference_table(cfg: CfgNode, state: Mapping[str, Any]) -> str:
     """Return what is set otherwise than in the saved run, or "" where nothing is. ``state`` is of
     :func:`continued_state`."""
@@ -258,7 +203,6 @@ def difference_table(cfg: CfgNode, state: Mapping[str, Any]) -> str:
         for key, value in values_by_key(yaml.safe_load(cfg.dump())).items()
         if key not in NOT_COMPARED and saved.get(key, value) != value
     ]
-    processes = comm.get_world_size()
-    if state.get("processes", processes) != processes:
-        rows.append(("processes", state["processes"], processes))
+    if state["processes"] != comm.get_world_size():
+        rows.append(("processes", state["processes"], comm.get_world_size()))
     return tabulate(rows, headers=["key", "saved run", "this run"]) if rows else ""

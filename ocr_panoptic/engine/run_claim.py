@@ -1,8 +1,6 @@
 """One training at a time in an OUTPUT_DIR."""
 
 import atexit
-import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -10,20 +8,20 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from io import TextIOWrapper
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from detectron2.utils import comm
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import naming, printable
+from ocr_panoptic.formats.files import locked, printable
 
 FILE = "training.lock"
 BEAT = 15  # seconds between two signs of life
 WATCH = 90  # seconds without any that another machine's training is dead after
 MAX_LENGTH = 10_000
 
-_claims: dict[Path, TextIOWrapper] = {}
+_claims: dict[Path, ExitStack] = {}
 
 
 def claim(folder: str | os.PathLike) -> None:
@@ -32,68 +30,47 @@ def claim(folder: str | os.PathLike) -> None:
     it ends. To claim a folder again is fine. Of several processes the main one does it for all.
 
     The claim of a process of this machine ends with it. Of one of another machine, which may have
-    lost its power, it ends when the file has not been touched for a while; this waits for that.
+    lost its power, or lock files for itself, it ends when the file has not been touched for a
+    while; this waits for that.
 
     Raises:
         ValueError: another training has it.
     """
-    if comm.is_main_process():
-        _claim(Path(folder).resolve())
+    folder = Path(folder).resolve()
+    if not comm.is_main_process() or folder in _claims:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    path, here = folder / FILE, socket.gethostname()
+    holder, begun = _holder(path), time.strftime("%Y-%m-%d %H:%M:%S")
+    note = json.dumps({"host": here, "pid": os.getpid(), "begun": begun})
+    with ExitStack() as stack:
+        try:
+            if holder.get("host", here) != here and _is_touched(path):
+                raise BlockingIOError
+            stack.enter_context(locked(path, wait=False, note=f"{note}\n"))
+        except BlockingIOError as error:
+            raise UserError(
+                f"OUTPUT_DIR {folder} is that of another training: process "
+                f"{holder.get('pid', 'unknown')} on {holder.get('host', 'an unknown machine')}, "
+                f"begun {holder.get('begun', 'at an unknown time')}. Wait for its end or stop it, "
+                f"or set another OUTPUT_DIR. If it is surely none, remove {path}."
+            ) from error
+        ended = threading.Event()
+        stack.callback(ended.set)
+        threading.Thread(target=_keep_touching, args=(path, ended), daemon=True).start()
+        _claims[folder] = stack.pop_all()
 
 
 def release(folder: str | os.PathLike) -> None:
     """Let other trainings in."""
-    file = _claims.pop(Path(folder).resolve(), None)
-    if file:
-        file.truncate(0)
-        file.close()
+    if stack := _claims.pop(Path(folder).resolve(), None):
+        stack.close()
 
 
-def _claim(folder: Path) -> None:
-    if folder in _claims:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / FILE
-    # Open as long as it is claimed.
-    file = open(path, "a+", encoding="utf-8", errors="replace")  # noqa: SIM115
-    file.seek(0)
-    holder = _parsed(file.read(MAX_LENGTH))
-    here = socket.gethostname()
-    try:
-        # A record lock: loaders that outlive a killed training have no part in it.
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        is_taken = holder.get("host", here) != here and _is_touched(path)
-    except (BlockingIOError, PermissionError):
-        is_taken = True
-    except OSError:  # a file system without locks
-        is_taken = holder.get("pid") != str(os.getpid()) and bool(holder) and _is_touched(path)
-    if is_taken:
-        file.close()
-        raise UserError(
-            f"OUTPUT_DIR {folder} is that of another training: process "
-            f"{holder.get('pid', 'unknown')} on {holder.get('host', 'an unknown machine')}, begun "
-            f"{holder.get('begun', 'at an unknown time')}. Wait for its end or stop it, or set "
-            f"another OUTPUT_DIR. If it is surely none, remove {path}."
-        )
-    file.truncate(0)
-    begun = time.strftime("%Y-%m-%d %H:%M:%S")
-    try:
-        with naming(path):
-            file.write(json.dumps({"host": here, "pid": os.getpid(), "begun": begun}) + "\n")
-            file.flush()
-    except OSError:
-        with contextlib.suppress(OSError):
-            file.close()
-        raise
-    _claims[folder] = file
-    threading.Thread(target=_keep_touching, args=(folder, file), daemon=True).start()
-
-
-def _keep_touching(folder: Path, file: TextIOWrapper) -> None:
-    while _claims.get(folder) is file:
-        with contextlib.suppress(OSError):
-            os.utime(folder / FILE)
-        time.sleep(BEAT)
+def _keep_touching(path: Path, ended: threading.Event) -> None:
+    while not ended.wait(BEAT):
+        with suppress(OSError):
+            os.utime(path)
 
 
 def _is_touched(path: Path) -> bool:
@@ -106,18 +83,19 @@ def _is_touched(path: Path) -> bool:
     return path.stat().st_mtime_ns != before
 
 
-def _parsed(text: str) -> dict[str, str]:
-    """Return the claim, or nothing where it was released or something else has written there."""
+def _holder(path: Path) -> dict[str, str]:
+    """Return who has claimed a folder last, or nothing where the file says nothing of it."""
     try:
-        holder = json.loads(text)
-    except (ValueError, RecursionError):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            holder = json.loads(file.read(MAX_LENGTH))
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
     if not isinstance(holder, dict):
         return {}
     return {key: printable(value)[:100] for key, value in holder.items()}
 
 
-@contextlib.contextmanager
+@contextmanager
 def released_after() -> Iterator[None]:
     """Let other trainings into the folders that are claimed within; those of before stay."""
     before = set(_claims)

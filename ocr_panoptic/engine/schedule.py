@@ -1,8 +1,9 @@
-"""The schedule of a training, as its config writes it relative to the data or to its length."""
+"""The schedule of a training, which follows from the data, its length and the processes."""
 
 import math
 
 from detectron2.config import CfgNode
+from detectron2.engine import DefaultTrainer
 
 from ocr_panoptic.errors import UserError
 
@@ -33,3 +34,19 @@ def complete_schedule(cfg: CfgNode) -> None:
     )
     if cfg.TEST.EVALUATIONS and not cfg.TEST.EVAL_PERIOD:
         cfg.TEST.EVAL_PERIOD = math.ceil(solver.MAX_ITER / cfg.TEST.EVALUATIONS)
+
+
+def scaled(cfg: CfgNode, processes: int) -> CfgNode:
+    """
+    Batch and schedule for a number of processes, from SOLVER.REFERENCE_WORLD_SIZE.
+
+    Raises:
+        ValueError: the processes of the reference do not divide its batch.
+    """
+    reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
+    if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
+        raise UserError(
+            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the "
+            f"{reference} processes of SOLVER.REFERENCE_WORLD_SIZE do not divide."
+        )
+    return DefaultTrainer.auto_scale_workers(cfg, processes)

@@ -1,16 +1,81 @@
 """TEST.SEGFIX: a trained SegFix that refines what a model predicts."""
 
-from collections.abc import Callable
+import functools
+from pathlib import Path
 
 from detectron2.config import CfgNode
 from torch import nn
 
-from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.segfix.refinement import RefinedModel
 
-from .segfix_config import segfix_config
-from .single_image import model_input
+from .config_files import load_config
+from .resume import check_trained_weights
+from .setup import complete_config
 from .trained_model import build_trained_model
+
+ARCHITECTURE = "SegFix"
+
+
+def segfix_config(cfg: CfgNode) -> CfgNode | None:
+    """
+    Returns:
+        the completed config of the SegFix that a model's config names, for the same device; None
+        where it names none
+
+    Raises:
+        FileNotFoundError: it, or the weights, are not there.
+        ValueError: it is of another architecture, or cannot be used.
+    """
+    named = cfg.TEST.SEGFIX
+    if not named.WEIGHTS:
+        return None
+    file = named.CONFIG_FILE or str(Path(named.WEIGHTS).with_name(CONFIG))
+    if not Path(file).is_file():
+        what = "CONFIG_FILE is" if named.CONFIG_FILE else f"WEIGHTS is {named.WEIGHTS}, beside it"
+        raise MissingFileError(
+            f"TEST.SEGFIX.{what} {file}: no such file. Set TEST.SEGFIX.CONFIG_FILE to the config "
+            "of that SegFix."
+        )
+    found = _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
+    if found.INPUT.CHANNELS != cfg.INPUT.CHANNELS:
+        raise UserError(
+            f"{file}: INPUT.CHANNELS is {found.INPUT.CHANNELS}, and that of the model which this "
+            f"SegFix is to refine {cfg.INPUT.CHANNELS}; both see the same images."
+        )
+    return found
+
+
+@functools.cache
+def _segfix_config(file: str, weights: str, device: str, trust_pickle: bool) -> CfgNode:
+    check_trained_weights(weights)
+    opts = {"MODEL.WEIGHTS": weights, "MODEL.DEVICE": device, "MODEL.TRUST_PICKLE": trust_pickle}
+    return load_segfix_config(file, [str(part) for pair in opts.items() for part in pair])
+
+
+def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
+    """
+    Args:
+        file: a config of SegFix, whose data sets need not be there.
+        opts: KEY VALUE ...
+
+    Returns:
+        completed and frozen
+
+    Raises:
+        ValueError: it is of another architecture, or cannot be used.
+    """
+    cfg = load_config(file, opts)
+    if cfg.MODEL.META_ARCHITECTURE != ARCHITECTURE:
+        raise UserError(
+            f"{file}: MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; offsets come from "
+            f"{ARCHITECTURE}. Name a config of configs/SegFix, or the config.yaml of its run."
+        )
+    cfg.DATASETS.TRAIN = cfg.DATASETS.TEST = ()
+    complete_config(cfg)
+    cfg.freeze()
+    return cfg
 
 
 def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
@@ -29,22 +94,3 @@ def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
     if segfix_cfg is None:
         return model
     return RefinedModel(model, build_trained_model(segfix_cfg), cfg.TEST.SEGFIX.SCALE)
-
-
-class SegFixMapper:
-    """
-    A mapper for tests whose records have the input of SegFix besides, "segfix".
-
-    Args:
-        mapper: of the model.
-        segfix_cfg: see :func:`.segfix_config`.
-    """
-
-    def __init__(self, mapper: Callable[[dict], dict], segfix_cfg: CfgNode):
-        self._mapper, self._cfg = mapper, segfix_cfg
-
-    def __call__(self, dataset_dict: dict) -> dict:
-        record = self._mapper(dataset_dict)
-        inputs = self._cfg.INPUT
-        image = read_picture(dataset_dict["file_name"], inputs.FORMAT, inputs.CHANNELS)
-        return {**record, "segfix": model_input(self._cfg, image)}

@@ -37,8 +37,7 @@ from .config_checks import check_unread_keys, check_values, unread_keys
 from .config_files import load_arguments, values_by_key
 from .resume import check_start, find_checkpoint
 from .run_claim import claim
-from .scaling import scaled
-from .schedule import complete_schedule
+from .schedule import complete_schedule, scaled
 from .task import task_of
 
 logger = logging.getLogger(__name__)

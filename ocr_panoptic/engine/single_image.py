@@ -1,5 +1,6 @@
 """A trained model on single images that belong to no data set."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from torch import nn
 from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.image_size import thin_fault
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.pictures import TooThin, reordered
+from ocr_panoptic.formats.pictures import TooThin, read_picture, reordered
 from ocr_panoptic.modeling.inference_output import InferenceOutput
 
-from .segfix_config import segfix_config
+from .segfix import segfix_config
 from .task import task_of
 
 
@@ -85,3 +86,22 @@ def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> InferenceOutpu
         image = reordered(image, "BGR")
     with torch.inference_mode():
         return model([model_input(cfg, image)])[0]
+
+
+class SegFixMapper:
+    """
+    A mapper for tests whose records have the input of SegFix besides, "segfix".
+
+    Args:
+        mapper: of the model.
+        segfix_cfg: see :func:`.segfix_config`.
+    """
+
+    def __init__(self, mapper: Callable[[dict], dict], segfix_cfg: CfgNode):
+        self._mapper, self._cfg = mapper, segfix_cfg
+
+    def __call__(self, dataset_dict: dict) -> dict:
+        record = self._mapper(dataset_dict)
+        inputs = self._cfg.INPUT
+        image = read_picture(dataset_dict["file_name"], inputs.FORMAT, inputs.CHANNELS)
+        return {**record, "segfix": model_input(self._cfg, image)}

@@ -29,8 +29,8 @@ class Stopping:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Within, a signal is noted instead of ending the process; a second one, 2 seconds or more
-        after it, ends it."""
+        """Note a signal instead of ending the process; a second one, 2 seconds or more after it,
+        ends it."""
         if threading.current_thread() is not threading.main_thread():
             yield  # Python hears signals in the main thread alone
             return
@@ -39,7 +39,7 @@ class Stopping:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Within, a signal ends the process: there is nothing that has to be saved."""
+        """Let a signal end the process: there is nothing that has to be saved."""
         if self._signal:
             raise SystemExit(128 + self._signal)
         self._at_once = True
@@ -66,7 +66,7 @@ class Stopping:
 
 @contextmanager
 def passing_on_signals() -> Iterator[None]:
-    """Within, the signals go to the processes that this one has started; it waits for their end."""
+    """Pass the signals on to the processes that this one has started; it waits for their end."""
 
     def pass_on(number: int, frame: FrameType | None) -> None:
         for child in multiprocessing.active_children():
@@ -78,7 +78,7 @@ def passing_on_signals() -> Iterator[None]:
 
 @contextmanager
 def _heard_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Within, a handler hears the signals; nohup's process goes on without its terminal."""
+    """Let a handler hear the signals; nohup's process goes on without its terminal."""
     numbers = [n for n in NUMBERS if (n, signal.getsignal(n)) != (signal.SIGHUP, signal.SIG_IGN)]
     former = {number: signal.signal(number, handler) for number in numbers}
     try:

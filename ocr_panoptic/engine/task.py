@@ -8,13 +8,16 @@ from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog, get_detection_dataset_dicts
 from detectron2.data import transforms as T
 from detectron2.evaluation import DatasetEvaluator
+from detectron2.utils import comm
 from torch import Tensor, nn
 
 from ocr_panoptic.data import (
     IndexedRecords,
     PanopticDatasetMapper,
     SemanticDatasetMapper,
+    TrainingStream,
     build_semantic_augmentation,
+    build_training_stream,
     class_counts,
     indexed_records,
     log_class_histogram,
@@ -25,6 +28,7 @@ from ocr_panoptic.evaluation import build_evaluator
 from ocr_panoptic.modeling.context import context_class
 from ocr_panoptic.segfix import OffsetEvaluator
 
+from .agreement import agree, stop_together
 from .offset_mapper import OffsetDatasetMapper
 
 Mapper = Callable[[dict[str, Any]], dict[str, Any]]
@@ -68,6 +72,18 @@ def task_of(cfg: CfgNode) -> Task:
             return task
     known = " or ".join(task.architecture for task in TASKS)
     raise UserError(f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; it is {known}")
+
+
+def training_loader(cfg: CfgNode) -> TrainingStream:
+    """Return the batches of a training; all processes call it."""
+    task = task_of(cfg)
+    with stop_together():
+        if comm.is_main_process():
+            for name in cfg.DATASETS.TRAIN:
+                task.describe_training_data(name)
+        records = training_records(cfg)
+    agree({"number of training images": len(records)})
+    return build_training_stream(cfg, task.mapper(cfg, True), records, cfg.MODEL.DEVICE)
 
 
 def training_records(cfg: CfgNode) -> IndexedRecords | list[dict[str, Any]]:

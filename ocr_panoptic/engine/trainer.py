@@ -1,55 +1,36 @@
 """Detectron2's trainer, plus what it lacks."""
 
 import logging
-from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
-import torch
 from detectron2.config import CfgNode
-from detectron2.engine import TrainerBase, create_ddp_model, hooks
-from detectron2.solver import LRScheduler
+from detectron2.engine import TrainerBase, hooks
 from detectron2.utils import comm
 from fvcore.common.history_buffer import HistoryBuffer
-from fvcore.nn.precise_bn import get_bn_modules
 from torch import nn
 
-from ocr_panoptic.checkpoint import (
-    SafeCheckpointer,
-    check_settings,
-    fetch_weights,
-    newest_whole,
-    not_finite,
-    settings_of,
-)
-from ocr_panoptic.data import TrainingStream, build_training_stream, run_seed
-from ocr_panoptic.formats.run_folder import drop_unfinished_line, write_config
+from ocr_panoptic.checkpoint import SafeCheckpointer, not_finite
+from ocr_panoptic.data import TrainingStream, run_seed
+from ocr_panoptic.formats.run_folder import drop_unfinished_line
 from ocr_panoptic.modeling import build_model
 from ocr_panoptic.seeding import seed_generators
 
-from .accumulation import AccumulatingTrainer
-from .agreement import agree, stop_together
+from .accumulation import build_steps
+from .agreement import stop_together
 from .averaging import Averaging
 from .evaluating import Evaluating
-from .hooks import (
-    BestModel,
-    Checkpoints,
-    EarlyEnd,
-    EndedEarly,
-    Evaluation,
-    PreciseBN,
-    StopOnSignal,
-)
-from .loss_log import with_advice
-from .optimizer import build_clipping, build_optimizer, build_schedule
+from .hooks import BestModel, Checkpoints, EarlyEnd, EndedEarly, Evaluation, PreciseBN, StopOnSignal
+from .loss_log import Diverged, with_advice
+from .optimizer import build_optimizer, build_schedule
 from .progress import ProgressBar, ProgressLines, TimeLeft
-from .resume import Resume, find_checkpoint
+from .resume import Resume
 from .run_claim import release
-from .scaling import scaled
-from .segfix_config import segfix_config
+from .schedule import scaled
+from .segfix import segfix_config
 from .stopping import Stopping
 from .summary import start_summary
-from .task import task_of, training_records
+from .task import training_loader
 from .trained_model import check_inference_keys
 from .training_state import TrainingState
 
@@ -60,19 +41,16 @@ HISTORY = 1000  # values that are kept of each loss: Detectron2 takes medians of
 
 class Trainer(Evaluating):
     """
-    ``DefaultTrainer`` with
-
-    - several CPU processes (Detectron2's asks DistributedDataParallel for GPUs),
-    - gradient accumulation, AdamW, learning rates of heads and layers, and the poly schedule,
-    - an average of the weights that is evaluated and saved (:class:`.Averaging`),
-    - checkpoints that are whole or absent, and read without running code from them,
-    - ``--resume`` that goes on exactly where the run ended, by the schedule of the config of now:
-      images, their augmentation and every random number follow from the seed and the iteration,
-    - an end by SIGTERM, SIGINT or SIGHUP that loses nothing, and by a loss that is not finite,
-    - processes that stop together where one cannot start, with its reason,
-    - data errors that name the file, the evaluators of this package, and their result files,
-    - a line of progress, with the time left, at least 20 times in a run.
+    ``DefaultTrainer`` of other parts: steps of several CPU processes, accumulated gradients and
+    learning rates of layers (:mod:`.accumulation`, :mod:`.optimizer`), an average of the weights
+    (:mod:`.averaging`), a state from which ``--resume`` goes on exactly (:mod:`.training_state`),
+    evaluation of deployed models (:mod:`.evaluating`), whole checkpoints and an end by a signal
+    that loses nothing (:mod:`.hooks`). Processes stop together where one cannot start.
     """
+
+    build_optimizer = staticmethod(build_optimizer)
+    build_lr_scheduler = staticmethod(build_schedule)
+    build_train_loader = staticmethod(training_loader)
 
     def __init__(self, cfg: CfgNode, written: str = ""):
         """
@@ -80,7 +58,7 @@ class Trainer(Evaluating):
             cfg: of this machine, see :func:`.setup`, which has checked it.
             written: YAML that OUTPUT_DIR/config.yaml has; "" for that of ``cfg``.
         """
-        TrainerBase.__init__(self)
+        TrainerBase.__init__(self)  # DefaultTrainer asks DistributedDataParallel for GPUs
         self.cfg = cfg = scaled(cfg, comm.get_world_size())
         check_inference_keys(cfg)
         self._written = written or cfg.dump()
@@ -90,25 +68,9 @@ class Trainer(Evaluating):
         with stop_together():
             segfix_config(cfg)  # which evaluations need
             model = self.build_model(cfg)
-            if cfg.SOLVER.AMP.ENABLED:  # in half precision the faster one, on a CPU too
-                model.to(memory_format=torch.channels_last)
             optimizer = self.build_optimizer(cfg, model)
-        self._trainer = AccumulatingTrainer(
-            model,
-            self.build_train_loader(_seeded(cfg, seed)),
-            optimizer,
-            steps=cfg.SOLVER.ACCUMULATION_STEPS,
-            amp=cfg.SOLVER.AMP.ENABLED,
-            precision=cfg.SOLVER.AMP.PRECISION,
-            gather_period=cfg.SOLVER.GATHER_METRIC_PERIOD,
-            clip=build_clipping(cfg, optimizer),
-        )
-        self.model = create_ddp_model(
-            model,
-            broadcast_buffers=False,
-            gradient_as_bucket_view=True,
-            device_ids=[comm.get_local_rank()] if cfg.MODEL.DEVICE.startswith("cuda") else None,
-        )
+        loader = self.build_train_loader(_seeded(cfg, seed))
+        self._trainer = build_steps(cfg, model, loader, optimizer)
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
         self.averaging = Averaging.of(cfg, model)  # of the weights that all processes have by now
         self.state = TrainingState(cfg, model, self._trainer, self.scheduler, self.averaging, seed)
@@ -117,12 +79,11 @@ class Trainer(Evaluating):
             cfg.OUTPUT_DIR,
             trust_pickle=cfg.MODEL.TRUST_PICKLE,
             min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
+            average=self.averaging and self.averaging.module,
             trainer=self.state,
         )
-        self.checkpointer.average = self.averaging and self.averaging.module
-        self.best = None
-        if cfg.TEST.BEST_CHECKPOINT:
-            self.best = BestModel(self.checkpointer, cfg.TEST.BEST_CHECKPOINT)
+        best = cfg.TEST.BEST_CHECKPOINT
+        self.best = BestModel(self.checkpointer, best) if best else None
         self.register_hooks(self.build_hooks())
 
     def resume_or_load(self, resume: Resume = True) -> None:
@@ -133,65 +94,22 @@ class Trainer(Evaluating):
             resume: from OUTPUT_DIR: True, False, or "auto": where there is a checkpoint.
 
         Raises:
-            FileNotFoundError: see :func:`.resume.find_checkpoint`.
-            ValueError: the checkpoint is of another model, or cannot be continued otherwise; or
-                the processes find different ones.
+            FileNotFoundError, ValueError: as :meth:`.TrainingState.begin`.
         """
-        with stop_together():
-            file = find_checkpoint(self.cfg.OUTPUT_DIR, resume)
-            fetch_weights(file or self.cfg.MODEL.WEIGHTS)
-        agree({"checkpoint": file})
-        if file:
-            self._resume(file)
-        else:
-            self._load()
-        record = self.checkpointer.record
-        check_settings(self.cfg, record, strict=False)
-        self.checkpointer.record = record and settings_of(self.cfg, record)
-        with stop_together():
-            if comm.is_main_process():
-                self._begin(anew=not file)
-        summary = start_summary(self.cfg, self.checkpointer, self.data_loader, self.start_iter)
-        logger.info("%s", summary)
-
-    def _load(self) -> None:
-        with stop_together():
-            self.checkpointer.load(self.cfg.MODEL.WEIGHTS, checkpointables=[])
-        if self.averaging:
-            self.averaging.begin()
-        if former := self.checkpointer.get_checkpoint_file():
-            logger.warning(
-                "OUTPUT_DIR has checkpoints of another training, %s the last. This one starts "
-                "anew and writes over them; another OUTPUT_DIR keeps both.",
-                former,
-            )
-
-    def _resume(self, file: str) -> None:
         seed = self.state.seed
-        with stop_together():
-            self.state.check(file)
-        with stop_together():
-            self.checkpointer.load(file)
+        resumed = self.state.begin(self.checkpointer, resume, self._written)
         if self.best:
-            self.best.resume()
+            self.best.begin(resumed)
         self.start_iter = self.state.start.iteration
-        agree({"first iteration": self.start_iter})
         if self.state.seed != seed:
             saved = _seeded(self.cfg, self.state.seed)
             self._trainer.reset_data_loader(lambda: self.build_train_loader(saved))
         if isinstance(self.data_loader, TrainingStream):
             self.data_loader.seen = self.state.start.images
-        else:
+        elif self.start_iter:
             logger.warning("The data loader is no TrainingStream: its images start from the first")
-
-    def _begin(self, anew: bool) -> None:
-        """Make OUTPUT_DIR that of this run: until here a failed start has left it to the former."""
-        is_used = anew and bool(newest_whole(self.cfg.OUTPUT_DIR))
-        if is_used:
-            self.checkpointer.begin_anew()
-            if self.best:
-                self.best.begin_anew()
-        write_config(self.cfg.OUTPUT_DIR, self._written, keep_former=is_used)
+        summary = start_summary(self.cfg, self.checkpointer, self.data_loader, self.start_iter)
+        logger.info("%s", summary)
 
     @property
     def evaluated_model(self) -> nn.Module:
@@ -199,24 +117,13 @@ class Trainer(Evaluating):
         return self.averaging.module if self.averaging else self.model
 
     def build_hooks(self) -> list[hooks.HookBase]:
-        cfg, is_main = self.cfg, comm.is_main_process()
-        period = cfg.TEST.EVAL_PERIOD
-        checkpoints = Checkpoints(
-            self.checkpointer,
-            period=cfg.SOLVER.CHECKPOINT_PERIOD,
-            eval_period=period,
-            keep=cfg.SOLVER.CHECKPOINTS_TO_KEEP,
-            minutes=cfg.SOLVER.CHECKPOINT_MINUTES,
-        )
-        precise_bn = None
-        if cfg.TEST.PRECISE_BN.ENABLED and get_bn_modules(self.evaluated_model):
-            alone = _seeded(cfg, self.state.seed)
-            alone.DATALOADER.NUM_WORKERS = 0
-            loader = self.build_train_loader(alone)
-            precise_bn = PreciseBN(
-                period, self.evaluated_model, loader, cfg.TEST.PRECISE_BN.NUM_ITER
-            )
-        return [
+        cfg, period = self.cfg, self.cfg.TEST.EVAL_PERIOD
+        checkpoints, precise_bn = Checkpoints(self.checkpointer, cfg), None
+        if cfg.TEST.PRECISE_BN.ENABLED:
+            loader = self.build_train_loader(_seeded(cfg, self.state.seed, workers=0))
+            images = cfg.TEST.PRECISE_BN.NUM_ITER
+            precise_bn = PreciseBN(period, self.evaluated_model, loader, images)
+        found = [
             hooks.IterationTimer(),
             hooks.LRScheduler(),
             self.averaging,  # before what reads the average
@@ -225,12 +132,11 @@ class Trainer(Evaluating):
             StopOnSignal(self.stopping, checkpoints),
             Evaluation(period, self._evaluate),
             EarlyEnd(self.best, period, cfg.TEST.PATIENCE) if cfg.TEST.PATIENCE else None,
-            TimeLeft() if is_main else None,
-            ProgressLines(self.build_writers(), log_period(self.max_iter), cfg.OUTPUT_DIR)
-            if is_main
-            else None,
-            ProgressBar() if is_main else None,
         ]
+        if comm.is_main_process():
+            lines = ProgressLines(self.build_writers(), log_period(self.max_iter), cfg.OUTPUT_DIR)
+            found += [TimeLeft(), lines, ProgressBar()]
+        return found
 
     def train(self) -> dict | None:
         """
@@ -238,6 +144,9 @@ class Trainer(Evaluating):
 
         Returns:
             what :meth:`test` gave last; None where nothing was evaluated
+
+        Raises:
+            FloatingPointError: in all processes, a loss or a weight is infinite or NaN.
         """
         if comm.is_main_process():
             drop_unfinished_line(self.cfg.OUTPUT_DIR)
@@ -245,6 +154,10 @@ class Trainer(Evaluating):
             with self.stopping.listening(), suppress(EndedEarly):
                 super().train()
             return getattr(self, "_last_eval_results", None)
+        except Diverged as e:
+            is_scaled = self._trainer.grad_scaler.is_enabled()
+            last = self.checkpointer.get_checkpoint_file()
+            raise with_advice(e, self.cfg, is_scaled, last) from e
         finally:
             try:
                 self.checkpointer.wait()
@@ -257,45 +170,21 @@ class Trainer(Evaluating):
         super().before_train()
 
     def run_step(self) -> None:
-        """
-        Raises:
-            FloatingPointError: in all processes, a loss of the iteration before is infinite or NaN.
-        """
         seed_generators(self.state.seed, comm.get_rank(), self.iter)
-        try:
-            super().run_step()
-        except FloatingPointError as e:
-            raise self._diverged(e) from e
+        super().run_step()
         if (self.iter + 1) % log_period(self.max_iter) == 0 or self.iter == self.start_iter:
-            self.check_losses()  # which a line of progress has
-
-    def check_losses(self) -> None:
-        """
-        Check the losses of all processes; they call it in the same iteration.
-
-        Raises:
-            FloatingPointError: in all processes, a loss of an iteration since was not finite.
-        """
-        try:
-            self._trainer.loss_log.flush()
-        except FloatingPointError as e:
-            raise self._diverged(e) from e
+            self._trainer.loss_log.flush()  # which a line of progress has
 
     def check_finite(self) -> None:
         """
-        Check what is to be saved: a loss is that of the weights before its step.
+        Check what is to be saved; all processes call it in the same iteration.
 
         Raises:
-            FloatingPointError: as :meth:`check_losses`; a weight is infinite or NaN.
+            FloatingPointError: a loss of an iteration since, or a weight, is infinite or NaN.
         """
-        self.check_losses()
-        if what := not_finite(self.evaluated_model):
-            error = FloatingPointError(f"Iteration {self.iter} has broken the model: {what}.")
-            raise self._diverged(error)
-
-    def _diverged(self, error: FloatingPointError) -> FloatingPointError:
-        is_scaled = self._trainer.grad_scaler.is_enabled()
-        return with_advice(error, self.cfg, is_scaled, self.checkpointer.get_checkpoint_file())
+        self._trainer.loss_log.flush()
+        if what := not_finite(self.evaluated_model):  # a loss is of the weights before its step
+            raise Diverged(f"Iteration {self.iter} has broken the model: {what}.")
 
     def _evaluate(self) -> dict:
         with self.stopping.at_once():  # a checkpoint has been saved before
@@ -311,33 +200,15 @@ class Trainer(Evaluating):
         logger.debug("Model:\n%s", model)
         return model
 
-    @classmethod
-    def build_optimizer(cls, cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
-        return build_optimizer(cfg, model)
-
-    @classmethod
-    def build_lr_scheduler(cls, cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
-        return build_schedule(cfg, optimizer)
-
-    @classmethod
-    def build_train_loader(cls, cfg: CfgNode) -> Iterable[list[dict]]:
-        task = task_of(cfg)
-        with stop_together():
-            if comm.is_main_process():
-                for name in cfg.DATASETS.TRAIN:
-                    task.describe_training_data(name)
-            records = training_records(cfg)
-        agree({"number of training images": len(records)})
-        return build_training_stream(cfg, task.mapper(cfg, True), records, cfg.MODEL.DEVICE)
-
 
 def log_period(max_iter: int) -> int:
     """Iterations between two lines of progress: Detectron2's 20, in short runs a twentieth."""
     return max(1, min(20, max_iter // 20))
 
 
-def _seeded(cfg: CfgNode, seed: int) -> CfgNode:
+def _seeded(cfg: CfgNode, seed: int, workers: int | None = None) -> CfgNode:
     cfg = cfg.clone()
     cfg.defrost()
     cfg.SEED = seed
+    cfg.DATALOADER.NUM_WORKERS = cfg.DATALOADER.NUM_WORKERS if workers is None else workers
     return cfg

@@ -24,9 +24,9 @@ ENVIRONMENT = ("CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED")
 @contextmanager
 def undisturbed() -> Iterator[None]:
     """
-    Within, messages are shown as the programs show them. After it random generators, logging,
-    PyTorch's switches and threads, signal handlers, and the folders that are claimed are as they
-    were. What would end a program is raised.
+    Show messages as the programs do within the block, and leave random generators, logging,
+    PyTorch's switches and threads, signal handlers, and the folders that are claimed as they were
+    before it. What would end a program is raised.
 
     Raises:
         KeyboardInterrupt: the block was ended by SIGINT.

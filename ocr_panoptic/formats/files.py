@@ -45,7 +45,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Around writing to a file: a full disk does not say which file it was."""
+    """Name the file in errors of writing to it: a full disk does not say which file it was."""
     try:
         yield
     except OSError as error:
@@ -55,12 +55,13 @@ def naming(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def locked(path: Path, *, wait: bool) -> Iterator[None]:
+def locked(path: Path, *, wait: bool, note: str = "") -> Iterator[None]:
     """Keep other processes out of such a block until its end, or that of this process, however it
     ends. ``path`` is there meanwhile. On a file system without locks nobody is kept out.
 
     Args:
         wait: for the end of another process's block.
+        note: what ``path`` then holds, for those who are kept out.
 
     Raises:
         BlockingIOError: another process is in such a block, and this does not wait.
@@ -68,9 +69,11 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
     """
     how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     while True:
-        with open(path, "a") as file:
+        with open(path, "ab", buffering=0) as file:
             try:
-                fcntl.lockf(file, how)  # a record lock: processes started inside have no part in it
+                # A record lock: processes started inside have no part in it, and may outlive this
+                # one. The flock of most libraries would be theirs, too.
+                fcntl.lockf(file, how)
             except (BlockingIOError, PermissionError) as error:
                 raise BlockingIOError(
                     error.errno, "in use by another process", str(path)
@@ -79,6 +82,9 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
                 pass
             if not _is_at(file.fileno(), path):
                 continue  # of a block that has ended meanwhile
+            with naming(path):
+                file.truncate(0)
+                file.write(note.encode())
             try:
                 yield
             finally:

@@ -10,7 +10,6 @@ panoptic.json    COCO panoptic format, and instances.json COCO's results format:
 labels.json      classes in each image: of a semantic model
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -50,18 +49,18 @@ def alone_in(folder: Path) -> Iterator[None]:
         raise UserError(f"--output {folder}: is a file. Give a new or an empty folder.")
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        try:
-            stack.enter_context(locked(folder / LOCK, wait=False))
-        except BlockingIOError as error:
-            raise UserError(_occupied(folder)) from error
+        _lock(folder, LOCK, stack)
         yield
 
 
-def _occupied(folder: Path) -> str:
-    return (
-        f"--output {folder}: another prediction is writing there. Wait for its end, or give "
-        "another folder."
-    )
+def _lock(folder: Path, name: str, stack: ExitStack) -> None:
+    try:
+        stack.enter_context(locked(folder / name, wait=False))
+    except BlockingIOError as error:
+        raise UserError(
+            f"--output {folder}: another prediction is writing there. Wait for its end, or give "
+            "another folder."
+        ) from error
 
 
 def begin(folder: Path, identity: Mapping[str, Any]) -> None:
@@ -171,14 +170,10 @@ class RecordFile:
 
     def __init__(self, folder: Path, process: int):
         self.folder = folder
+        self._stack = ExitStack()
+        _lock(folder, f"{RECORDS}/{process}{LOCK}", self._stack)
         path = folder / RECORDS / f"{process}.jsonl"
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - open as long as the run
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UserError(_occupied(folder)) from error
-        except OSError:  # a file system without locks
-            pass
+        self._file = self._stack.enter_context(open(path, "ab", buffering=0))  # noqa: SIM115
 
     def append(self, record: Record) -> None:
         line = json.dumps(record).encode() + b"\n"
@@ -190,7 +185,7 @@ class RecordFile:
             )
 
     def close(self) -> None:
-        self._file.close()
+        self._stack.close()
 
 
 def write_missing(folder: Path, missing: Sequence[tuple[Item, str]]) -> None:

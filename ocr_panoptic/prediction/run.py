@@ -21,8 +21,7 @@ from ocr_panoptic.checkpoint import fetch_weights
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.engine.config_files import values_by_key
-from ocr_panoptic.engine.segfix import refined_by_segfix
-from ocr_panoptic.engine.segfix_config import segfix_config
+from ocr_panoptic.engine.segfix import refined_by_segfix, segfix_config
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError

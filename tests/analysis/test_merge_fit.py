@@ -17,7 +17,7 @@ from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.config_files import values_by_key
 from ocr_panoptic.evaluation.merge_replay import Rules, keep_image, replay
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, rules_of_config
-from support.tiny_runs import OCR_CONFIG
+from support.tiny_runs import OCR_CONFIG, SEGMENTS
 
 PRESENT = MergeRules(0.5, (0.5, 0.5), (0.0, 0.0))
 
@@ -91,7 +91,7 @@ def test_a_class_that_occurs_nowhere_decides_nothing():
 
 def test_a_run(trained, tmp_path, monkeypatch, capsys):
     """PQ as the evaluation has it; predicted once; what is written merges as it was fitted."""
-    args = trained("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.0", config=OCR_CONFIG)
+    args = trained(*SEGMENTS, config=OCR_CONFIG)
     run = tmp_path / "run"
     opts = [*args.opts, "MODEL.WEIGHTS", str(run / "model_final.pth")]
     cfg = load_config(args.config_file, opts)

@@ -60,8 +60,8 @@ def test_a_run_keeps_what_the_check_says(tiny_data, make_args, tmp_path, config)
 
     log = [json.loads(line) for line in (tmp_path / "run/metrics.json").read_text().splitlines()]
     *_, rate = (row["lr"] for row in log if "total_loss" in row)  # of the last iteration
-    larger = "backbone" if config else "sem_seg_head"  # Detectron2 logs that of the larger group
-    assert f"{rate:.3g}" == cell(before, "Learning rates", larger, "last rate")
+    # Detectron2 logs that of the larger group.
+    assert f"{rate:.3g}" == cell(before, "Learning rates", "backbone", "last rate")
     base = load_config(args.config_file, args.opts).SOLVER.BASE_LR
     assert cell(before, "Learning rates", "backbone", "base rate") == f"{base:.3g}"
     assert cell(before, "Learning rates", "sem_seg_head", "base rate") == f"{10 * base:.3g}"
@@ -82,7 +82,7 @@ def test_a_run_keeps_what_the_check_says(tiny_data, make_args, tmp_path, config)
     assert cell(before, "Checkpoints", "written") == said
     size = (tmp_path / "run/model_final.pth").stat().st_size / 2**20
     said = cell(before, "Checkpoints", "size").split()[0]
-    assert size == pytest.approx(float(said), rel=0.02)
+    assert size == pytest.approx(float(said), abs=0.5)
 
     for changed, fault in (
         (["SOLVER.MAX_ITER", "2", "SOLVER.STEPS", "()"], "has 3 iterations, but SOLVER.MAX_ITER"),

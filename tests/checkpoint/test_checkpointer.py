@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.checkpoint.pickled import pickled_imports
+from ocr_panoptic.checkpoint.reading import pickled_imports
 
 executed: list[str] = []
 
@@ -116,7 +116,7 @@ def test_a_bare_pickle_is_named_without_what_a_terminal_obeys(tmp_path, pickled)
 
 
 def test_what_is_remembered_in_a_pickle_is_named(tmp_path):
-    """Of protocol 4: the second import takes its module from the memo."""
+    """In protocol 4 the second import takes its module from the memo."""
     path = tmp_path / "m.pth"
     path.write_bytes(pickle.dumps([Payload, randomised, run], 4))
     assert pickled_imports(str(path)) == [

@@ -1,4 +1,4 @@
-"""What of a model the weights of a file fill, and what is too little to start from."""
+"""The part of a model that the weights of a file fill, and too small a one to start from."""
 
 import re
 
@@ -12,7 +12,7 @@ from ocr_panoptic.engine import load_config
 
 
 def test_by_hand():
-    """Of four tensors one is missing, one of another shape, and one of the file is not used;
+    """One of four tensors is missing, one of another shape, and one of the file is not used;
     counters and pixel statistics are nobody's business."""
     model = {"a.weight": (2, 3), "a.bias": (2,), "b.weight": (4,), "b.bias": (4,)}
     model |= {"pixel_mean": (3,), "b.num_batches_tracked": ()}

@@ -190,16 +190,15 @@ def assert_same_backbone(model: Model, source: Model) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [50, 101])
-def test_detectron2s_files_of_torchvision_weights(depth, tmp_path, caplog):
+def test_detectron2s_files_of_torchvision_weights(tmp_path, caplog):
     """ImageNetPretrained/torchvision/R-*.pkl: Detectron2's names without a prefix, and fc."""
-    source = randomised(dilated_resnet(DEPTH=depth, STRIDE_IN_1X1=False))
+    source = randomised(dilated_resnet(STRIDE_IN_1X1=False))
     weights = {k: v.numpy() for k, v in source.backbone.state_dict().items() if "num_" not in k}
     weights["stem.fc.weight"] = torch.zeros(1000, 2048).numpy()
     data = {"model": weights, "__author__": "torchvision", "matching_heuristics": True}
-    path = tmp_path / f"R-{depth}.pkl"
+    path = tmp_path / "R-50.pkl"
     path.write_bytes(pickle.dumps(data))
-    model = dilated_resnet(DEPTH=depth, STRIDE_IN_1X1=False)
+    model = dilated_resnet(STRIDE_IN_1X1=False)
     with caplog.at_level(logging.DEBUG):
         SafeCheckpointer(model).load(str(path))
     assert "stem.fc.weight" in caplog.text  # named as not used
@@ -227,10 +226,9 @@ def caffe2_name(name: str) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [50, 101])
-def test_detectron2s_files_of_msra(depth, tmp_path):
+def test_detectron2s_files_of_msra(tmp_path):
     """ImageNetPretrained/MSRA/R-*.pkl: Caffe2's names; scale and shift alone as norms."""
-    source = randomised(dilated_resnet(DEPTH=depth))
+    source = randomised(dilated_resnet())
     for module in source.backbone.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean.zero_()
@@ -241,9 +239,9 @@ def test_detectron2s_files_of_msra(depth, tmp_path):
         if name.endswith(("weight", "bias"))
     }
     assert {"conv1_w", "res_conv1_bn_s", "res2_0_branch1_w", "res5_2_branch2c_bn_b"} <= set(weights)
-    path = tmp_path / f"R-{depth}.pkl"
+    path = tmp_path / "R-50.pkl"
     path.write_bytes(pickle.dumps(weights | {"conv1_w_momentum": weights["conv1_w"]}))
-    model = dilated_resnet(DEPTH=depth)
+    model = dilated_resnet()
     checkpointer = SafeCheckpointer(model, min_share=1.0)
     checkpointer.load(str(path))
     unfilled = [name for name in checkpointer.fit.faults if name.startswith("backbone.")]

@@ -58,7 +58,7 @@ def test_as_timm_converts_its_own_files(tmp_path, network, channels):
 
 
 def test_pickles_of_the_model_zoo(tmp_path):
-    """Of Caffe2, whose names are matched by Detectron2, with BGR first; hand-worked."""
+    """Caffe2's names are matched by Detectron2; BGR comes first; hand-worked."""
     torch.manual_seed(0)
     colours = torch.randn(64, 3, 7, 7)
     file = tmp_path / "R-18.pkl"

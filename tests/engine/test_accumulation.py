@@ -131,8 +131,8 @@ class OnGpu(TorchDispatchMode):
 
 
 def test_the_step_is_launched_before_a_loss_is_looked_at(monkeypatch):
-    """Of a GPU's losses each iteration starts a copy; its end is waited for in the next one, when
-    that has launched its own step."""
+    """Each iteration starts a copy of a GPU's losses; the next one waits for its end, when it has
+    launched its own step."""
     seen = []
 
     class Event:
@@ -204,17 +204,6 @@ def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
             Trainer(cfg)
 
 
-def test_state_is_resumed():
-    model = Regression()
-    trainers = [
-        AccumulatingTrainer(model, [], torch.optim.SGD(model.parameters(), 0.1), steps=2, amp=False)
-        for _ in range(2)
-    ]
-    trainers[0].iter = 41
-    trainers[1].load_state_dict(trainers[0].state_dict())
-    assert trainers[1].iter == 41
-
-
 def test_loss_scale_is_resumed_where_there_is_one():
     def make(scale: float) -> AccumulatingTrainer:
         model = Regression()
@@ -228,7 +217,7 @@ def test_loss_scale_is_resumed_where_there_is_one():
     state = make(32.0).state_dict()
     resumed.load_state_dict(state)
     assert resumed.grad_scaler.get_scale() == 32
-    for absent in ({}, None):  # a run without AMP, or of Detectron2's SimpleTrainer
+    for absent in ({}, None):  # a run without AMP
         resumed = make(8.0)
         resumed.load_state_dict({**state, "grad_scaler": absent})
         assert resumed.grad_scaler.get_scale() == 8

@@ -9,7 +9,7 @@ from PIL import Image
 
 import demo
 from ocr_panoptic.data import DataFaults, PanopticSplit, SemanticSplit, check, write_data_file
-from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
+from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from support.scripts import load_script
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
@@ -127,20 +127,6 @@ def test_another_number_of_channels_is_told_before_training(semantic_data, root,
     describe_semantic(semantic_data, channels=4)
     with pytest.raises(ValueError, match="INPUT.CHANNELS is 3, but the images of depth_val have 4"):
         setup(semantic_args(make_args, "DATASETS.TRAIN", "('depth_val',)"))
-
-
-@pytest.mark.parametrize(
-    "opts, message",
-    [
-        (FOUR[:2], r"MODEL.PIXEL_MEAN is .*, 3 values, and INPUT.CHANNELS is 4; each channel has"),
-        (FOUR[:4], r"MODEL.PIXEL_STD is .*, 3 values, and INPUT.CHANNELS is 4"),
-        (FOUR[2:], r"MODEL.PIXEL_MEAN is .*, 4 values, and INPUT.CHANNELS is 3"),
-        (("INPUT.CHANNELS", 0), "INPUT.CHANNELS is 0; it is a number of at least 1"),
-    ],
-)
-def test_values_for_each_channel(opts, message):
-    with pytest.raises(ValueError, match=message):
-        complete_config(load_config(str(SEMANTIC_CONFIG), list(map(str, opts))))
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What is on the terminal, and what in log.txt."""
+"""The messages on the terminal, and in log.txt."""
 
 import logging
 import warnings

@@ -1,4 +1,4 @@
-"""A converted checkpoint in train_net.py and demo.py, under the config of its conversion."""
+"""A converted checkpoint in train_net.py, under the config of its conversion."""
 
 import json
 from pathlib import Path
@@ -6,13 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
-import demo
 from support.published_networks import Weights, mmseg_hrnet
 from support.scripts import load_script
 from support.tiny_runs import CONFIGS, TINY_SEMANTIC
 from train_net import main
 
 RECIPE = CONFIGS / "Cityscapes-SemanticSegmentation/ocr_HRNet_W48_s4_40k_bs8.yaml"
+NETWORK = [  # not that of TINY_SEMANTIC
+    *("MODEL.TIMM.NAME", "hrnet_w18_small_v2", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 270),
+    *("MODEL.OCR.CHANNELS", 512, "MODEL.OCR.KEY_CHANNELS", 256),
+]
 CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "9", "MODEL.SEM_SEG_HEAD.CLASS_WEIGHTS", "[]"]
 
 
@@ -33,8 +36,7 @@ def converted(tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_evaluation_and_training_go_on_from_it(converted, tiny_data, make_args, tmp_path):
     config = converted.with_suffix(".yaml")
-    opts = [*TINY_SEMANTIC, *CLASSES, "MODEL.OCR.CHANNELS", 512, "MODEL.OCR.KEY_CHANNELS", 256]
-    opts += ["MODEL.WEIGHTS", converted]
+    opts = [*TINY_SEMANTIC, *NETWORK, *CLASSES, "MODEL.WEIGHTS", converted]
     main(make_args(*opts, config=config, flags=("--eval-only",)))
     metrics = json.loads((tmp_path / "run/inference/tiny_sem_val/metrics.json").read_text())
     assert metrics["sem_seg"]["mIoU"] is not None
@@ -51,14 +53,3 @@ def test_evaluation_and_training_go_on_from_it(converted, tiny_data, make_args, 
     main(make_args(*opts, config=config, flags=("--eval-only",)))
     with pytest.raises(ValueError, match="expect other settings"):
         main(make_args(*opts, "INPUT.FORMAT", "BGR", config=config, flags=("--eval-only",)))
-
-
-@pytest.mark.slow
-def test_demo(converted, tiny_data, tmp_path):
-    image = next((tiny_data / "tiny/raw/val/images").iterdir())
-    data = ["DATASETS.TEST", "('tiny_sem_val',)", "MODEL.DEVICE", "cpu"]
-    config = str(converted.with_suffix(".yaml"))
-    arguments = ["--config-file", config, "--input", str(image), "--output", str(tmp_path)]
-    opts = ["--opts", "MODEL.WEIGHTS", str(converted), *CLASSES, *data]
-    assert demo.main([*arguments, *opts]) == 0
-    assert (tmp_path / image.name).exists()

@@ -65,7 +65,7 @@ def be_terminated(args, cfg) -> None:
 
 
 def test_a_signal_is_no_defect(make_args, forks, caplog):
-    """Of a process that does not listen to it, as in a prediction."""
+    """A process that does not listen to it, as in a prediction, ends by it."""
     args = make_args(flags=("--num-gpus", "2", "--dist-url", "auto"))
     with pytest.raises(SystemExit) as end:
         launch(be_terminated, args)
@@ -139,19 +139,24 @@ def test_processes_of_torchrun_on_the_cpu_of_a_gpu_machine(
     assert joined.value.args == ("gloo", TIMEOUT)
 
 
+WAITING = r"--dist-url is .*each of the 2 machines .*tcp://ADDRESS"
+HOSTS = ("127.0.0.1", "localhost", "[::1]")
+
+
 @pytest.mark.parametrize(
-    "url", ["auto", "tcp://127.0.0.1:5000", "tcp://localhost:5000", "tcp://[::1]:5000"]
+    "flags, fault",
+    [
+        *((("--dist-url", f"tcp://{host}:5000"), WAITING) for host in HOSTS),
+        (("--dist-url", "auto"), WAITING),
+        (
+            ("--machine-rank", "2", "--dist-url", "tcp://10.0.0.1:5000"),
+            "--machine-rank is 2, .* --num-machines 2 are counted",
+        ),
+    ],
 )
-def test_machines_that_would_wait_for_themselves(make_args, url):
-    flags = ("--num-machines", "2", "--dist-url", url)
-    with pytest.raises(ValueError, match=r"--dist-url is .*each of the 2 machines .*tcp://ADDRESS"):
-        launch(print, make_args(flags=flags))
-
-
-def test_machine_that_is_not_one_of_them(make_args):
-    flags = ("--num-machines", "2", "--machine-rank", "2", "--dist-url", "tcp://10.0.0.1:5000")
-    with pytest.raises(ValueError, match="--machine-rank is 2, .* --num-machines 2 are counted"):
-        launch(print, make_args(flags=flags))
+def test_machines_that_would_not_meet(make_args, flags, fault):
+    with pytest.raises(ValueError, match=fault):
+        launch(print, make_args(flags=("--num-machines", "2", *flags)))
 
 
 @pytest.mark.parametrize("flag", ["--num-gpus", "--num-machines"])

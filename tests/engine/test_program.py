@@ -42,7 +42,7 @@ def test_the_systems_word_on_a_file_is_a_message(tmp_path, caplog):
 
 @pytest.mark.parametrize(("number", "is_said"), [(errno.ENOSPC, True), (errno.EIO, False)])
 def test_a_full_disk_is_a_message(number, is_said):
-    """Which the system tells without a file where something is written, unlike other failures."""
+    """The system tells it without a file where something is written, unlike other failures."""
     error = OSError(number, os.strerror(number))
     assert is_user_error(error) == is_said
 
@@ -91,7 +91,7 @@ def test_a_defect_has_its_traceback_and_is_called_one(function, caplog):
 
 
 def test_the_package_raises_user_errors():
-    """What it raises is told in a line, but where only the package itself can be wrong."""
+    """Its errors are told in a line, but where only the package itself can be wrong."""
     package = Path(ocr_panoptic.__file__).parent
     plain = {
         file.name

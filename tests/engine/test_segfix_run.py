@@ -18,6 +18,7 @@ def test_a_run_and_its_metrics(data, tiny_data, tmp_path):
         *("DATASETS.TRAIN", f"('{data}_train',)", "DATASETS.TEST", f"('{data}_val',)"),
         *("SOLVER.MAX_ITER", "3", "SOLVER.IMS_PER_BATCH", "2", "INPUT.CROP.SIZE", "[48, 48]"),
         *("DATALOADER.NUM_WORKERS", "0", "MODEL.DEVICE", "cpu", "MODEL.SEGFIX.CHANNELS", "16"),
+        *("MODEL.TIMM.NAME", "test_resnet"),
         *("TEST.BEST_CHECKPOINT", "offsets/F1", "OUTPUT_DIR", str(tmp_path)),
     ]
     main(argument_parser().parse_args(["--config-file", CONFIG, *opts]))

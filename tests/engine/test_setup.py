@@ -1,8 +1,9 @@
-"""What a user can get wrong before training starts."""
+"""Mistakes of a user that are told before training starts."""
 
 import contextlib
 import errno
 import math
+import re
 import shutil
 import sys
 
@@ -14,9 +15,8 @@ from PIL import Image
 
 from ocr_panoptic.data import DataFaults, SemanticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
-from ocr_panoptic.engine.config_checks import check_unread_keys
 from ocr_panoptic.engine.run_info import portable
-from ocr_panoptic.engine.scaling import scaled
+from ocr_panoptic.engine.schedule import scaled
 from ocr_panoptic.engine.setup import check_solver
 from support.tiny_runs import (
     CONFIGS,
@@ -109,22 +109,18 @@ def test_data_files_from_the_command_line(tiny_data, make_args, tmp_path, monkey
     assert (str(tiny_data / "tiny/tiny.yaml"),) == again.DATASETS.FILES
 
 
-def test_data_set_without_semantic_segmentation(tiny_data):
-    with pytest.raises(ValueError, match="coco_2017_val is not a data set that Panoptic-FPN"):
-        complete("DATASETS.TEST", "('coco_2017_val',)")
-
-
-def test_unregistered_data_set_names_what_there_is(tiny_data):
-    message = r"DATASETS.TEST: .*'tiny_vall' is not regis.*yaml describes tiny_train, tiny_val"
-    with pytest.raises(ValueError, match=message):
-        complete("DATASETS.TEST", "('tiny_vall',)")
-
-
-def test_unregistered_data_set_that_resembles_nothing(tiny_data):
-    with pytest.raises(
-        ValueError, match=r"DATASETS.TRAIN: Data set 'xyz' is not registered.*--data FILE"
-    ):
-        complete("DATASETS.TRAIN", "('xyz',)")
+@pytest.mark.parametrize(
+    "split, name, fault",
+    [
+        ("TEST", "coco_2017_val", "coco_2017_val is not a data set that Panoptic-FPN"),
+        ("TEST", "tiny_vall", "TEST: .*'tiny_vall' is not regis.*yaml describes tiny_train, tiny"),
+        ("TRAIN", "xyz", "DATASETS.TRAIN: Data set 'xyz' is not registered.*--data FILE"),
+        ("TEST", "tiny_sem_vall", "'tiny_sem_vall' is not .*Similar names: .*tiny_sem_val"),
+    ],
+)
+def test_data_that_cannot_be_used(tiny_data, split, name, fault):
+    with pytest.raises(ValueError, match=fault):
+        complete(f"DATASETS.{split}", f"('{name}',)")
 
 
 def test_other_data_in_the_folder_do_not_matter(tiny_data, tmp_path, monkeypatch):
@@ -135,11 +131,6 @@ def test_other_data_in_the_folder_do_not_matter(tiny_data, tmp_path, monkeypatch
     assert complete().MODEL.ROI_HEADS.NUM_CLASSES == 4
     with pytest.raises(ValueError, match="broken/broken.yaml is not valid YAML"):
         complete("DATASETS.TEST", "('broken_val',)")
-
-
-def test_similar_names_include_data_that_are_not_in_use(tiny_data):
-    with pytest.raises(ValueError, match=r"'tiny_sem_vall' is not .*Similar names: .*tiny_sem_val"):
-        complete("DATASETS.TEST", "('tiny_sem_vall',)")
 
 
 def test_evaluation_does_not_look_at_the_training_data(tiny_data):
@@ -185,14 +176,11 @@ def test_what_a_command_line_cannot_say(words, fault):
         load_config(str(OCR_CONFIG), words)
 
 
-def test_a_config_is_a_file_of_this_machine(tmp_path):
+def test_a_config_is_a_file_of_this_machine():
     with pytest.raises(FileNotFoundError, match=r"nowhere.yaml"):
         load_config("nowhere.yaml", [])
     with pytest.raises(ValueError, match="--config-file http://127.0.0.1/c.yaml is an address"):
         load_config("http://127.0.0.1/c.yaml", [])
-    (tmp_path / "c.yaml").write_text("_BASE_: ../base.yaml\n")
-    with pytest.raises(FileNotFoundError, match=r"c.yaml names _BASE_: ../base.yaml, but /.*base"):
-        load_config(str(tmp_path / "c.yaml"), [])
 
 
 def test_an_integer_serves_as_a_number(tmp_path):
@@ -216,14 +204,6 @@ def test_file_without_keys(tmp_path, content, found):
             load_config(str(tmp_path / name), [])
 
 
-@pytest.mark.parametrize("value", ["5", "", "[1]"])
-def test_a_section_that_is_none(tmp_path, value):
-    (tmp_path / "c.yaml").write_text(f"SOLVER: {value}\n")
-    with pytest.raises(ValueError, match="c.yaml: SOLVER is a section of keys, such as ") as error:
-        load_config(str(tmp_path / "c.yaml"), [])
-    assert len(str(error.value)) < 200
-
-
 def test_a_file_lies_over_those_that_it_includes(tmp_path):
     (tmp_path / "a.yaml").write_text("SOLVER: {BASE_LR: 1, GAMMA: 0.5, MOMENTUM: 0.5}\n")
     (tmp_path / "b.yaml").write_text("SOLVER: {GAMMA: 0.25}\nINPUT: {CROP: {SIZE: [8, 8]}}\n")
@@ -233,20 +213,18 @@ def test_a_file_lies_over_those_that_it_includes(tmp_path):
     assert (cfg.INPUT.CROP.SIZE, cfg.INPUT.CROP.ENABLED) == ([8, 8], True)
 
 
-def test_file_that_includes_itself(tmp_path):
-    (tmp_path / "a.yaml").write_text("_BASE_: b.yaml\n")
-    (tmp_path / "b.yaml").write_text("_BASE_: a.yaml\n")
-    with pytest.raises(ValueError, match=r"b.yaml names _BASE_: a.yaml, which includes .*b.yaml"):
-        load_config(str(tmp_path / "a.yaml"), [])
-
-
 @pytest.mark.parametrize(
     "content, fault",
     [
         ("_BASE_: 5\n", r"_BASE_: 5; it is the path of a file, or a list of them"),
         ("_BASE_: [5]\n", r"_BASE_: \[5\]; it is the path"),
+        ("_BASE_: c.yaml\n", "c.yaml names _BASE_: c.yaml, which includes .*c.yaml"),
+        ("_BASE_: ../base.yaml\n", "c.yaml names _BASE_: ../base.yaml, but /.*base"),
+        ("SOLVER: 5\n", "c.yaml: SOLVER is a section; set one of its keys, such as SOLVER"),
+        ("SOLVER: \n", "c.yaml: SOLVER is a section"),
+        ("SOLVER: [1]\n", "c.yaml: SOLVER is a section"),
         ("_BASE_: {a: 1}\n", r"_BASE_: {'a': 1}; it is the path"),
-        ("SOLVER: {STEPS: }\n", "SOLVER.STEPS has no value; it is a list, such as"),
+        ("SOLVER: {STEPS: }\n", "SOLVER.STEPS has no value; it is a tuple, such as"),
         ("SOLVER: {BASE_LR: }\n", "SOLVER.BASE_LR has no value; it is a float, such as 0.001"),
         ("_BASE_: null\n", r"_BASE_: None; it is the path"),
         ("_BASE_: http://127.0.0.1/a.yaml\n", "an address; download the file first"),
@@ -261,9 +239,10 @@ def test_file_that_includes_itself(tmp_path):
 )
 def test_what_a_file_cannot_say(tmp_path, content, fault):
     (tmp_path / "c.yaml").write_text(content)
-    with pytest.raises(ValueError, match=fault) as error:
+    with pytest.raises((ValueError, FileNotFoundError), match=fault) as error:
         load_config(str(tmp_path / "c.yaml"), [])
-    assert "\n" not in str(error.value) and str(error.value).isprintable()
+    message = str(error.value)
+    assert message.isprintable() and len(message) < 300
 
 
 @pytest.mark.parametrize(
@@ -370,7 +349,7 @@ def test_a_file_in_the_place_of_results(tiny_data, make_args, tmp_path, place):
 
 
 def test_a_folder_that_can_be_read_alone(make_args, tmp_path, monkeypatch):
-    """As it is on a disk that is mounted so; root may write anywhere else."""
+    """A disk may be mounted so; root may write anywhere else."""
 
     def refuse(dir: str) -> None:
         raise OSError(errno.EROFS, "Read-only file system", dir)
@@ -446,65 +425,52 @@ def use_gpus(monkeypatch, count: int) -> None:
     monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: max(count, 1))
 
 
-def test_mixed_precision_is_for_gpus_and_cpus(tiny_data):
-    cfg = complete("SOLVER.AMP.ENABLED", "True", "MODEL.DEVICE", "cpu")
-    check_solver(cfg, 1)
-    cfg.defrost()
-    cfg.MODEL.DEVICE = "mps"
-    with pytest.raises(ValueError, match="SOLVER.AMP.ENABLED is True.* MODEL.DEVICE is mps"):
+A, B = ("a",), ("a", "b")  # data sets of an evaluation
+
+
+@pytest.mark.parametrize(
+    "opts, data, fault",
+    [
+        ({}, A, ""),
+        ({"MODEL.DEVICE": "mps", "SOLVER.AMP.ENABLED": True}, A, "True.* MODEL.DEVICE is mps"),
+        ({"SOLVER.AMP.ENABLED": True}, A, ""),
+        ({"SOLVER.ACCUMULATION_STEPS": 3}, A, "ACCUMULATION_STEPS 3 do not divide"),
+        ({"SOLVER.ACCUMULATION_STEPS": 0}, A, "ACCUMULATION_STEPS 0 do not divide"),
+        ({"SOLVER.ACCUMULATION_STEPS": 4}, A, ""),
+        ({"TEST.BEST_CHECKPOINT": "panoptic_seg/PQ"}, A, ""),
+        ({"TEST.BEST_CHECKPOINT": "sem_seg/IoU-car"}, A, ""),
+        ({"TEST.BEST_CHECKPOINT": "b/sem_seg/mIoU"}, B, ""),
+        ({"TEST.BEST_CHECKPOINT": "sem_seg/miou"}, A, "sem_seg/miou, which no evaluation"),
+        ({"TEST.BEST_CHECKPOINT": "PQ"}, A, "is PQ, which no evaluation"),
+        ({"TEST.BEST_CHECKPOINT": "panoptic/PQ"}, A, "panoptic/PQ, which no evaluation"),
+        ({"TEST.BEST_CHECKPOINT": "sem_seg/mIoU"}, B, "sem_seg/mIoU, which no evaluation"),
+        ({"TEST.BEST_CHECKPOINT": "c/sem_seg/mIoU"}, B, "c/sem_seg/mIoU, which no evaluation"),
+        ({"TEST.BEST_CHECKPOINT": "sem_seg/mIoU"}, (), "sem_seg/mIoU, which no evaluation"),
+        ({"TEST.BEST_CHECKPOINT": "sem_seg/ECE"}, A, "TEST.BEST_CHECKPOINT is sem_seg/ECE, an err"),
+    ],
+)
+def test_what_a_training_cannot_do(opts, data, fault):
+    opts = {"MODEL.DEVICE": "cpu", "SOLVER.IMS_PER_BATCH": 8, **opts}
+    cfg = load_config(str(OCR_CONFIG), [str(part) for pair in opts.items() for part in pair])
+    cfg.DATASETS.TEST = data
+    with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
         check_solver(cfg, 1)
 
 
 @pytest.mark.parametrize(
-    "reference, batch, steps, processes, fits",
+    "reference, batch, steps, fits",
     [
-        (0, 8, 3, 1, False),
-        (0, 8, 0, 1, False),
-        (0, 8, 4, 1, True),
-        (0, 1, 1, 2, False),
-        (1, 1, 1, 2, True),  # scaled to 2 images
-        (2, 4, 4, 1, False),  # scaled to 2 images, which would leave parts empty
+        (0, 1, 1, False),
+        (1, 1, 1, True),  # scaled to 2 images
+        (4, 4, 2, False),  # scaled to 2 images, which would leave parts empty
     ],
 )
-def test_batch_of_whole_parts(reference, batch, steps, processes, fits):
+def test_batch_of_two_processes(reference, batch, steps, fits):
     cfg = load_config(str(OCR_CONFIG), ["MODEL.DEVICE", "cpu"])
     cfg.SOLVER.update(REFERENCE_WORLD_SIZE=reference, IMS_PER_BATCH=batch, ACCUMULATION_STEPS=steps)
-    with (
-        contextlib.nullcontext() if fits else pytest.raises(ValueError, match="ACCUMULATION_STEPS")
-    ):
-        check_solver(scaled(cfg, processes), processes)
-
-
-@pytest.mark.parametrize(
-    "best, data, fits",
-    [
-        ("panoptic_seg/PQ", ("a",), True),
-        ("sem_seg/IoU-car", ("a",), True),
-        ("b/sem_seg/mIoU", ("a", "b"), True),
-        ("sem_seg/miou", ("a",), False),
-        ("PQ", ("a",), False),
-        ("panoptic/PQ", ("a",), False),
-        ("sem_seg/mIoU", ("a", "b"), False),
-        ("c/sem_seg/mIoU", ("a", "b"), False),
-        ("sem_seg/mIoU", (), False),
-    ],
-)
-def test_the_metric_of_the_best_model_exists(best, data, fits):
-    cfg = load_config(str(OCR_CONFIG), ["TEST.BEST_CHECKPOINT", best, "MODEL.DEVICE", "cpu"])
-    cfg.DATASETS.TEST = data
-    if fits:
-        check_solver(cfg, 1)
-    else:
-        with pytest.raises(ValueError, match=f"TEST.BEST_CHECKPOINT is {best}, which no evaluat"):
-            check_solver(cfg, 1)
-
-
-def test_the_best_model_is_not_the_one_of_the_largest_error():
-    cfg = load_config(
-        str(OCR_CONFIG), ["TEST.BEST_CHECKPOINT", "sem_seg/ECE", "MODEL.DEVICE", "cpu"]
-    )
-    with pytest.raises(ValueError, match="TEST.BEST_CHECKPOINT is sem_seg/ECE, an error"):
-        check_solver(cfg, 1)
+    fault = pytest.raises(ValueError, match="ACCUMULATION_STEPS")
+    with contextlib.nullcontext() if fits else fault:
+        check_solver(scaled(cfg, 2), 2)
 
 
 def test_batch_that_the_reference_does_not_divide():
@@ -524,57 +490,60 @@ def test_sync_bn_only_where_there_is_something_to_synchronise(tiny_data, monkeyp
     assert complete("MODEL.DEVICE", "cpu").MODEL.OCR.NORM == "SyncBN"
 
 
+TIMM = "MODEL.BACKBONE.NAME build_timm_fpn_backbone MODEL.TIMM.FROZEN True"
+MEANS, FOUR = "MODEL.PIXEL_MEAN [1.0,1.0,1.0,1.0]", "INPUT.CHANNELS 4"
+
+
 @pytest.mark.parametrize(
-    "config, opts, messages",
+    "config, opts, fault",
     [
-        (OCR_CONFIG, ("TEST.FLIP", "True"), ["TEST.FLIP is True (default False)"]),
-        (OCR_CONFIG, ("TEST.AUG.FLIP", "False"), ["read with TEST.AUG.ENABLED True alone"]),
-        (SEMANTIC_CONFIG, ("TEST.AUG.ENABLED", "True"), ["MODEL.META_ARCHITECTURE PanopticFPN"]),
+        (OCR_CONFIG, "TEST.FLIP True", "TEST.FLIP is True (default False)"),
+        (OCR_CONFIG, "TEST.AUG.FLIP False", "read with TEST.AUG.ENABLED True alone"),
+        (SEMANTIC_CONFIG, "TEST.AUG.ENABLED True", "MODEL.META_ARCHITECTURE PanopticFPN"),
+        (OCR_CONFIG, "TEST.SCALES [2.0]", "TEST.SCALES is [2.0]"),
+        (OCR_CONFIG, "MODEL.SEM_SEG_HEAD.COARSE_KERNEL 1", "COARSE_KERNEL is 1 (default 3)"),
+        (OCR_CONFIG, "MODEL.TIMM.NAME resnet18", "build_timm_backbone, build_timm_fpn_backbone or"),
+        (PLAIN_CONFIG, "MODEL.CONTEXT.NAME PPM", "CONTEXT.NAME is 'PPM' (default 'OCR')"),
+        (SEMANTIC_CONFIG, "MODEL.RESNETS.STEM_TYPE basic", "build_dilated_resnet_backbone"),
+        (SEMANTIC_CONFIG, "MODEL.CONTEXT.DILATIONS [1,2,3]", "CONTEXT.NAME ASP-OCR or ASPP alone"),
+        (SEMANTIC_CONFIG, "MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT 5", "COARSE_LOSS_TYPE ohem alone"),
+        (OCR_CONFIG, "SOLVER.POLY_LR_POWER 2.0", "LR_SCHEDULER_NAME WarmupPolyLR alone"),
+        (OCR_CONFIG, "SOLVER.OPTIMIZER AdamW SOLVER.MOMENTUM 0.5", "with SOLVER.OPTIMIZER SGD"),
+        (OCR_CONFIG, "SOLVER.LAYER_DECAY 0.9", "with MODEL.BACKBONE.NAME build_timm_backbone"),
+        (OCR_CONFIG, "SOLVER.LAYER_DECAY 0.0", "LAYER_DECAY is 0.0; it is a number in (0, 1]"),
+        (OCR_CONFIG, f"{TIMM} SOLVER.LAYER_DECAY 0.9", "with MODEL.TIMM.FROZEN False"),
+        (OCR_CONFIG, f"{TIMM} MODEL.TIMM.DROP_PATH 0.9", "with MODEL.TIMM.FROZEN False"),
+        (OCR_CONFIG, "SOLVER.BASE_LR_END 0.001", "with SOLVER.LR_SCHEDULER_NAME WarmupCosineLR"),
         (
-            OCR_CONFIG,
-            ("TEST.SCALES", "[2.0]", "MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "1"),
-            ["TEST.SCALES is [2.0]", "COARSE_KERNEL is 1 (default 3)"],
+            *(OCR_CONFIG, "SOLVER.LR_SCHEDULER_NAME WarmupCosineLR SOLVER.BASE_LR_END 2.0"),
+            "BASE_LR_END is 2.0; it",
         ),
-        (
-            OCR_CONFIG,
-            ("MODEL.TIMM.NAME", "resnet18"),
-            ["build_timm_backbone, build_timm_fpn_backbone or"],
-        ),
-        (PLAIN_CONFIG, ("MODEL.CONTEXT.NAME", "PPM"), ["CONTEXT.NAME is 'PPM' (default 'OCR')"]),
-        (SEMANTIC_CONFIG, ("MODEL.RESNETS.STEM_TYPE", "basic"), ["build_dilated_resnet_backbone"]),
-        (
-            SEMANTIC_CONFIG,
-            ("MODEL.CONTEXT.DILATIONS", "[1, 2, 3]"),
-            ["read with MODEL.CONTEXT.NAME ASP-OCR or ASPP alone"],
-        ),
-        (
-            SEMANTIC_CONFIG,
-            ("MODEL.SEM_SEG_HEAD.OHEM_MIN_KEPT", "5"),
-            ["COARSE_LOSS_TYPE ohem alone"],
-        ),
-        (OCR_CONFIG, ("SOLVER.POLY_LR_POWER", "2.0"), ["LR_SCHEDULER_NAME WarmupPolyLR alone"]),
-        (
-            SEMANTIC_CONFIG,
-            ("SOLVER.LAYER_DECAY", "0.5", "MODEL.TIMM.FROZEN", "True"),
-            ["LAYER_DECAY is 0.5 (default 1.0); it is read with MODEL.TIMM.FROZEN False alone"],
-        ),
+        (OCR_CONFIG, "SOLVER.OPTIMIZER Adam", "SOLVER.OPTIMIZER is Adam; it is one of SGD, AdamW"),
+        (OCR_CONFIG, "TEST.PRECISION half", "is half; it is one of float32, bfloat16, float16"),
+        (OCR_CONFIG, "MODEL.EMA.DECAY 0.5", "it is read with MODEL.EMA.ENABLED True"),
+        (OCR_CONFIG, "MODEL.EMA.ENABLED True MODEL.EMA.DECAY 1.0", "it is a number in [0, 1)"),
+        (OCR_CONFIG, FOUR, "3 values, and INPUT.CHANNELS is 4; each channel has"),
+        (OCR_CONFIG, f"{FOUR} {MEANS}", "MODEL.PIXEL_STD is [57.375, 57.12, 58.395], 3 values"),
+        (OCR_CONFIG, MEANS, "4 values, and INPUT.CHANNELS is 3"),
+        (OCR_CONFIG, "INPUT.CHANNELS 0", "INPUT.CHANNELS is 0; it is a number of at least 1"),
     ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",
 )
-def test_keys_that_nothing_reads(config, opts, messages):
-    with pytest.raises(ValueError, match="keys that nothing reads") as error:
-        complete_config(load_config(str(config), list(opts)))
-    assert all(message in str(error.value) for message in messages)
+def test_keys_that_do_not_go_together(config, opts, fault):
+    with pytest.raises(ValueError, match=re.escape(fault)):
+        complete_config(load_config(str(config), opts.split()))
+
+
+def test_all_keys_that_nothing_reads_are_named():
+    opts = ["TEST.SCALES", "[2.0]", "MODEL.SEM_SEG_HEAD.COARSE_KERNEL", "1"]
+    with pytest.raises(ValueError, match=r"(?s)keys that nothing reads.*COARSE.*TEST\.SCALES"):
+        complete_config(load_config(str(OCR_CONFIG), opts))
 
 
 def test_the_head_alone_makes_the_plain_baseline(tiny_data, caplog):
     opts = ["MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "MODEL.OCR.CHANNELS", "64"]
     complete(*opts)
     assert "MODEL.OCR.CHANNELS, MODEL.OCR.KEY_CHANNELS: set, but SemSegFPNHead" in caplog.text
-
-
-@pytest.mark.parametrize("path", sorted(CONFIGS.rglob("[!B]*.yaml")), ids=lambda p: p.stem)
-def test_no_config_sets_keys_that_nothing_reads(path):
-    check_unread_keys(load_config(str(path), []))
 
 
 @pytest.mark.parametrize("value", ["0", "2"])

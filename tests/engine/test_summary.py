@@ -1,4 +1,4 @@
-"""What a training begins with, on at most 25 lines."""
+"""The first lines of a training, at most 25."""
 
 import pytest
 import torch

@@ -1,33 +1,22 @@
 """The folder of results: one prediction at a time, of several processes."""
 
 import json
-import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from ocr_panoptic.prediction.folder import LOCK, RECORDS, RUN, alone_in, begin, done_items
+from ocr_panoptic.prediction.folder import (
+    LOCK,
+    RECORDS,
+    RUN,
+    RecordFile,
+    alone_in,
+    begin,
+    done_items,
+)
 from ocr_panoptic.prediction.inputs import Item
-
-HOLD = """
-import fcntl, sys
-file = open(sys.argv[1], "a")
-fcntl.lockf(file, fcntl.LOCK_EX)
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def another_prediction(folder):
-    command = [sys.executable, "-c", HOLD, str(folder / LOCK)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout.readline() == b"held\n"
-        yield
-        process.stdin.close()
+from support.other_process import lock_held
 
 
 def test_a_second_prediction_changes_nothing(model_of, call, tiny_data, tmp_path):
@@ -36,9 +25,21 @@ def test_a_second_prediction_changes_nothing(model_of, call, tiny_data, tmp_path
     with alone_in(out):
         begin(out, {"model": "first"})
     before = (out / RUN).read_text()
-    with another_prediction(out), pytest.raises(ValueError, match="another prediction is writing"):
+    with lock_held(out / LOCK), pytest.raises(ValueError, match="another prediction is writing"):
         call(model_of("semantic"), tiny_data / "tiny/raw/val/images")
     assert (out / RUN).read_text() == before
+
+
+def test_a_process_of_a_killed_prediction_keeps_its_records(tmp_path):
+    """One that has outlived the main process writes there still."""
+    (tmp_path / RECORDS).mkdir()
+    with lock_held(tmp_path / RECORDS / f"1{LOCK}"):
+        with pytest.raises(ValueError, match="another prediction is writing"):
+            RecordFile(tmp_path, 1)
+        RecordFile(tmp_path, 0).close()
+    records = RecordFile(tmp_path, 1)
+    records.close()
+    assert {path.name for path in (tmp_path / RECORDS).iterdir()} == {"0.jsonl", "1.jsonl"}
 
 
 def test_the_lock_of_a_prediction_that_was_killed(tmp_path):

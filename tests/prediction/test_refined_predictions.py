@@ -11,8 +11,7 @@ import torch
 from detectron2.modeling import build_model
 
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config
-from ocr_panoptic.engine.segfix import refined_by_segfix
-from ocr_panoptic.engine.segfix_config import load_segfix_config, segfix_config
+from ocr_panoptic.engine.segfix import load_segfix_config, refined_by_segfix, segfix_config
 from ocr_panoptic.engine.single_image import predict as predict_image
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.label_png import read_label_png

