@@ -175,7 +175,7 @@ def presence_classifier() -> None:
         return kappa.softmax(dim=1).to(x.dtype)
 
     def with_presence(self: RefinedHead, predictions, targets: Tensor) -> dict[str, Tensor]:
-        seen = self.context.seen.float()
+        seen = self.context.__dict__.pop("seen").float()  # a copy for evaluation cannot hold it
         truth = torch.stack([(targets == k).flatten(1).any(1) for k in range(seen.shape[1])], 1)
         loss = nn.functional.binary_cross_entropy_with_logits(seen, truth.float())
         return {**forward(self, predictions, targets), "loss_presence": 0.2 * loss}
@@ -222,7 +222,7 @@ def adapted(teacher: bool = False, adaptation: bool = True) -> None:
 
     def losses_of_all(self: RefinedHead, predictions, targets: Tensor) -> dict[str, Tensor]:
         coarse, q = predictions
-        z, p, own = self.kept
+        z, p, own = self.__dict__.pop("kept")
         criterion = self.criterion
         found = criterion(coarse, q, targets, self.align_corners)
         if adaptation:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ocr_panoptic.engine.optimizer import MOMENTA
@@ -32,11 +32,12 @@ class AllocatedBytes(TorchDispatchMode):
     Attributes:
         current, peak: bytes.
         largest: bytes of the largest single storage.
+        operations: additions and multiplications of convolutions and matrix products.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.current = self.peak = self.largest = 0
+        self.current = self.peak = self.largest = self.operations = 0
         self._known = WeakIdKeyDictionary()
 
     def __torch_dispatch__(
@@ -45,6 +46,8 @@ class AllocatedBytes(TorchDispatchMode):
         for tensor in tensors_of((args, kwargs)):
             self._known[tensor.untyped_storage()] = True  # made outside, or counted already
         result = function(*args, **(kwargs or {}))
+        if count := flop_registry.get(function._overloadpacket):
+            self.operations += count(*args, **(kwargs or {}), out_val=result)
         for tensor in tensors_of(result):
             storage = tensor.untyped_storage()
             if storage not in self._known:
@@ -120,12 +123,11 @@ def count_training_memory(
         states = [*parameters, *model.buffers()] * (2 if cfg.MODEL.EMA.ENABLED else 1)
         states += trained * len(MOMENTA[cfg.SOLVER.OPTIMIZER])
         before = allocated.reset()
-        with FlopCounterMode(display=False) as operations:
-            with torch.autocast("cpu", torch.bfloat16, enabled=amp):
-                loss = _loss(model, cfg, images, height, width)
-            loss.backward()
+        with torch.autocast("cpu", torch.bfloat16, enabled=amp):
+            loss = _loss(model, cfg, images, height, width)
+        loss.backward()
         sizes = [state.untyped_storage().nbytes() for state in states]
-    return TrainingMemory(sum(sizes), allocated.peak - before, operations.get_total_flops())
+    return TrainingMemory(sum(sizes), allocated.peak - before, allocated.operations)
 
 
 def _loss(model: nn.Module, cfg: CfgNode, images: int, height: int, width: int) -> Tensor:

@@ -55,6 +55,8 @@ def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ())
 
 def _set(cfg: CfgNode, key: str, value: Any, source: str) -> None:
     """Set a key as yacs does, but that 1 will do for 1.0."""
+    if cfg.key_is_deprecated(key):
+        return
     node: Any = cfg
     parts, fault = key.split("."), f"Bad config value in {source}: "
     for depth, part in enumerate(parts):

@@ -21,7 +21,7 @@ from ocr_panoptic.engine import Trainer, build_trained_model, complete_config, l
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.evaluation.instance_evaluator import PanopticInstances
 from ocr_panoptic.formats.segment_runs import segment_statistics
-from ocr_panoptic.modeling import inference_model
+from ocr_panoptic.modeling import panoptic_augmentation
 from ocr_panoptic.prediction import folder, inputs, memory, outputs, rows, run, truth
 from ocr_panoptic.visualization.overlays import draw_segments
 
@@ -116,9 +116,9 @@ def test_semantic_results(model_of, call, images, tmp_path):
 def test_panoptic_scores_are_upsampled_once(model_of, call, images, monkeypatch):
     """Labels and their confidence come from one pass over the classes."""
     times = []
-    resized = inference_model.resized_classes
+    resized = panoptic_augmentation.resized_classes
     monkeypatch.setattr(
-        inference_model, "resized_classes", lambda *args: times.append(1) or resized(*args)
+        panoptic_augmentation, "resized_classes", lambda *args: times.append(1) or resized(*args)
     )
     assert call(model_of("panoptic"), sorted(images.iterdir())[0]) == 0
     assert len(times) == 1
