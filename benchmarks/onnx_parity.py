@@ -139,7 +139,7 @@ def final(logits: Tensor | tuple[Tensor, Tensor]) -> Tensor:
 
 
 def export(cfg: CfgNode, model: nn.Module, path: Path, resize: T.Augmentation = RESIZE) -> None:
-    """Without a comparison, and with as little of a description as the runner needs."""
+    """Export without a comparison, and with as little of a description as the runner needs."""
     description = {"format": FORMAT, "classes": []}
     write_onnx(build_graph(model, cfg.INPUT.FORMAT), resize, description, path)
 

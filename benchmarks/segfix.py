@@ -59,7 +59,7 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 
 
 def sources_of(cfg: CfgNode, args: argparse.Namespace) -> dict[str, Offsets]:
-    """By the names of their rows."""
+    """Return sources of offsets by the names of their rows."""
     name = cfg.DATASETS.TEST[0]
     found: dict[str, Offsets] = {"oracle": TrueOffsets(name, args.boundary_distance)}
     files = (Path(record["file_name"]) for record in DatasetCatalog.get(name))

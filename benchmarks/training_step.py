@@ -127,8 +127,8 @@ def load(name: str, *opts: object) -> CfgNode:
 
 
 def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool) -> Counted:
-    """Of examples as the training gets them, in one of several processes; of Panoptic-FPN up to the
-    first value that it waits for, by when all is copied."""
+    """Count a forward pass of examples as the training gets them, in one of several processes; of
+    Panoptic-FPN up to the first value that it waits for, by when all is copied."""
     make = build_model if ours else detectron2_model
     make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # what is read of timm is found out once
     cfg, counted = load(config, *opts, "MODEL.DEVICE", "cuda"), Counted("cuda")
@@ -252,7 +252,7 @@ def measured(
 
 
 def operations_of_bands() -> list[tuple[str, int]]:
-    """Of the loss of two images of COCO, and of its labels with their confidence, on a GPU."""
+    """Count the loss of two images of COCO, and labels with their confidence, on a GPU."""
     found = []
     with FakeTensorMode():
         for classes in (19, 54, 150):

@@ -109,7 +109,7 @@ def _is_for_users(warning: str) -> bool:
 
 
 def _python_message(warning: str) -> str:
-    """Without the place, which log.txt has."""
+    """Return the message of a warning without its place, which log.txt has."""
     found = _PYTHON_WARNING.match(warning)
     return found[2] if found else warning
 

@@ -23,9 +23,8 @@ def labels_of_output(output: Mapping, num_classes: int, file_name: str) -> np.nd
         ValueError: neither key is there, or the model has other classes than the data set.
     """
     if "labels" in output:
-        labels = (
-            output["labels"].to(torch.int16).cpu().numpy()
-        )  # a quarter of what there is to copy
+        # int16 is a quarter of what there is to copy.
+        labels = output["labels"].to(torch.int16).cpu().numpy()
         lowest, highest = labels.min(initial=0), labels.max(initial=0)
         found = f"labels {lowest}..{highest}" if lowest < 0 or highest >= num_classes else None
     elif "sem_seg" in output:

@@ -50,7 +50,7 @@ class PixelBox(NamedTuple):
         return self.bottom - self.top + 1, self.right - self.left + 1
 
     def is_inside(self, side: int) -> bool:
-        """Of a square image, without touching its borders?"""
+        """Return whether the field lies in a square image without touching its borders."""
         return min(self.top, self.left) > 0 and max(self.bottom, self.right) < side - 1
 
     def within(self, height: int, width: int) -> "PixelBox":

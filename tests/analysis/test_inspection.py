@@ -217,7 +217,8 @@ def test_class_names_come_from_the_test_data(tiny_data, make_args):
 
 
 def test_the_attention_of_each_scale(tiny_data, make_args):
-    """It is of the whole image and none of its padding; the labels are those of all scales."""
+    """The attention covers the whole image and none of its padding; labels are those of all
+    scales."""
     opts = ("MODEL.HMSA.ENABLED", "True", "TEST.SCALES", "[0.5, 1.0, 1.5]", *TINY_SEMANTIC)
     cfg, model, _ = build(make_args, SEMANTIC_CONFIG, *opts)
     model.network.sem_seg_head.scale_attention[2].weight.data *= 1000

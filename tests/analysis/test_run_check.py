@@ -161,7 +161,7 @@ def test_the_long_run_without_data(capsys, monkeypatch):
 
 
 def test_seconds_of_a_v100():
-    """Those of Detectron2's model zoo, for the largest batch."""
+    """The estimate is near the times of Detectron2's model zoo, for the largest batch."""
     for depth, published in ((50, 0.302), (101, 0.392)):
         config = CONFIGS / f"COCO-PanopticSegmentation/panoptic_fpn_R_{depth}_3x.yaml"
         counts = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54", "MODEL.ROI_HEADS.NUM_CLASSES", "80"]

@@ -55,7 +55,7 @@ def test_one_view_of_the_image_itself_is_the_plain_result(model, sizes):
 @pytest.mark.parametrize("optimize", [True, False])
 @torch.no_grad()
 def test_instances_are_those_of_detectron2(model, optimize):
-    """In a result of another size than the image's, too."""
+    """Instances are equal in a result of another size than the image's, too."""
     cfg, network = model(*augmented("(64, 80)", True))
     inputs = {**image(), "height": 50, "width": 70}
     parts = (network.backbone, network.proposal_generator, network.roi_heads)

@@ -118,7 +118,7 @@ class Browser:
         self._call("Input.dispatchKeyEvent", type="keyUp", **event)
 
     def screenshot(self) -> str:
-        """Of the window: base64 of a PNG."""
+        """Return a picture of the window: base64 of a PNG."""
         return self._call("Page.captureScreenshot")["data"]
 
     def _call(self, method: str, **params: Any) -> dict:

@@ -71,7 +71,7 @@ def build(config: Path, options: list[str], image: Path) -> tuple[nn.Module, dic
 
 
 def export(config: Path, options: list[str], folder: Path, model: nn.Module) -> Path:
-    """By the program, which checks equality with PyTorch."""
+    """Export by the program, which checks equality with PyTorch."""
     torch.save({"model": model.state_dict()}, folder / "model.pth")
     files = ["--config-file", config, "--weights", folder / "model.pth"]
     program = load_script("tools/export_onnx.py")
