@@ -214,8 +214,8 @@ class VideoFrames:
 
 
 def _unique_names(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
-    """Return names without suffixes, but for those that were alike, by which one result replaced the other:
-    "a.jpg" and "a.png" keep theirs, and then "a.jpg.bmp" its own."""
+    """Return names without suffixes, but for those that were alike, by which one result replaced
+    the other: "a.jpg" and "a.png" keep theirs, and then "a.jpg.bmp" its own."""
     found = [name.removesuffix(suffix) for name, suffix in zip(names, suffixes, strict=True)]
     while True:
         counts = Counter(map(str.lower, found))

@@ -205,8 +205,8 @@ def resized_image(image: PIXELS, sides: INT64[2], reach: DOUBLE) -> tuple[RESIZE
 def shares(
     start: INT64[1], stop: INT64[1], low: FLOAT[1], high: FLOAT[1], mask: FLOAT[...]
 ) -> FLOAT[...]:
-    """Return, for each pixel from ``start`` to ``stop``, the share of each cell of a mask between two edges
-    in bilinear interpolation, 0 around it."""
+    """Return, for each pixel from ``start`` to ``stop``, the share of each cell of a mask between
+    two edges in bilinear interpolation, 0 around it."""
     pixels = (
         op.Cast(op.Range(op.Squeeze(start, [0]), op.Squeeze(stop, [0]), 1), to=FLOAT.dtype) + 0.5
     )
