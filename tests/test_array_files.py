@@ -38,7 +38,7 @@ def test_numpy_files(tmp_path, channels, dtype):
 
 
 def test_numpy_files_of_colours_and_of_one_channel(tmp_path):
-    """Without any other setting; two dimensions are one channel."""
+    """NumPy files need no other setting; two dimensions are one channel."""
     np.save(tmp_path / "rgb.npy", values(3))
     np.testing.assert_array_equal(read_picture(tmp_path / "rgb.npy"), values(3)[:, :, ::-1])
     np.save(tmp_path / "one.npy", values(1)[:, :, 0])

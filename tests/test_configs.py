@@ -100,7 +100,7 @@ def is_segfix(cfg: CfgNode) -> bool:
 
 
 def stride(cfg: CfgNode) -> int:
-    """Of the logits, by the paper."""
+    """Return the stride of the logits, by the paper."""
     if is_segfix(cfg):
         return 4
     if "dilated_resnet" in cfg.MODEL.BACKBONE.NAME:
@@ -180,7 +180,8 @@ def test_builds(name, shapes):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRAINED)
 def test_trains_one_iteration(name, batch):
-    """With fewer channels and layers: the losses are finite, and each part of the network moves."""
+    """Networks of fewer channels and layers train: the losses are finite, and each part of the
+    network moves."""
     cfg = complete(load(name, *TRAINED[name]))
     torch.manual_seed(0)
     model = build_model(cfg)

@@ -55,7 +55,7 @@ def test_printable():
 
 
 def test_a_full_disk_names_the_file(tmp_path):
-    """It is the user's to mend."""
+    """A full disk is the user's to mend."""
     with (
         pytest.raises(OSError, match=f"No space left on device: '{tmp_path}/a'") as error,
         replacing(tmp_path / "a"),

@@ -86,7 +86,8 @@ def test_rows(said, row):
 
 
 def test_rows_are_all_there():
-    """Of table 1, figure 1, tables 5 and 6; what coarse data add is in semantic_segmentation.md."""
+    """Rows of table 1, figure 1, tables 5 and 6 are there; what coarse data add is in
+    semantic_segmentation.md."""
     assert len(rows()) == 4 + 12 + 14 + 8
     trainings = {row["row"]: len(re.findall(PATH, row["config"])) for _, row in rows()}
     assert {row: number for row, number in trainings.items() if number > 1} == {

@@ -28,7 +28,7 @@ def test_a_program_shows_no_warnings_of_others(tmp_path):
 
 @pytest.mark.parametrize("path", ["tools/predict.py", "datasets/import_annotations.py", "demo.py"])
 def test_a_program_of_a_checkout_runs_its_package(path, tmp_path):
-    """And not that of another, which the environment has."""
+    """A program does not run the package of another checkout, which the environment has."""
     (tmp_path / "ocr_panoptic").mkdir()
     (tmp_path / "ocr_panoptic/__init__.py").write_text("raise SystemExit('that of another')")
     program = [sys.executable, ROOT / path, "--help"]

@@ -107,7 +107,7 @@ def test_numbers_of_the_paper(data):
 
 @pytest.mark.parametrize("data", ["Cityscapes", "ADE20K", "LIP", "PASCAL-Context", "COCO-Stuff"])
 def test_learning_rates_of_the_published_code(data):
-    """Those of a built optimizer: tenfold outside the backbone on two of the data sets."""
+    """Rates of a built optimizer are tenfold outside the backbone on two of the data sets."""
     tenfold = data in ("PASCAL-Context", "COCO-Stuff")
     names = [n for n in SEMANTIC if n.startswith(data)]
     assert {load(n).SOLVER.HEAD_LR_FACTOR for n in names} == {10.0 if tenfold else 1.0}

@@ -19,7 +19,7 @@ print("last")
 
 
 def test_a_reader_that_goes(tmp_path):
-    """Such as ``2>&1 | head -1``."""
+    """Readers such as ``2>&1 | head -1`` go before the end."""
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "written")]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, **pipes) as process:

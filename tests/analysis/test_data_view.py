@@ -203,7 +203,7 @@ def test_the_page_is_whole_or_as_it_was(registered, tmp_path, monkeypatch):
 
 
 def test_broken_files_are_listed(tiny_root, tmp_path, clean_catalog):
-    """And what names and labels say is text on the page."""
+    """Broken files are listed, and what names and labels say is text on the page."""
     folder = tmp_path / "<b> & 100%"
     shutil.copytree(tiny_root / "tiny/raw/val", folder)
     images = sorted((folder / "images").iterdir())

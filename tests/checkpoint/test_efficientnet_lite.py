@@ -96,7 +96,8 @@ def test_every_tensor_of_a_file_is_where_it_belongs(model, tmp_path):
 
 @pytest.mark.slow
 def test_the_package_computes_the_same(tmp_path):
-    """Its own network, with random weights and values of norms that differ."""
+    """The package's own network gives equal logits, with random weights and values of norms that
+    differ."""
     package = pytest.importorskip("efficientnet_lite_pytorch")
     for number in (0, 2):
         source = package.EfficientNet.from_name(f"efficientnet-lite{number}")

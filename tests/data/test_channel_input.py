@@ -45,7 +45,8 @@ def test_channels_are_resized_as_colours(image, size, interpolation):
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 @pytest.mark.parametrize("size", RESIZES)
 def test_floats_are_resized_as_bytes(image, size, interpolation):
-    """But for rounding; they are not bound to 0..255, and antialiased where they are reduced."""
+    """Floats equal bytes but for rounding; they are not bound to 0..255, and antialiased where they
+    are reduced."""
     image = image // 2 + 64  # bytes are clipped between rows and columns
     resize = T.ResizeTransform(24, 32, *size, interpolation)
     found = transformed(image.astype(np.float32), resize)

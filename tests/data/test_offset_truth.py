@@ -126,7 +126,7 @@ def test_a_stripe_one_pixel_wide_has_no_direction():
 
 
 def test_true_offsets_mend_a_prediction_that_is_two_pixels_too_large():
-    """At scale 2 the edges are restored; at scale 1 half the way is left."""
+    """The edges are restored at scale 2; at scale 1 half the way is left."""
     truth = np.zeros((60, 60), np.uint8)
     truth[20:40, 20:40] = 1
     predicted = np.zeros_like(truth)

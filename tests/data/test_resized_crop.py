@@ -58,7 +58,7 @@ def test_equals_one_after_the_other(resize, crop):
 
 @pytest.mark.parametrize(("channels", "dtype"), [(3, np.float32), (5, np.float32), (4, np.uint8)])
 def test_other_channels(channels, dtype):
-    """And labels of more than 8 bits, as colours."""
+    """Labels of more than 8 bits are resized as colours are."""
     rng = np.random.default_rng(1)
     image = rng.integers(0, 256, (60, 90, channels)).astype(dtype)
     labels = rng.integers(0, 256, (60, 90, 3), np.uint8)

@@ -104,7 +104,7 @@ def test_precision_that_a_cpu_does_not_have(precision):
 
 
 def test_losses_are_gathered_now_and_then(monkeypatch):
-    """In the other iterations the CPU asks for no value of them; and never for those of now."""
+    """The CPU asks for no value of a loss in the other iterations, and never for those of now."""
     gathered = []
     monkeypatch.setattr(LossLog, "flush", lambda log: gathered.append(trainer.iter))
     model = Regression()

@@ -25,8 +25,8 @@ ADAMW = (
 
 
 def test_the_recursion():
-    """In float64 by NumPy, from the first weights; batch norms' statistics are averaged too, and
-    their counter is the model's."""
+    """NumPy's float64 average from the first weights is equal; batch norms' statistics are averaged
+    too, and their counter is the model's."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)).train()
     averaging = Averaging(model, decay=0.75)

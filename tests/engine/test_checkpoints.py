@@ -239,7 +239,7 @@ def test_a_checkpoint_that_is_due_by_time(tmp_path, monkeypatch, minutes, period
 
 
 def test_the_best_model(checkpointer, tmp_path, caplog):
-    """By TEST.BEST_CHECKPOINT; a resumed run knows how good the best was."""
+    """TEST.BEST_CHECKPOINT chooses; a resumed run knows how good the best was."""
     best = BestModel(checkpointer, "panoptic_seg/PQ")
 
     def kept(*values: float) -> int:
@@ -407,7 +407,7 @@ def test_a_claim_ends_with_its_process(tmp_path):
 
 @pytest.mark.parametrize("lives", [True, False])
 def test_a_claim_of_another_machine(tmp_path, monkeypatch, lives):
-    """It is watched for signs of life."""
+    """A claim of another machine is watched for signs of life."""
     path = tmp_path / run_claim.FILE
     path.write_text(json.dumps({"host": "elsewhere", "pid": 7, "begun": "today"}))
 
@@ -471,7 +471,8 @@ class Broken(HookBase):
 
 
 def test_weights_that_are_not_finite_are_not_saved(tiny_data, make_args, tmp_path):
-    """Not even where no loss has seen them; a file with them could not be resumed from."""
+    """No such weights are saved, even where no loss has seen them; a file with them could not be
+    resumed from."""
     opts = [*TINY_RUN, "SOLVER.CHECKPOINT_PERIOD", 1, "TEST.EVAL_PERIOD", 0]
     trainer = Trainer(*setup(make_args(*opts, config=SEMANTIC_CONFIG)))
     trainer.resume_or_load(False)

@@ -37,7 +37,7 @@ def worker(rank: int, folder: Path) -> None:
 
 @pytest.mark.slow
 def test_no_gloo_thread_outlives_its_group(tmp_path, forks):
-    """Such a thread can abort the process while Python shuts down."""
+    """A thread that does can abort the process while Python shuts down."""
     mp.start_processes(worker, (tmp_path,), nprocs=2)
     assert {p.name for p in tmp_path.glob("*_left")} == {"rank0_left", "rank1_left"}
 

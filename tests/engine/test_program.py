@@ -91,7 +91,7 @@ def test_a_defect_has_its_traceback_and_is_called_one(function, caplog):
 
 
 def test_the_package_raises_user_errors():
-    """Its errors are told in a line, but where only the package itself can be wrong."""
+    """Errors of the package are told in a line, but where only the package itself can be wrong."""
     package = Path(ocr_panoptic.__file__).parent
     plain = {
         file.name

@@ -184,7 +184,7 @@ def test_a_config_is_a_file_of_this_machine():
 
 
 def test_an_integer_serves_as_a_number(tmp_path):
-    """In a file, in one that it includes, and on the command line."""
+    """1 serves as 1.0 in a file, in one that it includes, and on the command line."""
     (tmp_path / "base.yaml").write_text("SOLVER: {BASE_LR: 3}\n")
     (tmp_path / "c.yaml").write_text("_BASE_: base.yaml\nSOLVER: {MOMENTUM: 1}\nVERSION: 2\n")
     cfg = load_config(str(tmp_path / "c.yaml"), ["SOLVER.GAMMA", "-1", "SOLVER.WEIGHT_DECAY", 2])

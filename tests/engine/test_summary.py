@@ -25,7 +25,7 @@ from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
     ids=["panoptic", "semantic"],
 )
 def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys, config, opts, expected):
-    """With weights of the backbone alone, whose table is the longest."""
+    """The table is the longest with weights of the backbone alone."""
     opts = (*opts, "SOLVER.MAX_ITER", 12, "SOLVER.CHECKPOINT_PERIOD", 5)
     trainer = Trainer(*setup(make_args(*opts, config=config)))
     weights = trainer.checkpointer.model.state_dict()

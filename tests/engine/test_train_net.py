@@ -185,7 +185,7 @@ def joined(flags: list[str], opts: list[str], tmp_path: Path) -> str:
     "run, opts, config", [(started, [], OCR_CONFIG), (joined, TINY_SEMANTIC, SEMANTIC_CONFIG)]
 )
 def test_two_cpu_processes(tiny_data, make_args, tmp_path, run, opts, config):
-    """They train together by --num-gpus 2 and by torchrun, and evaluate as one does."""
+    """Two processes train together by --num-gpus 2 and by torchrun, and evaluate as one does."""
     args = make_args(*opts, config=config)
     printed = run(["--config-file", args.config_file], args.opts, tmp_path)
     warning = "torch sees no GPU: --num-gpus 2 starts that many CPU processes"

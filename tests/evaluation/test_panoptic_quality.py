@@ -103,7 +103,7 @@ def test_equals_panopticapi(tmp_path, seed, num_things, num_stuff):
 
 
 def test_true_ids_that_the_json_lacks_are_not_void(tmp_path):
-    """Such pixels are nobody's, and a prediction on them is wrong, as in panopticapi."""
+    """Pixels of such ids are nobody's, and a prediction on them is wrong, as in panopticapi."""
     categories = make_categories(1, 1)
     thing, stuff = (category["id"] for category in categories)
     ids = np.repeat([[1, 1, 5, 5, 5]], 4, axis=0).astype(np.int32)

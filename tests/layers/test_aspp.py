@@ -11,7 +11,7 @@ NEIGHBOURS = {(5 + a * d, 5 + b * d) for d in (2, 4) for a in (-1, 0, 1) for b i
 
 
 def difference_of_one_pixel(layer: ContextScheme) -> torch.Tensor:
-    """By how much the output changes [1, O, 11, 11] with pixel (5, 5) of the features."""
+    """Return how much the output changes [1, O, 11, 11] with pixel (5, 5) of the features."""
     x, m = equations.inputs(n=1, h=11, w=11)
     changed = x.clone()
     changed[:, :, 5, 5] += 1

@@ -22,7 +22,7 @@ class TestSelfAttention(SchemeBattery):
     published = ({}, 4 * 512 * 256 + 1024 * 512 + 2 * (256 + 256 + 512), 0.05)
 
     def reference(self, layer, x, m):
-        """With the P x P weights, and y before g."""
+        """Compute the scheme with the P x P weights, and y before g."""
         queries = equations.conv_norm_relu(layer.phi, x).flatten(2)
         keys = equations.conv_norm_relu(layer.psi, x).flatten(2)
         weights = equations.softmax(torch.einsum("ndp,ndq->npq", queries, keys) / 8**0.5, 2)
@@ -54,7 +54,7 @@ class TestDoubleAttention(SchemeBattery):
     )
 
     def reference(self, layer, x, m):
-        """A and rho at every pixel, where they are defined; the module has them at the regions."""
+        """Compute the scheme with the P x P weights, and y before g."""
         features = equations.linear(layer.delta, x).flatten(2)
         gather = equations.softmax(equations.linear(layer.region_predictor, x).flatten(2), 2)
         distribute = equations.softmax(equations.linear(layer.relation_predictor, x).flatten(2), 1)

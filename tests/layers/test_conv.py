@@ -126,7 +126,7 @@ def test_one_value_per_channel_uses_running_statistics():
 def test_one_value_in_each_of_several_processes_is_synchronised(
     monkeypatch, world_size, synchronised
 ):
-    """As the pooled image of one image per GPU."""
+    """The pooled image of one image per GPU is such a value."""
     norm = SyncBatchNorm(3).train()
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_world_size", lambda: world_size)
@@ -189,7 +189,7 @@ def test_pixelwise_is_a_convolution():
 
 @pytest.mark.parametrize("images", [1, 2])
 def test_maps_of_pixel_major_results_are_channels_last(images):
-    """As ``is_contiguous`` does not ask for, but the convolution that comes next does."""
+    """``is_contiguous`` does not ask for that memory, but the convolution that comes next does."""
     pixels = torch.randn(images, 15, 4).transpose(1, 2)
     x = as_map(pixels, (3, 5))
     torch.testing.assert_close(x, pixels.reshape(images, 4, 3, 5), rtol=0, atol=0)
@@ -199,7 +199,7 @@ def test_maps_of_pixel_major_results_are_channels_last(images):
 
 @pytest.mark.parametrize("norm", ["", "BN", "GN"])
 def test_training_in_channels_last_memory(monkeypatch, norm):
-    """As on a GPU: equal results and gradients, in that memory to the end, of several maps too."""
+    """Results and gradients are equal, in that memory to the end, of several maps too."""
     torch.manual_seed(0)
     conv = ConvNormReLU(8, 64, norm=norm, negative_slope=0.3).double()
     randomise(conv)

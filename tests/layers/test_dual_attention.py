@@ -20,7 +20,7 @@ def position_equation(module: PositionAttention, x: Tensor) -> Tensor:
 
 
 def channel_equation(module: ChannelAttention, x: Tensor) -> Tensor:
-    """With the maximum, as in the official code."""
+    """Compute channel attention with the maximum, as in the official code."""
     energy = torch.einsum("ncp,ndp->ncd", x.flatten(2), x.flatten(2))
     weights = equations.softmax(energy.amax(dim=2, keepdim=True) - energy, 2)
     return x + module.gamma * torch.einsum("ncd,ndp->ncp", weights, x.flatten(2)).view_as(x)
@@ -74,8 +74,8 @@ def test_attentions_start_as_identity_and_know_no_position(module):
 
 
 def test_position_attention_mixes_pixels_and_channel_attention_channels():
-    """What is 0 at a pixel stays so by channel attention; what is 0 in a channel of the values
-    stays so by position attention."""
+    """Return what is 0 at a pixel stays so by channel attention; what is 0 in a channel of the
+    values stays so by position attention."""
     x = torch.randn(1, 16, 4, 5, generator=torch.Generator().manual_seed(0))
     x[:, :, 1, 2] = 0
     position, channel = PositionAttention(16), ChannelAttention()

@@ -96,8 +96,8 @@ class TestOCR(SchemeBattery):
 
     @pytest.mark.parametrize("training, slope", [(False, 0.0), (True, 0.0), (True, 0.3)])
     def test_gradients_are_central_differences(self, training, slope):
-        """Of the output, which equals NumPy's, along random directions of x, m and every
-        parameter."""
+        """Gradients of the output, which equals NumPy's, are tested along random directions of x, m
+        and every parameter."""
         layer = self.make(negative_slope=slope).train(training)
         names, parameters = zip(*layer.named_parameters())
         tensors = (*(t.requires_grad_() for t in self.inputs()), *parameters)

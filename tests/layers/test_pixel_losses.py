@@ -78,7 +78,7 @@ def test_float32_in_autocast(dtype):
 
 
 def test_full_size_logits_are_never_there():
-    """Of 4.9 MiB; the logits have 0.3, and a band 1."""
+    """Logits of full size would have 4.9 MiB; the logits have 0.3, and a band 1."""
     logits, targets, _ = make_input((40, 60), (160, 240), classes=11, dtype=torch.float32)
     with AllocatedBytes() as allocated:
         losses, saved = saved_bytes(lambda: pixel_cross_entropy(logits, targets, 255))

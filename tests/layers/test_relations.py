@@ -29,7 +29,7 @@ class TestACFOCR(SchemeBattery):
         )
 
     def test_the_relation_is_the_coarse_segmentation(self):
-        """It does not see the pixels: logits of ln 3 and 0 are 3/4 and 1/4."""
+        """The relation does not see the pixels: logits of ln 3 and 0 are 3/4 and 1/4."""
         m = torch.tensor([3.0, 1.0], dtype=torch.float64).log().view(1, 2, 1, 1)
         for x in (torch.zeros(1, 8, 1, 1).double(), torch.ones(1, 8, 1, 1).double()):
             w = self.make().relation(x, m, None)
@@ -149,7 +149,8 @@ class TestGroundTruthOCR(SchemeBattery):
 
 
 def test_one_hot_labels_are_the_nearest():
-    """As F.interpolate's "nearest-exact": the label at the centre of each feature pixel."""
+    """F.interpolate's "nearest-exact" gives the same: the label at the centre of each feature
+    pixel."""
     rng = np.random.default_rng(0)
     labels = torch.from_numpy(rng.choice([0, 1, 2, 255], size=(2, 9, 14)))
     for size in ((3, 4), (9, 14), (5, 3), (18, 28)):

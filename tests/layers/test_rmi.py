@@ -77,7 +77,7 @@ def test_constant_probabilities_and_no_truth(logit):
 
 
 def test_a_matrix_without_factor_is_left_out(monkeypatch):
-    """With a ridge below 0, as rounding might make it, no matrix has a factor."""
+    """No matrix has a factor with a ridge below 0, as rounding might make it."""
     logits, targets = make_input()
     monkeypatch.setattr("ocr_panoptic.layers.rmi.RIDGE", -1e4)
     loss = region_mutual_information(logits, targets, 255)

@@ -123,7 +123,7 @@ def test_alone_and_in_evaluation_mode_it_is_a_batch_norm(monkeypatch):
 
 
 def test_pytorchs_waits():
-    """What the mode above relies on."""
+    """PyTorch's norm waits, which the mode above relies on."""
     x = torch.ones(3)
     for wait in (x.sum().item, lambda: x[x > 0], x.nonzero):
         with NoWaits(), pytest.raises(AssertionError):

@@ -43,7 +43,7 @@ def pooled_centres(pooler: nn.Module, boxes: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("use", ["training", "TEST.PRECISION"])
 @torch.no_grad()
 def test_boxes_are_not_rounded_to_the_type_of_the_features(small_cfg, use, side):
-    """In bfloat16 the coordinates of a box are multiples of 4 from 512 on."""
+    """Coordinates of a box in bfloat16 would be multiples of 4 from 512 on."""
     cfg = small_cfg("ocr", "TEST.PRECISION", "bfloat16")
     model = Trainer.build_model(cfg)
     network = model if use == "training" else deploy(model, "bfloat16").network
@@ -78,7 +78,7 @@ def test_masks_are_pasted_at_exact_places(small_cfg):
 
 @pytest.mark.slow
 def test_synchronised_norms_are_ours_under_the_same_names():
-    """Of Detectron2's backbone, of timm's, and of the head."""
+    """Norms of Detectron2's backbone, of timm's, and of the head are ours."""
     for make in (make_resnet_cfg, make_cfg):
         cfg = make(50) if make is make_resnet_cfg else make()
         plain = build_model(cfg)

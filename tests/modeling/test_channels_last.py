@@ -9,7 +9,7 @@ from support.segmentors import make_batch, make_cfg
 
 
 def semantic_losses(model: nn.Module, examples: list[dict]) -> dict[str, torch.Tensor]:
-    """Of Panoptic-FPN too, the boxes of which are none of float64."""
+    """Return the semantic losses, of Panoptic-FPN too, the boxes of which are none of float64."""
     if "instances" not in examples[0]:
         return model(examples)
     labels = torch.stack([example["sem_seg"] for example in examples])
@@ -19,7 +19,7 @@ def semantic_losses(model: nn.Module, examples: list[dict]) -> dict[str, torch.T
 
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_channels_last_memory_changes_no_loss_and_no_gradient(small_cfg, batch, kind):
-    """In float64, up to its rounding."""
+    """Losses and gradients of float64 are equal up to its rounding."""
     torch.manual_seed(0)
     is_panoptic = kind == "panoptic"
     model = build_model(small_cfg() if is_panoptic else make_cfg()).double().train()

@@ -37,7 +37,8 @@ def build(*opts: object) -> ContextScheme:
 
 
 def are_equal(one: ContextScheme, other: ContextScheme) -> bool:
-    """Whether two schemes that were built with one seed have the same sizes and the same output."""
+    """Return whether two schemes that were built with one seed have the same sizes and the same
+    output."""
     sizes = [(s.out_channels, *(p.shape for p in s.parameters())) for s in (one, other)]
     if sizes[0] != sizes[1]:
         return False

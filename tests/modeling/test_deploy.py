@@ -88,7 +88,7 @@ def panoptic(small_cfg):
 
 @torch.no_grad()
 def test_the_merge_has_the_thresholds_of_the_config(panoptic):
-    """Of each kind only the classes remain whose own limit the image meets."""
+    """The classes remain, of each kind, whose own limit the image meets."""
     cfg, _ = panoptic("ocr")
     things, labels = cfg.MODEL.ROI_HEADS.NUM_CLASSES, cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES
 
@@ -264,7 +264,7 @@ class Casts(TorchDispatchMode):
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["panoptic", "semantic", "GN"])
 def test_half_precision_casts_weights_once(panoptic, monkeypatch, kind):
-    """To the same bits as autocast, which does it in each image."""
+    """Results have the bits of autocast, which casts in each image."""
     if kind == "panoptic":
         model = panoptic("ocr")[1]
     else:

@@ -101,7 +101,7 @@ class TestLabelsOfLogits:
     @pytest.mark.parametrize("at_once", [2, 4, 100])
     @pytest.mark.parametrize("classes", [1, 2, 7])
     def test_groups_of_classes(self, monkeypatch, at_once, classes):
-        """As on a GPU: the same labels, the first of equal scores, and confidence."""
+        """Groups, as on a GPU, give the same labels, the first of equal scores, and confidence."""
         logits = 3 * random(2, classes, 6, 5)
         logits[:, classes // 2 :] = logits[:, : classes - classes // 2].clone()
         expected = bilinear(logits, 17, 23)
@@ -122,7 +122,7 @@ class TestLabelsOfLogits:
 
     @pytest.mark.parametrize("classes", [19, 54, 150])
     def test_few_operations_on_a_gpu(self, classes):
-        """Of an image of COCO; class by class 7 and more for each."""
+        """An image of COCO is meant; class by class there are 7 and more for each."""
         with FakeTensorMode():
             logits = torch.empty(1, classes, 200, 304, device="cuda")
             with Counted() as counted:
@@ -388,7 +388,7 @@ def test_scores_that_are_not_finite(scores):
 
 
 def test_a_class_that_is_never_predicted():
-    """Its logit may be -inf."""
+    """The logit of a class may be -inf."""
     classes = [torch.full((1, 1, 1, 1), score) for score in (0.0, -math.inf, math.log(3))]
     labels, confidence = confident_argmax(classes)
     assert labels.item() == 2 and confidence.item() == pytest.approx(0.75)

@@ -226,7 +226,7 @@ class TestTiles:
 
     @pytest.mark.slow
     def test_hrnet(self):
-        """Its maps of stride 32 are enlarged, and images padded to multiples of 4."""
+        """HRNet's maps of stride 32 are enlarged, and images padded to multiples of 4."""
         model = with_windows(
             build_model(make_cfg(backbone="hrnet_w18_small")), (128, 128), (64, 64)
         )

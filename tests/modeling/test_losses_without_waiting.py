@@ -78,7 +78,7 @@ class NoCopies(TorchDispatchMode):
 )
 @pytest.mark.parametrize("make", [make_cfg, lambda *opts: make_resnet_cfg(50, *opts)])
 def test_a_semantic_model_copies_nothing_in_training(make, opts):
-    """Of a batch that is on the GPU."""
+    """Nothing is copied of a batch that is on the GPU."""
     build_model(make(*opts))  # which layers of timm are read is found out by a gradient, once
     cfg = make(*opts, "MODEL.DEVICE", "cuda")
     with FakeTensorMode():

@@ -134,7 +134,7 @@ def test_all_ignored_targets_give_zero_loss_and_zero_gradients():
 
 
 def test_the_scheme_follows_the_config(small_cfg, batch):
-    """Without context the refined logits are a classifier of the 3x3 convolution's output."""
+    """Refined logits without context are a classifier of the 3x3 convolution's output."""
     model = build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", "none", "MODEL.OCR.DROPOUT", 0.0))
     head = model.eval().sem_seg_head
     features = model.backbone(model.preprocess_image(batch(1)).tensor)

@@ -28,7 +28,7 @@ CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54", "MODEL.ROI_HEADS.NUM_CLASSES"
 
 
 def make_pair(*opts: object) -> list[nn.Module]:
-    """Without and with recomputation, on a network of timm's own tests."""
+    """Make a network of timm's own tests without and with recomputation."""
     opts = ("MODEL.TIMM.NAME", "test_resnet", *opts)
     models = []
     for recompute in (False, True):
@@ -44,7 +44,7 @@ def state(model: nn.Module) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("scheme", list(CONTEXT_SCHEMES))
 def test_every_scheme_trains_as_without(scheme):
-    """With dropout; to the last digit."""
+    """Losses, gradients and buffers are equal to the last digit, with dropout."""
     kept, states = [], []
     for model in make_pair("MODEL.CONTEXT.NAME", scheme):
         torch.manual_seed(1)
@@ -72,7 +72,7 @@ def test_accumulation_and_mixed_precision():
 
 
 def test_pytorchs_synchronised_norm():
-    """It does not train without its counter of batches."""
+    """PyTorch's norm does not train without its counter of batches."""
     states = []
     for model in make_pair("MODEL.OCR.NORM", "nnSyncBN"):
         assert any(type(module) is nn.SyncBatchNorm for module in model.modules())
@@ -127,7 +127,7 @@ def train_on_gpu(rank: int, folder) -> None:
 
 
 def count_head(head: type[nn.Module], *opts: str) -> StepMemory:
-    """With 2 images of COCO, padded to 800 x 1344."""
+    """Count a step of the head with 2 images of COCO, padded to 800 x 1344."""
     opts = ["MODEL.DEVICE", "cpu", *CLASSES, "MODEL.OCR.NORM", "BN", *opts]
     cfg = load_config(str(COCO / "panoptic_fpn_ocr_R_50_3x.yaml"), opts)
     shapes = {f"p{i}": ShapeSpec(channels=256, stride=2**i) for i in range(2, 6)}

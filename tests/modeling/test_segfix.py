@@ -15,7 +15,7 @@ from support.segmentors import make_offsets_batch, make_segfix_cfg
 
 
 def make_segfix(*opts: object) -> SegFix:
-    """With running statistics and classifiers that tell pixels apart."""
+    """Make a network with running statistics and classifiers that tell pixels apart."""
     torch.manual_seed(0)
     model = build_model(make_segfix_cfg(*opts))
     model.train()

@@ -97,7 +97,7 @@ def test_a_refined_model_moves_by_scale_offsets():
 
 @pytest.mark.parametrize("is_training", [True, False])
 def test_an_evaluation_goes_back_to_the_mode_of_the_model(is_training):
-    """With TEST.OPTIMIZED False it is the model in training that is refined."""
+    """The model in training is what is refined with TEST.OPTIMIZED False."""
     model = Known({}).train(is_training)
     with inference_context(RefinedModel(model, Known({}).eval(), scale=2)):
         assert not model.training

@@ -60,8 +60,8 @@ def test_swin_is_torchvisions_at_a_size_of_partial_windows():
 
 @torch.no_grad()
 def test_every_block_of_a_vit_is_a_feature():
-    """At the size of its position embeddings timm's ``forward_features``, at another one timm's
-    with interpolated embeddings, bit for bit."""
+    """Features equal timm's ``forward_features`` at the size of the position embeddings, and timm's
+    with interpolated embeddings at another one, bit for bit."""
     source = source_of(ViT, num_classes=0)
     backbone = TimmBackbone(ViT, output_norm="LN")
     backbone.body.model.load_state_dict(source.state_dict())
@@ -164,7 +164,7 @@ def test_output_norms_are_layer_norms_of_what_is_read():
 
 
 def test_what_one_network_has_frozen_says_nothing_of_the_next():
-    """What is not learnt is remembered for networks of equal arguments."""
+    """Parameters that are not learnt are remembered for networks of equal arguments."""
 
     def learnt(backbone: TimmBackbone) -> set[str]:
         stages = {name.split(".")[1] for name, p in backbone.named_parameters() if p.requires_grad}

@@ -122,7 +122,8 @@ def test_stuff_is_as_large_as_in_the_whole_image():
 
 
 def test_an_object_larger_than_a_tile_is_joined_and_told():
-    """Its parts are one segment, and no tile shows it whole; the other one is not counted."""
+    """The parts of the object are one segment, and no tile shows it whole; the other one is not
+    counted."""
     ids, joined, _ = tiled(scene(120, 120, [(60, 60, 50), (4, 4, 4)]), (48, 48), (24, 24))
     assert sum(s["isthing"] for s in joined.segments) == 2
     assert joined.cut == 1
@@ -188,7 +189,8 @@ def test_spans(side, window, step):
 
 
 def test_the_last_tile_is_large_and_aligned():
-    """At a step of 192 it would have 104 columns of 872; it begins at a multiple of 64 instead."""
+    """The last tile would have 104 columns of 872 at a step of 192; it begins at a multiple of 64
+    instead."""
     assert spans(872, 256, 192)[-1][:2] == (640, 872)
 
 

@@ -142,7 +142,7 @@ def described(kind: str, images: Path) -> Path:
 def test_evaluation_equals_that_of_the_data_set(
     model_of, call, images, tmp_path, kind, is_described, clean_catalog
 ):
-    """To the last digit; the results come from files in between."""
+    """Metrics are equal to the last digit; the results come from files in between."""
     model = model_of(kind)
     truth = described(kind, images) if is_described else images.parent / "panoptic.json"
     assert call(model, images, "--eval", truth, "--labels", "dataset") == 0
@@ -498,8 +498,8 @@ class TestRefusals:
 
     @pytest.mark.slow
     def test_another_input(self, model_of, call, images, tmp_path, caplog):
-        """Its results would take the place of those that are there. More images in the same folder
-        are added, and those that are gone are named."""
+        """Results of another input would take the place of those that are there. More images in the
+        same folder are added, and those that are gone are named."""
         folder, other = tmp_path / "images", tmp_path / "other"
         first, second, third, _ = sorted(images.iterdir())
         folder.mkdir(), other.mkdir()

@@ -173,7 +173,7 @@ def test_mistakes(offsets, tmp_path):
 
 @pytest.mark.parametrize("name", ["{}/pred/a.png", "../pred/a.png"])
 def test_a_panoptic_png_outside_of_its_folder_is_refused(name, offsets, tmp_path):
-    """By such a name the refined one would be written over the prediction."""
+    """The refined PNG would be written over the prediction by such a name."""
     ids = np.arange(12 * 17).reshape(12, 17)
     write_panoptic_png(tmp_path / "pred/a.png", ids)
     annotation = {"image_id": 1, "file_name": name.format(tmp_path), "segments_info": []}

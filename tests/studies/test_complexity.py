@@ -115,7 +115,8 @@ def test_what_is_counted_is_what_is_computed(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["Self-Attention", "DANet"])
 def test_memory_of_attention_does_not_grow_with_the_square(name):
-    """At 64 x 64 pixels: less than the 64 MiB of one P x P matrix, which the transcription has."""
+    """Attention takes, of 64 x 64 pixels, less than the 64 MiB of one P x P matrix, which the
+    transcription has."""
     module = SchemeOfFeatures(name, 16)
     x = torch.randn(1, 16, 64, 64)
     peaks = []

@@ -78,7 +78,7 @@ def test_faults(study_file, change, message):
 
 
 def test_finished_runs_of_another_machine(study_file, tmp_path):
-    """They join where they have the study's settings, in any order, and its metrics."""
+    """Runs join where they have the study's settings, in any order, and its metrics."""
     study, output, results = read_study(study_file), tmp_path / "out", tmp_path / "results.json"
     records = [
         {

@@ -73,7 +73,7 @@ NETWORKS = {
 
 
 def seen(network: Backbone, height: int, width: int) -> PixelBox:
-    """By changing one row or one column of the image at a time."""
+    """Find the field by changing one row or one column of the image at a time."""
     image = torch.rand(1, 3, height, width, generator=torch.Generator().manual_seed(0)).double()
     ends = []
     for axis, n in ((2, height), (3, width)):
@@ -136,7 +136,7 @@ def test_fpn():
 
 @pytest.mark.slow
 def test_hrnet():
-    """Its stem is a 3x3; from then on its branches meet at stride 32."""
+    """HRNet's stem is a 3x3; from then on its branches meet at stride 32."""
     boxes = receptive_boxes(TimmBackbone("hrnet_w18", norm="BN").eval(), 96, 128)
     assert boxes.pop("stem").size == (3, 3)
     assert {*boxes.values()} == {PixelBox(0, 95, 0, 127)}

@@ -19,7 +19,7 @@ SHAPES = {f"p{i}": ShapeSpec(channels=8, stride=2**i) for i in range(2, 7)}
 
 @BACKBONE_REGISTRY.register()
 class TinyPyramid(Backbone):
-    """What an FPN gives, and a dilated ResNet, without their many layers."""
+    """The features of an FPN, and of a dilated ResNet, without their many layers."""
 
     size_divisibility = 32
 

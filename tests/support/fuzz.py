@@ -163,8 +163,8 @@ def alarm() -> Iterator[None]:
 
 def breach(call: Callable[[], object], watched: Path, names: tuple[str, ...]) -> str | None:
     """
-    What breaks the contract: ``call`` succeeds, or raises what ``run_program`` shows as a message;
-    which is one line for each fault and names one of the files. It ends soon, and after an
+    Return what breaks the contract: ``call`` succeeds, or raises what ``run_program`` shows as a
+    message; which is one line for each fault and names one of the files. It ends soon, and after an
     error ``watched`` holds what it held.
     """
     before = contents(watched)

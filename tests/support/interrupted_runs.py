@@ -53,7 +53,7 @@ def saved(folder: Path, name: str = "model_final") -> dict:
 
 
 def assert_same(a, b, path: str = "") -> None:
-    """To the last bit."""
+    """Check that two runs are equal to the last bit."""
     assert type(a) is type(b), path
     if isinstance(a, dict):
         assert a.keys() == b.keys(), path

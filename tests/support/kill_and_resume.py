@@ -122,7 +122,7 @@ class Training:
         return [json.loads(line) for line in lines if line.endswith("}")]
 
     def wait_for_training(self, iterations: int) -> bool:
-        """Whether so many iterations were done; otherwise it has ended."""
+        """Return whether so many iterations were done; otherwise it has ended."""
         while (running := self.process.poll() is None) and self.iterations() < iterations:
             time.sleep(0.02)
         return running or self.iterations() >= iterations
@@ -147,7 +147,7 @@ class Training:
 
 
 def difference(a: object, b: object, path: str = "") -> str:
-    """Where two checkpoints differ in a bit, or ""."""
+    """Return where two checkpoints differ in a bit, or ""."""
     if isinstance(a, dict) and isinstance(b, dict) and a.keys() == b.keys():
         found = (difference(a[k], b[k], f"{path}/{k}") for k in a if k != "config")
         return next(filter(None, found), "")

@@ -153,7 +153,7 @@ def register(name: str, folder: Path, categories, samples: list[Sample]) -> None
 
 
 def inputs_and_outputs(name: str, categories, samples: list[Sample], rng) -> tuple[list, list]:
-    """What a loader and Detectron2's PanopticFPN give for the samples."""
+    """Return what a loader and Detectron2's PanopticFPN give for the samples."""
     metadata = MetadataCatalog.get(name)
     isthing = {c["id"]: bool(c["isthing"]) for c in categories}
     outputs = []

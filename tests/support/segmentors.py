@@ -46,7 +46,7 @@ def make_batch(height: int = 61, width: int = 83) -> list[dict]:
 
 
 def make_resnet_cfg(depth: int, *opts: object) -> CfgNode:
-    """The same with Detectron2's ResNet, dilated to stride 8."""
+    """Make the config with Detectron2's ResNet, dilated to stride 8."""
     cfg = make_cfg(*opts)
     cfg.MODEL.BACKBONE.NAME = "build_dilated_resnet_backbone"
     cfg.MODEL.RESNETS.DEPTH = depth
@@ -92,7 +92,7 @@ def take_criterion(arguments: dict, num_classes: int = 5) -> SemSegCriterion:
 
 
 def trained_like(model: nn.Module) -> nn.Module:
-    """In evaluation mode, with norms that are not the identity."""
+    """Return the model in evaluation mode, with norms that are not the identity."""
     torch.manual_seed(3)
     for module in model.modules():
         if isinstance(module, NORMS):

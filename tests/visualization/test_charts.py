@@ -66,7 +66,7 @@ def test_bins_of_the_reliability_diagram():
 
 
 def test_a_chart_in_the_page():
-    """It has the colours of the page, and no id that another chart of the page has, too."""
+    """A chart has the colours of the page, and no id that another chart of the page has, too."""
     figure = loss_figure({"a": [(1, 2.0), (2, 1.0)], "b": [(1, 1.0), (2, 2.0)]})
     text = str(inline_svg(figure, "chart", 'a & <b>, "c"'))
     svg = ElementTree.fromstring(text)
