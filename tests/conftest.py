@@ -33,9 +33,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def cache(tmp_path_factory):
-    """The cache of data is kept apart from the user's."""
+def own_folders(tmp_path_factory):
+    """Data sets and their cache are kept apart from the user's, such as those of `make demo`."""
     os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ["DETECTRON2_DATASETS"] = str(tmp_path_factory.mktemp("data_sets"))
 
 
 @pytest.fixture(autouse=True)
