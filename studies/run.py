@@ -64,18 +64,18 @@ def main(argv: list[str] | None = None) -> None:
         print(f"{file}: {add_records(study, output, file)} runs added")
     if not args.report_only and not args.baseline:
         run_study(study, [sys.executable, TRAIN], output)
-    records = read_runs(study, output)
-    if not records:
+    runs = read_runs(study, output)
+    if not runs:
         sys.exit(f"{output}: no finished run of {args.study}")
     if args.baseline:
-        print(placed_report(study, summarise(study, records)))
+        print(placed_report(study, summarise(study, runs)))
     else:
-        print(write_study(study, records, output, fields))
+        print(write_study(study, runs, output, fields))
         print(f"Wrote tables.md, results.json and figures to {output}")
 
 
 def write_study(
-    study: PlacedStudy, records: list[dict[str, Any]], output: Path, fields: Mapping[str, Any]
+    study: PlacedStudy, runs: list[dict[str, Any]], output: Path, fields: Mapping[str, Any]
 ) -> str:
     """
     Write tables.md, results.json, curves.png and, with ``fields``, gains.png; return the tables.
@@ -84,11 +84,11 @@ def write_study(
         output: folder.
         fields: place -> its receptive field, see :func:`.gain_figure`.
     """
-    rows = summarise(study, records)
+    rows = summarise(study, runs)
     report = placed_report(study, rows)
     write_text(output / "tables.md", report)
-    write_json(output / "results.json", records, indent=1)
-    figures = {"curves.png": placed_curves(study, records)}
+    write_json(output / "results.json", runs, indent=1)
+    figures = {"curves.png": placed_curves(study, runs)}
     # At first there are runs of the baseline alone.
     if fields and any(row.gains[study.metrics[0]] for row in rows):
         figures["gains.png"] = gain_figure(study, rows, fields)

@@ -1,6 +1,8 @@
 """Files: one process at a time, folders that cannot be written, characters for a terminal."""
 
+import errno
 import fcntl
+from contextlib import ExitStack
 
 import pytest
 
@@ -33,6 +35,22 @@ def test_a_lock_that_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr("ocr_panoptic.formats.files.fcntl.lockf", lockf)
     with locked(path, wait=True):
         assert len(tries) == 2 and path.exists()
+
+
+def test_a_block_that_cannot_be_locked_leaves_the_file_of_another(tmp_path, monkeypatch):
+    def lockf(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("ocr_panoptic.formats.files.fcntl.lockf", lockf)
+    path = tmp_path / "lock"
+    with locked(path, wait=False, note="later"), pytest.raises(BlockingIOError):  # noqa: SIM117
+        with locked(path, wait=False, in_use=lambda: True):
+            pass
+    with ExitStack() as later:
+        with locked(path, wait=False, note="former"):
+            later.enter_context(locked(path, wait=False, note="later"))
+        assert path.read_bytes() == b"later"
+    assert not path.exists()
 
 
 def test_two_temporary_names_differ(tmp_path):

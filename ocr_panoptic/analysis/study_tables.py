@@ -12,7 +12,7 @@ from ocr_panoptic.metrics import class_metrics, from_detectron2
 
 from .study import Study
 
-Records = Sequence[Mapping[str, Any]]  # of .study.read_records
+Records = Sequence[Mapping[str, Any]]  # of .study.read_runs
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,13 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def positive_number(text: str) -> float:
+    """The type of a flag."""
+    if not 0 < float(text) < float("inf"):  # NaN is not, too
+        raise argparse.ArgumentTypeError(f"is {text}; it is a number above 0")
+    return float(text)
+
+
 class CommandParser(argparse.ArgumentParser):
     """
     A parser whose message about a flag that it does not know names the nearest one.
@@ -94,8 +101,14 @@ class TrainingArguments(CommandParser):
     are one to the parser.
     """
 
-    def __init__(self, description: str, *, can_train: bool = True):
-        super().__init__(description)
+    def __init__(
+        self,
+        description: str,
+        fault: Callable[[argparse.Namespace], str] | None = None,
+        *,
+        can_train: bool = True,
+    ):
+        super().__init__(description, fault)
         self.add_argument(
             "--config-file",
             default="",

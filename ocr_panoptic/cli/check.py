@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.waiting import importing
 
-from .arguments import TrainingArguments
+from .arguments import TrainingArguments, positive_number
 from .train import function_arguments
 
 if TYPE_CHECKING:
@@ -29,18 +29,22 @@ IS_LIGHT = True
 
 
 def argument_parser() -> TrainingArguments:
-    parser = TrainingArguments(__doc__)
+    parser = TrainingArguments(__doc__, _fault)
     parser.add_argument(
         "--time", action="store_true", help="train a few iterations, and tell the time of all"
     )
     parser.add_argument(
         "--gpu-seconds",
-        type=float,
+        type=positive_number,
         default=0.0,
         metavar="S",
         help="with --time: what an iteration takes your GPUs; by default what a V100 would take",
     )
     return parser
+
+
+def _fault(args: argparse.Namespace) -> str:
+    return "--gpu-seconds is of --time" if args.gpu_seconds and not args.time else ""
 
 
 def run(args: argparse.Namespace) -> int:

@@ -42,8 +42,8 @@ def run(args: argparse.Namespace) -> None:
     study = comparison(Path(find_config(args.config_file)), opts, range(args.seeds))
     if not args.report_only:
         run_study(study, TRAIN, args.output)
-    records = read_runs(study, args.output)
-    if not records:
+    runs = read_runs(study, args.output)
+    if not runs:
         raise MissingFileError(f"{args.output}: no finished run of this comparison")
-    print(write_comparison(study, records, args.output))
-    print(verdict(study, records))
+    print(write_comparison(study, runs, args.output))
+    print(verdict(study, runs))

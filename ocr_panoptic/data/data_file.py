@@ -67,7 +67,9 @@ _KINDS = {"panoptic": PanopticSplit, "semantic": SemanticSplit}
 CLASS_KEYS = ("classes", "ignore", "flip_pairs")  # of semantic data
 _DETECTRON2S = re.compile(
     r"((keypoints_)?coco_20(14|17)|lvis_v(0\.5|1)|voc_20(07|12)|ade20k_sem_seg|"
-    r"cityscapes_fine_(instance_seg|sem_seg|panoptic))_(train|val|test|trainval|minival)"
+    r"cityscapes_fine_(instance_seg|sem_seg|panoptic))_(train|val|test|trainval|"
+    r"(valminus)?minival|val(_rand)?_100|(train|val)_cocofied|test[-_]dev|test_challenge|"
+    r"(train|val|val_100)_panoptic(_separated|_stuffonly)?)"
 )
 FORM = "name, panoptic or semantic, channels, and of semantic data classes, ignore, flip_pairs"
 

@@ -1,10 +1,11 @@
 """An exponential moving average of the weights: what is evaluated and saved in their place."""
 
+import copy
 from collections.abc import Mapping
 
+import torch
 from detectron2.config import CfgNode
 from detectron2.engine import HookBase
-from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 
 
@@ -23,21 +24,44 @@ class Averaging(HookBase):
 
     def __init__(self, model: nn.Module, decay: float):
         self._model = model
-        self._average = ModelEmaV3(model, decay)
-        self.module = self._average.module.train().requires_grad_(False)
+        self._decay = decay
+        self.module = copy.deepcopy(model).train().requires_grad_(False)
+        self._places = list(zip(_places(self.module), _places(model), strict=True))
 
     @classmethod
     def of(cls, cfg: CfgNode, model: nn.Module) -> "Averaging | None":
         """Return that of a config; None without MODEL.EMA.ENABLED."""
         return cls(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
 
+    @torch.no_grad()
     def begin(self) -> None:
         """Begin with the model as it is now."""
-        self._average.set(self._model)
+        torch._foreach_copy_(*zip(*self._pairs()))
 
+    @torch.no_grad()
     def after_step(self) -> None:
-        self._average.update(self._model)
+        pairs = self._pairs()
+        numbers = [pair for pair in pairs if pair[0].is_floating_point()]
+        counters = [pair for pair in pairs if not pair[0].is_floating_point()]
+        torch._foreach_lerp_(*zip(*numbers), weight=1 - self._decay)
+        if counters:  # of batch norms
+            torch._foreach_copy_(*zip(*counters))
+
+    def _pairs(self) -> list[tuple[Tensor, Tensor]]:
+        return [(average[k], model[name]) for (average, k), (model, name) in self._places]
 
     def trained(self) -> Mapping[str, Tensor]:
         """Return the weights that are trained, for a checkpoint whose model is the average."""
         return self._model.state_dict()
+
+
+def _places(model: nn.Module) -> list[tuple[dict[str, Tensor], str]]:
+    """Return where the tensors of the state dict are, which takes long to ask for in each step.
+    They are no tensors, as precise statistics take the place of a batch norm's."""
+    return [
+        (tensors, name)
+        for module in model.modules()
+        for tensors in (module._parameters, module._buffers)
+        for name, tensor in tensors.items()
+        if tensor is not None and name not in module._non_persistent_buffers_set
+    ]

@@ -178,13 +178,13 @@ class BestModel:
     def path(self) -> Path:
         return Path(self.checkpointer.save_dir) / f"{self.FILE}.pth"
 
-    def begin(self, resumed: bool) -> None:
-        """Take the value of the file, if there is one of this metric; the file of another run,
-        whose value is none to be compared with, goes."""
-        if not resumed:
-            if comm.is_main_process():
-                self.path.unlink(missing_ok=True)
-        elif self.path.is_file():
+    def begin_anew(self) -> None:
+        """Remove the file of another run, whose value is none to be compared with."""
+        self.path.unlink(missing_ok=True)
+
+    def resume(self) -> None:
+        """Take the value of the file, if there is one of this metric."""
+        if self.path.is_file():
             saved = torch.load(self.path, map_location="cpu", mmap=True, weights_only=True)
             if self.metric in saved.get("best", {}):
                 self.value, self.iteration = saved["best"][self.metric], saved["iteration"]

@@ -109,8 +109,8 @@ def check_trained_weights(weights: str) -> None:
 
 def continued_state(cfg: CfgNode, file: str, model: nn.Module) -> dict[str, Any]:
     """
-    Return what :meth:`.Trainer.state_dict` has saved, see :func:`.saved_state.checked_state`; its
-    tensors stay in the file until they are used.
+    Return what :meth:`.TrainingState.state_dict` has saved, see
+    :func:`.saved_state.checked_state`; its tensors stay in the file until they are used.
 
     Args:
         file: the checkpoint.

@@ -30,8 +30,8 @@ def claim(folder: str | os.PathLike) -> None:
     it ends. To claim a folder again is fine. Of several processes the main one does it for all.
 
     The claim of a process of this machine ends with it. Of one of another machine, which may have
-    lost its power, or lock files for itself, it ends when the file has not been touched for a
-    while; this waits for that.
+    lost its power, or lock files for itself, and where files cannot be locked, it ends when the
+    file has not been touched for a while; this waits for that.
 
     Raises:
         ValueError: another training has it.
@@ -42,12 +42,16 @@ def claim(folder: str | os.PathLike) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path, here = folder / FILE, socket.gethostname()
     holder, begun = _holder(path), time.strftime("%Y-%m-%d %H:%M:%S")
-    note = json.dumps({"host": here, "pid": os.getpid(), "begun": begun})
+    note = json.dumps({"host": here, "pid": os.getpid(), "begun": begun}) + "\n"
+    is_here = holder.get("host", here) == here
     with ExitStack() as stack:
         try:
-            if holder.get("host", here) != here and _is_touched(path):
+            if not is_here and _is_touched(path):
                 raise BlockingIOError
-            stack.enter_context(locked(path, wait=False, note=f"{note}\n"))
+            lock = locked(
+                path, wait=False, note=note, in_use=lambda: is_here and _has_other_holder(path)
+            )
+            stack.enter_context(lock)
         except BlockingIOError as error:
             raise UserError(
                 f"OUTPUT_DIR {folder} is that of another training: process "
@@ -76,11 +80,19 @@ def _keep_touching(path: Path, ended: threading.Event) -> None:
 def _is_touched(path: Path) -> bool:
     """Watch whether somebody touches the file: no clocks of two machines are compared."""
     logging.getLogger(__name__).warning(
-        "%s is of another machine: watching it for %d s, whether its training lives", path, WATCH
+        "%s is of another training: watching it for %d s, whether that lives", path, WATCH
     )
-    before = path.stat().st_mtime_ns
-    time.sleep(WATCH)
-    return path.stat().st_mtime_ns != before
+    with suppress(FileNotFoundError):  # it has ended
+        before = path.stat().st_mtime_ns
+        time.sleep(WATCH)
+        return path.stat().st_mtime_ns != before
+    return False
+
+
+def _has_other_holder(path: Path) -> bool:
+    """Return whether another process of this machine has the file, which cannot be locked."""
+    holder = _holder(path)
+    return bool(holder) and holder.get("pid") != str(os.getpid()) and _is_touched(path)
 
 
 def _holder(path: Path) -> dict[str, str]:

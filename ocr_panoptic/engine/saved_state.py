@@ -1,4 +1,4 @@
-"""The state of a training in a checkpoint of any origin, checked before it is used."""
+"""The state of a training in a checkpoint of this package, checked before it is used."""
 
 from collections.abc import Mapping
 from typing import Any

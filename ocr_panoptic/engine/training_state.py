@@ -22,6 +22,7 @@ from ocr_panoptic.formats.run_folder import write_config
 from .accumulation import AccumulatingTrainer
 from .agreement import agree, stop_together
 from .averaging import Averaging
+from .hooks import BestModel
 from .resume import (
     Position,
     Resume,
@@ -73,13 +74,16 @@ class TrainingState:
         """The last one, which the model is of."""
         return self._steps.iter
 
-    def begin(self, checkpointer: SafeCheckpointer, resume: Resume, written: str) -> bool:
+    def begin(
+        self, checkpointer: SafeCheckpointer, best: BestModel | None, resume: Resume, written: str
+    ) -> bool:
         """
         Load the last checkpoint of OUTPUT_DIR, or the weights that the config names, and make the
         folder that of this run: a start that fails leaves it to the former. All processes call it.
 
         Args:
             checkpointer: of the model, and of this state.
+            best: whose file of a former training goes; None leaves it.
             resume: True, False, or "auto": where there is a checkpoint.
             written: the YAML of OUTPUT_DIR/config.yaml.
 
@@ -117,6 +121,8 @@ class TrainingState:
                         former,
                     )
                     checkpointer.begin_anew()
+                    if best:
+                        best.begin_anew()
                 write_config(folder, written, keep_former=bool(former))
         return bool(file)
 

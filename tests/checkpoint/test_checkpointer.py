@@ -88,7 +88,8 @@ FILES = {
 
 @pytest.mark.parametrize("kind", FILES)
 def test_code_in_a_file_is_refused_unless_trusted(tmp_path, kind):
-    """It is named, and torch's advice to switch its protection off is not repeated."""
+    """The message names the code, and does not repeat torch's advice to switch its protection
+    off."""
     source, target = randomised(), make_model()
     path = tmp_path / f"weights.{kind[-3:]}"
     state = {k: v.numpy() if kind == "pkl" else v for k, v in source.state_dict().items()}

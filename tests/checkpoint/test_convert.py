@@ -200,8 +200,8 @@ def test_logits_are_those_of_the_published_network(case, tmp_path, capsys):
 @pytest.mark.parametrize("case", ["hrnet W18, FullModel", "openseg W18, SyncBN", "mmseg HR18s"])
 @torch.no_grad()
 def test_images_of_any_size(case, size):
-    """In float64, as norms of random weights fit one size alone; what is left is the rounding of
-    the biases that were folded."""
+    """Converted logits equal the published network's. In float64, as norms of random weights fit
+    one size alone; what is left is the rounding of the biases that were folded."""
     source, _, _, network, options, _ = CASES[case]
     cfg, tensors, _, _ = make(case)
     x, weights = network_input(cfg, image(*size)), published.Weights(**options)
@@ -250,7 +250,7 @@ def files(tmp_path_factory) -> Callable[[str], tuple[Path, Path]]:
 
 @pytest.mark.parametrize("case, key, value", DETAILS)
 def test_every_setting_matters_and_is_asked_for(case, key, value, files, tmp_path):
-    """With another value the logits differ, and so the tool and an evaluation refuse it."""
+    """Logits differ with another value of the key, so the tool and an evaluation refuse it."""
     source, config, _, _, _, _ = CASES[case]
     cfg, _, x, (_, expected) = make(case)
     file, output = files(case)

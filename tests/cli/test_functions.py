@@ -130,7 +130,7 @@ def test_a_training_of_the_caller_keeps_its_folder(tmp_path):
 
 
 def test_results_that_are_not_the_expected_ones(trained_run, tmp_path, undisturbed):
-    """They end the command."""
+    """Results outside TEST.EXPECTED_RESULTS end the command."""
     expected = [["panoptic_seg", "PQ", 99.0, 0.1]]
     with pytest.raises(RuntimeError, match="ended with status 1"):
         ocr_panoptic.evaluate(tmp_path / "run", **{"TEST.EXPECTED_RESULTS": expected})

@@ -1,11 +1,13 @@
 """Files that describe data sets: what they may hold, what they become, and every fault."""
 
+import importlib
 import os
 from pathlib import Path
 
 import pytest
 import yaml
 from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.data.datasets import builtin
 
 from ocr_panoptic.data import DataFaults, check, data_options, register_data_files, register_in_use
 from ocr_panoptic.data.data_file import files_below_root, is_detectron2s, read_data_file
@@ -173,11 +175,14 @@ def test_a_name_of_detectron2(raw):
 
 
 def test_detectron2s_names_are_known_without_it():
-    splits = ("train", "val", "test", "trainval", "minival")
-    split_names = [n for n in DatasetCatalog if n.rpartition("_")[2] in splits]
-    theirs = [n for n in split_names if "panoptic_" not in n or n.startswith("cityscapes")]
-    assert len(theirs) > 25 and all(map(is_detectron2s, theirs))
-    assert not any(map(is_detectron2s, ("coco_train", "coco_2017_mine", "my_coco_2017_train")))
+    """All that it fills its catalogs with."""
+    DatasetCatalog.clear()
+    MetadataCatalog.clear()
+    importlib.reload(builtin)
+    assert len(DatasetCatalog) > 50
+    assert not [name for name in DatasetCatalog if not is_detectron2s(name)]
+    ours = ("coco_train", "coco_2017_mine", "my_coco_2017_train", "coco_2017_val_panoptic_mine")
+    assert not any(map(is_detectron2s, ours))
 
 
 def test_the_check_refuses_a_name_of_detectron2(raw):

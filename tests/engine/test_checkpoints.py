@@ -1,6 +1,8 @@
 """Checkpoints are whole or absent, the best and the last are kept, and what ends a run."""
 
 import copy
+import errno
+import fcntl
 import json
 import math
 import os
@@ -30,6 +32,7 @@ from ocr_panoptic.engine.loss_log import LossLog
 from ocr_panoptic.engine.run_info import weights_sha256
 from ocr_panoptic.engine.stopping import Stopping
 from ocr_panoptic.engine.trained_model import build_trained_model
+from ocr_panoptic.engine.training_state import TrainingState
 from support.forked import Forked, run_forked
 from support.interrupted_runs import assert_same
 from support.tiny_runs import ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC
@@ -253,16 +256,28 @@ def test_the_best_model(checkpointer, tmp_path, caplog):
     assert torch.load(tmp_path / "model_best.pth")["model"]["weight"][0, 0] == 5
     assert not (tmp_path / "last_checkpoint").exists()
     best = BestModel(checkpointer, "panoptic_seg/PQ")
-    best.begin(resumed=True)
+    best.resume()
     assert kept(4.5) == 1
     assert kept(1.0, 2.0, 6.0) == 2
     best.update({}, 7)  # in the other processes
     other = BestModel(checkpointer, "panoptic/PQ")
-    other.begin(resumed=True)
+    other.resume()
     other.update({"panoptic_seg": {"PQ": 9.0}}, 8)
     assert "panoptic/PQ, which the evaluation does not have (similar: panoptic_seg/PQ)" in (
         caplog.text
     )
+
+
+@pytest.mark.parametrize("file", ["model_0000001", "model_best"])
+def test_a_best_model_goes_with_the_former_training_alone(checkpointer, tmp_path, caplog, file):
+    """One that was kept alone is not of a training that this one writes over."""
+    for name in {file, "model_best"}:
+        checkpointer.save(name, tag=False)
+    cfg = CfgNode({"OUTPUT_DIR": str(tmp_path), "MODEL": {"WEIGHTS": ""}})
+    state = TrainingState(cfg, checkpointer.model, None, None, None, seed=0)
+    assert not state.begin(checkpointer, BestModel(checkpointer, "sem_seg/mIoU"), False, "")
+    assert (tmp_path / "model_best.pth").exists() == (file == "model_best")
+    assert ("checkpoints of another training" in caplog.text) == (file != "model_best")
 
 
 class Breaks(HookBase):
@@ -405,24 +420,45 @@ def test_a_claim_ends_with_its_process(tmp_path):
     assert not (tmp_path / run_claim.FILE).exists()
 
 
-@pytest.mark.parametrize("lives", [True, False])
-def test_a_claim_of_another_machine(tmp_path, monkeypatch, lives):
-    """A claim of another machine is watched for signs of life."""
-    path = tmp_path / run_claim.FILE
-    path.write_text(json.dumps({"host": "elsewhere", "pid": 7, "begun": "today"}))
+def cannot_lock(*_):
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+
+@pytest.mark.parametrize("host", ["elsewhere", socket.gethostname()])
+@pytest.mark.parametrize("state", ["lives", "is dead", "ends meanwhile"])
+def test_a_claim_is_watched_for_signs_of_life(tmp_path, monkeypatch, host, state):
+    """Claims of another machine are watched, and all where files cannot be locked."""
+    path, watched = tmp_path / run_claim.FILE, []
+    path.write_text(json.dumps({"host": host, "pid": 7, "begun": "today"}))
 
     def sleep(seconds: float) -> None:
         assert seconds > 4 * run_claim.BEAT
-        if lives:
+        watched.append(path)
+        if state == "lives":
             os.utime(path, (1, 1))
+        elif state == "ends meanwhile":
+            path.unlink()
 
     monkeypatch.setattr(run_claim.time, "sleep", sleep)
-    if lives:
-        with pytest.raises(ValueError, match=f"process 7 on elsewhere.*remove {path}"):
+    monkeypatch.setattr(fcntl, "lockf", cannot_lock)
+    if state == "lives":
+        with pytest.raises(ValueError, match=f"process 7 on {host}.*remove {path}"):
             run_claim.claim(tmp_path)
-        return
+        assert holder(tmp_path)["pid"] == 7
+    else:
+        run_claim.claim(tmp_path)
+        assert holder(tmp_path)["pid"] == os.getpid()
+        run_claim.release(tmp_path)
+        assert not path.exists() and not run_claim._is_touched(path)
+    assert watched == [path]
+
+
+def test_a_former_claim_of_this_process_is_not_watched(tmp_path, monkeypatch):
+    monkeypatch.setattr(run_claim.time, "sleep", lambda _: pytest.fail("watched"))
+    monkeypatch.setattr(fcntl, "lockf", cannot_lock)
+    content = {"host": socket.gethostname(), "pid": os.getpid()}
+    (tmp_path / run_claim.FILE).write_text(json.dumps(content))
     run_claim.claim(tmp_path)
-    assert holder(tmp_path)["pid"] == os.getpid()
     run_claim.release(tmp_path)
 
 

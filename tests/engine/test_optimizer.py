@@ -74,7 +74,8 @@ def with_gradients() -> nn.Module:
 @pytest.mark.parametrize("kind", ["norm", "value"])
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
 def test_clipping_is_detectron2s(kind, name):
-    """The same to the last bit; a fused step is within rounding of that of many operations."""
+    """Clipped gradients equal Detectron2's to the last bit; a fused step is within rounding of one
+    of many operations."""
     opts = ["SOLVER.CLIP_GRADIENTS.CLIP_TYPE", kind, "SOLVER.CLIP_GRADIENTS.CLIP_VALUE", "1.5"]
     opts += ["SOLVER.OPTIMIZER", name, "SOLVER.CLIP_GRADIENTS.ENABLED", "True"]
     cfg, models = load_config("", opts), [with_gradients() for _ in range(2)]
