@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import http.client
 import io
 import json
 import re
@@ -15,6 +16,7 @@ from onnxscript import opset18 as op
 from PIL import Image
 
 from ocr_panoptic.cli import export as cli_export
+from ocr_panoptic.errors import UserError
 from ocr_panoptic.prediction.onnx import page, run_onnx
 from support.browser import Browser, find_chromium
 from support.exported_models import PANOPTIC, build, export
@@ -22,6 +24,8 @@ from support.tiny_runs import OCR_CONFIG, images_of
 
 STATUS = "document.getElementById('status').textContent"
 FILES = "document.getElementById('files')"
+DROPS_ARE_KEPT = """["dragover", "drop"].every((type) => !document.body.dispatchEvent(
+    new DragEvent(type, { bubbles: true, cancelable: true })))"""
 PIXELS, LABELS, CONFIDENCES = UINT8["H", "W", 3], INT32["H", "W"], FLOAT["H", "W"]
 in_browser = pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium")
 
@@ -136,6 +140,7 @@ def test_camera_and_what_is_no_image(tmp_path, model, runtime):
         browser.wait_for("!!document.querySelector('.error')")
         assert browser.evaluate(STATUS) == "no.png is no image that this browser reads."
         assert browser.evaluate("document.querySelector('h2').textContent") == "a.png"
+        assert browser.evaluate(f"{FILES}.value") == "", "the same file can be chosen again"
         browser.click("document.getElementById('camera')")
         browser.wait_for("document.getElementById('video').videoWidth > 0")
         browser.click("document.getElementById('camera')")
@@ -171,18 +176,23 @@ def test_faults_are_one_line(tmp_path, model, runtime, name, damage, before, mes
     with Browser(tmp_path / "page/index.html", tmp_path, before=before) as browser:
         browser.wait_for("!!document.querySelector('.error')")
         said = browser.evaluate(STATUS)
+        assert browser.evaluate(DROPS_ARE_KEPT), "else the browser leaves the page for the photo"
     assert message in said and "\n" not in said
 
 
-def packed(content: bytes) -> bytes:
+def packed(content: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:
     """A package of npm whose files have this content."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as archive:
         for name in page.RUNTIME:
             entry = tarfile.TarInfo(f"package/dist/{name}")
-            entry.size = len(content)
+            entry.size, entry.type = len(content), kind
             archive.addfile(entry, io.BytesIO(content))
     return stream.getvalue()
+
+
+def damaged(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :]
 
 
 @pytest.mark.parametrize(
@@ -190,6 +200,8 @@ def packed(content: bytes) -> bytes:
     [
         (None, "package: .*No such file.*npm pack onnxruntime-web@"),
         (b"text", "package: not a gzip file. Get it with `npm pack"),
+        (damaged(packed(bytes(range(256)) * 40), 415), "package: Error -3 while decompressing"),
+        (packed(b"", tarfile.DIRTYPE), "package: package/dist holds folders"),
         (packed(b"another"), "ort.wasm.min.js of .*package is not that of onnxruntime-web"),
     ],
 )
@@ -198,6 +210,15 @@ def test_packages_that_are_refused(tmp_path, content, message):
         (tmp_path / "package").write_bytes(content)
     with pytest.raises(ValueError, match=message):
         page.find_runtime(tmp_path / "package")
+
+
+def test_answer_that_breaks_off(monkeypatch):
+    def urlopen(*_, **__):
+        raise http.client.IncompleteRead(b"")
+
+    monkeypatch.setattr(page.urllib.request, "urlopen", urlopen)
+    with pytest.raises(UserError, match="cannot be had from npm's registry: IncompleteRead"):
+        page.find_runtime()
 
 
 def test_package_from_a_folder_and_from_the_registry(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir as ir
 import onnxruntime
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 
 from ocr_panoptic.cli.export import export
 from ocr_panoptic.prediction.onnx.parity import is_finite
-from ocr_panoptic.prediction.onnx.precision import converted
+from ocr_panoptic.prediction.onnx.precision import SCOPES, converted
 
 IMAGE = torch.linspace(-1, 3, 3 * 8 * 12).sin().reshape(1, 3, 8, 12)
 
@@ -69,6 +70,84 @@ def rounded(x: np.ndarray) -> np.ndarray:
 def rounded_weights(w: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     scale = np.abs(w).max(axis=axes, keepdims=True) / 127
     return np.rint(w / scale) * scale
+
+
+def parsed(text: str, weights: dict[str, np.ndarray]) -> ir.Model:
+    """A part of the semantic head from x to o, in ONNX's syntax, which gives the numbers of o."""
+    proto = onnx.parser.parse_model(f"""
+        <ir_version: 9, opset_import: ["" : 18]> g (float[1, 3, 8, 12] x) => (float[n] y) {{
+            {text} all = Constant<value_ints = [-1]>() y = Reshape(o, all) }}""")
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(*w[::-1]) for w in weights.items())
+    for node in proto.graph.node:
+        node.metadata_props.add(key=SCOPES, value="['', 'model.sem_seg_head.context', 'y']")
+    return ir.from_proto(onnx.shape_inference.infer_shapes(proto))
+
+
+def beside_float32(text: str, weights: dict[str, np.ndarray], precision: str) -> list[np.ndarray]:
+    """Results in this precision and in float32."""
+    return [run(converted(parsed(text, weights), p))[0] for p in (precision, "float32")]
+
+
+def reshaped(*shape: int) -> str:
+    return f"s = Constant<value_ints = [{', '.join(map(str, shape))}]>() r = Reshape(x, s)"
+
+
+RANDOM = np.random.default_rng(0).normal(size=(3, 12, 12)).astype(np.float32)
+BY_AXIS = RANDOM * np.float32([1, 1e-3, 1e3])[:, None, None]
+MATRIX, BIAS = {"w": RANDOM[0]}, {"b": RANDOM[1, 0]}
+
+
+@pytest.mark.parametrize(
+    ("text", "weights", "is_whole"),
+    [
+        (f"{reshaped(1, 12, 24)} o = Conv(r, w, b)", {"w": RANDOM.T.copy()} | BIAS, True),
+        (f"{reshaped(3, 8, 12)} o = MatMul(r, w)", {"w": BY_AXIS}, False),
+        (f"{reshaped(24, 12)} o = Gemm(r, w, b)", MATRIX | BIAS, True),
+        (f"{reshaped(24, 12)} o = Gemm<transB = 1>(r, w)", MATRIX, True),
+        (f"{reshaped(24, 12)} o = Gemm<alpha = 0.5>(r, w)", MATRIX, False),
+        (f"{reshaped(24, 12)} o = Gemm<beta = 0.0>(r, w, b)", MATRIX | BIAS, False),
+        (f"{reshaped(12, 24)} o = Gemm<transA = 1>(r, w)", MATRIX, False),
+    ],
+)
+def test_products_in_int8(text, weights, is_whole):
+    y, expected = beside_float32(text, weights, "int8")
+    np.testing.assert_allclose(y, expected, atol=0.02 * np.abs(expected).max())
+    assert np.array_equal(y, expected) != is_whole
+
+
+@pytest.mark.parametrize(
+    ("text", "weights"),
+    [
+        # Zeros divided by F.normalize's least norm, and multiplied
+        ("z = Sub(x, x) n = ReduceL2(z) m = Max(n, w) o = Div(z, m)", {"w": np.float32(1e-12)}),
+        ("z = Sub(x, x) o = Mul(z, w)", {"w": np.float32(1e9)}),
+        # A whole number that float16 has not
+        (
+            "i = Cast<to = 7>(x) j = Add(i, k) f = Cast<to = 1>(j) o = Sub(f, w)",
+            {"k": np.int64(64701), "w": np.float32(64700)},
+        ),
+    ],
+)
+def test_numbers_that_leave_float16(text, weights):
+    y, expected = beside_float32(text, weights, "float16")
+    np.testing.assert_allclose(y, expected, atol=3e-3)
+
+
+def test_softmax_and_sums_over_pixels_stay_in_float32():
+    """On a CPU onnxruntime computes float16 in float32, so that numbers show no difference."""
+    model = parsed(
+        "c = Conv(x, w) s = Constant<value_ints = [3, 96]>() m = Reshape(c, s) a = Softmax(m) "
+        "t = Transpose(a) r = Relu(c) q = Reshape(r, s) f = MatMul(q, t) o = MatMul(f, v)",
+        {"w": np.ones((3, 3, 1, 1), np.float32), "v": np.ones((3, 3), np.float32)},
+    )
+    nodes = [x for x in converted(model, "float16").graph if x.op_type != "Cast"]
+    precise = [x.op_type for x in nodes if x.outputs[0].dtype == ir.DataType.FLOAT]
+    assert precise == ["Reshape", "Softmax", "Transpose", "MatMul"], "of c, a, t and f"
+
+
+def test_infinite_numbers_stay():
+    y, expected = beside_float32("o = Max(x, w)", {"w": np.float32("inf")}, "float16")
+    np.testing.assert_array_equal(y, expected)
 
 
 @pytest.mark.slow

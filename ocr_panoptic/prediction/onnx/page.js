@@ -201,6 +201,8 @@ async function process(session, name, source) {
 }
 
 async function start() {
+  for (const type of ["dragover", "drop"]) // else a photo dropped beside the box takes the page's place
+    window.addEventListener(type, (event) => event.preventDefault());
   const session = await loadModel(), video = byId("video"), drop = byId("drop");
   let last = Promise.resolve();
   const add = (named) => (last = last.then(async () => {
@@ -210,10 +212,13 @@ async function start() {
     if (errors.length) say(errors.join(" "), true);
   }));
   const addFiles = (files) => add([...files].map((file) => [file.name, file]));
-  byId("files").onchange = (event) => addFiles(event.target.files);
-  drop.ondragover = (event) => { event.preventDefault(); drop.className = "over"; };
+  byId("files").onchange = ({ target }) => {
+    addFiles(target.files);
+    target.value = ""; // the same files can be chosen again
+  };
+  drop.ondragover = () => { drop.className = "over"; };
   drop.ondragleave = () => { drop.className = ""; };
-  drop.ondrop = (event) => { event.preventDefault(); drop.className = ""; addFiles(event.dataTransfer.files); };
+  drop.ondrop = (event) => { drop.className = ""; addFiles(event.dataTransfer.files); };
   byId("camera").onclick = async () => {
     try {
       if (video.hidden) {

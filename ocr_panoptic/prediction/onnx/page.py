@@ -9,11 +9,13 @@ runtime are scripts: the base64 of their gzip.
 import base64
 import gzip
 import hashlib
+import http.client
 import io
 import os
 import re
 import tarfile
 import urllib.request
+import zlib
 from pathlib import Path
 
 import onnx
@@ -36,6 +38,8 @@ RUNTIME = {
 LARGEST = 380 * 2**20
 """Bytes of a compressed model; browsers have no longer strings."""
 OWN_FILES = ("page.js", "page.html")
+DAMAGE = (KeyError, EOFError, tarfile.TarError, zlib.error)
+"""What reading a package raises that is no whole one, besides OSError and ValueError."""
 
 
 def find_runtime(given: Path | None = None) -> dict[str, bytes]:
@@ -52,7 +56,7 @@ def find_runtime(given: Path | None = None) -> dict[str, bytes]:
     fix = f"Get it with `npm pack onnxruntime-web@{VERSION}`, and name it with --onnxruntime-web"
     try:
         found = _read_runtime(given)
-    except (OSError, KeyError, EOFError, tarfile.TarError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException, *DAMAGE) as error:
         where = given or "npm's registry"
         raise UserError(f"onnxruntime-web cannot be had from {where}: {error}. {fix}") from error
     for name, content in found.items():
@@ -74,7 +78,10 @@ def _read_runtime(given: Path | None) -> dict[str, bytes]:
         with urllib.request.urlopen(address, timeout=60) as answer:
             packed = answer.read()
     with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
-        return {name: archive.extractfile(f"package/dist/{name}").read() for name in RUNTIME}
+        files = {name: archive.extractfile(f"package/dist/{name}") for name in RUNTIME}
+        if None in files.values():
+            raise tarfile.ReadError("package/dist holds folders in the place of files")
+        return {name: file.read() for name, file in files.items()}
 
 
 def sha256(content: bytes) -> str:
