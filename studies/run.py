@@ -18,6 +18,7 @@ from ocr_panoptic.analysis.study import read_runs, run_study
 from ocr_panoptic.analysis.study_tables import summarise
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.formats.files import write_json, write_text
+from ocr_panoptic.standard_output import outlive_reader
 
 from .fields.measurement import read_fields
 from .figures import gain_figure, placed_curves
@@ -98,4 +99,5 @@ def write_study(
 
 
 if __name__ == "__main__":
+    outlive_reader()
     run_program(main)
