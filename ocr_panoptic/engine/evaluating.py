@@ -101,11 +101,13 @@ class BesideTheModel(DatasetEvaluator):
     def __init__(self, evaluator: DatasetEvaluator):
         self._evaluator = evaluator
         self._pending: deque[Future] = deque()
-        self._thread = ThreadPoolExecutor(1, initializer=self._begin)
+        self._thread: ThreadPoolExecutor | None = None
         self._device = torch.cuda.current_device() if torch.cuda.is_available() else None
 
     def reset(self) -> None:
         self._evaluator.reset()
+        self._pending.clear()
+        self._thread = ThreadPoolExecutor(1, initializer=self._begin)
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """Take a batch; raises what the evaluator raised for one of the last two."""
@@ -115,6 +117,7 @@ class BesideTheModel(DatasetEvaluator):
     def evaluate(self) -> dict | None:
         """Return the evaluator's result of all batches."""
         self._wait(0)
+        self._thread.shutdown()
         return self._evaluator.evaluate()
 
     def _begin(self) -> None:  # each thread has a GPU and a mode of its own

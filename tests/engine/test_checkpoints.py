@@ -459,6 +459,7 @@ def test_a_former_claim_of_this_process_is_not_watched(tmp_path, monkeypatch):
     content = {"host": socket.gethostname(), "pid": os.getpid()}
     (tmp_path / run_claim.FILE).write_text(json.dumps(content))
     run_claim.claim(tmp_path)
+    assert "begun" in holder(tmp_path)
     run_claim.release(tmp_path)
 
 

@@ -313,7 +313,8 @@ def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, make_args, c
 
 
 def test_the_defaults_and_a_run_without_checkpoints_are_allowed(tiny_data):
-    complete("SOLVER.CHECKPOINT_PERIOD", "0", "TEST.EVAL_PERIOD", "0", "SEED", "-1")
+    cfg = complete("SOLVER.CHECKPOINT_PERIOD", "0", "TEST.EVAL_PERIOD", "0", "SEED", "-1")
+    assert (cfg.SOLVER.CHECKPOINT_PERIOD, cfg.TEST.EVAL_PERIOD, cfg.SEED) == (0, 0, -1)
 
 
 @pytest.mark.parametrize(
@@ -411,8 +412,11 @@ def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_pat
 def test_config_of_an_evaluation_can_be_read(tiny_data, tmp_path):
     """A norm of this machine in a key that nothing reads would be refused."""
     saved = tmp_path / "config.yaml"
-    saved.write_text(portable(complete(*TINY_NAMES, training=False), "model.pth").dump())
-    complete_config(load_config(str(saved), []))
+    completed = complete(*TINY_NAMES, training=False)
+    saved.write_text(portable(completed, "model.pth").dump())
+    complete_config(read := load_config(str(saved), []))
+    assert read.MODEL.ROI_HEADS.NUM_CLASSES == completed.MODEL.ROI_HEADS.NUM_CLASSES
+    assert read.MODEL.WEIGHTS == "model.pth"
 
 
 def found(gpus: int) -> tuple[str, str]:

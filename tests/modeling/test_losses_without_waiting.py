@@ -56,8 +56,10 @@ def test_head(device, recompute):
             }
             targets = torch.zeros(2, 64, 96, dtype=torch.long)
         _, losses = head(features, targets)
+        assert {loss.device.type for loss in losses.values()} == {device}
         if device == "cpu":
             sum(losses.values()).backward()
+            assert all(p.grad is not None for p in head.parameters())
 
 
 class NoCopies(TorchDispatchMode):
