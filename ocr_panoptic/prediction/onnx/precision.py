@@ -98,7 +98,7 @@ def _to_float16(graph: ir.Graph, nodes: list[ir.Node]) -> None:
 
 
 def _cast_numbers(nodes: list[ir.Node]) -> set[ir.Node]:
-    """The casts, and what is computed from their results and constants alone, without weights."""
+    """Return casts, and what is computed from their results and constants alone, without weights."""
     found = set()
     for node in nodes:
         given = [x for x in node.inputs if x is not None and x.dtype == FLOAT]
@@ -110,7 +110,7 @@ def _cast_numbers(nodes: list[ir.Node]) -> set[ir.Node]:
 
 
 def _softmaxes(nodes: list[ir.Node]) -> set[ir.Node]:
-    """The softmaxes of the semantic head, and what is before and after each of them up to a
+    """Return the softmaxes of the semantic head, and what is before and after each of them up to a
     product: with it, or, where it has weights, without it."""
     inside = {x for x in nodes if x.outputs[0].dtype == FLOAT and not _has_weights(x)}
     first = [x for x in inside if x.op_type == "Softmax" and _modules(x)[0].startswith(HEAD)]
@@ -131,8 +131,8 @@ def _has_weights(node: ir.Node) -> bool:
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:
-    """As float16, in which a number stays finite, and one that is not 0 (what keeps a division from
-    one by 0) does not become 0."""
+    """Return float16 values, of which finite ones stay finite, and those that are not 0 (what keeps
+    a division from one by 0) do not become 0."""
     limits = np.finfo(np.float16)
     halves = np.where(np.isfinite(values), np.clip(values, limits.min, limits.max), values)
     halves = halves.astype(np.float16)
