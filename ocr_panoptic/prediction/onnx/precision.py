@@ -98,7 +98,7 @@ def _to_float16(graph: ir.Graph, nodes: list[ir.Node]) -> None:
 
 
 def _cast_numbers(nodes: list[ir.Node]) -> set[ir.Node]:
-    """Return casts, and what is computed from their results and constants alone, without weights."""
+    """Return casts, and what follows from their results and constants alone, without weights."""
     found = set()
     for node in nodes:
         given = [x for x in node.inputs if x is not None and x.dtype == FLOAT]
