@@ -44,13 +44,13 @@ def small_start_of_the_plain_head() -> None:
 
 def large_start_of_the_refined_classifier() -> None:
     """Start the refined classifier as Detectron2 starts that of its head, without residual form."""
-    add = RefinedHead.add_refinement
+    add = RefinedHead.__init__
 
     def larger(self: RefinedHead, *args, **kwargs) -> None:
         add(self, *args, **kwargs)
         c2_msra_fill(self.refined_predictor)
 
-    RefinedHead.add_refinement = larger
+    RefinedHead.__init__ = larger
 
 
 def correction_left_out() -> None:
@@ -159,7 +159,7 @@ def two_rounds() -> None:
 
 def presence_classifier() -> None:
     """Weigh the relation by a classifier of the image, with a loss of its own (weight 0.2)."""
-    add, forward = RefinedHead.add_refinement, RefinedHead.losses
+    add, forward = RefinedHead.__init__, RefinedHead.losses
 
     def added(self: RefinedHead, *args, **kwargs) -> None:
         add(self, *args, **kwargs)
@@ -180,13 +180,13 @@ def presence_classifier() -> None:
         loss = nn.functional.binary_cross_entropy_with_logits(seen, truth.float())
         return {**forward(self, predictions, targets), "loss_presence": 0.2 * loss}
 
-    RefinedHead.add_refinement, RefinedHead.losses = added, with_presence
+    RefinedHead.__init__, RefinedHead.losses = added, with_presence
     OCR.relation = relation
 
 
 def adapted(teacher: bool = False, adaptation: bool = True) -> None:
     """Classify by cosines to prototypes of the refined prediction (context-aware classifier)."""
-    add = RefinedHead.add_refinement
+    add = RefinedHead.__init__
 
     def mlp(channels: int) -> nn.Sequential:
         return nn.Sequential(
@@ -248,7 +248,7 @@ def adapted(teacher: bool = False, adaptation: bool = True) -> None:
             found["loss_distilled"] = criterion.loss_weight * loss
         return found
 
-    RefinedHead.add_refinement, RefinedHead.layers, RefinedHead.losses = (
+    RefinedHead.__init__, RefinedHead.layers, RefinedHead.losses = (
         added,
         layers,
         losses_of_all,

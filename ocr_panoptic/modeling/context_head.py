@@ -28,9 +28,8 @@ class ContextSemSegHead(RefinedHead):
         in_features: features of the pixel representations (stage 4 of a ResNet, all of HRNet).
         coarse_in_features: features of the coarse prediction (stage 3 of a ResNet).
         num_classes: K.
-        context, refinement: see :meth:`.RefinedHead.add_refinement`.
+        context, refinement: see :class:`.RefinedHead`.
         ocr_norm, negative_slope: of the head's convolutions, see :class:`.ConvNormReLU`.
-        align_corners: of all resizing, see :func:`.resize`.
         coarse_kernel: kernel of the convolution before the coarse classifier: 3 for ResNet in the
             published code, 3 (openseg.pytorch) or 1 (HRNet-OCR, mmsegmentation) for HRNet, 0 for
             the linear classifier of the paper.
@@ -57,7 +56,6 @@ class ContextSemSegHead(RefinedHead):
         context: ContextScheme,
         ocr_norm: str = "SyncBN",
         negative_slope: float = 0.0,
-        align_corners: bool = False,
         coarse_kernel: int = 3,
         coarse_channels: int = 512,
         coarse_dropout: float = 0.05,
@@ -65,15 +63,10 @@ class ContextSemSegHead(RefinedHead):
         scale_attention: Callable[[int], ScaleAttention] | None = None,
         **refinement: Any,
     ):
-        super().__init__()
         if coarse_kernel and coarse_kernel % 2 == 0:
             raise UserError(
                 f"MODEL.SEM_SEG_HEAD.COARSE_KERNEL is {coarse_kernel}; it is odd, or 0 for none"
             )
-        self.in_features = finest_first(in_features, input_shape)
-        self.coarse_in_features = finest_first(coarse_in_features, input_shape)
-        self.common_stride = input_shape[self.in_features[0]].stride
-        self.align_corners = align_corners
         kinds = {"norm": ocr_norm, "negative_slope": negative_slope}
 
         def coarse_branch() -> tuple[nn.Sequential, Conv2d]:
@@ -87,18 +80,22 @@ class ContextSemSegHead(RefinedHead):
                 channels = coarse_channels
             return branch, Conv2d(channels, num_classes, kernel_size=1)
 
-        self.coarse, self.coarse_predictor = coarse_branch()
-        self.regions = None if region_supervision else nn.Sequential(*coarse_branch())
-        # Registered before the bottleneck: optimizer states know parameters by their order.
-        self.context = context
-        self.add_refinement(
+        coarse, coarse_predictor = coarse_branch()
+        in_features = finest_first(in_features, input_shape)
+        super().__init__(
+            coarse_predictor,
             count_channels(input_shape, in_features),
-            self.regions,
+            common_stride=input_shape[in_features[0]].stride,
             context=context,
+            regions=None if region_supervision else nn.Sequential(*coarse_branch()),
             ocr_norm=ocr_norm,
             negative_slope=negative_slope,
             **refinement,
         )
+        self.coarse = coarse
+        self.coarse_predictor = coarse_predictor
+        self.in_features = in_features
+        self.coarse_in_features = finest_first(coarse_in_features, input_shape)
         self.scale_attention = scale_attention and scale_attention(context.out_channels)
 
     @classmethod

@@ -1,6 +1,5 @@
 """
-The part that both heads have behind their features: coarse prediction, context scheme, refined
-prediction.
+What both heads have behind their features: coarse prediction, context scheme, refined prediction.
 
 Shape shorthand: N images, K classes = object regions, H W padded input size, h w feature size at
 ``common_stride``.
@@ -24,82 +23,85 @@ from .losses import SemSegCriterion
 
 class RefinedHead(nn.Module):
     """
-    Part of a semantic head: coarse logits serve as soft object regions for a context scheme, whose
-    augmented representations are classified again.
+    Semantic head: coarse logits serve as soft object regions for a context scheme, whose augmented
+    representations are classified again.
 
-    A head that derives from it has ``coarse`` (modules before the coarse classifier),
-    ``coarse_predictor`` and ``common_stride``, calls :meth:`add_refinement` in its constructor, and
-    says in :meth:`representations` where its features come from.
+    A head that derives from it builds what comes before, hands it over, and registers it afterwards
+    under the names of its checkpoints, among them ``coarse_predictor``; it says in
+    :meth:`representations` where its features come from.
+
+    Args:
+        coarse_predictor: the classifier of the coarse prediction.
+        in_channels: of the features that the pixel representations are made from.
+        common_stride: of the pixel representations.
+        context: the scheme.
+        criterion: the losses of both predictions.
+        regions: the paper's ablation: predicts the soft object regions without a loss of its own,
+            from the features of the coarse prediction. None: the coarse prediction, which has a
+            loss, is the regions.
+        ocr_channels: of the pixel representations.
+        ocr_norm: of the 3x3 convolution.
+        negative_slope: of its ReLU, see :class:`.ConvNormReLU`.
+        residual: whether the refined prediction is the coarse one plus a correction, whose
+            classifier starts at 0, so that the first refined prediction is the coarse one, and its
+            loss teaches what both share.
+        coarse_start: first weights of the coarse classifier, "pytorch":
+            U(-b, b) with b = 1 / sqrt(C), as the published codes have it. "detectron2":
+            N(0, 2 / K), as its ``SemSegFPNHead`` has it, which makes logits so large that the
+            spatial softmax of each region begins as a few random pixels.
+        recompute: whether the head is computed again in the backward pass, see :func:`.run_part`.
+        align_corners: of all resizing, see :func:`.resize`.
 
     Attributes:
+        coarse: modules between the features and the coarse classifier.
         bottleneck: the 3x3 convolution to pixel representations; the identity for a scheme that
             takes the features as they are.
-        context: the scheme.
         refined_predictor: the classifier of the augmented representations.
-        regions: the branch that predicts the regions where the coarse prediction does not, or None.
-        criterion: the losses of both predictions.
-        residual: whether the refined prediction is the coarse one plus a correction.
-        align_corners: of all resizing, see :func:`.resize`.
         scale_attention: from augmented representations to where a prediction is to be trusted more
             than those at larger scales; None in a head for one scale.
+
+    Raises:
+        ValueError: for ``regions`` that the scheme does not use.
     """
 
-    align_corners = False
-
-    def add_refinement(
+    def __init__(
         self,
+        coarse_predictor: Conv2d,
         in_channels: int,
-        regions: nn.Module | None,
         *,
+        common_stride: int,
         context: ContextScheme,
         criterion: SemSegCriterion,
+        regions: nn.Module | None = None,
         ocr_channels: int = 512,
         ocr_norm: str = "SyncBN",
         negative_slope: float = 0.0,
         residual: bool = False,
         coarse_start: str = "pytorch",
         recompute: bool = False,
-    ) -> None:
-        """
-        Args:
-            in_channels: of the features.
-            regions: the paper's ablation: predicts the soft object regions without a loss of its
-                own, from the features of the coarse prediction. None: the coarse prediction, which
-                has a loss, is the regions.
-            context, criterion: as the attributes.
-            ocr_channels: of the pixel representations.
-            ocr_norm: of the 3x3 convolution.
-            negative_slope: of its ReLU, see :class:`.ConvNormReLU`.
-            residual: as the attribute. The classifier of the correction starts at 0, so that the
-                first refined prediction is the coarse one, and its loss teaches what both share.
-            coarse_start: first weights of the coarse classifier, "pytorch":
-                U(-b, b) with b = 1 / sqrt(C), as the published codes have it. "detectron2":
-                N(0, 2 / K), as its ``SemSegFPNHead`` has it, which makes logits so large that the
-                spatial softmax of each region begins as a few random pixels.
-            recompute: whether the head is computed again in the backward pass, see
-                :func:`.run_part`.
-
-        Raises:
-            ValueError: for ``regions`` that the scheme does not use.
-        """
+        align_corners: bool = False,
+    ):
+        super().__init__()
         check_region_supervision(context, regions is None)
         if coarse_start == "detectron2":
-            c2_msra_fill(self.coarse_predictor)
+            c2_msra_fill(coarse_predictor)
+        self.coarse = nn.Identity()
+        self.regions = regions
+        self.context = context
         self.bottleneck = nn.Identity()
         if not context.takes_features:
             kinds = {"norm": ocr_norm, "negative_slope": negative_slope}
             self.bottleneck = ConvNormReLU(in_channels, ocr_channels, kernel_size=3, **kinds)
-        self.context = context
-        self.refined_predictor = Conv2d(
-            context.out_channels, self.coarse_predictor.out_channels, kernel_size=1
-        )
-        self.residual = residual
+        classes = coarse_predictor.out_channels
+        self.refined_predictor = Conv2d(context.out_channels, classes, kernel_size=1)
         if residual:
             nn.init.zeros_(self.refined_predictor.weight)
             nn.init.zeros_(self.refined_predictor.bias)
-        self.regions = regions
-        self.criterion = criterion
         self.scale_attention = None
+        self.criterion = criterion
+        self.common_stride = common_stride
+        self.residual = residual
+        self.align_corners = align_corners
         self.recompute = context.recompute = recompute
 
     def representations(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:

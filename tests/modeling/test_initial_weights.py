@@ -4,13 +4,13 @@ import math
 
 import pytest
 import torch
-from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_model
 from torch import nn
 
 from ocr_panoptic.layers import OCR, gather_regions
 from ocr_panoptic.modeling import OCRSemSegFPNHead
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from support.heads import make_plain_head
 from support.segmentors import make_cfg, take_criterion
 
 # As published, this one starts with its branch switched off.
@@ -57,14 +57,8 @@ def test_semantic_head(scheme, supervision):
 @pytest.mark.parametrize("supervision", [True, False])
 def test_panoptic_head(supervision):
     torch.manual_seed(0)
-    shapes = {f"p{i}": ShapeSpec(channels=16, stride=2**i) for i in range(2, 6)}
     head = OCRSemSegFPNHead(
-        shapes,
-        num_classes=54,
-        conv_dims=128,
-        common_stride=4,
-        norm="GN",
-        ignore_value=255,
+        make_plain_head(num_classes=54, conv_dims=128),
         criterion=take_criterion({}, 54),
         context=OCR(32, 16, 32, norm="BN"),
         ocr_channels=32,

@@ -11,14 +11,12 @@ from detectron2.utils.events import EventStorage
 from ocr_panoptic.layers import resize
 from ocr_panoptic.modeling import OCRSemSegFPNHead, refined_head
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, NoContext
-from support.heads import FPN_SHAPES, make_features, make_fpn_head
+from support.heads import FPN_SHAPES, make_features, make_fpn_head, make_plain_head
 
 
 def plain_head(head: OCRSemSegFPNHead) -> SemSegFPNHead:
     """Detectron2's head with the weights of the coarse branch."""
-    plain = SemSegFPNHead(
-        FPN_SHAPES, num_classes=5, conv_dims=32, common_stride=4, norm="GN", ignore_value=255
-    )
+    plain = make_plain_head()
     state = head.state_dict()
     plain.load_state_dict({k: state[k] for k in plain.state_dict()})
     return plain
@@ -39,7 +37,7 @@ def test_coarse_logits_are_the_soft_object_regions():
     logits of that very sum."""
     head, features = make_fpn_head().eval(), make_features(FPN_SHAPES)
     with torch.no_grad():
-        branches = [b(features[f]) for f, b in zip(head.in_features, head.scale_heads)]
+        branches = [getattr(head, name)(features[name]) for name in FPN_SHAPES]
         x = torch.stack(branches).sum(0)
         z = head.context(head.bottleneck(x), head.predictor(x))
         expected = F.conv2d(z, head.refined_predictor.weight, head.refined_predictor.bias)
@@ -108,7 +106,7 @@ def test_regions_without_supervision():
     head, features = make_fpn_head(region_supervision=False), make_features(FPN_SHAPES)
     with torch.no_grad():
         coarse, refined = head.eval().layers(features)
-        x = sum(b(features[f]) for f, b in zip(head.in_features, head.scale_heads))
+        x = sum(getattr(head, name)(features[name]) for name in FPN_SHAPES)
         regions = F.conv2d(x, head.regions.weight, head.regions.bias)
         expected = head.refined_predictor(head.context(head.bottleneck(x), regions))
         torch.testing.assert_close(refined, expected)
@@ -139,7 +137,7 @@ def test_the_scheme_follows_the_config(small_cfg, batch):
     head = model.eval().sem_seg_head
     features = model.backbone(model.preprocess_image(batch(1)).tensor)
     with torch.no_grad():
-        x = sum(b(features[f]) for f, b in zip(head.in_features, head.scale_heads))
+        x = sum(getattr(head, name)(features[name]) for name in FPN_SHAPES)
         expected = head.refined_predictor(head.bottleneck(x))
         torch.testing.assert_close(head.layers(features)[1], expected)
     with pytest.raises(ValueError, match="GroundTruthOCR\\) sees the ground truth"):

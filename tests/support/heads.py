@@ -2,6 +2,7 @@
 
 import torch
 from detectron2.layers import ShapeSpec
+from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 
 from ocr_panoptic.layers import OCR
 from ocr_panoptic.modeling import ContextSemSegHead, OCRSemSegFPNHead
@@ -37,18 +38,19 @@ def make_head(**kwargs) -> ContextSemSegHead:
     return ContextSemSegHead(SHAPES, **{**arguments, **kwargs})
 
 
+def make_plain_head(**kwargs) -> SemSegFPNHead:
+    """Detectron2's head."""
+    arguments = dict(num_classes=5, conv_dims=32, common_stride=4, norm="GN", ignore_value=255)
+    return SemSegFPNHead(FPN_SHAPES, **{**arguments, **kwargs})
+
+
 def make_fpn_head(**kwargs) -> OCRSemSegFPNHead:
     torch.manual_seed(0)
     arguments = dict(
-        num_classes=5,
-        conv_dims=32,
-        common_stride=4,
-        norm="GN",
-        ignore_value=255,
         criterion=take_criterion({"loss_weight": 0.25, "coarse_loss_weight": 0.25, **kwargs}),
         context=OCR(32, 16, 32, norm="BN", dropout=0.0),
         ocr_channels=32,
         ocr_norm="BN",
     )
     take_criterion(kwargs)
-    return OCRSemSegFPNHead(FPN_SHAPES, **{**arguments, **kwargs})
+    return OCRSemSegFPNHead(make_plain_head(), **{**arguments, **kwargs})
