@@ -219,6 +219,7 @@ def parts(model: nn.Module) -> list[str]:
     return [name for name in names if any(p.requires_grad for p in modules[name].parameters())]
 
 
+@pytest.mark.slow
 def test_every_kind_of_config_is_trained():
     def kind(name: str) -> tuple:
         model = load(name).MODEL
@@ -262,6 +263,7 @@ def test_3x_schedule():
         assert (solver.IMS_PER_BATCH, solver.BASE_LR) == (16, 0.02)
 
 
+@pytest.mark.slow
 def test_cityscapes_panoptic_recipe():
     """Section 4.1 of Panoptic-FPN's publication (arXiv:1901.02446)."""
     cfg = load("Cityscapes-PanopticSegmentation/panoptic_fpn_ocr_R_50_65k_bs32")

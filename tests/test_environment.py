@@ -48,6 +48,7 @@ def test_demo_finetune_has_camvid_where_it_is(tmp_path):
     assert "prepare_camvid.py" not in prepared and "generate_scenes" not in prepared
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version, accepted", [("3.9", 0), ("3.10", 1), ("3.13", 1), ("3.14", 0)])
 def test_python_versions_of_the_pinned_packages(tmp_path, version, accepted):
     base = tmp_path / "python"

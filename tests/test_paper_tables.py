@@ -100,6 +100,7 @@ def test_configs_in_the_text_exist():
     assert all((CONFIGS / f"{name}.yaml").is_file() for name in re.findall(PATH, DOC))
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_schemes():
     """Each training command loads, for every scheme of the table, and differs from its config in
     scheme and folder alone, a stage with coarse data in its weights, data and solver as well; the

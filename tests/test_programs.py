@@ -19,6 +19,7 @@ def test_help(path, capsys):
     assert f"usage: {path.name} [-h]" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_program_shows_no_warnings_of_others(tmp_path):
     flags = ["--output", tmp_path, "--train", "1", "--val", "1", "--size", "64"]
     program = [sys.executable, ROOT / "datasets/generate_scenes.py", *flags]

@@ -77,6 +77,7 @@ def test_verdict_by_hand():
     assert verdict(study, []) == ""
 
 
+@pytest.mark.slow
 def test_the_command_reads_what_is_finished(tmp_path, capsys):
     """Records of runs as run_study leaves them; none of them is trained."""
     study = comparison(SEMANTIC, ["SOLVER.MAX_ITER", "7"], [0])

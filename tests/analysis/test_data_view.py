@@ -82,6 +82,7 @@ def test_counts_against_the_files(registered, tmp_path):
         assert [crop.caption for crop in group.crops] == [f"{area:,} pixels" for area in largest]
 
 
+@pytest.mark.slow
 def test_labels_against_the_files(registered, tmp_path):
     page = page_of("tiny_sem_val", tmp_path)
     labels = [

@@ -89,6 +89,7 @@ def test_a_class_that_occurs_nowhere_decides_nothing():
     assert [(fit.rules, fit.gain) for fit in fits] == [(PRESENT, 0), (PRESENT, 0)]
 
 
+@pytest.mark.slow
 def test_a_run(trained, tmp_path, monkeypatch, capsys):
     """PQ as the evaluation has it; predicted once; what is written merges as it was fitted."""
     args = trained(*SEGMENTS, config=OCR_CONFIG)

@@ -22,6 +22,7 @@ def arguments(args, run: Path, *flags: str) -> list[str]:
     return ["--config-file", args.config_file, *flags, *args.opts, *weights]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [
@@ -61,6 +62,7 @@ def test_the_report_of_a_run(trained, tmp_path, make_report, config):
     assert f"<dd>{metrics['run']['torch']}</dd>" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme", ["OCR", *(pytest.param(s, marks=pytest.mark.slow) for s in ("none", "GT-OCR", "PPM"))]
 )

@@ -65,6 +65,7 @@ def random_file(model: Model) -> dict[str, Tensor]:
     return weights
 
 
+@pytest.mark.slow
 def test_every_tensor_of_a_file_is_where_it_belongs(model, tmp_path):
     """Written out for Lite0: the file's numbers of blocks run through all stages."""
     weights, path = random_file(model), tmp_path / "lite0.pth"
@@ -112,6 +113,7 @@ def test_the_package_computes_the_same(tmp_path):
         assert_same_features(source.eval(), model.eval(), torch.randn(1, 3, size, size))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_the_weights_of_imagenet_compute_the_same(number):
     package = pytest.importorskip("efficientnet_lite_pytorch")
@@ -135,6 +137,7 @@ def assert_same_features(source: nn.Module, model: Model, image: Tensor) -> None
     assert torch.equal(found, expected)
 
 
+@pytest.mark.slow
 def test_another_lite_is_refused(model, tmp_path):
     torch.save(random_file(model), tmp_path / "lite0.pth")
     with pytest.raises(ValueError, match=r"differ(.|\n)*missing(.|\n)*MODEL.TIMM.NAME"):

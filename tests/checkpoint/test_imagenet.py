@@ -130,6 +130,7 @@ def test_three_convolutions_of_a_stem(tmp_path):
     assert torch.equal(block.shortcut.weight, weights["layer1.0.downsample.0.weight"])
 
 
+@pytest.mark.slow
 def test_the_resnet_inside_an_fpn(tmp_path):
     source = randomised(torchvision.models.resnet18(weights=None))
     bottom_up = detectron2_resnet().backbone
@@ -150,6 +151,7 @@ def test_another_network_is_refused(tmp_path):
         load(detectron2_resnet(50), weights, tmp_path / "stem.pth")
 
 
+@pytest.mark.slow
 def test_files_of_the_model_itself_and_unknown_ones_stay_as_they_are(tmp_path):
     source, target = randomised(detectron2_resnet()), detectron2_resnet()
     load(target, {"model": source.state_dict()}, tmp_path / "model.pth")
@@ -158,6 +160,7 @@ def test_files_of_the_model_itself_and_unknown_ones_stay_as_they_are(tmp_path):
         load(detectron2_resnet(), {"encoder.weight": torch.zeros(3)}, tmp_path / "other.pth")
 
 
+@pytest.mark.slow
 def test_frozen_norms_take_the_statistics(tmp_path):
     source = randomised(torchvision.models.resnet18(weights=None))
     model = load(detectron2_resnet(norm="FrozenBN"), source.state_dict(), tmp_path / "resnet.pth")

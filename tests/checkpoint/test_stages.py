@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 import torch
 from detectron2.modeling import build_model
 
@@ -19,6 +20,7 @@ def build(num_classes: int, seed: int) -> torch.nn.Module:
     )
 
 
+@pytest.mark.slow
 def test_all_but_the_classifiers_are_taken_along(tmp_path):
     first, second = build(65, seed=0), build(19, seed=1)
     started = {name: value.clone() for name, value in second.state_dict().items()}

@@ -89,6 +89,7 @@ def test_every_tensor_is_the_files(name, opts, suffix, tmp_path):
         assert torch.equal(value, expected), key
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_patches_are_resampled_as_timm_does(tmp_path):
     """A ViT with patches of 16 as one with patches of 8."""
@@ -107,6 +108,7 @@ def test_patches_are_resampled_as_timm_does(tmp_path):
     assert torch.equal(model.backbone.eval()(image)["blocks.8"], expected)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_patches_of_another_size_and_number_of_channels(tmp_path):
     """The first three are colours, with weights and normalisation of them; timm's own resampling of
@@ -208,6 +210,7 @@ def hub(tmp_path, monkeypatch):
     return tmp_path / "hub"
 
 
+@pytest.mark.slow
 def test_weights_by_timms_name(hub):
     """The layout of the hub's cache."""
     folder = hub / "models--timm--test_convnext.r160_in1k"

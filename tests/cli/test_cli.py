@@ -188,6 +188,7 @@ for name, *words in (
 """
 
 
+@pytest.mark.slow
 def test_data_are_exported_imported_and_checked_without_pytorch(tmp_path):
     command = [sys.executable, "-c", WITHOUT_PYTORCH, SCENES, tmp_path]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}

@@ -147,6 +147,7 @@ def test_classes_of_the_splits_differ(raw, raw_val):
         register_data_files([raw.described(val=raw_val)])
 
 
+@pytest.mark.slow
 def test_annotations_of_another_split_are_one_fault_for_each_folder(raw, raw_val):
     raw_val.image("first.jpg").rename(raw_val.image("third.jpg"))
     raw_val.image("more/second.bmp").unlink()

@@ -67,6 +67,7 @@ def touched(raw):
     os.utime(raw.image("first.jpg"), ns=(1, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
@@ -101,6 +102,7 @@ def test_after_faults_were_mended_the_rest_is_not_checked_again(raw, looked_at):
     assert looked_at == ["first.jpg"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_check_goes_on(raw, monkeypatch, looked_at):
     for number in range(30, 40):
         raw.add(number, f"{number}.jpg", f"{number}.png", FIRST, [])
@@ -139,6 +141,7 @@ def test_nothing_is_written_beside_the_data(raw):
     assert contents() == before
 
 
+@pytest.mark.slow
 def test_processes_find_the_same(raw):
     for number in range(30, 60):
         raw.add(number, f"{number}.png", f"{number}.png", np.full((3, 3), number), [])
@@ -176,6 +179,7 @@ def test_a_broken_index_is_made_anew(raw, size):
     assert DatasetCatalog.get("pets_train") == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change", ["UPDATE fact SET value = NULL", "UPDATE fact SET value = '{'", "DELETE FROM fact"]
 )
@@ -233,6 +237,7 @@ os._exit(9)
 """
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_has_half_written_is_taken_back(raw, looked_at):
     raw.checked()
     expected, journal = DatasetCatalog.get("pets_train"), Path(f"{index_path()}-journal")
@@ -250,6 +255,7 @@ def test_what_a_killed_process_has_half_written_is_taken_back(raw, looked_at):
         assert DatasetCatalog.get("pets_train") == expected
 
 
+@pytest.mark.slow
 def test_another_index_in_its_place_is_not_read(raw):
     """A loader's process may start after another command has met changed annotations."""
     raw.checked()
@@ -295,6 +301,7 @@ def test_changed_while_it_is_read(raw, monkeypatch):
         source.index()
 
 
+@pytest.mark.slow
 def test_many_images_are_trusted_by_the_times_of_their_folders(raw, monkeypatch, looked_at):
     """A file that is written over in place is found by `check`, and when it is loaded."""
     monkeypatch.setattr(index_module, "MANY", 1)
@@ -321,6 +328,7 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
         cache_folder()
 
 
+@pytest.mark.slow
 def test_one_index_for_each_place(raw, tmp_path):
     """Data of one name in two folders do not take turns in one index."""
     other = RawData(tmp_path / "other")
@@ -333,6 +341,7 @@ def test_one_index_for_each_place(raw, tmp_path):
     assert json.loads(text)["id"] == 5
 
 
+@pytest.mark.slow
 def test_summary(raw):
     """Counted by hand in raw_pets.py."""
     (split,) = check([raw.described()], workers=1).splits
@@ -349,6 +358,7 @@ def test_summary(raw):
         check([raw.described()], workers=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_images_that_would_be_scaled_to_nothing(raw, kind):
     """The config's sizes count; without one Detectron2's, which panoptic models have."""

@@ -43,6 +43,7 @@ def truth_of(record: dict, mirrored: bool = False, distance: int = 5) -> np.ndar
     return true_offset_labels(segments, distance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny_train", "tiny_sem_train"])
 def test_labels_are_those_of_the_image_shown(make, name):
     mapper, (record,) = make((name,), *WHOLE)

@@ -156,6 +156,7 @@ def test_class_counts_of_another_layout(name):
         class_counts(name)
 
 
+@pytest.mark.slow
 def test_data_without_any_thing_trains(raw, small_cfg):
     """Thing categories without an instance: the loader yields images with empty instances, and
     the model learns from their semantic labels."""
@@ -197,6 +198,7 @@ def perfect_output(record):
     return {"panoptic_seg": (torch.tensor(ids), segments), "instances": instances}
 
 
+@pytest.mark.slow
 def test_evaluators_give_100_for_the_truth(raw):
     """Detectron2's of panoptic quality reads the same files; images in sub-folders are left out, as
     it names its files without them."""

@@ -19,6 +19,7 @@ def test_equal_to_those_of_the_data_set(raw):
     assert records("pets_train") == DatasetCatalog.get("pets_train")
 
 
+@pytest.mark.slow
 def test_images_without_instances_are_left_out_where_asked(raw, caplog):
     raw.content["annotations"][1]["segments_info"][1]["iscrowd"] = 1  # the only thing of image 5
     raw.checked()

@@ -43,6 +43,7 @@ def train(steps: int, iterations: int = 3) -> tuple[nn.Module, dict[str, float]]
     return model, logged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [2, 3, 6])
 def test_parts_of_a_batch_step_as_the_whole(steps):
     whole, logged_whole = train(1)
@@ -188,6 +189,7 @@ def test_a_model_that_finds_nan_is_not_the_first():
         trainer.run_step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("amp", [False, True])
 def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
     cfg = small_cfg("ocr", "SOLVER.GATHER_METRIC_PERIOD", "7", "SOLVER.AMP.ENABLED", str(amp))

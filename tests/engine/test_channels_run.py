@@ -120,6 +120,7 @@ def test_without_that_channel(semantic_data, root, make_args):
     assert train(semantic_args(make_args, "SOLVER.MAX_ITER", 15))["sem_seg"]["mIoU"] < 60
 
 
+@pytest.mark.slow
 def test_another_number_of_channels_is_told_before_training(semantic_data, root, make_args):
     describe_semantic(semantic_data)
     with pytest.raises(DataFaults, match=r"0.npy: the image has 4 channels, expected 3 \(INPUT.CH"):
@@ -169,6 +170,7 @@ def describe_panoptic(raw: Path, channels: int) -> Path:
     return raw / "boxes.yaml"
 
 
+@pytest.mark.slow
 def test_images_are_checked_again_for_other_channels(panoptic_data):
     check([describe_panoptic(panoptic_data, 3)], 1)  # in colour, whatever the files are
     check([describe_panoptic(panoptic_data, 4)], 1)

@@ -73,6 +73,7 @@ TAGS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage", ["empty", "half", "missing", "untagged", "tag is a folder", *TAGS]
 )
@@ -154,6 +155,7 @@ def written_slowly(monkeypatch) -> tuple[threading.Event, list[int]]:
     return may_end, busy
 
 
+@pytest.mark.slow
 def test_a_file_in_the_background_has_the_weights_of_its_moment(
     checkpointer, tmp_path, monkeypatch
 ):
@@ -218,6 +220,7 @@ class LatePoll:
         return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "minutes, period, saved, poll",
     [
@@ -507,6 +510,7 @@ class Broken(HookBase):
             self.trainer.checkpointer.model.sem_seg_head.refined_predictor.bias.data[0] = math.inf
 
 
+@pytest.mark.slow
 def test_weights_that_are_not_finite_are_not_saved(tiny_data, make_args, tmp_path):
     """No such weights are saved, even where no loss has seen them; a file with them could not be
     resumed from."""

@@ -62,6 +62,7 @@ def test_images_and_one_that_cannot_be_read(opts, images, tmp_path):
         assert np.abs(after - before).mean() > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["OCR", pytest.param("PPM", marks=pytest.mark.slow)])
 def test_labels_of_a_semantic_model(tiny_data, make_args, images, tmp_path, scheme):
     """Each label's pixels have its colour over the image."""
@@ -117,6 +118,7 @@ def test_a_video(opts, images, tmp_path, suffix):
         assert np.abs(before.astype(int) - after).mean() > 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["MJPG", "mp4v"])
 def test_a_video_cut_in_half(tmp_path, codec):
     """The frames that are left are drawn, and the program does not end as if they were all."""

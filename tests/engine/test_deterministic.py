@@ -47,6 +47,7 @@ def test_equal_metrics_and_weights(tiny_data, make_args, tmp_path, config):
     assert torch.are_deterministic_algorithms_enabled()
 
 
+@pytest.mark.slow
 def test_pooling_that_no_gpu_holds(tiny_data, make_args, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("detectron2.engine.defaults.collect_env_info", lambda: "")  # asks the GPU
@@ -63,6 +64,7 @@ def test_pooling_that_no_gpu_holds(tiny_data, make_args, monkeypatch):
     setup(semantic)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ratio, gib", [(0, 1607.8125), (2, 0.128173828125)])
 def test_largest_tensor_of_deterministic_pooling(ratio, gib):
     """The number of the message, of torchvision's own function: 512 boxes x 256 channels x 7 x 7

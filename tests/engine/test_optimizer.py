@@ -232,6 +232,7 @@ def test_layers_of_timm(name):
             assert rates[prefix + key] == pytest.approx(0.5 * rate), key
 
 
+@pytest.mark.slow
 def test_a_vit_without_a_classifier_and_with_register_tokens():
     """Detectron2's rates of ViTDet, of which the last block has the decay once, too."""
     with torch.device("meta"):

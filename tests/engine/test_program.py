@@ -90,6 +90,7 @@ def test_a_defect_has_its_traceback_and_is_called_one(function, caplog):
     assert "it is a defect of ocr_panoptic" in last
 
 
+@pytest.mark.slow
 def test_the_package_raises_user_errors():
     """Errors of the package are told in a line, but where only the package itself can be wrong."""
     package = Path(ocr_panoptic.__file__).parent

@@ -257,6 +257,7 @@ def test_the_config_of_a_run_is_that_of_its_checkpoints(interrupted, make_args):
     assert last.read_text() != file
 
 
+@pytest.mark.slow
 def test_unusable_weights_are_found_before_the_data_are_read(tiny_data, make_args, tmp_path):
     (tmp_path / "page.pth").write_text("<html>")
     with pytest.raises(ValueError, match="page.pth is not a checkpoint .*a web page"):

@@ -24,6 +24,7 @@ def resolved(tiny_data, make_args):
     return make
 
 
+@pytest.mark.slow
 def test_epochs(resolved):
     opts = [*BY_EPOCHS, *SHARES, "SOLVER.WARMUP_ITERS", 1000, "TEST.EVALUATIONS", 3]
     cfg, written = resolved(*opts)
@@ -103,6 +104,7 @@ def test_a_training_that_gets_better(run, tmp_path):
     assert (tmp_path / "run/model_final.pth").exists()
 
 
+@pytest.mark.slow
 def test_the_time_left_is_said(run, caplog):
     run([1, 2, 3, 4, 5, 6])
     assert re.search(r"\d s an iteration: about \d+ s left, evaluations not counted", caplog.text)

@@ -21,6 +21,7 @@ def test_class_count_comes_from_the_data(tiny_data):
         complete_config(load_config(str(SEMANTIC_CONFIG), wrong), training=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["OCR", pytest.param("none", marks=pytest.mark.slow)])
 def test_trains_and_evaluates(trained, tmp_path, scheme):
     trained(*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", scheme, config=SEMANTIC_CONFIG)

@@ -69,6 +69,7 @@ def test_missing_validation_data_are_told_before_the_training(
         setup(make_args())
 
 
+@pytest.mark.slow
 def test_faults_are_told_before_the_training(tiny_data, make_args, tmp_path, monkeypatch):
     """All of them, and nothing is written beside the data."""
     shutil.copytree(tiny_data / "tiny", tmp_path / "mine")

@@ -115,6 +115,7 @@ def test_period_of_the_progress(max_iter, period):
     assert log_period(max_iter) == period
 
 
+@pytest.mark.slow
 def test_progress_with_the_time_left(run):
     lines = [line for line in (run / "log.txt").read_text().splitlines() if " eta: " in line]
     assert [line.split("iter: ")[1].split()[0] for line in lines] == ["1", "2"]
@@ -122,6 +123,7 @@ def test_progress_with_the_time_left(run):
     assert [row["iteration"] for row in rows if "total_loss" in row] == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_plain_panoptic_fpn_is_one_config_away(trained, tmp_path):
     trained(config=PLAIN_CONFIG)
     log = training_log(tmp_path / "run")

@@ -24,6 +24,7 @@ def test_metrics_are_those_of_the_evaluators():
     assert mean_pq(quality.statistics()) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_interval_of_a_resampling_image_by_image():
     rng = np.random.default_rng(1)
     matrices = rng.integers(0, 9, (15, 3, 3)) + np.diag([8, 4, 2]) * rng.integers(0, 9, (15, 1, 1))

@@ -30,6 +30,7 @@ def cityscapesscripts_results(root: Path, predictions: Path) -> dict:
     return theirs.average_pq(counted, categories)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("clean_catalog")
 def test_equals_cityscapesscripts(tmp_path):
     trees.write_cityscapes(tmp_path)

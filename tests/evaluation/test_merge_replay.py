@@ -1,6 +1,7 @@
 """Replayed merges against the merge itself, counted by PanopticQuality."""
 
 import numpy as np
+import pytest
 import torch
 from detectron2.structures import Instances
 
@@ -49,6 +50,7 @@ def random_image(rng: np.random.Generator):
     return instances, torch.tensor(labels), ids, segments
 
 
+@pytest.mark.slow
 def test_equals_the_merge_and_its_panoptic_quality():
     """All counts of 60 settings on 30 images, the sums of the IoUs to the last digit."""
     rng = np.random.default_rng(0)

@@ -154,6 +154,7 @@ def test_areas_come_from_the_png(tmp_path):
     assert set(our_quality(categories, [sample]).averages().values()) == {1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.skipif(not COCO_SAMPLE.exists(), reason="set OCR_PANOPTIC_TEST_DATA")
 def test_equals_panopticapi_on_coco(tmp_path):

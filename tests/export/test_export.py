@@ -221,6 +221,7 @@ def test_panoptic_models_that_cannot_be_exported(small_cfg, options, message):
         build_graph(modeling.build_model(cfg), cfg.INPUT.FORMAT)
 
 
+@pytest.mark.slow
 def test_same_padding_is_constant_in_the_graph(small_cfg):
     """Else an EfficientNet takes minutes to trace."""
     names = "MODEL.TIMM.NAME", "tf_efficientnet_lite0", "MODEL.TIMM.NORM", "BN"

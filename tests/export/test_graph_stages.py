@@ -25,6 +25,7 @@ def runner(stage: ir.Model) -> Callable[[dict], dict]:
     return lambda feeds: dict(zip(names, session.run(None, feeds), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "augmentation",
     [
@@ -53,6 +54,7 @@ def test_resized_as_in_tests_of_detectron2(augmentation):
         assert found["size"].tolist() == list(size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "augmentation",
     [T.ResizeShortestEdge((37, 53)), T.RandomFlip(), T.Resize((8, 8), Image.NEAREST)],
@@ -100,6 +102,7 @@ def assert_equal(found: dict, ids: torch.Tensor, segments: list[dict]) -> None:
     assert found["segment_boxes"].shape == (len(segments), 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stuff_area", [0, 100])
 def test_merge_is_that_of_detectron2(stuff_area):
     run = runner(merge_stage(MergeRules(0.3, (0.2,) * 3, (stuff_area,) * 5)))
@@ -115,6 +118,7 @@ def test_merge_is_that_of_detectron2(stuff_area):
     assert with_instances > 50
 
 
+@pytest.mark.slow
 def test_merge_with_limits_by_class():
     rules = MergeRules(0.5, (0.1, 0.5, 1.1), (0.0, 100.5, 50.0, 0.0, float("inf")))
     run = runner(merge_stage(rules))
@@ -130,6 +134,7 @@ def test_merge_with_limits_by_class():
                 assert np.array_equal(box, expected.numpy())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("score", "expected"), [(0.35, 0), (0.3, 1)])
 def test_a_score_at_the_limit(score, expected):
     """float32(0.35) is below 0.35, float32(0.3) above 0.3: Python compares them as float64."""
@@ -144,6 +149,7 @@ def test_a_score_at_the_limit(score, expected):
     assert len(found["segment_scores"]) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("overlap", "expected"), [(0.5, 2), (0.49, 1)])
 def test_an_overlap_at_the_limit(overlap, expected):
     """Half of the second instance is taken: more than the limit is refused, the limit is not."""

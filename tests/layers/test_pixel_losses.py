@@ -58,6 +58,7 @@ def test_losses_and_gradients_of_any_size(monkeypatch, size, full, align_corners
     assert gradients[0][1].eq(0).all() and gradients[0][2].ne(0).any()
 
 
+@pytest.mark.slow
 def test_gradient_by_central_differences(monkeypatch):
     logits, targets, _ = make_input((3, 4), (7, 6), classes=3)
     monkeypatch.setitem(pixel_losses.BAND_BYTES, "cpu", 2 * 3 * 3 * 6 * 8)

@@ -17,6 +17,7 @@ def semantic_losses(model: nn.Module, examples: list[dict]) -> dict[str, torch.T
     return model.sem_seg_head(features, labels)[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_channels_last_memory_changes_no_loss_and_no_gradient(small_cfg, batch, kind):
     """Losses and gradients of float64 are equal up to its rounding."""

@@ -86,6 +86,7 @@ def panoptic(small_cfg):
     return make
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_the_merge_has_the_thresholds_of_the_config(panoptic):
     """The classes remain, of each kind, whose own limit the image meets."""
@@ -222,6 +223,7 @@ def test_the_model_itself_can_be_trained_on():
     assert (labels() == expected).double().mean() > 0.999  # made from the weights of now
 
 
+@pytest.mark.slow
 def test_a_key_turns_it_off_and_nothing_is_optimized_twice():
     cfg = make_cfg()
     model = build_model(cfg)
@@ -261,6 +263,7 @@ class Casts(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize("kind", ["panoptic", "semantic", "GN"])
 def test_half_precision_casts_weights_once(panoptic, monkeypatch, kind):

@@ -100,6 +100,7 @@ def test_bad_scales(scales):
         make_model("TEST.SCALES", scales)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size, padding", [(SIZE, 0), ((61, 83), 1)])
 def test_losses(size, padding):
     """L = main(joint) + 0.4 aux(joint of the coarse) + w (aux(p at 0.5) + aux(p at 1.0))."""

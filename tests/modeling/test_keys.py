@@ -188,6 +188,7 @@ def test_a_key_changes_the_losses_or_is_refused(architecture, key, value, base, 
         assert key.name in caplog.text
 
 
+@pytest.mark.slow
 def test_no_key_is_left_out():
     """A key is read by one of the models above, or set in a test of something else."""
     tests = "".join(path.read_text() for path in TESTS.rglob("*.py") if path != Path(__file__))

@@ -131,6 +131,7 @@ def test_all_ignored_targets_give_zero_loss_and_zero_gradients():
     assert all(p.grad is None or p.grad.eq(0).all() for p in head.parameters())
 
 
+@pytest.mark.slow
 def test_the_scheme_follows_the_config(small_cfg, batch):
     """Refined logits without context are a classifier of the 3x3 convolution's output."""
     model = build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", "none", "MODEL.OCR.DROPOUT", 0.0))
@@ -144,6 +145,7 @@ def test_the_scheme_follows_the_config(small_cfg, batch):
         build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", "GT-OCR"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, size",
     [
@@ -180,6 +182,7 @@ def test_panoptic_fpn_trains_and_infers(small_cfg, batch, scheme, size):
             assert (semantic[panoptic == s["id"]] == s["category_id"]).all()
 
 
+@pytest.mark.slow
 def test_state_dict_of_detectron2s_panoptic_fpn_loads(small_cfg):
     plain, ours = build_model(small_cfg("plain")), build_model(small_cfg())
     incompatible = ours.load_state_dict(plain.state_dict(), strict=False)

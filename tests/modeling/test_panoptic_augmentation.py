@@ -42,6 +42,7 @@ def assert_same_instances(found, expected, tolerance: float = 0.0):
     assert (found.pred_masks == expected.pred_masks).double().mean() >= 1 - tolerance
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", ["(0,)", "(64,)"])
 @torch.no_grad()
 def test_one_view_of_the_image_itself_is_the_plain_result(model, sizes):
@@ -52,6 +53,7 @@ def test_one_view_of_the_image_itself_is_the_plain_result(model, sizes):
     assert seen["panoptic_seg"][1] == plain["panoptic_seg"][1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimize", [True, False])
 @torch.no_grad()
 def test_instances_are_those_of_detectron2(model, optimize):
@@ -71,6 +73,7 @@ def test_instances_are_those_of_detectron2(model, optimize):
     assert_same_instances(found, expected, 1e-3 if optimize else 0.0)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_scores_are_the_mean_of_the_image_and_its_mirror_image(model):
     _, plain = model()
@@ -87,6 +90,7 @@ def test_scores_are_the_mean_of_the_image_and_its_mirror_image(model):
     assert len(output["panoptic_seg"][1]) == len(expected[1]) > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "opts, channels",
     [

@@ -103,6 +103,7 @@ def scores(model: SegFix, image: Tensor) -> Tensor:
     return both[0, :, : image.shape[1], : image.shape[2]]
 
 
+@pytest.mark.slow
 def test_inference_and_its_size():
     model, image = make_segfix(), make_offsets_batch()[0]["image"]
     expected = scores(model, image)
@@ -114,6 +115,7 @@ def test_inference_and_its_size():
     assert large["direction"].shape == large["near_boundary"].shape == (122, 166)
 
 
+@pytest.mark.slow
 def test_with_mirrored_images_a_mirrored_image_has_mirrored_offsets():
     model, image = make_segfix("TEST.FLIP", True), make_offsets_batch(64, 96)[0]["image"]
     (found,), (mirrored,) = model([{"image": image}]), model([{"image": image.flip(2)}])
@@ -140,6 +142,7 @@ def test_windows_average_probabilities_and_logits():
     assert torch.equal(found["direction"], total[1:].argmax(0))
 
 
+@pytest.mark.slow
 def test_the_copy_for_inference_predicts_the_same():
     model, image = make_segfix(), make_offsets_batch()[0]["image"]
     (ours,), (found,) = model([{"image": image}]), deploy(model)([{"image": image}])

@@ -209,6 +209,7 @@ def test_trains_and_labels_images_of_any_size(scheme, backbone):
     assert outputs[0]["labels"].shape == (61, 83)
 
 
+@pytest.mark.slow
 def test_gt_ocr_without_truth_and_with_scales():
     model = build_model(make_cfg("MODEL.CONTEXT.NAME", "GT-OCR")).eval()
     batch = make_batch()
@@ -239,6 +240,7 @@ def test_bad_values(key, value, message):
         build_model(make_cfg(key, value))
 
 
+@pytest.mark.slow
 def test_odd_sizes_are_padded_to_the_stride():
     """61 x 83 pixels have 8 x 11 features of stride 8, which cover 64 x 88 pixels."""
     torch.manual_seed(0)
@@ -274,6 +276,7 @@ def test_hrnet_adds_its_branches_by_bilinear_upsampling(align_corners, twice, si
     torch.testing.assert_close(coarse_out, F.relu(down + b))
 
 
+@pytest.mark.slow
 def test_hrnet2x_has_five_branches_and_learns_them():
     backbone = TimmBackbone("hrnet2x_w20", norm="BN")
     backbone.read(list(backbone.output_shape()))
@@ -349,6 +352,7 @@ def test_contracted_dilation():
         assert backbone(torch.zeros(1, 3, 64, 96))["res5"].shape[2:] == (8, 12)
 
 
+@pytest.mark.slow
 def test_ceil_mode_of_the_stem():
     """64 pixels: 32 after the stem's convolutions; windows of 3 at steps of 2 from -1 on start
     16 times inside, and once more at 31, with the last pixel and the border."""

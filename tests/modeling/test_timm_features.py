@@ -163,6 +163,7 @@ def test_output_norms_are_layer_norms_of_what_is_read():
     assert len(list(normed.output_norms.parameters())) == 4
 
 
+@pytest.mark.slow
 def test_what_one_network_has_frozen_says_nothing_of_the_next():
     """Parameters that are not learnt are remembered for networks of equal arguments."""
 

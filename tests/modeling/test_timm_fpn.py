@@ -24,6 +24,7 @@ def timm_cfg(small_cfg):
 
 
 # Channels by timm's documentation of these networks.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, channels",
     [

@@ -52,6 +52,7 @@ def assert_same(backbone: TimmBackbone, source: nn.Module) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, norm",
     [

@@ -94,6 +94,7 @@ def test_in_the_semantic_architecture():
         assert model.eval()(make_batch()[:1])[0]["labels"].shape == (61, 83)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_every_key_of_the_network_changes_the_features(vit_cfg):
     def features(*opts: object) -> torch.Tensor:
@@ -125,6 +126,7 @@ def test_what_it_cannot_stand_on(opts, message, vit_cfg):
         build_backbone(vit_cfg("ocr", *opts))
 
 
+@pytest.mark.slow
 def test_patches_of_16_for_a_network_of_14(vit_cfg):
     cfg = vit_cfg("ocr", "MODEL.TIMM.NAME", "eva02_tiny_patch14_224", "MODEL.TIMM.PATCH_SIZE", 16)
     backbone = build_backbone(cfg)

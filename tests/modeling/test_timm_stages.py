@@ -34,6 +34,7 @@ def backbone_of(network: nn.Module, **options) -> TimmBackbone:
     return backbone
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_every_stage_is_a_feature(network):
     backbone, x = backbone_of(network), torch.randn(2, 3, 48, 80)
@@ -52,6 +53,7 @@ def test_strides_of_the_network_itself():
     assert [shape.stride for shape in shapes] == [2, 4, 8, 16, 16, 32, 32]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_what_lies_behind_the_last_feature_is_not_there(network):
     whole, part, x = backbone_of(network), backbone_of(network), torch.randn(1, 3, 32, 32)

@@ -21,6 +21,7 @@ def broken(model_of, tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_a_nan_in_the_weights(broken, call, images, tmp_path):
     """A NaN is refused, which made all labels 0."""
     with pytest.raises(ValueError, match=r"broken.pth are broken: 1 values of .*conv1.weight are"):
@@ -36,6 +37,7 @@ def test_a_nan_in_the_weights_of_an_evaluation(broken):
         Trainer.evaluate(cfg)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_scores_that_are_not_finite(kind, model_of, call, images, tmp_path):
     """The image has no results, and the reason stands where all do, if only scores overflow."""

@@ -324,6 +324,7 @@ def test_an_image_that_would_be_scaled_to_nothing(model_of, call, images, tmp_pa
     assert len(content["images"]) == 5
 
 
+@pytest.mark.slow
 def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tmp_path, caplog):
     folder, out = tmp_path / "images", tmp_path / "out"
     first, second, *_ = sorted(images.iterdir())

@@ -127,6 +127,7 @@ def test_memory_of_attention_does_not_grow_with_the_square(name):
     assert peaks[0] < 64 * 2**20 < peaks[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_measured_row(dtype):
     (row,) = measure(["OCR"], (1, 64, 16, 16), num_classes=7, dtype=dtype, repeats=2)
@@ -185,6 +186,7 @@ def test_backbones_of_configs(name, billions, millions, capsys, tmp_path):
     assert f"{1e-6 * row['parameters']:.1f}" in table and "4/8/16/32" in table
 
 
+@pytest.mark.slow
 def test_time_and_memory_of_a_backbone(capsys):
     config = str(ROOT / "studies/configs/semantic_ocr_tiles.yaml")
     arguments = ["--configs", config, "--image-size", "32,48", "--repeats", "2"]

@@ -54,6 +54,7 @@ def run(tiny_data, make_args, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["OCR", pytest.param("GT-OCR", marks=pytest.mark.slow)])
 def test_equal_to_the_frozen_backbone(run, tmp_path, scheme):
     opts = ("MODEL.CONTEXT.NAME", scheme, "TEST.EVAL_PERIOD", 2, "SOLVER.AMP.ENABLED", True)
@@ -74,6 +75,7 @@ def test_equal_to_the_frozen_backbone(run, tmp_path, scheme):
             assert torch.equal(tensor, loaded[name.removeprefix("backbone.body.")])
 
 
+@pytest.mark.slow
 def test_each_network_and_image_has_features_of_its_own(tiny_data, tmp_path, monkeypatch):
     """Features of two weights, two dilations, an image and its mirror are the network's."""
     monkeypatch.setattr(train, "FOLDER", tmp_path / "cache")

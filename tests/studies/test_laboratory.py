@@ -25,6 +25,7 @@ def imported(file: Path) -> Iterator[str]:
             yield from (f"{base}.{name.name}" for name in node.names)
 
 
+@pytest.mark.slow
 def test_no_file_of_the_product_imports_it():
     files = [*ROOT.glob("*.py")]
     for folder in ("ocr_panoptic", "datasets", "tools"):
@@ -34,6 +35,7 @@ def test_no_file_of_the_product_imports_it():
         assert not {"studies", "benchmarks"} & {n.partition(".")[0] for n in imported(file)}, file
 
 
+@pytest.mark.slow
 def test_imports_run_downwards():
     """A folder imports folders of rows below its own in docs/architecture.md."""
     page = (ROOT / "docs/architecture.md").read_text().partition("config.py, metrics.py")[0]

@@ -194,6 +194,7 @@ def test_the_command_while_there_are_no_gains_to_draw(study_file, tmp_path, caps
     assert before == {file: file.stat().st_mtime_ns for file in output.rglob("*")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda p: p.stem)
 def test_studies_of_the_repository(path):
     """Every system is another one, and its config takes its overrides."""

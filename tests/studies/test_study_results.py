@@ -24,6 +24,7 @@ DOCUMENTS = [
 RESULTS = [f for f in sorted(FOLDER.glob("*.json")) if not f.name.endswith(".fields.json")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", RESULTS, ids=lambda path: path.stem)
 def test_results(file, tmp_path):
     """Every run has the study's settings, and a document has the table that is made from them,

@@ -17,6 +17,7 @@ def files(folder: Path) -> dict:
     return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
+@pytest.mark.slow
 def test_the_same_bytes_for_equal_arguments(tmp_path):
     for name, arguments in {
         "first": (3, 1, SIZE, 0, 8, 0.5),
@@ -37,6 +38,7 @@ def test_the_same_bytes_for_equal_arguments(tmp_path):
     assert {file.suffix for file in changed} == {".jpg"}  # the same tiles in other light
 
 
+@pytest.mark.slow
 def test_files_hold_the_tiles_and_pass_the_checks(tmp_path, clean_catalog):
     generate_tiles(tmp_path, num_train=2, num_val=1, size=SIZE, seed=5, materials=32, difficulty=1)
     raw = tmp_path / "raw"

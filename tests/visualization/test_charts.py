@@ -32,6 +32,7 @@ def test_curves_of_the_losses():
     assert list(loss_curves(log("loss_sem_seg"))["Semantic segmentation"]) == ["semantic"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values, ticks",
     [((4, 0.3), ["0.5", "1", "2"]), ((400, 0.3), ["1", "10", "100"]), ((1, 1), ["1"])],

@@ -118,6 +118,7 @@ def test_the_page_loads_nothing(render):
     assert all(image["alt"] for image in parsed.images)
 
 
+@pytest.mark.slow
 def test_the_script_is_in_the_page_where_there_is_a_relation(render):
     classes = [(EVIL, "rgb(1,2,3)")]
     relation = RelationFigure(PIXEL, classes, 1, 2, "AAAA", 0, 1, EVIL)
@@ -141,6 +142,7 @@ def test_links_within_the_page_have_targets(render):
             assert f'id="{link[1:]}"' in page
 
 
+@pytest.mark.slow
 def test_data_cannot_become_markup(render):
     harmless, evil = Parsed(render()), Parsed(render(EVIL))
     assert evil.tags == harmless.tags

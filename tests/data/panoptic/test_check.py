@@ -72,6 +72,7 @@ def test_real_coco_images(real_data):
 # Structure of the JSON.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [

@@ -245,6 +245,7 @@ def test_a_panoptic_png_gives_what_derived_files_give(cfg, panoptic_record, is_t
         assert not masks or torch.equal(ours.gt_masks.tensor, theirs.gt_masks.tensor)
 
 
+@pytest.mark.slow
 def test_more_segments_than_bytes_count(cfg, panoptic_record):
     ids = np.arange(60 * 90, dtype=np.int32).reshape(60, 90) // 9
     write_panoptic_png(panoptic_record["pan_seg_file_name"], ids)

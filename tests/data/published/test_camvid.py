@@ -62,6 +62,7 @@ def write(root: Path, layout: tuple[str, str], *splits: str) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", [("{}/images", "{}/labels"), ("{}", "{}annot")])
 def test_both_data_sets(tmp_path, clean_catalog, layout):
     source = write(tmp_path / "source", layout, "train", "val", "test")
@@ -87,6 +88,7 @@ def test_both_data_sets(tmp_path, clean_catalog, layout):
     assert np.array_equal(ids, instances_from_labels(street())[0])
 
 
+@pytest.mark.slow
 def test_an_interrupted_repetition_is_not_used(tmp_path, monkeypatch, clean_catalog):
     """Panoptic PNGs, on which a former data file depends, are written before the data file."""
 

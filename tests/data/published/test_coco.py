@@ -117,6 +117,7 @@ def test_records(root, name, split, number):
         assert set(np.unique(labels)) == {*range(54), 255}
 
 
+@pytest.mark.slow
 def test_the_sizes_of_a_config_are_looked_at(root):
     """Also of images that no JSON of COCO's would list, 40 times as wide as high."""
 
@@ -233,6 +234,7 @@ def test_categories_of_another_data_set(root):
     assert "category 1 (" in first and "999 (" in second
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_real_coco_images(real_data, tmp_path):
     coco, annotations = tmp_path / "coco", real_data / "panoptic_examples.json"

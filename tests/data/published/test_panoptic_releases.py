@@ -49,6 +49,7 @@ def of_truth(name: str, image_id: str) -> list[tuple]:
     return shown(ids, [(s["id"], s["category_id"], s["iscrowd"]) for s in segments])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CITYSCAPES)
 def test_cityscapes_is_what_cityscapesscripts_makes_of_it(cityscapes, name):
     check_data_sets([name], workers=1)
@@ -83,6 +84,7 @@ def check_labels(record: dict, ids: np.ndarray) -> None:
     assert np.array_equal(read_true_labels(record), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ADE20K)
 def test_ade20k_is_objects_over_stuff(ade20k, name):
     check_data_sets([name], workers=1)
@@ -121,6 +123,7 @@ def test_ade20k_is_objects_over_stuff(ade20k, name):
         assert found == {mask.tobytes() for mask in masks}
 
 
+@pytest.mark.slow
 def test_an_index_follows_the_pngs(ade20k, caplog):
     """An index follows labels, too; a line says where files are missing."""
     (name, _), path = ADE20K, ade20k / "annotations/training/ADE_train_00000001.png"
@@ -141,6 +144,7 @@ def test_nothing_there(tmp_path, clean_catalog, name):
         check_files([name])
 
 
+@pytest.mark.slow
 def test_what_is_no_cityscapes(cityscapes):
     first, second = (cityscapes / "gtFine/train").rglob("*_instanceIds.png")
     Image.fromarray(np.full(trees.SIZE, 255, np.uint8)).save(first)
@@ -155,6 +159,7 @@ def ade20k_png(path: Path, red: int) -> None:
     Image.new("RGB", trees.SIZE[::-1], (red, 1, 0)).save(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "spoil", "message"),
     [

@@ -34,6 +34,7 @@ def test_the_same_bytes_for_a_seed(scenes, tmp_path):
     assert all(ours[name] != other[name] for name in ours)
 
 
+@pytest.mark.slow
 def test_a_scene_depends_on_its_place_alone(scenes, tmp_path):
     """A shorter data set is the beginning of a longer one, and no scene of it comes twice."""
     generate_scenes(tmp_path, num_train=3, num_val=1, size=96, seed=0)
@@ -43,6 +44,7 @@ def test_a_scene_depends_on_its_place_alone(scenes, tmp_path):
     assert len(set(pictures)) == len(pictures) == 44
 
 
+@pytest.mark.slow
 def test_scenes_pass_the_checks(scenes, clean_catalog):
     """The checks are tested apart; here they are the judges."""
     folder = scenes.parent
@@ -51,6 +53,7 @@ def test_scenes_pass_the_checks(scenes, clean_catalog):
         assert [split.images for split in summary.splits] == [40, 4]
 
 
+@pytest.mark.slow
 def test_scenes_hold_what_the_pipeline_must_stand(scenes):
     content = json.loads((scenes / "train" / "panoptic.json").read_text())
     segments = [s for annotation in content["annotations"] for s in annotation["segments_info"]]
