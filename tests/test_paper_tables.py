@@ -57,6 +57,7 @@ def rows() -> list[tuple[str, dict[str, str]]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "said, row", [pytest.param(*r, id=f"{r[0].partition(':')[0]}, {r[1]['row']}") for r in rows()]
 )
