@@ -1,4 +1,4 @@
-"""The soft object regions of a network before its first iteration, for two starts of the coarse
+"""The soft object regions of a network before its first iteration, for three starts of the coarse
 classifier, the values of MODEL.OCR.COARSE_START.
 
     python benchmarks/region_start.py [--config-file CONFIG] [KEY VALUE ...]
@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> None:
     images = [read_picture(record["file_name"])[:, :, order] for record in records]
     rows = []
     for seed in range(3):
-        for start in ("pytorch", "detectron2"):
+        for start in ("pytorch", "he", "detectron2"):
             torch.manual_seed(seed)
             cfg.MODEL.OCR.COARSE_START = start
             model = build_model(cfg).train()

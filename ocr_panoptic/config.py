@@ -212,9 +212,10 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.OCR.RESIDUAL", False, [IDLE_IN_PLAIN], ANY,
         "Refined logits are the coarse ones plus a correction by the scheme, whose classifier "
         "starts at 0. Not in the paper; for short trainings (studies/docs/short_trainings.md)."),
-    Key("MODEL.OCR.COARSE_START", "pytorch", [IDLE_IN_PLAIN], one_of("pytorch", "detectron2"),
-        'First weights of the coarse classifier: "pytorch", as the published codes have it, or '
-        '"detectron2", sqrt(6 C / K) times as large; for short trainings, too.'),
+    Key("MODEL.OCR.COARSE_START", "pytorch", [IDLE_IN_PLAIN], one_of("pytorch", "he", "detectron2"),
+        'First weights of the coarse classifier of C channels and K classes: "pytorch", as the '
+        'published codes have it, "he", sqrt(6) times as large, or "detectron2", sqrt(6 C / K) '
+        "times; for short trainings, too."),
     Key("MODEL.OCR.RECOMPUTE", False, [IDLE_IN_PLAIN], ANY,
         "Compute the semantic head again in the backward pass instead of keeping what it "
         "computed: less memory for more time (docs/memory.md)."),

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from detectron2.config import CfgNode
 from detectron2.layers import Conv2d
-from fvcore.nn.weight_init import c2_msra_fill
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
@@ -45,10 +44,10 @@ class RefinedHead(nn.Module):
         residual: whether the refined prediction is the coarse one plus a correction, whose
             classifier starts at 0, so that the first refined prediction is the coarse one, and its
             loss teaches what both share.
-        coarse_start: first weights of the coarse classifier, "pytorch":
-            U(-b, b) with b = 1 / sqrt(C), as the published codes have it. "detectron2":
-            N(0, 2 / K), as its ``SemSegFPNHead`` has it, which makes logits so large that the
-            spatial softmax of each region begins as a few random pixels.
+        coarse_start: first weights of the coarse classifier, "pytorch": U(-b, b) with
+            b = 1 / sqrt(C), as the published codes have it. "he": N(0, 2 / C), sqrt(6) times
+            as large. "detectron2": N(0, 2 / K), as its ``SemSegFPNHead`` has it, which makes
+            logits so large that the spatial softmax of each region begins as a few random pixels.
         recompute: whether the head is computed again in the backward pass, see :func:`.run_part`.
         align_corners: of all resizing, see :func:`.resize`.
 
@@ -83,8 +82,10 @@ class RefinedHead(nn.Module):
     ):
         super().__init__()
         check_region_supervision(context, regions is None)
-        if coarse_start == "detectron2":
-            c2_msra_fill(coarse_predictor)
+        if coarse_start != "pytorch":
+            mode = {"he": "fan_in", "detectron2": "fan_out"}[coarse_start]
+            nn.init.kaiming_normal_(coarse_predictor.weight, mode=mode, nonlinearity="relu")
+            nn.init.zeros_(coarse_predictor.bias)
         self.coarse = nn.Identity()
         self.regions = regions
         self.context = context

@@ -44,7 +44,7 @@ SUM = "0.5 cross_entropy + 2 dice"
 # Key -> values other than the default, where twice it or its contrary is none or has no effect.
 VALUES = {
     "MODEL.OCR.NORM": ["FrozenBN"],
-    "MODEL.OCR.COARSE_START": ["detectron2"],
+    "MODEL.OCR.COARSE_START": ["he", "detectron2"],
     "MODEL.OCR.NEGATIVE_SLOPE": [0.01],
     "MODEL.CONTEXT.NAME": ["none"],
     "MODEL.CONTEXT.DECODER_SELF_ATTENTION": ["before", "after"],

@@ -75,10 +75,15 @@ def test_refined_loss_teaches_the_coarse_branch_from_the_first_iteration(kind):
 
 
 @pytest.mark.parametrize("kind", HEADS)
-def test_coarse_classifier_starts_as_detectron2s(kind):
-    """N(0, 2 / K) with a bias of 0, as c2_msra_fill has it."""
+def test_starts_of_the_coarse_classifier(kind):
+    """N(0, 2 / C) and N(0, 2 / K) with a bias of 0, the latter as c2_msra_fill has it, and
+    PyTorch's within 1 / sqrt(C)."""
     make, _ = HEADS[kind]
-    small, large = (make(coarse_start=s).coarse_predictor for s in ("pytorch", "detectron2"))
-    assert large.weight.std().item() == pytest.approx((2 / 5) ** 0.5, rel=0.15)
-    assert not large.bias.any()
-    assert small.weight.abs().max() <= small.weight.shape[1] ** -0.5 and small.bias.any()
+    small, middle, large = (
+        make(coarse_start=start).coarse_predictor for start in ("pytorch", "he", "detectron2")
+    )
+    channels = small.in_channels
+    assert small.weight.abs().max() <= channels**-0.5 and small.bias.any()
+    for predictor, inputs in (middle, channels), (large, 5):
+        assert predictor.weight.std().item() == pytest.approx((2 / inputs) ** 0.5, rel=0.15)
+        assert not predictor.bias.any()
