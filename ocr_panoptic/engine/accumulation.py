@@ -84,7 +84,7 @@ class AccumulatingTrainer(SimpleTrainer):
         data_time = time.perf_counter() - start
         images = [d["file_name"] for d in data if isinstance(d, dict) and "file_name" in d]
         self.optimizer.zero_grad()
-        totals: dict[str, torch.Tensor] = {}
+        values = []  # of the losses, of each part
         size = len(data) // self.steps
         for step in range(self.steps):
             last = step == self.steps - 1
@@ -97,16 +97,15 @@ class AccumulatingTrainer(SimpleTrainer):
                     if self.steps > 1:
                         losses = {name: loss / self.steps for name, loss in losses.items()}
                 self.grad_scaler.scale(sum(losses.values())).backward()
-            for name, loss in losses.items():
-                loss = loss.detach()
-                totals[name] = totals[name] + loss if name in totals else loss
+            values.append(torch.stack([*losses.values()]).detach())
         self.after_backward()
         if self.clip:
             self.grad_scaler.unscale_(self.optimizer)
             self.clip()
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
-        self.loss_log.add(self.iter, totals, data_time, images)
+        total = functools.reduce(torch.add, values)
+        self.loss_log.add(self.iter, [*losses], total, data_time, images)
 
     def _losses(self, part: list, images: list[str]) -> dict[str, torch.Tensor]:
         try:

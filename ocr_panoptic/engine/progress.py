@@ -45,10 +45,10 @@ class ProgressLines(hooks.PeriodicWriter):
 
     def after_step(self) -> None:
         done = self.trainer.iter + 1
-        with naming(self._folder):
-            super().after_step()
-        is_first = done == self.trainer.start_iter + 1
-        if is_first and done % self._period and done != self.trainer.max_iter:
+        if done % self._period == 0 or done == self.trainer.max_iter:
+            with naming(self._folder):
+                super().after_step()
+        elif done == self.trainer.start_iter + 1:
             self._lines.write()
 
     def after_train(self) -> None:
