@@ -26,32 +26,35 @@ def seed_generators(*numbers: int) -> None:
 def seeded_generators(*numbers: int) -> Iterator[None]:
     """The generators of the CPU are seeded by nonnegative numbers within the block; after it they
     go on as if it had not been."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
-    torch.default_generator.manual_seed(_seed_cpu(numbers))
-    try:
+    with _kept_cpu():
+        torch.default_generator.manual_seed(_seed_cpu(numbers))
         yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
-        torch.set_rng_state(states[2])
 
 
 @contextmanager
 def kept_generators() -> Iterator[None]:
     """The generators of all devices go on after the block as if it had not been."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     had_cuda, seed = torch.cuda.is_initialized(), torch.initial_seed()
     cuda = torch.cuda.get_rng_state_all() if had_cuda else []
+    with _kept_cpu():
+        try:
+            yield
+        finally:
+            if had_cuda:
+                torch.cuda.set_rng_state_all(cuda)
+            elif _has_cuda():  # as they would have begun
+                torch.cuda.manual_seed_all(seed)
+            torch.default_generator.manual_seed(seed)  # initial_seed() is that of the caller again
+
+
+@contextmanager
+def _kept_cpu() -> Iterator[None]:
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     try:
         yield
     finally:
-        if had_cuda:
-            torch.cuda.set_rng_state_all(cuda)
-        elif torch.cuda.is_available():  # as they would have begun
-            torch.cuda.manual_seed_all(seed)
         random.setstate(states[0])
         np.random.set_state(states[1])  # noqa: NPY002
-        torch.default_generator.manual_seed(seed)  # initial_seed() is that of the caller again
         torch.set_rng_state(states[2])
 
 

@@ -70,12 +70,13 @@ class AccumulatingTrainer(SimpleTrainer):
         clip: Callable[[], None] | None = None,
     ):
         super().__init__(model, data_loader, optimizer)
-        self.steps, self.amp = steps, amp
+        self.steps = steps
         self.clip = clip
         self.loss_log = LossLog(gather_period)
         device = next(model.parameters()).device.type
         dtype = autocast_dtype(precision if amp else "auto", device)
-        self.autocast = functools.partial(torch.autocast, device, dtype, enabled=amp)
+        autocast = functools.partial(torch.autocast, device, dtype)
+        self.autocast = autocast if amp else contextlib.nullcontext
         self.grad_scaler = torch.amp.GradScaler("cuda", enabled=amp and dtype == torch.float16)
 
     def run_step(self) -> None:
@@ -92,7 +93,7 @@ class AccumulatingTrainer(SimpleTrainer):
             # Processes exchange gradients once, with the last part.
             waits = not last and isinstance(self.model, DistributedDataParallel)
             with self.model.no_sync() if waits else contextlib.nullcontext():
-                with self.autocast() if self.amp else contextlib.nullcontext():
+                with self.autocast():
                     losses = self._losses(part, images)
                     if self.steps > 1:
                         losses = {name: loss / self.steps for name, loss in losses.items()}

@@ -4,7 +4,6 @@ import copy
 from collections.abc import Mapping
 
 import torch
-from detectron2.config import CfgNode
 from detectron2.engine import HookBase
 from torch import Tensor, nn
 
@@ -27,11 +26,6 @@ class Averaging(HookBase):
         self._decay = decay
         self.module = copy.deepcopy(model).train().requires_grad_(False)
         self._places = list(zip(_places(self.module), _places(model), strict=True))
-
-    @classmethod
-    def of(cls, cfg: CfgNode, model: nn.Module) -> "Averaging | None":
-        """Return that of a config; None without MODEL.EMA.ENABLED."""
-        return cls(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
 
     @torch.no_grad()
     def begin(self) -> None:
