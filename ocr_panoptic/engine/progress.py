@@ -40,7 +40,6 @@ class ProgressLines(hooks.PeriodicWriter):
 
     def __init__(self, writers: list[EventWriter], period: int, folder: str | os.PathLike):
         super().__init__(writers, period)
-        self._lines = writers[0]
         self._folder = Path(folder)
 
     def after_step(self) -> None:
@@ -49,7 +48,7 @@ class ProgressLines(hooks.PeriodicWriter):
             with naming(self._folder):
                 super().after_step()
         elif done == self.trainer.start_iter + 1:
-            self._lines.write()
+            self._writers[0].write()
 
     def after_train(self) -> None:
         """Write and close; after an error it is no news that writers cannot."""

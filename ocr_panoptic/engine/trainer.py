@@ -98,9 +98,7 @@ class Trainer(Evaluating):
             FileNotFoundError, ValueError: as :meth:`.TrainingState.begin`.
         """
         seed = self.state.seed
-        resumed = self.state.begin(self.checkpointer, self.best, resume, self._written)
-        if resumed and self.best:
-            self.best.resume()
+        self.state.begin(self.checkpointer, self.best, resume, self._written)
         self.start_iter = self.state.start.iteration
         if self.state.seed != seed:
             saved = _seeded(self.cfg, self.state.seed)

@@ -278,7 +278,7 @@ def test_a_best_model_goes_with_the_former_training_alone(checkpointer, tmp_path
         checkpointer.save(name, tag=False)
     cfg = CfgNode({"OUTPUT_DIR": str(tmp_path), "MODEL": {"WEIGHTS": ""}})
     state = TrainingState(cfg, checkpointer.model, None, None, None, seed=0)
-    assert not state.begin(checkpointer, BestModel(checkpointer, "sem_seg/mIoU"), False, "")
+    state.begin(checkpointer, BestModel(checkpointer, "sem_seg/mIoU"), False, "")
     assert (tmp_path / "model_best.pth").exists() == (file == "model_best")
     assert ("checkpoints of another training" in caplog.text) == (file != "model_best")
 
