@@ -4,14 +4,13 @@
                               [--repository . --repository OTHER_CHECKOUT]
 
 The images are synthetic: noise under 4 bands of stuff and 7 things, about as many as COCO's have.
-A version that knows data files reads them as they lie; one before that prepares them first, which
-is not measured. Loading is the mapper's CPU time in training with COCO's sizes, and with
-Cityscapes' crops of 769x769 out of images of 1024x2048, drawn for it: the smallest of several
-rounds that the versions take in turn. A start is what happens before the first image is
-read: a process of its own, whose CPU time (user and system, with the imports of Python, which
-"imports" is alone) and largest resident memory the system reports. Its annotations have the images
---multiply times, under other names; links to the same files stand for them. The first start checks
-all of them, and is measured on --images alone ("check").
+Loading is the mapper's CPU time in training with COCO's sizes, and with Cityscapes' crops of
+769x769 out of images of 1024x2048, drawn for it: the smallest of several rounds that the versions
+take in turn. A start is what happens before the first image is read: a process of its own, whose
+CPU time (user and system, with the imports of Python, which "imports" is alone) and largest
+resident memory the system reports. Its annotations have the images --multiply times, under other
+names; links to the same files stand for them. The first start checks all of them, and is measured
+on --images alone ("check").
 """
 
 import argparse
@@ -61,11 +60,8 @@ cfg = load_config(sys.argv[1], [*names, "SEED", 1, "MODEL.ROI_HEADS.NUM_CLASSES"
 complete_config(cfg, training=True)
 """
 CHECK = """
-try:
-    from ocr_panoptic.data import check_data_sets
-    check_data_sets(cfg.DATASETS.TRAIN, 1)
-except ImportError:
-    pass  # it was when the data were prepared
+from ocr_panoptic.data import check_data_sets
+check_data_sets(cfg.DATASETS.TRAIN, 1)
 """
 START = "stream = Trainer.build_train_loader(cfg)\n"
 LOAD = """
@@ -164,11 +160,8 @@ def multiply(path: Path, times: int) -> None:
             for shift in range(times)
             for entry in content[key]
         ]
-        for place, entry in enumerate(content[key]):
-            if "file_name" in entry:
-                entry["file_name"] = f"{entry[name]:012d}{Path(entry['file_name']).suffix}"
-            else:
-                entry["id"] = place + 1
+        for entry in content[key]:
+            entry["file_name"] = f"{entry[name]:012d}{Path(entry['file_name']).suffix}"
     path.write_text(json.dumps(content))
 
 
@@ -182,7 +175,7 @@ def link_files(folder: Path, number: int, times: int) -> None:
 
 
 class Version:
-    """A checkout of the project, with the data as it wants them."""
+    """A checkout of the project, with data of its own."""
 
     def __init__(self, repository: Path, root: Path, arguments: argparse.Namespace):
         self.repository = repository.resolve()
@@ -196,12 +189,6 @@ class Version:
         }
         write_data(self.folder, arguments.images, tuple(arguments.size))
         write_streets(root / "cityscapes", STREETS)
-        script = self.repository / "datasets/prepare_panoptic.py"
-        self.prepares = script.exists()
-        if self.prepares:
-            data = ["--train", self.folder / "jpg", self.folder / "panoptic.json"]
-            command = [sys.executable, script, "--name", "synthetic", "--workers", "1", *data]
-            self.run([*command, self.folder / "png"])
 
     def run(self, command: list) -> None:
         found = subprocess.run(
@@ -228,9 +215,7 @@ class Version:
 
     def multiply(self, number: int, times: int) -> None:
         link_files(self.folder, number, times)
-        names = ("panoptic_train.json", "instances_train.json") if self.prepares else ()
-        for name in names or ("panoptic.json",):
-            multiply(self.folder / name, times)
+        multiply(self.folder / "panoptic.json", times)
 
 
 def load_times(versions: list[Version], config: str, data: str) -> list[float]:

@@ -6,6 +6,7 @@ import traceback
 import numpy as np
 import torch
 
+from ocr_panoptic import seeding
 from ocr_panoptic.seeding import seed_generators
 
 
@@ -25,9 +26,18 @@ def test_seeding_costs_no_look_at_the_stack(monkeypatch):
     assert not {*drawn()} & {*expected}
 
 
+def test_seeds_stay_those_of_former_runs():
+    """A run that is resumed draws what it would have drawn; worked out by NumPy's classes."""
+    words = np.random.SeedSequence((3, 0, 70000)).generate_state(4)
+    seed_generators(3, 0, 70000)
+    assert np.random.rand() == np.random.RandomState(words).rand()  # noqa: NPY002
+    assert random.random() == random.Random(words.tobytes()).random()
+    assert torch.initial_seed() == int(words[0]) + (int(words[1]) << 32)
+
+
 def test_every_gpu_is_seeded(monkeypatch):
     seeds = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(seeding, "_has_cuda", lambda: True)
     monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
     seed_generators(3, 0, 7)
     assert seeds == [torch.initial_seed()]

@@ -70,12 +70,13 @@ class AccumulatingTrainer(SimpleTrainer):
         clip: Callable[[], None] | None = None,
     ):
         super().__init__(model, data_loader, optimizer)
-        self.steps, self.amp = steps, amp
+        self.steps = steps
         self.clip = clip
         self.loss_log = LossLog(gather_period)
         device = next(model.parameters()).device.type
         dtype = autocast_dtype(precision if amp else "auto", device)
-        self.autocast = functools.partial(torch.autocast, device, dtype, enabled=amp)
+        autocast = functools.partial(torch.autocast, device, dtype)
+        self.autocast = autocast if amp else contextlib.nullcontext
         self.grad_scaler = torch.amp.GradScaler("cuda", enabled=amp and dtype == torch.float16)
 
     def run_step(self) -> None:
@@ -84,7 +85,7 @@ class AccumulatingTrainer(SimpleTrainer):
         data_time = time.perf_counter() - start
         images = [d["file_name"] for d in data if isinstance(d, dict) and "file_name" in d]
         self.optimizer.zero_grad()
-        totals: dict[str, torch.Tensor] = {}
+        values = []  # of the losses, of each part
         size = len(data) // self.steps
         for step in range(self.steps):
             last = step == self.steps - 1
@@ -92,21 +93,20 @@ class AccumulatingTrainer(SimpleTrainer):
             # Processes exchange gradients once, with the last part.
             waits = not last and isinstance(self.model, DistributedDataParallel)
             with self.model.no_sync() if waits else contextlib.nullcontext():
-                with self.autocast() if self.amp else contextlib.nullcontext():
+                with self.autocast():
                     losses = self._losses(part, images)
                     if self.steps > 1:
                         losses = {name: loss / self.steps for name, loss in losses.items()}
                 self.grad_scaler.scale(sum(losses.values())).backward()
-            for name, loss in losses.items():
-                loss = loss.detach()
-                totals[name] = totals[name] + loss if name in totals else loss
+            values.append(torch.stack([*losses.values()]).detach())
         self.after_backward()
         if self.clip:
             self.grad_scaler.unscale_(self.optimizer)
             self.clip()
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
-        self.loss_log.add(self.iter, totals, data_time, images)
+        total = functools.reduce(torch.add, values)
+        self.loss_log.add(self.iter, [*losses], total, data_time, images)
 
     def _losses(self, part: list, images: list[str]) -> dict[str, torch.Tensor]:
         try:

@@ -4,9 +4,10 @@ import copy
 from collections.abc import Mapping
 
 import torch
-from detectron2.config import CfgNode
 from detectron2.engine import HookBase
 from torch import Tensor, nn
+
+_Places = list[tuple[dict[str, Tensor], str]]
 
 
 class Averaging(HookBase):
@@ -26,36 +27,31 @@ class Averaging(HookBase):
         self._model = model
         self._decay = decay
         self.module = copy.deepcopy(model).train().requires_grad_(False)
-        self._places = list(zip(_places(self.module), _places(model), strict=True))
-
-    @classmethod
-    def of(cls, cfg: CfgNode, model: nn.Module) -> "Averaging | None":
-        """Return that of a config; None without MODEL.EMA.ENABLED."""
-        return cls(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
+        models = self.module, model
+        self._numbers = [_places(m, floating=True) for m in models]
+        self._counters = [_places(m, floating=False) for m in models]  # of batch norms
 
     @torch.no_grad()
     def begin(self) -> None:
         """Begin with the model as it is now."""
-        torch._foreach_copy_(*zip(*self._pairs()))
+        torch._foreach_copy_(*map(_tensors, self._numbers))
+        self._count()
 
     @torch.no_grad()
     def after_step(self) -> None:
-        pairs = self._pairs()
-        numbers = [pair for pair in pairs if pair[0].is_floating_point()]
-        counters = [pair for pair in pairs if not pair[0].is_floating_point()]
-        torch._foreach_lerp_(*zip(*numbers), weight=1 - self._decay)
-        if counters:  # of batch norms
-            torch._foreach_copy_(*zip(*counters))
+        torch._foreach_lerp_(*map(_tensors, self._numbers), weight=1 - self._decay)
+        self._count()
 
-    def _pairs(self) -> list[tuple[Tensor, Tensor]]:
-        return [(average[k], model[name]) for (average, k), (model, name) in self._places]
+    def _count(self) -> None:
+        if all(self._counters):
+            torch._foreach_copy_(*map(_tensors, self._counters))
 
     def trained(self) -> Mapping[str, Tensor]:
         """Return the weights that are trained, for a checkpoint whose model is the average."""
         return self._model.state_dict()
 
 
-def _places(model: nn.Module) -> list[tuple[dict[str, Tensor], str]]:
+def _places(model: nn.Module, *, floating: bool) -> _Places:
     """Return where the tensors of the state dict are, which takes long to ask for in each step.
     They are no tensors, as precise statistics take the place of a batch norm's."""
     return [
@@ -64,4 +60,9 @@ def _places(model: nn.Module) -> list[tuple[dict[str, Tensor], str]]:
         for tensors in (module._parameters, module._buffers)
         for name, tensor in tensors.items()
         if tensor is not None and name not in module._non_persistent_buffers_set
+        if tensor.is_floating_point() == floating
     ]
+
+
+def _tensors(places: _Places) -> list[Tensor]:
+    return [tensors[name] for tensors, name in places]

@@ -1,7 +1,7 @@
 """The losses of all processes: in the log, and finite."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -55,28 +55,29 @@ class LossLog:
     def add(
         self,
         iteration: int,
-        losses: Mapping[str, Tensor],
+        names: list[str],
+        losses: Tensor,
         data_time: float,
-        images: Iterable[str],
+        images: list[str],
     ) -> None:
         """
         Args:
-            losses: of this process, scalars without gradients; the same names in every process
-                and iteration.
+            names: of the losses, the same in every process and iteration.
+            losses: of this process, [number], without gradients.
             data_time: seconds that the images took.
             images: their file names.
 
         Raises:
             Diverged: as :meth:`flush`, of the iterations before.
         """
-        values = torch.stack([*losses.values()]).float()
+        values = losses.float()
         copied = torch.cuda.Event() if _is_on_gpu(values) else None
         values = values.to("cpu", non_blocking=True)  # to pinned memory
         if copied:
             copied.record()
         if iteration % self.period == 0:
             self.flush()
-        self._pending.append(_Row(iteration, [*losses], values, data_time, [*images], copied))
+        self._pending.append(_Row(iteration, names, values, data_time, images, copied))
 
     def look(self) -> None:
         """

@@ -40,16 +40,15 @@ class ProgressLines(hooks.PeriodicWriter):
 
     def __init__(self, writers: list[EventWriter], period: int, folder: str | os.PathLike):
         super().__init__(writers, period)
-        self._lines = writers[0]
         self._folder = Path(folder)
 
     def after_step(self) -> None:
         done = self.trainer.iter + 1
-        with naming(self._folder):
-            super().after_step()
-        is_first = done == self.trainer.start_iter + 1
-        if is_first and done % self._period and done != self.trainer.max_iter:
-            self._lines.write()
+        if done % self._period == 0 or done == self.trainer.max_iter:
+            with naming(self._folder):
+                super().after_step()
+        elif done == self.trainer.start_iter + 1:
+            self._writers[0].write()
 
     def after_train(self) -> None:
         """Write and close; after an error it is no news that writers cannot."""

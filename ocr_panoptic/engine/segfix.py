@@ -10,7 +10,7 @@ from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.segfix.refinement import RefinedModel
 
-from .config_files import load_config
+from .config_files import load_config, options_of
 from .resume import check_trained_weights
 from .setup import complete_config
 from .trained_model import build_trained_model
@@ -50,8 +50,8 @@ def segfix_config(cfg: CfgNode) -> CfgNode | None:
 @functools.cache
 def _segfix_config(file: str, weights: str, device: str, trust_pickle: bool) -> CfgNode:
     check_trained_weights(weights)
-    opts = {"MODEL.WEIGHTS": weights, "MODEL.DEVICE": device, "MODEL.TRUST_PICKLE": trust_pickle}
-    return load_segfix_config(file, [str(part) for pair in opts.items() for part in pair])
+    keys = {"MODEL.WEIGHTS": weights, "MODEL.DEVICE": device, "MODEL.TRUST_PICKLE": trust_pickle}
+    return load_segfix_config(file, options_of(keys))
 
 
 def load_segfix_config(file: str, opts: list[str]) -> CfgNode:

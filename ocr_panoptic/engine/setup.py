@@ -57,7 +57,7 @@ class Run(NamedTuple):
     written: str
 
 
-def complete_config(cfg: CfgNode, *, training: bool = False) -> Run:
+def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
     """
     Fill in what follows from the data and the machine, and check what can be known before
     anything is built. Changes ``cfg``.
@@ -65,23 +65,13 @@ def complete_config(cfg: CfgNode, *, training: bool = False) -> Run:
     Args:
         training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
 
-    Returns:
-        ``cfg``, not frozen, and what it is on every machine
-
     Raises:
         ValueError: naming key, found and expected value.
     """
     _complete_from_data(cfg, training)
-    return _finished(cfg, training)
-
-
-def _finished(cfg: CfgNode, training: bool) -> Run:
-    """Fill in what follows from the number of images, and from the machine."""
     if training:
         complete_schedule(cfg)
-    written = cfg.dump()
     fit_to_machine(cfg)
-    return Run(cfg, written)
 
 
 def setup(args: argparse.Namespace, cfg: CfgNode | None = None) -> Run:
@@ -127,7 +117,10 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
         names = _complete_from_data(cfg, training)
         check_files(names)
         check_data_sets(names, inputs=cfg.INPUT)
-    run = _finished(cfg, training)
+    if training:
+        complete_schedule(cfg)
+    written = cfg.dump()
+    fit_to_machine(cfg)
     if is_deterministic:
         _check_deterministic_pooling(cfg)
     if training:
@@ -135,8 +128,8 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
         processes = comm.get_world_size()
         check_solver(scaled(cfg, processes), processes)
         claim(cfg.OUTPUT_DIR)
-    _begin(cfg, run.written, args)
-    return run
+    _begin(cfg, written, args)
+    return Run(cfg, written)
 
 
 def _check_data_named(cfg: CfgNode, training: bool) -> None:

@@ -45,9 +45,10 @@ class Task:
             config has 0, and raises ValueError where they differ or the data are of another kind.
         classes: completed config -> their numbers, in words.
         test_augmentation: config -> how an image is resized for inference.
-        describe_training_data: data set -> what is logged of it when a training starts.
         semantic_logits: (model, inputs) -> what the semantic head's ``layers`` returns for a batch,
             by the semantic network alone, each image seen once.
+        describe_training_data: data set -> what is logged of it when a training starts; nothing of
+            COCO's, whose records take long to load.
         evaluator: (config, data set, folder of what it writes) -> of what the model predicts.
     """
 
@@ -57,8 +58,8 @@ class Task:
     complete_classes: Callable[[CfgNode, str], None]
     classes: Callable[[CfgNode], str]
     test_augmentation: Callable[[CfgNode], T.Augmentation]
-    describe_training_data: Callable[[str], object]
     semantic_logits: Callable[[nn.Module, list[dict]], Tensor | tuple[Tensor, Tensor]]
+    describe_training_data: Callable[[str], object] = lambda dataset: None
     evaluator: Callable[[CfgNode, str, str], DatasetEvaluator] = build_evaluator
 
 
@@ -152,8 +153,6 @@ TASKS = (
         test_augmentation=lambda cfg: T.ResizeShortestEdge(
             cfg.INPUT.MIN_SIZE_TEST, cfg.INPUT.MAX_SIZE_TEST
         ),
-        # The records of COCO take long to load, and the classes were counted when it was prepared.
-        describe_training_data=lambda dataset: None,
         semantic_logits=lambda model, inputs: model.sem_seg_head.layers(
             model.backbone(model.preprocess_image(inputs).tensor)
         ),
@@ -183,7 +182,6 @@ TASKS = (
         test_augmentation=lambda cfg: T.AugmentationList(
             build_semantic_augmentation(cfg, is_train=False)
         ),
-        describe_training_data=lambda dataset: None,
         semantic_logits=_no_semantic_logits,
         evaluator=lambda cfg, dataset, folder: OffsetEvaluator(dataset),
     ),

@@ -66,7 +66,6 @@ def build_trained_model(cfg: CfgNode) -> InferenceModel:
         ValueError: if no weights are named, they do not fill the model, or they were converted for
             other settings.
     """
-    check_inference_keys(cfg)
     check_trained_weights(cfg.MODEL.WEIGHTS)
     model = build_model(cfg)
     checkpointer = SafeCheckpointer(

@@ -72,7 +72,8 @@ class Trainer(Evaluating):
         loader = self.build_train_loader(_seeded(cfg, seed))
         self._trainer = build_steps(cfg, model, loader, optimizer)
         self.scheduler = self.build_lr_scheduler(cfg, optimizer)
-        self.averaging = Averaging.of(cfg, model)  # of the weights that all processes have by now
+        decay = cfg.MODEL.EMA.DECAY  # the average begins as the weights that all processes have now
+        self.averaging = Averaging(model, decay) if cfg.MODEL.EMA.ENABLED else None
         self.state = TrainingState(cfg, model, self._trainer, self.scheduler, self.averaging, seed)
         self.checkpointer = SafeCheckpointer(
             model,
@@ -97,9 +98,7 @@ class Trainer(Evaluating):
             FileNotFoundError, ValueError: as :meth:`.TrainingState.begin`.
         """
         seed = self.state.seed
-        resumed = self.state.begin(self.checkpointer, self.best, resume, self._written)
-        if resumed and self.best:
-            self.best.resume()
+        self.state.begin(self.checkpointer, self.best, resume, self._written)
         self.start_iter = self.state.start.iteration
         if self.state.seed != seed:
             saved = _seeded(self.cfg, self.state.seed)
@@ -120,8 +119,9 @@ class Trainer(Evaluating):
         cfg, period = self.cfg, self.cfg.TEST.EVAL_PERIOD
         checkpoints, precise_bn = Checkpoints(self.checkpointer, cfg), None
         if cfg.TEST.PRECISE_BN.ENABLED:
-            loader = self.build_train_loader(_seeded(cfg, self.state.seed, workers=0))
-            images = cfg.TEST.PRECISE_BN.NUM_ITER
+            own = _seeded(cfg, self.state.seed)
+            own.DATALOADER.NUM_WORKERS = 0
+            loader, images = self.build_train_loader(own), cfg.TEST.PRECISE_BN.NUM_ITER
             precise_bn = PreciseBN(period, self.evaluated_model, loader, images)
         found = [
             hooks.IterationTimer(),
@@ -206,9 +206,8 @@ def log_period(max_iter: int) -> int:
     return max(1, min(20, max_iter // 20))
 
 
-def _seeded(cfg: CfgNode, seed: int, workers: int | None = None) -> CfgNode:
+def _seeded(cfg: CfgNode, seed: int) -> CfgNode:
     cfg = cfg.clone()
     cfg.defrost()
     cfg.SEED = seed
-    cfg.DATALOADER.NUM_WORKERS = cfg.DATALOADER.NUM_WORKERS if workers is None else workers
     return cfg

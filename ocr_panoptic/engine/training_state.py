@@ -76,19 +76,16 @@ class TrainingState:
 
     def begin(
         self, checkpointer: SafeCheckpointer, best: BestModel | None, resume: Resume, written: str
-    ) -> bool:
+    ) -> None:
         """
         Load the last checkpoint of OUTPUT_DIR, or the weights that the config names, and make the
         folder that of this run: a start that fails leaves it to the former. All processes call it.
 
         Args:
             checkpointer: of the model, and of this state.
-            best: whose file of a former training goes; None leaves it.
+            best: whose file is gone on with, or, of a former training, goes; None leaves it.
             resume: True, False, or "auto": where there is a checkpoint.
             written: the YAML of OUTPUT_DIR/config.yaml.
-
-        Returns:
-            whether a checkpoint is gone on with
 
         Raises:
             FileNotFoundError: see :func:`.resume.find_checkpoint`.
@@ -104,6 +101,8 @@ class TrainingState:
             if file:
                 self._check(file)
                 checkpointer.load(file)
+                if best:
+                    best.resume()
             else:
                 checkpointer.load(weights, checkpointables=[])
                 if self._averaging:
@@ -124,7 +123,6 @@ class TrainingState:
                     if best:
                         best.begin_anew()
                 write_config(folder, written, keep_former=bool(former))
-        return bool(file)
 
     def _check(self, file: str) -> None:
         """Look at a checkpoint that is to be loaded: where it begins, what is set otherwise."""

@@ -278,7 +278,7 @@ def test_a_best_model_goes_with_the_former_training_alone(checkpointer, tmp_path
         checkpointer.save(name, tag=False)
     cfg = CfgNode({"OUTPUT_DIR": str(tmp_path), "MODEL": {"WEIGHTS": ""}})
     state = TrainingState(cfg, checkpointer.model, None, None, None, seed=0)
-    assert not state.begin(checkpointer, BestModel(checkpointer, "sem_seg/mIoU"), False, "")
+    state.begin(checkpointer, BestModel(checkpointer, "sem_seg/mIoU"), False, "")
     assert (tmp_path / "model_best.pth").exists() == (file == "model_best")
     assert ("checkpoints of another training" in caplog.text) == (file != "model_best")
 
@@ -570,7 +570,7 @@ def test_losses_of_all_processes(monkeypatch):
     shift, log = 2.0, LossLog(period=3)
     with EventStorage() as storage:
         for iteration in range(7):
-            log.add(iteration, {"a": torch.tensor(float(iteration))}, 0.5, ["y.jpg"])
+            log.add(iteration, ["a"], torch.tensor([float(iteration)]), 0.5, ["y.jpg"])
             histories = storage.histories()
             assert len(histories["total_loss"].values() if iteration > 2 else []) == (
                 3 * (iteration // 3)
@@ -581,7 +581,7 @@ def test_losses_of_all_processes(monkeypatch):
         shift = math.inf
         with pytest.raises(FloatingPointError) as error:
             for iteration in range(7, 10):
-                log.add(iteration, {"a": torch.tensor(1.0)}, 0.5, ["y.jpg"])
+                log.add(iteration, ["a"], torch.ones(1), 0.5, ["y.jpg"])
     expected = ["process 0: a 6", "process 1: a inf", "of the images x.jpg"]
     assert [line.strip() for line in str(error.value).splitlines()[1:]] == expected
     assert "iteration 6" in str(error.value)
