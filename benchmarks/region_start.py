@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("opts", nargs=argparse.REMAINDER, help="config keys and values")
     args = parser.parse_args(argv)
     cfg = load_config(args.config_file, args.opts)
-    complete_config(cfg)
+    complete_config(cfg, training=True)
     records = DatasetCatalog.get(cfg.DATASETS.TRAIN[0])[:60:15]
     order = slice(None, None, -1) if cfg.INPUT.FORMAT == "RGB" else slice(None)
     images = [read_picture(record["file_name"])[:, :, order] for record in records]
