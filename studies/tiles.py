@@ -29,7 +29,7 @@ from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.published.scenes import Canvas, check_splits
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import write_label_png
 
 # Of the image's side.
 HEIGHT, WIDTHS, STAMP = 0.4, (0.32, 0.5), 0.13

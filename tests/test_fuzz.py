@@ -41,7 +41,7 @@ from ocr_panoptic.engine.resume import (
 )
 from ocr_panoptic.engine.training_state import continued_optimizer
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.run_folder import read_evaluation, read_training_log
 from ocr_panoptic.visualization.predictions import draw_images

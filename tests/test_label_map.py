@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ocr_panoptic.formats.label_map import apply_label_map, look_up, pixel_counts
+from ocr_panoptic.formats.labels import apply_label_map, look_up, pixel_counts
 
 MAP = {0: 255, 7: 0, 8: 1, 300: 1, 1000: 2}
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.formats.label_png import read_label_png, write_label_png
+from ocr_panoptic.formats.labels import read_label_png, write_label_png
 
 LABELS = np.array([[0, 1, 7], [255, 7, 7]], np.uint8)
 

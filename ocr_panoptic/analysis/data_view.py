@@ -31,9 +31,18 @@ from ocr_panoptic.visualization.data_page import (
 from ocr_panoptic.visualization.figures import css_color
 
 from .augmented_samples import augmented_pictures
-from .data_facts import KINDS, ImageFacts, SegmentFacts, Suspicion
+from .data_facts import (
+    KINDS,
+    ImageFacts,
+    SegmentFacts,
+    ShownPart,
+    Suspicion,
+    compared_facts,
+    draw_place,
+    look_at,
+    save_jpeg,
+)
 from .data_items import DataClass, DataItem, DataItems, data_items
-from .data_pictures import ShownPart, compared_facts, draw_place, look_at, save_jpeg
 from .near_images import NEAR, SIDE, NearPair, near_pairs
 
 SHOWN = 24  # suspicious segments of a kind, images without things, and pairs, in pictures

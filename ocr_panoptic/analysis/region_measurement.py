@@ -13,7 +13,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation import RegionQuality
 from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
-from ocr_panoptic.visualization.ground_truth import semantic_truth
+from ocr_panoptic.visualization.scene import semantic_truth
 
 from .inspection import Inspector
 

@@ -43,10 +43,11 @@ _MODULES = {
     "semantic.augmentation": ("build_semantic_augmentation",),
     "semantic.label_space": ("read_class_file",),
     "semantic.mapper": ("SemanticDatasetMapper",),
-    "training_records": ("IndexedRecords", "indexed_records"),
     "training_stream": (
+        "IndexedRecords",
         "TrainingStream",
         "build_training_stream",
+        "indexed_records",
         "leave_signals_to_the_trainer",
         "run_seed",
     ),

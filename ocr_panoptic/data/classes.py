@@ -4,7 +4,7 @@ import colorsys
 import re
 from collections.abc import Iterator
 
-from ocr_panoptic.formats.true_labels import VOID_LABEL as VOID_LABEL
+from ocr_panoptic.formats.labels import VOID_LABEL as VOID_LABEL
 
 _MAX_ID = 2**63 - 1  # of NumPy and PyTorch
 

@@ -6,8 +6,8 @@ from .panoptic_evaluator import PanopticEvaluator
 from .panoptic_quality import PanopticQuality
 from .region_quality import RegionQuality
 from .segment_matching import SegmentOverlaps
-from .sem_seg_dump import SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
+from .sem_seg_predictions import SemSegDump
 
 __all__ = [
     "InstanceEvaluator",

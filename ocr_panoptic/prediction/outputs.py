@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from ocr_panoptic.formats.coco_panoptic import id2rgb, write_panoptic_png
 from ocr_panoptic.formats.files import replacing
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.formats.pictures import as_colours
 from ocr_panoptic.formats.segment_runs import segment_statistics
 from ocr_panoptic.modeling.inference import Size

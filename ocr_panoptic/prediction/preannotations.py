@@ -16,7 +16,7 @@ from ocr_panoptic.data.panoptic.annotations import file_name_faults, read_panopt
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.files import MAX_JSON_BYTES
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.pictures import VIDEO_SUFFIXES
 
 PANOPTIC, SEMANTIC = "panoptic.json", "labels.json"

@@ -17,8 +17,7 @@ from ocr_panoptic.data import PanopticSplit, SemanticSplit
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.described import label_space
 from ocr_panoptic.data.faults import first_few, raise_if_any
-from ocr_panoptic.data.panoptic.annotations import read_panoptic_json
-from ocr_panoptic.data.panoptic.categories import panoptic_metadata
+from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, read_panoptic_json
 from ocr_panoptic.data.panoptic.source import PanopticSource, kinds_of
 from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.register import register
@@ -28,7 +27,7 @@ from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.formats.coco_panoptic import categories_of, read_panoptic_png
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.run_folder import write_evaluation
 from ocr_panoptic.visualization.inputs import find_images
 

@@ -19,9 +19,9 @@ from ocr_panoptic.data.register import registered_metadata
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.labels import has_labels
 from ocr_panoptic.formats.offsets import offsets_of, parts_of, read_offsets
 from ocr_panoptic.formats.pictures import read_picture
-from ocr_panoptic.formats.true_labels import has_labels
 from ocr_panoptic.segfix.truth import read_segment_map, true_offset_labels
 
 Entry = TypeVar("Entry")

@@ -10,7 +10,7 @@ from detectron2.data.detection_utils import read_image
 
 from ocr_panoptic.analysis.inspection import _cell_edges
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config
-from ocr_panoptic.formats.true_labels import read_true_labels
+from ocr_panoptic.formats.labels import read_true_labels
 from support.scripts import load_script
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 

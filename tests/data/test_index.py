@@ -19,13 +19,12 @@ from PIL import Image
 
 from ocr_panoptic.data import DataFaults, cache_folder, check, check_data_sets, register_data_files
 from ocr_panoptic.data import index as index_module
-from ocr_panoptic.data.data_check import DETECTRON2S_SIZES
+from ocr_panoptic.data.data_check import DETECTRON2S_SIZES, thin_fault
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
-from ocr_panoptic.data.image_size import thin_fault
 from ocr_panoptic.data.index import Index, index_file
 from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import write_label_png
 from support.raw_pets import CAT, FIRST, SKY, RawData
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")

@@ -34,7 +34,7 @@ from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.register import register
 from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator, PanopticInstances
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.formats.true_labels import read_true_labels
+from ocr_panoptic.formats.labels import read_true_labels
 from support.raw_pets import CAT, DOG, FIRST, GRASS, SECOND, SKY
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")

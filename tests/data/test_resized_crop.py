@@ -5,8 +5,7 @@ import pytest
 from detectron2.data import transforms as T
 from PIL import Image
 
-from ocr_panoptic.data.channel_input import ChannelInput
-from ocr_panoptic.data.resized_crop import ResizedCrop
+from ocr_panoptic.data.image_input import ChannelInput, ResizedCrop
 from ocr_panoptic.data.semantic.augmentation import RandomScaleAspect
 
 RESIZES = {

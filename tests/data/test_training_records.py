@@ -46,7 +46,7 @@ def test_table_of_instances(raw, monkeypatch):
     """The dog and the cats that are no crowds."""
     shown = []
     monkeypatch.setattr(
-        "ocr_panoptic.data.training_records.print_instances_class_histogram",
+        "ocr_panoptic.data.training_stream.print_instances_class_histogram",
         lambda dicts, names: shown.append(
             ([a["category_id"] for record in dicts for a in record["annotations"]], names)
         ),

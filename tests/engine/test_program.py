@@ -19,7 +19,7 @@ from ocr_panoptic.engine.progress import WatchedLoader
 from ocr_panoptic.engine.resume import position_after
 from ocr_panoptic.errors import Telling, is_user_error
 from ocr_panoptic.formats.files import write_text
-from ocr_panoptic.formats.label_map import read_labels
+from ocr_panoptic.formats.labels import read_labels
 from ocr_panoptic.layers.ocr import gather_regions
 
 

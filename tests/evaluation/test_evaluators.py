@@ -23,7 +23,7 @@ from ocr_panoptic.evaluation import (
     confusion_matrix,
     semantic_scores,
 )
-from ocr_panoptic.evaluation.predicted_labels import labels_of_output
+from ocr_panoptic.evaluation.sem_seg_predictions import labels_of_output
 from ocr_panoptic.metrics import to_detectron2
 from support import panoptic_samples as samples_of
 

@@ -20,7 +20,7 @@ from ocr_panoptic.evaluation import (
 )
 from ocr_panoptic.evaluation.confusion_files import confusion_figure
 from ocr_panoptic.evaluation.image_scores import SEMANTIC_KINDS
-from ocr_panoptic.evaluation.sem_seg_dump import raw_labels
+from ocr_panoptic.evaluation.sem_seg_predictions import raw_labels
 from ocr_panoptic.formats.run_folder import (
     calibration_file,
     image_scores_file,

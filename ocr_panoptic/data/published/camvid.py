@@ -15,7 +15,7 @@ import numpy as np
 from ocr_panoptic.data.classes import derived_color
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import gathering, raise_if_any
-from ocr_panoptic.data.panoptic.categories import Category
+from ocr_panoptic.data.panoptic.annotations import Category
 from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.data.semantic.records import LabelledFolder
@@ -23,7 +23,7 @@ from ocr_panoptic.data.semantic.source import SemanticSource
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.formats.files import check_output_folder
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.pictures import read_size
 from ocr_panoptic.formats.segment_runs import segment_statistics
 

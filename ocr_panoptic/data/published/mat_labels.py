@@ -15,8 +15,7 @@ from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.label_map import apply_label_map
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import apply_label_map, write_label_png
 from ocr_panoptic.formats.matlab import read_variable, require_scipy
 from ocr_panoptic.formats.pictures import header_size
 

@@ -25,7 +25,7 @@ from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, check_name
 from ocr_panoptic.data.parallel import map_with_progress
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.formats.segment_runs import SegmentRuns, segment_statistics
 
 # Ids are neither contiguous nor sorted by kind, as in real data sets.

@@ -11,7 +11,7 @@ import pytest
 
 from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
 from ocr_panoptic.data.annotations.kinds import Kinds
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import write_label_png
 from support import tool_exports
 from support.fuzz import breach, mutated_bytes, mutated_json, mutated_png, run_trials
 from support.imported import FIXTURES, SCENES

@@ -11,7 +11,7 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic.data import DataFaults, register_in_use
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from support.imported import FIXTURES, SCENES, stuff_labels
 from support.other_process import lock_held
 from support.scripts import load_script

@@ -17,7 +17,7 @@ from ocr_panoptic.data.annotations.kinds import Kinds
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from support.imported import FIXTURES, SCENES, Region, as_set, iou, run_import, scenes, stuff_labels
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")

@@ -4,10 +4,9 @@ import tracemalloc
 
 import numpy as np
 
-from ocr_panoptic.data.annotations.annotated_image import Segment
+from ocr_panoptic.data.annotations.annotated_image import Segment, SegmentWriter
 from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan, read_sources
 from ocr_panoptic.data.annotations.masks import mask_of_pixels
-from ocr_panoptic.data.annotations.stored_segments import SegmentWriter
 
 NOISE = np.random.default_rng(0).random((60, 30, 400)) < 0.5
 

@@ -8,7 +8,7 @@ from detectron2.data import MetadataCatalog
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
 
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.data.panoptic.categories import (
+from ocr_panoptic.data.panoptic.annotations import (
     panoptic_metadata,
     parse_categories,
 )

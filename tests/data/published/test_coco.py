@@ -20,7 +20,7 @@ from ocr_panoptic.data import DataFaults, check_data_sets, check_files, indexed_
 from ocr_panoptic.data.published.coco import COCO_PANOPTIC
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
-from ocr_panoptic.formats.true_labels import read_true_labels
+from ocr_panoptic.formats.labels import read_true_labels
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 

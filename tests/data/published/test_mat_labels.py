@@ -15,7 +15,7 @@ from ocr_panoptic.data import (
 )
 from ocr_panoptic.data.published.mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, convert_mat
 from ocr_panoptic.data.published.register import register_published
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from support.scripts import load_script
 
 RELEASES = {

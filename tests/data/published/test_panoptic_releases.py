@@ -14,7 +14,7 @@ from ocr_panoptic.data import DataFaults, PanopticDatasetMapper, check_data_sets
 from ocr_panoptic.data.published.panoptic import PANOPTIC_RELEASES
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.formats.coco_panoptic import PanopticTruth, read_panoptic_png, read_segment_ids
-from ocr_panoptic.formats.true_labels import read_true_labels
+from ocr_panoptic.formats.labels import read_true_labels
 from support import published_trees as trees
 
 EVALUATED = [label for label in id2label.values() if not label.ignoreInEval]
