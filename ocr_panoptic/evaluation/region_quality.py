@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ocr_panoptic.errors import UserError
-
 from .confusion import confusion_matrix, semantic_scores
 
 
@@ -62,15 +60,9 @@ class RegionQuality:
                 image, from 0 to H and W.
 
         Raises:
-            ValueError: the sizes or labels do not fit.
+            ValueError: the labels do not fit.
         """
         k = len(self.class_names)
-        expected = (k, len(cells[0]) - 1, len(cells[1]) - 1)
-        if regions.shape != expected or relation.shape != expected:
-            raise UserError(
-                f"the regions are {list(regions.shape)} and the relation {list(relation.shape)}; "
-                f"expected {list(expected)}, of {k} classes and the cells"
-            )
         for name, labels in (("coarse", coarse), ("refined", refined)):
             self._confusions[name] += confusion_matrix(truth, labels, k, self.ignore_label)
         rows, columns = (

@@ -59,15 +59,7 @@ def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
 
     Args:
         labels: uint8 or uint16 [H, W].
-
-    Raises:
-        ValueError: for another shape or dtype.
     """
-    if labels.ndim != 2 or labels.dtype not in (np.uint8, np.uint16):
-        raise UserError(
-            f"{path}: expected labels uint8 or uint16 [H, W], found {labels.dtype} "
-            f"{list(labels.shape)}."
-        )
     with replacing(Path(path)) as temporary:
         Image.fromarray(labels).save(temporary, format="PNG")
 

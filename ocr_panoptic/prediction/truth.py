@@ -19,7 +19,7 @@ from ocr_panoptic.data.described import label_space
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, read_panoptic_json
 from ocr_panoptic.data.panoptic.source import PanopticSource, kinds_of
-from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.register import register
 from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.errors import MissingFileError, UserError
@@ -189,7 +189,7 @@ class PanopticTruth:
         ]
         with stop_together():
             if comm.is_main_process():
-                found = map_with_progress(source.check, rows, "check the truth")
+                found = list(imap_with_progress(source.check, rows, "check the truth"))
                 raise_if_any([fault for faults, _ in found for fault in faults])
         kinds = kinds_of(categories)
         records = [source.record(row, kinds) for row in rows]

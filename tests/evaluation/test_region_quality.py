@@ -95,13 +95,3 @@ def test_a_region_on_ignored_pixels_alone():
     labels = np.zeros((1, 2), int)
     quality.process(truth, labels, labels, regions, np.ones((1, 1, 2)), edges([0, 1], [0, 1, 2]))
     assert quality.results()["a"]["own weight"] == 0
-
-
-def test_shapes_that_do_not_fit():
-    labels = np.zeros((4, 4), np.uint8)
-    quality = RegionQuality(["a", "b"], 255)
-    cells = edges([0, 2, 4], [0, 2, 4])
-    for shapes in (((3, 2, 2), (2, 2, 2)), ((2, 2, 3), (2, 2, 3))):
-        regions, relation = map(np.ones, shapes)
-        with pytest.raises(ValueError, match=r"expected \[2, 2, 2\], of 2 classes and the cells"):
-            quality.process(labels, labels, labels, regions, relation, cells)

@@ -4,7 +4,7 @@ segments of many, so that memory has those of one image at a time.
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -59,12 +59,6 @@ class AnnotatedImage:
     height: int
     width: int
     segments: Iterable[Segment] = ()
-
-
-def without_crowds(image: AnnotatedImage) -> AnnotatedImage:
-    """The image with an object in the place of each crowd."""
-    segments = [replace(segment, is_crowd=False) for segment in image.segments]
-    return replace(image, segments=segments)
 
 
 @dataclass(frozen=True)

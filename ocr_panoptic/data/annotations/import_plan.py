@@ -2,18 +2,17 @@
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ocr_panoptic.data.classes import faults_of_class
-from ocr_panoptic.data.faults import gathering, raise_if_any
+from ocr_panoptic.data.faults import gathering, raise_if_any, repeated
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.labels import read_labels
 
-from .annotated_image import AnnotatedImage, Segment, SegmentWriter, without_crowds
+from .annotated_image import AnnotatedImage, Segment, SegmentWriter
 from .drawing import png_name
 from .formats import ANNOTATION_FORMATS
 from .kinds import ClassCount, Kinds, add_classes, check_crowds
@@ -171,17 +170,18 @@ def _read(source: AnnotationSource, plan: ImportPlan) -> Iterable[AnnotatedImage
     found = ANNOTATION_FORMATS[plan.format].read(source.annotations, source.images, **options)
     if source.labels is not None:
         found = above_labels(found, source.labels, plan.label_space)
-    return map(without_crowds, found) if plan.crowds == "objects" else found
+    if plan.crowds != "objects":
+        return found
+    return (replace(i, segments=[replace(s, is_crowd=False) for s in i.segments]) for i in found)
 
 
 def _faults_of_names(images: list[AnnotatedImage]) -> Iterator[str]:
     """Yield the faults in the names of a split's images."""
     if not images:
         yield "no image is annotated."
-    for png, times in Counter(map(png_name, images)).items():
-        if times > 1:
-            name = PurePosixPath(png).with_suffix("")
-            yield f"{times} images are named {name}, but for their ends."
+    for png, times in repeated(map(png_name, images)):
+        name = PurePosixPath(png).with_suffix("")
+        yield f"{times} images are named {name}, but for their ends."
 
 
 def classes_found(classes: Mapping[str, ClassCount], plan: ImportPlan) -> str:

@@ -65,7 +65,7 @@ def import_annotations(
         name: data sets are registered as ``<name>_<split>``.
         sources: "train", and perhaps "val"; of "train" alone, its own splits are taken.
         output: folder of the data set.
-        workers: processes, see :func:`map_with_progress`.
+        workers: processes, see :func:`.imap_with_progress`.
 
     Returns:
         the data file.

@@ -7,7 +7,6 @@ have contiguous ids 0..T-1, one per thing class. The semantic head has S + 1 cla
 category id, as Detectron2 orders COCO's categories.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -20,7 +19,7 @@ from ocr_panoptic.data.classes import (
     has_controls,
     is_id,
 )
-from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any
+from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.files import collection_paused, read_json
 from ocr_panoptic.formats.labels import THINGS_LABEL
@@ -65,9 +64,8 @@ def parse_categories(entries: object, source: str) -> list[Category]:
         faults += wrong
         usable += [] if wrong else [entry]
     for key in ("id", "name"):
-        for value, times in Counter(entry[key] for entry in usable).items():
-            if times > 1:
-                faults.append(f"category {key} {value!r} is used {times} times.")
+        for value, times in repeated(entry[key] for entry in usable):
+            faults.append(f"category {key} {value!r} is used {times} times.")
     num_stuff = sum(not entry["isthing"] for entry in usable)
     if num_stuff >= VOID_LABEL:
         faults.append(
@@ -204,9 +202,8 @@ def read_panoptic_json(path: Path) -> PanopticJson:
                 )
             )
     for kind, key in (("image file", "file_name"), ("PNG file", "png_name")):
-        for name, times in Counter(getattr(image, key) for image in joined).items():
-            if times > 1:
-                faults.append(f"{kind} {name} belongs to {times} images, each needs its own.")
+        for name, times in repeated(getattr(image, key) for image in joined):
+            faults.append(f"{kind} {name} belongs to {times} images, each needs its own.")
     raise_if_any(faults_of_categories + [f"{path}: {fault}" for fault in faults])
     return PanopticJson(path, categories, joined)
 
@@ -267,13 +264,13 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
     if not isinstance(segments, list):
         yield f"segments_info must be a list, found {segments!r}."
         return
-    numbers: Counter[int] = Counter()
+    numbers = []
     for segment in segments:
         number = segment.get("id") if isinstance(segment, dict) else None
         if not is_id(number):
             yield f"a segment needs an integer id, found {segment!r}."
             continue
-        numbers[number] += 1
+        numbers.append(number)
         category, iscrowd = segment.get("category_id"), segment.get("iscrowd", 0)
         if number == 0:
             yield "segment id 0 is reserved for void."
@@ -281,9 +278,8 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
             yield f'segment {number}: category {category!r} is not among "categories".'
         if iscrowd not in (0, 1):
             yield f"segment {number}: iscrowd must be 0 or 1, found {iscrowd!r}."
-    for number, times in numbers.items():
-        if times > 1:
-            yield f"segment id {number} is used {times} times."
+    for number, times in repeated(numbers):
+        yield f"segment id {number} is used {times} times."
 
 
 def file_name_faults(name: object) -> Iterator[str]:

@@ -22,7 +22,7 @@ from PIL import Image
 
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, check_name, write_data_file
-from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.formats.labels import write_label_png
@@ -73,7 +73,7 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
         root = output / "raw" / split
         (root / "images").mkdir(parents=True, exist_ok=True)
         write = partial(write_scene, root=root, split=split, size=size, seed=(seed, number))
-        entries = map_with_progress(write, range(count), f"{split} scenes")
+        entries = imap_with_progress(write, range(count), f"{split} scenes")
         write_panoptic_json(root / "panoptic.json", entries, CATEGORIES)
     name, raw = output.resolve().name, [output / "raw" / split for split in ("train", "val")]
     panoptic = [PanopticSplit(r / "images", r / "panoptic.json", r / "panoptic") for r in raw]
