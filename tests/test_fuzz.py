@@ -26,10 +26,10 @@ from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.data import (
     PanopticSplit,
     SemanticSplit,
+    check_data,
     register_data_files,
     write_data_file,
 )
-from ocr_panoptic.data import check as check_data
 from ocr_panoptic.data.index import index_file
 from ocr_panoptic.engine import load_config, run_claim
 from ocr_panoptic.engine.config_checks import check_values

@@ -16,10 +16,10 @@ from PIL import Image
 from ocr_panoptic.data.fingerprint import file_digest
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import replacing
-from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.formats.pictures import Color, read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 from ocr_panoptic.visualization.data_page import card_pictures, crop_picture
-from ocr_panoptic.visualization.overlays import Color, segment_colors
+from ocr_panoptic.visualization.overlays import segment_colors
 
 from .data_items import VOID, DataClass, DataItem, DataItems, TrueSegment
 from .near_images import small_picture

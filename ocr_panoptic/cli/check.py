@@ -62,7 +62,7 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
         return _check_run(args)
     if not args.data:
         raise UserError("There is nothing to check: name data files, or a config.")
-    from ocr_panoptic.data import check as check_data
+    from ocr_panoptic.data import check_data
 
     return check_data(args.data)
 

@@ -14,7 +14,7 @@ _MODULES = {
     "annotations.importing": ("import_annotations",),
     "annotations.kinds": ("read_kinds",),
     "annotations.painting": ("OVERLAPS",),
-    "data_check": ("DataSummary", "check", "check_data_sets"),
+    "data_check": ("DataSummary", "check_data", "check_data_sets"),
     "data_file": (
         "PanopticSplit",
         "SemanticSplit",

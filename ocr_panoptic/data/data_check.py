@@ -87,7 +87,7 @@ class DataSummary:
         return "\n\n".join(map(str, self.splits))
 
 
-def check(files: DataFiles, workers: int | None = None) -> DataSummary:
+def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
     """Check every file of the data sets that data files describe, unless it has been found without
     fault and has not changed.
 

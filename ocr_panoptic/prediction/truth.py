@@ -80,7 +80,7 @@ def find_truth(path: Path, inputs: Inputs, metadata: Metadata) -> Truth:
     place = [path]
     if path.suffix in (".yaml", ".yml"):
         _, *place = vars(_described_split(path, inputs.folder, metadata, is_panoptic)).values()
-    truth = (PanopticTruth if is_panoptic else SemanticTruth)(inputs, metadata, *place)
+    truth = (PanopticJsonTruth if is_panoptic else SemanticTruth)(inputs, metadata, *place)
     if not {item.file_name for item in inputs.items}.intersection(truth.names):
         raise UserError(
             f"--eval {path}: none of the {len(inputs.items)} images has a truth; are their names, "
@@ -151,7 +151,7 @@ class SemanticTruth:
         return TRUTH
 
 
-class PanopticTruth:
+class PanopticJsonTruth:
     """A panoptic JSON and a folder of PNGs, by default that of its name; see :class:`Truth`."""
 
     def __init__(
@@ -202,7 +202,7 @@ def _stem(name: str) -> str:
     return str(PurePosixPath(name).with_suffix(""))
 
 
-def evaluate(
+def evaluate_results(
     cfg: CfgNode,
     truth: Truth,
     inputs: Inputs,

@@ -10,8 +10,9 @@ from detectron2.data import Metadata
 from PIL import Image
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.pictures import Color
 
-from .overlays import Color, draw_segments, heat_map, resize_picture, segment_colors
+from .overlays import draw_segments, heat_map, resize_picture, segment_colors
 from .relation import RelationFigure, relation_figure
 from .scene import Inspection, PanopticMap
 

@@ -17,7 +17,13 @@ from detectron2.data import DatasetCatalog
 from detectron2.data.transforms import ResizeShortestEdge
 from PIL import Image
 
-from ocr_panoptic.data import DataFaults, cache_folder, check, check_data_sets, register_data_files
+from ocr_panoptic.data import (
+    DataFaults,
+    cache_folder,
+    check_data,
+    check_data_sets,
+    register_data_files,
+)
 from ocr_panoptic.data import index as index_module
 from ocr_panoptic.data.data_check import DETECTRON2S_SIZES, thin_fault
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
@@ -133,7 +139,7 @@ def test_nothing_is_written_beside_the_data(raw):
     for path in [raw.folder, *raw.folder.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
-        check([file], workers=1)
+        check_data([file], workers=1)
     finally:
         for path in [raw.folder, *raw.folder.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
@@ -149,7 +155,7 @@ def test_processes_find_the_same(raw):
     for workers in (1, 3):
         shutil.rmtree(cache_folder())
         with pytest.raises(DataFaults) as error:
-            check([raw.described()], workers)
+            check_data([raw.described()], workers)
         found.append(error.value.faults)
     assert found[0] == found[1] and len(found[0]) == 60
     assert error.value.file == cache_folder() / "pets_faults.txt"
@@ -343,7 +349,7 @@ def test_one_index_for_each_place(raw, tmp_path):
 @pytest.mark.slow
 def test_summary(raw):
     """Counted by hand in raw_pets.py."""
-    (split,) = check([raw.described()], workers=1).splits
+    (split,) = check_data([raw.described()], workers=1).splits
     assert (split.name, split.images, split.pixels) == ("pets_train", 2, 48 + 20)
     assert [(c.name, c.kind, c.images, c.segments, c.pixels) for c in split.classes] == [
         ("cat", "thing", 2, 2, 4 + 4),
@@ -354,7 +360,7 @@ def test_summary(raw):
     assert "sky" in str(split) and "44.12" in str(split)
     Image.new("RGB", (3, 3)).save(raw.image("first.jpg"))
     with pytest.raises(DataFaults, match="has 3x3 pixels, its annotation 8x6"):
-        check([raw.described()], workers=1)
+        check_data([raw.described()], workers=1)
 
 
 @pytest.mark.slow
@@ -367,14 +373,14 @@ def test_images_that_would_be_scaled_to_nothing(raw, kind):
     if kind == "panoptic":
         file = raw.described()
         with pytest.raises(DataFaults, match=r"thin.png: the image of 2667x1 .* 1333 .*_TRAIN"):
-            check([file], workers=1)
+            check_data([file], workers=1)
     else:
         for path in raw.png("").rglob("*.png"):
             write_label_png(path, np.zeros(read_panoptic_png(path).shape, np.uint8))
         split = SemanticSplit(raw.image(""), raw.png(""))
         file = raw.folder / "thin.yaml"
         write_data_file(file, "thin", {"train": split}, classes=["a"])
-        check([file], workers=1)
+        check_data([file], workers=1)
     names = register_data_files([file])
     with pytest.raises(DataFaults, match="1 fault"):
         check_data_sets(names, 1, inputs=inputs)

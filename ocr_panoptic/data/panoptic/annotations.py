@@ -13,7 +13,6 @@ from pathlib import Path, PurePosixPath
 
 from ocr_panoptic.data.classes import (
     VOID_LABEL,
-    Color,
     derived_color,
     faults_of_class,
     has_controls,
@@ -23,6 +22,7 @@ from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeat
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.files import collection_paused, read_json
 from ocr_panoptic.formats.labels import THINGS_LABEL
+from ocr_panoptic.formats.pictures import Color
 
 THINGS_COLOR = [82, 18, 128]  # Detectron2's colour for the semantic class "things"
 

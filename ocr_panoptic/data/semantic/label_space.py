@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, faults_of_class, is_id
+from ocr_panoptic.data.classes import VOID_LABEL, derived_color, faults_of_class, is_id
 from ocr_panoptic.data.faults import DataFaults, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.bounded_yaml import read_yaml
+from ocr_panoptic.formats.pictures import Color
 
 MAX_RAW_LABEL = 65535  # of a 16-bit PNG
 
