@@ -126,7 +126,7 @@ def pixel_counts(labels: np.ndarray) -> np.ndarray:
 
 
 def _ranges(labels: Iterable[int]) -> str:
-    """Such as "0..8, 255"."""
+    """Return the labels' ranges as text, such as "0..8, 255"."""
     ordered = sorted(labels)
     runs = groupby(enumerate(ordered), lambda entry: entry[1] - entry[0])
     ends = [[label for _, label in run] for _, run in runs]

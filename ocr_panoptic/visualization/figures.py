@@ -91,7 +91,7 @@ def image_figures(
 
 
 class _Canvas:
-    """One image at its size in the page, under whatever is drawn on it."""
+    """An image at its size in the page, under whatever is drawn on it."""
 
     def __init__(self, name: str, image: np.ndarray, metadata: Metadata):
         self._name = name

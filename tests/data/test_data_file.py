@@ -182,7 +182,7 @@ def test_a_name_of_detectron2(raw):
 
 
 def test_detectron2s_names_are_known_without_it():
-    """All that it fills its catalogs with."""
+    """Every name that Detectron2 fills its catalogs with is known."""
     DatasetCatalog.clear()
     MetadataCatalog.clear()
     importlib.reload(builtin)

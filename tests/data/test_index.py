@@ -214,7 +214,7 @@ def test_a_damaged_record_is_told(raw):
 )
 @pytest.mark.parametrize("is_checked", [False, True])
 def test_an_index_that_cannot_be_written(raw, monkeypatch, limit, reason, is_checked):
-    """Neither can what a check has found, where the index is there. The limits are sqlite's."""
+    """The fault is reported as an error of the file. The limits are sqlite's."""
     register_data_files([raw.described()])
     source = DatasetCatalog["pets_train"]
     connect = sqlite3.connect

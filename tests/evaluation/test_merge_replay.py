@@ -52,7 +52,7 @@ def random_image(rng: np.random.Generator):
 
 @pytest.mark.slow
 def test_equals_the_merge_and_its_panoptic_quality():
-    """All counts of 60 settings on 30 images, the sums of the IoUs to the last digit."""
+    """The counts of 60 settings on 30 images are equal, the sums of the IoUs to the last digit."""
     rng = np.random.default_rng(0)
     settings = [
         MergeRules(

@@ -55,6 +55,15 @@ def test_imports_run_downwards():
                 assert floor.get(other, -9) < floor[own], f"{file} imports {name}"
 
 
+@pytest.mark.parametrize("wing, other", [("panoptic", "semantic"), ("semantic", "panoptic")])
+def test_panoptic_and_semantic_data_do_not_know_each_other(wing, other):
+    files = list((ROOT / "ocr_panoptic/data" / wing).glob("*.py"))
+    assert len(files) > 3
+    for file in files:
+        for name in imported(file):
+            assert other not in name.split("."), f"{file} imports {name}"
+
+
 @pytest.mark.slow
 def test_a_public_name_is_of_one_thing():
     """Classes, functions and types; each command has a ``run``, and run_onnx.py stands alone."""

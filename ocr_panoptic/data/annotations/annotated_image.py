@@ -45,7 +45,7 @@ class Segment:
 @dataclass(frozen=True)
 class AnnotatedImage:
     """
-    One image and its segments, the lowest first: a later one covers an earlier one where both lie.
+    An image and its segments, the lowest first: a later one covers an earlier one where both lie.
 
     Attributes:
         file: the image, which exists.

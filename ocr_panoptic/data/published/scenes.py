@@ -128,7 +128,7 @@ def write_scene(
 
 
 def draw_scene(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, list[dict]]:
-    """One scene.
+    """Draw a scene.
 
     Returns:
         image uint8 [S, S, 3] (RGB), segment ids int32 [S, S] (0 is void), segments_info in COCO

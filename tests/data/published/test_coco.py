@@ -30,7 +30,7 @@ TRAIN, VAL, FEW = (f"coco_2017_{s}_panoptic_separated" for s in ("train", "val",
 
 
 def expected_labels(png: Path, segments: list[dict]) -> np.ndarray:
-    """One segment after the other, from the raw colours."""
+    """Return the labels, painted one segment after the other from the raw colours."""
     rgb = np.asarray(Image.open(png)).astype(int)
     ids = rgb[..., 0] + 256 * rgb[..., 1] + 65536 * rgb[..., 2]
     labels = np.full(ids.shape, 255)
