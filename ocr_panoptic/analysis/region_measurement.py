@@ -10,7 +10,7 @@ from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.evaluation import RegionQuality
+from ocr_panoptic.evaluation.region_quality import RegionQuality
 from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.visualization.scene import semantic_truth
@@ -33,7 +33,7 @@ def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str
         cfg: completed; MODEL.WEIGHTS are the trained ones.
 
     Returns:
-        (see :meth:`ocr_panoptic.evaluation.RegionQuality.results`, on DATASETS.TEST[0]; see
+        (see :meth:`.RegionQuality.results`, on DATASETS.TEST[0]; see
         :func:`ocr_panoptic.engine.run_info.run_info`)
 
     Raises:

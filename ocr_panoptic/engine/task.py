@@ -24,7 +24,7 @@ from ocr_panoptic.data import (
     semantic_class_count,
 )
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.evaluation import build_evaluator
+from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.modeling.context import context_class
 from ocr_panoptic.segfix import OffsetEvaluator
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from detectron2.structures import Instances
 
-from ocr_panoptic.evaluation import PanopticQuality
 from ocr_panoptic.evaluation.merge_replay import Rules, keep_image, replay
+from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic
 
 THINGS, LABELS = 3, 4

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from panopticapi.evaluation import pq_compute
 
-from ocr_panoptic.evaluation import PanopticQuality, SegmentOverlaps
+from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
+from ocr_panoptic.evaluation.segment_matching import SegmentOverlaps
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from support.panoptic_samples import (
     Sample,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ocr_panoptic.evaluation import RegionQuality
+from ocr_panoptic.evaluation.region_quality import RegionQuality
 
 
 def edges(*lists: list[float]) -> tuple[np.ndarray, ...]:

@@ -11,16 +11,12 @@ from detectron2.data import MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.evaluation import (
-    SemSegDump,
-    SemSegEvaluator,
-    build_evaluator,
-    category_scores,
-    write_confusion,
-)
-from ocr_panoptic.evaluation.confusion_files import confusion_figure
+from ocr_panoptic.evaluation.build import build_evaluator
+from ocr_panoptic.evaluation.confusion import category_scores
+from ocr_panoptic.evaluation.confusion_files import confusion_figure, write_confusion
 from ocr_panoptic.evaluation.image_scores import SEMANTIC_KINDS
-from ocr_panoptic.evaluation.sem_seg_predictions import raw_labels
+from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
+from ocr_panoptic.evaluation.sem_seg_predictions import SemSegDump, raw_labels
 from ocr_panoptic.formats.run_folder import (
     calibration_file,
     image_scores_file,

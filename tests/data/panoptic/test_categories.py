@@ -12,7 +12,7 @@ from ocr_panoptic.data.panoptic.annotations import (
     panoptic_metadata,
     parse_categories,
 )
-from ocr_panoptic.evaluation import semantic_scores
+from ocr_panoptic.evaluation.confusion import semantic_scores
 from ocr_panoptic.metrics import Scores, per_class_rows
 
 THING = {"id": 1, "name": "cat", "isthing": 1, "color": [1, 2, 3]}
