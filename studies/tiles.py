@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ocr_panoptic.data import SemanticSplit, datasets_root, write_data_file
+from ocr_panoptic.data.data_file import SemanticSplit, datasets_root, write_data_file
 from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.published.scenes import Canvas, check_splits
 from ocr_panoptic.engine import run_program

@@ -23,14 +23,10 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.data import (
-    PanopticSplit,
-    SemanticSplit,
-    check_data,
-    register_data_files,
-    write_data_file,
-)
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data.index import index_file
+from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.engine import load_config, run_claim
 from ocr_panoptic.engine.config_checks import check_values
 from ocr_panoptic.engine.resume import (

@@ -13,8 +13,7 @@ from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 from detectron2.evaluation import print_csv_format
 from detectron2.utils import comm
 
-from ocr_panoptic.data import PanopticSplit, SemanticSplit
-from ocr_panoptic.data.data_file import read_data_file
+from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, read_data_file
 from ocr_panoptic.data.described import label_space
 from ocr_panoptic.data.faults import first_few, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, read_panoptic_json

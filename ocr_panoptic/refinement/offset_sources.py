@@ -13,9 +13,9 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 
-from ocr_panoptic.data import register_in_use, register_published
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.register import registered_metadata
+from ocr_panoptic.data.published.register import register_published
+from ocr_panoptic.data.register import register_in_use, registered_metadata
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import MissingFileError, UserError

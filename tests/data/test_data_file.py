@@ -9,15 +9,20 @@ import yaml
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.data.datasets import builtin
 
-from ocr_panoptic.data import (
-    DataFaults,
-    check_data,
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.data_file import (
     data_options,
+    files_below_root,
+    is_detectron2s,
+    read_data_file,
+)
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.register import (
+    check_same_classes,
+    not_registered,
     register_data_files,
     register_in_use,
 )
-from ocr_panoptic.data.data_file import files_below_root, is_detectron2s, read_data_file
-from ocr_panoptic.data.register import check_same_classes, not_registered
 from ocr_panoptic.engine import load_config
 from support.raw_pets import RawData
 

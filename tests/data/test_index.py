@@ -17,18 +17,13 @@ from detectron2.data import DatasetCatalog
 from detectron2.data.transforms import ResizeShortestEdge
 from PIL import Image
 
-from ocr_panoptic.data import (
-    DataFaults,
-    cache_folder,
-    check_data,
-    check_data_sets,
-    register_data_files,
-)
 from ocr_panoptic.data import index as index_module
-from ocr_panoptic.data.data_check import DETECTRON2S_SIZES, thin_fault
+from ocr_panoptic.data.data_check import DETECTRON2S_SIZES, check_data, check_data_sets, thin_fault
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
-from ocr_panoptic.data.index import Index, index_file
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.index import Index, cache_folder, index_file
 from ocr_panoptic.data.panoptic.source import PanopticSource
+from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.labels import write_label_png
 from support.raw_pets import CAT, FIRST, SKY, RawData

@@ -9,8 +9,8 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from ocr_panoptic.data import PanopticSplit, check_data, write_data_file
-from ocr_panoptic.data.data_file import read_data_file
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.data_file import PanopticSplit, read_data_file, write_data_file
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png

@@ -20,18 +20,14 @@ from detectron2.utils.events import EventStorage
 from PIL import Image
 from pycocotools import mask as mask_util
 
-from ocr_panoptic.data import (
-    DataFaults,
-    PanopticDatasetMapper,
-    PanopticSplit,
-    check_data_sets,
-    check_files,
-    class_counts,
-)
+from ocr_panoptic.data.data_check import check_data_sets
+from ocr_panoptic.data.data_file import PanopticSplit
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
 from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
-from ocr_panoptic.data.register import register
+from ocr_panoptic.data.register import check_files, class_counts, register
 from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator, PanopticInstances
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.labels import read_true_labels

@@ -13,13 +13,9 @@ from detectron2.utils import comm
 from PIL import Image
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ocr_panoptic.data import (
-    TrainingStream,
-    build_training_stream,
-    indexed_records,
-    register_in_use,
-    training_stream,
-)
+from ocr_panoptic.data import training_stream
+from ocr_panoptic.data.register import register_in_use
+from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream, indexed_records
 from ocr_panoptic.engine import load_config
 from support.raw_pets import CAT, RawData
 from support.tiny_runs import OCR_CONFIG

@@ -8,7 +8,9 @@ import pytest
 from PIL import Image
 
 import demo
-from ocr_panoptic.data import DataFaults, PanopticSplit, SemanticSplit, check_data, write_data_file
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
+from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from support.scripts import load_script

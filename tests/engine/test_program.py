@@ -13,7 +13,8 @@ from detectron2.engine import TrainerBase
 from torch.utils.data import DataLoader
 
 import ocr_panoptic
-from ocr_panoptic.data import MAT_RELEASES, TrainingStream, prepare_mat_release
+from ocr_panoptic.data.published.mat_labels import MAT_RELEASES, prepare_mat_release
+from ocr_panoptic.data.training_stream import TrainingStream
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.progress import WatchedLoader
 from ocr_panoptic.engine.resume import position_after

@@ -16,7 +16,8 @@ from panopticapi.evaluation import pq_compute_single_core
 from panopticapi.utils import rgb2id
 from PIL import Image
 
-from ocr_panoptic.data import PanopticSplit, check_data, write_data_file
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, build_trained_model, complete_config, load_config
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.evaluation.instance_evaluator import PanopticInstances

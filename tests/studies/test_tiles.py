@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.data import check_data
+from ocr_panoptic.data.data_check import check_data
 from studies.tiles import draw_tiles, generate_tiles
 
 SIZE = 48

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ocr_panoptic.data import DataFaults
+from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.program import reason
 
 SECONDS = 20  # after which a reader hangs; none takes a tenth of one

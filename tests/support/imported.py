@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
+from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan
+from ocr_panoptic.data.annotations.importing import import_annotations
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import write_label_png
 

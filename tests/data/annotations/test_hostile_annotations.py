@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
+from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan
+from ocr_panoptic.data.annotations.importing import import_annotations
 from ocr_panoptic.data.annotations.kinds import Kinds
 from ocr_panoptic.formats.labels import write_label_png
 from support import tool_exports

@@ -12,11 +12,12 @@ import yaml
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.data import DataFaults, register_in_use
 from ocr_panoptic.data.annotations import import_plan
 from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment, SegmentWriter
 from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan, read_sources
 from ocr_panoptic.data.annotations.masks import mask_of_pixels
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.register import register_in_use
 from ocr_panoptic.formats.labels import read_label_png
 from support.imported import FIXTURES, SCENES, stuff_labels
 from support.other_process import lock_held

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.data import ANNOTATION_FORMATS
+from ocr_panoptic.data.annotations.formats import ANNOTATION_FORMATS
 from ocr_panoptic.formats.labels import write_label_png
 
 H, W = 24, 40

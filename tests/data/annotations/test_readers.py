@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.data import ANNOTATION_FORMATS, DataFaults
+from ocr_panoptic.data.annotations.formats import ANNOTATION_FORMATS
 from ocr_panoptic.data.annotations.voc import voc_color
+from ocr_panoptic.data.faults import DataFaults
 from support.imported import FIXTURES, SCENES
 
 IMAGES = SCENES / "images"

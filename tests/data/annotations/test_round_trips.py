@@ -9,11 +9,8 @@ import pytest
 from PIL import Image
 from pycocotools import mask as mask_util
 
-from ocr_panoptic.data import (
-    AnnotationSource,
-    ImportPlan,
-    import_annotations,
-)
+from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan
+from ocr_panoptic.data.annotations.importing import import_annotations
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png

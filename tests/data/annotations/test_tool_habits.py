@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 from pycocotools import mask as rle
 
-from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
+from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan
+from ocr_panoptic.data.annotations.importing import import_annotations
 from ocr_panoptic.data.annotations.kinds import Kinds
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.faults import DataFaults

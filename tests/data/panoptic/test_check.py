@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.data import DataFaults, PanopticSplit
-from ocr_panoptic.data.faults import raise_if_any
+from ocr_panoptic.data.data_file import PanopticSplit
+from ocr_panoptic.data.faults import DataFaults, raise_if_any
 from ocr_panoptic.data.panoptic.check import check_image, read_split
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 

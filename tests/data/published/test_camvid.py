@@ -7,8 +7,10 @@ import pytest
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.data import DataFaults, check_data, prepare_camvid, register_data_files
-from ocr_panoptic.data.published.camvid import instances_from_labels
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.published.camvid import instances_from_labels, prepare_camvid
+from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
 SKY, ROAD, CAR, PEDESTRIAN, VOID = 0, 3, 8, 9, 11

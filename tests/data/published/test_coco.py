@@ -16,9 +16,12 @@ from detectron2.data.datasets import load_coco_json
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
 from PIL import Image
 
-from ocr_panoptic.data import DataFaults, check_data_sets, check_files, indexed_records
+from ocr_panoptic.data.data_check import check_data_sets
+from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.published.coco import COCO_PANOPTIC
 from ocr_panoptic.data.published.register import register_published
+from ocr_panoptic.data.register import check_files
+from ocr_panoptic.data.training_stream import indexed_records
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from ocr_panoptic.formats.labels import read_true_labels
 

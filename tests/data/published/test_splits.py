@@ -8,13 +8,11 @@ import pytest
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.data import (
-    DataFaults,
-    SemanticDatasetMapper,
-    semantic_class_count,
-)
+from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
+from ocr_panoptic.data.register import semantic_class_count
+from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 
 CITY = "cityscapes/leftImg8bit"
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from ocr_panoptic.data import DataFaults
+from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.semantic.label_space import parse_label_space, read_class_file
 
 FULL = """
