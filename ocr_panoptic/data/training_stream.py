@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, count, islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 from torch.utils.data import DataLoader, Dataset
 
-from ocr_panoptic.errors import Telling, UserError, checked
+from ocr_panoptic.errors import UserError, is_user_error
 from ocr_panoptic.formats.pictures import COLOURS, header_size
 from ocr_panoptic.seeding import seeded_generators
 
@@ -245,6 +245,42 @@ class _Examples(Dataset):
         position, index = key
         with seeded_generators(self.seed, position):
             return packed(self.mapper(self.records[index]))
+
+
+class Told(NamedTuple):
+    """A user's error that a process which loads data has met, in place of its result."""
+
+    message: str
+
+
+class Telling:
+    """
+    A function whose user's errors are results, to be looked for by :func:`checked` in another
+    process: a DataLoader would make a traceback of them.
+    """
+
+    def __init__(self, function: Callable[[Any], Any]):
+        self.function = function
+
+    def __call__(self, argument: Any) -> Any:
+        try:
+            return self.function(argument)
+        except Exception as e:
+            if not is_user_error(e):
+                raise
+            return Told(str(e))
+
+
+def checked(result: Any) -> Any:
+    """
+    Return what a :class:`Telling` function has returned.
+
+    Raises:
+        UserError: it is a user's error.
+    """
+    if isinstance(result, Told):
+        raise UserError(result.message)
+    return result
 
 
 def packed(example: Any) -> Any:

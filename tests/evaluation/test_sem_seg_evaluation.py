@@ -12,8 +12,7 @@ from PIL import Image
 
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.evaluation.build import build_evaluator
-from ocr_panoptic.evaluation.confusion import category_scores
-from ocr_panoptic.evaluation.confusion_files import confusion_figure, write_confusion
+from ocr_panoptic.evaluation.confusion import category_scores, confusion_figure, write_confusion
 from ocr_panoptic.evaluation.image_scores import SEMANTIC_KINDS
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.evaluation.sem_seg_predictions import SemSegDump, raw_labels
