@@ -98,20 +98,6 @@ class TestEvaluator:
         bins = read_table(calibration_file(tmp_path / "out"))
         assert [int(row["pixels"]) for row in bins] == [1, 3, 1, 3]
 
-    def test_labels_equal_the_argmax_of_scores(self, inputs):
-        generator = torch.Generator().manual_seed(0)
-        scores = [torch.randn(3, *truth.shape, generator=generator) for truth in RAW.values()]
-        by_scores = run(SemSegEvaluator(NAME), inputs, [{"sem_seg": s} for s in scores])
-        by_labels = run(SemSegEvaluator(NAME), inputs, [{"labels": s.argmax(0)} for s in scores])
-        assert by_labels == by_scores
-
-    def test_label_outside_the_map(self, inputs, tmp_path):
-        truth = RAW["b.png"].copy()
-        truth[0] = 34
-        Image.fromarray(truth).save(tmp_path / "labels/b.png")
-        with pytest.raises(ValueError, match=r"labels/b\.png: .* map lacks: 34 \(2 pixels\)"):
-            run(SemSegEvaluator(NAME), inputs, samples_of.outputs_of(PREDICTED))
-
     def test_outputs_of_another_model(self, inputs):
         evaluator = SemSegEvaluator(NAME)
         for label, found in ((3, r"0\.\.3"), (-1, r"-1\.\.0")):
