@@ -32,11 +32,11 @@ from detectron2.evaluation import SemSegEvaluator as Detectron2SemSegEvaluator
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.evaluation import PanopticEvaluator, SemSegEvaluator
+from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
+from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import read_true_labels, write_label_png
 from ocr_panoptic.formats.segment_runs import segment_statistics
-from ocr_panoptic.formats.true_labels import read_true_labels
 
 NAME = "evaluation_benchmark"
 SIZE = HEIGHT, WIDTH = 480, 640

@@ -30,7 +30,7 @@ from ocr_panoptic.engine import (
     load_config,
     run_program,
 )
-from ocr_panoptic.evaluation import build_evaluator
+from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.intervals import Interval
 

@@ -30,7 +30,7 @@ from ocr_panoptic.engine import (
     run_program,
 )
 from ocr_panoptic.engine.segfix import load_segfix_config
-from ocr_panoptic.evaluation import build_evaluator
+from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.offsets import source_pixels
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.refinement.offset_sources import Offsets, PredictedOffsets, TrueOffsets

@@ -17,7 +17,9 @@ def argument_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> None:
     args = argument_parser().parse_args(argv)
-    from ocr_panoptic.data import datasets_root, faults_listed, prepare_camvid
+    from ocr_panoptic.data.data_file import datasets_root
+    from ocr_panoptic.data.faults import faults_listed
+    from ocr_panoptic.data.published.camvid import prepare_camvid
 
     with faults_listed(datasets_root() / "camvid_faults.txt"):
         files = prepare_camvid(args.source, datasets_root(), args.workers)

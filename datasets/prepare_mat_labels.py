@@ -20,7 +20,9 @@ def argument_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> None:
     args = argument_parser().parse_args(argv)
-    from ocr_panoptic.data import MAT_RELEASES, datasets_root, faults_listed, prepare_mat_release
+    from ocr_panoptic.data.data_file import datasets_root
+    from ocr_panoptic.data.faults import faults_listed
+    from ocr_panoptic.data.published.mat_labels import MAT_RELEASES, prepare_mat_release
 
     with faults_listed(datasets_root() / f"{args.release}_faults.txt"):
         folders = prepare_mat_release(MAT_RELEASES[args.release], datasets_root(), args.workers)

@@ -1,8 +1,6 @@
 """User errors, whose messages are for people; any other exception is a defect of the program."""
 
 import errno
-from collections.abc import Callable
-from typing import Any, NamedTuple
 
 PACKAGE = __package__
 FULL = (errno.ENOSPC, errno.EDQUOT)  # of disks
@@ -33,39 +31,3 @@ def is_user_error(error: Exception) -> bool:
         return True
     ours = UserError | MissingFileError | MissingPackageError | FailedWriteError
     return isinstance(error, ours | FloatingPointError)
-
-
-class Told(NamedTuple):
-    """A user's error that a process which loads data has met, in place of its result."""
-
-    message: str
-
-
-class Telling:
-    """
-    A function whose user's errors are results, to be looked for by :func:`checked` in another
-    process: a DataLoader would make a traceback of them.
-    """
-
-    def __init__(self, function: Callable[[Any], Any]):
-        self.function = function
-
-    def __call__(self, argument: Any) -> Any:
-        try:
-            return self.function(argument)
-        except Exception as e:
-            if not is_user_error(e):
-                raise
-            return Told(str(e))
-
-
-def checked(result: Any) -> Any:
-    """
-    Return what a :class:`Telling` function has returned.
-
-    Raises:
-        UserError: it is a user's error.
-    """
-    if isinstance(result, Told):
-        raise UserError(result.message)
-    return result

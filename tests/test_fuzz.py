@@ -23,14 +23,10 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.data import (
-    PanopticSplit,
-    SemanticSplit,
-    register_data_files,
-    write_data_file,
-)
-from ocr_panoptic.data import check as check_data
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data.index import index_file
+from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.engine import load_config, run_claim
 from ocr_panoptic.engine.config_checks import check_values
 from ocr_panoptic.engine.resume import (
@@ -41,7 +37,7 @@ from ocr_panoptic.engine.resume import (
 )
 from ocr_panoptic.engine.training_state import continued_optimizer
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.run_folder import read_evaluation, read_training_log
 from ocr_panoptic.visualization.predictions import draw_images

@@ -10,7 +10,7 @@ from detectron2.data.detection_utils import read_image
 from PIL import ExifTags, Image
 
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.pictures import (
     MAX_MEGAPIXELS,
     header_size,

@@ -12,8 +12,8 @@ from detectron2.structures import BitMasks
 from PIL import Image, ImageDraw
 
 from ocr_panoptic.engine.task import task_of
+from ocr_panoptic.formats.labels import has_labels
 from ocr_panoptic.formats.pictures import read_picture
-from ocr_panoptic.formats.true_labels import has_labels
 from ocr_panoptic.seeding import seeded_generators
 from ocr_panoptic.visualization.overlays import draw_segments, instance_color, resize_picture
 

@@ -11,8 +11,8 @@ from detectron2.data import DatasetCatalog, Metadata
 from ocr_panoptic.data.register import registered_metadata
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import categories_of, ids_by_class, read_panoptic_png
-from ocr_panoptic.formats.label_map import read_labels
-from ocr_panoptic.visualization.overlays import Color
+from ocr_panoptic.formats.labels import read_labels
+from ocr_panoptic.formats.pictures import Color
 
 VOID = 0  # in the map of an item
 

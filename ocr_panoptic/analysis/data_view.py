@@ -16,7 +16,7 @@ from urllib.parse import quote
 import numpy as np
 from detectron2.config import CfgNode
 
-from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import check_output_folder, write_text
 from ocr_panoptic.formats.pictures import read_picture
@@ -31,9 +31,18 @@ from ocr_panoptic.visualization.data_page import (
 from ocr_panoptic.visualization.figures import css_color
 
 from .augmented_samples import augmented_pictures
-from .data_facts import KINDS, ImageFacts, SegmentFacts, Suspicion
+from .data_facts import (
+    KINDS,
+    ImageFacts,
+    SegmentFacts,
+    ShownPart,
+    Suspicion,
+    compared_facts,
+    draw_place,
+    look_at,
+    save_jpeg,
+)
 from .data_items import DataClass, DataItem, DataItems, data_items
-from .data_pictures import ShownPart, compared_facts, draw_place, look_at, save_jpeg
 from .near_images import NEAR, SIDE, NearPair, near_pairs
 
 SHOWN = 24  # suspicious segments of a kind, images without things, and pairs, in pictures
@@ -61,7 +70,7 @@ def write_data_page(
         compared_with: another one, whose images should not be in it; "" for none.
         limit: images that are looked at, evenly spread over the data set; by default all.
         cfg: a completed config, whose mapper's work is shown.
-        workers: processes, see :func:`map_with_progress`.
+        workers: processes, see :func:`.imap_with_progress`.
 
     Returns:
         what was written.
@@ -126,7 +135,7 @@ class _View:
         self._tasks: list[tuple[ShownPart, DataItem, Path]] = []
         look = partial(look_at, content=replace(self.content, items=[]), folder=self.folder)
         numbered = list(enumerate(self.content.items))
-        self.facts = map_with_progress(look, numbered, "look at the images", self.workers)
+        self.facts = list(imap_with_progress(look, numbered, "look at the images", self.workers))
         self.usable = [number for number, facts in enumerate(self.facts) if not facts.fault]
         self.faults = [facts.fault for facts in self.facts if facts.fault]
 
@@ -175,7 +184,7 @@ class _View:
             NearPair(numbers[a], numbers[b], distance) for a, b, distance in near_pairs(pictures)
         ]
         seen = (
-            map_with_progress(compared_facts, others, f"look at {name}", self.workers)
+            list(imap_with_progress(compared_facts, others, f"look at {name}", self.workers))
             if others
             else []
         )
@@ -306,7 +315,7 @@ class _View:
     def draw(self) -> None:
         """Draw the places that the page shows."""
         draw = partial(draw_place, content=replace(self.content, items=[]))
-        map_with_progress(draw, self._tasks, "draw what is shown", self.workers)
+        list(imap_with_progress(draw, self._tasks, "draw what is shown", self.workers))
 
     def _pair(self, pair: NearPair, item: DataItem, facts: ImageFacts, name: str) -> Pair:
         """Args: item, facts: of the second image."""

@@ -32,9 +32,9 @@ from ocr_panoptic.formats.run_folder import (
     read_training_log,
 )
 from ocr_panoptic.visualization.figures import ImageFigures, image_figures, png_source
-from ocr_panoptic.visualization.ground_truth import panoptic_truth, semantic_truth
 from ocr_panoptic.visualization.ranking import RankedImage, ranked_images
 from ocr_panoptic.visualization.report import render_report
+from ocr_panoptic.visualization.scene import panoptic_truth, semantic_truth
 
 from .inspection import Inspector
 

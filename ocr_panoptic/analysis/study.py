@@ -25,7 +25,7 @@ RECORD = "study_run.json"
 @dataclass(frozen=True)
 class System:
     """
-    One way to train, which a study compares with others.
+    A way to train, which a study compares with others.
 
     Attributes:
         config: file.

@@ -102,9 +102,9 @@ def count_training_memory(
     cfg: CfgNode, images: int, height: int, width: int, amp: bool = False
 ) -> TrainingMemory:
     """
-    One step of SOLVER.OPTIMIZER. Of a detector, proposals and regions of interest are as many as
-    the config asks for and pooled from the finest features; matching with the ground truth is left
-    out.
+    Return the memory of one step of SOLVER.OPTIMIZER. A detector's proposals and regions of
+    interest are as many as the config asks for and pooled from the finest features; matching with
+    the ground truth is left out.
 
     Args:
         cfg: of a model, with numbers of classes and without SyncBN.

@@ -231,9 +231,9 @@ class SafeCheckpointer(DetectionCheckpointer):
             )
             if checkpoint["model"] is not weights:
                 if is_efficientnet_lite(weights):
-                    self.record = efficientnet_lite.conversion_record(self._path)
+                    self.record = efficientnet_lite.lite_record(self._path)
                 elif network and channels >= 3:
-                    self.record = timm_files.conversion_record(network.name, self._path)
+                    self.record = timm_files.timm_record(network.name, self._path)
         incompatible = super()._load_model(checkpoint)
         self.fit = fit = Fit.of(
             self.model.state_dict(),

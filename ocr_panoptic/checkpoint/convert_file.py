@@ -16,12 +16,12 @@ from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import replacing
 
 from .convert import Conversion, convert_weights, plain_name, recognised
+from .fit import Shape
 from .published import HEAD, LAYOUTS
 from .reading import read_checkpoint
-from .settings import RECORD, differing_settings, value_of
+from .settings import RECORD, differing_settings, recorded_value
 
 SUFFIXES = (".pth", ".safetensors")
-Shape = tuple[int, ...]
 # The sizes of images in tests. Recorded, not asked for: other sizes are a user's choice.
 TEST_IMAGES = ("INPUT.FIXED_SIZE", "INPUT.MIN_SIZE_TEST", "INPUT.MAX_SIZE_TEST")
 
@@ -80,8 +80,8 @@ def convert_file(
         "file": input_file.name,
         "sha256": hashlib.sha256(input_file.read_bytes()).hexdigest(),
         "inplace_abn": conversion.inplace_abn,
-        "settings": {key: value_of(cfg, key) for key in settings},
-        "test_images": {key: value_of(cfg, key) for key in TEST_IMAGES},
+        "settings": {key: recorded_value(cfg, key) for key in settings},
+        "test_images": {key: recorded_value(cfg, key) for key in TEST_IMAGES},
     }
     _write(output_file, conversion.weights, record)
     cfg.MODEL.WEIGHTS = str(output_file)

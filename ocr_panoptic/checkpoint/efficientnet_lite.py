@@ -68,6 +68,6 @@ def timm_names(names: Iterable[str], model_names: Iterable[str]) -> dict[str, st
     return renamed
 
 
-def conversion_record(file: str) -> Mapping[str, Any]:
+def lite_record(file: str) -> Mapping[str, Any]:
     """Return what :func:`.settings.check_settings` compares the config with."""
     return {"source": "efficientnet-lite-pytorch", "file": file, "settings": SETTINGS}

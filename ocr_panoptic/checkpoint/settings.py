@@ -21,7 +21,7 @@ def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, lis
     for key, value in expected.items():
         allowed = sorted(value) if isinstance(value, frozenset) else (value,)
         allowed = [list(one) if isinstance(one, tuple) else one for one in allowed]
-        found = value_of(cfg, key)
+        found = recorded_value(cfg, key)
         if key in ("MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD") and isinstance(allowed[0], list):
             found = found[: len(allowed[0])]  # colour images say nothing of further channels
         if found not in allowed:
@@ -32,7 +32,7 @@ def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, lis
 def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
     """Return a line for each of :func:`differing_values`."""
     return [
-        f"{key} is {value_of(cfg, key)}, expected {' or '.join(map(str, allowed))}"
+        f"{key} is {recorded_value(cfg, key)}, expected {' or '.join(map(str, allowed))}"
         for key, allowed in differing_values(cfg, expected).items()
     ]
 
@@ -64,10 +64,10 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
 def settings_of(cfg: CfgNode, record: Mapping[str, Any]) -> dict[str, Any]:
     """The record for weights that a training with this config goes on to make."""
-    return {**record, "settings": {key: value_of(cfg, key) for key in record["settings"]}}
+    return {**record, "settings": {key: recorded_value(cfg, key) for key in record["settings"]}}
 
 
-def value_of(cfg: CfgNode, key: str) -> Any:
+def recorded_value(cfg: CfgNode, key: str) -> Any:
     """The value of a key such as MODEL.OCR.NORM, a tuple as a list; "unknown" for a key that
     there is not, which an older or newer version may have recorded."""
     for part in key.split("."):

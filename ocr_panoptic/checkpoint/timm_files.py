@@ -8,7 +8,7 @@ import timm
 from .addresses import TIMM
 
 
-def conversion_record(network: str, file: str) -> Mapping[str, Any] | None:
+def timm_record(network: str, file: str) -> Mapping[str, Any] | None:
     """
     Return what :func:`.settings.check_settings` compares the config with: RGB images with the mean
     and deviation of the training.

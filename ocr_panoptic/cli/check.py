@@ -23,7 +23,7 @@ from .train import function_arguments
 
 if TYPE_CHECKING:
     from ocr_panoptic.analysis.run_check import RunCheck
-    from ocr_panoptic.data import DataSummary
+    from ocr_panoptic.data.data_check import DataSummary
 
 IS_LIGHT = True
 
@@ -62,7 +62,7 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
         return _check_run(args)
     if not args.data:
         raise UserError("There is nothing to check: name data files, or a config.")
-    from ocr_panoptic.data import check as check_data
+    from ocr_panoptic.data.data_check import check_data
 
     return check_data(args.data)
 

@@ -35,7 +35,7 @@ def argument_parser() -> CommandParser:
 def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.analysis.compare import comparison, verdict, write_comparison
     from ocr_panoptic.analysis.study import read_runs, run_study
-    from ocr_panoptic.data import data_options
+    from ocr_panoptic.data.data_file import data_options
     from ocr_panoptic.engine.config_files import find_config
 
     opts = [str(opt) for opt in [*data_options(args.data), *args.opts]]

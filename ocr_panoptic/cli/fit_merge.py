@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> None:
 
     from ocr_panoptic.analysis.kept_predictions import kept_predictions
     from ocr_panoptic.analysis.merge_fit import fit_merge, rules_fragment
-    from ocr_panoptic.data import data_options
+    from ocr_panoptic.data.data_file import data_options
     from ocr_panoptic.engine import load_config
     from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import write_text

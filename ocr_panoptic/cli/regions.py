@@ -21,9 +21,8 @@ def argument_parser() -> CommandParser:
 def run(args: argparse.Namespace) -> None:
     from tabulate import tabulate
 
-    from ocr_panoptic.analysis.region_measurement import measure_regions
+    from ocr_panoptic.analysis.region_quality import RegionQuality, measure_regions
     from ocr_panoptic.engine.trained_model import trained_config
-    from ocr_panoptic.evaluation import RegionQuality
     from ocr_panoptic.formats.run_folder import evaluation_folder, write_region_quality
 
     cfg = trained_config(args.config_file, args.weights, args.opts)

@@ -50,7 +50,8 @@ def partner(dataset: str, files: list[str]) -> str:
     for none."""
     from detectron2.data import DatasetCatalog
 
-    from ocr_panoptic.data import check_files, register_in_use, register_published
+    from ocr_panoptic.data.published.register import register_published
+    from ocr_panoptic.data.register import check_files, register_in_use
 
     for own, other in PARTNERS:
         for end in ("", "_sem", "_panoptic_separated"):
@@ -79,7 +80,8 @@ def completed(args: argparse.Namespace) -> "CfgNode | None":
 
 def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.analysis.data_view import findings_file, write_data_page
-    from ocr_panoptic.data import register_in_use, register_published
+    from ocr_panoptic.data.published.register import register_published
+    from ocr_panoptic.data.register import register_in_use
 
     against = partner(args.dataset, args.data) if args.against is None else args.against
     names = [name for name in (args.dataset, against) if name]

@@ -4,15 +4,14 @@ import colorsys
 import re
 from collections.abc import Iterator
 
-from ocr_panoptic.formats.true_labels import VOID_LABEL as VOID_LABEL
+from ocr_panoptic.formats.labels import VOID_LABEL as VOID_LABEL
+from ocr_panoptic.formats.pictures import Color
 
 _MAX_ID = 2**63 - 1  # of NumPy and PyTorch
 
 # Latin-1's control characters, Unicode's ends of lines and changes of direction, and what is left
 # of bytes that are no UTF-8. Other characters that Python calls unprintable belong to scripts.
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-
-Color = tuple[int, int, int]
 
 
 def is_id(value: object) -> bool:

@@ -1,7 +1,7 @@
 """The check of data sets before a training, and what they hold."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,6 @@ from .classes import VOID_LABEL
 from .data_file import DataFiles, is_detectron2s
 from .described import Described, read_described
 from .faults import faults_listed, gathering, raise_if_any
-from .image_size import longest_ratio, thin_fault
 from .index import Index, cache_folder
 from .panoptic.source import PanopticSource
 from .semantic.source import SemanticSource
@@ -88,7 +87,7 @@ class DataSummary:
         return "\n\n".join(map(str, self.splits))
 
 
-def check(files: DataFiles, workers: int | None = None) -> DataSummary:
+def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
     """Check every file of the data sets that data files describe, unless it has been found without
     fault and has not changed.
 
@@ -153,6 +152,32 @@ def _check_sources(
                 if inputs is not None:
                     raise_if_any(list(_thin_faults(source, inputs)))
     raise_if_any(faults)
+
+
+def longest_ratio(inputs: Mapping[str, Any], split: str) -> float:
+    """Return how many times a side of an image may be the other one: ``ResizeShortestEdge`` rounds
+    less than half a pixel to none.
+
+    Args:
+        inputs: INPUT of a config.
+        split: of the keys MIN_SIZE_ and MAX_SIZE_, "TRAIN" or "TEST".
+    """
+    sizes = inputs[f"MIN_SIZE_{split}"]
+    is_scaled = any(sizes) if isinstance(sizes, Sequence) else sizes > 0
+    if not is_scaled or inputs.get("FIXED_SIZE"):
+        return math.inf
+    return 2 * inputs[f"MAX_SIZE_{split}"]
+
+
+def thin_fault(height: int, width: int, inputs: Mapping[str, Any], split: str) -> str | None:
+    """Return the fault of an image whose sides differ more than :func:`longest_ratio`, or None."""
+    if max(height, width) <= longest_ratio(inputs, split) * min(height, width):
+        return None
+    return (
+        f"the image of {width}x{height} pixels (width x height) is too thin: where its long side "
+        f"has the {inputs[f'MAX_SIZE_{split}']} pixels of INPUT.MAX_SIZE_{split}, the other has "
+        "less than one. Crop it, or leave it out"
+    )
 
 
 def _thin_faults(

@@ -135,26 +135,17 @@ def write_data_file(
     Args:
         classes: of semantic data, CLASS_KEYS.
     """
-    write_text(path, data_file_text(path.parent, name, splits, **classes))
-
-
-def data_file_text(
-    folder: Path,
-    name: str,
-    splits: dict[str, PanopticSplit] | dict[str, SemanticSplit],
-    **others: Any,
-) -> str:
-    """The text of a data file in ``folder``, see :func:`write_data_file`."""
     kind = next(k for k, split in _KINDS.items() if isinstance(next(iter(splits.values())), split))
     content = {
         "name": name,
         kind: {
-            split: {key: _portable(path, folder) for key, path in vars(paths).items()}
+            split: {key: _portable(place, path.parent) for key, place in vars(paths).items()}
             for split, paths in splits.items()
         },
-        **others,
+        **classes,
     }
-    return yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=200)
+    text = yaml.safe_dump(content, sort_keys=False, default_flow_style=None, width=200)
+    write_text(path, text)
 
 
 def _portable(path: Path, folder: Path) -> str:

@@ -9,7 +9,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import as_list
 
 from .data_file import DataFile, DataFiles, read_data_file
-from .faults import DataFaults, first_few, gathering, raise_if_any
+from .faults import DataFaults, first_few, gathering, raise_if_any, repeated
 from .panoptic.source import PanopticSource
 from .semantic.label_space import LabelSpace, parse_label_space, read_class_file
 from .semantic.source import SemanticSource
@@ -49,7 +49,7 @@ def read_described(
     """
     read = list(map(read_data_file, as_list(files)))
     names = [file.data_set(split) for file in read for split in file.splits]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
+    if twice := sorted(name for name, _ in repeated(names)):
         raise UserError(f"{', '.join(twice)}: two data files describe it. Rename one of them.")
     found: dict[str, Described] = {}
     faults: list[str] = []

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -104,6 +104,11 @@ def gathering(faults: list[str]) -> Iterator[None]:
         yield
     except DataFaults as error:
         faults += error.faults
+
+
+def repeated(values: Iterable[Hashable]) -> Iterator[tuple[Hashable, int]]:
+    """Yield the values that come more than once, and how often."""
+    return ((value, times) for value, times in Counter(values).items() if times > 1)
 
 
 def first_few(names: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from tabulate import tabulate
 
-from ocr_panoptic.formats.label_map import read_labels
+from ocr_panoptic.formats.labels import read_labels
 
 logger = logging.getLogger(__name__)
 

@@ -149,8 +149,11 @@ class Index:
     def _check(self, workers: int | None) -> None:
         rows = self._read("SELECT place, record, state FROM image ORDER BY place")
         rows = [(place, self._parsed(record), state) for place, record, state in rows]
-        folders = self._folders(record for _, record, _ in rows)
-        todo = [(p, r) for p, r, state in rows if state is None or state != self._state(r)]
+        names = {os.path.dirname(file) for _, r, _ in rows for file in self.source.files(r)}
+        folders = {name: _folder_time(name) for name in sorted(names)}
+        todo = [
+            (p, r) for p, r, state in rows if state is None or state != _state_of(self.source, r)
+        ]
         if 0 < len(todo) < len(rows):
             logger.info(
                 "%s: %d of %d images are checked already and have not changed",
@@ -183,14 +186,7 @@ class Index:
             known = self._fact("folders")
             return known is not None and known == {name: _folder_time(name) for name in known}
         rows = self._read("SELECT record, state FROM image")
-        return all(state == self._state(self._parsed(record)) for record, state in rows)
-
-    def _folders(self, records: Iterable[dict]) -> dict[str, int | None]:
-        names = {os.path.dirname(file) for r in records for file in self.source.files(r)}
-        return {name: _folder_time(name) for name in sorted(names)}
-
-    def _state(self, record: dict) -> str:
-        return _state_of(self.source, record)
+        return all(state == _state_of(self.source, self._parsed(record)) for record, state in rows)
 
     def _is_current(self) -> bool:
         wanted = {"recipe": self._recipe(), "state": json.dumps(self.source.state())}

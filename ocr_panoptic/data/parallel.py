@@ -26,16 +26,6 @@ def default_workers() -> int:
     return min(len(os.sched_getaffinity(0)), MAX_WORKERS)
 
 
-def map_with_progress(
-    function: Callable[[_Item], _Result],
-    items: Sequence[_Item],
-    description: str,
-    workers: int | None = None,
-) -> list[_Result]:
-    """The results of :func:`imap_with_progress`, all at once."""
-    return list(imap_with_progress(function, items, description, workers))
-
-
 def imap_with_progress(
     function: Callable[[_Item], _Result],
     items: Sequence[_Item],

@@ -80,24 +80,17 @@ def register_in_use(files: DataFiles, wanted: Collection[str]) -> list[str]:
     """:func:`register_data_files`, and of names that these do not describe the data files
     ``$DETECTRON2_DATASETS/*/<name>.yaml``."""
     names = register_data_files(files, wanted)
-    rest = [name for name in wanted if name not in names and not is_foreign(name)]
+    foreign = DatasetCatalog.keys() - _registered.keys()  # Detectron2's, or other code's
+    rest = [name for name in wanted if name not in names and name not in foreign]
     return [*names, *register_data_files(files_below_root(rest), rest)]
 
 
 def check_same_classes(names: Sequence[str]) -> None:
     """Compare the classes of registered data sets that data files describe, see
     :func:`.compare_classes`."""
-    compare_classes({name: (origin(name), MetadataCatalog.get(name).as_dict()) for name in names})
-
-
-def is_foreign(name: str) -> bool:
-    """Return whether a name belongs to Detectron2 or other code."""
-    return name in DatasetCatalog and name not in _registered
-
-
-def origin(name: str) -> Path:
-    """The data file or folder of a data set that :func:`register` has registered."""
-    return _registered[name].origin
+    compare_classes(
+        {name: (_registered[name].origin, MetadataCatalog.get(name).as_dict()) for name in names}
+    )
 
 
 def check_files(names: Iterable[str]) -> None:

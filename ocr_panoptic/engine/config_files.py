@@ -11,7 +11,7 @@ from yacs.config import _check_and_coerce_cfg_value_type
 
 from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.config_names import SUFFIX, config_names, config_path
-from ocr_panoptic.data import data_options
+from ocr_panoptic.data.data_file import data_options
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.bounded_yaml import read_yaml
 from ocr_panoptic.formats.files import printable

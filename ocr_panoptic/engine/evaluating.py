@@ -15,8 +15,7 @@ from detectron2.utils import comm
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ocr_panoptic.data import leave_signals_to_the_trainer
-from ocr_panoptic.errors import Telling
+from ocr_panoptic.data.training_stream import Telling, leave_signals_to_the_trainer
 from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.formats.run_folder import CONFIG, evaluation_folder, write_evaluation
 

@@ -12,7 +12,7 @@ from ocr_panoptic.data.semantic.augmentation import (
     build_semantic_augmentation,
 )
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
-from ocr_panoptic.formats.true_labels import has_labels
+from ocr_panoptic.formats.labels import has_labels
 from ocr_panoptic.segfix.truth import read_segment_map, true_offset_labels
 
 

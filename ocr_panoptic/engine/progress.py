@@ -17,7 +17,7 @@ from detectron2.utils.events import EventWriter, get_event_storage
 from tqdm import tqdm
 
 from ocr_panoptic.console import has_terminal
-from ocr_panoptic.errors import checked
+from ocr_panoptic.data.training_stream import checked
 from ocr_panoptic.formats.files import naming
 
 logger = logging.getLogger(__name__)

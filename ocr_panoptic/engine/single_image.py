@@ -9,8 +9,8 @@ from detectron2.config import CfgNode
 from detectron2.data import Metadata, MetadataCatalog
 from torch import nn
 
-from ocr_panoptic.data.channel_input import ChannelInput
-from ocr_panoptic.data.image_size import thin_fault
+from ocr_panoptic.data.data_check import thin_fault
+from ocr_panoptic.data.image_input import ChannelInput
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import TooThin, read_picture, reordered
 from ocr_panoptic.modeling.inference_output import InferenceOutput

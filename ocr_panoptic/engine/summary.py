@@ -11,7 +11,7 @@ from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.console import LOG_FILE
-from ocr_panoptic.data import TrainingStream
+from ocr_panoptic.data.training_stream import TrainingStream
 
 from .run_info import machine_name
 from .task import task_of

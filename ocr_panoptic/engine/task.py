@@ -11,20 +11,19 @@ from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 from torch import Tensor, nn
 
-from ocr_panoptic.data import (
+from ocr_panoptic.data.histogram import log_class_histogram
+from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
+from ocr_panoptic.data.register import class_counts, semantic_class_count
+from ocr_panoptic.data.semantic.augmentation import build_semantic_augmentation
+from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
+from ocr_panoptic.data.training_stream import (
     IndexedRecords,
-    PanopticDatasetMapper,
-    SemanticDatasetMapper,
     TrainingStream,
-    build_semantic_augmentation,
     build_training_stream,
-    class_counts,
     indexed_records,
-    log_class_histogram,
-    semantic_class_count,
 )
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.evaluation import build_evaluator
+from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.modeling.context import context_class
 from ocr_panoptic.segfix import OffsetEvaluator
 

@@ -11,7 +11,7 @@ from fvcore.common.history_buffer import HistoryBuffer
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, not_finite
-from ocr_panoptic.data import TrainingStream, run_seed
+from ocr_panoptic.data.training_stream import TrainingStream, run_seed
 from ocr_panoptic.formats.run_folder import drop_unfinished_line
 from ocr_panoptic.modeling import build_model
 from ocr_panoptic.seeding import seed_generators

@@ -8,13 +8,13 @@ from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator, DatasetEvaluators
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.true_labels import has_labels
+from ocr_panoptic.formats.labels import has_labels
 
 from .instance_evaluator import InstanceEvaluator
 from .panoptic_dump import PanopticPredictions
 from .panoptic_evaluator import PanopticEvaluator
-from .sem_seg_dump import SemSegDump
 from .sem_seg_evaluator import SemSegEvaluator
+from .sem_seg_predictions import SemSegDump
 
 logger = logging.getLogger(__name__)
 

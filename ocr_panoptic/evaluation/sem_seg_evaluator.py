@@ -11,18 +11,17 @@ from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.labels import has_labels, read_true_labels
 from ocr_panoptic.formats.run_folder import calibration_file, write_table
-from ocr_panoptic.formats.true_labels import has_labels, read_true_labels
 from ocr_panoptic.metrics import Scores, to_detectron2
 
 from .bootstrap import bootstrap_interval, mean_iou
 from .calibration import COLUMNS as CALIBRATION_COLUMNS
 from .calibration import calibration_rows
-from .confusion import category_scores, semantic_scores
-from .confusion_files import write_confusion
+from .confusion import category_scores, semantic_scores, write_confusion
 from .image_scores import ImageScore, all_counts, semantic_losses, write_image_scores
-from .predicted_labels import labels_of_output
 from .sem_seg_counts import SemSegCounts, counts_of_classes
+from .sem_seg_predictions import labels_of_output
 
 logger = logging.getLogger(__name__)
 

@@ -197,12 +197,8 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def read_json(
-    path: Path,
-    limit: int = MAX_JSON_BYTES,
-    object_hook: Callable[[dict], Any] | None = None,
-) -> Any:
-    """The value of a JSON file of at most ``limit`` bytes; ``object_hook`` as in :mod:`json`.
+def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
+    """Return the value of a JSON file of at most ``limit`` bytes.
 
     Raises:
         FileNotFoundError, ValueError: as :func:`read_bytes`; ValueError also where it is no JSON.
@@ -211,7 +207,7 @@ def read_json(
     try:
         # One copy beside the objects made of it, where json.loads keeps the bytes and a text.
         content = content.decode(json.detect_encoding(content), "surrogatepass")
-        return json.loads(content, object_hook=object_hook)
+        return json.loads(content)
     except RecursionError:
         raise UserError(f"{path}: is not JSON that can be read (nested too deeply).") from None
     except ValueError as error:

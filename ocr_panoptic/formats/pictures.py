@@ -50,6 +50,9 @@ VIDEO_SUFFIXES = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".m4v", ".mpg", ".mpe
 LOSSY = {"AVIF", "JPEG", "JPEG2000", "MPO", "WEBP"}
 
 
+Color = tuple[int, int, int]  # RGB in 0..255
+
+
 class TooLarge(UserError):
     """An image has more pixels than OCR_PANOPTIC_MAX_MEGAPIXELS."""
 

@@ -151,7 +151,7 @@ def write_region_quality(
     """Write ``region_quality.json``; returns its path.
 
     Args:
-        classes: of :meth:`ocr_panoptic.evaluation.RegionQuality.results`.
+        classes: of :meth:`.RegionQuality.results`.
         folder, run_info: as those of :func:`write_evaluation`.
     """
     path = folder / "region_quality.json"

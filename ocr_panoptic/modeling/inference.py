@@ -21,7 +21,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import band_bytes, resize
 
 LogitsFn = Callable[[Tensor], Tensor]
-Classes = Callable[[], Iterator[Tensor]]
+ClassMaps = Callable[[], Iterator[Tensor]]
 """Gives the scores in groups of classes, anew in each call: float32 [N,G,Ho,Wo], the G add up to
 K. See :func:`classes_at_once`."""
 Size = tuple[int, int]
@@ -113,7 +113,9 @@ class SemanticInference:
         return self.scales == (1.0,) and not self.flip and not self.window_size
 
     @torch.no_grad()
-    def __call__(self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1) -> Classes:
+    def __call__(
+        self, logits_fn: LogitsFn, image: Tensor, size: Size, divisor: int = 1
+    ) -> ClassMaps:
         """
         Show the image to the network.
 

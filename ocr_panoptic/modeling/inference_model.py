@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import ConvNormReLU, fold_norms, to_channels_last
 
-from .inference import Classes, Size, classes_at_once
+from .inference import ClassMaps, Size, classes_at_once
 from .inference_output import InferenceOutput, semantic_parts
 from .large_images import Band, Rows, check_tiles, check_windows, tile_bands, window_bands
 from .panoptic_augmentation import PanopticAugmentation, View
@@ -154,7 +154,7 @@ class InferenceModel(nn.Module):
             logits = one[None].float().contiguous()
             yield View(logits, tuple(size), covered, features, found)
 
-    def _panoptic_output(self, classes: Classes, instances: Instances) -> InferenceOutput:
+    def _panoptic_output(self, classes: ClassMaps, instances: Instances) -> InferenceOutput:
         def merged(output: InferenceOutput) -> tuple[Tensor, list[dict]]:
             rules = rules_of_network(self.network)
             return merge_panoptic(output["instances"], output["labels"], rules)

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .inference import Classes, check_decided, confident_argmax, running_argmax
+from .inference import ClassMaps, check_decided, confident_argmax, running_argmax
 
 
 class InferenceOutput(Mapping[str, Any]):
@@ -48,7 +48,7 @@ class InferenceOutput(Mapping[str, Any]):
         self._parts.update(parts)
 
 
-def semantic_parts(classes: Classes) -> dict[str, Callable[[InferenceOutput], Tensor]]:
+def semantic_parts(classes: ClassMaps) -> dict[str, Callable[[InferenceOutput], Tensor]]:
     """Return "labels", "confidence" and "sem_seg" of the scores of one image. Confidence gives the
     labels too: who needs both asks for it first, and the classes are passed through once."""
 

@@ -27,7 +27,7 @@ from .timm_network import (
     network_options,
     training_of_parameters,
 )
-from .timm_norms import fold_norms, with_norm
+from .timm_norms import fold_network, with_norm
 from .timm_parts import BilinearFusion, pad_before_shifting, replace
 
 OUTPUT_NORMS = ("", "LN")
@@ -224,8 +224,8 @@ class TimmBackbone(Backbone):
         return {f"body.{name}": training for name, training in found.items()}
 
     def fold_norms(self) -> None:
-        """Fold the batch norms into their convolutions, in place; see :func:`.fold_norms`."""
-        fold_norms(self.body, self._shapes)
+        """Fold the batch norms into their convolutions, in place; see :func:`.fold_network`."""
+        fold_network(self.body, self._shapes)
 
     def output_shape(self) -> dict[str, ShapeSpec]:
         return dict(self._shapes)

@@ -74,7 +74,7 @@ def with_norm(network: nn.Module, norm: str) -> nn.Module:
     return network
 
 
-def fold_norms(network: nn.Module, outputs: Collection[str]) -> None:
+def fold_network(network: nn.Module, outputs: Collection[str]) -> None:
     """
     Fold the batch norms of a network with ``features_only`` into their convolutions, in place,
     where both are known to follow each other; see :func:`.fold_into`.

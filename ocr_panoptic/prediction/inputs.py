@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 LIST_SUFFIX = ".txt"
 THREADS = 2
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -251,8 +251,8 @@ def under_way(threads: int = THREADS) -> int:
 
 
 def ahead(
-    function: Callable[[Any], Result], items: Iterable[Any], threads: int = THREADS
-) -> Iterator[Result]:
+    function: Callable[[Any], _Result], items: Iterable[Any], threads: int = THREADS
+) -> Iterator[_Result]:
     """
     ``map(function, items)`` in threads, which do while others hold the GIL what does without it:
     decoding and encoding of images, and the network. Memory does not grow, see :func:`under_way`.

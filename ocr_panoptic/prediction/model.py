@@ -12,7 +12,7 @@ import torch
 from detectron2.config import CfgNode
 from PIL import Image
 
-from ocr_panoptic.data import data_options
+from ocr_panoptic.data.data_file import data_options
 from ocr_panoptic.engine.config_files import options_of
 from ocr_panoptic.engine.segfix import refined_by_segfix
 from ocr_panoptic.engine.single_image import class_metadata

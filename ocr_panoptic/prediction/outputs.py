@@ -18,12 +18,12 @@ from tqdm import tqdm
 
 from ocr_panoptic.formats.coco_panoptic import id2rgb, write_panoptic_png
 from ocr_panoptic.formats.files import replacing
-from ocr_panoptic.formats.label_png import write_label_png
-from ocr_panoptic.formats.pictures import as_colours
+from ocr_panoptic.formats.labels import write_label_png
+from ocr_panoptic.formats.pictures import Color, as_colours
 from ocr_panoptic.formats.segment_runs import segment_statistics
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band
-from ocr_panoptic.visualization.overlays import Color, draw_segments, segment_colors
+from ocr_panoptic.visualization.overlays import draw_segments, segment_colors
 
 from .classes import Classes
 from .inputs import Item

@@ -10,14 +10,14 @@ import numpy as np
 from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment
 from ocr_panoptic.data.annotations.masks import masks_of_map
 from ocr_panoptic.data.annotations.reading import each, read_object
-from ocr_panoptic.data.classes import Color, faults_of_class
+from ocr_panoptic.data.classes import faults_of_class
 from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.panoptic.annotations import file_name_faults, read_panoptic_json
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.files import MAX_JSON_BYTES
-from ocr_panoptic.formats.label_png import read_label_png
-from ocr_panoptic.formats.pictures import VIDEO_SUFFIXES
+from ocr_panoptic.formats.labels import read_label_png
+from ocr_panoptic.formats.pictures import VIDEO_SUFFIXES, Color
 
 PANOPTIC, SEMANTIC = "panoptic.json", "labels.json"
 RUN = "run.json"  # of .folder, which imports PyTorch

@@ -48,7 +48,7 @@ from .folder import (
 from .inputs import ABSENT, LARGE, Inputs, Item, ahead
 from .outputs import Record, Writer, write_tiles
 from .predictor import Predictor
-from .truth import evaluate, find_truth
+from .truth import evaluate_results, find_truth
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +137,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
                 _log_others(folder, inputs.items)
                 _log_missing(missing, folder)
         if truth:
-            evaluate(cfg, truth, inputs, done, writer, classes, identity)
+            evaluate_results(cfg, truth, inputs, done, writer, classes, identity)
     return len(missing)
 
 

@@ -13,14 +13,12 @@ from detectron2.data import DatasetCatalog, Metadata, MetadataCatalog
 from detectron2.evaluation import print_csv_format
 from detectron2.utils import comm
 
-from ocr_panoptic.data import PanopticSplit, SemanticSplit
-from ocr_panoptic.data.data_file import read_data_file
+from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, read_data_file
 from ocr_panoptic.data.described import label_space
 from ocr_panoptic.data.faults import first_few, raise_if_any
-from ocr_panoptic.data.panoptic.annotations import read_panoptic_json
-from ocr_panoptic.data.panoptic.categories import panoptic_metadata
+from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, read_panoptic_json
 from ocr_panoptic.data.panoptic.source import PanopticSource, kinds_of
-from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.register import register
 from ocr_panoptic.engine.agreement import stop_together
 from ocr_panoptic.errors import MissingFileError, UserError
@@ -28,7 +26,7 @@ from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.formats.coco_panoptic import categories_of, read_panoptic_png
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.run_folder import write_evaluation
 from ocr_panoptic.visualization.inputs import find_images
 
@@ -81,7 +79,7 @@ def find_truth(path: Path, inputs: Inputs, metadata: Metadata) -> Truth:
     place = [path]
     if path.suffix in (".yaml", ".yml"):
         _, *place = vars(_described_split(path, inputs.folder, metadata, is_panoptic)).values()
-    truth = (PanopticTruth if is_panoptic else SemanticTruth)(inputs, metadata, *place)
+    truth = (PanopticJsonTruth if is_panoptic else SemanticTruth)(inputs, metadata, *place)
     if not {item.file_name for item in inputs.items}.intersection(truth.names):
         raise UserError(
             f"--eval {path}: none of the {len(inputs.items)} images has a truth; are their names, "
@@ -152,7 +150,7 @@ class SemanticTruth:
         return TRUTH
 
 
-class PanopticTruth:
+class PanopticJsonTruth:
     """A panoptic JSON and a folder of PNGs, by default that of its name; see :class:`Truth`."""
 
     def __init__(
@@ -190,7 +188,7 @@ class PanopticTruth:
         ]
         with stop_together():
             if comm.is_main_process():
-                found = map_with_progress(source.check, rows, "check the truth")
+                found = list(imap_with_progress(source.check, rows, "check the truth"))
                 raise_if_any([fault for faults, _ in found for fault in faults])
         kinds = kinds_of(categories)
         records = [source.record(row, kinds) for row in rows]
@@ -203,7 +201,7 @@ def _stem(name: str) -> str:
     return str(PurePosixPath(name).with_suffix(""))
 
 
-def evaluate(
+def evaluate_results(
     cfg: CfgNode,
     truth: Truth,
     inputs: Inputs,

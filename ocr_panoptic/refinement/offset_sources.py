@@ -13,15 +13,15 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 
-from ocr_panoptic.data import register_in_use, register_published
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.register import registered_metadata
+from ocr_panoptic.data.published.register import register_published
+from ocr_panoptic.data.register import register_in_use, registered_metadata
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.labels import has_labels
 from ocr_panoptic.formats.offsets import offsets_of, parts_of, read_offsets
 from ocr_panoptic.formats.pictures import read_picture
-from ocr_panoptic.formats.true_labels import has_labels
 from ocr_panoptic.segfix.truth import read_segment_map, true_offset_labels
 
 Entry = TypeVar("Entry")

@@ -12,7 +12,7 @@ from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.files import read_json, write_json
-from ocr_panoptic.formats.label_png import read_label_png, write_label_png
+from ocr_panoptic.formats.labels import read_label_png, write_label_png
 from ocr_panoptic.formats.offsets import moved, source_pixels
 from ocr_panoptic.formats.segment_runs import segment_statistics
 

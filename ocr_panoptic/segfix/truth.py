@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from ocr_panoptic.formats.coco_panoptic import read_segment_ids
-from ocr_panoptic.formats.label_map import read_labels
+from ocr_panoptic.formats.labels import VOID_LABEL, read_labels
 from ocr_panoptic.formats.offsets import IGNORED, UNDEFINED, offset_labels
 from ocr_panoptic.formats.segment_runs import segment_statistics
-from ocr_panoptic.formats.true_labels import VOID_LABEL
 
 MIN_PIXELS = 100  # of a class in an image
 MAX_SEGMENTS = VOID_LABEL  # that a segment map can number

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .overlays import Color, draw_segments, resize_picture
+from ocr_panoptic.formats.pictures import Color
+
+from .overlays import draw_segments, resize_picture
 from .templates import TEMPLATES
 
 CARD_SIDE = 320  # longer side of a picture in the list of all, pixels

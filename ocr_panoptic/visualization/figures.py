@@ -10,8 +10,9 @@ from detectron2.data import Metadata
 from PIL import Image
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.pictures import Color
 
-from .overlays import Color, draw_segments, heat_map, resize_picture, segment_colors
+from .overlays import draw_segments, heat_map, resize_picture, segment_colors
 from .relation import RelationFigure, relation_figure
 from .scene import Inspection, PanopticMap
 
@@ -90,7 +91,7 @@ def image_figures(
 
 
 class _Canvas:
-    """One image at its size in the page, under whatever is drawn on it."""
+    """An image at its size in the page, under whatever is drawn on it."""
 
     def __init__(self, name: str, image: np.ndarray, metadata: Metadata):
         self._name = name

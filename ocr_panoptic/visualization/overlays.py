@@ -7,8 +7,7 @@ import matplotlib
 import numpy as np
 from PIL import Image
 
-Color = tuple[int, int, int]
-"""RGB in 0..255."""
+from ocr_panoptic.formats.pictures import Color
 
 VOID_COLOR: Color = (128, 128, 128)
 OUTLINE_COLOR: Color = (255, 255, 255)

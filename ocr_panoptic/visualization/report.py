@@ -1,4 +1,4 @@
-"""One self-contained HTML page about a run: metrics, pictures, classes, losses, settings."""
+"""A self-contained HTML page about a run: metrics, pictures, classes, losses, settings."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -13,8 +13,9 @@ from PIL import Image
 from ocr_panoptic.analysis import data_view
 from ocr_panoptic.analysis.augmented_samples import augmented_pictures
 from ocr_panoptic.analysis.data_items import data_items
-from ocr_panoptic.data import PanopticSplit, register_data_files, write_data_file
+from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.data.published.scenes import generate_scenes
+from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png

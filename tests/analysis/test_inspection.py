@@ -1,4 +1,4 @@
-"""What the report shows of a model, against an independent computation from its logits."""
+"""The report shows of a model what its logits give, computed independently."""
 
 import numpy as np
 import pytest

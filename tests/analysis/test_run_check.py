@@ -1,4 +1,4 @@
-"""What tools/check_run.py says is what a run then does."""
+"""A run does what the check of it said."""
 
 import itertools
 import json

@@ -16,7 +16,7 @@ from torch import nn
 
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights
-from ocr_panoptic.checkpoint.timm_files import conversion_record
+from ocr_panoptic.checkpoint.timm_files import timm_record
 
 
 def config_of(name: str, builder: str = "build_timm_backbone", *opts: object) -> CfgNode:
@@ -192,14 +192,14 @@ IMAGENET_STD = (58.395, 57.12, 57.375)
 )
 def test_which_weights_a_file_is_of(network, file, means):
     """Means and deviations as timm's documentation of these weights has them."""
-    settings = conversion_record(network, file)["settings"]
+    settings = timm_record(network, file)["settings"]
     assert settings["MODEL.PIXEL_MEAN"] == means
     deviations = {IMAGENET_STD if mean == IMAGENET else mean for mean in means}
     assert settings["MODEL.PIXEL_STD"] == deviations
 
 
 def test_a_network_without_weights_expects_nothing():
-    assert conversion_record("convnext_nano_ols_of_nobody", "model.pth") is None
+    assert timm_record("convnext_nano_ols_of_nobody", "model.pth") is None
 
 
 @pytest.fixture

@@ -9,9 +9,20 @@ import yaml
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.data.datasets import builtin
 
-from ocr_panoptic.data import DataFaults, check, data_options, register_data_files, register_in_use
-from ocr_panoptic.data.data_file import files_below_root, is_detectron2s, read_data_file
-from ocr_panoptic.data.register import check_same_classes, not_registered
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.data_file import (
+    data_options,
+    files_below_root,
+    is_detectron2s,
+    read_data_file,
+)
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.register import (
+    check_same_classes,
+    not_registered,
+    register_data_files,
+    register_in_use,
+)
 from ocr_panoptic.engine import load_config
 from support.raw_pets import RawData
 
@@ -176,7 +187,7 @@ def test_a_name_of_detectron2(raw):
 
 
 def test_detectron2s_names_are_known_without_it():
-    """All that it fills its catalogs with."""
+    """Every name that Detectron2 fills its catalogs with is known."""
     DatasetCatalog.clear()
     MetadataCatalog.clear()
     importlib.reload(builtin)
@@ -188,7 +199,7 @@ def test_detectron2s_names_are_known_without_it():
 
 def test_the_check_refuses_a_name_of_detectron2(raw):
     with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that Detectron2"):
-        check([raw.described("coco_2017")])
+        check_data([raw.described("coco_2017")])
 
 
 def test_registering_again_takes_what_is_there_then(raw):
@@ -224,6 +235,6 @@ def test_a_file_below_the_root_that_describes_other_names(tmp_path, monkeypatch)
 
 def test_one_file_is_no_list_of_letters(raw, monkeypatch):
     file = str(raw.described())
-    assert check(file, workers=1).splits[0].name == "pets_train"
+    assert check_data(file, workers=1).splits[0].name == "pets_train"
     assert register_data_files(file) == register_in_use(file, []) == ["pets_train"]
     assert data_options(file) == data_options([file])

@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from ocr_panoptic.data import DataFaults, cache_folder, faults_listed
-from ocr_panoptic.data.faults import first_few, kind_of
+from ocr_panoptic.data.faults import DataFaults, faults_listed, first_few, kind_of
+from ocr_panoptic.data.index import cache_folder
 
 
 def many() -> DataFaults:

@@ -17,15 +17,15 @@ from detectron2.data import DatasetCatalog
 from detectron2.data.transforms import ResizeShortestEdge
 from PIL import Image
 
-from ocr_panoptic.data import DataFaults, cache_folder, check, check_data_sets, register_data_files
 from ocr_panoptic.data import index as index_module
-from ocr_panoptic.data.data_check import DETECTRON2S_SIZES
+from ocr_panoptic.data.data_check import DETECTRON2S_SIZES, check_data, check_data_sets, thin_fault
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
-from ocr_panoptic.data.image_size import thin_fault
-from ocr_panoptic.data.index import Index, index_file
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.index import Index, cache_folder, index_file
 from ocr_panoptic.data.panoptic.source import PanopticSource
+from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import write_label_png
 from support.raw_pets import CAT, FIRST, SKY, RawData
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -134,7 +134,7 @@ def test_nothing_is_written_beside_the_data(raw):
     for path in [raw.folder, *raw.folder.rglob("*")]:
         path.chmod(0o555 if path.is_dir() else 0o444)
     try:
-        check([file], workers=1)
+        check_data([file], workers=1)
     finally:
         for path in [raw.folder, *raw.folder.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
@@ -150,7 +150,7 @@ def test_processes_find_the_same(raw):
     for workers in (1, 3):
         shutil.rmtree(cache_folder())
         with pytest.raises(DataFaults) as error:
-            check([raw.described()], workers)
+            check_data([raw.described()], workers)
         found.append(error.value.faults)
     assert found[0] == found[1] and len(found[0]) == 60
     assert error.value.file == cache_folder() / "pets_faults.txt"
@@ -209,7 +209,7 @@ def test_a_damaged_record_is_told(raw):
 )
 @pytest.mark.parametrize("is_checked", [False, True])
 def test_an_index_that_cannot_be_written(raw, monkeypatch, limit, reason, is_checked):
-    """Neither can what a check has found, where the index is there. The limits are sqlite's."""
+    """The fault is reported as an error of the file. The limits are sqlite's."""
     register_data_files([raw.described()])
     source = DatasetCatalog["pets_train"]
     connect = sqlite3.connect
@@ -344,7 +344,7 @@ def test_one_index_for_each_place(raw, tmp_path):
 @pytest.mark.slow
 def test_summary(raw):
     """Counted by hand in raw_pets.py."""
-    (split,) = check([raw.described()], workers=1).splits
+    (split,) = check_data([raw.described()], workers=1).splits
     assert (split.name, split.images, split.pixels) == ("pets_train", 2, 48 + 20)
     assert [(c.name, c.kind, c.images, c.segments, c.pixels) for c in split.classes] == [
         ("cat", "thing", 2, 2, 4 + 4),
@@ -355,7 +355,7 @@ def test_summary(raw):
     assert "sky" in str(split) and "44.12" in str(split)
     Image.new("RGB", (3, 3)).save(raw.image("first.jpg"))
     with pytest.raises(DataFaults, match="has 3x3 pixels, its annotation 8x6"):
-        check([raw.described()], workers=1)
+        check_data([raw.described()], workers=1)
 
 
 @pytest.mark.slow
@@ -368,14 +368,14 @@ def test_images_that_would_be_scaled_to_nothing(raw, kind):
     if kind == "panoptic":
         file = raw.described()
         with pytest.raises(DataFaults, match=r"thin.png: the image of 2667x1 .* 1333 .*_TRAIN"):
-            check([file], workers=1)
+            check_data([file], workers=1)
     else:
         for path in raw.png("").rglob("*.png"):
             write_label_png(path, np.zeros(read_panoptic_png(path).shape, np.uint8))
         split = SemanticSplit(raw.image(""), raw.png(""))
         file = raw.folder / "thin.yaml"
         write_data_file(file, "thin", {"train": split}, classes=["a"])
-        check([file], workers=1)
+        check_data([file], workers=1)
     names = register_data_files([file])
     with pytest.raises(DataFaults, match="1 fault"):
         check_data_sets(names, 1, inputs=inputs)

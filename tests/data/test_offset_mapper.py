@@ -7,9 +7,8 @@ from detectron2.data import DatasetCatalog
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.offset_mapper import OffsetDatasetMapper
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
-from ocr_panoptic.formats.label_map import read_labels
+from ocr_panoptic.formats.labels import read_labels, read_true_labels
 from ocr_panoptic.formats.offsets import IGNORED
-from ocr_panoptic.formats.true_labels import read_true_labels
 from ocr_panoptic.segfix.truth import class_segments, panoptic_segments, true_offset_labels
 from support.tiny_runs import CONFIGS
 

@@ -92,7 +92,7 @@ def test_a_square_by_hand():
 
 @pytest.mark.parametrize("axis", [0, 1])
 def test_mirrored_regions_have_mirrored_offsets(axis):
-    """Exactly, for every direction, left and right and up and down among them."""
+    """The offsets are mirrored exactly, in every direction."""
     segments = regions(40, 50, 7, seed=3)
     near, direction = parts_of(true_offset_labels(segments, 5))
     pairs = MIRRORED if axis == 1 else ((2, 6), (1, 7), (3, 5))

@@ -11,7 +11,7 @@ import time
 import pytest
 from tqdm import tqdm
 
-from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.parallel import imap_with_progress
 
 
 def wait_long(number: int) -> None:
@@ -29,7 +29,7 @@ def end(number: int) -> None:
 
 
 class Forked:
-    """``map_with_progress`` in a process of its own, the leader of a group that its workers join.
+    """``imap_with_progress`` in a process of its own, the leader of a group that its workers join.
 
     Attributes:
         said: what all of them have written to stderr so far, a pipe that ends when they have.
@@ -46,7 +46,7 @@ class Forked:
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 tqdm.set_lock(threading.RLock())  # a killed process would keep the one we share
                 sys.stderr = os.fdopen(theirs, "w", buffering=1)
-                map_with_progress(function, range(1000), "work", workers=2)
+                list(imap_with_progress(function, range(1000), "work", workers=2))
             except KeyboardInterrupt:
                 code = 130
             finally:
@@ -96,8 +96,8 @@ def test_ctrl_c_is_the_parents_to_answer():
 
 def test_a_worker_that_the_system_ends():
     with pytest.raises(ChildProcessError, match="ended one of 2 processes.*Try again with --work"):
-        map_with_progress(end, range(2), "work", workers=2)
+        list(imap_with_progress(end, range(2), "work", workers=2))
 
 
 def test_order_of_the_items():
-    assert map_with_progress(abs, range(-40, 0), "work", workers=2) == list(range(40, 0, -1))
+    assert list(imap_with_progress(abs, range(-40, 0), "work", workers=2)) == list(range(40, 0, -1))

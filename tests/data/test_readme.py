@@ -9,8 +9,8 @@ import numpy as np
 import yaml
 from PIL import Image
 
-from ocr_panoptic.data import PanopticSplit, check, write_data_file
-from ocr_panoptic.data.data_file import read_data_file
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.data_file import PanopticSplit, read_data_file, write_data_file
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
@@ -57,7 +57,7 @@ def test_format_example(tmp_path, clean_catalog):
     (tmp_path / "panoptic.json").write_text(json.dumps(example))
     split = PanopticSplit(tmp_path / "images", tmp_path / "panoptic.json", tmp_path / "pngs")
     write_data_file(tmp_path / "city.yaml", "city", {"train": split})
-    check([tmp_path / "city.yaml"], workers=1)
+    check_data([tmp_path / "city.yaml"], workers=1)
 
 
 def test_data_file_examples(tmp_path):

@@ -20,21 +20,17 @@ from detectron2.utils.events import EventStorage
 from PIL import Image
 from pycocotools import mask as mask_util
 
-from ocr_panoptic.data import (
-    DataFaults,
-    PanopticDatasetMapper,
-    PanopticSplit,
-    check_data_sets,
-    check_files,
-    class_counts,
-)
+from ocr_panoptic.data.data_check import check_data_sets
+from ocr_panoptic.data.data_file import PanopticSplit
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
 from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
-from ocr_panoptic.data.register import register
+from ocr_panoptic.data.register import check_files, class_counts, register
 from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator, PanopticInstances
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.formats.true_labels import read_true_labels
+from ocr_panoptic.formats.labels import read_true_labels
 from support.raw_pets import CAT, DOG, FIRST, GRASS, SECOND, SKY
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -87,6 +83,10 @@ def test_records(registered, raw):
         (segment["id"], segment["category_id"], segment["isthing"], segment["iscrowd"])
         for segment in first["segments_info"]
     ] == [(70000, 1, False, 0), (3, 2, False, 0), (500, 1, True, 0), (900, 0, True, 1)]
+    assert first["annotations"] == [
+        {"segment_id": 500, "category_id": 1, "iscrowd": 0},
+        {"segment_id": 900, "category_id": 0, "iscrowd": 1},
+    ]
 
 
 def test_images_that_are_only_void_are_left_out(raw, caplog):
@@ -286,19 +286,3 @@ def test_real_coco_images(real_data):
             expected[ids == segment["id"]] = label
         records = {r["image_id"]: r for r in DatasetCatalog.get("sample")}
         assert np.array_equal(read_true_labels(records[annotation["image_id"]]), expected)
-
-
-def test_loader_yields_the_masks_of_the_png(registered):
-    cfg = panoptic_config("pets_train")
-    mapper = PanopticDatasetMapper(
-        is_train=True,
-        augmentations=[],
-        image_format="BGR",
-        use_instance_mask=True,
-        instance_mask_format="bitmask",
-        num_sem_seg_classes=cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES,
-    )
-    sample = mapper(DatasetCatalog.get("pets_train")[1])
-    masks = sample["instances"].gt_masks.tensor.numpy()
-    assert np.array_equal(masks, [FIRST == 500]), "the crowd is no instance to train on"
-    assert sample["instances"].gt_classes.tolist() == [1]

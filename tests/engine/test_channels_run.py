@@ -8,7 +8,9 @@ import pytest
 from PIL import Image
 
 import demo
-from ocr_panoptic.data import DataFaults, PanopticSplit, SemanticSplit, check, write_data_file
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
+from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from support.scripts import load_script
@@ -172,10 +174,10 @@ def describe_panoptic(raw: Path, channels: int) -> Path:
 
 @pytest.mark.slow
 def test_images_are_checked_again_for_other_channels(panoptic_data):
-    check([describe_panoptic(panoptic_data, 3)], 1)  # in colour, whatever the files are
-    check([describe_panoptic(panoptic_data, 4)], 1)
+    check_data([describe_panoptic(panoptic_data, 3)], 1)  # in colour, whatever the files are
+    check_data([describe_panoptic(panoptic_data, 4)], 1)
     with pytest.raises(DataFaults, match="has 4 channels, expected 2"):
-        check([describe_panoptic(panoptic_data, 2)], 1)
+        check_data([describe_panoptic(panoptic_data, 2)], 1)
 
 
 @pytest.mark.slow

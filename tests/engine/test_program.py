@@ -13,13 +13,14 @@ from detectron2.engine import TrainerBase
 from torch.utils.data import DataLoader
 
 import ocr_panoptic
-from ocr_panoptic.data import MAT_RELEASES, TrainingStream, prepare_mat_release
+from ocr_panoptic.data.published.mat_labels import MAT_RELEASES, prepare_mat_release
+from ocr_panoptic.data.training_stream import Telling, TrainingStream
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.progress import WatchedLoader
 from ocr_panoptic.engine.resume import position_after
-from ocr_panoptic.errors import Telling, is_user_error
+from ocr_panoptic.errors import is_user_error
 from ocr_panoptic.formats.files import write_text
-from ocr_panoptic.formats.label_map import read_labels
+from ocr_panoptic.formats.labels import read_labels
 from ocr_panoptic.layers.ocr import gather_regions
 
 

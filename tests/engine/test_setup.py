@@ -13,7 +13,8 @@ from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.data import DataFaults, SemanticSplit, write_data_file
+from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
+from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
 from ocr_panoptic.engine.run_info import portable
 from ocr_panoptic.engine.schedule import scaled

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import nn
 
 import ocr_panoptic
-from ocr_panoptic.data import PanopticSplit, write_data_file
+from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, load_config
 from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.engine.trainer import log_period

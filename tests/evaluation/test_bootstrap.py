@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from ocr_panoptic.evaluation import PanopticQuality, semantic_scores
 from ocr_panoptic.evaluation.bootstrap import bootstrap_interval, mean_iou, mean_pq
+from ocr_panoptic.evaluation.confusion import semantic_scores
+from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from ocr_panoptic.evaluation.sem_seg_counts import counts_of_classes
 
 

@@ -5,12 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
-from ocr_panoptic.evaluation import confusion_matrix, semantic_scores
 from ocr_panoptic.evaluation.boundaries import (
     boundary_distance,
     inner_boundaries,
     near_other_labels,
 )
+from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
 from ocr_panoptic.evaluation.image_scores import BOUNDARY_WIDTH
 from ocr_panoptic.evaluation.sem_seg_counts import SemSegCounts
 from ocr_panoptic.metrics import TRIMAP_WIDTHS

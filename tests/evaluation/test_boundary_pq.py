@@ -5,8 +5,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ocr_panoptic.evaluation import PanopticEvaluator, PanopticQuality
 from ocr_panoptic.evaluation.boundaries import boundary_distance
+from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
+from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from support import panoptic_samples as samples_of
 
 SIZE = (70, 119)  # of distance 3

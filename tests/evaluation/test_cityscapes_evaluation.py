@@ -5,7 +5,8 @@ import pytest
 from cityscapesscripts.evaluation import evalPixelLevelSemanticLabeling as theirs
 from cityscapesscripts.helpers.labels import labels as LABELS
 
-from ocr_panoptic.evaluation import SemSegDump, SemSegEvaluator
+from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
+from ocr_panoptic.evaluation.sem_seg_predictions import SemSegDump
 from support import semantic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")

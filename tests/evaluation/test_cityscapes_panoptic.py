@@ -10,7 +10,7 @@ from cityscapesscripts.evaluation import evalPanopticSemanticLabeling as theirs
 from detectron2.data import DatasetCatalog, MetadataCatalog
 
 from ocr_panoptic.data.published.register import register_published
-from ocr_panoptic.evaluation import PanopticEvaluator
+from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.formats.coco_panoptic import read_segment_ids
 from support import published_trees as trees
 from support.panoptic_samples import faulty_copy

@@ -12,7 +12,8 @@ from detectron2.evaluation import COCOPanopticEvaluator
 from panopticapi.evaluation import pq_compute
 
 from ocr_panoptic.engine.launch import leave_process_group
-from ocr_panoptic.evaluation import PanopticEvaluator, SemSegEvaluator
+from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
+from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from support import panoptic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")

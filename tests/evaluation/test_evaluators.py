@@ -16,14 +16,11 @@ from detectron2.evaluation import SemSegEvaluator as Detectron2SemSegEvaluator
 from detectron2.structures import Boxes, Instances
 from PIL import Image
 
-from ocr_panoptic.evaluation import (
-    PanopticEvaluator,
-    SemSegEvaluator,
-    build_evaluator,
-    confusion_matrix,
-    semantic_scores,
-)
-from ocr_panoptic.evaluation.predicted_labels import labels_of_output
+from ocr_panoptic.evaluation.build import build_evaluator
+from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
+from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
+from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
+from ocr_panoptic.evaluation.sem_seg_predictions import labels_of_output
 from ocr_panoptic.metrics import to_detectron2
 from support import panoptic_samples as samples_of
 

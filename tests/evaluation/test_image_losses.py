@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from ocr_panoptic.evaluation import PanopticQuality, confusion_matrix, semantic_scores
 from ocr_panoptic.evaluation.boundaries import near_other_labels
+from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
 from ocr_panoptic.evaluation.image_scores import panoptic_losses, semantic_losses
+from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from support.panoptic_samples import make_categories, random_samples
 
 IGNORED = 255

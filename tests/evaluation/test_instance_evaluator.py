@@ -11,7 +11,7 @@ from detectron2.evaluation import COCOEvaluator
 from detectron2.structures import Boxes, Instances
 from pycocotools import mask
 
-from ocr_panoptic.evaluation import InstanceEvaluator
+from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator
 
 NAME = "random_instances"
 SIZE = 160

@@ -5,8 +5,8 @@ import pytest
 import torch
 from detectron2.structures import Instances
 
-from ocr_panoptic.evaluation import PanopticQuality
 from ocr_panoptic.evaluation.merge_replay import Rules, keep_image, replay
+from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
 from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic
 
 THINGS, LABELS = 3, 4
@@ -52,7 +52,7 @@ def random_image(rng: np.random.Generator):
 
 @pytest.mark.slow
 def test_equals_the_merge_and_its_panoptic_quality():
-    """All counts of 60 settings on 30 images, the sums of the IoUs to the last digit."""
+    """The counts of 60 settings on 30 images are equal, the sums of the IoUs to the last digit."""
     rng = np.random.default_rng(0)
     settings = [
         MergeRules(

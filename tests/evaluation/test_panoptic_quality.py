@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from panopticapi.evaluation import pq_compute
 
-from ocr_panoptic.evaluation import PanopticQuality, SegmentOverlaps
+from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
+from ocr_panoptic.evaluation.segment_matching import SegmentOverlaps
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from support.panoptic_samples import (
     Sample,
@@ -186,20 +187,13 @@ def test_nothing_predicted_and_segments_without_pixels():
     ids = np.ones((2, 3), dtype=np.int32)
     truth = [{"id": 1, "category_id": 4, "iscrowd": 0}]
     empty = np.zeros_like(ids)
-    assert SegmentOverlaps(ids, truth, empty, []).matches()[:3] == ([], [], [4])
-    assert SegmentOverlaps(ids, truth, empty, [{"id": 1, "category_id": 4}]).matches()[:3] == (
-        [],
-        [],
-        [4],
-    )
-    # A true segment that the PNG lacks is missed.
-    assert SegmentOverlaps(ids, [*truth, {"id": 2, "category_id": 5}], ids, truth).matches()[
-        :3
-    ] == (
-        [(4, 1.0)],
-        [],
-        [5],
-    )
+    lost = {"id": 2, "category_id": 5}  # the PNG lacks it
+    for arguments, expected in (
+        ((ids, truth, empty, []), ([], [], [4])),
+        ((ids, truth, empty, [{"id": 1, "category_id": 4}]), ([], [], [4])),
+        ((ids, [*truth, lost], ids, truth), ([(4, 1.0)], [], [5])),
+    ):
+        assert SegmentOverlaps(*arguments).matches()[:3] == expected
     assert SegmentOverlaps(empty, [], empty, []).matches() == ([], [], [], [])
 
 

@@ -11,16 +11,11 @@ from detectron2.data import MetadataCatalog
 from PIL import Image
 
 from ocr_panoptic import add_ocr_config
-from ocr_panoptic.evaluation import (
-    SemSegDump,
-    SemSegEvaluator,
-    build_evaluator,
-    category_scores,
-    write_confusion,
-)
-from ocr_panoptic.evaluation.confusion_files import confusion_figure
+from ocr_panoptic.evaluation.build import build_evaluator
+from ocr_panoptic.evaluation.confusion import category_scores, confusion_figure, write_confusion
 from ocr_panoptic.evaluation.image_scores import SEMANTIC_KINDS
-from ocr_panoptic.evaluation.sem_seg_dump import raw_labels
+from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
+from ocr_panoptic.evaluation.sem_seg_predictions import SemSegDump, raw_labels
 from ocr_panoptic.formats.run_folder import (
     calibration_file,
     image_scores_file,
@@ -102,20 +97,6 @@ class TestEvaluator:
             assert losses == pytest.approx(100 - float(row["mIoU"]))
         bins = read_table(calibration_file(tmp_path / "out"))
         assert [int(row["pixels"]) for row in bins] == [1, 3, 1, 3]
-
-    def test_labels_equal_the_argmax_of_scores(self, inputs):
-        generator = torch.Generator().manual_seed(0)
-        scores = [torch.randn(3, *truth.shape, generator=generator) for truth in RAW.values()]
-        by_scores = run(SemSegEvaluator(NAME), inputs, [{"sem_seg": s} for s in scores])
-        by_labels = run(SemSegEvaluator(NAME), inputs, [{"labels": s.argmax(0)} for s in scores])
-        assert by_labels == by_scores
-
-    def test_label_outside_the_map(self, inputs, tmp_path):
-        truth = RAW["b.png"].copy()
-        truth[0] = 34
-        Image.fromarray(truth).save(tmp_path / "labels/b.png")
-        with pytest.raises(ValueError, match=r"labels/b\.png: .* map lacks: 34 \(2 pixels\)"):
-            run(SemSegEvaluator(NAME), inputs, samples_of.outputs_of(PREDICTED))
 
     def test_outputs_of_another_model(self, inputs):
         evaluator = SemSegEvaluator(NAME)

@@ -3,7 +3,7 @@
 import pytest
 from detectron2.data import Metadata
 
-from ocr_panoptic.data.panoptic.categories import panoptic_metadata, parse_categories
+from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, parse_categories
 from ocr_panoptic.prediction.classes import classes_of
 
 CATEGORIES = [

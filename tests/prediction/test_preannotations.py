@@ -9,7 +9,7 @@ from ocr_panoptic.data.annotations.brush import decode_brush
 from ocr_panoptic.data.annotations.cvat import read_cvat
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.formats.label_png import read_label_png, write_label_png
+from ocr_panoptic.formats.labels import read_label_png, write_label_png
 from ocr_panoptic.prediction.preannotations import read_predictions
 from support.scripts import load_script
 

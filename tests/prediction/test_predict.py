@@ -16,7 +16,8 @@ from panopticapi.evaluation import pq_compute_single_core
 from panopticapi.utils import rgb2id
 from PIL import Image
 
-from ocr_panoptic.data import PanopticSplit, check, write_data_file
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, build_trained_model, complete_config, load_config
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.evaluation.instance_evaluator import PanopticInstances
@@ -56,7 +57,7 @@ def test_panoptic_results(model_of, call, images, tmp_path):
     content = json.loads((out / "panoptic.json").read_text())
     split = PanopticSplit(images, out / "panoptic.json", out / "panoptic")
     write_data_file(tmp_path / "predicted.yaml", "predicted", {"val": split})
-    check([tmp_path / "predicted.yaml"], workers=1)
+    check_data([tmp_path / "predicted.yaml"], workers=1)
     names = sorted(path.name for path in images.iterdir())
     assert [image["file_name"] for image in content["images"]] == names
     results = json.loads((out / "instances.json").read_text())

@@ -14,7 +14,7 @@ from ocr_panoptic.engine import build_trained_model, complete_config, load_confi
 from ocr_panoptic.engine.segfix import load_segfix_config, refined_by_segfix, segfix_config
 from ocr_panoptic.engine.single_image import predict as predict_image
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.offsets import moved, source_pixels
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.refinement.offset_sources import PredictedOffsets

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.formats.label_png import read_label_png, write_label_png
+from ocr_panoptic.formats.labels import read_label_png, write_label_png
 from support.scripts import load_script
 
 refine = load_script("tools/refine.py").main

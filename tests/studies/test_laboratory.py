@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -52,6 +53,29 @@ def test_imports_run_downwards():
             other = f"{name}..".split(".")[1]
             if name.startswith("ocr_panoptic.") and own in floor and own != other:
                 assert floor.get(other, -9) < floor[own], f"{file} imports {name}"
+
+
+@pytest.mark.parametrize("wing, other", [("panoptic", "semantic"), ("semantic", "panoptic")])
+def test_panoptic_and_semantic_data_do_not_know_each_other(wing, other):
+    files = list((ROOT / "ocr_panoptic/data" / wing).glob("*.py"))
+    assert len(files) > 3
+    for file in files:
+        for name in imported(file):
+            assert other not in name.split("."), f"{file} imports {name}"
+
+
+@pytest.mark.slow
+def test_a_public_name_is_of_one_thing():
+    """Classes, functions and types; each command has a ``run``, and run_onnx.py stands alone."""
+    owners = defaultdict(list)
+    for file in (ROOT / "ocr_panoptic").rglob("*.py"):
+        for node in ast.parse(file.read_text()).body if file.name != "run_onnx.py" else ():
+            names = [ast.unparse(target) for target in getattr(node, "targets", ())]
+            names = [name for name in names if re.fullmatch("[A-Z][a-z]+.*", name)]
+            for name in [*names, getattr(node, "name", "_")]:
+                owners[name].append(str(file))
+    shared = {name for name, files in owners.items() if len(files) > 1 and name[0] != "_"}
+    assert shared == {"argument_parser", "run"}, {name: owners[name] for name in shared}
 
 
 @pytest.mark.slow

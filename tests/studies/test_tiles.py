@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.data import check
+from ocr_panoptic.data.data_check import check_data
 from studies.tiles import draw_tiles, generate_tiles
 
 SIZE = 48
@@ -48,7 +48,7 @@ def test_files_hold_the_tiles_and_pass_the_checks(tmp_path, clean_catalog):
         assert np.abs(np.asarray(image, float) - pixels).mean() < 5
     written = np.asarray(Image.open(raw / "train/semantic/train_00001.png"))
     assert np.array_equal(written, labels)
-    summary = check([tmp_path / f"{tmp_path.name}.yaml"], workers=1)
+    summary = check_data([tmp_path / f"{tmp_path.name}.yaml"], workers=1)
     assert [split.images for split in summary.splits] == [2, 1]
 
 

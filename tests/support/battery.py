@@ -1,4 +1,4 @@
-"""What every context scheme is tested for."""
+"""The tests that every context scheme passes."""
 
 from typing import Any
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ocr_panoptic.data import DataFaults
+from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.program import reason
 
 SECONDS = 20  # after which a reader hangs; none takes a tenth of one
@@ -45,7 +45,7 @@ PNG_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"eXIf", b"iCCP", b"acTL", b"zTXt")
 
 
 def mutated_bytes(data: bytes, rng: random.Random) -> bytes:
-    """One to four changes: bytes overwritten, cut out, repeated, or the end lost."""
+    """Return data of one to four changes: bytes overwritten, cut out, repeated, the end lost."""
     if rng.random() < 0.05:
         return rng.choice(WHOLE_FILES)
     data = bytearray(data)

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
+from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan
+from ocr_panoptic.data.annotations.importing import import_annotations
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import write_label_png
 
 FIXTURES = Path(__file__).parents[1] / "data/annotations/fixtures"
 SCENES = FIXTURES / "scenes"

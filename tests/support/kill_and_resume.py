@@ -94,7 +94,7 @@ def slow_main(args: argparse.Namespace, cfg: CfgNode | None) -> None:
 
 
 class Training:
-    """One attempt, in processes of its own."""
+    """A training, begun or resumed in processes of its own."""
 
     def __init__(self, data: Path, folder: Path, processes: int, iterations: int):
         folder.mkdir(parents=True, exist_ok=True)

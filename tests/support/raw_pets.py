@@ -6,7 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from ocr_panoptic.data import PanopticSplit, check, register_data_files, write_data_file
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
+from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 
 CAT, SKY, DOG, GRASS = 4, 7, 9, 30  # neither contiguous nor sorted by kind
@@ -93,5 +95,5 @@ class RawData:
     def checked(self, name: str = "pets", **others: "RawData") -> None:
         """Check the data file and register its splits."""
         file = self.described(name, **others)
-        check(file, workers=1)
+        check_data(file, workers=1)
         register_data_files(file)

@@ -11,8 +11,7 @@ from PIL import Image
 
 from ocr_panoptic.formats.coco_panoptic import TrueSegments
 from ocr_panoptic.visualization.figures import image_figures
-from ocr_panoptic.visualization.ground_truth import panoptic_truth
-from ocr_panoptic.visualization.scene import Inspection, PanopticMap
+from ocr_panoptic.visualization.scene import Inspection, PanopticMap, panoptic_truth
 
 METADATA = Metadata(
     name="figures",

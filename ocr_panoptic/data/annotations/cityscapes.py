@@ -20,7 +20,7 @@ from ocr_panoptic.data.published.tables import (
     CITYSCAPES_OBJECTS,
 )
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 
 from .annotated_image import AnnotatedImage, Segment
 from .kinds import Kinds

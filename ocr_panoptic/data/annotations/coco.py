@@ -5,13 +5,13 @@ masks. Its class ``COCO`` would neither check what a stranger's file says nor na
 """
 
 import logging
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ocr_panoptic.data.classes import is_id
-from ocr_panoptic.data.faults import raise_if_any
+from ocr_panoptic.data.faults import raise_if_any, repeated
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import MAX_JSON_BYTES, collection_paused, printable
 
@@ -133,9 +133,7 @@ def _categories(content: dict, source: Path) -> dict[int, str]:
             faults.append(f"category id {number} is used twice.")
         else:
             names[number] = name
-    for name, times in Counter(names.values()).items():
-        if times > 1:
-            faults.append(f"category {name!r} comes {times} times.")
+    faults += [f"category {n!r} comes {times} times." for n, times in repeated(names.values())]
     raise_if_any([f"{source}: {fault}" for fault in faults])
     return names
 
@@ -150,10 +148,8 @@ def _images(content: dict, source: Path) -> dict[object, dict]:
             faults.append(f"image id {number!r} is used twice.")
         else:
             entries[number] = entry
-    names = Counter(str(entry.get("file_name")) for entry in entries.values())
-    for name, times in names.items():
-        if times > 1:
-            faults.append(f"image {printable(name)} comes {times} times.")
+    for name, times in repeated(str(entry.get("file_name")) for entry in entries.values()):
+        faults.append(f"image {printable(name)} comes {times} times.")
     raise_if_any([f"{source}: {fault}" for fault in faults])
     return entries
 

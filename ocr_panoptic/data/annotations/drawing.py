@@ -13,7 +13,7 @@ from ocr_panoptic.data.faults import raise_if_any
 from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from ocr_panoptic.formats.files import replacing
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.formats.pictures import read_size
 from ocr_panoptic.formats.segment_runs import segment_statistics
 

@@ -13,8 +13,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 from pycocotools import mask as rle
 
-from ocr_panoptic.data.classes import Color
 from ocr_panoptic.formats.files import replacing
+from ocr_panoptic.formats.pictures import Color
 
 from .annotated_image import AnnotatedImage, Segment
 from .brush import encode_brush

@@ -2,23 +2,23 @@
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from ocr_panoptic.data.classes import faults_of_class
-from ocr_panoptic.data.faults import gathering, raise_if_any
+from ocr_panoptic.data.faults import gathering, raise_if_any, repeated
 from ocr_panoptic.data.semantic.label_space import LabelSpace
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.labels import read_labels
 
-from .annotated_image import AnnotatedImage, without_crowds
+from .annotated_image import AnnotatedImage, Segment, SegmentWriter
 from .drawing import png_name
 from .formats import ANNOTATION_FORMATS
 from .kinds import ClassCount, Kinds, add_classes, check_crowds
-from .label_pngs import above_labels
+from .masks import masks_of_map
+from .reading import each
 from .splitting import split_images
-from .stored_segments import SegmentWriter
 
 logger = logging.getLogger(__name__)
 
@@ -170,17 +170,18 @@ def _read(source: AnnotationSource, plan: ImportPlan) -> Iterable[AnnotatedImage
     found = ANNOTATION_FORMATS[plan.format].read(source.annotations, source.images, **options)
     if source.labels is not None:
         found = above_labels(found, source.labels, plan.label_space)
-    return map(without_crowds, found) if plan.crowds == "objects" else found
+    if plan.crowds != "objects":
+        return found
+    return (replace(i, segments=[replace(s, is_crowd=False) for s in i.segments]) for i in found)
 
 
 def _faults_of_names(images: list[AnnotatedImage]) -> Iterator[str]:
     """Yield the faults in the names of a split's images."""
     if not images:
         yield "no image is annotated."
-    for png, times in Counter(map(png_name, images)).items():
-        if times > 1:
-            name = PurePosixPath(png).with_suffix("")
-            yield f"{times} images are named {name}, but for their ends."
+    for png, times in repeated(map(png_name, images)):
+        name = PurePosixPath(png).with_suffix("")
+        yield f"{times} images are named {name}, but for their ends."
 
 
 def classes_found(classes: Mapping[str, ClassCount], plan: ImportPlan) -> str:
@@ -188,3 +189,39 @@ def classes_found(classes: Mapping[str, ClassCount], plan: ImportPlan) -> str:
     ids = ANNOTATION_FORMATS[plan.format].ids
     listed = [f"{name} (id {ids[name]})" if name in ids else name for name in classes]
     return f"Found: {', '.join(listed) or 'no segment'}."
+
+
+def above_labels(
+    images: Iterable[AnnotatedImage], folder: Path, space: LabelSpace
+) -> Iterator[AnnotatedImage]:
+    """
+    The images with a region below their segments for each class that their label PNG shows.
+
+    Args:
+        folder: of the label PNGs; an image's has its name, but for the suffix.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+        DataFaults: at the end: a missing or broken PNG, of another size than the image, or with a
+            label that the space lacks.
+    """
+    if not folder.is_dir():
+        raise MissingFileError(f"{folder}: folder of label PNGs not found.")
+    yield from each(images, lambda image: _above(image, folder, space))
+
+
+def _above(image: AnnotatedImage, folder: Path, space: LabelSpace) -> AnnotatedImage:
+    path = folder / PurePosixPath(image.name).with_suffix(".png")
+    labels = read_labels(path, space.label_map)
+    if labels.shape != (image.height, image.width):
+        raise UserError(
+            f"{path}: the label PNG has {labels.shape[1]}x{labels.shape[0]} pixels, the image "
+            f"{image.file} {image.width}x{image.height} (width x height)."
+        )
+    numbers = labels.astype("int32") + 1
+    numbers[numbers > len(space.classes)] = 0
+    regions = [
+        Segment(space.classes[number - 1], mask, instance=False)
+        for number, mask in masks_of_map(numbers)
+    ]
+    return replace(image, segments=[*regions, *image.segments])

@@ -6,10 +6,13 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, faults_of_class
-from ocr_panoptic.data.faults import DataFaults, raise_if_any
+import yaml
+
+from ocr_panoptic.data.classes import VOID_LABEL, derived_color, faults_of_class
+from ocr_panoptic.data.faults import DataFaults, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.bounded_yaml import read_yaml
+from ocr_panoptic.formats.pictures import Color
 
 from .annotated_image import AnnotatedImage
 
@@ -65,9 +68,7 @@ def read_kinds(path: Path) -> Kinds:
     names = [name for listed in lists.values() for name in listed]
     for name in names:
         faults += [f"class {name!r}: {fault}" for fault in faults_of_class(name, [0, 0, 0])]
-    for name, times in Counter(map(str, names)).items():
-        if times > 1:
-            faults.append(f"class {name!r} comes {times} times.")
+    faults += [f"class {n!r} comes {times} times." for n, times in repeated(map(str, names))]
     colors = content.get("colors") or {}
     if not isinstance(colors, dict):
         faults.append(f"colors must be a mapping of names to [R, G, B], found {colors!r}.")
@@ -183,7 +184,7 @@ def resolve_kinds(
     if rest in kinds:
         kinds[rest] = kinds[rest] or "stuff"
     if None in kinds.values():
-        raise UserError(unknown_kinds(found, rest))
+        raise UserError(_unknown_kinds(found, rest))
     return _with_rest(
         Kinds(*(tuple(n for n, k in kinds.items() if k == kind) for kind in ("thing", "stuff"))),
         rest,
@@ -213,7 +214,7 @@ def _missing(found: Mapping[str, ClassCount], given: Kinds, rest: str | None) ->
         yield f"--rest {rest}: is not in the list stuff of --things: add it there."
 
 
-def unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
+def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
     """The message that asks for a file of things and stuff."""
     rows = [
         f"  {name}: {sum(count.segments.values())} segments in {count.images} images"
@@ -223,6 +224,10 @@ def unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
     names = {kind: [n for n, c in found.items() if c.kind == kind] for kind in ("stuff", None)}
     names["stuff"] += [rest] if rest and rest not in names["stuff"] else []
     things = [name for name in found if name not in names["stuff"]]
+    content = {"things": things, "stuff": names["stuff"], "ignore": []}
+    text = yaml.safe_dump(
+        content, default_flow_style=None, sort_keys=False, width=90, allow_unicode=True
+    )
     return "\n".join(
         [
             "The annotations do not say which of their classes are things (objects to count) and "
@@ -231,20 +236,9 @@ def unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
             *([f"  and {len(rows) - MAX_SHOWN} others"] if len(rows) > MAX_SHOWN else []),
             "Write a file and give it as --things; move what is stuff, and what is to be void "
             "(ignore):",
-            *(f"  {line}" for line in as_yaml(things, names["stuff"])),
+            *(f"  {line}" for line in text.splitlines()),
         ]
     )
-
-
-def as_yaml(things: list[str], stuff: list[str]) -> list[str]:
-    """Lines of a file that :func:`read_kinds` reads."""
-    import yaml
-
-    content = {"things": things, "stuff": stuff, "ignore": []}
-    text = yaml.safe_dump(
-        content, default_flow_style=None, sort_keys=False, width=90, allow_unicode=True
-    )
-    return text.splitlines()
 
 
 def check_classes(kinds: Kinds, semantic: bool) -> None:

@@ -13,11 +13,19 @@ from pathlib import Path, PureWindowsPath
 
 import numpy as np
 
-from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.errors import UserError
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import CENTRES, check_points, mask_of_drawing, mask_of_polygons
-from .reading import check_size, each, files_below, image_file, read_object, shapes_of
+from .reading import (
+    check_size,
+    each,
+    files_below,
+    image_file,
+    read_object,
+    require_images,
+    shapes_of,
+)
 from .shapes import join_parts, placed, read_base64_png
 
 _WITHOUT_AREA = ("point", "points", "line", "linestrip")
@@ -35,8 +43,8 @@ def read_labelme(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
         DataFaults: at the end, files that are none of LabelMe, images that are missing or of
             another size, and shapes that cannot be read or have no area.
     """
-    if images is not None and not images.is_dir():
-        raise MissingFileError(f"{images}: folder of images not found.")
+    if images is not None:
+        require_images(images, str(source))
     try:
         files = files_below(source, (".json",))
     except ValueError as error:

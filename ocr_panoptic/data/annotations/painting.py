@@ -16,15 +16,6 @@ from .kinds import Kinds
 _IGNORED = -1  # while it is painted; void in the end
 
 
-def _by_area(segment: Segment) -> tuple:
-    return (-int(rle.area(segment.mask)),)
-
-
-def _by_score(segment: Segment) -> tuple:
-    # What a person drew is surer than what a model found.
-    return (np.inf if segment.score is None else segment.score,)
-
-
 def _is_object(segment: Segment) -> bool:
     return segment.instance is not False and not segment.is_crowd
 
@@ -34,10 +25,11 @@ def _level(segment: Segment, kinds: Kinds) -> int:
     return 0 if segment.label in kinds.stuff else 1 + _is_object(segment)
 
 
-OVERLAPS: dict[str, Callable[[Segment], tuple] | None] = {
+OVERLAPS: dict[str, Callable[[Segment], float] | None] = {
     "order": None,  # the later one covers the earlier one
-    "area": _by_area,  # the smaller one covers the larger one
-    "score": _by_score,  # the one of the higher score
+    "area": lambda segment: -int(rle.area(segment.mask)),  # the smaller one the larger one
+    # The one of the higher score; what a person drew is surer than what a model found.
+    "score": lambda segment: np.inf if segment.score is None else segment.score,
 }
 
 
@@ -118,7 +110,7 @@ def paint(image: AnnotatedImage, kinds: Kinds, overlap: str, rest: str | None = 
     """
     segments = image.segments
     if (rule := OVERLAPS[overlap]) is not None:
-        segments = sorted(segments, key=lambda s: (_level(s, kinds), *rule(s)))
+        segments = sorted(segments, key=lambda s: (_level(s, kinds), rule(s)))
     ids = np.zeros((image.height, image.width), np.int32)
     places = {name: place for place, name in enumerate(kinds.classes)}
     numbers: dict[tuple, int] = {}  # what is one segment -> its id

@@ -17,7 +17,7 @@ from ocr_panoptic.formats.pictures import load_labels
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import masks_of_map
-from .reading import check_size, each, files_below, image_with_stem
+from .reading import check_size, each, files_below, image_with_stem, require_images
 
 _CLASSES = "SegmentationClass"
 OBJECTS = "SegmentationObject"
@@ -74,9 +74,7 @@ def read_voc(source: Path, images: Path | None = None) -> Iterator[AnnotatedImag
     """
     folder, names = _names(source)
     labels = _labels(folder / LABEL_MAP)
-    images = images or folder / _IMAGES
-    if not images.is_dir():
-        raise MissingFileError(f"{images}: folder of images not found.")
+    images = require_images(images or folder / _IMAGES, str(source))
     yield from each(names, lambda name: _read_image(name, folder, images, labels))
 
 

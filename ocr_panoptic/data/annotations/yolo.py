@@ -7,7 +7,6 @@ beside it, where ``images`` in its path is ``labels``.
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.data.faults import first_few, raise_if_any
+from ocr_panoptic.data.faults import first_few, raise_if_any, repeated
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.bounded_yaml import read_yaml
@@ -89,9 +88,8 @@ def _names(content: dict, source: Path) -> dict[int, str]:
         names = dict(enumerate(names))
     if not isinstance(names, dict) or not names or not all(type(key) is int for key in names):
         raise UserError(f"{source}: expected names: with a list of class names.")
-    for name, times in Counter(map(str, names.values())).items():
-        if times > 1:
-            raise UserError(f"{source}: the class {printable(name)} comes {times} times.")
+    for name, times in repeated(map(str, names.values())):
+        raise UserError(f"{source}: the class {printable(name)} comes {times} times.")
     return {number: str(name) for number, name in names.items()}
 
 

@@ -1,20 +1,142 @@
-"""Reading of a panoptic JSON: its structure, with every fault reported.
+"""The panoptic JSON: its structure, with every fault reported, and what its categories mean.
 
 The format is COCO's (https://cocodataset.org/#format-data): ``images``, one annotation per image
-with the name of its PNG and its ``segments_info``, and ``categories``.
+with the name of its PNG and its ``segments_info``, and ``categories``. For Panoptic-FPN, instances
+have contiguous ids 0..T-1, one per thing class. The semantic head has S + 1 classes: label 0 is
+"things", labels 1..S are the stuff classes, and 255 is void (ignored). Both follow the ascending
+category id, as Detectron2 orders COCO's categories.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ocr_panoptic.data.classes import has_controls, is_id
-from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any
+from ocr_panoptic.data.classes import (
+    VOID_LABEL,
+    derived_color,
+    faults_of_class,
+    has_controls,
+    is_id,
+)
+from ocr_panoptic.data.faults import DataFaults, gathering, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.files import collection_paused, read_json
+from ocr_panoptic.formats.labels import THINGS_LABEL
+from ocr_panoptic.formats.pictures import Color
 
-from .categories import Category, category_ids, parse_categories
+THINGS_COLOR = [82, 18, 128]  # Detectron2's colour for the semantic class "things"
+
+
+@dataclass(frozen=True)
+class Category:
+    id: int
+    name: str
+    isthing: bool
+    color: Color
+
+    def as_json(self) -> dict:
+        """The category as COCO panoptic format has it."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "isthing": int(self.isthing),
+            "color": list(self.color),
+        }
+
+
+def parse_categories(entries: object, source: str) -> list[Category]:
+    """The ``categories`` of a panoptic JSON, in ascending order of ids.
+
+    A category without "color" gets one that depends on its place in that order alone.
+
+    Args:
+        entries: the JSON's value.
+        source: the file's name, for messages.
+
+    Raises:
+        DataFaults: ids, names or colours that cannot be used, or no thing category at all.
+    """
+    if not isinstance(entries, list) or not entries:
+        raise DataFaults([f'{source}: "categories" holds no category.'])
+    faults, usable = [], []
+    for entry in entries:
+        wrong = list(_faults(entry))
+        faults += wrong
+        usable += [] if wrong else [entry]
+    for key in ("id", "name"):
+        for value, times in repeated(entry[key] for entry in usable):
+            faults.append(f"category {key} {value!r} is used {times} times.")
+    num_stuff = sum(not entry["isthing"] for entry in usable)
+    if num_stuff >= VOID_LABEL:
+        faults.append(
+            f"{num_stuff} stuff categories, "
+            f"at most {VOID_LABEL - 1} fit the labels of an 8-bit semantic PNG."
+        )
+    if not faults and num_stuff == len(usable):
+        faults.append(
+            "no category has isthing 1. Panoptic-FPN needs at least one thing category "
+            "(no image has to show one)."
+        )
+    raise_if_any([f"{source}: {fault}" for fault in faults])
+    return [
+        Category(
+            entry["id"],
+            entry["name"],
+            bool(entry["isthing"]),
+            tuple(entry["color"]) if "color" in entry else derived_color(place),
+        )
+        for place, entry in enumerate(sorted(usable, key=lambda entry: entry["id"]))
+    ]
+
+
+def category_ids(entries: list) -> set[int]:
+    """The ids of the categories, faulty ones among them: a category with a colour that cannot be
+    used is still the one that its segments name."""
+    ids = (entry.get("id") for entry in entries if isinstance(entry, dict))
+    return {number for number in ids if is_id(number)}
+
+
+def _faults(entry: object) -> Iterator[str]:
+    if not isinstance(entry, dict):
+        yield f"a category must be an object, found {entry!r}."
+        return
+    number, isthing = entry.get("id"), entry.get("isthing")
+    where = f"category {number!r}"
+    if not is_id(number):
+        yield f"{where}: the id must be an integer of at least 0 and below 2^63."
+    for fault in faults_of_class(entry.get("name"), entry.get("color", [0, 0, 0])):
+        yield f"{where}: {fault}"
+    if isthing not in (0, 1):
+        yield (
+            f"{where}: isthing must be 1 (things) or 0 (stuff), found {isthing!r}. "
+            "Is this a panoptic JSON?"
+        )
+
+
+def panoptic_metadata(categories: list[Category]) -> dict:
+    """Metadata as Detectron2 has them for ``coco_2017_val_panoptic_separated``.
+
+    The semantic class "things" belongs to no category. Detectron2 gives it the dataset id 0; where
+    a category has that id, it is -1. Metrics are told apart by the names of their classes: a
+    category of that name gets its kind appended.
+    """
+    things = [category for category in categories if category.isthing]
+    stuff = [category for category in categories if not category.isthing]
+    thing_names, stuff_names = (
+        [f"{c.name} ({kind})" if c.name == "things" else c.name for c in group]
+        for group, kind in ((things, "thing"), (stuff, "stuff"))
+    )
+    things_id = -1 if any(category.id == 0 for category in categories) else 0
+    stuff_ids = {category.id: label for label, category in enumerate(stuff, THINGS_LABEL + 1)}
+    return {
+        "thing_classes": thing_names,
+        "thing_colors": [list(category.color) for category in things],
+        "thing_dataset_id_to_contiguous_id": {c.id: index for index, c in enumerate(things)},
+        "stuff_classes": ["things", *stuff_names],
+        "stuff_colors": [THINGS_COLOR, *(list(category.color) for category in stuff)],
+        "stuff_dataset_id_to_contiguous_id": {**stuff_ids, things_id: THINGS_LABEL},
+    }
+
 
 LONGEST_NAME = 255  # bytes of a part of a path, which file systems hold
 
@@ -80,9 +202,8 @@ def read_panoptic_json(path: Path) -> PanopticJson:
                 )
             )
     for kind, key in (("image file", "file_name"), ("PNG file", "png_name")):
-        for name, times in Counter(getattr(image, key) for image in joined).items():
-            if times > 1:
-                faults.append(f"{kind} {name} belongs to {times} images, each needs its own.")
+        for name, times in repeated(getattr(image, key) for image in joined):
+            faults.append(f"{kind} {name} belongs to {times} images, each needs its own.")
     raise_if_any(faults_of_categories + [f"{path}: {fault}" for fault in faults])
     return PanopticJson(path, categories, joined)
 
@@ -143,13 +264,13 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
     if not isinstance(segments, list):
         yield f"segments_info must be a list, found {segments!r}."
         return
-    numbers: Counter[int] = Counter()
+    numbers = []
     for segment in segments:
         number = segment.get("id") if isinstance(segment, dict) else None
         if not is_id(number):
             yield f"a segment needs an integer id, found {segment!r}."
             continue
-        numbers[number] += 1
+        numbers.append(number)
         category, iscrowd = segment.get("category_id"), segment.get("iscrowd", 0)
         if number == 0:
             yield "segment id 0 is reserved for void."
@@ -157,9 +278,8 @@ def _annotation_faults(annotation: dict, known: set[int]) -> Iterator[str]:
             yield f'segment {number}: category {category!r} is not among "categories".'
         if iscrowd not in (0, 1):
             yield f"segment {number}: iscrowd must be 0 or 1, found {iscrowd!r}."
-    for number, times in numbers.items():
-        if times > 1:
-            yield f"segment id {number} is used {times} times."
+    for number, times in repeated(numbers):
+        yield f"segment id {number} is used {times} times."
 
 
 def file_name_faults(name: object) -> Iterator[str]:

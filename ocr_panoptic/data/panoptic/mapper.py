@@ -10,17 +10,18 @@ from detectron2.data import detection_utils as utils
 from detectron2.data import transforms as T
 from detectron2.structures import BitMasks, BoxMode, Instances
 
-from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.faults import first_few
-from ocr_panoptic.data.image_size import check_image_size, check_label_size
-from ocr_panoptic.data.resized_crop import ResizedCrop
+from ocr_panoptic.data.image_input import (
+    ChannelInput,
+    ResizedCrop,
+    check_image_size,
+    check_label_size,
+)
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import id2rgb, read_segment_ids, rgb2id
-from ocr_panoptic.formats.label_map import look_up, pixel_counts
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import label_of_segments, look_up, pixel_counts, read_label_png
 from ocr_panoptic.formats.pictures import COLOURS, read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
-from ocr_panoptic.formats.true_labels import label_of_segments
 
 
 class PanopticDatasetMapper(DatasetMapper):

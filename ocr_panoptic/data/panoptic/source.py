@@ -15,8 +15,7 @@ from ocr_panoptic.data.fingerprint import file_state
 from ocr_panoptic.data.index import Index, Row
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
-from .annotations import PanopticImage, PanopticJson
-from .categories import Category, panoptic_metadata, parse_categories
+from .annotations import Category, PanopticImage, PanopticJson, panoptic_metadata, parse_categories
 from .check import check_image, read_split
 
 logger = logging.getLogger(__name__)

@@ -15,15 +15,15 @@ import numpy as np
 from ocr_panoptic.data.classes import derived_color
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import gathering, raise_if_any
-from ocr_panoptic.data.panoptic.categories import Category
-from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.panoptic.annotations import Category
+from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.data.semantic.source import SemanticSource
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.formats.files import check_output_folder
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.pictures import read_size
 from ocr_panoptic.formats.segment_runs import segment_statistics
 
@@ -45,7 +45,7 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
         source: folder with ``train``, ``val`` and perhaps ``test``, each with ``images`` and
             ``labels``; or, as the public copy has it, with ``train`` and ``trainannot``, ...
         root: ``$DETECTRON2_DATASETS``.
-        workers: processes, see :func:`map_with_progress`.
+        workers: processes, see :func:`.imap_with_progress`.
 
     Returns:
         the data files of the semantic data set, which is read as it lies, and of the panoptic one,
@@ -105,7 +105,7 @@ def write_panoptic_split(split: SemanticSplit, output: Path, workers: int | None
     pairs = LabelledFolder(split.images, split.labels).pairs()
     write = partial(_write_image, images=split.images, folder=output / "panoptic")
     numbered = list(enumerate(pairs, 1))
-    entries = map_with_progress(write, numbered, f"panoptic {output.name}", workers)
+    entries = imap_with_progress(write, numbered, f"panoptic {output.name}", workers)
     categories = [
         Category(label + 1, name, name in THINGS, derived_color(label)).as_json()
         for label, name in enumerate(_CLASSES)

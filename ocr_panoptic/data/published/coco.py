@@ -18,8 +18,12 @@ from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
 from ocr_panoptic.data.fingerprint import file_state
 from ocr_panoptic.data.index import Index, Row
-from ocr_panoptic.data.panoptic.annotations import PanopticJson
-from ocr_panoptic.data.panoptic.categories import Category, panoptic_metadata, parse_categories
+from ocr_panoptic.data.panoptic.annotations import (
+    Category,
+    PanopticJson,
+    panoptic_metadata,
+    parse_categories,
+)
 from ocr_panoptic.data.panoptic.source import CategoryKinds, PanopticSource
 from ocr_panoptic.errors import MissingFileError
 

@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from ocr_panoptic.data.faults import raise_if_any
-from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.label_map import apply_label_map
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import apply_label_map, write_label_png
 from ocr_panoptic.formats.matlab import read_variable, require_scipy
 from ocr_panoptic.formats.pictures import header_size
 
@@ -71,7 +70,7 @@ def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = N
 
     Args:
         root: Detectron2's folder of data sets.
-        workers: processes, see :func:`map_with_progress`.
+        workers: processes, see :func:`.imap_with_progress`.
 
     Returns:
         the folders written.
@@ -90,7 +89,9 @@ def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = N
     faults: list[str] = []
     for split in names:
         convert = partial(convert_mat, release=release, root=root, split=split)
-        found = map_with_progress(convert, names[split], f"{release.labels}/{split}", workers)
+        found = list(
+            imap_with_progress(convert, names[split], f"{release.labels}/{split}", workers)
+        )
         faults += [fault for fault in found if fault]
     raise_if_any(faults)
     return [root / release.labels / split for split in names]

@@ -22,10 +22,10 @@ from PIL import Image
 
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, check_name, write_data_file
-from ocr_panoptic.data.parallel import map_with_progress
+from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.formats.segment_runs import SegmentRuns, segment_statistics
 
 # Ids are neither contiguous nor sorted by kind, as in real data sets.
@@ -73,7 +73,7 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
         root = output / "raw" / split
         (root / "images").mkdir(parents=True, exist_ok=True)
         write = partial(write_scene, root=root, split=split, size=size, seed=(seed, number))
-        entries = map_with_progress(write, range(count), f"{split} scenes")
+        entries = imap_with_progress(write, range(count), f"{split} scenes")
         write_panoptic_json(root / "panoptic.json", entries, CATEGORIES)
     name, raw = output.resolve().name, [output / "raw" / split for split in ("train", "val")]
     panoptic = [PanopticSplit(r / "images", r / "panoptic.json", r / "panoptic") for r in raw]
@@ -128,7 +128,7 @@ def write_scene(
 
 
 def draw_scene(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, list[dict]]:
-    """One scene.
+    """Draw a scene.
 
     Returns:
         image uint8 [S, S, 3] (RGB), segment ids int32 [S, S] (0 is void), segments_info in COCO

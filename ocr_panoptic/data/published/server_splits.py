@@ -10,8 +10,7 @@ from pathlib import Path
 from detectron2.data.datasets.builtin_meta import _get_builtin_metadata
 
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.panoptic.annotations import file_name_faults
-from ocr_panoptic.data.panoptic.categories import panoptic_metadata
+from ocr_panoptic.data.panoptic.annotations import file_name_faults, panoptic_metadata
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import read_json

@@ -4,7 +4,7 @@ The label maps name every value that a release uses, so that any other value is 
 """
 
 from ocr_panoptic.data.classes import VOID_LABEL, derived_colors
-from ocr_panoptic.data.panoptic.categories import Category
+from ocr_panoptic.data.panoptic.annotations import Category
 from ocr_panoptic.data.semantic.label_space import LabelSpace
 
 # label id, name, category, colour of the 19 evaluated classes (cityscapesscripts' labels.py).

@@ -16,7 +16,7 @@ from detectron2.data import transforms as T
 from fvcore.transforms.transform import HFlipTransform, Transform
 from PIL import Image
 
-from ocr_panoptic.data.resized_crop import ResizedCrop
+from ocr_panoptic.data.image_input import ResizedCrop
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import COLOURS
 

@@ -6,15 +6,15 @@ Training labels are 0..K-1, one per class, and 255 for ignored pixels. Files may
 Shape letters: K classes.
 """
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ocr_panoptic.data.classes import VOID_LABEL, Color, derived_color, faults_of_class, is_id
-from ocr_panoptic.data.faults import DataFaults, raise_if_any
+from ocr_panoptic.data.classes import VOID_LABEL, derived_color, faults_of_class, is_id
+from ocr_panoptic.data.faults import DataFaults, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError
 from ocr_panoptic.formats.bounded_yaml import read_yaml
+from ocr_panoptic.formats.pictures import Color
 
 MAX_RAW_LABEL = 65535  # of a 16-bit PNG
 
@@ -103,9 +103,8 @@ def _faults(content: dict, entries: list[dict], names: tuple[str, ...]) -> Itera
             yield f"{where}: unknown key {key!r}."
     if not 1 <= len(names) <= VOID_LABEL:
         yield f"{len(names)} classes; there may be 1 to {VOID_LABEL}."
-    for name, times in Counter(names).items():
-        if times > 1:
-            yield f"class {name!r} comes {times} times."
+    for name, times in repeated(names):
+        yield f"class {name!r} comes {times} times."
 
 
 def _faults_of_pairs(pairs: object, names: tuple[str, ...]) -> Iterator[str]:

@@ -9,12 +9,11 @@ from detectron2.config import CfgNode, configurable
 from detectron2.data import Metadata, MetadataCatalog
 from detectron2.data import transforms as T
 
-from ocr_panoptic.data.channel_input import ChannelInput
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.image_size import check_image_size, check_label_size
+from ocr_panoptic.data.image_input import ChannelInput, check_image_size, check_label_size
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.labels import has_labels, read_true_labels
 from ocr_panoptic.formats.pictures import COLOURS, read_picture
-from ocr_panoptic.formats.true_labels import has_labels, read_true_labels
 
 from .augmentation import build_semantic_augmentation
 

@@ -9,8 +9,7 @@ import numpy as np
 
 from ocr_panoptic.data.data_file import SemanticSplit
 from ocr_panoptic.data.index import Index, Row
-from ocr_panoptic.formats.label_map import apply_label_map, pixel_counts
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import apply_label_map, pixel_counts, read_label_png
 from ocr_panoptic.formats.pictures import read_size
 
 from .label_space import LabelSpace

@@ -21,11 +21,11 @@ from detectron2.modeling.roi_heads.mask_head import BaseMaskRCNNHead
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.modeling.inference import Size
 
 from .operators import nms
 
 Features = dict[str, Tensor]
-Size = tuple[int, int]
 
 EVERY_SCORE = -1e30
 """A threshold of scores that only -inf does not reach."""

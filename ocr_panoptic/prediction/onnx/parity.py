@@ -28,8 +28,8 @@ LARGEST_DIFFERENCE = 1e-4
 ROUNDING = 2.0
 """Of logits, if that is more: this many times the model's own difference from float64."""
 
-Segment = dict[str, Any]
-Segments = tuple[np.ndarray, list[Segment]]
+SegmentInfo = dict[str, Any]
+Segments = tuple[np.ndarray, list[SegmentInfo]]
 """ids [H, W], 0 where no segment is, and "id", "isthing", "category_id" of each."""
 
 SIZES = ((128, 192), (97, 259), (480, 100), (201, 157), (417, 833))
@@ -130,7 +130,7 @@ def _compare_segments(found: Prediction, expected: InferenceOutput) -> dict[str,
     }
 
 
-def match_segments(a: Segments, b: Segments) -> tuple[float, list[tuple[Segment, Segment]]]:
+def match_segments(a: Segments, b: Segments) -> tuple[float, list[tuple[SegmentInfo, SegmentInfo]]]:
     """
     Return the share of the pixels that belong to segments which match, and these segments: of one
     class, and covering more of each other than of any other. Numbers do not count, since those of

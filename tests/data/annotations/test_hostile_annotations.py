@@ -9,17 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
+from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan
+from ocr_panoptic.data.annotations.importing import import_annotations
 from ocr_panoptic.data.annotations.kinds import Kinds
-from ocr_panoptic.formats.label_png import write_label_png
-from support import tool_exports
+from ocr_panoptic.formats.labels import write_label_png
 from support.fuzz import breach, mutated_bytes, mutated_json, mutated_png, run_trials
 from support.imported import FIXTURES, SCENES
+from support.tool_exports import EXPORTS, KINDS
 
 TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "30"))
 SECONDS = float("inf") if "OCR_PANOPTIC_FUZZ_TRIALS" in os.environ else 1
 SEED = int(os.getenv("OCR_PANOPTIC_FUZZ_SEED", "0"))
-KINDS = Kinds(("ball", "crate", "tent", "starfish"), ("sky", "forest", "water", "sand", "grass"))
 CVAT_SHAPES = """
     <polygon label="ball" points="2.5,3;20,4;9.5,20" z_order="2" group_id="1"/>
     <box label="crate" xtl="30" ytl="5" xbr="40" ybr="15" rotation="20"/>
@@ -50,7 +50,7 @@ def copy_sources(root: Path) -> None:
     cityscapes(root / "cityscapes")
     for name in ("voc", "yolo", "supervisely", "coco", "coco_polygons"):
         shutil.copytree(FIXTURES / name, root / name)
-    shutil.copytree(tool_exports.EXPORTS, root / "exports")
+    shutil.copytree(EXPORTS, root / "exports")
     cvat = root / "exports/cvat.xml"
     cvat.write_text(cvat.read_text().replace("</image>", CVAT_SHAPES))
 
@@ -80,13 +80,13 @@ SCENE_IMAGES, CITY_IMAGES, TOOLS = SCENES / "images", "cityscapes/images", "expo
             Kinds(("car",), ("sky",)),
             None,
         ),
-        ("cvat", "exports/cvat.xml", TOOLS, "", tool_exports.KINDS, None),
+        ("cvat", "exports/cvat.xml", TOOLS, "", KINDS, None),
         (
             "labelme",
             "exports/labelme",
             TOOLS,
             "exports/labelme/**/*.json",
-            tool_exports.KINDS,
+            KINDS,
             None,
         ),
         (
@@ -94,10 +94,10 @@ SCENE_IMAGES, CITY_IMAGES, TOOLS = SCENES / "images", "cityscapes/images", "expo
             "exports/labelme_shapes",
             TOOLS,
             "exports/labelme_shapes/*.json",
-            tool_exports.KINDS,
+            KINDS,
             None,
         ),
-        ("label-studio", "exports/label_studio.json", TOOLS, "", tool_exports.KINDS, None),
+        ("label-studio", "exports/label_studio.json", TOOLS, "", KINDS, None),
     ],
 )
 def test_formats(tmp_path, format, source, images, files, kinds, crowds):

@@ -3,15 +3,22 @@
 import json
 import os
 import shutil
+import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.data import DataFaults, register_in_use
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.data.annotations import import_plan
+from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment, SegmentWriter
+from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan, read_sources
+from ocr_panoptic.data.annotations.masks import mask_of_pixels
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.register import register_in_use
+from ocr_panoptic.formats.labels import read_label_png
 from support.imported import FIXTURES, SCENES, stuff_labels
 from support.other_process import lock_held
 from support.scripts import load_script
@@ -243,7 +250,7 @@ def test_two_images_of_one_name(root, voc, things):
 
 
 def test_a_split_of_void(root, voc, things, tmp_path):
-    """Neither is written where one cannot be trained on or evaluated."""
+    """No split is written where one cannot be trained on or evaluated."""
     (voc / "train.json").write_text('{"images": [], "annotations": [], "categories": []}')
     given = ["--from", "coco", "--name", "city", "--train", voc / "train.json", SCENES / "images"]
     with pytest.raises(DataFaults, match="train.json: no image is annotated"):
@@ -293,3 +300,37 @@ def test_training_and_evaluation(root, voc, things, make_args, tmp_path, kind):
     assert 0 <= metrics[key[0]][key[1]] <= 100
     names = MetadataCatalog.get("city_val").stuff_classes
     assert {f"IoU-{name}" for name in names} <= metrics["sem_seg"].keys()
+
+
+NOISE = np.random.default_rng(0).random((60, 30, 400)) < 0.5
+
+
+def test_what_is_stored_is_what_is_read(tmp_path):
+    first = Segment("é", mask_of_pixels(NOISE[0]), True, is_crowd=True, score=0.1 + 0.2)
+    images = [[first], [], [Segment("b", mask_of_pixels(NOISE[1])), first]]
+    with SegmentWriter(tmp_path / "a/file") as writer:
+        stored = [writer.add(segments, (30, 400)) for segments in images]
+    for _ in range(2):
+        assert [list(segments) for segments in stored] == images
+
+
+def test_memory_holds_those_of_one_image(tmp_path, monkeypatch):
+    """Sixty images have 6 kB of runs each."""
+
+    def read(source, images):
+        for number, pixels in enumerate(NOISE):
+            segments = [Segment("cat", mask_of_pixels(pixels), True)]
+            yield AnnotatedImage(tmp_path / str(number), f"{number}.png", 30, 400, segments)
+
+    row = import_plan.ANNOTATION_FORMATS["labelme"]._replace(read=read)
+    monkeypatch.setitem(import_plan.ANNOTATION_FORMATS, "labelme", row)
+    tracemalloc.start()
+    images, found = read_sources(
+        {"train": AnnotationSource(tmp_path)}, ImportPlan("labelme"), tmp_path
+    )
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found["cat"].images == len(images["train"]) == 60
+    masks = [segment.mask for image in images["train"] for segment in image.segments]
+    assert 2 * held < sum(len(mask["counts"]) for mask in masks)
+    assert len(masks) == 60

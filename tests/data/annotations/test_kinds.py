@@ -7,15 +7,16 @@ import pytest
 import yaml
 from pycocotools import mask as rle
 
-from ocr_panoptic.data import DataFaults, read_kinds
 from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment
 from ocr_panoptic.data.annotations.cityscapes import CITYSCAPES_KINDS, NAMES
 from ocr_panoptic.data.annotations.kinds import (
     Kinds,
     add_classes,
     check_classes,
+    read_kinds,
     resolve_kinds,
 )
+from ocr_panoptic.data.faults import DataFaults
 
 MASK = rle.encode(np.ones((2, 2), np.uint8, order="F"))
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.data import ANNOTATION_FORMATS
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.data.annotations.formats import ANNOTATION_FORMATS
+from ocr_panoptic.formats.labels import write_label_png
 
 H, W = 24, 40
 TOP, BOTTOM, LEFT, RIGHT = 3, 8, 25, 36

@@ -7,11 +7,11 @@ import pytest
 from pycocotools import mask as rle
 
 from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment
+from ocr_panoptic.data.annotations.import_plan import above_labels
 from ocr_panoptic.data.annotations.kinds import Kinds
-from ocr_panoptic.data.annotations.label_pngs import above_labels
 from ocr_panoptic.data.annotations.painting import Losses, paint
 from ocr_panoptic.data.semantic.label_space import LabelSpace
-from ocr_panoptic.formats.label_png import write_label_png
+from ocr_panoptic.formats.labels import write_label_png
 
 KINDS = Kinds(things=("cat", "dog"), stuff=("sky", "grass"), ignore=("mirror",))
 

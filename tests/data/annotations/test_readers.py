@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.data import ANNOTATION_FORMATS, DataFaults
+from ocr_panoptic.data.annotations.formats import ANNOTATION_FORMATS
 from ocr_panoptic.data.annotations.voc import voc_color
+from ocr_panoptic.data.faults import DataFaults
 from support.imported import FIXTURES, SCENES
 
 IMAGES = SCENES / "images"
@@ -66,6 +67,7 @@ def test_cocos_objects_without_pixels(coco):
         ({"image": {"file_name": "none.jpg"}}, "none.jpg not found. Is .*images the right folder"),
         ({"image": {"height": 63}}, "is of 64x63 pixels, the image .*jpg of 64x64"),
         ({"image": {"id": None}}, "an image needs an id"),
+        ({"image": {"width": None}}, "image 1: does not say the image's width and height"),
         ({"annotation": {"image_id": 2}}, 'annotation 5: image 2 is not in "images"'),
         ({"annotation": {"category_id": 4}}, 'annotation 5: category 4 is not in "categories"'),
         ({"annotation": {"segmentation": [[1, 2, 3]]}}, r"annotation 5 of train_00000.jpg: a poly"),
@@ -86,11 +88,6 @@ def test_faults_of_coco(coco, changes, message):
     with pytest.raises(ValueError, match=message) as error:
         read("coco", path, IMAGES)
     assert str(path) in str(error.value)
-
-
-def test_coco_without_sizes(coco):
-    with pytest.raises(DataFaults, match="image 1: does not say the image's width and height"):
-        read("coco", coco(image={"width": None}), IMAGES)
 
 
 def test_all_faults_of_coco_are_told_and_where_images_lie(coco):

@@ -1,6 +1,7 @@
-"""Our scenes, written by each format's library and imported again."""
+"""Whole imports: of our scenes, written by each format's library, and of what tools wrote."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,23 +9,26 @@ import pytest
 from PIL import Image
 from pycocotools import mask as mask_util
 
-from ocr_panoptic.data import (
-    AnnotationSource,
-    ImportPlan,
-    import_annotations,
-)
-from ocr_panoptic.data.annotations.kinds import Kinds
+from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan
+from ocr_panoptic.data.annotations.importing import import_annotations
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
-from ocr_panoptic.formats.label_png import read_label_png
-from support.imported import FIXTURES, SCENES, Region, as_set, iou, run_import, scenes, stuff_labels
+from ocr_panoptic.formats.labels import read_label_png
+from support.imported import (
+    FIXTURES,
+    SCENES,
+    Region,
+    as_set,
+    iou,
+    read_maps,
+    run_import,
+    scenes,
+    stuff_labels,
+)
+from support.tool_exports import EXPORTS, IMAGES, KINDS
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
-
-THINGS = ("ball", "crate", "tent", "starfish")
-STUFF = ("sky", "forest", "water", "sand", "grass")
-KINDS = Kinds(THINGS, STUFF)
 
 
 def above_stuff(tmp_path, format: str, source: Path, images: Path, **options):
@@ -76,7 +80,7 @@ def test_datumaros_coco_is_exact_but_for_crowds(tmp_path):
 
 
 def test_a_class_of_crowds_alone_is_asked_about(tmp_path):
-    """One mask of a class in each image, all marked: no image shows that something is wrong."""
+    """The file is asked about, though no image of it shows that something is wrong."""
     source = tmp_path / "one.json"
     content = json.loads((FIXTURES / "coco/annotations/instances_train.json").read_text())
     first = {(a["image_id"], a["category_id"]): a for a in content["annotations"][::-1]}
@@ -115,7 +119,7 @@ def test_supervisely_polygons_are_as_supervisely_draws_them(tmp_path):
     assert {figure["geometryType"] for figure in figures} == {"polygon", "bitmap"}
     drawn = np.asarray(Image.open(FIXTURES / f"supervisely_drawn/{name}.png"))
     expected = [
-        Region(figure["classTitle"], figure["classTitle"] in THINGS, False, drawn == place)
+        Region(figure["classTitle"], figure["classTitle"] in KINDS.things, False, drawn == place)
         for place, figure in enumerate(figures, 1)
     ]
     assert as_set(found[name]) == as_set(expected)
@@ -221,15 +225,44 @@ def test_the_semantic_data_set_has_the_same_classes(tmp_path):
     source = AnnotationSource(FIXTURES / "voc", SCENES / "images")
     import_annotations("town", {"train": source}, plan, tmp_path / "town", workers=1)
     classes = read_data_file(tmp_path / "town/town.yaml").classes["classes"]
-    assert [c["name"] for c in classes] == [*THINGS, *STUFF]
+    assert [c["name"] for c in classes] == [*KINDS.things, *KINDS.stuff]
     for name, regions in scenes().items():
         labels = read_label_png(tmp_path / f"town/raw/train/semantic/{name}.png")
         expected = np.full(labels.shape, 255)
         for region in regions:
-            expected[region.pixels] = [*THINGS, *STUFF].index(region.label)
+            expected[region.pixels] = [*KINDS.things, *KINDS.stuff].index(region.label)
         assert np.array_equal(labels, expected)
 
 
 def test_the_fixtures_are_copies_of_the_scenes():
     for file in FIXTURES.rglob("*.jpg"):
         assert file.read_bytes() == (SCENES / "images" / file.name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "format, source, options",
+    [
+        ("cvat", "cvat.xml", {}),
+        ("coco", "cvat_coco.json", {"crowds": "objects"}),  # CVAT marks all masks as crowds
+        ("voc", "cvat_masks", {}),
+        ("labelme", "labelme", {}),
+        ("label-studio", "label_studio.json", {}),
+    ],
+)
+def test_masks_are_exact(tmp_path, format, source, options):
+    plan = replace(ImportPlan(format, KINDS), **options)
+    found = run_import(tmp_path, AnnotationSource(EXPORTS / source, IMAGES), plan)
+    truth = read_maps(EXPORTS / "panoptic.json", EXPORTS / "panoptic")
+    assert found.keys() == truth.keys() == {"a", "b"}
+    for name, regions in truth.items():
+        assert as_set(found[name]) == as_set(regions)
+
+
+@pytest.mark.parametrize(
+    "format, source",
+    [("cvat", "cvat.xml"), ("labelme", "labelme"), ("label-studio", "label_studio.json")],
+)
+def test_asks_what_are_things(tmp_path, format, source):
+    with pytest.raises(ValueError, match="(?s)do not say which.*ball: 4 segments.*--things"):
+        run_import(tmp_path, AnnotationSource(EXPORTS / source, IMAGES), ImportPlan(format))
+    assert not (tmp_path / "scenes").exists()

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 from pycocotools import mask as rle
 
-from ocr_panoptic.data import AnnotationSource, ImportPlan, import_annotations
+from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan
+from ocr_panoptic.data.annotations.importing import import_annotations
 from ocr_panoptic.data.annotations.kinds import Kinds
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.faults import DataFaults
@@ -35,7 +36,7 @@ RING = mask((4, 16, 24, 40)) & ~mask((8, 11, 29, 34))
 
 
 def as_supervision(pixels: np.ndarray, label: int, image: int = 1) -> dict:
-    """One outline is a polygon through the centres of its pixels, everything else a crowd."""
+    """Return an annotation: a polygon through the centres of one outline's pixels, else a crowd."""
     outlines, levels = cv2.findContours(
         pixels.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE
     )
@@ -81,7 +82,7 @@ def load(tmp_path, images):
 
 @pytest.mark.parametrize("shape", [PARTS, RING], ids=["parts", "hole"])
 def test_crowds_that_may_be_objects_are_asked_about(load, shape):
-    """One in an image, and the class has others: nothing but what is a crowd looks wrong."""
+    """A crowd alone in its image is asked about too, where its class has other objects."""
     content = coco(as_supervision(SIMPLE, 1), as_supervision(shape, 1))
     with pytest.raises(ValueError, match="1 of 2 objects .* each a mask, where all others are"):
         load(content)

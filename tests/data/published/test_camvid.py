@@ -7,8 +7,10 @@ import pytest
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.data import DataFaults, check, prepare_camvid, register_data_files
-from ocr_panoptic.data.published.camvid import instances_from_labels
+from ocr_panoptic.data.data_check import check_data
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.published.camvid import instances_from_labels, prepare_camvid
+from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
 SKY, ROAD, CAR, PEDESTRIAN, VOID = 0, 3, 8, 9, 11
@@ -103,7 +105,7 @@ def test_an_interrupted_repetition_is_not_used(tmp_path, monkeypatch, clean_cata
     file = tmp_path / "data/camvid_panoptic/camvid_panoptic.yaml"
     assert not file.exists()
     prepare_camvid(source, tmp_path / "data", workers=1)
-    check([file], workers=1)
+    check_data([file], workers=1)
 
 
 def test_faults(tmp_path):

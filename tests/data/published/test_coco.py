@@ -16,11 +16,14 @@ from detectron2.data.datasets import load_coco_json
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
 from PIL import Image
 
-from ocr_panoptic.data import DataFaults, check_data_sets, check_files, indexed_records
+from ocr_panoptic.data.data_check import check_data_sets
+from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.published.coco import COCO_PANOPTIC
 from ocr_panoptic.data.published.register import register_published
+from ocr_panoptic.data.register import check_files
+from ocr_panoptic.data.training_stream import indexed_records
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
-from ocr_panoptic.formats.true_labels import read_true_labels
+from ocr_panoptic.formats.labels import read_true_labels
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
 
@@ -30,7 +33,7 @@ TRAIN, VAL, FEW = (f"coco_2017_{s}_panoptic_separated" for s in ("train", "val",
 
 
 def expected_labels(png: Path, segments: list[dict]) -> np.ndarray:
-    """One segment after the other, from the raw colours."""
+    """Return the labels, painted one segment after the other from the raw colours."""
     rgb = np.asarray(Image.open(png)).astype(int)
     ids = rgb[..., 0] + 256 * rgb[..., 1] + 65536 * rgb[..., 2]
     labels = np.full(ids.shape, 255)

@@ -9,13 +9,15 @@ import pytest
 from detectron2.data import DatasetCatalog
 from PIL import Image
 
-from ocr_panoptic.data import (
-    DataFaults,
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.published.mat_labels import (
+    COCO_STUFF_10K,
+    PASCAL_CONTEXT,
+    convert_mat,
     prepare_mat_release,
 )
-from ocr_panoptic.data.published.mat_labels import COCO_STUFF_10K, PASCAL_CONTEXT, convert_mat
 from ocr_panoptic.data.published.register import register_published
-from ocr_panoptic.formats.label_png import read_label_png
+from ocr_panoptic.formats.labels import read_label_png
 from support.scripts import load_script
 
 RELEASES = {

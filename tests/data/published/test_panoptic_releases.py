@@ -10,11 +10,14 @@ from cityscapesscripts.helpers.labels import id2label
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.data import DataFaults, PanopticDatasetMapper, check_data_sets, check_files
+from ocr_panoptic.data.data_check import check_data_sets
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
 from ocr_panoptic.data.published.panoptic import PANOPTIC_RELEASES
 from ocr_panoptic.data.published.register import register_published
+from ocr_panoptic.data.register import check_files
 from ocr_panoptic.formats.coco_panoptic import PanopticTruth, read_panoptic_png, read_segment_ids
-from ocr_panoptic.formats.true_labels import read_true_labels
+from ocr_panoptic.formats.labels import read_true_labels
 from support import published_trees as trees
 
 EVALUATED = [label for label in id2label.values() if not label.ignoreInEval]

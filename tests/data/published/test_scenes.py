@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.data import check
+from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene, generate_scenes
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
@@ -49,7 +49,7 @@ def test_scenes_pass_the_checks(scenes, clean_catalog):
     """The checks are tested apart; here they are the judges."""
     folder = scenes.parent
     for end in ("", "_sem"):
-        summary = check([folder / f"{folder.name}{end}.yaml"], workers=1)
+        summary = check_data([folder / f"{folder.name}{end}.yaml"], workers=1)
         assert [split.images for split in summary.splits] == [40, 4]
 
 

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from ocr_panoptic.data import DataFaults
+from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.semantic.label_space import parse_label_space, read_class_file
 
 FULL = """
@@ -120,7 +120,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     ids=range(12),
 )
 def test_hostile_file(tmp_path, monkeypatch, text):
-    """One line that names the file, at once; and no code has run."""
+    """The file is named in one line, at once; and no code has run."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "classes.yaml"
     path.write_text(text)

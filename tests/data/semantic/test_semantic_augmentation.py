@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from detectron2.data import transforms as T
 
-from ocr_panoptic.data import build_semantic_augmentation
 from ocr_panoptic.data.semantic.augmentation import (
     MeanPadTransform,
     MirrorTransform,
@@ -12,6 +11,7 @@ from ocr_panoptic.data.semantic.augmentation import (
     RandomBrightnessShift,
     RandomMirror,
     RandomScaleAspect,
+    build_semantic_augmentation,
 )
 
 

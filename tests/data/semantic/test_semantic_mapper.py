@@ -9,7 +9,7 @@ import torch
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from PIL import Image
 
-from ocr_panoptic.data import SemanticDatasetMapper
+from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.errors import UserError
 
 RAW = np.array([7, 8, 300, 0], np.uint16)  # to 0, 1, 1, 255

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from ocr_panoptic.data import DataFaults
+from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.semantic.records import LabelledFolder, load_semantic
 
 

@@ -1,16 +1,98 @@
-"""A random resize and a random crop of its result, for which only the crop is resized.
+"""Images on their way to a network: their size checked, resized in any number of channels, cropped.
 
-Shape letters: H, W size of the image; C channels.
+Detectron2 hands images to Pillow whole: of four channels the last one is taken for opacity, by
+which the others are weighted in a resize; five are none. Floats it resizes without antialiasing.
+
+Shape letters: H, W size of the image, C channels.
 """
 
 import math
 
 import numpy as np
+from detectron2.data import detection_utils as utils
 from detectron2.data import transforms as T
 from fvcore.transforms.transform import CropTransform, Transform
 from PIL import Image
 
-from .channel_input import resized
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.pictures import COLOURS
+
+
+def check_image_size(record: dict, image: np.ndarray) -> None:
+    """Detectron2's check; where the record has no height and width it gets them.
+
+    Args:
+        image: [H, W, C].
+
+    Raises:
+        ValueError: the image has another size.
+    """
+    try:
+        utils.check_image_size(record, image)
+    except utils.SizeMismatchError as error:
+        raise UserError(
+            f"{record['file_name']}: the image has {image.shape[1]}x{image.shape[0]} pixels, "
+            f"expected {record['width']}x{record['height']} (width x height). Has it "
+            "changed since the data were checked?"
+        ) from error
+
+
+def check_label_size(size: tuple[int, int], record: dict, path: str | None = None) -> None:
+    """
+    Args:
+        size: H, W of the labels of a PNG.
+        path: of that PNG; by default the record names it.
+
+    Raises:
+        ValueError: the record's image has another size.
+    """
+    if size != (record["height"], record["width"]):
+        path = path or record.get("sem_seg_file_name") or record["pan_seg_file_name"]
+        raise UserError(
+            f"{path}: the PNG has {size[1]}x{size[0]} pixels, the image {record['file_name']} "
+            f"{record['width']}x{record['height']} (width x height). They must be equal."
+        )
+
+
+class ChannelInput(T.AugInput):
+    """Detectron2's ``AugInput``, whose image is uint8 or float32 [H, W, C]. Each channel is resized
+    by itself, in Pillow's arithmetic."""
+
+    def transform(self, tfm: Transform) -> None:
+        if isinstance(tfm, T.ResizeTransform):
+            self.image = resized(self.image, tfm.new_h, tfm.new_w, tfm.interp)
+        else:
+            self.image = tfm.apply_image(self.image)
+        if self.sem_seg is not None:
+            self.sem_seg = tfm.apply_segmentation(self.sem_seg)
+
+
+def resized(
+    image: np.ndarray,
+    height: int,
+    width: int,
+    interpolation: int,
+    box: tuple[float, float, float, float] | None = None,
+) -> np.ndarray:
+    """
+    Args:
+        image: uint8 or float32 [H, W, C].
+        interpolation: of Pillow.
+        box: left, top, right and bottom of the part that is wanted, in pixels; by default all.
+
+    Returns:
+        of the same type, [height, width, C].
+    """
+    if image.dtype == np.uint8 and image.shape[2] == COLOURS:
+        order = -1 if image.strides[2] < 0 else 1  # BGR is a view of RGB, which is no copy
+        colours = Image.fromarray(np.ascontiguousarray(image[:, :, ::order]))
+        return np.asarray(colours.resize((width, height), interpolation, box))[:, :, ::order]
+    channels = [
+        Image.fromarray(np.ascontiguousarray(channel)).resize((width, height), interpolation, box)
+        for channel in image.transpose(2, 0, 1)
+    ]
+    return np.stack([np.asarray(channel) for channel in channels], axis=2)
+
 
 SUPPORT = 2  # pixels around a place that the widest of the filters, the bicubic one, reads
 

@@ -4,12 +4,23 @@ Shape letters: H, W size of the image; K classes; h, w size of the features.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from detectron2.config import CfgNode
+from detectron2.data import DatasetCatalog
+from tqdm import tqdm
 
+from ocr_panoptic.engine.run_info import run_info
+from ocr_panoptic.engine.single_image import class_metadata
+from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
+from ocr_panoptic.layers import RegionContext
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from ocr_panoptic.visualization.scene import semantic_truth
 
-from .confusion import confusion_matrix, semantic_scores
+from .inspection import Inspector
 
 
 class RegionQuality:
@@ -62,15 +73,9 @@ class RegionQuality:
                 image, from 0 to H and W.
 
         Raises:
-            ValueError: the sizes or labels do not fit.
+            ValueError: the labels do not fit.
         """
         k = len(self.class_names)
-        expected = (k, len(cells[0]) - 1, len(cells[1]) - 1)
-        if regions.shape != expected or relation.shape != expected:
-            raise UserError(
-                f"the regions are {list(regions.shape)} and the relation {list(relation.shape)}; "
-                f"expected {list(expected)}, of {k} classes and the cells"
-            )
         for name, labels in (("coarse", coarse), ("refined", refined)):
             self._confusions[name] += confusion_matrix(truth, labels, k, self.ignore_label)
         rows, columns = (
@@ -119,3 +124,47 @@ def _overlaps(edges: np.ndarray, pixels: int) -> np.ndarray:
     start = np.arange(pixels)
     shared = np.minimum(edges[1:, None], start + 1) - np.maximum(edges[:-1, None], start)
     return shared.clip(min=0)
+
+
+SCHEMES = [
+    name
+    for name, (scheme, _) in CONTEXT_SCHEMES.items()
+    if issubclass(scheme, RegionContext) and not scheme.needs_truth
+]
+HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
+
+
+def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+    """
+    Measure the soft object regions of a trained model over a data set: whole images at a single
+    scale, whatever TEST says.
+
+    Args:
+        cfg: completed; MODEL.WEIGHTS are the trained ones.
+
+    Returns:
+        (see :meth:`RegionQuality.results`, on DATASETS.TEST[0]; see
+        :func:`ocr_panoptic.engine.run_info.run_info`)
+
+    Raises:
+        FileNotFoundError: weights or labels are missing.
+        ValueError: the model has no regions of the classes, or no relation to them, there are no
+            labels, or the weights do not fit.
+    """
+    head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
+    if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
+        raise UserError(
+            f"MODEL.SEM_SEG_HEAD.NAME {head} with MODEL.CONTEXT.NAME {scheme} and "
+            f"MODEL.OCR.REGION_SUPERVISION {cfg.MODEL.OCR.REGION_SUPERVISION} has no predicted "
+            f"regions of the classes that pixels are related to; {', '.join(SCHEMES)} have, with "
+            f"supervision, in {' and '.join(HEADS)}"
+        )
+    metadata = class_metadata(cfg)
+    quality = RegionQuality(metadata.stuff_classes, metadata.ignore_label)
+    model = build_trained_model(cfg)
+    inspector = Inspector(cfg, model)
+    for record in tqdm(DatasetCatalog.get(metadata.name), desc="Regions", unit="image"):
+        truth = semantic_truth(record, metadata)
+        seen = inspector.semantics(record)
+        quality.process(truth, seen.coarse, seen.refined, seen.regions, seen.relation, seen.cells)
+    return quality.results(), run_info(cfg, model)
