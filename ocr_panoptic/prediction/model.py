@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from detectron2.config import CfgNode
 from PIL import Image
 
@@ -24,10 +23,10 @@ from ocr_panoptic.formats.pictures import COLOURS, finite, picture_pixels, reord
 from ocr_panoptic.seeding import kept_generators
 
 from .classes import LABELS, classes_of
-from .inputs import LARGE, ImageFiles, Inputs, Item, find_inputs
+from .inputs import LARGE, Absence, ImageFiles, Inputs, Item, find_inputs
 from .memory import largest_image
 from .outputs import Writer
-from .predictor import Prediction, Predictor
+from .predictor import Predictor
 from .result import Result
 
 Source = str | PathLike | np.ndarray | Image.Image
@@ -103,6 +102,9 @@ class Model:
                 say; or many: a folder with all below it, a list of files (``.txt``), a video, or
                 anything that gives such images in turn.
 
+        A larger image than is seen at once comes in the windows of TEST.SLIDING_WINDOW, as in
+        ``ocr-panoptic predict``; only the result is held.
+
         Returns:
             a :class:`.Result`; for many an iterator of them, which reads images ahead.
 
@@ -126,9 +128,7 @@ class Model:
             try:
                 if isinstance(image, Exception):
                     raise image
-                if image is LARGE:
-                    yield self._large(item)
-                elif isinstance(image, np.ndarray):  # not a frame that a video only states
+                if image is LARGE or isinstance(image, np.ndarray):  # not a frame that is absent
                     yield self._result(item, image)
             except (OSError, ValueError) as error:
                 if len(inputs.items) == 1:
@@ -162,20 +162,12 @@ class Model:
             raise UserError(f"{name}: {error}") from error
         return self._result(Item(name, name, Path(name), ()), image)
 
-    def _result(self, item: Item, image: np.ndarray) -> Result:
+    def _result(self, item: Item, image: np.ndarray | Absence) -> Result:
+        if image is LARGE:
+            return Result(item, *self._predictor.in_parts(item, None), self._writer)
+        if image.shape[0] * image.shape[1] > self._limit.pixels:
+            return Result(item, *self._predictor.in_parts(item, image), self._writer)
         return Result(item, image, self._predictor(image), self._writer)
-
-    def _large(self, item: Item) -> Result:
-        if self._predictor.sees_tiles:
-            raise UserError(
-                f"{item.source}: image is too large to be seen at once: {self._limit.reason}. In "
-                "tiles a panoptic model sees it with `ocr-panoptic predict`, which writes the "
-                "result to files and does not hold it."
-            )
-        _, bands = self._predictor.bands(item.source)
-        parts = [(band.image.permute(1, 2, 0), band.labels, band.confidence) for band in bands]
-        image, labels, confidence = (torch.cat([*p]).cpu().numpy() for p in zip(*parts))
-        return Result(item, image, Prediction(labels.astype(np.int64), confidence), self._writer)
 
 
 def _checked(image: Any, channels: int) -> np.ndarray:

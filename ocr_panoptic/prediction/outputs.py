@@ -3,16 +3,15 @@
 Shape letters: H, W size of the image.
 """
 
-import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from detectron2.evaluation.coco_evaluation import instances_to_coco_json
+from detectron2.structures import Instances
 from PIL import Image
 from tqdm import tqdm
 
@@ -29,9 +28,7 @@ from .classes import Classes
 from .inputs import Item
 from .predictor import Prediction
 from .rows import KeptRows, PngRows
-from .tiles import Joined, PanopticTiles
-
-logger = logging.getLogger(__name__)
+from .tiles import PanopticTiles, coco_results
 
 Record = dict[str, Any]
 ROWS_AT_ONCE = 64  # of a large image
@@ -107,7 +104,25 @@ class Writer:
             count = len(self.classes.names)
             totals = label_totals(prediction.labels, prediction.confidence, count)
             return {"segments": self.label_segments(*totals)}
-        return {"segments": self._segments(prediction), "instances": self._instances(prediction)}
+        segments, instances = prediction.segments, prediction.instances
+        if isinstance(instances, Instances):
+            segments, instances = _measured(prediction), coco_results(instances)
+        return self.panoptic_content(segments, instances)
+
+    def panoptic_content(
+        self, segments: Iterable[dict[str, Any]], instances: Iterable[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return :meth:`content` of segments with "area", "bbox" and "confidence", and of
+        instances in COCO's results format; both with the model's classes."""
+        things, stuff = self.classes.thing_ids, self.classes.stuff_ids
+        info = []
+        for segment in segments:
+            ids = things if segment["isthing"] else stuff
+            known = {"id": segment["id"], "category_id": ids[segment["category_id"]], "iscrowd": 0}
+            keys = "area", "bbox", *(["score"] if segment["isthing"] else []), "confidence"
+            info.append(known | {key: segment[key] for key in keys})
+        results = [{**r, "category_id": things[r["category_id"]]} for r in instances]
+        return {"segments": info, "instances": results}
 
     def write_bands(self, item: Item, size: Size, bands: Iterable[Band]) -> Record:
         """
@@ -174,37 +189,16 @@ class Writer:
         """Return an image as RGB."""
         return as_colours(image, self.image_format)
 
-    def _segments(self, prediction: Prediction) -> list[dict[str, Any]]:
-        """``segments_info`` of COCO panoptic format, and "score" and "confidence"."""
-        statistics = segment_statistics(prediction.ids)
-        flat = prediction.ids.reshape(-1)
-        sums = np.bincount(flat, weights=prediction.confidence.reshape(-1))
-        segments = []
-        for segment in prediction.segments:
-            number, isthing = segment["id"], segment["isthing"]
-            if number not in statistics:  # hidden; panopticapi refuses those
-                continue
-            ids = self.classes.thing_ids if isthing else self.classes.stuff_ids
-            score = {"score": segment["score"]} if isthing else {}
-            segments.append(
-                {
-                    "id": number,
-                    "category_id": ids[segment["category_id"]],
-                    "iscrowd": 0,
-                    **statistics[number]._asdict(),
-                    **score,
-                    "confidence": round(float(sums[number]) / statistics[number].area, 4),
-                }
-            )
-        return segments
 
-    def _instances(self, prediction: Prediction) -> list[dict[str, Any]]:
-        """COCO's results format without "image_id"."""
-        results = instances_to_coco_json(prediction.instances, 0)
-        for result in results:
-            del result["image_id"]
-            result["category_id"] = self.classes.thing_ids[result["category_id"]]
-        return results
+def _measured(prediction: Prediction) -> Iterator[dict[str, Any]]:
+    """The segments of a prediction, with "area", "bbox" and mean "confidence"."""
+    statistics = segment_statistics(prediction.ids)
+    flat = prediction.ids.reshape(-1)
+    sums = np.bincount(flat, weights=prediction.confidence.reshape(-1))
+    for segment in prediction.segments:
+        if found := statistics.get(segment["id"]):  # panopticapi refuses those that are hidden
+            confidence = round(float(sums[segment["id"]]) / found.area, 4)
+            yield {**segment, **found._asdict(), "confidence": confidence}
 
 
 def write_tiles(writer: Writer, item: Item, tiles: PanopticTiles) -> Record:
@@ -250,29 +244,8 @@ def write_tiles(writer: Writer, item: Item, tiles: PanopticTiles) -> Record:
     if overlay is not None:
         colors = segment_colors(joined.segments, classes.thing_colors, classes.colors)
         write_jpeg(paths["overlays"], overlay.draw(colors, joined.segment_of))
-    if joined.cut:
-        logger.warning(
-            "%s: %d of %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Joined from "
-            "parts, they may be incomplete, or several: set a larger SIZE, and SIZE - STRIDE as "
-            "large as the things.",
-            item.source,
-            joined.cut,
-            sum(segment["isthing"] for segment in joined.segments),
-        )
-    content = {"segments": _segments(writer, joined), "instances": instances}
-    for result in instances:
-        result["category_id"] = classes.thing_ids[result["category_id"]]
-    return writer.record(item, *size, content)
-
-
-def _segments(writer: Writer, joined: Joined) -> list[dict]:
-    """Return ``segments_info`` of COCO panoptic format, with "score" and "confidence"."""
-    segments = []
-    for segment in joined.segments:
-        known = dict(segment)
-        ids = writer.classes.thing_ids if known.pop("isthing") else writer.classes.stuff_ids
-        segments.append({**known, "category_id": ids[segment["category_id"]], "iscrowd": 0})
-    return segments
+    joined.tell_cut(item.source)
+    return writer.record(item, *size, writer.panoptic_content(joined.segments, instances))
 
 
 def label_totals(labels: np.ndarray, confidence: np.ndarray, count: int) -> np.ndarray:

@@ -1,8 +1,7 @@
 """A model's output for an image as arrays. Shape letters: K classes, H, W size of the image."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,9 @@ from ocr_panoptic.modeling.large_images import Band, Rows
 from ocr_panoptic.modeling.panoptic_merge import rules_of_config
 from ocr_panoptic.segfix.refinement import RefinedModel
 
+from .inputs import Item
 from .memory import sees_own_size
-from .rows import open_image
+from .rows import open_image, rows_of
 from .tiles import PanopticTiles, check_tiling
 
 
@@ -32,15 +32,17 @@ class Prediction:
         confidence: probability of what the pixel is assigned to, float32 [H,W] in 0..1: of its
             label, or in a panoptic map the score of its instance, and 0 where it is void.
         ids: of the segments, int32 [H,W], 0 is void; None for a semantic model.
-        segments: "id", "isthing", the model's "category_id" and, of things, "score".
-        instances: with boxes, classes, scores and masks in the image's size.
+        segments: "id", "isthing", the model's "category_id" and, of things, "score"; of an image
+            that is seen in tiles those of :class:`.Joined`.
+        instances: with boxes, classes, scores and masks in the image's size; of an image that is
+            seen in tiles those of :class:`.PanopticBand`.
     """
 
     labels: np.ndarray
     confidence: np.ndarray
     ids: np.ndarray | None = None
-    segments: tuple[dict[str, Any], ...] = ()
-    instances: Instances | None = None
+    segments: Sequence[dict[str, Any]] = ()
+    instances: Instances | list[dict[str, Any]] | None = None
 
 
 class Predictor:
@@ -93,7 +95,7 @@ class Predictor:
             labels.cpu().numpy(),
             torch.where(scores < 0, confidence, scores).cpu().numpy(),
             ids.cpu().numpy(),
-            tuple(segments),
+            segments,
             output["instances"].to("cpu"),
         )
 
@@ -102,15 +104,51 @@ class Predictor:
         """Return whether a large image is for :meth:`tiles`, and not for :meth:`bands`."""
         return self._cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
 
-    def tiles(self, path: Path) -> PanopticTiles:
+    def in_parts(self, item: Item, image: np.ndarray | None) -> tuple[np.ndarray, Prediction]:
+        """
+        See an image in :meth:`tiles` or :meth:`bands`.
+
+        Args:
+            image: that of the item, if it is in memory; else its file is read.
+
+        Returns:
+            the image, and the result for all of it.
+        """
+        if not self.sees_tiles:
+            size, bands = self.bands(item, image)
+            rows = ((b.image.permute(1, 2, 0), b.labels.cpu(), b.confidence.cpu()) for b in bands)
+            whole, *found = _joined(size, rows, np.uint8, np.int64, np.float32)
+            return whole, Prediction(*found)
+        tiles, instances = self.tiles(item, image), []
+
+        def rows() -> Iterator[tuple[np.ndarray, ...]]:
+            for band in tiles.bands():
+                instances.extend(band.instances)
+                yield band.image, band.labels, band.confidence, band.ids
+
+        whole, labels, confidence, ids = _joined(
+            tiles.size, rows(), np.uint8, np.int64, np.float32, np.int32
+        )
+        joined = tiles.joined()
+        joined.tell_cut(item.source)
+        for row, known in zip(ids, confidence):  # in place
+            scores = joined.scores[row]
+            np.copyto(known, scores, where=scores >= 0)
+            row[:] = joined.segment_of[row]
+        return whole, Prediction(labels, confidence, ids, joined.segments, instances)
+
+    def tiles(self, item: Item, image: np.ndarray | None = None) -> PanopticTiles:
         """
         A panoptic model on an image that is read from top to bottom, in the windows of
         TEST.SLIDING_WINDOW.
 
+        Args:
+            item, image: see :meth:`in_parts`.
+
         Raises:
             ValueError: the image is broken, or the model cannot see it in tiles.
         """
-        read, *size = self._opened(path)
+        read, *size = self._opened(item, image)
         windows = self._cfg.TEST.SLIDING_WINDOW
         stuff_areas = rules_of_config(self._cfg).stuff_areas
         return PanopticTiles(self._see, read(), size, windows.SIZE, windows.STRIDE, stuff_areas)
@@ -122,10 +160,13 @@ class Predictor:
         output["confidence"], output["labels"]  # in one pass, in this order
         return output
 
-    def bands(self, path: Path) -> tuple[Size, Iterator[Band]]:
+    def bands(self, item: Item, image: np.ndarray | None = None) -> tuple[Size, Iterator[Band]]:
         """
         A semantic model on an image that is read and labelled from top to bottom, in the windows of
         TEST.SLIDING_WINDOW; with ``whole_regions`` in tiles that see the regions of all of it.
+
+        Args:
+            item, image: see :meth:`in_parts`.
 
         Returns:
             (H, W) and the bands.
@@ -133,18 +174,20 @@ class Predictor:
         Raises:
             ValueError: the image is broken, or the model cannot see it in bands.
         """
-        read, *size = self._opened(path)
+        read, *size = self._opened(item, image)
         return size, self._model.bands(read, size, self._whole_regions)
 
-    def _opened(self, path: Path) -> tuple[Callable[[], Rows], int, int]:
+    def _opened(self, item: Item, image: np.ndarray | None) -> tuple[Callable[[], Rows], int, int]:
         """As :func:`.open_image`, of an image that the model can see in parts."""
         try:
             self._check_bands()
         except ValueError as error:
             raise UserError(
-                f"{path}: image is too large to be seen at once: {self._limit}. {error}"
+                f"{item.source}: image is too large to be seen at once: {self._limit}. {error}"
             ) from error
-        return open_image(path, self._cfg.INPUT.FORMAT)
+        if image is not None:
+            return rows_of(image), *image.shape[:2]
+        return open_image(item.source, self._cfg.INPUT.FORMAT)
 
     def _check_bands(self) -> None:
         if self._cfg.INPUT.CHANNELS != COLOURS:
@@ -170,3 +213,15 @@ class Predictor:
             check_tiling(self._cfg.TEST.SLIDING_WINDOW.SIZE, self._cfg.TEST.SLIDING_WINDOW.STRIDE)
         else:
             self._model.check_bands(self._whole_regions)
+
+
+def _joined(size: Size, parts: Iterable[Sequence], *dtypes: type) -> list[np.ndarray]:
+    """Return arrays whose rows come in parts: of the image [H,W,3], and others [H,W]."""
+    whole = [np.empty((*size, 3), dtypes[0]), *(np.empty(size, dtype) for dtype in dtypes[1:])]
+    top = 0
+    for part in parts:
+        bottom = top + len(part[0])
+        for array, rows in zip(whole, part, strict=True):
+            array[top:bottom] = rows
+        top = bottom
+    return whole

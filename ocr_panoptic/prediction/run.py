@@ -197,10 +197,10 @@ def _predict(
                 try:
                     if predictor.sees_tiles:
                         write_large = partial(write_tiles, writer, item)
-                        parts = (predictor.tiles(item.source),)
+                        parts = (predictor.tiles(item),)
                     else:
                         write_large = partial(writer.write_bands, item)
-                        parts = predictor.bands(item.source)
+                        parts = predictor.bands(item)
                     with writing(folder):
                         record = write_large(*parts)
                 except (FileNotFoundError, ValueError) as error:

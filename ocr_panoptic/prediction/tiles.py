@@ -8,9 +8,11 @@ Shape letters: H, W size of the image; n rows of a band; h, w size of a tile; K 
 P parts, the things of all tiles.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,8 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.segment_runs import placed_run_lengths, segment_statistics
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Rows
+
+logger = logging.getLogger(__name__)
 
 SAME = 0.5
 """IoU; above it a thing has at most one counterpart."""
@@ -93,6 +97,18 @@ class Joined(NamedTuple):
     scores: np.ndarray
     segments: list[dict[str, Any]]
     cut: int
+
+    def tell_cut(self, source: Path) -> None:
+        """Log how many things of an image no tile shows whole."""
+        if self.cut:
+            logger.warning(
+                "%s: %d of %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Joined from "
+                "parts, they may be incomplete, or several: set a larger SIZE, and SIZE - STRIDE "
+                "as large as the things.",
+                source,
+                self.cut,
+                sum(segment["isthing"] for segment in self.segments),
+            )
 
 
 @dataclass(slots=True)
@@ -304,12 +320,19 @@ class PanopticTiles:
         placed.pred_boxes = Boxes(boxes[mine])
         placed.scores = instances.scores.cpu()[mine]
         placed.pred_classes = instances.pred_classes.cpu()[mine]
-        results = instances_to_coco_json(placed, 0)
+        results = coco_results(placed)
         for result, number in zip(results, mine.tolist()):
-            del result["image_id"]
             mask, place = instances.pred_masks[number].cpu().numpy(), (row.start, column.start)
             result["segmentation"] = placed_run_lengths(mask, place, self.size)
         return results
+
+
+def coco_results(instances: Instances) -> list[dict[str, Any]]:
+    """Return COCO's results format, without "image_id" and with the model's classes."""
+    results = instances_to_coco_json(instances, 0)
+    for result in results:
+        del result["image_id"]
+    return results
 
 
 def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:
