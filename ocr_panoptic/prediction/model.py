@@ -167,7 +167,7 @@ class Model:
             return Result(item, *self._predictor.in_parts(item, None), self._writer)
         if image.shape[0] * image.shape[1] > self._limit.pixels:
             return Result(item, *self._predictor.in_parts(item, image), self._writer)
-        return Result(item, image, self._predictor(image), self._writer)
+        return Result(item, image, self._predictor(item, image), self._writer)
 
 
 def _checked(image: Any, channels: int) -> np.ndarray:

@@ -1,6 +1,7 @@
 """A model's output for an image as arrays. Shape letters: K classes, H, W size of the image."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from detectron2.structures import Instances
 
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.pictures import COLOURS
+from ocr_panoptic.formats.pictures import COLOURS, TooThin
 from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band, Rows
@@ -45,6 +46,15 @@ class Prediction:
     instances: Instances | list[dict[str, Any]] | None = None
 
 
+@contextmanager
+def named(item: Item) -> Iterator[None]:
+    """A block that sees an image: what is wrong with it is raised as a ValueError that names it."""
+    try:
+        yield
+    except (TooThin, FloatingPointError) as error:
+        raise UserError(f"{item.source}: {error}.") from error
+
+
 class Predictor:
     """
     Args:
@@ -72,15 +82,18 @@ class Predictor:
                 raise UserError(f"--whole-regions: {error}") from error
 
     @torch.inference_mode()
-    def __call__(self, image: np.ndarray) -> Prediction:
+    def __call__(self, item: Item, image: np.ndarray) -> Prediction:
         """
         Args:
+            item: names the image in messages.
             image: [H,W,C] in the channel order INPUT.FORMAT.
 
         Raises:
-            ValueError: it has not INPUT.CHANNELS channels.
+            ValueError: it has not INPUT.CHANNELS channels, is too thin, or the scores are no
+                numbers.
         """
-        output = self._see(image)
+        with named(item):
+            output = self._see(image)
         confidence, labels = output["confidence"], output["labels"]
         if "panoptic_seg" not in output:
             return Prediction(labels.cpu().numpy(), confidence.cpu().numpy())
@@ -114,11 +127,16 @@ class Predictor:
         Returns:
             the image, and the result for all of it.
         """
-        if not self.sees_tiles:
-            size, bands = self.bands(item, image)
-            rows = ((b.image.permute(1, 2, 0), b.labels.cpu(), b.confidence.cpu()) for b in bands)
-            whole, *found = _joined(size, rows, np.uint8, np.int64, np.float32)
-            return whole, Prediction(*found)
+        with named(item):
+            return (self._in_tiles if self.sees_tiles else self._in_bands)(item, image)
+
+    def _in_bands(self, item: Item, image: np.ndarray | None) -> tuple[np.ndarray, Prediction]:
+        size, bands = self.bands(item, image)
+        rows = ((b.image.permute(1, 2, 0), b.labels.cpu(), b.confidence.cpu()) for b in bands)
+        whole, *found = _joined(size, rows, np.uint8, np.int64, np.float32)
+        return whole, Prediction(*found)
+
+    def _in_tiles(self, item: Item, image: np.ndarray | None) -> tuple[np.ndarray, Prediction]:
         tiles, instances = self.tiles(item, image), []
 
         def rows() -> Iterator[tuple[np.ndarray, ...]]:

@@ -26,7 +26,6 @@ from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
-from ocr_panoptic.formats.pictures import TooThin
 from ocr_panoptic.visualization.inputs import summary
 
 from .classes import Classes, classes_of
@@ -47,7 +46,7 @@ from .folder import (
 )
 from .inputs import ABSENT, LARGE, Inputs, Item, ahead
 from .outputs import Record, Writer, write_tiles
-from .predictor import Predictor
+from .predictor import Predictor, named
 from .truth import evaluate, find_truth
 
 logger = logging.getLogger(__name__)
@@ -193,32 +192,26 @@ def _predict(
     def predictions() -> Iterator[Callable[[], Record]]:
         """Return what writes the results of an image."""
         for item, image in inputs.read(items, writer.image_format, writer.channels):
-            if image is LARGE:
-                try:
-                    if predictor.sees_tiles:
-                        write_large = partial(write_tiles, writer, item)
-                        parts = (predictor.tiles(item),)
-                    else:
-                        write_large = partial(writer.write_bands, item)
-                        parts = predictor.bands(item)
-                    with writing(folder):
-                        record = write_large(*parts)
-                except (FileNotFoundError, ValueError) as error:
-                    image = error
-                except FloatingPointError as error:
-                    image = UserError(f"{item.source}: {error}.")
-                else:
+            try:
+                if image is LARGE:
+                    record = write_large(item)
                     yield lambda record=record: record
-            elif isinstance(image, np.ndarray):
-                try:
-                    found = predictor(image)
-                except (TooThin, FloatingPointError) as error:
-                    image = UserError(f"{item.source}: {error}.")
-                else:
-                    yield partial(writer.write, item, image, found)
+                elif isinstance(image, np.ndarray):
+                    yield partial(writer.write, item, image, predictor(item, image))
+            except (FileNotFoundError, ValueError) as error:
+                image = error
             if isinstance(image, Exception) or image is ABSENT:
                 reasons[item.name] = None if image is ABSENT else printable(image)
                 bar.update()
+
+    def write_large(item: Item) -> Record:
+        if predictor.sees_tiles:
+            tiles = predictor.tiles(item)
+            with writing(folder), named(item):
+                return write_tiles(writer, item, tiles)
+        size, bands = predictor.bands(item)
+        with writing(folder), named(item):
+            return writer.write_bands(item, size, bands)
 
     def write(results: Callable[[], Record]) -> Record:
         with writing(folder):

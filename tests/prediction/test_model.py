@@ -230,6 +230,16 @@ def test_what_cannot_be_read_is_named_after_the_others(model_of, images, tmp_pat
         model.predict("nowhere.jpg")
 
 
+@pytest.mark.slow
+def test_an_image_that_is_too_thin_is_named(model_of, tmp_path):
+    Image.new("RGB", (5000, 1)).save(tmp_path / "thin.png")
+    model = loaded(model_of("panoptic"))
+    with pytest.raises(ValueError, match="thin.png: the image of 5000x1 pixels .* too thin"):
+        model.predict(tmp_path / "thin.png")
+    with pytest.raises(ValueError, match="000000: the image of 5000x1 pixels .* too thin"):
+        next(model.predict([np.zeros((1, 5000, 3), np.uint8)]))
+
+
 @pytest.mark.parametrize(
     "array, message",
     [
