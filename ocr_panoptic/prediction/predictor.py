@@ -1,9 +1,10 @@
 """A model's output for an image as arrays. Shape letters: K classes, H, W size of the image."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +23,9 @@ from ocr_panoptic.segfix.refinement import RefinedModel
 from .inputs import Item
 from .memory import sees_own_size
 from .rows import open_image, rows_of
-from .tiles import PanopticTiles, check_tiling
+from .tiles import Joined, PanopticTiles, Strip, check_tiling
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,21 @@ class Prediction:
     instances: Instances | list[dict[str, Any]] | None = None
 
 
+class Parts(NamedTuple):
+    """
+    An image that is seen from top to bottom.
+
+    Attributes:
+        size: (H, W).
+        strips: of the image.
+        joined: of a panoptic model, what the ids of all strips stand for.
+    """
+
+    size: Size
+    strips: Iterator[Strip]
+    joined: Callable[[], Joined] | None = None
+
+
 @contextmanager
 def named(item: Item) -> Iterator[None]:
     """A block that sees an image: what is wrong with it is raised as a ValueError that names it."""
@@ -60,7 +78,7 @@ class Predictor:
     Args:
         model: of a ``PanopticFPN`` or an ``OCRSemanticSegmentor``.
         limit: why an image is too large to be seen at once, for messages.
-        whole_regions: of images in bands, see :meth:`bands`.
+        whole_regions: see :meth:`parts`.
 
     Raises:
         ValueError: the model cannot see images with the regions of the whole image.
@@ -75,6 +93,7 @@ class Predictor:
     ):
         self._model = model
         self._cfg, self._limit, self._whole_regions = cfg, limit, whole_regions
+        self._is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
         if whole_regions:
             try:
                 self._check_bands()
@@ -112,64 +131,65 @@ class Predictor:
             output["instances"].to("cpu"),
         )
 
-    @property
-    def sees_tiles(self) -> bool:
-        """Return whether a large image is for :meth:`tiles`, and not for :meth:`bands`."""
-        return self._cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
-
-    def in_parts(self, item: Item, image: np.ndarray | None) -> tuple[np.ndarray, Prediction]:
-        """
-        See an image in :meth:`tiles` or :meth:`bands`.
-
-        Args:
-            image: that of the item, if it is in memory; else its file is read.
-
-        Returns:
-            the image, and the result for all of it.
-        """
+    def whole(self, item: Item, image: np.ndarray | None) -> tuple[np.ndarray, Prediction]:
+        """Return an image that is seen in :meth:`parts`, and the result for all of it."""
+        parts = self.parts(item, image)
+        dtypes = (np.uint8, np.int64, np.float32, np.int32)[: 4 if parts.joined else 3]
+        shapes = (*parts.size, 3), *[parts.size] * 3
+        arrays = [np.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes)]
+        top, instances = 0, []
         with named(item):
-            return (self._in_tiles if self.sees_tiles else self._in_bands)(item, image)
-
-    def _in_bands(self, item: Item, image: np.ndarray | None) -> tuple[np.ndarray, Prediction]:
-        size, bands = self.bands(item, image)
-        rows = ((b.image.permute(1, 2, 0), b.labels.cpu(), b.confidence.cpu()) for b in bands)
-        whole, *found = _joined(size, rows, np.uint8, np.int64, np.float32)
-        return whole, Prediction(*found)
-
-    def _in_tiles(self, item: Item, image: np.ndarray | None) -> tuple[np.ndarray, Prediction]:
-        tiles, instances = self.tiles(item, image), []
-
-        def rows() -> Iterator[tuple[np.ndarray, ...]]:
-            for band in tiles.bands():
-                instances.extend(band.instances)
-                yield band.image, band.labels, band.confidence, band.ids
-
-        whole, labels, confidence, ids = _joined(
-            tiles.size, rows(), np.uint8, np.int64, np.float32, np.int32
-        )
-        joined = tiles.joined()
-        joined.tell_cut(item.source)
-        for row, known in zip(ids, confidence):  # in place
-            scores = joined.scores[row]
-            np.copyto(known, scores, where=scores >= 0)
+            for strip in parts.strips:
+                bottom = top + len(strip.labels)
+                for array, rows in zip(arrays, strip):
+                    array[top:bottom] = rows
+                instances += strip.instances
+                top = bottom
+        image, labels, confidence, *ids = arrays
+        if not parts.joined:
+            return image, Prediction(labels, confidence)
+        joined = parts.joined()
+        for row, known in zip(*ids, confidence):  # in place
+            np.copyto(known, joined.scores[row], where=joined.scores[row] >= 0)
             row[:] = joined.segment_of[row]
-        return whole, Prediction(labels, confidence, ids, joined.segments, instances)
+        return image, Prediction(labels, confidence, *ids, joined.segments, instances)
 
-    def tiles(self, item: Item, image: np.ndarray | None = None) -> PanopticTiles:
+    def parts(self, item: Item, image: np.ndarray | None = None) -> Parts:
         """
-        A panoptic model on an image that is read from top to bottom, in the windows of
-        TEST.SLIDING_WINDOW.
+        See an image in the windows of TEST.SLIDING_WINDOW: by a semantic model that averages where
+        they overlap, or with ``whole_regions`` sees the regions of all of the image; by a panoptic
+        one in tiles whose segments are joined.
 
         Args:
-            item, image: see :meth:`in_parts`.
+            item: names the image.
+            image: [H,W,3], if it is in memory; else the file is read from top to bottom.
 
         Raises:
-            ValueError: the image is broken, or the model cannot see it in tiles.
+            ValueError: the image is broken, or the model cannot see it in windows.
         """
         read, *size = self._opened(item, image)
-        windows = self._cfg.TEST.SLIDING_WINDOW
-        stuff_areas = rules_of_config(self._cfg).stuff_areas
-        return PanopticTiles(self._see, read(), size, windows.SIZE, windows.STRIDE, stuff_areas)
+        if not self._is_panoptic:
+            bands = self._model.bands(read, size, self._whole_regions)
+            return Parts(size, map(_strip, bands))
+        windows, rules = self._cfg.TEST.SLIDING_WINDOW, rules_of_config(self._cfg)
+        tiles = PanopticTiles(
+            self._see, read(), size, windows.SIZE, windows.STRIDE, rules.stuff_areas
+        )
+
+        def joined() -> Joined:
+            found = tiles.joined()
+            if found.cut:
+                logger.warning(
+                    "%s: %d of %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Joined "
+                    "from parts, they may be incomplete, or several: set a larger SIZE, and SIZE - "
+                    "STRIDE as large as the things.",
+                    item.source,
+                    found.cut,
+                    sum(segment["isthing"] for segment in found.segments),
+                )
+            return found
+
+        return Parts(size, tiles.bands(), joined)
 
     @torch.inference_mode()
     def _see(self, image: np.ndarray) -> Mapping[str, Any]:
@@ -177,23 +197,6 @@ class Predictor:
         (output,) = self._model([model_input(self._cfg, image)])
         output["confidence"], output["labels"]  # in one pass, in this order
         return output
-
-    def bands(self, item: Item, image: np.ndarray | None = None) -> tuple[Size, Iterator[Band]]:
-        """
-        A semantic model on an image that is read and labelled from top to bottom, in the windows of
-        TEST.SLIDING_WINDOW; with ``whole_regions`` in tiles that see the regions of all of it.
-
-        Args:
-            item, image: see :meth:`in_parts`.
-
-        Returns:
-            (H, W) and the bands.
-
-        Raises:
-            ValueError: the image is broken, or the model cannot see it in bands.
-        """
-        read, *size = self._opened(item, image)
-        return size, self._model.bands(read, size, self._whole_regions)
 
     def _opened(self, item: Item, image: np.ndarray | None) -> tuple[Callable[[], Rows], int, int]:
         """As :func:`.open_image`, of an image that the model can see in parts."""
@@ -227,19 +230,12 @@ class Predictor:
                 f"{list(test.FIXED_SIZE)}; set them to 0 and [] if the model was trained at such a "
                 "scale, or scale the image down."
             )
-        if self.sees_tiles:
+        if self._is_panoptic:
             check_tiling(self._cfg.TEST.SLIDING_WINDOW.SIZE, self._cfg.TEST.SLIDING_WINDOW.STRIDE)
         else:
             self._model.check_bands(self._whole_regions)
 
 
-def _joined(size: Size, parts: Iterable[Sequence], *dtypes: type) -> list[np.ndarray]:
-    """Return arrays whose rows come in parts: of the image [H,W,3], and others [H,W]."""
-    whole = [np.empty((*size, 3), dtypes[0]), *(np.empty(size, dtype) for dtype in dtypes[1:])]
-    top = 0
-    for part in parts:
-        bottom = top + len(part[0])
-        for array, rows in zip(whole, part, strict=True):
-            array[top:bottom] = rows
-        top = bottom
-    return whole
+def _strip(band: Band) -> Strip:
+    image = band.image.permute(1, 2, 0).numpy()
+    return Strip(image, band.labels.cpu().numpy(), band.confidence.cpu().numpy())

@@ -45,7 +45,7 @@ from .folder import (
     writing,
 )
 from .inputs import ABSENT, LARGE, Inputs, Item, ahead
-from .outputs import Record, Writer, write_tiles
+from .outputs import Record, Writer, write_parts
 from .predictor import Predictor, named
 from .truth import evaluate, find_truth
 
@@ -136,7 +136,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
                 _log_others(folder, inputs.items)
                 _log_missing(missing, folder)
         if truth:
-            evaluate(cfg, truth, inputs, done, writer, classes, identity)
+            evaluate(cfg, truth, inputs, done, writer, identity)
     return len(missing)
 
 
@@ -205,13 +205,9 @@ def _predict(
                 bar.update()
 
     def write_large(item: Item) -> Record:
-        if predictor.sees_tiles:
-            tiles = predictor.tiles(item)
-            with writing(folder), named(item):
-                return write_tiles(writer, item, tiles)
-        size, bands = predictor.bands(item)
+        parts = predictor.parts(item)
         with writing(folder), named(item):
-            return writer.write_bands(item, size, bands)
+            return write_parts(writer, item, parts)
 
     def write(results: Callable[[], Record]) -> Record:
         with writing(folder):

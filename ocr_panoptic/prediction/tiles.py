@@ -8,11 +8,9 @@ Shape letters: H, W size of the image; n rows of a band; h, w size of a tile; K 
 P parts, the things of all tiles.
 """
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,8 +21,6 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.segment_runs import placed_run_lengths, segment_statistics
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Rows
-
-logger = logging.getLogger(__name__)
 
 SAME = 0.5
 """IoU; above it a thing has at most one counterpart."""
@@ -63,24 +59,24 @@ def spans(side: int, window: int, step: int) -> list[Span]:
     return [Span(*span) for span in zip(starts, ends, [0, *seams], [*seams, side], strict=True)]
 
 
-class PanopticBand(NamedTuple):
+class Strip(NamedTuple):
     """
-    Rows of an image, all the way across.
+    Rows of an image, all the way across, and what a model gives for them.
 
     Attributes:
-        ids: int32 [n,W]: of :class:`Joined`.
-        labels: of the semantic classes, int32 [n,W].
-        confidence: probability of each label, float32 [n,W].
         image: the rows themselves, uint8 [n,W,3].
+        labels: of the semantic classes, integers [n,W].
+        confidence: probability of each label, float32 [n,W].
+        ids: int32 [n,W]: of :class:`Joined`; of a semantic model None.
         instances: COCO's results, without "image_id" and with the model's classes, of the tiles
             that hold the centres of their boxes.
     """
 
-    ids: np.ndarray
+    image: np.ndarray
     labels: np.ndarray
     confidence: np.ndarray
-    image: np.ndarray
-    instances: list[dict[str, Any]]
+    ids: np.ndarray | None = None
+    instances: Sequence[dict[str, Any]] = ()
 
 
 class Joined(NamedTuple):
@@ -97,18 +93,6 @@ class Joined(NamedTuple):
     scores: np.ndarray
     segments: list[dict[str, Any]]
     cut: int
-
-    def tell_cut(self, source: Path) -> None:
-        """Log how many things of an image no tile shows whole."""
-        if self.cut:
-            logger.warning(
-                "%s: %d of %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Joined from "
-                "parts, they may be incomplete, or several: set a larger SIZE, and SIZE - STRIDE "
-                "as large as the things.",
-                source,
-                self.cut,
-                sum(segment["isthing"] for segment in self.segments),
-            )
 
 
 @dataclass(slots=True)
@@ -165,8 +149,7 @@ class PanopticTiles:
         stuff_areas: Sequence[float],
     ):
         check_tiling(window, step)
-        self.size = size
-        self._see, self._rows, self._stuff_areas = see, rows, stuff_areas
+        self._size, self._see, self._rows, self._stuff_areas = size, see, rows, stuff_areas
         self._spans = [spans(*axis) for axis in zip(size, window, step, strict=True)]
         self._parts: list[_Part] = []
         # Of each id: pixels, and the first and last columns and rows of them.
@@ -174,7 +157,7 @@ class PanopticTiles:
         self._confidence = np.zeros(len(stuff_areas))  # sums over the pixels of stuff
         self._count = 0  # of tiles
 
-    def bands(self) -> Iterator[PanopticBand]:
+    def bands(self) -> Iterator[Strip]:
         """
         Yields:
             the rows from top to bottom; a row of tiles is in memory
@@ -183,9 +166,9 @@ class PanopticTiles:
         for row in self._spans[0]:
             strip = self._rows(row.start, row.end).permute(1, 2, 0).numpy()
             inside = slice(row.first - row.start, row.last - row.start)
-            shape = row.last - row.first, self.size[1]
-            arrays = (np.empty(shape, kind) for kind in (np.int32, np.int32, np.float32))
-            band = PanopticBand(*arrays, strip[inside], [])
+            shape = row.last - row.first, self._size[1]
+            arrays = (np.empty(shape, kind) for kind in (np.int32, np.float32, np.int32))
+            band = Strip(strip[inside], *arrays, [])
             tiles: list[_Tile] = []
             for column in self._spans[1]:
                 output = self._see(np.ascontiguousarray(strip[:, column.start : column.end]))
@@ -196,7 +179,7 @@ class PanopticTiles:
                 tiles.append(tile)
                 pixels = inside, slice(column.first - column.start, column.last - column.start)
                 columns = slice(column.first, column.last)
-                for whole, part in zip(band, (tile.ids, labels, confidence)):
+                for whole, part in zip(band[1:], (labels, confidence, tile.ids)):
                     whole[:, columns] = part[pixels]
                 self._measure(band.ids[:, columns], band.confidence[:, columns], row, column)
                 band.instances.extend(self._instances(output["instances"], row, column))
@@ -242,7 +225,7 @@ class PanopticTiles:
         found, segments = output["panoptic_seg"]
         found = found.cpu().numpy()
         areas = np.bincount(found.reshape(-1), minlength=len(segments) + 1)
-        (height, width), cut = self.size, set()
+        (height, width), cut = self._size, set()
         for edge, is_inside in (
             (found[0], row.start > 0),
             (found[-1], row.end < height),
@@ -316,14 +299,14 @@ class PanopticTiles:
         mine = (x >= 2 * column.first) & (x < 2 * column.last)
         mine &= (y >= 2 * row.first) & (y < 2 * row.last)
         mine = mine.nonzero()[:, 0]
-        placed = Instances(self.size)
+        placed = Instances(self._size)
         placed.pred_boxes = Boxes(boxes[mine])
         placed.scores = instances.scores.cpu()[mine]
         placed.pred_classes = instances.pred_classes.cpu()[mine]
         results = coco_results(placed)
         for result, number in zip(results, mine.tolist()):
             mask, place = instances.pred_masks[number].cpu().numpy(), (row.start, column.start)
-            result["segmentation"] = placed_run_lengths(mask, place, self.size)
+            result["segmentation"] = placed_run_lengths(mask, place, self._size)
         return results
 
 
