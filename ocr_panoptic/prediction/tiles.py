@@ -2,7 +2,8 @@
 
 Of two tiles that overlap each gives the pixels on its side of the middle, the seam. A thing of one
 is that of the other if their masks in the overlap have an IoU above :data:`SAME` and one class;
-stuff of a class is one segment everywhere.
+what is left of things that one tile alone sees, most of them on another's side, is void. Stuff of a
+class is one segment everywhere.
 
 Shape letters: H, W size of the image; n rows of a band; h, w size of a tile; K semantic classes;
 P parts, the things of all tiles.
@@ -24,6 +25,8 @@ from ocr_panoptic.modeling.large_images import Rows
 
 SAME = 0.5
 """IoU; above it a thing has at most one counterpart."""
+LEAST_SHARE = 0.5
+"""Of the pixels that a tile has of a thing; where less is left by the seams, it is void."""
 # The last tile begins at a multiple of it, the coarsest stride of FPNs, as strides that are
 # multiples of it do: features fall on the same pixels as in the whole image.
 ALIGNED = 64
@@ -199,10 +202,12 @@ class PanopticTiles:
         cut = 0
         for members in groups.values():
             numbers = [stuff + number for number in members]
-            if not (extent := self._extent(numbers)):  # all of it is on the others' sides
-                continue
             shown = [self._parts[number] for number in members]
             most = max(shown, key=lambda part: part.area)
+            extent = self._extent(numbers)
+            # Most of it is on the sides of others, which do not see it.
+            if extent.get("area", 0) < most.area * LEAST_SHARE:
+                continue
             cut += all(part.is_cut for part in shown)
             known = {"id": len(segments) + 1, "isthing": True, "category_id": most.category}
             known |= {**extent, "score": most.score, "confidence": round(most.score, 4)}
