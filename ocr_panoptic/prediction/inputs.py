@@ -123,7 +123,7 @@ class ImageFiles:
         self._max_pixels = max_pixels
         self._told_of_frames = threading.Lock()  # taken by the first thread that tells, for good
         names = [file.relative_to(folder).as_posix() for file in files]
-        unique = _unique_names(names, [file.suffix for file in files])
+        unique = _unique_names(names)
         self.items = [
             Item(own, name, file, _stamp(file))
             for own, name, file in zip(unique, names, files, strict=True)
@@ -202,10 +202,10 @@ class VideoFrames:
 Inputs = ImageFiles | VideoFrames
 
 
-def _unique_names(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
+def _unique_names(names: Sequence[str]) -> list[str]:
     """Return names without suffixes, but for those that were alike, by which one result replaced
     the other: "a.jpg" and "a.png" keep theirs, and then "a.jpg.bmp" its own."""
-    found = [name.removesuffix(suffix) for name, suffix in zip(names, suffixes, strict=True)]
+    found = [name.removesuffix(Path(name).suffix) for name in names]
     while True:
         counts = Counter(map(str.lower, found))
         now = [n if counts[f.lower()] > 1 else f for n, f in zip(names, found, strict=True)]
