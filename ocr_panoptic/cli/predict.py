@@ -36,8 +36,8 @@ def argument_parser() -> CommandParser:
     parser.add_argument(
         "--max-pixels",
         type=positive,
-        help="larger images are read, seen and written in windows, or, of a panoptic model, "
-        "refused (default: 50 million, or what the free memory has room for)",
+        help="larger images are read, seen and written in the windows of TEST.SLIDING_WINDOW "
+        "(default: 50 million, or what the free memory has room for)",
     )
     parser.add_argument(
         "--eval",

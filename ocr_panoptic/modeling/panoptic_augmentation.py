@@ -5,12 +5,14 @@ from typing import NamedTuple
 
 import torch
 from detectron2.config import CfgNode
-from detectron2.modeling import GeneralizedRCNNWithTTA
+from detectron2.modeling import DatasetMapperTTA, GeneralizedRCNNWithTTA
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.postprocessing import detector_postprocess
 from detectron2.structures import Instances
 from fvcore.transforms import HFlipTransform
 from torch import Tensor
+
+from ocr_panoptic.formats.pictures import TooThin
 
 from .inference import Size, resized_classes
 
@@ -67,13 +69,20 @@ class PanopticAugmentation:
 
         Returns:
             (mean logits, float32 [1, K, height, width], and instances with masks of that size)
+
+        Raises:
+            TooThin: a side of the image would be scaled to nothing.
         """
+        aug = self._cfg.TEST.AUG
+        _check_sides(inputs, aug)
         image = inputs["image"]
         if len(image) != 3:  # Pillow would take 4 channels for colours and their transparency
             image = image.float()
         size = inputs.get("height", image.shape[1]), inputs.get("width", image.shape[2])
         inputs = {"image": image, "height": size[0], "width": size[1]}
-        theirs = GeneralizedRCNNWithTTA(self._cfg, network)
+        is_column = image.shape[2] == 1  # its own mirror image, of which theirs makes no tensor
+        mapper = DatasetMapperTTA(aug.MIN_SIZES, aug.MAX_SIZE, aug.FLIP and not is_column)
+        theirs = GeneralizedRCNNWithTTA(self._cfg, network, mapper)
         views, transforms = theirs._get_augmented_inputs(inputs)
         with theirs._turn_off_roi_heads(["mask_on"]):
             seen = [see(view) for view in views]
@@ -92,6 +101,16 @@ class PanopticAugmentation:
         ]
         merged.pred_masks = theirs._reduce_pred_masks(outputs, transforms)
         return total, detector_postprocess(merged, *size)
+
+
+def _check_sides(inputs: dict, aug: CfgNode) -> None:
+    height, width = inputs["image"].shape[1:]
+    if any(aug.MIN_SIZES) and max(height, width) > 2 * aug.MAX_SIZE * min(height, width):
+        raise TooThin(
+            f"{inputs.get('file_name', 'the image')}, seen at {width}x{height} pixels (width x "
+            f"height), is too thin: where its long side has the {aug.MAX_SIZE} pixels of "
+            "TEST.AUG.MAX_SIZE, the other has less than one. Crop it, or leave it out"
+        )
 
 
 def _mean_logits(seen: list[View], transforms: list, size: Size) -> Tensor:

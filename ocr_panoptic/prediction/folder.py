@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from ocr_panoptic.errors import FailedWriteError, UserError
 from ocr_panoptic.formats.files import locked, naming, printable, replacing, write_json
@@ -30,11 +30,8 @@ RUN, RECORDS, LOCK = "run.json", "records", ".lock"
 MISSING, LEFT_OUT = "missing.txt", "left_out.txt"
 
 
-class Place(NamedTuple):
-    """The place of an image's record."""
-
-    file: Path
-    offset: int
+Place = tuple[Path, int]
+"""The file of an image's record, and where the record begins in it."""
 
 
 @contextmanager
@@ -137,27 +134,27 @@ def done_items(folder: Path, items: Sequence[Item], writer: Writer) -> dict[str,
     """Name -> place of the record, of the items whose files are all there and whose image has not
     changed since."""
     by_name, found = {item.name: item for item in items}, {}
+    for place, record in _recorded(folder):
+        item = by_name.get(record["name"])
+        if item and record["stamp"] == list(item.stamp):
+            found[item.name] = place
+    return {name: place for name, place in found.items() if writer.is_written(by_name[name])}
+
+
+def recorded_names(folder: Path) -> set[str]:
+    """Return the names of all images that have ever been done."""
+    return {record["name"] for _, record in _recorded(folder)}
+
+
+def _recorded(folder: Path) -> Iterator[tuple[Place, Record]]:
     for path in sorted((folder / RECORDS).glob("*.jsonl")):
         offset = 0
         with open(path, "rb") as lines:
             for line in lines:
                 if not line.endswith(b"\n"):  # another process is writing it
                     break
-                record = json.loads(line)
-                item = by_name.get(record["name"])
-                if item and record["stamp"] == list(item.stamp):
-                    found[item.name] = Place(path, offset)
+                yield (path, offset), json.loads(line)
                 offset += len(line)
-    return {name: place for name, place in found.items() if writer.is_written(by_name[name])}
-
-
-def recorded_names(folder: Path) -> set[str]:
-    """Return the names of all images that have ever been done."""
-    names = set()
-    for path in (folder / RECORDS).glob("*.jsonl"):
-        with open(path, "rb") as lines:
-            names.update(json.loads(line)["name"] for line in lines)
-    return names
 
 
 class RecordFile:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -60,43 +60,12 @@ class Absence(Enum):
 LARGE, ABSENT = Absence
 
 
-class Read(NamedTuple):
-    """
-    Attributes:
-        image: [H,W,C], see :func:`.read_picture`; or why it is not there, an exception where it
-            cannot be read.
-    """
-
-    item: Item
-    image: np.ndarray | Absence | Exception
+Read = np.ndarray | Absence | Exception
+"""An image [H,W,C], see :func:`.read_picture`; or why it is not there, an exception where it cannot
+be read."""
 
 
-class Inputs(Protocol):
-    """
-    Attributes:
-        entry: what was named, an absolute path.
-        folder: that the file names are relative to; None for a video.
-        items: all of them, in order.
-        left_out: the other files that are there -> what they are.
-    """
-
-    entry: Path
-    folder: Path | None
-    items: Sequence[Item]
-    left_out: Mapping[Path, str]
-
-    def read(
-        self, items: Sequence[Item], image_format: str, channels: int = COLOURS
-    ) -> Iterator[Read]:
-        """The images of some of the items, in their order, read ahead of what is done with them.
-
-        Args:
-            image_format: channel order, "BGR" or "RGB".
-            channels: C; frames of a video have 3.
-        """
-
-
-def find_inputs(entry: str, output: Path | None, max_pixels: int) -> Inputs:
+def find_inputs(entry: str, output: Path | None, max_pixels: int) -> "Inputs":
     """
     Args:
         entry: a folder, whose images and those of all folders below are taken; a text file with a
@@ -132,7 +101,15 @@ def find_inputs(entry: str, output: Path | None, max_pixels: int) -> Inputs:
 
 
 class ImageFiles:
-    """Images of a folder; see :class:`Inputs`."""
+    """
+    Images of a folder.
+
+    Attributes:
+        entry: what was named, an absolute path.
+        folder: that the file names are relative to; None for a video.
+        items: all of them, in order.
+        left_out: the other files that are there -> what they are.
+    """
 
     def __init__(
         self,
@@ -146,23 +123,31 @@ class ImageFiles:
         self._max_pixels = max_pixels
         self._told_of_frames = threading.Lock()  # taken by the first thread that tells, for good
         names = [file.relative_to(folder).as_posix() for file in files]
-        unique = _unique_names(names, [file.suffix for file in files])
-        self.items: Sequence[Item] = [
+        unique = _unique_names(names)
+        self.items = [
             Item(own, name, file, _stamp(file))
             for own, name, file in zip(unique, names, files, strict=True)
         ]
 
     def read(
         self, items: Sequence[Item], image_format: str, channels: int = COLOURS
-    ) -> Iterator[Read]:
-        def load(item: Item) -> Read:
+    ) -> Iterator[tuple[Item, Read]]:
+        """
+        Yield some of the items with their images, which are read ahead of what is done with them.
+
+        Args:
+            image_format: channel order, "BGR" or "RGB".
+            channels: C; frames of a video have 3.
+        """
+
+        def load(item: Item) -> tuple[Item, Read]:
             self._tell_of_frames(item.source)
             try:
                 if is_large(item.source, self._max_pixels, channels):
-                    return Read(item, LARGE)
-                return Read(item, read_picture(item.source, image_format, channels))
+                    return item, LARGE
+                return item, read_picture(item.source, image_format, channels)
             except (OSError, ValueError) as error:
-                return Read(item, error)
+                return item, error
 
         return ahead(load, items)
 
@@ -179,7 +164,7 @@ class ImageFiles:
 
 
 class VideoFrames:
-    """Frames of a video, by their numbers from 0; see :class:`Inputs`."""
+    """Frames of a video, by their numbers from 0; with what :class:`ImageFiles` has."""
 
     folder, left_out = None, {}
 
@@ -190,15 +175,16 @@ class VideoFrames:
             raise UserError(f"--input {path}: no frame can be read; convert it with ffmpeg")
         names = [f"{number:06d}" for number in range(count)]
         stamp = _stamp(path)
-        self.items: Sequence[Item] = [Item(name, f"{name}.png", path, stamp) for name in names]
+        self.items = [Item(name, f"{name}.png", path, stamp) for name in names]
 
     def read(
         self, items: Sequence[Item], image_format: str, channels: int = COLOURS
-    ) -> Iterator[Read]:
+    ) -> Iterator[tuple[Item, Read]]:
+        """Yield as :meth:`ImageFiles.read` does."""
         frames, position = iter(VideoReader(self.entry)), -1
         end: Absence | Exception = ABSENT
 
-        def load(item: Item) -> Read:
+        def load(item: Item) -> tuple[Item, Read]:
             nonlocal position, end
             frame = None
             try:
@@ -207,16 +193,19 @@ class VideoFrames:
             except ValueError as error:  # it has lost frames, and the iterator is at its end
                 end = error
             if frame is None:
-                return Read(item, end)
-            return Read(item, frame if image_format == "BGR" else frame[:, :, ::-1])
+                return item, end
+            return item, frame if image_format == "BGR" else frame[:, :, ::-1]
 
         return ahead(load, items, threads=1)
 
 
-def _unique_names(names: Sequence[str], suffixes: Sequence[str]) -> list[str]:
+Inputs = ImageFiles | VideoFrames
+
+
+def _unique_names(names: Sequence[str]) -> list[str]:
     """Return names without suffixes, but for those that were alike, by which one result replaced
     the other: "a.jpg" and "a.png" keep theirs, and then "a.jpg.bmp" its own."""
-    found = [name.removesuffix(suffix) for name, suffix in zip(names, suffixes, strict=True)]
+    found = [name.removesuffix(Path(name).suffix) for name in names]
     while True:
         counts = Counter(map(str.lower, found))
         now = [n if counts[f.lower()] > 1 else f for n, f in zip(names, found, strict=True)]

@@ -1,14 +1,14 @@
 """A trained model, for people who write Python."""
 
+import itertools
 import os
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from detectron2.config import CfgNode
 from PIL import Image
 
@@ -24,10 +24,10 @@ from ocr_panoptic.formats.pictures import COLOURS, finite, picture_pixels, reord
 from ocr_panoptic.seeding import kept_generators
 
 from .classes import LABELS, classes_of
-from .inputs import LARGE, ImageFiles, Inputs, Item, find_inputs
+from .inputs import ABSENT, LARGE, ImageFiles, Item, Read, find_inputs
 from .memory import largest_image
 from .outputs import Writer
-from .predictor import Prediction, Predictor
+from .predictor import Predictor
 from .result import Result
 
 Source = str | PathLike | np.ndarray | Image.Image
@@ -103,6 +103,9 @@ class Model:
                 say; or many: a folder with all below it, a list of files (``.txt``), a video, or
                 anything that gives such images in turn.
 
+        A larger image than is seen at once comes in the windows of TEST.SLIDING_WINDOW, as in
+        ``ocr-panoptic predict``; only the result is held.
+
         Returns:
             a :class:`.Result`; for many an iterator of them, which reads images ahead.
 
@@ -113,45 +116,24 @@ class Model:
         """
         if isinstance(source, str | PathLike):
             inputs = find_inputs(os.fspath(source), None, self._limit.pixels)
-            results = self._of_inputs(inputs)
-            is_one = isinstance(inputs, ImageFiles) and inputs.entry == inputs.items[0].source
-            return next(results) if is_one else results
+            images = inputs.read(inputs.items, self.config.INPUT.FORMAT, self.config.INPUT.CHANNELS)
+            if isinstance(inputs, ImageFiles) and inputs.entry == inputs.items[0].source:
+                return self._result(*next(images))
+            return _each(self._result, ((i, x) for i, x in images if x is not ABSENT))
         if isinstance(source, np.ndarray | Image.Image):
-            return self._of_image(source, "image")
-        return self._of_sources(source)
+            return self._of_image("image", source)
+        names = (f"{number:06d}" for number in itertools.count())
+        return _each(self._of_source, zip(names, source))
 
-    def _of_inputs(self, inputs: Inputs) -> Iterator[Result]:
-        cfg, faults = self.config.INPUT, []
-        for item, image in inputs.read(inputs.items, cfg.FORMAT, cfg.CHANNELS):
-            try:
-                if isinstance(image, Exception):
-                    raise image
-                if image is LARGE:
-                    yield self._large(item)
-                elif isinstance(image, np.ndarray):  # not a frame that a video only states
-                    yield self._result(item, image)
-            except (OSError, ValueError) as error:
-                if len(inputs.items) == 1:
-                    raise
-                faults.append(printable(error))
-        _raise(faults, len(inputs.items))
+    def _of_source(self, name: str, source: Source) -> Result:
+        if not isinstance(source, str | PathLike):
+            return self._of_image(name, source)
+        result = self.predict(source)
+        if not isinstance(result, Result):
+            raise UserError(f"{source}: is no image, as those of a list are")
+        return result
 
-    def _of_sources(self, sources: Iterable[Source]) -> Iterator[Result]:
-        faults, number = [], -1
-        for number, source in enumerate(sources):
-            try:
-                if isinstance(source, str | PathLike):
-                    result = self.predict(source)
-                    if not isinstance(result, Result):
-                        raise UserError(f"{source}: is no image, as those of a list are")
-                    yield result
-                else:
-                    yield self._of_image(source, f"{number:06d}")
-            except (OSError, ValueError) as error:
-                faults.append(printable(error))
-        _raise(faults, number + 1)
-
-    def _of_image(self, source: np.ndarray | Image.Image, name: str) -> Result:
+    def _of_image(self, name: str, source: np.ndarray | Image.Image) -> Result:
         cfg = self.config.INPUT
         try:
             if isinstance(source, Image.Image):
@@ -162,20 +144,14 @@ class Model:
             raise UserError(f"{name}: {error}") from error
         return self._result(Item(name, name, Path(name), ()), image)
 
-    def _result(self, item: Item, image: np.ndarray) -> Result:
-        return Result(item, image, self._predictor(image), self._writer)
-
-    def _large(self, item: Item) -> Result:
-        if self._predictor.sees_tiles:
-            raise UserError(
-                f"{item.source}: image is too large to be seen at once: {self._limit.reason}. In "
-                "tiles a panoptic model sees it with `ocr-panoptic predict`, which writes the "
-                "result to files and does not hold it."
-            )
-        _, bands = self._predictor.bands(item.source)
-        parts = [(band.image.permute(1, 2, 0), band.labels, band.confidence) for band in bands]
-        image, labels, confidence = (torch.cat([*p]).cpu().numpy() for p in zip(*parts))
-        return Result(item, image, Prediction(labels.astype(np.int64), confidence), self._writer)
+    def _result(self, item: Item, image: Read) -> Result:
+        if isinstance(image, Exception):
+            raise image
+        if image is LARGE:
+            return Result(item, *self._predictor.whole(item, None), self._writer)
+        if image.shape[0] * image.shape[1] > self._limit.pixels:
+            return Result(item, *self._predictor.whole(item, image), self._writer)
+        return Result(item, image, self._predictor(item, image), self._writer)
 
 
 def _checked(image: Any, channels: int) -> np.ndarray:
@@ -194,7 +170,19 @@ def _checked(image: Any, channels: int) -> np.ndarray:
     return finite(image)
 
 
-def _raise(faults: list[str], count: int) -> None:
+def _each(predict: Callable[..., Result], images: Iterable[tuple]) -> Iterator[Result]:
+    """Yield the results of images; at the end those without one are named."""
+    faults, count = [], 0
+    for image in images:
+        count += 1
+        try:
+            result = predict(*image)
+        except (OSError, ValueError) as error:
+            faults.append(error)
+        else:
+            yield result
+    if faults and count == 1:
+        raise faults[0]
     if faults:
-        listed = "\n  ".join(faults)
+        listed = "\n  ".join(map(printable, faults))
         raise UserError(f"{len(faults)} of {count} images have no result:\n  {listed}")

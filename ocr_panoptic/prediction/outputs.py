@@ -3,16 +3,15 @@
 Shape letters: H, W size of the image.
 """
 
-import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from detectron2.evaluation.coco_evaluation import instances_to_coco_json
+from detectron2.structures import Instances
 from PIL import Image
 from tqdm import tqdm
 
@@ -22,16 +21,13 @@ from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.formats.pictures import Color, as_colours
 from ocr_panoptic.formats.segment_runs import segment_statistics
 from ocr_panoptic.modeling.inference import Size
-from ocr_panoptic.modeling.large_images import Band
 from ocr_panoptic.visualization.overlays import draw_segments, segment_colors
 
 from .classes import Classes
 from .inputs import Item
-from .predictor import Prediction
+from .predictor import Parts, Prediction
 from .rows import KeptRows, PngRows
-from .tiles import Joined, PanopticTiles
-
-logger = logging.getLogger(__name__)
+from .tiles import coco_results
 
 Record = dict[str, Any]
 ROWS_AT_ONCE = 64  # of a large image
@@ -97,7 +93,7 @@ class Writer:
     def draw(self, image: np.ndarray, prediction: Prediction) -> np.ndarray:
         """The segments over the image, as :func:`draw_segments` gives them."""
         if prediction.ids is None:
-            return draw_segments(self.rgb(image), prediction.labels, self._label_colors())
+            return draw_segments(self.rgb(image), prediction.labels, self.label_colors())
         colors = segment_colors(prediction.segments, self.classes.thing_colors, self.classes.colors)
         return draw_segments(self.rgb(image), prediction.ids, colors)
 
@@ -107,40 +103,25 @@ class Writer:
             count = len(self.classes.names)
             totals = label_totals(prediction.labels, prediction.confidence, count)
             return {"segments": self.label_segments(*totals)}
-        return {"segments": self._segments(prediction), "instances": self._instances(prediction)}
+        segments, instances = prediction.segments, prediction.instances
+        if isinstance(instances, Instances):
+            segments, instances = _measured(prediction), coco_results(instances)
+        return self.panoptic_content(segments, instances)
 
-    def write_bands(self, item: Item, size: Size, bands: Iterable[Band]) -> Record:
-        """
-        :meth:`write` for an image of a semantic model that comes from top to bottom. Of one that is
-        larger than OVERLAY_PIXELS the overlay is smaller.
-
-        Args:
-            size: (H, W).
-        """
-        table, paths = self.classes.labels, self.paths(item)
-        totals = np.zeros((2, len(table)))
-        overlay = Overlay(size) if "overlays" in paths else None
-        with ExitStack() as stack:
-            labels_png, confidence_png = (
-                stack.enter_context(
-                    PngRows(stack.enter_context(replacing(paths[kind])), *size, dtype)
-                )
-                for kind, dtype in (("labels", table.dtype), ("confidence", np.uint8))
-            )
-            bar = stack.enter_context(tqdm(total=size[0], desc=item.name, unit="row", leave=False))
-            for band in bands:
-                found = [part.cpu().numpy() for part in (band.labels, band.confidence)]
-                if overlay is not None:
-                    overlay.add(self.rgb(band.image.permute(1, 2, 0).numpy()), found[0])
-                for top in range(0, len(found[0]), ROWS_AT_ONCE):
-                    labels, confidence = (part[top : top + ROWS_AT_ONCE] for part in found)
-                    labels_png.write(table[labels])
-                    confidence_png.write(eight_bits(confidence))
-                    totals += label_totals(labels, confidence, len(table))
-                    bar.update(len(labels))
-        if overlay is not None:
-            write_jpeg(paths["overlays"], overlay.draw(self._label_colors()))
-        return self.record(item, *size, {"segments": self.label_segments(*totals)})
+    def panoptic_content(
+        self, segments: Iterable[dict[str, Any]], instances: Iterable[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return :meth:`content` of segments with "area", "bbox" and "confidence", and of
+        instances in COCO's results format; both with the model's classes."""
+        things, stuff = self.classes.thing_ids, self.classes.stuff_ids
+        info = []
+        for segment in segments:
+            ids = things if segment["isthing"] else stuff
+            known = {"id": segment["id"], "category_id": ids[segment["category_id"]], "iscrowd": 0}
+            keys = "area", "bbox", *(["score"] if segment["isthing"] else []), "confidence"
+            info.append(known | {key: segment[key] for key in keys})
+        results = [{**r, "category_id": things[r["category_id"]]} for r in instances]
+        return {"segments": info, "instances": results}
 
     def record(self, item: Item, height: int, width: int, content: dict[str, Any]) -> Record:
         """
@@ -167,112 +148,76 @@ class Writer:
             for k in np.flatnonzero(areas)
         ]
 
-    def _label_colors(self) -> dict[int, Color]:
+    def label_colors(self) -> dict[int, Color]:
+        """Return the colours of the semantic classes by the model's label."""
         return dict(enumerate(map(tuple, self.classes.colors)))
 
     def rgb(self, image: np.ndarray) -> np.ndarray:
         """Return an image as RGB."""
         return as_colours(image, self.image_format)
 
-    def _segments(self, prediction: Prediction) -> list[dict[str, Any]]:
-        """``segments_info`` of COCO panoptic format, and "score" and "confidence"."""
-        statistics = segment_statistics(prediction.ids)
-        flat = prediction.ids.reshape(-1)
-        sums = np.bincount(flat, weights=prediction.confidence.reshape(-1))
-        segments = []
-        for segment in prediction.segments:
-            number, isthing = segment["id"], segment["isthing"]
-            if number not in statistics:  # hidden; panopticapi refuses those
-                continue
-            ids = self.classes.thing_ids if isthing else self.classes.stuff_ids
-            score = {"score": segment["score"]} if isthing else {}
-            segments.append(
-                {
-                    "id": number,
-                    "category_id": ids[segment["category_id"]],
-                    "iscrowd": 0,
-                    **statistics[number]._asdict(),
-                    **score,
-                    "confidence": round(float(sums[number]) / statistics[number].area, 4),
-                }
-            )
-        return segments
 
-    def _instances(self, prediction: Prediction) -> list[dict[str, Any]]:
-        """COCO's results format without "image_id"."""
-        results = instances_to_coco_json(prediction.instances, 0)
-        for result in results:
-            del result["image_id"]
-            result["category_id"] = self.classes.thing_ids[result["category_id"]]
-        return results
+def _measured(prediction: Prediction) -> Iterator[dict[str, Any]]:
+    """The segments of a prediction, with "area", "bbox" and mean "confidence"."""
+    statistics = segment_statistics(prediction.ids)
+    flat = prediction.ids.reshape(-1)
+    sums = np.bincount(flat, weights=prediction.confidence.reshape(-1))
+    for segment in prediction.segments:
+        if found := statistics.get(segment["id"]):  # panopticapi refuses those that are hidden
+            confidence = round(float(sums[segment["id"]]) / found.area, 4)
+            yield {**segment, **found._asdict(), "confidence": confidence}
 
 
-def write_tiles(writer: Writer, item: Item, tiles: PanopticTiles) -> Record:
+def write_parts(writer: Writer, item: Item, parts: Parts) -> Record:
     """
-    Write the files of :meth:`.Writer.write`, each whole or not at all. Of an image that is larger
-    than OVERLAY_PIXELS the overlay is smaller.
-
-    Returns:
-        its record
-
-    Raises:
-        OSError: a file cannot be written.
+    :meth:`.Writer.write` for an image that comes from top to bottom. Of one that is larger than
+    OVERLAY_PIXELS the overlay is smaller. Ids and confidence of a panoptic model are kept until it
+    is known what they stand for.
     """
-    classes, paths, size = writer.classes, writer.paths(item), tiles.size
-    overlay = Overlay(size, np.int32) if "overlays" in paths else None
-    instances = []
+    classes, paths, size, joined = writer.classes, writer.paths(item), parts.size, parts.joined
+    overlay = Overlay(size, np.int32 if joined else np.uint16) if "overlays" in paths else None
+    totals, instances = np.zeros((2, len(classes.labels))), []
     with ExitStack() as stack:
         enter = stack.enter_context
-        new = {kind: enter(replacing(paths[kind])) for kind in ("labels", "confidence", "panoptic")}
-        kept = enter(KeptRows(writer.folder))
+        new = {kind: enter(replacing(paths[kind])) for kind in paths if kind != "overlays"}
+        labels_png = enter(PngRows(new["labels"], *size, classes.labels.dtype))
+        confidence_png = enter(PngRows(new["confidence"], *size, np.uint8))
+        kept = enter(KeptRows(writer.folder)) if joined else None
         bar = enter(tqdm(total=size[0], desc=item.name, unit="row", leave=False))
-        with PngRows(new["labels"], *size, classes.labels.dtype) as labels_png:
-            for band in tiles.bands():
-                if overlay is not None:
-                    overlay.add(writer.rgb(band.image), band.ids)
-                for top in range(0, len(band.ids), ROWS_AT_ONCE):
-                    rows = slice(top, top + ROWS_AT_ONCE)
-                    labels_png.write(classes.labels[band.labels[rows]])
-                    kept.write(band.ids[rows], eight_bits(band.confidence[rows]))
-                    bar.update(len(band.ids[rows]))
-                instances += band.instances
-        joined = tiles.joined()
-        scores = np.where(joined.scores < 0, -1, 255 * joined.scores).round().astype(np.int16)
-        with (
-            PngRows(new["panoptic"], *size, np.uint8, is_grey=False) as ids_png,
-            PngRows(new["confidence"], *size, np.uint8) as confidence_png,
-        ):
+        for strip in parts.strips:
+            ids = strip.ids if joined else strip.labels
+            if overlay is not None:
+                overlay.add(writer.rgb(strip.image), ids)
+            for top in range(0, len(ids), ROWS_AT_ONCE):
+                rows = slice(top, top + ROWS_AT_ONCE)
+                labels, confidence = strip.labels[rows], strip.confidence[rows]
+                labels_png.write(classes.labels[labels])
+                if joined:
+                    kept.write(ids[rows], eight_bits(confidence))
+                else:
+                    confidence_png.write(eight_bits(confidence))
+                    totals += label_totals(labels, confidence, len(classes.labels))
+                bar.update(len(labels))
+            instances += strip.instances
+        if joined:
+            found = joined()
+            scores = np.where(found.scores < 0, -1, 255 * found.scores).round().astype(np.int16)
+            ids_png = enter(PngRows(new["panoptic"], *size, np.uint8, is_grey=False))
             rows = kept.read()
             for ids, confidence in zip(rows, rows):  # in turn
-                ids_png.write(id2rgb(joined.segment_of[ids]))
+                ids_png.write(id2rgb(found.segment_of[ids]))
                 known = scores[ids]
                 confidence_png.write(np.where(known < 0, confidence, known).astype(np.uint8))
-    if overlay is not None:
-        colors = segment_colors(joined.segments, classes.thing_colors, classes.colors)
-        write_jpeg(paths["overlays"], overlay.draw(colors, joined.segment_of))
-    if joined.cut:
-        logger.warning(
-            "%s: %d of %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Joined from "
-            "parts, they may be incomplete, or several: set a larger SIZE, and SIZE - STRIDE as "
-            "large as the things.",
-            item.source,
-            joined.cut,
-            sum(segment["isthing"] for segment in joined.segments),
-        )
-    content = {"segments": _segments(writer, joined), "instances": instances}
-    for result in instances:
-        result["category_id"] = classes.thing_ids[result["category_id"]]
+    if overlay is not None and joined:
+        colors = segment_colors(found.segments, classes.thing_colors, classes.colors)
+        write_jpeg(paths["overlays"], overlay.draw(colors, found.segment_of))
+    elif overlay is not None:
+        write_jpeg(paths["overlays"], overlay.draw(writer.label_colors()))
+    if joined:
+        content = writer.panoptic_content(found.segments, instances)
+    else:
+        content = {"segments": writer.label_segments(*totals)}
     return writer.record(item, *size, content)
-
-
-def _segments(writer: Writer, joined: Joined) -> list[dict]:
-    """Return ``segments_info`` of COCO panoptic format, with "score" and "confidence"."""
-    segments = []
-    for segment in joined.segments:
-        known = dict(segment)
-        ids = writer.classes.thing_ids if known.pop("isthing") else writer.classes.stuff_ids
-        segments.append({**known, "category_id": ids[segment["category_id"]], "iscrowd": 0})
-    return segments
 
 
 def label_totals(labels: np.ndarray, confidence: np.ndarray, count: int) -> np.ndarray:

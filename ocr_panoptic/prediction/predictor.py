@@ -1,9 +1,10 @@
 """A model's output for an image as arrays. Shape letters: K classes, H, W size of the image."""
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -12,16 +13,19 @@ from detectron2.structures import Instances
 
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.pictures import COLOURS
+from ocr_panoptic.formats.pictures import COLOURS, TooThin
 from ocr_panoptic.modeling import InferenceModel
 from ocr_panoptic.modeling.inference import Size
 from ocr_panoptic.modeling.large_images import Band, Rows
 from ocr_panoptic.modeling.panoptic_merge import rules_of_config
 from ocr_panoptic.segfix.refinement import RefinedModel
 
+from .inputs import Item
 from .memory import sees_own_size
-from .rows import open_image
-from .tiles import PanopticTiles, check_tiling
+from .rows import open_image, rows_of
+from .tiles import Joined, PanopticTiles, Strip, check_tiling
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -32,15 +36,41 @@ class Prediction:
         confidence: probability of what the pixel is assigned to, float32 [H,W] in 0..1: of its
             label, or in a panoptic map the score of its instance, and 0 where it is void.
         ids: of the segments, int32 [H,W], 0 is void; None for a semantic model.
-        segments: "id", "isthing", the model's "category_id" and, of things, "score".
-        instances: with boxes, classes, scores and masks in the image's size.
+        segments: "id", "isthing", the model's "category_id" and, of things, "score"; of an image
+            that is seen in tiles those of :class:`.Joined`.
+        instances: with boxes, classes, scores and masks in the image's size; of an image that is
+            seen in tiles those of :class:`.PanopticBand`.
     """
 
     labels: np.ndarray
     confidence: np.ndarray
     ids: np.ndarray | None = None
-    segments: tuple[dict[str, Any], ...] = ()
-    instances: Instances | None = None
+    segments: Sequence[dict[str, Any]] = ()
+    instances: Instances | list[dict[str, Any]] | None = None
+
+
+class Parts(NamedTuple):
+    """
+    An image that is seen from top to bottom.
+
+    Attributes:
+        size: (H, W).
+        strips: of the image.
+        joined: of a panoptic model, what the ids of all strips stand for.
+    """
+
+    size: Size
+    strips: Iterator[Strip]
+    joined: Callable[[], Joined] | None = None
+
+
+@contextmanager
+def named(item: Item) -> Iterator[None]:
+    """A block that sees an image: what is wrong with it is raised as a ValueError that names it."""
+    try:
+        yield
+    except (TooThin, FloatingPointError) as error:
+        raise UserError(f"{item.source}: {error}.") from error
 
 
 class Predictor:
@@ -48,7 +78,7 @@ class Predictor:
     Args:
         model: of a ``PanopticFPN`` or an ``OCRSemanticSegmentor``.
         limit: why an image is too large to be seen at once, for messages.
-        whole_regions: of images in bands, see :meth:`bands`.
+        whole_regions: see :meth:`parts`.
 
     Raises:
         ValueError: the model cannot see images with the regions of the whole image.
@@ -63,6 +93,7 @@ class Predictor:
     ):
         self._model = model
         self._cfg, self._limit, self._whole_regions = cfg, limit, whole_regions
+        self._is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
         if whole_regions:
             try:
                 self._check_bands()
@@ -70,15 +101,18 @@ class Predictor:
                 raise UserError(f"--whole-regions: {error}") from error
 
     @torch.inference_mode()
-    def __call__(self, image: np.ndarray) -> Prediction:
+    def __call__(self, item: Item, image: np.ndarray) -> Prediction:
         """
         Args:
+            item: names the image in messages.
             image: [H,W,C] in the channel order INPUT.FORMAT.
 
         Raises:
-            ValueError: it has not INPUT.CHANNELS channels.
+            ValueError: it has not INPUT.CHANNELS channels, is too thin, or the scores are no
+                numbers.
         """
-        output = self._see(image)
+        with named(item):
+            output = self._see(image)
         confidence, labels = output["confidence"], output["labels"]
         if "panoptic_seg" not in output:
             return Prediction(labels.cpu().numpy(), confidence.cpu().numpy())
@@ -93,27 +127,69 @@ class Predictor:
             labels.cpu().numpy(),
             torch.where(scores < 0, confidence, scores).cpu().numpy(),
             ids.cpu().numpy(),
-            tuple(segments),
+            segments,
             output["instances"].to("cpu"),
         )
 
-    @property
-    def sees_tiles(self) -> bool:
-        """Return whether a large image is for :meth:`tiles`, and not for :meth:`bands`."""
-        return self._cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    def whole(self, item: Item, image: np.ndarray | None) -> tuple[np.ndarray, Prediction]:
+        """Return an image that is seen in :meth:`parts`, and the result for all of it."""
+        parts = self.parts(item, image)
+        dtypes = (np.uint8, np.int64, np.float32, np.int32)[: 4 if parts.joined else 3]
+        shapes = (*parts.size, 3), *[parts.size] * 3
+        arrays = [np.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes)]
+        top, instances = 0, []
+        with named(item):
+            for strip in parts.strips:
+                bottom = top + len(strip.labels)
+                for array, rows in zip(arrays, strip):
+                    array[top:bottom] = rows
+                instances += strip.instances
+                top = bottom
+        image, labels, confidence, *ids = arrays
+        if not parts.joined:
+            return image, Prediction(labels, confidence)
+        joined = parts.joined()
+        for row, known in zip(*ids, confidence):  # in place
+            np.copyto(known, joined.scores[row], where=joined.scores[row] >= 0)
+            row[:] = joined.segment_of[row]
+        return image, Prediction(labels, confidence, *ids, joined.segments, instances)
 
-    def tiles(self, path: Path) -> PanopticTiles:
+    def parts(self, item: Item, image: np.ndarray | None = None) -> Parts:
         """
-        A panoptic model on an image that is read from top to bottom, in the windows of
-        TEST.SLIDING_WINDOW.
+        See an image in the windows of TEST.SLIDING_WINDOW: by a semantic model that averages where
+        they overlap, or with ``whole_regions`` sees the regions of all of the image; by a panoptic
+        one in tiles whose segments are joined.
+
+        Args:
+            item: names the image.
+            image: [H,W,3], if it is in memory; else the file is read from top to bottom.
 
         Raises:
-            ValueError: the image is broken, or the model cannot see it in tiles.
+            ValueError: the image is broken, or the model cannot see it in windows.
         """
-        read, *size = self._opened(path)
-        windows = self._cfg.TEST.SLIDING_WINDOW
-        stuff_areas = rules_of_config(self._cfg).stuff_areas
-        return PanopticTiles(self._see, read(), size, windows.SIZE, windows.STRIDE, stuff_areas)
+        read, *size = self._opened(item, image)
+        if not self._is_panoptic:
+            bands = self._model.bands(read, size, self._whole_regions)
+            return Parts(size, map(_strip, bands))
+        windows, rules = self._cfg.TEST.SLIDING_WINDOW, rules_of_config(self._cfg)
+        tiles = PanopticTiles(
+            self._see, read(), size, windows.SIZE, windows.STRIDE, rules.stuff_areas
+        )
+
+        def joined() -> Joined:
+            found = tiles.joined()
+            if found.cut:
+                logger.warning(
+                    "%s: %d of %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Joined "
+                    "from parts, they may be incomplete, or several: set a larger SIZE, and SIZE - "
+                    "STRIDE as large as the things.",
+                    item.source,
+                    found.cut,
+                    sum(segment["isthing"] for segment in found.segments),
+                )
+            return found
+
+        return Parts(size, tiles.bands(), joined)
 
     @torch.inference_mode()
     def _see(self, image: np.ndarray) -> Mapping[str, Any]:
@@ -122,29 +198,17 @@ class Predictor:
         output["confidence"], output["labels"]  # in one pass, in this order
         return output
 
-    def bands(self, path: Path) -> tuple[Size, Iterator[Band]]:
-        """
-        A semantic model on an image that is read and labelled from top to bottom, in the windows of
-        TEST.SLIDING_WINDOW; with ``whole_regions`` in tiles that see the regions of all of it.
-
-        Returns:
-            (H, W) and the bands.
-
-        Raises:
-            ValueError: the image is broken, or the model cannot see it in bands.
-        """
-        read, *size = self._opened(path)
-        return size, self._model.bands(read, size, self._whole_regions)
-
-    def _opened(self, path: Path) -> tuple[Callable[[], Rows], int, int]:
+    def _opened(self, item: Item, image: np.ndarray | None) -> tuple[Callable[[], Rows], int, int]:
         """As :func:`.open_image`, of an image that the model can see in parts."""
         try:
             self._check_bands()
         except ValueError as error:
             raise UserError(
-                f"{path}: image is too large to be seen at once: {self._limit}. {error}"
+                f"{item.source}: image is too large to be seen at once: {self._limit}. {error}"
             ) from error
-        return open_image(path, self._cfg.INPUT.FORMAT)
+        if image is not None:
+            return rows_of(image), *image.shape[:2]
+        return open_image(item.source, self._cfg.INPUT.FORMAT)
 
     def _check_bands(self) -> None:
         if self._cfg.INPUT.CHANNELS != COLOURS:
@@ -166,7 +230,12 @@ class Predictor:
                 f"{list(test.FIXED_SIZE)}; set them to 0 and [] if the model was trained at such a "
                 "scale, or scale the image down."
             )
-        if self.sees_tiles:
+        if self._is_panoptic:
             check_tiling(self._cfg.TEST.SLIDING_WINDOW.SIZE, self._cfg.TEST.SLIDING_WINDOW.STRIDE)
         else:
             self._model.check_bands(self._whole_regions)
+
+
+def _strip(band: Band) -> Strip:
+    image = band.image.permute(1, 2, 0).numpy()
+    return Strip(image, band.labels.cpu().numpy(), band.confidence.cpu().numpy())

@@ -36,7 +36,8 @@ class Result:
         ids: panoptic ids, int32 [H,W], 0 is void; None for a semantic model.
         instances: Detectron2's, on the CPU, all that the detector found: ``pred_boxes`` float32
             [M,4] as x0, y0, x1, y1, ``scores`` float32 [M], ``pred_classes`` int64 [M] and
-            ``pred_masks`` bool [M,H,W]; None for a semantic model.
+            ``pred_masks`` bool [M,H,W]; None for a semantic model, and where a panoptic one has
+            seen the image in tiles: :meth:`to_coco` has them then.
         classes: names of the K semantic classes.
         things: names of the classes of the instances.
     """
@@ -47,7 +48,8 @@ class Result:
         self.labels: np.ndarray = prediction.labels
         self.confidence: np.ndarray = prediction.confidence
         self.ids: np.ndarray | None = prediction.ids
-        self.instances: Instances | None = prediction.instances
+        found = prediction.instances
+        self.instances: Instances | None = found if isinstance(found, Instances) else None
         self.classes: list[str] = list(writer.classes.names)
         self.things: list[str] = writer.classes.thing_names
 

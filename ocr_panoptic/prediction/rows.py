@@ -38,6 +38,13 @@ def is_large(path: Path, max_pixels: int, channels: int = COLOURS) -> bool:
     return size.width * size.height > max_pixels
 
 
+def rows_of(image: np.ndarray) -> Callable[[], Rows]:
+    """Return what begins to read an image [H,W,3] that is in memory."""
+    # A copy, for BGR is a view from the last channel to the first.
+    rows = lambda top, bottom: _tensor(image[top:bottom].copy())  # noqa: E731
+    return lambda: rows
+
+
 def open_image(path: Path, image_format: str) -> tuple[Callable[[], Rows], int, int]:
     """
     An image that is decoded as its rows are asked for: by pyvips, or, where it is not installed,
@@ -64,9 +71,7 @@ def open_image(path: Path, image_format: str) -> tuple[Callable[[], Rows], int, 
                 f"{error} Or install pyvips, which reads images row by row: "
                 "pip install 'pyvips[binary]'"
             ) from error
-        # A copy, for BGR is a view from the last channel to the first.
-        rows = lambda top, bottom: _tensor(picture[top:bottom].copy())  # noqa: E731
-        return (lambda: rows), *picture.shape[:2]
+        return rows_of(picture), *picture.shape[:2]
     return _open_vips(pyvips, path, image_format)
 
 

@@ -26,7 +26,6 @@ from ocr_panoptic.engine.single_image import class_metadata
 from ocr_panoptic.engine.trained_model import build_trained_model
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
-from ocr_panoptic.formats.pictures import TooThin
 from ocr_panoptic.visualization.inputs import summary
 
 from .classes import Classes, classes_of
@@ -46,8 +45,8 @@ from .folder import (
     writing,
 )
 from .inputs import ABSENT, LARGE, Inputs, Item, ahead
-from .outputs import Record, Writer, write_tiles
-from .predictor import Predictor
+from .outputs import Record, Writer, write_parts
+from .predictor import Predictor, named
 from .truth import evaluate_results, find_truth
 
 logger = logging.getLogger(__name__)
@@ -137,7 +136,7 @@ def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) ->
                 _log_others(folder, inputs.items)
                 _log_missing(missing, folder)
         if truth:
-            evaluate_results(cfg, truth, inputs, done, writer, classes, identity)
+            evaluate_results(cfg, truth, inputs, done, writer, identity)
     return len(missing)
 
 
@@ -193,32 +192,22 @@ def _predict(
     def predictions() -> Iterator[Callable[[], Record]]:
         """Return what writes the results of an image."""
         for item, image in inputs.read(items, writer.image_format, writer.channels):
-            if image is LARGE:
-                try:
-                    if predictor.sees_tiles:
-                        write_large = partial(write_tiles, writer, item)
-                        parts = (predictor.tiles(item.source),)
-                    else:
-                        write_large = partial(writer.write_bands, item)
-                        parts = predictor.bands(item.source)
-                    with writing(folder):
-                        record = write_large(*parts)
-                except (FileNotFoundError, ValueError) as error:
-                    image = error
-                except FloatingPointError as error:
-                    image = UserError(f"{item.source}: {error}.")
-                else:
+            try:
+                if image is LARGE:
+                    record = write_large(item)
                     yield lambda record=record: record
-            elif isinstance(image, np.ndarray):
-                try:
-                    found = predictor(image)
-                except (TooThin, FloatingPointError) as error:
-                    image = UserError(f"{item.source}: {error}.")
-                else:
-                    yield partial(writer.write, item, image, found)
+                elif isinstance(image, np.ndarray):
+                    yield partial(writer.write, item, image, predictor(item, image))
+            except (FileNotFoundError, ValueError) as error:
+                image = error
             if isinstance(image, Exception) or image is ABSENT:
                 reasons[item.name] = None if image is ABSENT else printable(image)
                 bar.update()
+
+    def write_large(item: Item) -> Record:
+        parts = predictor.parts(item)
+        with writing(folder), named(item):
+            return write_parts(writer, item, parts)
 
     def write(results: Callable[[], Record]) -> Record:
         with writing(folder):

@@ -2,7 +2,8 @@
 
 Of two tiles that overlap each gives the pixels on its side of the middle, the seam. A thing of one
 is that of the other if their masks in the overlap have an IoU above :data:`SAME` and one class;
-stuff of a class is one segment everywhere.
+what is left of things that one tile alone sees, most of them on another's side, is void. Stuff of a
+class is one segment everywhere.
 
 Shape letters: H, W size of the image; n rows of a band; h, w size of a tile; K semantic classes;
 P parts, the things of all tiles.
@@ -24,6 +25,8 @@ from ocr_panoptic.modeling.large_images import Rows
 
 SAME = 0.5
 """IoU; above it a thing has at most one counterpart."""
+LEAST_SHARE = 0.5
+"""Of the pixels that a tile has of a thing; where less is left by the seams, it is void."""
 # The last tile begins at a multiple of it, the coarsest stride of FPNs, as strides that are
 # multiples of it do: features fall on the same pixels as in the whole image.
 ALIGNED = 64
@@ -59,24 +62,24 @@ def spans(side: int, window: int, step: int) -> list[Span]:
     return [Span(*span) for span in zip(starts, ends, [0, *seams], [*seams, side], strict=True)]
 
 
-class PanopticBand(NamedTuple):
+class Strip(NamedTuple):
     """
-    Rows of an image, all the way across.
+    Rows of an image, all the way across, and what a model gives for them.
 
     Attributes:
-        ids: int32 [n,W]: of :class:`Joined`.
-        labels: of the semantic classes, int32 [n,W].
-        confidence: probability of each label, float32 [n,W].
         image: the rows themselves, uint8 [n,W,3].
+        labels: of the semantic classes, integers [n,W].
+        confidence: probability of each label, float32 [n,W].
+        ids: int32 [n,W]: of :class:`Joined`; of a semantic model None.
         instances: COCO's results, without "image_id" and with the model's classes, of the tiles
             that hold the centres of their boxes.
     """
 
-    ids: np.ndarray
+    image: np.ndarray
     labels: np.ndarray
     confidence: np.ndarray
-    image: np.ndarray
-    instances: list[dict[str, Any]]
+    ids: np.ndarray | None = None
+    instances: Sequence[dict[str, Any]] = ()
 
 
 class Joined(NamedTuple):
@@ -149,8 +152,7 @@ class PanopticTiles:
         stuff_areas: Sequence[float],
     ):
         check_tiling(window, step)
-        self.size = size
-        self._see, self._rows, self._stuff_areas = see, rows, stuff_areas
+        self._size, self._see, self._rows, self._stuff_areas = size, see, rows, stuff_areas
         self._spans = [spans(*axis) for axis in zip(size, window, step, strict=True)]
         self._parts: list[_Part] = []
         # Of each id: pixels, and the first and last columns and rows of them.
@@ -158,7 +160,7 @@ class PanopticTiles:
         self._confidence = np.zeros(len(stuff_areas))  # sums over the pixels of stuff
         self._count = 0  # of tiles
 
-    def bands(self) -> Iterator[PanopticBand]:
+    def bands(self) -> Iterator[Strip]:
         """
         Yields:
             the rows from top to bottom; a row of tiles is in memory
@@ -167,9 +169,9 @@ class PanopticTiles:
         for row in self._spans[0]:
             strip = self._rows(row.start, row.end).permute(1, 2, 0).numpy()
             inside = slice(row.first - row.start, row.last - row.start)
-            shape = row.last - row.first, self.size[1]
-            arrays = (np.empty(shape, kind) for kind in (np.int32, np.int32, np.float32))
-            band = PanopticBand(*arrays, strip[inside], [])
+            shape = row.last - row.first, self._size[1]
+            arrays = (np.empty(shape, kind) for kind in (np.int32, np.float32, np.int32))
+            band = Strip(strip[inside], *arrays, [])
             tiles: list[_Tile] = []
             for column in self._spans[1]:
                 output = self._see(np.ascontiguousarray(strip[:, column.start : column.end]))
@@ -180,7 +182,7 @@ class PanopticTiles:
                 tiles.append(tile)
                 pixels = inside, slice(column.first - column.start, column.last - column.start)
                 columns = slice(column.first, column.last)
-                for whole, part in zip(band, (tile.ids, labels, confidence)):
+                for whole, part in zip(band[1:], (labels, confidence, tile.ids)):
                     whole[:, columns] = part[pixels]
                 self._measure(band.ids[:, columns], band.confidence[:, columns], row, column)
                 band.instances.extend(self._instances(output["instances"], row, column))
@@ -200,10 +202,12 @@ class PanopticTiles:
         cut = 0
         for members in groups.values():
             numbers = [stuff + number for number in members]
-            if not (extent := self._extent(numbers)):  # all of it is on the others' sides
-                continue
             shown = [self._parts[number] for number in members]
             most = max(shown, key=lambda part: part.area)
+            extent = self._extent(numbers)
+            # Most of it is on the sides of others, which do not see it.
+            if extent.get("area", 0) < most.area * LEAST_SHARE:
+                continue
             cut += all(part.is_cut for part in shown)
             known = {"id": len(segments) + 1, "isthing": True, "category_id": most.category}
             known |= {**extent, "score": most.score, "confidence": round(most.score, 4)}
@@ -226,7 +230,7 @@ class PanopticTiles:
         found, segments = output["panoptic_seg"]
         found = found.cpu().numpy()
         areas = np.bincount(found.reshape(-1), minlength=len(segments) + 1)
-        (height, width), cut = self.size, set()
+        (height, width), cut = self._size, set()
         for edge, is_inside in (
             (found[0], row.start > 0),
             (found[-1], row.end < height),
@@ -300,16 +304,23 @@ class PanopticTiles:
         mine = (x >= 2 * column.first) & (x < 2 * column.last)
         mine &= (y >= 2 * row.first) & (y < 2 * row.last)
         mine = mine.nonzero()[:, 0]
-        placed = Instances(self.size)
+        placed = Instances(self._size)
         placed.pred_boxes = Boxes(boxes[mine])
         placed.scores = instances.scores.cpu()[mine]
         placed.pred_classes = instances.pred_classes.cpu()[mine]
-        results = instances_to_coco_json(placed, 0)
+        results = coco_results(placed)
         for result, number in zip(results, mine.tolist()):
-            del result["image_id"]
             mask, place = instances.pred_masks[number].cpu().numpy(), (row.start, column.start)
-            result["segmentation"] = placed_run_lengths(mask, place, self.size)
+            result["segmentation"] = placed_run_lengths(mask, place, self._size)
         return results
+
+
+def coco_results(instances: Instances) -> list[dict[str, Any]]:
+    """Return COCO's results format, without "image_id" and with the model's classes."""
+    results = instances_to_coco_json(instances, 0)
+    for result in results:
+        del result["image_id"]
+    return results
 
 
 def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:

@@ -2,9 +2,9 @@
 
 import logging
 from collections import OrderedDict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,25 +41,7 @@ FOLDER = "evaluation"
 TRUTH = "prediction_truth"
 
 
-class Truth(Protocol):
-    """
-    Attributes:
-        names: of the images that have a truth, relative to the folder of them, in the order of the
-            data set.
-    """
-
-    names: Sequence[str]
-
-    def register(self, names: Container[str]) -> str:
-        """The truth of some images, as a registered data set; returns its name. Every process calls
-        it.
-
-        Raises:
-            DataFaults: it has faults.
-        """
-
-
-def find_truth(path: Path, inputs: Inputs, metadata: Metadata) -> Truth:
+def find_truth(path: Path, inputs: Inputs, metadata: Metadata) -> "Truth":
     """
     Args:
         path: a data file, of which the split with the folder of the images is taken; or for a
@@ -111,7 +93,13 @@ def _described_split(
 
 
 class SemanticTruth:
-    """A folder of label PNGs; see :class:`Truth`."""
+    """
+    A folder of label PNGs.
+
+    Attributes:
+        names: of the images that have a truth, relative to the folder of them, in the order of the
+            data set.
+    """
 
     def __init__(self, inputs: Inputs, metadata: Metadata, path: Path):
         if not path.is_dir():
@@ -140,6 +128,13 @@ class SemanticTruth:
         self.names = [*self._pairs, *absent]
 
     def register(self, names: Container[str]) -> str:
+        """
+        Register the truth of some images as a data set, and return its name. Every process calls
+        it.
+
+        Raises:
+            DataFaults: it has faults.
+        """
         records = [
             {"file_name": str(image), "dataset_name": TRUTH, "sem_seg_file_name": str(label)}
             for name, (image, label) in self._pairs.items()
@@ -151,7 +146,8 @@ class SemanticTruth:
 
 
 class PanopticJsonTruth:
-    """A panoptic JSON and a folder of PNGs, by default that of its name; see :class:`Truth`."""
+    """A panoptic JSON and a folder of PNGs, by default that of its name; with what
+    :class:`SemanticTruth` has."""
 
     def __init__(
         self, inputs: Inputs, metadata: Metadata, path: Path, segments: Path | None = None
@@ -197,6 +193,9 @@ class PanopticJsonTruth:
         return TRUTH
 
 
+Truth = SemanticTruth | PanopticJsonTruth
+
+
 def _stem(name: str) -> str:
     return str(PurePosixPath(name).with_suffix(""))
 
@@ -207,7 +206,6 @@ def evaluate_results(
     inputs: Inputs,
     places: Mapping[str, Place],
     writer: Writer,
-    classes: Classes,
     run: Mapping[str, Any],
 ) -> Mapping[str, Mapping[str, float]] | None:
     """
@@ -244,7 +242,7 @@ def evaluate_results(
                 first_few(left_out),
             )
     output = writer.folder / FOLDER
-    evaluators = _Evaluators(cfg, name, output, classes)
+    evaluators = _Evaluators(cfg, name, output, writer.classes)
     # In the order of the data set and by its shares: sums of floats depend on them.
     share = np.array_split(np.arange(len(records)), comm.get_world_size())[comm.get_rank()]
     mine = [records[i] for i in share]
@@ -287,10 +285,6 @@ class _Evaluators:
         )
 
     def evaluate(self) -> OrderedDict:
-        results = OrderedDict()
-        if self._panoptic is not None:
-            results.update(self._panoptic.evaluate() or {})
-        results.update(self._semantic.evaluate() or {})
-        if self._instances is not None:
-            results.update(self._instances.evaluate() or {})
-        return results
+        evaluators = filter(None, (self._panoptic, self._semantic, self._instances))
+        found = (evaluator.evaluate() or {} for evaluator in evaluators)
+        return OrderedDict(item for results in found for item in results.items())

@@ -54,6 +54,52 @@ def test_resized_as_in_tests_of_detectron2(augmentation):
         assert found["size"].tolist() == list(size)
 
 
+def divided_as_floats(stage: ir.Model) -> ir.Model:
+    """The stage as runtimes compute it that have no division of int32: by float32, rounded to it,
+    then cut off."""
+    changed = 0
+    for node in [n for n in stage.graph.all_nodes() if n.op_type == "Div"]:
+        if node.inputs[1].dtype != ir.DataType.INT32:
+            continue
+        (whole,) = node.outputs
+        casts = [ir.node("Cast", [v], {"to": int(ir.DataType.FLOAT)}) for v in node.inputs]
+        stage.graph.insert_before(node, casts)
+        for i, cast in enumerate(casts):
+            node.replace_input_with(i, cast.outputs[0])
+        back = ir.node("Cast", [whole], {"to": int(ir.DataType.INT32)})
+        whole.replace_all_uses_with(back.outputs[0])
+        back.replace_input_with(0, whole)
+        whole.dtype = ir.DataType.FLOAT
+        stage.graph.insert_after(node, back)
+        changed += 1
+    assert changed == 2  # of the rows and of the columns
+    return stage
+
+
+def in_openvino(stage: ir.Model) -> Callable[[dict], dict]:
+    openvino = pytest.importorskip("openvino")
+    core = openvino.Core()
+    model = core.read_model(ir.to_proto(stage).SerializeToString())
+    return core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "run_stage",
+    [lambda stage: runner(divided_as_floats(stage)), in_openvino],
+    ids=["float32", "openvino"],
+)
+def test_resized_where_a_quotient_is_rounded(run_stage):
+    """Just below a whole number the quotient is rounded to it, one above Pillow's value."""
+    augmentation, random = T.ResizeShortestEdge(37, 1333), np.random.default_rng(0)
+    run = run_stage(resize_stage(T.AugmentationList([augmentation])))
+    for size in [(48, 64), (97, 31), (50, 201)]:
+        inputs = T.AugInput(random.integers(0, 256, (*size, 3), dtype=np.uint8))
+        found = run({"image": inputs.image})["resized"]
+        augmentation(inputs)
+        assert np.array_equal(found, inputs.image)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "augmentation",

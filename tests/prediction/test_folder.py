@@ -71,7 +71,7 @@ def test_a_record_that_another_process_is_writing_is_not_there_yet(tmp_path):
     (tmp_path / RECORDS / "0.jsonl").write_bytes(lines[0] + lines[1][:-9])
     (tmp_path / RECORDS / "1.jsonl").write_bytes(lines[2])
     writer = SimpleNamespace(is_written=lambda item: True)
-    assert {name: place.offset for name, place in done_items(tmp_path, items, writer).items()} == {
+    assert {name: offset for name, (_, offset) in done_items(tmp_path, items, writer).items()} == {
         "a": 0,
         "c": 0,
     }

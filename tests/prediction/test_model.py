@@ -172,17 +172,43 @@ def test_pictures(model_of, images, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_large_image_is_seen_in_windows(model_of, images, monkeypatch, tmp_path):
-    whole = loaded(model_of("semantic"), **WINDOWS).predict(sorted(images.iterdir())[0])
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_a_large_image_is_seen_in_parts(model_of, call, images, monkeypatch, tmp_path, kind):
+    """A file and an array give the files of the command, which writes them part by part."""
+    path, out = sorted(images.iterdir())[0], tmp_path / "out"
+    keys = {**WINDOWS, "INPUT.MIN_SIZE_TEST": 0}
+    command = model_of(kind, *(word for pair in keys.items() for word in pair))
+    assert call(command, path, "--overlays", "--max-pixels", 100) == 0
     monkeypatch.setattr(prediction_model, "largest_image", lambda cfg: Limit(100, "so"))
-    model = loaded(model_of("semantic"), **WINDOWS)
-    result = model.predict(sorted(images.iterdir())[0])
-    assert np.array_equal(result.labels, whole.labels) and result.labels.dtype == np.int64
-    assert np.allclose(result.confidence, whole.confidence, atol=1e-6)
-    assert np.array_equal(result.image, whole.image)
-    assert result.save(tmp_path)["labels"].is_file()
-    with pytest.raises(ValueError, match="too large to be seen at once: so. In tiles a panoptic"):
-        loaded(model_of("panoptic")).predict(sorted(images.iterdir())[0])
+    model = loaded(command)
+    for source in (path, pixels(path), Image.open(path)):
+        result = model.predict(source)
+        assert result.instances is None and np.array_equal(result.image, pixels(path))
+        assert (result.labels.dtype, result.confidence.dtype) == (np.int64, np.float32)
+        files = result.save(tmp_path / "saved")
+        coco = json.loads(files.pop("coco").read_text())
+        for name, file in files.items():
+            (expected,) = (out / name).iterdir()
+            assert np.array_equal(pixels(file), pixels(expected)), name
+        if kind == "panoptic":
+            assert np.array_equal(rgb2id(pixels(files["panoptic"])), result.ids)
+            content = json.loads((out / "panoptic.json").read_text())
+            segments = content["annotations"][0]["segments_info"]
+            assert coco["annotations"][0]["segments_info"] == segments and len(segments) > 3
+            assert coco["instances"] == json.loads((out / "instances.json").read_text())
+        else:
+            (image,) = json.loads((out / "labels.json").read_text())["images"]
+            assert result.segments == image["segments"]
+
+
+@pytest.mark.slow
+def test_a_large_image_without_windows(model_of, images, monkeypatch):
+    monkeypatch.setattr(prediction_model, "largest_image", lambda cfg: Limit(100, "so"))
+    model = loaded(model_of("panoptic", "INPUT.MIN_SIZE_TEST", 0))
+    path = sorted(images.iterdir())[0]
+    for source, name in ((path, path), (pixels(path), "image"), ([pixels(path)], "000000")):
+        with pytest.raises(ValueError, match=f"{name}: image is too large .* once: so. .*SLIDING_"):
+            [*model.predict(source)] if isinstance(source, list) else model.predict(source)
 
 
 @pytest.mark.slow
@@ -202,6 +228,16 @@ def test_what_cannot_be_read_is_named_after_the_others(model_of, images, tmp_pat
         model.predict(broken)
     with pytest.raises(FileNotFoundError, match="nowhere.jpg: no such folder, list, image"):
         model.predict("nowhere.jpg")
+
+
+@pytest.mark.slow
+def test_an_image_that_is_too_thin_is_named(model_of, tmp_path):
+    Image.new("RGB", (5000, 1)).save(tmp_path / "thin.png")
+    model = loaded(model_of("panoptic"))
+    with pytest.raises(ValueError, match="thin.png: the image of 5000x1 pixels .* too thin"):
+        model.predict(tmp_path / "thin.png")
+    with pytest.raises(ValueError, match="000000: the image of 5000x1 pixels .* too thin"):
+        next(model.predict([np.zeros((1, 5000, 3), np.uint8)]))
 
 
 @pytest.mark.parametrize(

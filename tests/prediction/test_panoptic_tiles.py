@@ -130,7 +130,7 @@ def test_an_object_larger_than_a_tile_is_joined_and_told():
 
 
 def test_tiles_that_see_different_classes_are_not_joined():
-    """A disc on the seam of two tiles: each gives its side with its own class."""
+    """A disc on the seam of two tiles, of two classes: the one with the larger part stays."""
     calls = []
 
     def network(tile):
@@ -140,8 +140,8 @@ def test_tiles_that_see_different_classes_are_not_joined():
     image = scene(48, 72, [(20, 36, 8)])
     ids, joined, _ = tiled(image, (48, 48), (48 - 1, 24), network)
     things = [s for s in joined.segments if s["isthing"]]
-    assert [s["category_id"] for s in things] == [0, 1]
-    assert [s["bbox"][0] for s in things] == [28, 36]
+    assert [(s["category_id"], s["bbox"][0]) for s in things] == [(1, 36)]
+    assert ids[20, 35] == 0
 
 
 def test_two_things_of_a_tile_are_never_one():
@@ -166,10 +166,10 @@ def test_two_halves_in_the_overlap_are_two():
     def network(tile):
         tile = tile.copy()
         if tile[0, 0, 2]:
-            tile[:23, :, 0] = 0  # sees the lower half of it
+            tile[:, :12, 0] = 0  # sees the right half of it
         return see(tile)
 
-    image = scene(48, 72, [(20, 36, 8)])
+    image = scene(48, 72, [(20, 35, 8)])
     image[:, 24:, 2] = 1
     _, joined, _ = tiled(image, (48, 48), (47, 24), network)
     assert sum(s["isthing"] for s in joined.segments) == 2
@@ -213,3 +213,22 @@ def test_masks_are_placed_as_in_a_pasted_mask():
 def test_tiles_that_do_not_overlap(window, step):
     with pytest.raises(ValueError, match="TEST.SLIDING_WINDOW"):
         check_tiling(window, step)
+
+
+@pytest.mark.parametrize("right, areas, void", [(40, [], 9 * 4), (39, [9 * 5], 0)])
+def test_a_thing_that_the_other_tile_does_not_see(right, areas, void):
+    """Of a square of 9 columns the seam leaves 4, which are void, or 5, which are a thing."""
+
+    def network(tile):
+        tile = tile.copy()
+        if tile[0, 0, 2]:  # the right one
+            tile[..., 0] = 0
+        return see(tile)
+
+    image = scene(48, 72, [])
+    image[10:19, right - 8 : right + 1, 0] = 1
+    image[:, 24:, 2] = 1
+    ids, joined, _ = tiled(image, (48, 48), (47, 24), network)
+    assert [s["area"] for s in joined.segments if s["isthing"]] == areas
+    assert (ids == 0).sum() == void
+    assert set(np.unique(ids)) - {0} == {s["id"] for s in joined.segments}

@@ -46,7 +46,7 @@ def test_animated_images_are_told_of_once(tmp_path, caplog, monkeypatch):
         frames[0].save(tmp_path / name, save_all=name != "a.gif", append_images=frames[1:])
     inputs = find_inputs(str(tmp_path), None, 100)
     with caplog.at_level(logging.WARNING):
-        found = [read.image for read in inputs.read(inputs.items, "RGB")]
+        found = [image for _, image in inputs.read(inputs.items, "RGB")]
     assert [(image == 1).all() for image in found] == [True] * 3
     (record,) = caplog.records
     assert ".gif has 2 frames; of it, and of others like it, the first" in record.getMessage()

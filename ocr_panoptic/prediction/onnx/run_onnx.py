@@ -23,6 +23,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -347,20 +348,16 @@ class Results:
             Image.fromarray(pixels).save(temporary, format=FORMATS[Path(name).suffix])
 
 
-class _replacing:
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
     """A name to write to, which takes the place of ``path`` when all has gone well."""
-
-    def __init__(self, path: Path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._temporary = path, path.with_name(f".{path.name}.{os.getpid()}.tmp")
-
-    def __enter__(self) -> Path:
-        return self._temporary
-
-    def __exit__(self, kind: type | None, *error: object) -> None:
-        if kind is None:
-            os.replace(self._temporary, self._path)
-        self._temporary.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def overlay(image: np.ndarray, prediction: Prediction, model: Model) -> np.ndarray:
