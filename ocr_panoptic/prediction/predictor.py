@@ -39,7 +39,7 @@ class Prediction:
         segments: "id", "isthing", the model's "category_id" and, of things, "score"; of an image
             that is seen in tiles those of :class:`.Joined`.
         instances: with boxes, classes, scores and masks in the image's size; of an image that is
-            seen in tiles those of :class:`.PanopticBand`.
+            seen in tiles those of :class:`.Strip`.
     """
 
     labels: np.ndarray
