@@ -56,6 +56,15 @@ def test_several_channels(tmp_path):
         read_label_png(tmp_path / "a.png")
 
 
+@pytest.mark.parametrize("labels", [np.full((2, 3), 70000), np.zeros((2, 3, 3), np.uint8)])
+def test_what_no_label_png_holds_is_not_written(tmp_path, labels):
+    """Pillow would write 65535 for 70000, and colours."""
+    file = tmp_path / "a.png"
+    with pytest.raises(ValueError, match=r"expected labels uint8 or uint16 \[H, W\], found "):
+        write_label_png(file, labels)
+    assert not file.exists()
+
+
 @pytest.mark.parametrize("labels", [LABELS, np.array([[0, 300], [459, 65535]], np.uint16)])
 def test_what_is_written_is_read(tmp_path, labels):
     path = tmp_path / "folder" / "a.png"

@@ -59,7 +59,13 @@ def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
 
     Args:
         labels: uint8 or uint16 [H, W].
+
+    Raises:
+        ValueError: for another shape or dtype, of which Pillow would write other numbers.
     """
+    if labels.ndim != 2 or labels.dtype not in (np.uint8, np.uint16):
+        found = f"{labels.dtype} {list(labels.shape)}"
+        raise ValueError(f"{path}: expected labels uint8 or uint16 [H, W], found {found}")
     with replacing(Path(path)) as temporary:
         Image.fromarray(labels).save(temporary, format="PNG")
 

@@ -192,13 +192,14 @@ def _predict(
     def predictions() -> Iterator[Callable[[], Record]]:
         """Return what writes the results of an image."""
         for item, image in inputs.read(items, writer.image_format, writer.channels):
+            faults = (FileNotFoundError, ValueError) if image is LARGE else UserError
             try:
                 if image is LARGE:
                     record = write_large(item)
                     yield lambda record=record: record
                 elif isinstance(image, np.ndarray):
                     yield partial(writer.write, item, image, predictor(item, image))
-            except (FileNotFoundError, ValueError) as error:
+            except faults as error:
                 image = error
             if isinstance(image, Exception) or image is ABSENT:
                 reasons[item.name] = None if image is ABSENT else printable(image)
