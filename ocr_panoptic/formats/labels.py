@@ -65,7 +65,7 @@ def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
     """
     if labels.ndim != 2 or labels.dtype not in (np.uint8, np.uint16):
         found = f"{labels.dtype} {list(labels.shape)}"
-        raise ValueError(f"{path}: expected labels uint8 or uint16 [H, W], found {found}")
+        raise UserError(f"{path}: expected labels uint8 or uint16 [H, W], found {found}")
     with replacing(Path(path)) as temporary:
         Image.fromarray(labels).save(temporary, format="PNG")
 
