@@ -87,12 +87,12 @@ class ContextSemSegHead(RefinedHead):
             count_channels(input_shape, in_features),
             common_stride=input_shape[in_features[0]].stride,
             context=context,
+            coarse=coarse,
             regions=None if region_supervision else nn.Sequential(*coarse_branch()),
             ocr_norm=ocr_norm,
             negative_slope=negative_slope,
             **refinement,
         )
-        self.coarse = coarse
         self.coarse_predictor = coarse_predictor
         self.in_features = in_features
         self.coarse_in_features = finest_first(coarse_in_features, input_shape)

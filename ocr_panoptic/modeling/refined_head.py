@@ -35,6 +35,7 @@ class RefinedHead(nn.Module):
         common_stride: of the pixel representations.
         context: the scheme.
         criterion: the losses of both predictions.
+        coarse: modules between the features and the coarse classifier; None for none.
         regions: the paper's ablation: predicts the soft object regions without a loss of its own,
             from the features of the coarse prediction. None: the coarse prediction, which has a
             loss, is the regions.
@@ -52,7 +53,6 @@ class RefinedHead(nn.Module):
         align_corners: of all resizing, see :func:`.resize`.
 
     Attributes:
-        coarse: modules between the features and the coarse classifier.
         bottleneck: the 3x3 convolution to pixel representations; the identity for a scheme that
             takes the features as they are.
         refined_predictor: the classifier of the augmented representations.
@@ -71,6 +71,7 @@ class RefinedHead(nn.Module):
         common_stride: int,
         context: ContextScheme,
         criterion: SemSegCriterion,
+        coarse: nn.Module | None = None,
         regions: nn.Module | None = None,
         ocr_channels: int = 512,
         ocr_norm: str = "SyncBN",
@@ -86,7 +87,7 @@ class RefinedHead(nn.Module):
             mode = {"he": "fan_in", "detectron2": "fan_out"}[coarse_start]
             nn.init.kaiming_normal_(coarse_predictor.weight, mode=mode, nonlinearity="relu")
             nn.init.zeros_(coarse_predictor.bias)
-        self.coarse = nn.Identity()
+        self.coarse = coarse or nn.Identity()
         self.regions = regions
         self.context = context
         self.bottleneck = nn.Identity()

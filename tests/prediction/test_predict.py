@@ -624,12 +624,21 @@ class TestRefusals:
         with pytest.raises(ValueError, match=message):
             call(model_of("semantic", *opts), images, "--whole-regions")
 
-    def test_an_error_of_reading_is_not_one_of_writing(self, model_of, call, images, monkeypatch):
+    @pytest.mark.parametrize(
+        "error, message",
+        [
+            (OSError(5, "Input/output error"), "^.Errno 5. Input/output error$"),  # not of writing
+            (ValueError("a defect"), "^a defect$"),  # no reason why an image has no results
+        ],
+    )
+    def test_an_error_that_is_raised_as_it_is(
+        self, model_of, call, images, monkeypatch, error, message
+    ):
         def failing(*args):
-            raise OSError(5, "Input/output error")
+            raise error
 
         monkeypatch.setattr(run.Predictor, "__call__", failing)
-        with pytest.raises(OSError, match="^.Errno 5. Input/output error$"):
+        with pytest.raises(type(error), match=message):
             call(model_of("semantic"), images)
 
     @pytest.mark.slow
