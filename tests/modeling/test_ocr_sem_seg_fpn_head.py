@@ -145,6 +145,22 @@ def test_the_scheme_follows_the_config(small_cfg, batch):
         build_model(small_cfg("ocr", "MODEL.CONTEXT.NAME", "GT-OCR"))
 
 
+def test_pixels_that_pad_a_batch_have_no_label(small_cfg, batch, monkeypatch):
+    """PanopticFPN pads the labels of the smaller image by the head's ignored label, not a class."""
+    model = build_model(small_cfg("ocr")).train()
+    head, seen = model.sem_seg_head, []
+    losses = head.losses
+    monkeypatch.setattr(head, "losses", lambda *given: seen.append(given[1]) or losses(*given))
+    records = [*batch(1, 64, 96), *batch(1, 64, 64)]
+    with EventStorage():
+        model(records)
+    (targets,) = seen
+    for labels, record in zip(targets, records, strict=True):
+        width = record["sem_seg"].shape[1]
+        assert torch.equal(labels[:64, :width], record["sem_seg"])
+        assert (labels[:, width:] == 255).all() and (labels[64:] == 255).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, size",
