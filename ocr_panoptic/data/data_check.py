@@ -12,6 +12,7 @@ from tabulate import tabulate
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import as_list
+from ocr_panoptic.formats.pictures import thin_fault
 
 from .classes import VOID_LABEL
 from .data_file import DataFiles, is_detectron2s
@@ -154,46 +155,38 @@ def _check_sources(
     raise_if_any(faults)
 
 
-def longest_ratio(inputs: Mapping[str, Any], split: str) -> float:
-    """Return how many times a side of an image may be the other one: ``ResizeShortestEdge`` rounds
-    less than half a pixel to none.
+def size_fault(height: int, width: int, inputs: Mapping[str, Any], split: str) -> str | None:
+    """
+    Return :func:`.thin_fault` of an image that is resized as a config says.
 
     Args:
-        inputs: INPUT of a config.
+        inputs: INPUT of the config.
         split: of the keys MIN_SIZE_ and MAX_SIZE_, "TRAIN" or "TEST".
     """
+    key = f"MAX_SIZE_{split}"
+    return thin_fault(height, width, _longest_side(inputs, split), f"INPUT.{key}")
+
+
+def _longest_side(inputs: Mapping[str, Any], split: str) -> float:
     sizes = inputs[f"MIN_SIZE_{split}"]
     is_scaled = any(sizes) if isinstance(sizes, Sequence) else sizes > 0
-    if not is_scaled or inputs.get("FIXED_SIZE"):
-        return math.inf
-    return 2 * inputs[f"MAX_SIZE_{split}"]
-
-
-def thin_fault(height: int, width: int, inputs: Mapping[str, Any], split: str) -> str | None:
-    """Return the fault of an image whose sides differ more than :func:`longest_ratio`, or None."""
-    if max(height, width) <= longest_ratio(inputs, split) * min(height, width):
-        return None
-    return (
-        f"the image of {width}x{height} pixels (width x height) is too thin: where its long side "
-        f"has the {inputs[f'MAX_SIZE_{split}']} pixels of INPUT.MAX_SIZE_{split}, the other has "
-        "less than one. Crop it, or leave it out"
-    )
+    return inputs[f"MAX_SIZE_{split}"] if is_scaled and not inputs.get("FIXED_SIZE") else math.inf
 
 
 def _thin_faults(
     source: PanopticSource | SemanticSource, inputs: Mapping[str, Any]
 ) -> Iterator[str]:
-    ratios = {split: longest_ratio(inputs, split) for split in ("TRAIN", "TEST")}
-    if min(ratios.values()) == math.inf:
+    split = min("TRAIN", "TEST", key=lambda split: _longest_side(inputs, split))
+    if (longest := _longest_side(inputs, split)) == math.inf:
         return
     index, is_panoptic = source.index(), isinstance(source, PanopticSource)
     paths = ("$.height", "$.width") if is_panoptic else ("$[2][0]", "$[2][1]")
     column = "record" if is_panoptic else "result"
     sides = [index.column(f"json_extract({column}, '{path}')") for path in paths]
-    is_thin = np.max(sides, axis=0) > min(ratios.values()) * np.min(sides, axis=0)
+    is_thin = np.max(sides, axis=0) > 2 * longest * np.min(sides, axis=0)
     for place in np.flatnonzero(is_thin).tolist():
         size = [side[place] for side in sides]
-        fault = thin_fault(*size, inputs, min(ratios, key=ratios.get))
+        fault = size_fault(*size, inputs, split)
         yield f"{source.files(index.record(place))[0]}: {fault}."
 
 

@@ -9,7 +9,7 @@ from detectron2.config import CfgNode
 from detectron2.data import Metadata, MetadataCatalog
 from torch import nn
 
-from ocr_panoptic.data.data_check import thin_fault
+from ocr_panoptic.data.data_check import size_fault
 from ocr_panoptic.data.image_input import ChannelInput
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import TooThin, read_picture, reordered
@@ -61,7 +61,7 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
             f"The image has {image.shape[2]} channels, and INPUT.CHANNELS is {cfg.INPUT.CHANNELS}: "
             "the model was trained on other images."
         )
-    if fault := thin_fault(*image.shape[:2], cfg.INPUT, "TEST"):
+    if fault := size_fault(*image.shape[:2], cfg.INPUT, "TEST"):
         raise TooThin(fault)
     inputs = ChannelInput(image)
     task_of(cfg).test_augmentation(cfg)(inputs)

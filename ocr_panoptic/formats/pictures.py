@@ -61,6 +61,21 @@ class TooThin(UserError):
     """A side of an image would be scaled to less than a pixel."""
 
 
+def thin_fault(height: int, width: int, longest: float, key: str) -> str | None:
+    """Return the fault of an image whose short side has less than half a pixel, which
+    ``ResizeShortestEdge`` rounds to none, where its long side has ``longest``; else None.
+
+    Args:
+        key: of a config, that gives ``longest``.
+    """
+    if max(height, width) <= 2 * longest * min(height, width):
+        return None
+    return (
+        f"the image of {width}x{height} pixels (width x height) is too thin: where its long side "
+        f"has the {longest} pixels of {key}, the other has less than one. Crop it, or leave it out"
+    )
+
+
 class PictureSize(NamedTuple):
     width: int
     height: int

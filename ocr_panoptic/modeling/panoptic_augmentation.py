@@ -12,7 +12,7 @@ from detectron2.structures import Instances
 from fvcore.transforms import HFlipTransform
 from torch import Tensor
 
-from ocr_panoptic.formats.pictures import TooThin
+from ocr_panoptic.formats.pictures import TooThin, thin_fault
 
 from .inference import Size, resized_classes
 
@@ -104,13 +104,10 @@ class PanopticAugmentation:
 
 
 def _check_sides(inputs: dict, aug: CfgNode) -> None:
-    height, width = inputs["image"].shape[1:]
-    if any(aug.MIN_SIZES) and max(height, width) > 2 * aug.MAX_SIZE * min(height, width):
-        raise TooThin(
-            f"{inputs.get('file_name', 'the image')}, seen at {width}x{height} pixels (width x "
-            f"height), is too thin: where its long side has the {aug.MAX_SIZE} pixels of "
-            "TEST.AUG.MAX_SIZE, the other has less than one. Crop it, or leave it out"
-        )
+    fault = thin_fault(*inputs["image"].shape[1:], aug.MAX_SIZE, "TEST.AUG.MAX_SIZE")
+    if fault and any(aug.MIN_SIZES):
+        name = f"{inputs['file_name']}: " if "file_name" in inputs else ""
+        raise TooThin(f"{name}as it is seen, {fault}")
 
 
 def _mean_logits(seen: list[View], transforms: list, size: Size) -> Tensor:

@@ -18,7 +18,7 @@ from detectron2.data.transforms import ResizeShortestEdge
 from PIL import Image
 
 from ocr_panoptic.data import index as index_module
-from ocr_panoptic.data.data_check import DETECTRON2S_SIZES, check_data, check_data_sets, thin_fault
+from ocr_panoptic.data.data_check import DETECTRON2S_SIZES, check_data, check_data_sets, size_fault
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.index import Index, cache_folder, index_file
@@ -395,4 +395,4 @@ def test_what_is_too_thin_is_what_detectron2_scales_to_nothing():
         height, long = int(rng.integers(1, 9)), int(rng.integers(1, 1000))
         inputs.MIN_SIZE_TEST = int(rng.integers(1, 100))
         scaled = ResizeShortestEdge.get_output_shape(height, long, inputs.MIN_SIZE_TEST, 40)
-        assert (thin_fault(height, long, inputs, "TEST") is None) == (min(scaled) > 0)
+        assert (size_fault(height, long, inputs, "TEST") is None) == (min(scaled) > 0)

@@ -138,6 +138,7 @@ def test_thin_and_tiny_images(model, size):
 def test_an_image_that_is_scaled_to_nothing(model):
     cfg, network = model(*augmented("(64,)", True), "TEST.AUG.MAX_SIZE", 100)
     image = torch.zeros(3, 201, 1, dtype=torch.uint8)
-    with pytest.raises(TooThin, match="a.png, seen at 1x201 .* thin: .*TEST.AUG.MAX_SIZE"):
+    message = "a.png: as it is seen, the image of 1x201 .* thin: .*TEST.AUG.MAX_SIZE"
+    with pytest.raises(TooThin, match=message):
         deploy(network)([{"image": image, "file_name": "a.png"}])[0]["labels"]
     assert deploy(network)([{"image": image[:, :200]}])[0]["labels"].shape == (200, 1)
