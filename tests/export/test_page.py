@@ -79,11 +79,10 @@ def assert_saves_as_the_runner(model, images, runtime, folder):
         assert all(re.match(r"(blob:)?(file|null)", name) for name in loaded), loaded
         browser.evaluate("document.querySelectorAll('.save').forEach((e) => e.click())")
         for number, image in enumerate(images):
-            saved = folder / "profile" / f"{image.stem}.json"
-            while not saved.exists():
-                browser.wait_for("true")
+            saved = browser.wait_for_file(folder / "profile" / f"{image.stem}.json")
+            picture = browser.wait_for_file(saved.with_suffix(".png"))
             kind = "panoptic" if (folder / "expected/panoptic").exists() else "labels"
-            rgb = np.asarray(Image.open(saved.with_suffix(".png")).convert("RGB")).astype(int)
+            rgb = np.asarray(Image.open(picture).convert("RGB")).astype(int)
             expected = np.asarray(Image.open(folder / "expected" / kind / f"{image.stem}.png"))
             assert np.array_equal(rgb @ [1, 256, 65536] if kind == "labels" else rgb, expected)
             assert_same_entries(

@@ -89,6 +89,15 @@ class Browser:
             time.sleep(0.05)
         return value
 
+    def wait_for_file(self, file: Path, seconds: float = 120) -> Path:
+        """A file that the page saves, once it is whole: Chromium reserves its name by an empty
+        one."""
+        end = time.monotonic() + seconds
+        while not file.exists() or not file.stat().st_size:
+            assert time.monotonic() < end, f"{file} has not been saved"
+            time.sleep(0.05)
+        return file
+
     def choose(self, element: str, *files: Path) -> None:
         """Files for an input of files."""
         found = self._call("Runtime.evaluate", expression=element)["result"]["objectId"]
