@@ -1,14 +1,12 @@
 """Detectron2's mapper for panoptic data, with this project's reading of files."""
 
-import copy
-
 import numpy as np
 import torch
 from detectron2.config import configurable
 from detectron2.data import DatasetMapper
 from detectron2.data import detection_utils as utils
 from detectron2.data import transforms as T
-from detectron2.structures import BitMasks, BoxMode, Instances
+from detectron2.structures import BoxMode, Instances
 
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.image_input import (
@@ -22,6 +20,8 @@ from ocr_panoptic.formats.coco_panoptic import id2rgb, read_segment_ids, rgb2id
 from ocr_panoptic.formats.labels import label_of_segments, look_up, pixel_counts, read_label_png
 from ocr_panoptic.formats.pictures import COLOURS, read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
+
+from .segment_masks import SegmentMasks
 
 
 class PanopticDatasetMapper(DatasetMapper):
@@ -76,7 +76,9 @@ class PanopticDatasetMapper(DatasetMapper):
         }
 
     def __call__(self, dataset_dict: dict) -> dict:
-        record = copy.deepcopy(dataset_dict)
+        record = {**dataset_dict}
+        if annotations := record.get("annotations"):  # dicts that Detectron2 changes
+            record["annotations"] = [{**annotation} for annotation in annotations]
         image = read_picture(record["file_name"], self.image_format, self.channels)
         check_image_size(record, image)
         path = record.pop("sem_seg_file_name", None)
@@ -88,7 +90,7 @@ class PanopticDatasetMapper(DatasetMapper):
         record["image"] = torch.as_tensor(np.ascontiguousarray(inputs.image.transpose(2, 0, 1)))
         if labels is not None:
             record["sem_seg"] = torch.as_tensor(inputs.sem_seg.astype(np.int64))
-            if self._outside(record["sem_seg"]).any():
+            if self._outside(inputs.sem_seg).any():
                 self._explain_labels(path, labels)
         if self.proposal_topk is not None:
             utils.transform_proposals(record, size, transforms, proposal_topk=self.proposal_topk)
@@ -165,8 +167,10 @@ class PanopticDatasetMapper(DatasetMapper):
         if not self.recompute_boxes:
             is_shown &= instances.gt_boxes.nonempty()
         instances, own = instances[is_shown], own[is_shown.numpy()]
-        masks = places == own.astype(places.dtype)[:, None, None]
-        instances.gt_masks = BitMasks(torch.from_numpy(masks))
+        # torch compares no uint16.
+        dtype = np.uint8 if places.dtype == np.uint8 else np.int32
+        shown, segments = (torch.from_numpy(a.astype(dtype)) for a in (places, own))
+        instances.gt_masks = SegmentMasks(shown, segments)
         if self.recompute_boxes:
             instances.gt_boxes = instances.gt_masks.get_bounding_boxes()
         return instances
@@ -176,7 +180,7 @@ class PanopticDatasetMapper(DatasetMapper):
         check_label_size(labels.shape, record, path)
         return labels
 
-    def _outside(self, labels: np.ndarray | torch.Tensor) -> np.ndarray | torch.Tensor:
+    def _outside(self, labels: np.ndarray) -> np.ndarray:
         return (labels >= self.num_sem_seg_classes) & (labels != self.ignore_value)
 
     def _explain_labels(self, path: str, labels: np.ndarray) -> None:
@@ -198,4 +202,5 @@ def _as_image(places: np.ndarray) -> np.ndarray:
 
 def _as_places(image: np.ndarray) -> np.ndarray:
     """The inverse of :func:`_as_image`."""
+    image = np.ascontiguousarray(image)  # a mirrored one would be copied by each that reads it
     return image if image.ndim == 2 else rgb2id(image).astype(np.uint16)

@@ -1,0 +1,67 @@
+"""Masks kept as one map equal Detectron2's masks, one for each object."""
+
+import pickle
+
+import pytest
+import torch
+from detectron2.structures import BitMasks, Boxes, Instances
+
+from ocr_panoptic.data.panoptic.segment_masks import SegmentMasks
+
+SIZE = (40, 60)
+
+
+@pytest.fixture(params=[torch.uint8, torch.int32])
+def pair(request):
+    """Seven masks, of which one is empty, and Detectron2's own of them."""
+    torch.manual_seed(0)
+    places = torch.randint(0, 9, (10, 15)).repeat_interleave(4, 0).repeat_interleave(4, 1)
+    segments = torch.tensor([8, 3, 1, 200, 5, 2, 7])
+    theirs = BitMasks(places == segments[:, None, None])
+    return SegmentMasks(places.to(request.param), segments.to(request.param)), theirs
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        ...,
+        3,
+        slice(1, 5),
+        torch.tensor([True, False] * 3 + [True]),
+        torch.tensor([6, 0, 0, 2]),  # fewer than there are segments
+        torch.arange(40) % 7,  # more
+        torch.zeros(0, dtype=torch.long),
+    ],
+)
+def test_equals_detectron2s(pair, item):
+    ours, theirs = pair if item is ... else (masks[item] for masks in pair)
+    assert len(ours) == len(theirs) and ours.image_size == theirs.image_size
+    assert torch.equal(ours.tensor, theirs.tensor)
+    assert torch.equal(ours.nonempty(), theirs.nonempty())
+    assert torch.equal(ours.get_bounding_boxes().tensor, theirs.get_bounding_boxes().tensor)
+    corners = torch.rand(len(ours), 2) * 30
+    boxes = torch.cat([corners, corners + 1 + torch.rand(len(ours), 2) * 29], dim=1)
+    crops = ours.crop_and_resize(boxes, 14)
+    assert torch.equal(crops, theirs.crop_and_resize(boxes, 14))
+    assert crops.any() or len(ours) <= 1
+
+
+def test_of_instances(pair):
+    """Instances are indexed, moved and sent to another process."""
+    ours, theirs = pair
+    instances = Instances(SIZE, gt_masks=ours, gt_boxes=Boxes(torch.zeros(7, 4)))
+    sent = pickle.loads(pickle.dumps(instances[torch.tensor([2, 2, 6])].to("cpu")))
+    assert torch.equal(sent.gt_masks.tensor, theirs.tensor[[2, 2, 6]])
+    assert [mask.shape for mask in sent.gt_masks] == [SIZE] * 3
+    assert str(sent.gt_masks) == "SegmentMasks(num_instances=3)"
+
+
+def test_a_box_copies_no_mask():
+    """The loss asks for 128 boxes of two objects: what is made is two masks and the crops."""
+    from ocr_panoptic.analysis.training_memory import AllocatedBytes
+
+    masks = SegmentMasks(torch.zeros(200, 300, dtype=torch.uint8), torch.tensor([1, 2]).byte())
+    boxes = torch.tensor([[5.0, 5, 100, 100]]).repeat(128, 1)
+    with AllocatedBytes() as allocated:
+        masks[torch.arange(128) % 2].crop_and_resize(boxes, 4)
+    assert allocated.peak < 3 * 2 * 200 * 300 * 4
