@@ -10,6 +10,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .config_rules import (
+    ABOVE_0,
     ANY,
     DEVICE,
     NORM,
@@ -268,7 +269,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.OCR.SCALE_RELATION", True, [IDLE_IN_PLAIN, SCHEME], ANY,
         "Scale the pixel-region relation by 1 / sqrt(KEY_CHANNELS), as the published code does; "
         "False is the paper's equation."),
-    Key("MODEL.CONTEXT.TRUE_PART", "both", [REFINED, SCHEME], ANY,
+    Key("MODEL.CONTEXT.TRUE_PART", "both", [REFINED, SCHEME], one_of("both", "gather", "relation"),
         'What is the truth in GT-OCR: "both", or one of "gather" (the regions) and "relation", '
         "the other being that of OCR with its default keys."),
     Key("MODEL.CONTEXT.ENCODER_SELF_ATTENTION", False, [REFINED, SCHEME], ANY,
@@ -312,7 +313,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.ACCUMULATION_STEPS", 1, [], ANY,
         "Run each batch of SOLVER.IMS_PER_BATCH images in this many parts and step once, for the "
         "published batch sizes on a small GPU. Iterations and schedule stay as they are."),
-    Key("SOLVER.HEAD_LR_FACTOR", 1.0, [], ANY,
+    Key("SOLVER.HEAD_LR_FACTOR", 1.0, [], ABOVE_0,
         "Learning rate of everything outside the backbone, of which the FPN is a part, as a "
         "multiple of SOLVER.BASE_LR: 10 on PASCAL-Context and COCO-Stuff in the published code."),
     Key("SOLVER.OPTIMIZER", "SGD", [], one_of("SGD", "AdamW"),

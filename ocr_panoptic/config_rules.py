@@ -128,6 +128,7 @@ def _are_shares(values: Sequence) -> bool:
 
 
 ANY = of_form("", lambda value: True)
+ABOVE_0 = of_form("a number above 0", lambda value: 0 < value < math.inf)
 NORM = one_of(
     *("", "BN", "SyncBN", "FrozenBN", "GN", "LN", "nnSyncBN", "naiveSyncBN", "naiveSyncBN_N")
 )

@@ -10,7 +10,6 @@ from detectron2.solver import LRScheduler, get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
-from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 from ocr_panoptic.modeling.timm_network import Training
 
@@ -31,16 +30,8 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
 
     Its step is one operation for many parameters on a GPU. It does not clip gradients,
     see :func:`build_clipping`.
-
-    Raises:
-        ValueError: for a factor that is not above 0.
     """
     solver = cfg.SOLVER
-    if not solver.HEAD_LR_FACTOR > 0:
-        raise UserError(
-            f"SOLVER.HEAD_LR_FACTOR is {solver.HEAD_LR_FACTOR}; it is a number above 0, and 1.0 "
-            "trains all parts at SOLVER.BASE_LR."
-        )
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
     of_timm = _training_of_timm(model, solver.LAYER_DECAY) if asks_timm else {}
 

@@ -301,13 +301,6 @@ def test_adamw_in_both_architectures(config):
     assert others == ({0.5, 1.0} if is_panoptic else {1.0})
 
 
-@pytest.mark.parametrize("factor", [0.0, -1.0])
-def test_no_factor(cfg, factor):
-    cfg.SOLVER.HEAD_LR_FACTOR = factor
-    with pytest.raises(ValueError, match=f"SOLVER.HEAD_LR_FACTOR is {factor}; it is a number abov"):
-        Trainer.build_optimizer(cfg, nn.Linear(1, 1))
-
-
 def test_steps_from_the_end_on_have_no_effect(caplog):
     """Detectron2 leaves out those above MAX_ITER, and fails where one is MAX_ITER."""
     cfg = load_config("", ["SOLVER.MAX_ITER", "9", "SOLVER.STEPS", "(3, 9, 20)"])
