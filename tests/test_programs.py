@@ -36,3 +36,15 @@ def test_a_program_of_a_checkout_runs_its_package(path, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run(program, env=environment, capture_output=True, text=True, cwd=tmp_path)
     assert not done.returncode and "usage: " in done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_what_a_contributor_tries_in_seconds(tmp_path):
+    page = (ROOT / "docs/architecture.md").read_text().partition("To try it in seconds:")[2]
+    commands = "\n".join(line for line in page.partition("##")[0].splitlines() if line.strip())
+    commands = commands.replace("output/", f"{tmp_path}/")
+    commands = commands.replace("ocr-panoptic", f"{sys.executable} -m ocr_panoptic")
+    commands = commands.replace("python datasets", f"{sys.executable} datasets")
+    done = subprocess.run(["sh", "-ec", commands], capture_output=True, text=True, cwd=ROOT)
+    assert not done.returncode, done.stderr
+    assert (tmp_path / "tried/model_final.pth").is_file()

@@ -134,7 +134,11 @@ def read_sources(
             images[split] = []
             with gathering(faults):
                 for image in _read(source, plan):
+                    known = len(found)
                     add_classes(found, image)
+                    for name in [*found][known:]:
+                        place = f"{source.annotations}: {image.name}: class {name!r}"
+                        faults += [f"{place}: {f}" for f in faults_of_class(name, [0, 0, 0])]
                     has_scores |= any(segment.score is not None for segment in image.segments)
                     stored = writer.add(image.segments, (image.height, image.width))
                     images[split].append(replace(image, segments=stored))
@@ -144,9 +148,6 @@ def read_sources(
         check_crowds(found)
     if plan.overlap == "score" and not has_scores:
         raise UserError("--overlap score: no annotation has a score. Give another, or none.")
-    faults += [
-        f"class {name!r}: {fault}" for name in found for fault in faults_of_class(name, [0, 0, 0])
-    ]
     for split, listed in images.items():
         listed.sort(key=lambda image: image.name)
         source = sources[split].annotations

@@ -80,7 +80,7 @@ def ellipse(
     y = np.arange(height)[:, None] + 0.5 - cy
     cos, sin = _cos_sin(rotation)
     along, across = (cos * x + sin * y) / rx, (cos * y - sin * x) / ry
-    return mask_of_pixels(along**2 + across**2 <= 1)
+    return mask_of_pixels(np.hypot(along, across) <= 1)
 
 
 def placed(part: np.ndarray, left: int, top: int, height: int, width: int) -> dict:
