@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from pycocotools import mask
 
+from ocr_panoptic.data.annotations.formats import ANNOTATION_FORMATS
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.config_files import find_config
 from support.tiny_runs import ROOT
@@ -64,3 +65,9 @@ def test_links():
         headings = re.findall(r"^#+ (.*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
         named = {re.sub(r"[^\w -]", "", head).lower().replace(" ", "-") for head in headings}
         assert not anchor or anchor in named, link
+
+
+@pytest.mark.parametrize("name", [*ANNOTATION_FORMATS])
+def test_a_format_of_annotations_has_a_row(name):
+    row = rf"^\| [^|]*`{name}`[^|]* \|"
+    assert re.search(row, IMPORTS, re.MULTILINE), f"docs/imports.md has no row of {name}"
