@@ -176,14 +176,14 @@ def test_annotations_of_another_split_are_one_fault_for_each_folder(raw, raw_val
         raw.checked(val=raw_val)
 
 
-def test_one_name_twice(raw, raw_val):
+def test_names_that_are_taken(raw, raw_val):
     with pytest.raises(ValueError, match="pets_train: two data files describe it"):
         register_data_files([raw.described(), raw_val.described()])
-
-
-def test_a_name_of_detectron2(raw):
+    file = raw.described("coco_2017")
     with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that is regist"):
-        register_data_files([raw.described("coco_2017")])
+        register_data_files([file])
+    with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that Detectron2"):
+        check_data([file])
 
 
 def test_detectron2s_names_are_known_without_it():
@@ -195,11 +195,6 @@ def test_detectron2s_names_are_known_without_it():
     assert not [name for name in DatasetCatalog if not is_detectron2s(name)]
     ours = ("coco_train", "coco_2017_mine", "my_coco_2017_train", "coco_2017_val_panoptic_mine")
     assert not any(map(is_detectron2s, ours))
-
-
-def test_the_check_refuses_a_name_of_detectron2(raw):
-    with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that Detectron2"):
-        check_data([raw.described("coco_2017")])
 
 
 def test_registering_again_takes_what_is_there_then(raw):

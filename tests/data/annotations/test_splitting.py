@@ -33,14 +33,16 @@ def test_it_stays_what_it_is():
     ]
 
 
-@pytest.mark.parametrize("group_by", ["folder", r"^(\w+)/", r"/(.)_\d+", "^.*_"])
-def test_groups_stay_together(group_by):
-    key = {
-        "folder": lambda name: name.split("/")[0],
-        r"^(\w+)/": lambda name: name.split("/")[0],
-        r"/(.)_\d+": lambda name: name.split("/")[1][0],
-        "^.*_": lambda name: name[:-7],
-    }[group_by]
+@pytest.mark.parametrize(
+    "group_by, key",
+    [
+        ("folder", lambda name: name.split("/")[0]),
+        (r"^(\w+)/", lambda name: name.split("/")[0]),
+        (r"/(.)_\d+", lambda name: name.split("/")[1][0]),
+        ("^.*_", lambda name: name[:-7]),
+    ],
+)
+def test_groups_stay_together(group_by, key):
     found = split_images(FRAMES, 0.6, group_by=group_by)
     train, val = ({key(name) for name in names(found[split])} for split in ("train", "val"))
     assert train and val and not train & val

@@ -8,10 +8,7 @@ from detectron2.data import MetadataCatalog
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
 
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.data.panoptic.annotations import (
-    panoptic_metadata,
-    parse_categories,
-)
+from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, parse_categories
 from ocr_panoptic.evaluation.confusion import semantic_scores
 from ocr_panoptic.metrics import Scores, per_class_rows
 

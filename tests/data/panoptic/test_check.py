@@ -30,6 +30,11 @@ def faults_of(raw) -> list[str]:
     return error.value.faults
 
 
+def as_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
 def image(raw):
     return raw.content["images"][0]
 
@@ -123,8 +128,7 @@ def test_fault_of_the_json(raw, spoil, message):
         ),
     ],
 )
-def test_another_file_than_a_annotations(raw, text, message):
-    raw.save()
+def test_another_file_than_annotations(raw, text, message):
     raw.split.annotations.write_text(text)
     with pytest.raises(DataFaults, match=message):
         check_split(raw.split)
@@ -154,9 +158,7 @@ def test_a_faulty_category_is_one_fault(raw, fault):
 
 
 def test_an_annotation_file_that_is_none(raw):
-    raw.save()
-    raw.split.annotations.unlink()
-    os.mkfifo(raw.split.annotations)
+    as_pipe(raw.split.annotations)
     with pytest.raises(DataFaults, match="is no regular file"):
         read_split(raw.split)
 
@@ -199,22 +201,13 @@ def test_missing_folder_or_json(raw, missing):
 # Files.
 
 
-def test_missing_image(raw):
-    path = raw.image("first.jpg")
-    path.rename(path.with_suffix(".jpeg"))
-    assert faults_of(raw) == [
-        f"{path}: image 21 not found. There is first.jpeg: correct file_name in the JSON."
-    ]
-
-
-def as_pipe(path):
-    path.unlink()
-    os.mkfifo(path)
-
-
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
+        (
+            lambda r: r.image("first.jpg").rename(r.image("first.jpeg")),
+            "first.jpg: image 21 not found. There is first.jpeg: correct file_name in the JSON.",
+        ),
         (lambda r: as_pipe(r.image("first.jpg")), "first.jpg: image 21 is no regular file."),
         (lambda r: r.png("first.png").unlink(), "first.png: panoptic PNG not found."),
         (

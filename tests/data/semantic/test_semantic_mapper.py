@@ -37,11 +37,6 @@ def record(tmp_path):
     }
 
 
-def truncate(path: str, size: int) -> None:
-    assert os.path.getsize(path) > size
-    os.truncate(path, size)
-
-
 def test_image_and_labels(cfg, record):
     before = dict(record)
     sample = SemanticDatasetMapper(cfg, True)(record)
@@ -135,10 +130,12 @@ def test_labels_outside_the_map(cfg, record):
     [
         (lambda r: Path(r["file_name"]).unlink(), FileNotFoundError, "a.png: image not found"),
         (lambda r: Path(r["sem_seg_file_name"]).unlink(), FileNotFoundError, "label PNG not found"),
-        (lambda r: truncate(r["file_name"], 0), UserError, "a.png: .* broken or truncated"),
-        (lambda r: truncate(r["file_name"], 999), UserError, "a.png: .* broken or truncated"),
-        (lambda r: truncate(r["sem_seg_file_name"], 0), UserError, "labels.png: .* broken or tr"),
-        (lambda r: truncate(r["sem_seg_file_name"], 99), UserError, "labels.png: .* broken or tr"),
+        (lambda r: os.truncate(r["file_name"], 999), UserError, "a.png: .* broken or truncated"),
+        (
+            lambda r: os.truncate(r["sem_seg_file_name"], 99),
+            UserError,
+            "labels.png: .* broken or t",
+        ),
         (
             lambda r: Image.new("L", (30, 40)).save(r["sem_seg_file_name"]),
             UserError,
