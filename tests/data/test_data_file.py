@@ -24,6 +24,7 @@ from ocr_panoptic.data.register import (
     register_in_use,
 )
 from ocr_panoptic.engine import load_config
+from support.faults import faults_of
 from support.raw_pets import RawData
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -95,9 +96,8 @@ def test_faults_of_a_file(tmp_path, change, message):
 
 def test_all_faults_of_a_file(tmp_path):
     content = {"panoptic": {"train": {"images": "a", "annotations": 3, "segment": "b"}}}
-    with pytest.raises(DataFaults) as error:
-        read_data_file(written(tmp_path / "a.yaml", content))
-    assert [fault.partition(": ")[2][:40] for fault in error.value.faults] == [
+    faults = faults_of(read_data_file, written(tmp_path / "a.yaml", content))
+    assert [fault.partition(": ")[2][:40] for fault in faults] == [
         "name None: use letters, digits, '_', '-'",
         "panoptic: train has the unknown key 'seg",
         "panoptic: train: annotations must be a p",
@@ -144,9 +144,7 @@ def test_several_files_join_where_their_classes_agree(raw, raw_val, tmp_path):
     raw_val.content["categories"][0]["name"] = "lion"
     raw_val.content["categories"].append({"id": 40, "name": "snow", "isthing": 0})
     register_data_files([raw.described("pets"), raw_val.described("cats")])
-    with pytest.raises(DataFaults) as error:
-        check_same_classes(names)
-    first, second = error.value.faults
+    first, second = faults_of(check_same_classes, names)
     assert first.startswith(f"{raw_val.folder}/cats.yaml: cats_train has other thing classes than ")
     assert f"pets_train of {raw.folder}/pets.yaml ('dog' and 'lion')" in first
     assert "other stuff classes" in second and "('none' and 'snow')" in second
@@ -162,9 +160,7 @@ def test_classes_of_the_splits_differ(raw, raw_val):
 def test_annotations_of_another_split_are_one_fault_for_each_folder(raw, raw_val):
     raw_val.image("first.jpg").rename(raw_val.image("third.jpg"))
     raw_val.image("more/second.bmp").unlink()
-    with pytest.raises(DataFaults) as error:
-        raw.checked(val=raw_val)
-    (fault,) = error.value.faults
+    (fault,) = faults_of(raw.checked, val=raw_val)
     assert fault == (
         f"{raw_val.folder}/panoptic.json: of its 2 images none has a file in "
         f"{raw_val.folder}/images, such as {raw_val.image('more/second.bmp')}. Give pets_val "

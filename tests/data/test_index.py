@@ -26,6 +26,7 @@ from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.labels import write_label_png
+from support.faults import faults_of
 from support.raw_pets import CAT, FIRST, FIRST_SEGMENTS, SKY, RawData
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -139,20 +140,15 @@ def test_processes_find_the_same(raw):
     found = []
     for workers in (1, 3):
         shutil.rmtree(cache_folder())
-        with pytest.raises(DataFaults) as error:
-            check_data([raw.described()], workers)
-        found.append(error.value.faults)
+        found.append(faults_of(check_data, [raw.described()], workers))
     assert found[0] == found[1] and len(found[0]) == 60
-    assert error.value.file == cache_folder() / "pets_faults.txt"
-    assert error.value.file.read_text().count("\n") == 60
+    assert (cache_folder() / "pets_faults.txt").read_text().count("\n") == 60
 
 
 def test_the_faults_of_all_splits(raw, raw_val):
     raw.image("first.jpg").unlink()
     raw_val.png("first.png").unlink()
-    with pytest.raises(DataFaults) as error:
-        raw.checked(val=raw_val)
-    assert len(error.value.faults) == 2
+    assert len(faults_of(raw.checked, val=raw_val)) == 2
 
 
 def index_path() -> Path:

@@ -201,9 +201,8 @@ def test_evaluators_give_100_for_the_truth(raw):
     raw.image("more/second.bmp").rename(raw.image("second.bmp"))
     raw.checked()
     cfg = panoptic_config("pets_train")
-    loader = build_detection_test_loader(
-        cfg, "pets_train", mapper=PanopticDatasetMapper(cfg, False)
-    )
+    mapper = PanopticDatasetMapper(cfg, False)
+    loader = build_detection_test_loader(cfg, "pets_train", mapper=mapper)
     evaluators = COCOPanopticEvaluator("pets_train"), InstanceEvaluator("pets_train", TASKS)
     for evaluator in evaluators:
         evaluator.reset()

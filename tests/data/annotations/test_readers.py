@@ -16,6 +16,7 @@ from ocr_panoptic.data.annotations.formats import ANNOTATION_FORMATS
 from ocr_panoptic.data.annotations.voc import voc_color
 from ocr_panoptic.data.faults import DataFaults
 from support.annotation_files import bitmap, city_polygons, coco
+from support.faults import faults_of
 from support.imported import FIXTURES, SCENES
 
 IMAGES = SCENES / "images"
@@ -86,9 +87,7 @@ def test_all_faults_of_coco_are_told_and_where_images_lie(tmp_path):
     path, shapes = tmp_path / "coco.json", ([[1]], [[1]], [[0] * 6])
     objects = [{"segmentation": shape} for shape in shapes]
     path.write_text(json.dumps(coco(*objects, size=(64, 64), names=("train_00000.jpg",))))
-    with pytest.raises(DataFaults) as error:
-        read("coco", path, IMAGES)
-    assert len(error.value.faults) == 2
+    assert len(faults_of(read, "coco", path, IMAGES)) == 2
     with pytest.raises(ValueError, match="give their folder after it"):
         read("coco", path)
 
@@ -232,9 +231,7 @@ def test_a_list_of_voc(voc):
 def test_faults_of_voc(voc):
     (voc / "labelmap.txt").write_text("background:0,0,0::\nball:128,0,0::\n")
     Image.new("RGB", (5, 4)).save(voc / "SegmentationObject/train_00002.png")
-    with pytest.raises(DataFaults) as error:
-        read("voc", voc, IMAGES)
-    first, second, third = error.value.faults
+    first, second, third = faults_of(read, "voc", voc, IMAGES)
     assert "SegmentationClass/train_00000.png: colours that are no class of" in first
     assert "[[192, 0, 0], [0, 128, 0], [128, 128, 0], [0, 128, 128]], on 3882" in first
     assert "SegmentationClass/train_00002.png" in second and "train_00007.png" in third
