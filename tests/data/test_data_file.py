@@ -193,13 +193,6 @@ def test_detectron2s_names_are_known_without_it():
     assert not any(map(is_detectron2s, ours))
 
 
-def test_registering_again_takes_what_is_there_then(raw):
-    register_data_files([raw.described()])
-    raw.content["categories"][0]["name"] = "lion"
-    register_data_files([raw.described()])
-    assert MetadataCatalog.get("pets_train").thing_classes == ["lion", "dog"]
-
-
 def test_names_are_found_below_the_root(tmp_path, monkeypatch):
     monkeypatch.setenv("DETECTRON2_DATASETS", str(tmp_path))
     raw = RawData(tmp_path / "some")

@@ -6,6 +6,7 @@ import zlib
 
 import numpy as np
 from PIL import Image
+from pycocotools import mask as rle
 
 
 def coco(
@@ -29,6 +30,12 @@ def coco(
         for key, entries in content.items()
     }
     return numbered | others
+
+
+def run_lengths(pixels: np.ndarray) -> dict:
+    """Return a mask as pycocotools writes it."""
+    code = rle.encode(np.asfortranarray(pixels, np.uint8))
+    return {"size": code["size"], "counts": code["counts"].decode()}
 
 
 def bitmap(pixels: np.ndarray, label: str = "ball", **changes: object) -> dict:

@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
-from pycocotools import mask as mask_util
 
 from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan
 from ocr_panoptic.data.annotations.importing import import_annotations
@@ -15,6 +15,7 @@ from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_png
+from support.annotation_files import coco, run_lengths
 from support.imported import (
     FIXTURES,
     SCENES,
@@ -41,18 +42,19 @@ def above_stuff(tmp_path, format: str, source: Path, images: Path, **options):
 
 def coco_instances() -> dict:
     """The scenes' objects in COCO's instance format."""
-    content = json.loads((SCENES / "panoptic.json").read_text())
-    things = [category for category in content["categories"] if category["isthing"]]
-    instances = []
-    for annotation in content["annotations"]:
-        ids = read_panoptic_png(SCENES / "panoptic" / annotation["file_name"])
-        for segment in annotation["segments_info"]:
-            if segment["category_id"] in {category["id"] for category in things}:
-                code = mask_util.encode(np.asfortranarray(ids == segment["id"]).astype(np.uint8))
-                mask = {"size": code["size"], "counts": code["counts"].decode()}
-                own = {**segment, "id": len(instances) + 1, "segmentation": mask}
-                instances.append({**own, "image_id": annotation["image_id"]})
-    return {"images": content["images"], "annotations": instances, "categories": things}
+    objects = [
+        {
+            "image_id": number,
+            "category_id": KINDS.things.index(region.label) + 1,
+            "iscrowd": int(region.is_crowd),
+            "segmentation": run_lengths(region.pixels),
+        }
+        for number, regions in enumerate(scenes().values(), 1)
+        for region in regions
+        if region.is_thing
+    ]
+    names = tuple(f"{name}.jpg" for name in scenes())
+    return coco(*objects, size=(64, 64), names=names, classes=KINDS.things)
 
 
 def test_coco_with_label_pngs_is_exact(tmp_path):
@@ -153,7 +155,6 @@ CITYSCAPES_NAME = {
 @pytest.fixture
 def cityscapes(tmp_path) -> Path:
     """The scenes as Cityscapes' JSON, and the PNGs that cityscapesscripts makes of it."""
-    import cv2
 
     annotation = pytest.importorskip("cityscapesscripts.helpers.annotation")
     to_png = pytest.importorskip("cityscapesscripts.preparation.json2instanceImg")
@@ -184,14 +185,15 @@ def cityscapes(tmp_path) -> Path:
     return root
 
 
-def test_cityscapes_pngs_are_those_of_its_own_panoptic_tool(cityscapes, tmp_path):
+def test_cityscapes_pngs_and_polygons_give_what_its_own_tool_gives(cityscapes, tmp_path):
     tool = pytest.importorskip("cityscapesscripts.preparation.createPanopticImgs")
     tool.convert2panoptic(str(cityscapes / "gtFine"), str(tmp_path), setNames=["train"])
     expected = json.loads((tmp_path / "cityscapes_panoptic_train.json").read_text())
     names = {c["id"]: (c["name"], bool(c["isthing"])) for c in expected["categories"]}
     source = AnnotationSource(cityscapes / "gtFine/train", cityscapes / "leftImg8bit/train")
-    found = run_import(tmp_path, source, ImportPlan("cityscapes"))
-    assert len(expected["annotations"]) == len(found) == 3
+    found = run_import(tmp_path, source, ImportPlan("cityscapes"), "pngs")
+    polygons = run_import(tmp_path, source, ImportPlan("cityscapes-polygons"), "polygons")
+    assert len(expected["annotations"]) == len(found) == len(polygons) == 3
     for entry in expected["annotations"]:
         ids = read_panoptic_png(tmp_path / "cityscapes_panoptic_train" / entry["file_name"])
         regions = [
@@ -199,16 +201,8 @@ def test_cityscapes_pngs_are_those_of_its_own_panoptic_tool(cityscapes, tmp_path
             for s in entry["segments_info"]
         ]
         stem = entry["file_name"].replace("_gtFine_panoptic.png", "_leftImg8bit")
-        assert as_set(found[stem]) == as_set(regions)
+        assert as_set(found[stem]) == as_set(polygons[stem]) == as_set(regions)
     assert any(r.is_crowd for regions in found.values() for r in regions)
-
-
-def test_cityscapes_polygons_give_its_pngs(cityscapes, tmp_path):
-    source = AnnotationSource(cityscapes / "gtFine/train", cityscapes / "leftImg8bit/train")
-    pngs = run_import(tmp_path, source, ImportPlan("cityscapes"), "a")
-    polygons = run_import(tmp_path, source, ImportPlan("cityscapes-polygons"), "b")
-    assert pngs.keys() == polygons.keys()
-    assert all(as_set(regions) == as_set(polygons[name]) for name, regions in pngs.items())
 
 
 def test_the_semantic_data_set_has_the_same_classes(tmp_path):

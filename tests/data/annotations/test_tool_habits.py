@@ -8,14 +8,13 @@ import cv2
 import numpy as np
 import pytest
 from PIL import Image
-from pycocotools import mask as rle
 
 from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan
 from ocr_panoptic.data.annotations.importing import import_annotations
 from ocr_panoptic.data.annotations.kinds import Kinds
 from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.faults import DataFaults
-from support.annotation_files import coco
+from support.annotation_files import coco, run_lengths
 from support.imported import as_set, read_maps, run_import
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -36,17 +35,14 @@ SIMPLE, PARTS = mask((2, 9, 3, 12)), mask((20, 26, 5, 12), (30, 37, 8, 20))
 RING = mask((4, 16, 24, 40)) & ~mask((8, 11, 29, 34))
 
 
-def as_supervision(pixels: np.ndarray, label: int, image: int = 1) -> dict:
+def as_supervision(pixels: np.ndarray, label: int) -> dict:
     """Return an annotation: a polygon through the centres of one outline's pixels, else a crowd."""
     outlines, levels = cv2.findContours(
         pixels.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE
     )
     is_crowd = len(outlines) > 1
-    code = rle.encode(np.asfortranarray(pixels, np.uint8))
-    shape = {"size": [H, W], "counts": code["counts"].decode()}
-    shape = shape if is_crowd else [outlines[0].ravel().tolist()]
-    own = {"image_id": image, "category_id": label, "iscrowd": int(is_crowd)}
-    return {**own, "segmentation": shape}
+    shape = run_lengths(pixels) if is_crowd else [outlines[0].ravel().tolist()]
+    return {"category_id": label, "iscrowd": int(is_crowd), "segmentation": shape}
 
 
 def dogs(*annotations: dict, info: str = "", names: tuple[str, ...] = ("a.png",)) -> dict:
