@@ -114,14 +114,9 @@ def test_groups_by_the_files_where_the_records_have_no_size(tmp_path):
 )
 def test_every_sampler_of_detectron2(tiny_data, kind):
     def make(seed: int) -> TrainingStream:
-        opts = [
-            "DATASETS.TRAIN",
-            "('tiny_train',)",
-            "DATALOADER.SAMPLER_TRAIN",
-            f"{kind}TrainingSampler",
-        ]
-        opts += ["SOLVER.IMS_PER_BATCH", "2", "DATALOADER.NUM_WORKERS", "0", "SEED", str(seed)]
-        opts += ["DATALOADER.REPEAT_THRESHOLD", "0.9"]
+        opts = ["DATASETS.TRAIN", "('tiny_train',)", "SOLVER.IMS_PER_BATCH", "2", "SEED", str(seed)]
+        opts += ["DATALOADER.NUM_WORKERS", "0", "DATALOADER.REPEAT_THRESHOLD", "0.9"]
+        opts += ["DATALOADER.SAMPLER_TRAIN", f"{kind}TrainingSampler"]
         cfg = load_config(str(OCR_CONFIG), opts)
         # Detectron2 reads them, but not every release of it has defaults.
         cfg.DATALOADER.RANDOM_SUBSET_RATIO = 0.7
