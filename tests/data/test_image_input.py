@@ -14,7 +14,7 @@ from ocr_panoptic.data.semantic.augmentation import (
 )
 from ocr_panoptic.engine import load_config
 
-RESIZES = [(9, 17), (50, 40), (24, 31)]  # smaller, larger, almost the same
+SIZES = [(9, 17), (50, 40), (24, 31)]  # smaller, larger, almost the same
 INTERPOLATIONS = [Image.BILINEAR, Image.BICUBIC]
 
 
@@ -30,7 +30,7 @@ def transformed(image: np.ndarray, transform: T.Transform) -> np.ndarray:
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-@pytest.mark.parametrize("size", RESIZES)
+@pytest.mark.parametrize("size", SIZES)
 def test_channels_are_resized_as_colours(image, size, interpolation):
     """Detectron2's own result for each three of them; no channel is taken for opacity."""
     resize = T.ResizeTransform(24, 32, *size, interpolation)
@@ -44,7 +44,7 @@ def test_channels_are_resized_as_colours(image, size, interpolation):
 
 
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
-@pytest.mark.parametrize("size", RESIZES)
+@pytest.mark.parametrize("size", SIZES)
 def test_floats_are_resized_as_bytes(image, size, interpolation):
     """Floats equal bytes but for rounding; they are not bound to 0..255, and antialiased where they
     are reduced."""
