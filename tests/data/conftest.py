@@ -30,21 +30,11 @@ def semantic_cfg():
     return cfg
 
 
-def _real(folder: str, what: str) -> Path:
-    default = Path(__file__).resolve().parents[3] / "shared" / "data"
-    root = Path(os.getenv("OCR_PANOPTIC_TEST_DATA", default)) / folder
-    if not root.is_dir():
-        pytest.skip(f"no {what} at {root}; OCR_PANOPTIC_TEST_DATA names their folder")
-    return root
-
-
 @pytest.fixture
 def real_data() -> Path:
     """The two images of panopticapi's ``sample_data``."""
-    return _real("coco_panoptic_sample", "real COCO images")
-
-
-@pytest.fixture
-def camvid() -> Path:
-    """CamVid: {train,val}/{images/*.jpg, labels/*.png}, 11 classes, 11 = void."""
-    return _real("camvid", "images of CamVid")
+    default = Path(__file__).resolve().parents[3] / "shared" / "data"
+    root = Path(os.getenv("OCR_PANOPTIC_TEST_DATA", default)) / "coco_panoptic_sample"
+    if not root.is_dir():
+        pytest.skip(f"no real COCO images at {root}; OCR_PANOPTIC_TEST_DATA names their folder")
+    return root

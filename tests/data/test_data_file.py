@@ -24,6 +24,7 @@ from ocr_panoptic.data.register import (
     register_in_use,
 )
 from ocr_panoptic.engine import load_config
+from support.faults import faults_of
 from support.raw_pets import RawData
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -95,9 +96,8 @@ def test_faults_of_a_file(tmp_path, change, message):
 
 def test_all_faults_of_a_file(tmp_path):
     content = {"panoptic": {"train": {"images": "a", "annotations": 3, "segment": "b"}}}
-    with pytest.raises(DataFaults) as error:
-        read_data_file(written(tmp_path / "a.yaml", content))
-    assert [fault.partition(": ")[2][:40] for fault in error.value.faults] == [
+    faults = faults_of(read_data_file, written(tmp_path / "a.yaml", content))
+    assert [fault.partition(": ")[2][:40] for fault in faults] == [
         "name None: use letters, digits, '_', '-'",
         "panoptic: train has the unknown key 'seg",
         "panoptic: train: annotations must be a p",
@@ -144,9 +144,7 @@ def test_several_files_join_where_their_classes_agree(raw, raw_val, tmp_path):
     raw_val.content["categories"][0]["name"] = "lion"
     raw_val.content["categories"].append({"id": 40, "name": "snow", "isthing": 0})
     register_data_files([raw.described("pets"), raw_val.described("cats")])
-    with pytest.raises(DataFaults) as error:
-        check_same_classes(names)
-    first, second = error.value.faults
+    first, second = faults_of(check_same_classes, names)
     assert first.startswith(f"{raw_val.folder}/cats.yaml: cats_train has other thing classes than ")
     assert f"pets_train of {raw.folder}/pets.yaml ('dog' and 'lion')" in first
     assert "other stuff classes" in second and "('none' and 'snow')" in second
@@ -162,9 +160,7 @@ def test_classes_of_the_splits_differ(raw, raw_val):
 def test_annotations_of_another_split_are_one_fault_for_each_folder(raw, raw_val):
     raw_val.image("first.jpg").rename(raw_val.image("third.jpg"))
     raw_val.image("more/second.bmp").unlink()
-    with pytest.raises(DataFaults) as error:
-        raw.checked(val=raw_val)
-    (fault,) = error.value.faults
+    (fault,) = faults_of(raw.checked, val=raw_val)
     assert fault == (
         f"{raw_val.folder}/panoptic.json: of its 2 images none has a file in "
         f"{raw_val.folder}/images, such as {raw_val.image('more/second.bmp')}. Give pets_val "
@@ -176,14 +172,14 @@ def test_annotations_of_another_split_are_one_fault_for_each_folder(raw, raw_val
         raw.checked(val=raw_val)
 
 
-def test_one_name_twice(raw, raw_val):
+def test_names_that_are_taken(raw, raw_val):
     with pytest.raises(ValueError, match="pets_train: two data files describe it"):
         register_data_files([raw.described(), raw_val.described()])
-
-
-def test_a_name_of_detectron2(raw):
+    file = raw.described("coco_2017")
     with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that is regist"):
-        register_data_files([raw.described("coco_2017")])
+        register_data_files([file])
+    with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that Detectron2"):
+        check_data([file])
 
 
 def test_detectron2s_names_are_known_without_it():
@@ -195,18 +191,6 @@ def test_detectron2s_names_are_known_without_it():
     assert not [name for name in DatasetCatalog if not is_detectron2s(name)]
     ours = ("coco_train", "coco_2017_mine", "my_coco_2017_train", "coco_2017_val_panoptic_mine")
     assert not any(map(is_detectron2s, ours))
-
-
-def test_the_check_refuses_a_name_of_detectron2(raw):
-    with pytest.raises(ValueError, match="coco_2017_train belongs to a data set that Detectron2"):
-        check_data([raw.described("coco_2017")])
-
-
-def test_registering_again_takes_what_is_there_then(raw):
-    register_data_files([raw.described()])
-    raw.content["categories"][0]["name"] = "lion"
-    register_data_files([raw.described()])
-    assert MetadataCatalog.get("pets_train").thing_classes == ["lion", "dog"]
 
 
 def test_names_are_found_below_the_root(tmp_path, monkeypatch):

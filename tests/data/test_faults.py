@@ -38,7 +38,12 @@ def test_the_whole_list_is_in_a_file_that_the_message_names(tmp_path):
         faults_listed(path),
     ):
         raise many()
+    with pytest.raises(ValueError), faults_listed(path):
+        raise ValueError
     assert path.read_text().splitlines() == error.value.faults
+    with faults_listed(path):
+        pass
+    assert not path.exists(), "it goes with the faults"
     with pytest.raises(DataFaults), faults_listed(tmp_path / "few.txt"):
         raise DataFaults(["a"])
     assert not (tmp_path / "few.txt").exists()
@@ -107,15 +112,3 @@ def test_a_list_that_cannot_be_written(tmp_path, caplog):
         raise many()
     assert "cannot be written" in caplog.text and str(path) in caplog.text
     assert "How many of each kind:" in str(error.value) and str(path) not in str(error.value)
-
-
-def test_the_list_goes_with_the_faults(tmp_path):
-    path = tmp_path / "faults.txt"
-    with pytest.raises(DataFaults), faults_listed(path):
-        raise many()
-    with pytest.raises(ValueError), faults_listed(path):
-        raise ValueError
-    assert path.exists()
-    with faults_listed(path):
-        pass
-    assert not path.exists()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from detectron2.data import DatasetCatalog
+from PIL import Image
 
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.offset_mapper import OffsetDatasetMapper
@@ -115,8 +116,6 @@ def test_data_with_other_classes_are_trained_on_together(make):
 
 
 def test_labels_of_another_size_are_refused(make, tmp_path):
-    from PIL import Image
-
     mapper, (record,) = make(("tiny_sem_train",))
     Image.fromarray(np.zeros((60, 64), np.uint8)).save(tmp_path / "a.png")
     with pytest.raises(ValueError, match="a.png: the PNG has 64x60 pixels"):

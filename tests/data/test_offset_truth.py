@@ -79,17 +79,6 @@ def test_definition(boundary_distance):
     assert (direction[segments == VOID] == IGNORED).all()
 
 
-def test_a_square_by_hand():
-    """The left edge points right, the background beside it left; the middle is no boundary."""
-    segments = np.zeros((40, 40), np.uint8)
-    segments[10:30, 10:30] = 1
-    near, direction = parts_of(true_offset_labels(segments, 5))
-    assert near[20, 3:17].tolist() == [0, 0, *[1] * 10, 0, 0]  # distances 7 ... 1, 1 ... 7
-    assert (direction[20, 5:10] == 0).all() and (direction[20, 10:15] == 4).all()
-    assert (direction[5:10, 20] == 2).all() and (direction[10:15, 20] == 6).all()
-    assert direction[11, 11] == 5 and direction[28, 11] == 3 and direction[8, 8] == 1
-
-
 @pytest.mark.parametrize("axis", [0, 1])
 def test_mirrored_regions_have_mirrored_offsets(axis):
     """The offsets are mirrored exactly, in every direction."""

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 from tqdm import tqdm
@@ -14,14 +15,9 @@ from tqdm import tqdm
 from ocr_panoptic.data.parallel import imap_with_progress
 
 
-def wait_long(number: int) -> None:
+def wait(seconds: float, number: int) -> None:
     print("begun", file=sys.stderr)
-    time.sleep(600)
-
-
-def wait_shortly(number: int) -> None:
-    print("begun", file=sys.stderr)
-    time.sleep(0.01)
+    time.sleep(seconds)
 
 
 def end(number: int) -> None:
@@ -77,7 +73,7 @@ class Forked:
 
 @pytest.mark.parametrize("way", [signal.SIGTERM, signal.SIGKILL])
 def test_workers_end_with_their_parent(way):
-    with Forked(wait_long) as forked:
+    with Forked(partial(wait, 600)) as forked:
         forked.read(until=b"begun")
         os.kill(forked.pid, way)
         assert forked.wait() == -way
@@ -85,7 +81,7 @@ def test_workers_end_with_their_parent(way):
 
 
 def test_ctrl_c_is_the_parents_to_answer():
-    with Forked(wait_shortly) as forked:
+    with Forked(partial(wait, 0.01)) as forked:
         forked.read(until=b"begun")
         os.killpg(forked.pid, signal.SIGINT)
         forked.read()

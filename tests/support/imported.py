@@ -52,17 +52,15 @@ def run_import(
 
 def stuff_labels(folder: Path) -> list[str]:
     """Write label PNGs of the scenes' stuff, 255 elsewhere; the classes."""
-    content = json.loads((SCENES / "panoptic.json").read_text())
-    stuff = [c for c in content["categories"] if not c["isthing"]]
-    label_of = {c["id"]: 255 for c in content["categories"]}
-    label_of |= {c["id"]: place for place, c in enumerate(stuff)}
-    for annotation in content["annotations"]:
-        ids = read_panoptic_png(SCENES / "panoptic" / annotation["file_name"])
-        labels = np.full(ids.shape, 255, np.uint8)
-        for segment in annotation["segments_info"]:
-            labels[ids == segment["id"]] = label_of[segment["category_id"]]
-        write_label_png(folder / annotation["file_name"], labels)
-    return [c["name"] for c in stuff]
+    categories = json.loads((SCENES / "panoptic.json").read_text())["categories"]
+    stuff = [category["name"] for category in categories if not category["isthing"]]
+    for name, regions in scenes().items():
+        labels = np.full((64, 64), 255, np.uint8)
+        for region in regions:
+            if not region.is_thing:
+                labels[region.pixels] = stuff.index(region.label)
+        write_label_png(folder / f"{name}.png", labels)
+    return stuff
 
 
 def as_set(regions: list[Region], crowds: bool = True) -> set[tuple]:

@@ -9,7 +9,6 @@ from PIL import Image
 from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment
 from ocr_panoptic.data.annotations.kinds import Kinds
 from ocr_panoptic.data.annotations.masks import masks_of_map
-from ocr_panoptic.data.annotations.painting import paint
 from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene
 
 EXPORTS = Path(__file__).parents[1] / "data/annotations/exports"
@@ -18,25 +17,6 @@ NAMES = {category["id"]: category["name"] for category in CATEGORIES}
 KINDS = Kinds(
     *(tuple(c["name"] for c in CATEGORIES if c["isthing"] == isthing) for isthing in (1, 0))
 )
-
-
-def segment_sets(ids: np.ndarray, names: dict[int, str]) -> set[tuple[str, bytes]]:
-    """Return what equal panoptic maps share, whatever their ids: (class, pixels) of each."""
-    return {
-        (names[number], (ids == number).tobytes()) for number in np.unique(ids).tolist() if number
-    }
-
-
-def read_segments(image: AnnotatedImage, overlap: str = "order") -> set[tuple[str, bytes]]:
-    """Return those of an image that was imported."""
-    painted = paint(image, KINDS, overlap)
-    names = {number: KINDS.classes[place] for number, place in painted.labels.items()}
-    return segment_sets(painted.ids, names)
-
-
-def class_map(image: AnnotatedImage) -> np.ndarray:
-    """uint8 [H,W], 255 where there is no segment."""
-    return paint(image, KINDS, "order").semantic(255)
 
 
 def scene(seed: int, folder: Path, size: int = 96) -> tuple[AnnotatedImage, np.ndarray]:

@@ -20,16 +20,8 @@ HEADER = [(8, 32), (7, 5), (0, 4), (1, 4), (2, 4), (3, 4)]
 
 def test_decodes_runs_and_single_values():
     # 4 times 0; then 9, 8, 7, 6: the second pixel is opaque by its last channel, 6.
-    pieces = [
-        (1, 1),
-        (1, 2),
-        (3, 2),
-        (0, 8),
-        (0, 1),
-        (1, 2),
-        (3, 2),
-        *[(v, 8) for v in (9, 8, 7, 6)],
-    ]
+    pieces = [(1, 1), (1, 2), (3, 2), (0, 8), (0, 1), (1, 2), (3, 2)]
+    pieces += [(value, 8) for value in (9, 8, 7, 6)]
     assert decode_brush(bits(*HEADER, *pieces), 1, 2).tolist() == [[False, True]]
     # Colours do not count, and neither does how opaque it is.
     pieces = [(0, 1), (2, 2), (7, 3), *[(v, 8) for v in (255, 255, 255, 0, 0, 0, 0, 1)]]

@@ -61,51 +61,31 @@ def mutated(path: Path, rng: random.Random) -> bytes:
 
 
 SCENE_IMAGES, CITY_IMAGES, TOOLS = SCENES / "images", "cityscapes/images", "exports/images"
+OURS, CITY = {"kinds": KINDS}, {"kinds": Kinds(("car",), ("sky",))}
 
 
 @pytest.mark.parametrize(
-    "format, source, images, files, kinds, crowds",
+    "format, source, images, files, options",
     [
-        ("coco", "coco_polygons/annotations.json", SCENE_IMAGES, "", None, None),
-        ("coco", "coco/annotations/instances_train.json", SCENE_IMAGES, "", None, "objects"),
-        ("voc", "voc", SCENE_IMAGES, "voc/**/*.*", KINDS, None),
-        ("yolo-seg", "yolo/data.yaml", None, "yolo/**/*.[ty]*", None, None),
-        ("supervisely", "supervisely", None, "supervisely/**/*.json", KINDS, None),
-        ("cityscapes", "cityscapes/png", CITY_IMAGES, "*/png/*", None, None),
-        (
-            "cityscapes-polygons",
-            "cityscapes/json",
-            CITY_IMAGES,
-            "*/json/*",
-            Kinds(("car",), ("sky",)),
-            None,
-        ),
-        ("cvat", "exports/cvat.xml", TOOLS, "", KINDS, None),
-        (
-            "labelme",
-            "exports/labelme",
-            TOOLS,
-            "exports/labelme/**/*.json",
-            KINDS,
-            None,
-        ),
-        (
-            "labelme",
-            "exports/labelme_shapes",
-            TOOLS,
-            "exports/labelme_shapes/*.json",
-            KINDS,
-            None,
-        ),
-        ("label-studio", "exports/label_studio.json", TOOLS, "", KINDS, None),
+        ("coco", "coco_polygons/annotations.json", SCENE_IMAGES, "", {}),
+        ("coco", "coco/annotations/instances_train.json", SCENE_IMAGES, "", {"crowds": "objects"}),
+        ("voc", "voc", SCENE_IMAGES, "voc/**/*.*", OURS),
+        ("yolo-seg", "yolo/data.yaml", None, "yolo/**/*.[ty]*", {}),
+        ("supervisely", "supervisely", None, "supervisely/**/*.json", OURS),
+        ("cityscapes", "cityscapes/png", CITY_IMAGES, "*/png/*", {}),
+        ("cityscapes-polygons", "cityscapes/json", CITY_IMAGES, "*/json/*", CITY),
+        ("cvat", "exports/cvat.xml", TOOLS, "", OURS),
+        ("labelme", "exports/labelme", TOOLS, "exports/labelme/**/*.json", OURS),
+        ("labelme", "exports/labelme_shapes", TOOLS, "exports/labelme_shapes/*.json", OURS),
+        ("label-studio", "exports/label_studio.json", TOOLS, "", OURS),
     ],
 )
-def test_formats(tmp_path, format, source, images, files, kinds, crowds):
+def test_formats(tmp_path, format, source, images, files, options):
     root = tmp_path / "source"
     copy_sources(root)
     spoiled = sorted(p for p in root.glob(files) if p.is_file()) if files else []
     spoiled = spoiled or [root / source]
-    plan = ImportPlan(format, kinds=kinds, crowds=crowds)
+    plan = ImportPlan(format, **options)
     sources = {"train": AnnotationSource(root / source, images and root / images)}
     output = tmp_path / "data/x"
 

@@ -13,7 +13,6 @@ from ocr_panoptic.data.annotations.brush import encode_brush
 from ocr_panoptic.data.annotations.label_studio import image_path, read_label_studio
 from ocr_panoptic.data.annotations.shapes import ellipse
 from ocr_panoptic.data.faults import DataFaults
-from support.tool_exports import EXPORTS, IMAGES
 
 H, W = 20, 40
 UPLOAD = "/data/upload/7/a1b2c3d4-a.png"
@@ -51,12 +50,6 @@ def read(folder, *results: dict) -> list[tuple[str, np.ndarray]]:
     (image,) = read_label_studio(folder / "export.json", folder / "images")
     assert (image.name, image.height, image.width) == ("a.png", H, W)
     return [(segment.label, segment.pixels()) for segment in image.segments]
-
-
-def test_the_folder_of_images_may_be_below_the_root_of_local_files():
-    for folder, start in ((EXPORTS, "images/"), (IMAGES, "")):
-        images = read_label_studio(EXPORTS / "label_studio.json", folder)
-        assert [image.name for image in images] == [f"{start}a.jpg", f"{start}street/b.jpg"]
 
 
 def test_reads_percentages(folder):
@@ -111,13 +104,6 @@ def test_joins_what_several_controls_say_of_a_region(folder):
     relation = {"type": "relation", "from_id": "r1", "to_id": "r2", "direction": "right"}
     ((label, pixels),) = read(folder, brush, label, choice, note, relation)
     assert label == "cat" and pixels.all()
-
-
-def test_a_later_region_covers_an_earlier_one(folder):
-    assert [name for name, _ in read(folder, square(0, label="a"), square(0, label="b"))] == [
-        "a",
-        "b",
-    ]
 
 
 def labels_of(folder) -> list[str]:

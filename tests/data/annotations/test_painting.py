@@ -1,17 +1,12 @@
 """Overlaps, crowds, void and what is lost, by hand."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from pycocotools import mask as rle
 
 from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment
-from ocr_panoptic.data.annotations.import_plan import above_labels
 from ocr_panoptic.data.annotations.kinds import Kinds
 from ocr_panoptic.data.annotations.painting import Losses, paint
-from ocr_panoptic.data.semantic.label_space import LabelSpace
-from ocr_panoptic.formats.labels import write_label_png
 
 KINDS = Kinds(things=("cat", "dog"), stuff=("sky", "grass"), ignore=("mirror",))
 
@@ -52,15 +47,6 @@ def test_what_covers_what(overlap, first, second, on_top):
     expected = Losses(segments=2, cut=1, covered=4, unlabelled=48 - 36, pixels=48)
     expected.things.update(["cat", "dog"])
     assert found.losses == expected
-
-
-def test_label_pngs_lie_below(tmp_path):
-    write_label_png(tmp_path / "a.png", np.eye(6, 8, dtype=np.uint8))
-    space = LabelSpace(("sky", "grass"), {0: 255, 1: 1}, ((0, 0, 0), (9, 9, 9)))
-    image = AnnotatedImage(Path("a.jpg"), "a.jpg", 6, 8, [LARGE])
-    (found,) = above_labels([image], tmp_path, space)
-    assert [(s.label, s.instance) for s in found.segments] == [("grass", False), ("cat", True)]
-    assert np.array_equal(found.segments[0].pixels(), np.eye(6, 8))
 
 
 @pytest.mark.parametrize("overlap", ["area", "score"])

@@ -15,6 +15,8 @@ from PIL import Image
 from ocr_panoptic.data.annotations.formats import ANNOTATION_FORMATS
 from ocr_panoptic.data.annotations.voc import voc_color
 from ocr_panoptic.data.faults import DataFaults
+from support.annotation_files import bitmap, city_polygons, coco
+from support.faults import faults_of
 from support.imported import FIXTURES, SCENES
 
 IMAGES = SCENES / "images"
@@ -25,37 +27,28 @@ def read(format: str, source: Path, images: Path | None = None) -> list:
 
 
 @pytest.fixture
-def coco(tmp_path):
+def coco_file(tmp_path):
     """Factory: a COCO JSON of one image and one object, changed."""
 
-    def write(**changes: object) -> Path:
-        image = {"id": 1, "file_name": "train_00000.jpg", "height": 64, "width": 64}
-        shape = [[1, 1, 9, 1, 9, 9, 1, 9]]
-        thing = {"id": 5, "image_id": 1, "category_id": 3, "segmentation": shape, "iscrowd": 0}
-        content = {
-            "images": [image | changes.pop("image", {})],
-            "annotations": [thing | changes.pop("annotation", {})],
-            "categories": [{"id": 3, "name": "ball"}],
-        }
-        path = tmp_path / "coco.json"
-        path.write_text(json.dumps(content | changes))
-        return path
+    def write(image: dict | None = None, annotation: dict | None = None, **changes: object) -> Path:
+        square = {"segmentation": [[1, 1, 9, 1, 9, 9, 1, 9]]} | (annotation or {})
+        names = ("train_00000.jpg",)
+        content = coco(square, size=(64, 64), names=names, classes=("ball",), **changes)
+        content["images"][0] |= image or {}
+        (tmp_path / "coco.json").write_text(json.dumps(content))
+        return tmp_path / "coco.json"
 
     return write
 
 
-def test_coco(coco):
-    (image,) = read("coco", coco(annotation={"score": 0.5}), IMAGES)
+def test_coco(coco_file):
+    (image,) = read("coco", coco_file(annotation={"score": 0.5}), IMAGES)
     (segment,) = image.segments
     assert (image.name, image.height, image.width) == ("train_00000.jpg", 64, 64)
     assert (segment.label, segment.instance, segment.score) == ("ball", True, 0.5)
     assert segment.pixels().sum() == 64
-
-
-def test_cocos_objects_without_pixels(coco):
-    thin = [[1, 1, 9, 9]]
-    (image,) = read("coco", coco(annotation={"segmentation": thin}), IMAGES)
-    assert not image.segments[0].pixels().any()
+    (image,) = read("coco", coco_file(annotation={"segmentation": [[1, 1, 9, 9]]}), IMAGES)
+    assert not image.segments[0].pixels().any(), "a line"
 
 
 @pytest.mark.parametrize(
@@ -68,9 +61,9 @@ def test_cocos_objects_without_pixels(coco):
         ({"image": {"height": 63}}, "is of 64x63 pixels, the image .*jpg of 64x64"),
         ({"image": {"id": None}}, "an image needs an id"),
         ({"image": {"width": None}}, "image 1: does not say the image's width and height"),
-        ({"annotation": {"image_id": 2}}, 'annotation 5: image 2 is not in "images"'),
-        ({"annotation": {"category_id": 4}}, 'annotation 5: category 4 is not in "categories"'),
-        ({"annotation": {"segmentation": [[1, 2, 3]]}}, r"annotation 5 of train_00000.jpg: a poly"),
+        ({"annotation": {"image_id": 2}}, 'annotation 1: image 2 is not in "images"'),
+        ({"annotation": {"category_id": 4}}, 'annotation 1: category 4 is not in "categories"'),
+        ({"annotation": {"segmentation": [[1, 2, 3]]}}, r"annotation 1 of train_00000.jpg: a poly"),
         ({"annotation": {"segmentation": {"counts": 4}}}, "an RLE must be an object"),
         ({"annotation": {"segmentation": "x"}}, "must be polygons or an RLE"),
         ({"annotation": {"iscrowd": 2}}, "iscrowd must be 0 or 1, found 2"),
@@ -83,21 +76,18 @@ def test_cocos_objects_without_pixels(coco):
         ({"categories": {}}, "missing or no list: categories"),
     ],
 )
-def test_faults_of_coco(coco, changes, message):
-    path = coco(**changes)
+def test_faults_of_coco(coco_file, changes, message):
+    path = coco_file(**changes)
     with pytest.raises(ValueError, match=message) as error:
         read("coco", path, IMAGES)
     assert str(path) in str(error.value)
 
 
-def test_all_faults_of_coco_are_told_and_where_images_lie(coco):
-    thing = {"id": 5, "image_id": 1, "category_id": 3, "segmentation": [[1]]}
-    path = coco(
-        annotations=[thing, thing | {"id": 6}, thing | {"id": 7, "segmentation": [[0] * 6]}]
-    )
-    with pytest.raises(DataFaults) as error:
-        read("coco", path, IMAGES)
-    assert len(error.value.faults) == 2
+def test_all_faults_of_coco_are_told_and_where_images_lie(tmp_path):
+    path, shapes = tmp_path / "coco.json", ([[1]], [[1]], [[0] * 6])
+    objects = [{"segmentation": shape} for shape in shapes]
+    path.write_text(json.dumps(coco(*objects, size=(64, 64), names=("train_00000.jpg",))))
+    assert len(faults_of(read, "coco", path, IMAGES)) == 2
     with pytest.raises(ValueError, match="give their folder after it"):
         read("coco", path)
 
@@ -143,10 +133,8 @@ def test_yolo_layouts(yolo, caplog):
     names = "names: [ball, crate, tent, starfish]\n"
     (yolo / "data.yaml").write_text(names + "train: ../train/images\nval: ../valid/images\n")
     found = read("yolo-seg", yolo / "data.yaml")
-    assert [image.name for image in found[::3]] == [
-        "train/images/train_00000.jpg",
-        "valid/images/train_00000.jpg",
-    ]
+    expected = [f"{split}/images/train_00000.jpg" for split in ("train", "valid")]
+    assert [image.name for image in found[::3]] == expected
 
 
 @pytest.mark.parametrize(
@@ -156,10 +144,7 @@ def test_yolo_layouts(yolo, caplog):
         ("names: [a, a]\ntrain: images", "the class a comes 2 times"),
         ("names: [a]", "names no folder of images .* Give the folder of images after"),
         ("names: [a]\ntrain: nowhere", "train: nowhere is no folder"),
-        (
-            "names: [a]\ntrain: pictures",
-            "pictures: none of the 3 images has a text file in .*/pict",
-        ),
+        ("names: [a]\ntrain: pictures", "none of the 3 images has a text file in .*/pictures"),
         ("names: [a]\ntrain: ../..", "train: ../.. leads out of the folder"),
         ("names: [a]\npath: /\ntrain: tmp", "train: tmp leads out of the folder|is no folder"),
     ],
@@ -202,7 +187,7 @@ def test_voc_2012(tmp_path, kind):
     assert found == {"person": (True, 9), "car": (False, 34 * 34)}
 
 
-def test_voc_as_people_name_it(voc, tmp_path):
+def test_voc_as_people_name_it(tmp_path):
     """A suffix in capitals, a class in the colour that VOC 2012 has for void, no objects."""
     (tmp_path / "JPEGImages").mkdir()
     shutil.copy(IMAGES / "train_00000.jpg", tmp_path / "JPEGImages/train_00000.JPG")
@@ -213,9 +198,8 @@ def test_voc_as_people_name_it(voc, tmp_path):
     (tmp_path / "labelmap.txt").write_text("background:0,0,0::\nsand:224,224,192::\n")
     (image,) = read("voc", tmp_path)
     assert image.name == "train_00000.JPG"
-    assert [(s.label, s.instance, s.pixels().sum()) for s in image.segments] == [
-        ("sand", False, 2 * 64)
-    ]
+    found = [(s.label, s.instance, s.pixels().sum()) for s in image.segments]
+    assert found == [("sand", False, 2 * 64)]
 
 
 def test_a_missing_png_of_objects(voc):
@@ -247,18 +231,12 @@ def test_a_list_of_voc(voc):
 def test_faults_of_voc(voc):
     (voc / "labelmap.txt").write_text("background:0,0,0::\nball:128,0,0::\n")
     Image.new("RGB", (5, 4)).save(voc / "SegmentationObject/train_00002.png")
-    with pytest.raises(DataFaults) as error:
-        read("voc", voc, IMAGES)
-    first, second, third = error.value.faults
+    first, second, third = faults_of(read, "voc", voc, IMAGES)
     assert "SegmentationClass/train_00000.png: colours that are no class of" in first
-    assert (
-        "labelmap.txt: [[192, 0, 0], [0, 128, 0], [128, 128, 0], [0, 128, 128]], on 3882" in first
-    )
+    assert "[[192, 0, 0], [0, 128, 0], [128, 128, 0], [0, 128, 128]], on 3882" in first
     assert "SegmentationClass/train_00002.png" in second and "train_00007.png" in third
-    for text, message in (
-        ("a:1,2::", "expected name:R,G,B"),
-        ("a:1,2,3::\nb:1,2,3::", "b: the colour .* comes twice"),
-    ):
+    wrong = {"a:1,2::": "expected name:R,G,B", "a:1,2,3::\nb:1,2,3::": "b: the colour .* comes tw"}
+    for text, message in wrong.items():
         (voc / "labelmap.txt").write_text(text)
         with pytest.raises(ValueError, match=f"labelmap.txt: {message}"):
             read("voc", voc, IMAGES)
@@ -272,27 +250,21 @@ def project(tmp_path) -> Path:
     return tmp_path / "project"
 
 
-def bitmap(pixels: np.ndarray, **changes: object) -> dict:
-    file = io.BytesIO()
-    Image.fromarray(pixels.astype(np.uint8) * 255).save(file, "PNG")
-    data = base64.b64encode(zlib.compress(file.getvalue())).decode()
-    return {"classTitle": "ball", "geometryType": "bitmap"} | {
-        "bitmap": {"data": data, "origin": [60, 2]} | changes
-    }
+def set_figures(project: Path, *figures: object) -> None:
+    path = project / "polygons/ann/train_00000.jpg.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"objects": figures}))
 
 
 def test_supervisely(project, caplog):
     """Images of several data sets; a figure over the border and figures without area."""
-    path = project / "polygons/ann/train_00000.jpg.json"
-    content = json.loads(path.read_text())
     hole = [[12, 12], [16, 12], [16, 16], [12, 16]]
     ring = {"exterior": [[10, 10], [20, 10], [20, 20], [10, 20]], "interior": [hole]}
-    content["objects"] = [
+    set_figures(
+        project,
         bitmap(np.eye(4)) | {"instance": "a1"},
         {"classTitle": "sky", "geometryType": "polygon", "points": ring, "instance": "a1"},
         {"classTitle": "sky", "geometryType": "rectangle", "points": {}},
-    ]
-    path.write_text(json.dumps(content))
+    )
     with caplog.at_level(logging.WARNING):
         found = {image.name: image for image in read("supervisely", project)}
     assert "1 figures are left out, as each is a rectangle" in caplog.text
@@ -304,16 +276,14 @@ def test_supervisely(project, caplog):
 
 def test_parts_of_objects(project):
     """Figures of a class with one instance are one object, where others do not cover them."""
-    path = project / "polygons/ann/train_00000.jpg.json"
-    content = json.loads(path.read_text())
     corner, row = np.eye(2)[:1], np.ones((1, 2))
-    content["objects"] = [
+    set_figures(
+        project,
         bitmap(row, origin=[0, 0]) | {"instance": "a1"},
         bitmap(corner, origin=[0, 0]) | {"classTitle": "tent", "instance": "a1"},
         bitmap(row, origin=[0, 5]) | {"instance": "a1"},
         bitmap(row, origin=[0, 9]),
-    ]
-    path.write_text(json.dumps(content))
+    )
     (image,) = read("supervisely", project / "polygons")
     assert [(s.label, np.argwhere(s.pixels()).tolist()) for s in image.segments] == [
         ("tent", [[0, 0]]),
@@ -324,12 +294,10 @@ def test_parts_of_objects(project):
 
 def test_bitmaps_with_opacity(project):
     """Opacity says what the object is, whatever the colour below."""
-    path = project / "polygons/ann/train_00000.jpg.json"
-    content = json.loads(path.read_text())
     opacity = np.eye(4, dtype=np.uint8) * 255
     for colors in (1, 3):
         pixels = np.dstack([np.full((4, 4), 255, np.uint8)] * colors + [opacity])
-        path.write_text(json.dumps(content | {"objects": [bitmap(pixels / 255)]}))
+        set_figures(project, bitmap(pixels / 255))
         (image,) = read("supervisely", project / "polygons")
         (segment,) = image.segments
         assert np.argwhere(segment.pixels()).tolist() == [[2, 60], [3, 61], [4, 62], [5, 63]]
@@ -361,9 +329,7 @@ def declared_size(side: int) -> str:
     ],
 )
 def test_faults_of_supervisely(project, figure, message):
-    path = project / "polygons/ann/train_00000.jpg.json"
-    content = json.loads(path.read_text())
-    path.write_text(json.dumps(content | {"objects": [figure]}))
+    set_figures(project, figure)
     with pytest.raises(DataFaults, match=f"train_00000.jpg.json: object 0: .*{message}"):
         read("supervisely", project / "polygons")
 
@@ -381,14 +347,11 @@ def test_what_a_project_must_have(project):
             read("supervisely", source)
 
 
-def city(root: Path, objects: list[dict], **changes: object) -> Path:
-    content = {"imgHeight": 64, "imgWidth": 64, "objects": objects} | changes
-    path = root / "train_00000_gtFine_polygons.json"
-    path.write_text(json.dumps(content))
-    return root
-
-
 SQUARE = [[0, 0], [9, 0], [9, 9], [0, 9]]
+
+
+def write_city(folder: Path, content: dict) -> None:
+    (folder / "train_00000_gtFine_polygons.json").write_text(json.dumps(content))
 
 
 def test_cityscapes_polygons(tmp_path):
@@ -403,23 +366,25 @@ def test_cityscapes_polygons(tmp_path):
         {"label": "license plate", "polygon": SQUARE},
         {"label": "car", "polygon": [[3, 3]]},
     ]
-    (image,) = read("cityscapes-polygons", city(tmp_path, objects), IMAGES)
+    write_city(tmp_path, city_polygons(*objects, size=(64, 64)))
+    (image,) = read("cityscapes-polygons", tmp_path, IMAGES)
     found = [(s.label, s.instance, int(s.pixels().sum())) for s in image.segments]
     assert found == [("zebra", None, 100), ("zebra", False, 100), ("polegroup", None, 100)]
 
 
 @pytest.mark.parametrize(
-    "objects, changes, message",
+    "changes, message",
     [
-        ([{"label": "car"}, {"label": 3}], {}, "object 1: expected a label and a polygon"),
-        ([{"label": "car", "polygon": [[0]]}], {}, "object 0: a polygon must be a list of points"),
-        ([], {"imgWidth": 65}, "is of 65x64 pixels, the image .* of 64x64"),
-        (None, {}, "expected a list of objects"),
+        ({"objects": [{"label": "car"}, {"label": 3}]}, "object 1: expected a label and a polygon"),
+        ({"objects": [{"label": "car", "polygon": [[0]]}]}, "object 0: a polygon must be a list o"),
+        ({"imgWidth": 65}, "is of 65x64 pixels, the image .* of 64x64"),
+        ({"objects": None}, "expected a list of objects"),
     ],
 )
-def test_faults_of_cityscapes_polygons(tmp_path, objects, changes, message):
+def test_faults_of_cityscapes_polygons(tmp_path, changes, message):
+    write_city(tmp_path, city_polygons(size=(64, 64), **changes))
     with pytest.raises(DataFaults, match=f"train_00000_gtFine_polygons.json: .*{message}"):
-        read("cityscapes-polygons", city(tmp_path, objects, **changes), IMAGES)
+        read("cityscapes-polygons", tmp_path, IMAGES)
 
 
 def test_faults_of_cityscapes_pngs(tmp_path):

@@ -4,10 +4,10 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
-from pycocotools import mask as mask_util
 
 from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan
 from ocr_panoptic.data.annotations.importing import import_annotations
@@ -15,6 +15,7 @@ from ocr_panoptic.data.data_file import read_data_file
 from ocr_panoptic.data.semantic.label_space import parse_label_space
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_png
+from support.annotation_files import coco, run_lengths
 from support.imported import (
     FIXTURES,
     SCENES,
@@ -41,18 +42,19 @@ def above_stuff(tmp_path, format: str, source: Path, images: Path, **options):
 
 def coco_instances() -> dict:
     """The scenes' objects in COCO's instance format."""
-    content = json.loads((SCENES / "panoptic.json").read_text())
-    things = [category for category in content["categories"] if category["isthing"]]
-    instances = []
-    for annotation in content["annotations"]:
-        ids = read_panoptic_png(SCENES / "panoptic" / annotation["file_name"])
-        for segment in annotation["segments_info"]:
-            if segment["category_id"] in {category["id"] for category in things}:
-                code = mask_util.encode(np.asfortranarray(ids == segment["id"]).astype(np.uint8))
-                mask = {"size": code["size"], "counts": code["counts"].decode()}
-                own = {**segment, "id": len(instances) + 1, "segmentation": mask}
-                instances.append({**own, "image_id": annotation["image_id"]})
-    return {"images": content["images"], "annotations": instances, "categories": things}
+    objects = [
+        {
+            "image_id": number,
+            "category_id": KINDS.things.index(region.label) + 1,
+            "iscrowd": int(region.is_crowd),
+            "segmentation": run_lengths(region.pixels),
+        }
+        for number, regions in enumerate(scenes().values(), 1)
+        for region in regions
+        if region.is_thing
+    ]
+    names = tuple(f"{name}.jpg" for name in scenes())
+    return coco(*objects, size=(64, 64), names=names, classes=KINDS.things)
 
 
 def test_coco_with_label_pngs_is_exact(tmp_path):
@@ -81,15 +83,14 @@ def test_datumaros_coco_is_exact_but_for_crowds(tmp_path):
 
 def test_a_class_of_crowds_alone_is_asked_about(tmp_path):
     """The file is asked about, though no image of it shows that something is wrong."""
-    source = tmp_path / "one.json"
+    path = tmp_path / "one.json"
     content = json.loads((FIXTURES / "coco/annotations/instances_train.json").read_text())
     first = {(a["image_id"], a["category_id"]): a for a in content["annotations"][::-1]}
-    source.write_text(json.dumps(content | {"annotations": list(first.values())}))
+    path.write_text(json.dumps(content | {"annotations": list(first.values())}))
+    source = AnnotationSource(path, SCENES / "images")
     with pytest.raises(ValueError, match="marked as crowds .iscrowd 1., all 3 of class 'ball'"):
-        run_import(tmp_path, AnnotationSource(source, SCENES / "images"), ImportPlan("coco"))
-    found = run_import(
-        tmp_path, AnnotationSource(source, SCENES / "images"), ImportPlan("coco", crowds="groups")
-    )
+        run_import(tmp_path, source, ImportPlan("coco"))
+    found = run_import(tmp_path, source, ImportPlan("coco", crowds="groups"))
     assert all(region.is_crowd for regions in found.values() for region in regions)
 
 
@@ -99,13 +100,9 @@ def test_yolo_with_label_pngs_is_exact_but_for_crowds(tmp_path):
         assert as_set(found[name]) == as_set([r for r in regions if not r.is_crowd])
 
 
-@pytest.mark.parametrize(
-    "format, source, images",
-    [("voc", "voc", SCENES / "images"), ("supervisely", "supervisely/bitmaps", None)],
-)
-def test_masks_are_exact_but_for_crowds(tmp_path, format, source, images):
-    plan = ImportPlan(format, kinds=KINDS)
-    found = run_import(tmp_path, AnnotationSource(FIXTURES / source, images), plan)
+def test_bitmaps_are_exact_but_for_crowds(tmp_path):
+    plan = ImportPlan("supervisely", kinds=KINDS)
+    found = run_import(tmp_path, AnnotationSource(FIXTURES / "supervisely/bitmaps"), plan)
     for name, regions in scenes().items():
         assert as_set(found[name], crowds=False) == as_set(regions, crowds=False)
 
@@ -136,17 +133,14 @@ def test_what_polygons_lose(tmp_path):
         truth = [r for r in scenes()[name] if r.is_thing and not r.is_crowd]
         assert len(regions) == len(truth)
         for region in truth:
-            best = max(iou(region.pixels, r.pixels) for r in regions if r.label == region.label)
-            assert 0.7 < best < 0.86
+            own = [r.pixels for r in regions if r.label == region.label]
+            nearest = max(own, key=lambda pixels: iou(region.pixels, pixels))
+            assert 0.7 < iou(region.pixels, nearest) < 0.86
             assert any(np.array_equal(region.pixels, r.pixels) for r in centres[name])
             border = sum(
                 (region.pixels & ~np.roll(region.pixels, shift, axis)).sum()
                 for shift in (-1, 1)
                 for axis in (0, 1)
-            )
-            nearest = max(
-                (r.pixels for r in regions if r.label == region.label),
-                key=lambda pixels: iou(region.pixels, pixels),
             )
             assert (nearest ^ region.pixels).sum() <= border
 
@@ -161,7 +155,6 @@ CITYSCAPES_NAME = {
 @pytest.fixture
 def cityscapes(tmp_path) -> Path:
     """The scenes as Cityscapes' JSON, and the PNGs that cityscapesscripts makes of it."""
-    import cv2
 
     annotation = pytest.importorskip("cityscapesscripts.helpers.annotation")
     to_png = pytest.importorskip("cityscapesscripts.preparation.json2instanceImg")
@@ -192,14 +185,15 @@ def cityscapes(tmp_path) -> Path:
     return root
 
 
-def test_cityscapes_pngs_are_those_of_its_own_panoptic_tool(cityscapes, tmp_path):
+def test_cityscapes_pngs_and_polygons_give_what_its_own_tool_gives(cityscapes, tmp_path):
     tool = pytest.importorskip("cityscapesscripts.preparation.createPanopticImgs")
     tool.convert2panoptic(str(cityscapes / "gtFine"), str(tmp_path), setNames=["train"])
     expected = json.loads((tmp_path / "cityscapes_panoptic_train.json").read_text())
     names = {c["id"]: (c["name"], bool(c["isthing"])) for c in expected["categories"]}
     source = AnnotationSource(cityscapes / "gtFine/train", cityscapes / "leftImg8bit/train")
-    found = run_import(tmp_path, source, ImportPlan("cityscapes"))
-    assert len(expected["annotations"]) == len(found) == 3
+    found = run_import(tmp_path, source, ImportPlan("cityscapes"), "pngs")
+    polygons = run_import(tmp_path, source, ImportPlan("cityscapes-polygons"), "polygons")
+    assert len(expected["annotations"]) == len(found) == len(polygons) == 3
     for entry in expected["annotations"]:
         ids = read_panoptic_png(tmp_path / "cityscapes_panoptic_train" / entry["file_name"])
         regions = [
@@ -207,17 +201,8 @@ def test_cityscapes_pngs_are_those_of_its_own_panoptic_tool(cityscapes, tmp_path
             for s in entry["segments_info"]
         ]
         stem = entry["file_name"].replace("_gtFine_panoptic.png", "_leftImg8bit")
-        assert as_set(found[stem]) == as_set(regions)
+        assert as_set(found[stem]) == as_set(polygons[stem]) == as_set(regions)
     assert any(r.is_crowd for regions in found.values() for r in regions)
-
-
-def test_cityscapes_polygons_give_its_pngs(cityscapes, tmp_path):
-    source = AnnotationSource(cityscapes / "gtFine/train", cityscapes / "leftImg8bit/train")
-    pngs = run_import(tmp_path, source, ImportPlan("cityscapes"), "a")
-    polygons = run_import(tmp_path, source, ImportPlan("cityscapes-polygons"), "b")
-    assert pngs.keys() == polygons.keys()
-    for name, regions in pngs.items():
-        assert as_set(regions) == as_set(polygons[name])
 
 
 def test_the_semantic_data_set_has_the_same_classes(tmp_path):

@@ -1,6 +1,5 @@
 """The check passes good data, and names the file and id of every fault."""
 
-import io
 import json
 import os
 
@@ -11,6 +10,7 @@ from PIL import Image
 from ocr_panoptic.data.faults import DataFaults, raise_if_any
 from ocr_panoptic.data.panoptic.check import check_image, read_split
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
+from support.faults import faults_of
 
 
 def check_split(split):
@@ -23,11 +23,15 @@ def check(raw):
     return check_split(raw.save().split)
 
 
-def faults_of(raw) -> list[str]:
-    with pytest.raises(DataFaults) as error:
-        check(raw)
-    assert all(str(raw.folder) in fault for fault in error.value.faults)
-    return error.value.faults
+def faults_in(raw) -> list[str]:
+    faults = faults_of(check, raw)
+    assert all(str(raw.folder) in fault for fault in faults)
+    return faults
+
+
+def as_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
 
 
 def image(raw):
@@ -43,17 +47,11 @@ def segment(raw):
 
 
 def test_good_data(raw):
-    content = check(raw)
-    assert [(i.id, i.file_name, i.png_name) for i in content.images] == [
-        (21, "first.jpg", "first.png"),
-        (5, "more/second.bmp", "more/second.png"),
-    ]
-
-
-def test_keys_that_may_be_absent(raw):
     for key in ("area", "bbox", "iscrowd"):
-        del segment(raw)[key]
-    assert [image.id for image in check(raw).images] == [21, 5]
+        del segment(raw)[key]  # of one, and others keep theirs
+    images = [(image.id, image.file_name, image.png_name) for image in check(raw).images]
+    second = (5, "more/second.bmp", "more/second.png")
+    assert images == [(21, "first.jpg", "first.png"), second]
 
 
 def test_two_images_of_one_stem_in_different_formats(raw):
@@ -123,8 +121,7 @@ def test_fault_of_the_json(raw, spoil, message):
         ),
     ],
 )
-def test_another_file_than_a_annotations(raw, text, message):
-    raw.save()
+def test_another_file_than_annotations(raw, text, message):
     raw.split.annotations.write_text(text)
     with pytest.raises(DataFaults, match=message):
         check_split(raw.split)
@@ -134,7 +131,7 @@ def test_all_faults_of_the_json_are_reported(raw):
     segment(raw).update(id=500, category_id=99)
     image(raw).pop("height")
     raw.content["categories"][0]["name"] = None
-    faults = faults_of(raw)
+    faults = faults_in(raw)
     assert len(faults) >= 4
     assert len(set(faults)) == len(faults)
 
@@ -149,14 +146,12 @@ def test_a_faulty_category_is_one_fault(raw, fault):
         for segment in annotation["segments_info"]:
             segment["category_id"] = {9: 4}.get(segment["category_id"], segment["category_id"])
     raw.content["categories"][0].update(fault)  # the only thing
-    (found,) = faults_of(raw)
+    (found,) = faults_in(raw)
     assert "category 4: " in found
 
 
 def test_an_annotation_file_that_is_none(raw):
-    raw.save()
-    raw.split.annotations.unlink()
-    os.mkfifo(raw.split.annotations)
+    as_pipe(raw.split.annotations)
     with pytest.raises(DataFaults, match="is no regular file"):
         read_split(raw.split)
 
@@ -199,22 +194,13 @@ def test_missing_folder_or_json(raw, missing):
 # Files.
 
 
-def test_missing_image(raw):
-    path = raw.image("first.jpg")
-    path.rename(path.with_suffix(".jpeg"))
-    assert faults_of(raw) == [
-        f"{path}: image 21 not found. There is first.jpeg: correct file_name in the JSON."
-    ]
-
-
-def as_pipe(path):
-    path.unlink()
-    os.mkfifo(path)
-
-
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
+        (
+            lambda r: r.image("first.jpg").rename(r.image("first.jpeg")),
+            "first.jpg: image 21 not found. There is first.jpeg: correct file_name in the JSON.",
+        ),
         (lambda r: as_pipe(r.image("first.jpg")), "first.jpg: image 21 is no regular file."),
         (lambda r: r.png("first.png").unlink(), "first.png: panoptic PNG not found."),
         (
@@ -238,7 +224,7 @@ def as_pipe(path):
 )
 def test_files_that_do_not_fit(raw, spoil, expected):
     spoil(raw)
-    (fault,) = faults_of(raw)
+    (fault,) = faults_in(raw)
     assert expected in fault
 
 
@@ -247,12 +233,10 @@ def test_exif_orientation_counts_as_detectron2_counts_it(raw, orientation, store
     """Detectron2 turns the image, so the PNG must fit the turned image."""
     exif = Image.Exif()
     exif[274] = orientation
-    picture = io.BytesIO()
-    Image.new("RGB", stored).save(picture, format="JPEG", exif=exif)
-    raw.image("first.jpg").write_bytes(picture.getvalue())
+    Image.new("RGB", stored).save(raw.image("first.jpg"), exif=exif)
     check(raw)
     Image.new("RGB", stored[::-1]).save(raw.image("first.jpg"), exif=exif)
-    assert len(faults_of(raw)) == 1
+    assert len(faults_in(raw)) == 1
 
 
 # Pixels against JSON.
@@ -261,7 +245,7 @@ def test_exif_orientation_counts_as_detectron2_counts_it(raw, orientation, store
 def test_ids_of_json_and_png_differ(raw):
     segment(raw)["id"] = 70001
     path = raw.png("first.png")
-    assert faults_of(raw) == [
+    assert faults_in(raw) == [
         f"{path}: segment 70000 covers 16 pixels but is not in the JSON's segments_info.",
         f"{path}: segment 70001 of the JSON has no pixel in the PNG.",
     ]
@@ -269,13 +253,13 @@ def test_ids_of_json_and_png_differ(raw):
 
 def test_id_that_no_png_can_hold(raw):
     segment(raw)["id"] = 256**3
-    assert "segment 16777216: the ids of a PNG end at 16777215" in faults_of(raw)[1]
+    assert "segment 16777216: the ids of a PNG end at 16777215" in faults_in(raw)[1]
 
 
 def test_area_and_box(raw):
     segment(raw).update(area=15, bbox=[0, 0, 7, 3])
     path = raw.png("first.png")
-    assert faults_of(raw) == [
+    assert faults_in(raw) == [
         f"{path}: segment 70000: area is 15 in the JSON, 16 in the PNG.",
         f"{path}: segment 70000: bbox is [0, 0, 7, 3] in the JSON, [0, 0, 8, 3] in the PNG.",
     ]
@@ -289,14 +273,14 @@ def test_one_changed_pixel_is_found(raw):
         spoiled = good.copy()
         spoiled[row, column] = 12 if good[row, column] != 12 else 9
         write_panoptic_png(path, spoiled)
-        assert faults_of(raw)
+        assert faults_in(raw)
 
 
 def test_faults_of_all_images_are_reported(raw):
     raw.image("first.jpg").unlink()
     raw.png("first.png").unlink()
     raw.content["annotations"][1]["segments_info"][1]["area"] = 3
-    assert len(faults_of(raw)) == 3
+    assert len(faults_in(raw)) == 3
 
 
 def test_void_alone_is_no_fault(raw):

@@ -22,16 +22,11 @@ def record(tmp_path):
     image, labels = tmp_path / "a.jpg", tmp_path / "a.png"
     Image.fromarray(rng.integers(0, 256, (60, 90, 3), np.uint8)).save(image)
     Image.fromarray(rng.choice([0, 1, 2, 255], (60, 90)).astype(np.uint8)).save(labels)
+    box = {"bbox": [3, 4, 20, 30], "bbox_mode": 1, "category_id": 0}
     return {
-        "file_name": str(image),
-        "sem_seg_file_name": str(labels),
-        "height": 60,
-        "width": 90,
-        "image_id": 1,
-        "annotations": [
-            {"bbox": [3, 4, 20, 30], "bbox_mode": 1, "category_id": 0, "iscrowd": iscrowd}
-            for iscrowd in (0, 1)
-        ],
+        **{"file_name": str(image), "sem_seg_file_name": str(labels)},
+        **{"height": 60, "width": 90, "image_id": 1},
+        "annotations": [{**box, "iscrowd": iscrowd} for iscrowd in (0, 1)],
     }
 
 
@@ -176,14 +171,12 @@ def panoptic_record(tmp_path, record):
     ids[rng.random((60, 90)) < 0.1] = 7
     ids[50:58, 3:20] = 99
     write_panoptic_png(tmp_path / "ids.png", ids)
-    things = {300: (0, 0), 7: (2, 0), 99: (1, 1)}  # class, is it a crowd?
     segments = [
-        {"id": number, "category_id": label, "isthing": True, "iscrowd": iscrowd}
-        for number, (label, iscrowd) in things.items()
-    ]
-    segments += [
-        {"id": number, "category_id": label, "isthing": False, "iscrowd": 0}
-        for number, label in ((1000, 2), (70000, 1))
+        {"id": number, "category_id": label, "isthing": is_thing, "iscrowd": is_crowd}
+        for number, label, is_thing, is_crowd in (
+            *((300, 0, True, 0), (7, 2, True, 0), (99, 1, True, 1)),
+            *((1000, 2, False, 0), (70000, 1, False, 0)),
+        )
     ]
     kept = {key: record[key] for key in ("file_name", "height", "width", "image_id")}
     return {
@@ -212,15 +205,8 @@ def as_detectron2_wants(record: dict) -> dict:
         if segment["isthing"]:
             code = mask_util.encode(np.asfortranarray(mask.astype(np.uint8)))
             box = [int(value) for value in mask_util.toBbox(code)]
-            annotations.append(
-                {
-                    "bbox": box,
-                    "bbox_mode": 1,
-                    "category_id": segment["category_id"],
-                    "iscrowd": segment["iscrowd"],
-                    "segmentation": code,
-                }
-            )
+            own = {key: segment[key] for key in ("category_id", "iscrowd")}
+            annotations.append({**own, "bbox": box, "bbox_mode": 1, "segmentation": code})
     path = record["pan_seg_file_name"].replace("ids", "labels")
     Image.fromarray(labels).save(path)
     return {**record, "sem_seg_file_name": path, "annotations": annotations}

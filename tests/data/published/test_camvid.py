@@ -14,6 +14,7 @@ from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
 SKY, ROAD, CAR, PEDESTRIAN, VOID = 0, 3, 8, 9, 11
+NAME = "0001TP_006690.png"
 
 
 def street() -> np.ndarray:
@@ -58,7 +59,7 @@ def test_stuff_is_one_segment_however_scattered():
 def write(root: Path, layout: tuple[str, str], *splits: str) -> Path:
     for split in splits:
         for folder, content in zip(layout, (np.zeros((60, 96, 3), np.uint8), street())):
-            path = root / folder.format(split) / "0001TP_006690.png"
+            path = root / folder.format(split) / NAME
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(content).save(path)
     return root
@@ -75,9 +76,7 @@ def test_both_data_sets(tmp_path, clean_catalog, layout):
         assert names == [f"{name}_{split}" for split in ("train", "val", "test")]
 
     (record,) = DatasetCatalog.get("camvid_val")
-    assert record["sem_seg_file_name"] == str(
-        source / layout[1].format("val") / "0001TP_006690.png"
-    )
+    assert record["sem_seg_file_name"] == str(source / layout[1].format("val") / NAME)
     metadata = MetadataCatalog.get("camvid_val")
     assert metadata.label_map == {**{label: label for label in range(11)}, VOID: 255}
 
@@ -112,7 +111,7 @@ def test_faults(tmp_path):
     with pytest.raises(FileNotFoundError, match="neither train/images and train/labels nor"):
         prepare_camvid(tmp_path, tmp_path / "data")
     source = write(tmp_path / "source", ("{}/images", "{}/labels"), "train", "val")
-    Image.fromarray(np.full((60, 96), 12, np.uint8)).save(source / "val/labels/0001TP_006690.png")
+    Image.fromarray(np.full((60, 96), 12, np.uint8)).save(source / "val/labels" / NAME)
     with pytest.raises(DataFaults, match=r"12 \(5760 pixels\)"):
         prepare_camvid(source, tmp_path / "data", workers=1)
     assert not list((tmp_path / "data").rglob("*.yaml"))

@@ -9,7 +9,6 @@ import pytest
 from detectron2.data import DatasetCatalog
 from PIL import Image
 
-from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.published.mat_labels import (
     COCO_STUFF_10K,
     PASCAL_CONTEXT,
@@ -18,6 +17,7 @@ from ocr_panoptic.data.published.mat_labels import (
 )
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.formats.labels import read_label_png
+from support.faults import faults_of
 from support.scripts import load_script
 
 RELEASES = {
@@ -42,11 +42,12 @@ def raw_labels(release) -> np.ndarray:
 
 @pytest.fixture(params=RELEASES)
 def miniature(request, tmp_path, scipy_io):
-    """(release, its splits, root): one image in each split, with every raw label."""
+    """(release, its splits, root): one image in each split, with every raw label; of the second as
+    doubles, MATLAB's default."""
     release, splits = RELEASES[request.param]
     raw = raw_labels(release)
     for split, name in splits.items():
-        write_mat(scipy_io, tmp_path, release, name, raw)
+        write_mat(scipy_io, tmp_path, release, name, raw if split == "train" else raw.astype(float))
         (tmp_path / release.images).mkdir(parents=True, exist_ok=True)
         Image.new("RGB", raw.shape[::-1]).save(tmp_path / release.images / f"{name}.jpg")
         path = tmp_path / release.splits[split]
@@ -60,12 +61,6 @@ def write_mat(scipy_io, root: Path, release, name: str, labels, key: str | None 
     path.parent.mkdir(parents=True, exist_ok=True)
     scipy_io.savemat(path, {key or release.key: labels, "names": "other"})
     return path
-
-
-def faults_of(release, root) -> list[str]:
-    with pytest.raises(DataFaults) as error:
-        prepare_mat_release(release, root, workers=1)
-    return error.value.faults
 
 
 def test_every_raw_label_is_kept(miniature, clean_catalog, request):
@@ -90,28 +85,19 @@ def test_repeating_changes_nothing(miniature):
     assert [path.read_bytes() for path in files] == once
 
 
-def test_labels_as_matlab_saves_them(miniature, scipy_io):
-    """Doubles are MATLAB's default."""
-    release, splits, root = miniature
-    raw = raw_labels(release)
-    write_mat(scipy_io, root, release, splits["train"], raw.astype(float))
-    folder = prepare_mat_release(release, root, workers=1)[0]
-    assert np.array_equal(read_label_png(folder / f"{splits['train']}.png"), raw)
-
-
 def test_faults(miniature, scipy_io):
     release, splits, root = miniature
     train, other = splits.values()
     raw = raw_labels(release)
     path = write_mat(scipy_io, root, release, train, raw, key="other")
     (root / release.mats / f"{other}.mat").unlink()
-    assert faults_of(release, root) == [
+    assert faults_of(prepare_mat_release, release, root, workers=1) == [
         f"{path}: has no variable {release.key!r}; found names, other.",
         f"{root / release.mats / other}.mat: file not found.",
     ]
     path.write_bytes(b"not a matrix")
     write_mat(scipy_io, root, release, other, raw[:, :-1])
-    faults = faults_of(release, root)
+    faults = faults_of(prepare_mat_release, release, root, workers=1)
     assert f"{path}: is broken or no MATLAB file" in faults[0]
     height, width = raw.shape
     assert f"the labels have {width - 1}x{height} pixels" in faults[1]
@@ -119,7 +105,7 @@ def test_faults(miniature, scipy_io):
     raw[0, 0] = 500
     write_mat(scipy_io, root, release, train, raw)
     write_mat(scipy_io, root, release, other, raw - 0.5)
-    faults = faults_of(release, root)
+    faults = faults_of(prepare_mat_release, release, root, workers=1)
     assert "500 (1 pixels)" in faults[0]
     assert "holds values that are no labels" in faults[1]
 
@@ -138,7 +124,8 @@ def test_missing_images_folders_and_lists(miniature):
     release, splits, root = miniature
     image = root / release.images / f"{splits['train']}.jpg"
     image.unlink()
-    assert faults_of(release, root)[0].startswith(f"{image}: the image was not found")
+    first, *_ = faults_of(prepare_mat_release, release, root, workers=1)
+    assert first.startswith(f"{image}: the image was not found")
     (root / release.mats).rename(root / "elsewhere")
     with pytest.raises(FileNotFoundError, match=f"{root / release.mats}: folder not found. Unpack"):
         prepare_mat_release(release, root, workers=1)

@@ -95,13 +95,8 @@ def test_ade20k_is_objects_over_stuff(ade20k, name):
     metadata = MetadataCatalog.get(name)
     assert len(metadata.thing_classes) == 100 and len(metadata.stuff_classes) == 51
     assert metadata.thing_classes[:2] == ["bed", "window"]
-    mapper = PanopticDatasetMapper(
-        is_train=True,
-        augmentations=[],
-        image_format="BGR",
-        use_instance_mask=True,
-        num_sem_seg_classes=51,
-    )
+    same = {"is_train": True, "augmentations": [], "image_format": "BGR"}
+    mapper = PanopticDatasetMapper(**same, use_instance_mask=True, num_sem_seg_classes=51)
     assert len(records := DatasetCatalog.get(name)) == 2
     for record in records:
         labels, colors = (
@@ -193,12 +188,9 @@ def test_server_splits(tmp_path, clean_catalog):
     city = tmp_path / "cityscapes/leftImg8bit/test/berlin"
     city.mkdir(parents=True)
     (city / "berlin_000000_000019_leftImg8bit.png").touch()
-    assert DatasetCatalog.get("cityscapes_panoptic_test") == [
-        {
-            "file_name": str(city / "berlin_000000_000019_leftImg8bit.png"),
-            "image_id": "berlin_000000_000019",
-        }
-    ]
+    (record,) = DatasetCatalog.get("cityscapes_panoptic_test")
+    path = str(city / "berlin_000000_000019_leftImg8bit.png")
+    assert record == {"file_name": path, "image_id": "berlin_000000_000019"}
     info = tmp_path / "coco/annotations/image_info_test-dev2017.json"
     info.parent.mkdir(parents=True)
     image = {"id": 7, "file_name": "000000000007.jpg"}
@@ -208,13 +200,10 @@ def test_server_splits(tmp_path, clean_catalog):
         {"file_name": str(tmp_path / "coco/test2017/000000000007.jpg"), "image_id": 7}
     ]
     trained = MetadataCatalog.get("coco_2017_train_panoptic_separated")
-    for key in (
-        *("thing_classes", "stuff_classes", "thing_colors", "stuff_colors"),
-        *("thing_dataset_id_to_contiguous_id", "stuff_dataset_id_to_contiguous_id"),
-    ):
-        assert list(map(str, MetadataCatalog.get(name).get(key))) == list(
-            map(str, trained.get(key))
-        )
+    ours = MetadataCatalog.get(name)
+    for what in ("classes", "colors", "dataset_id_to_contiguous_id"):
+        for key in (f"thing_{what}", f"stuff_{what}"):
+            assert list(map(str, ours.get(key))) == list(map(str, trained.get(key)))
     image["file_name"] = "../7.jpg"
     info.write_text(json.dumps({"images": [image]}))
     with pytest.raises(ValueError, match="must lie inside the given folder"):

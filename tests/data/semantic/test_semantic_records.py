@@ -6,6 +6,7 @@ import pytest
 
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.semantic.records import LabelledFolder, load_semantic
+from support.faults import faults_of
 
 
 @pytest.fixture
@@ -18,22 +19,23 @@ def touch(tmp_path):
     return make
 
 
-def test_pairs_in_sub_folders(touch, tmp_path):
+@pytest.fixture
+def folder(tmp_path) -> LabelledFolder:
+    return LabelledFolder(tmp_path / "i", tmp_path / "l")
+
+
+def test_pairs_in_sub_folders(touch, folder, tmp_path):
     touch("i/b/2.JPG", "i/1.tiff", "l/b/2.png", "l/1.png", "i/.hidden.jpg", "i/Thumbs.db")
-    pairs = LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()
-    assert pairs == [
+    assert folder.pairs() == [
         (tmp_path / "i/1.tiff", tmp_path / "l/1.png"),
         (tmp_path / "i/b/2.JPG", tmp_path / "l/b/2.png"),
     ]
 
 
-def test_records_of_several_folders(touch, tmp_path):
+def test_records_of_several_folders(touch, folder, tmp_path):
     touch("i/1.jpg", "l/1.png", "j/0.jpg", "m/0.png")
-    folders = [
-        LabelledFolder(tmp_path / "i", tmp_path / "l"),
-        LabelledFolder(tmp_path / "j", tmp_path / "m"),
-    ]
-    assert load_semantic("both", folders) == [
+    other = LabelledFolder(tmp_path / "j", tmp_path / "m")
+    assert load_semantic("both", [folder, other]) == [
         {
             "file_name": str(tmp_path / image),
             "sem_seg_file_name": str(tmp_path / label),
@@ -43,31 +45,28 @@ def test_records_of_several_folders(touch, tmp_path):
     ]
 
 
-def test_linked_folders(touch, tmp_path):
+def test_linked_folders(touch, folder, tmp_path):
     touch("disk/city/1.jpg", "l/city/1.png")
     (tmp_path / "i").mkdir()
     (tmp_path / "i/city").symlink_to(tmp_path / "disk/city")
-    assert len(LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()) == 1
+    assert len(folder.pairs()) == 1
     (tmp_path / "disk/city/loop").symlink_to(tmp_path / "disk")
     with pytest.raises(DataFaults, match="i/city/loop: is a link to a folder that it"):
-        LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()
+        folder.pairs()
 
 
-def test_missing_label(touch, tmp_path):
+def test_missing_label(touch, folder, tmp_path):
     touch("i/a/1.jpg", "i/2.jpg", "i/3.jpg", "l/2.png")
-    with pytest.raises(DataFaults) as error:
-        LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()
-    assert error.value.faults == [
+    assert faults_of(folder.pairs) == [
         f"{tmp_path / 'i/3.jpg'}: no label PNG {tmp_path / 'l/3.png'}.",
         f"{tmp_path / 'i/a/1.jpg'}: no label PNG {tmp_path / 'l/a/1.png'}.",
     ]
 
 
-def test_surplus_labels_are_left_out(touch, tmp_path, caplog):
+def test_surplus_labels_are_left_out(touch, folder, caplog):
     touch("i/1.jpg", "l/1.png", "l/2.png")
     with caplog.at_level(logging.WARNING):
-        pairs = LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()
-    assert len(pairs) == 1
+        assert len(folder.pairs()) == 1
     assert "1 label PNGs have no image: 2" in caplog.text
 
 
@@ -81,10 +80,10 @@ def test_labels_say_which_images(touch, tmp_path, caplog):
         folder.pairs()
 
 
-def test_two_images_of_one_name(touch, tmp_path):
+def test_two_images_of_one_name(touch, folder):
     touch("i/1.jpg", "i/1.png", "l/1.png")
     with pytest.raises(DataFaults, match="has the name of .*, but for its end"):
-        LabelledFolder(tmp_path / "i", tmp_path / "l").pairs()
+        folder.pairs()
 
 
 def test_no_folder_and_no_image(tmp_path):

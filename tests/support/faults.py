@@ -1,0 +1,14 @@
+"""What a check of data complains of."""
+
+from collections.abc import Callable
+
+import pytest
+
+from ocr_panoptic.data.faults import DataFaults
+
+
+def faults_of(call: Callable, *arguments: object, **options: object) -> list[str]:
+    """Return the faults for which a call is refused."""
+    with pytest.raises(DataFaults) as error:
+        call(*arguments, **options)
+    return error.value.faults
