@@ -1,23 +1,16 @@
 """A stage of training that follows one on data with other classes (Mapillary, then Cityscapes)."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from detectron2.modeling import build_model
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.engine import load_config
-
-CONFIG = Path(__file__).parents[2] / "configs/quick_schedules/semantic_ocr_R_18_scenes.yaml"
+from support.segmentors import make_cfg
 
 
 def build(num_classes: int, seed: int) -> torch.nn.Module:
     torch.manual_seed(seed)
-    options = ["MODEL.DEVICE", "cpu", "MODEL.TIMM.NORM", "BN", "MODEL.OCR.NORM", "BN"]
-    return build_model(
-        load_config(str(CONFIG), [*options, "MODEL.SEM_SEG_HEAD.NUM_CLASSES", str(num_classes)])
-    )
+    return build_model(make_cfg("MODEL.SEM_SEG_HEAD.NUM_CLASSES", num_classes))
 
 
 @pytest.mark.slow
