@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 import torchvision
 from detectron2.modeling import build_model
-from detectron2.modeling.backbone.vit import get_vit_lr_decay_rate
 from torch import nn
 
 from ocr_panoptic.modeling import TimmBackbone, deploy
@@ -210,18 +209,6 @@ def test_what_is_learnt_gets_a_gradient(name, read, idle, output_norm):
         assert parameter.requires_grad != key.startswith(tuple(idle)), key
         assert (parameter.grad is not None) == parameter.requires_grad, key
     assert len([p for p in backbone.parameters() if p.requires_grad]) >= 9
-
-
-@pytest.mark.slow
-def test_rates_of_dinov2_are_vitdets():
-    """Detectron2's rule for the twelve blocks of a ViT-S or ViT-B; DINOv2 has no classifier."""
-    backbone = TimmBackbone("vit_small_patch14_dinov2", patch_size=16)
-    found = backbone.training_of_parameters(0.7)
-    assert len(found) == len(list(backbone.parameters()))
-    for name, training in found.items():
-        if name.removeprefix("body.model.") not in ("cls_token", "norm.weight", "norm.bias"):
-            expected = get_vit_lr_decay_rate(f"backbone.net.{name}", 0.7, num_layers=12)
-            assert training.lr_factor == pytest.approx(expected), name
 
 
 def test_a_frozen_network_has_no_norm_that_learns():
