@@ -244,6 +244,10 @@ def test_other_shape_is_an_error_for_evaluation_and_in_the_summary_for_training(
         "     0          2         1  weight",
         "     1          4         4",
     ]
+    # A stage on data of other classes takes along all but its classifiers.
+    started, found = make_model().state_dict(), checkpointer.model.state_dict()
+    for key, value in {**state, "0.weight": started["0.weight"]}.items():
+        assert torch.equal(found[key], value), key
     assert SafeCheckpointer(make_model()).summary() == "No weights are loaded: the model is random"
 
 

@@ -138,15 +138,6 @@ class TestGroundTruthOCR(SchemeBattery):
         with pytest.raises(ValueError, match="TRUE_PART is regions; it is both or gather or"):
             self.make(part="regions")
 
-    def test_each_pixel_is_described_by_the_mean_of_its_label(self):
-        """The pixels without a label see the mean of their like. With the layer's own modules."""
-        layer, (x, m) = self.make().eval(), self.inputs()
-        labels, means = labels_of(2, 5, 3, 5), torch.zeros_like(x)
-        for n, i, j in np.ndindex(2, 3, 5):
-            means[n, :, i, j] = x[n][:, labels[n] == labels[n, i, j]].mean(dim=1)
-        expected = layer.g(torch.cat([x, layer.rho(layer.delta(means))], dim=1))
-        torch.testing.assert_close(layer(x, m), expected, rtol=0, atol=1e-12)
-
 
 def test_one_hot_labels_are_the_nearest():
     """F.interpolate's "nearest-exact" gives the same: the label at the centre of each feature
