@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from ocr_panoptic.modeling.losses import cross_entropy, hard_cross_entropy
-from support.heads import make_features, make_head
+from support.heads import make_features, make_head, make_targets
 from support.segmentors import take_criterion
 
 WEIGHTS = (1.0, 0.5, 2.0, 1.0, 3.0)
@@ -109,7 +109,7 @@ def test_class_weights():
 
 def test_weights_and_hard_examples_reach_the_right_losses():
     """Weights concern both predictions, hard examples the final one."""
-    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    targets = make_targets()
     losses = {}
     for name, arguments in {
         "plain": {},

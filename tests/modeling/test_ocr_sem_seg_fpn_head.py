@@ -11,7 +11,7 @@ from detectron2.utils.events import EventStorage
 from ocr_panoptic.layers import resize
 from ocr_panoptic.modeling import OCRSemSegFPNHead, refined_head
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, NoContext
-from support.heads import FPN_SHAPES, make_features, make_fpn_head, make_plain_head
+from support.heads import FPN_SHAPES, make_features, make_fpn_head, make_plain_head, make_targets
 
 
 def plain_head(head: OCRSemSegFPNHead) -> SemSegFPNHead:
@@ -65,7 +65,7 @@ def test_inference_returns_refined_logits_and_upsamples_nothing_else(monkeypatch
 def test_losses_are_two_cross_entropies_with_their_own_weights():
     head = make_fpn_head(loss_weight=0.3, coarse_loss_weight=0.7).train()
     features = make_features(FPN_SHAPES)
-    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(3))
+    targets = make_targets()
     targets[:, :7] = 255
     result, losses = head(features, targets)
     assert result is None and set(losses) == {"loss_sem_seg", "loss_sem_seg_coarse"}
@@ -101,7 +101,7 @@ def test_regions_without_supervision():
         expected = head.refined_predictor(head.context(head.bottleneck(x), regions))
         torch.testing.assert_close(refined, expected)
         torch.testing.assert_close(coarse, plain_head(head).eval().layers(features))
-    _, losses = head.train()(features, torch.randint(0, 5, (2, 64, 96)))
+    _, losses = head.train()(features, make_targets())
     for name, reached, spared in (
         ("loss_sem_seg", head.regions, head.predictor),
         ("loss_sem_seg_coarse", head.predictor, head.regions),

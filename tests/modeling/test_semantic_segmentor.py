@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.layers import one_hot_labels
-from ocr_panoptic.modeling import ContextSemSegHead, OCRSemanticSegmentor
-from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
-from support.heads import make_features, make_head
-from support.segmentors import make_batch, make_cfg, make_resnet_cfg, take_criterion
+from ocr_panoptic.modeling import OCRSemanticSegmentor
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from support.heads import make_features, make_head, make_targets
+from support.segmentors import make_batch, make_cfg, make_resnet_cfg
 
 
 def conv(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -29,7 +29,7 @@ def conv(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
 def test_head_equals_its_description(scheme):
     """Coarse: 3x3 conv -> norm -> ReLU -> 1x1 of stage 3. Final: 3x3 of stage 4, scheme, 1x1."""
     head, features = make_head(scheme=scheme).eval(), make_features()
-    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    targets = make_targets()
     with torch.no_grad():
         coarse, refined = head.layers(features, targets)
         expected = conv(head.coarse[0], features["res4"])
@@ -67,7 +67,7 @@ def test_regions_without_supervision():
         torch.testing.assert_close(refined, head.refined_predictor(head.context(x, regions)))
         expected = head.coarse_predictor(conv(head.coarse[0], features["res4"]))
         torch.testing.assert_close(coarse, expected)
-    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    targets = make_targets()
     _, losses = head.train()(features, targets)
     for name, reached, spared in (
         ("loss_sem_seg", head.regions, head.coarse),
@@ -87,7 +87,7 @@ def test_no_region_supervision_without_regions(scheme):
 
 def test_losses_and_their_weights():
     head, features = make_head(loss_weight=1.0, coarse_loss_weight=0.4).train(), make_features()
-    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    targets = make_targets()
     targets[:, :9] = 255
     _, losses = head(features, targets)
     for name, logits, weight in zip(
@@ -188,25 +188,11 @@ def test_hrnet_takes_images_of_any_size():
 @pytest.mark.parametrize("align_corners", [False, True])
 def test_corners_in_the_head(align_corners):
     """Features, the finest first, regions, full-size logits and losses: all resized in one way."""
-    shapes = {
-        "s1": ShapeSpec(channels=8, stride=4),
-        "s2": ShapeSpec(channels=8, stride=8),
-    }
-    torch.manual_seed(0)
-    head = ContextSemSegHead(
-        shapes,
-        in_features=["s2", "s1"],
-        coarse_in_features=["s2"],
-        num_classes=5,
-        context=build_context(make_cfg("MODEL.OCR.DROPOUT", 0.0), 16),
-        criterion=take_criterion({"coarse_loss_weight": 0.4}),
-        ocr_channels=32,
-        ocr_norm="BN",
-        coarse_channels=24,
-        align_corners=align_corners,
-    ).eval()
+    shapes = {f"s{i}": ShapeSpec(channels=8, stride=4 * i) for i in (1, 2)}
+    names = {"in_features": ["s2", "s1"], "coarse_in_features": ["s2"], "coarse_loss_weight": 0.4}
+    head = make_head(shapes, **names, align_corners=align_corners).eval()
     features = make_features(shapes)
-    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    targets = make_targets()
 
     def up(x, size):
         return F.interpolate(x, size=size, mode="bilinear", align_corners=align_corners)
