@@ -9,7 +9,6 @@ from ocr_panoptic.engine import Trainer, load_config, setup
 from support.tiny_runs import CONFIGS
 from train_net import main
 
-BY_EPOCHS = ["SOLVER.MAX_ITER", 0, "SOLVER.EPOCHS", 5]
 BEST = ["TEST.BEST_CHECKPOINT", "sem_seg/mIoU"]
 SHARES = ["SOLVER.STEPS", "(0.75, 0.9)", "SOLVER.LR_SCHEDULER_NAME", "WarmupMultiStepLR"]
 
@@ -20,22 +19,19 @@ def resolved(tiny_data, semantic_args):
     return lambda *opts: setup(semantic_args(*opts))
 
 
-@pytest.mark.slow
-def test_epochs(resolved):
-    opts = [*BY_EPOCHS, *SHARES, "SOLVER.WARMUP_ITERS", 1000, "TEST.EVALUATIONS", 3]
-    cfg, written = resolved(*opts)
+@pytest.mark.parametrize(
+    "max_iter, eval_period, expected",
+    [
+        (0, 0, (20, (15, 18), 2, 7)),
+        (30, 4, (30, (22, 27), 1000, 4)),  # what is written out rules
+    ],
+)
+def test_epochs(resolved, max_iter, eval_period, expected):
+    opts = ["SOLVER.EPOCHS", 5, "SOLVER.MAX_ITER", max_iter, "SOLVER.WARMUP_ITERS", 1000, *SHARES]
+    cfg, written = resolved(*opts, "TEST.EVALUATIONS", 3, "TEST.EVAL_PERIOD", eval_period)
     solver = cfg.SOLVER
-    assert (solver.MAX_ITER, solver.STEPS, solver.WARMUP_ITERS) == (20, (15, 18), 2)
-    assert cfg.TEST.EVAL_PERIOD == 7
-    assert "MAX_ITER: 20" in written
-
-
-def test_what_is_written_out_rules(resolved):
-    """Over what follows from epochs; and the run's config.yaml is taken as it is."""
-    opts = ["SOLVER.WARMUP_ITERS", 1000, "TEST.EVAL_PERIOD", 4, "TEST.EVALUATIONS", 3]
-    cfg, _ = resolved("SOLVER.EPOCHS", 5, "SOLVER.MAX_ITER", 30, *SHARES, *opts)
-    assert (cfg.SOLVER.MAX_ITER, cfg.SOLVER.STEPS) == (30, (22, 27))
-    assert (cfg.SOLVER.WARMUP_ITERS, cfg.TEST.EVAL_PERIOD) == (1000, 4)
+    found = solver.MAX_ITER, solver.STEPS, solver.WARMUP_ITERS, cfg.TEST.EVAL_PERIOD
+    assert found == expected and f"MAX_ITER: {expected[0]}" in written
 
 
 @pytest.mark.parametrize(

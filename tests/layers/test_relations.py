@@ -24,9 +24,8 @@ class TestACFOCR(SchemeBattery):
     published = ({}, OF_REGIONS, 0.05)
 
     def reference(self, layer, x, m):
-        return equations.augment(
-            layer, x, equations.softmax(m.flatten(2), 1), equations.gather(x, m)
-        )
+        w = equations.softmax(m.flatten(2), 1)
+        return equations.augment(layer, x, w, equations.gather(x, m))
 
     def test_the_relation_is_the_coarse_segmentation(self):
         """The relation does not see the pixels: logits of ln 3 and 0 are 3/4 and 1/4."""
@@ -128,9 +127,7 @@ class TestGroundTruthOCR(SchemeBattery):
                 tensors = [t.clone().requires_grad_() for t in (x, logits)]
                 z = function(*tensors)
                 z.cos().sum().backward()
-                results.append(
-                    [z, *(t.grad for t in tensors), *(p.grad for p in layer.parameters())]
-                )
+                results.append([z, *(t.grad for t in (*tensors, *layer.parameters()))])
             torch.testing.assert_close(*results, rtol=0, atol=1e-10)
             assert all(gradient.abs().sum() > 1e-6 for gradient in results[0])
 

@@ -40,12 +40,6 @@ def test_a_norm_folds_where_it_is_affine(norm):
     torch.testing.assert_close(conv(x), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_batch_norm_in_training_stays():
-    conv = Conv2d(4, 8, 1, norm=nn.BatchNorm2d(8))
-    fold_norms(conv)
-    assert isinstance(conv.norm, nn.BatchNorm2d)
-
-
 GN = (
     *("MODEL.OCR.NORM", "GN", "MODEL.OCR.CHANNELS", 64, "MODEL.OCR.KEY_CHANNELS", 32),
     *("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 32),

@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_model
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
@@ -23,7 +24,6 @@ from support.tiny_runs import CONFIGS
 
 pytestmark = pytest.mark.slow
 
-COCO = CONFIGS / "COCO-PanopticSegmentation"
 CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54", "MODEL.ROI_HEADS.NUM_CLASSES", "80"]
 
 
@@ -117,10 +117,14 @@ def test_two_gpus_with_synchronised_norms(tmp_path):
     mp.start_processes(train_process, (tmp_path, "cuda"), nprocs=2, start_method="spawn")
 
 
+def coco_cfg(name: str, *opts: str) -> CfgNode:
+    opts = ["MODEL.DEVICE", "cpu", *CLASSES, "MODEL.OCR.NORM", "BN", *opts]
+    return load_config(str(CONFIGS / f"COCO-PanopticSegmentation/{name}.yaml"), opts)
+
+
 def count_head(head: type[nn.Module], *opts: str) -> StepMemory:
     """Count a step of the head with 2 images of COCO, padded to 800 x 1344."""
-    opts = ["MODEL.DEVICE", "cpu", *CLASSES, "MODEL.OCR.NORM", "BN", *opts]
-    cfg = load_config(str(COCO / "panoptic_fpn_ocr_R_50_3x.yaml"), opts)
+    cfg = coco_cfg("panoptic_fpn_ocr_R_50_3x", *opts)
     shapes = {f"p{i}": ShapeSpec(channels=256, stride=2**i) for i in range(2, 6)}
     return count_head_step(lambda: head(cfg, shapes), 256, 2, 800, 1344)
 
@@ -142,8 +146,7 @@ def test_panoptic_fpn_with_ocr_trains_in_no_more_memory_than_without(amp):
         ("panoptic_fpn_R_50_3x", ()),
         ("panoptic_fpn_ocr_R_50_3x", ("MODEL.OCR.RECOMPUTE", "True")),
     ):
-        opts = ["MODEL.DEVICE", "cpu", *CLASSES, "MODEL.OCR.NORM", "BN", *opts]
-        cfg = load_config(str(COCO / f"{name}.yaml"), opts)
+        cfg = coco_cfg(name, *opts)
         totals.append(count_training_memory(cfg, 2, 800, 1344, amp).total)
     plain, ocr = totals
     assert ocr <= plain
