@@ -62,22 +62,24 @@ def replace_by_folder(path: Path) -> None:
 
 
 LAST, TAG = "model_0000003.pth", "last_checkpoint"
+DAMAGES = {  # file, what is done to it, and the checkpoint that is found
+    "empty": (LAST, lambda path: path.write_bytes(b""), 2),
+    "half": (LAST, cut_in_half, 2),
+    "missing": (LAST, Path.unlink, 2),
+    "untagged": (TAG, Path.unlink, 3),
+    "tag is a folder": (TAG, replace_by_folder, 3),
+    "tag of nothing": (TAG, lambda path: path.write_bytes(b""), 3),
+    "tag of bytes": (TAG, lambda path: path.write_bytes(b"\xff\xfe\x1b[2J" * 200), 3),
+    "tag of another folder": (
+        TAG,
+        lambda path: path.write_bytes(b"../elsewhere/model_final.pth"),
+        3,
+    ),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "file, damage, expected",
-    [
-        (LAST, lambda path: path.write_bytes(b""), 2),
-        (LAST, cut_in_half, 2),
-        (LAST, Path.unlink, 2),
-        (TAG, Path.unlink, 3),
-        (TAG, replace_by_folder, 3),
-        (TAG, lambda path: path.write_bytes(b""), 3),
-        (TAG, lambda path: path.write_bytes(b"\xff\xfe\x1b[2J" * 200), 3),
-        (TAG, lambda path: path.write_bytes(b"../elsewhere/model_final.pth"), 3),
-    ],
-)
+@pytest.mark.parametrize("file, damage, expected", DAMAGES.values(), ids=DAMAGES)
 def test_the_newest_whole_one_is_resumed_from(
     checkpointer, tmp_path, caplog, file, damage, expected
 ):
