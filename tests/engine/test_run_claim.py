@@ -43,9 +43,11 @@ def cannot_lock(*_):
     raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
 
-@pytest.mark.parametrize("host", ["elsewhere", socket.gethostname()])
+@pytest.mark.parametrize(
+    "host, locks", [("elsewhere", True), ("elsewhere", False), (socket.gethostname(), False)]
+)
 @pytest.mark.parametrize("state", ["lives", "is dead", "ends meanwhile"])
-def test_a_claim_is_watched_for_signs_of_life(tmp_path, monkeypatch, host, state):
+def test_a_claim_is_watched_for_signs_of_life(tmp_path, monkeypatch, host, locks, state):
     """Claims of another machine are watched, and all where files cannot be locked."""
     path, watched = tmp_path / run_claim.FILE, []
     path.write_text(json.dumps({"host": host, "pid": 7, "begun": "today"}))
@@ -59,7 +61,8 @@ def test_a_claim_is_watched_for_signs_of_life(tmp_path, monkeypatch, host, state
             path.unlink()
 
     monkeypatch.setattr(run_claim.time, "sleep", sleep)
-    monkeypatch.setattr(fcntl, "lockf", cannot_lock)
+    if not locks:
+        monkeypatch.setattr(fcntl, "lockf", cannot_lock)
     if state == "lives":
         with pytest.raises(ValueError, match=f"process 7 on {host}.*remove {path}"):
             run_claim.claim(tmp_path)
