@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from test_convert import W18, convert, load, network_input, write
-from test_convert import image as image_of
 
 from ocr_panoptic.engine import build_trained_model
 from support import published_networks as published
+from support.conversions import W18, convert, load, network_input, write
+from support.conversions import image as image_of
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def converted(folder, tensors, *opts):
     cfg.TEST.OPTIMIZED = False
     cfg.MODEL.WEIGHTS = str(folder / "converted.pth")
     file = write(folder / "published.pth", tensors, "module.")
-    convert("nvidia", file, cfg.MODEL.WEIGHTS, CONFIG, *opts)
+    convert(CONFIG, file, cfg.MODEL.WEIGHTS, *opts)
     return cfg, build_trained_model(cfg).network
 
 
@@ -68,9 +68,8 @@ def test_a_network_without_attention(network, tmp_path):
     with torch.no_grad():
         for ours, theirs in zip(model.layers([{"image": x}]), expected):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-    with pytest.raises(
-        ValueError, match=r"scale_attention.*nothing in the file(.|\n)*HMSA.ENABLED"
-    ):
+    fault = r"scale_attention.*nothing in the file(.|\n)*HMSA.ENABLED"
+    with pytest.raises(ValueError, match=fault):
         converted(tmp_path, plain)
     with pytest.raises(ValueError, match=r"scale_attn.*which the model does not have"):
         converted(tmp_path, weights.tensors, *off)

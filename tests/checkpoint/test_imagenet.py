@@ -7,57 +7,26 @@ import pytest
 import timm
 import torch
 import torchvision
-from detectron2.config import get_cfg
-from detectron2.layers import ShapeSpec
-from detectron2.modeling import build_backbone, build_model, build_resnet_backbone
+from detectron2.modeling import build_model
 from detectron2.modeling.backbone import FPN
 from safetensors.torch import save_file
 from torch import nn
 
-from ocr_panoptic import add_ocr_config
 from ocr_panoptic.checkpoint import SafeCheckpointer
+from support.backbones import Model, resnet_cfg, timm_cfg, with_random_norms
+
+BOTTLENECKS = {"DEPTH": 50, "RES2_OUT_CHANNELS": 256}
 
 
-class Model(nn.Module):
-    """A backbone, and a head that no ImageNet file has."""
-
-    def __init__(self, backbone: nn.Module):
-        super().__init__()
-        self.backbone = backbone
-        self.sem_seg_head = nn.Conv2d(3, 2, 1)
+def detectron2_resnet(**resnets: object) -> Model:
+    return Model(resnet_cfg(**resnets))
 
 
-def detectron2_resnet(depth: int = 18, norm: str = "BN", **resnets: object) -> Model:
-    cfg = get_cfg()
-    cfg.MODEL.BACKBONE.FREEZE_AT = 0
-    cfg.MODEL.RESNETS.update(
-        DEPTH=depth,
-        NORM=norm,
-        OUT_FEATURES=["res2", "res3", "res4", "res5"],
-        STRIDE_IN_1X1=False,
-        RES2_OUT_CHANNELS=64 if depth == 18 else 256,
-    )
-    cfg.MODEL.RESNETS.update(**resnets)
-    return Model(build_resnet_backbone(cfg, ShapeSpec(channels=3)))
-
-
-def timm_network(name: str, output_stride: int = 32) -> Model:
-    cfg = get_cfg()
-    add_ocr_config(cfg)
-    cfg.MODEL.BACKBONE.NAME = "build_timm_backbone"
-    cfg.MODEL.TIMM.NAME = name
-    cfg.MODEL.TIMM.OUTPUT_STRIDE = output_stride
-    cfg.MODEL.TIMM.NORM = "BN"
-    return Model(build_backbone(cfg))
-
-
-def randomised(model: nn.Module) -> nn.Module:
-    """Norms differ from channel to channel, so that a mix-up of two of them is seen."""
-    torch.manual_seed(0)
-    for tensor in model.state_dict().values():
-        if tensor.ndim == 1:
-            tensor.copy_(torch.rand_like(tensor) + 0.5)
-    return model.eval()
+def dilated_resnet(**resnets: object) -> Model:
+    dilated = {"STEM_TYPE": "basic", "RES4_DILATION": 2, "RES5_DILATION": 4}
+    cfg = resnet_cfg(**BOTTLENECKS, **{**dilated, "OUT_FEATURES": ["res4", "res5"], **resnets})
+    cfg.MODEL.BACKBONE.NAME = "build_dilated_resnet_backbone"
+    return Model(cfg)
 
 
 def load(model: nn.Module, weights: dict, path) -> Model:
@@ -67,12 +36,12 @@ def load(model: nn.Module, weights: dict, path) -> Model:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("depth", [18, 50])
-def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, caplog):
+@pytest.mark.parametrize("depth, resnets", [(18, {}), (50, BOTTLENECKS)])
+def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, resnets, caplog):
     """Both networks see one image: the features before the pooling are equal."""
-    source = randomised(getattr(torchvision.models, f"resnet{depth}")(weights=None))
+    source = with_random_norms(getattr(torchvision.models, f"resnet{depth}")(weights=None))
     with caplog.at_level(logging.INFO):
-        model = load(detectron2_resnet(depth), source.state_dict(), tmp_path / "resnet.pth")
+        model = load(detectron2_resnet(**resnets), source.state_dict(), tmp_path / "resnet.pth")
     assert "2 of its tensors are left out (fc.bias, fc.weight)" in caplog.text
     image = torch.randn(1, 3, 64, 96)
     with torch.no_grad():
@@ -88,14 +57,11 @@ def test_torchvision_resnets_compute_the_same_in_detectron2(tmp_path, depth, cap
 @pytest.mark.parametrize("name, stride", [("resnet18", 8), ("hrnet_w18_small", 32)])
 def test_timm_files_fill_timm_networks(tmp_path, name, stride, suffix):
     """The whole classifier's file: its names are those of HRNet's own files too."""
-    source = randomised(timm.create_model(name, pretrained=False))
-    model, path = timm_network(name, stride), tmp_path / f"model.{suffix}"
-    if suffix == "pth":
-        torch.save(source.state_dict(), path)
-    else:
-        save_file(source.state_dict(), path)
+    expected = with_random_norms(timm.create_model(name, pretrained=False)).state_dict()
+    opts = "build_timm_backbone", "MODEL.TIMM.OUTPUT_STRIDE", stride
+    model, path = Model(timm_cfg(name, *opts)), tmp_path / f"model.{suffix}"
+    {"pth": torch.save, "safetensors": save_file}[suffix](expected, path)
     SafeCheckpointer(model).load(str(path))
-    expected = source.state_dict()
     actual = model.backbone.body.state_dict()
     assert len(actual) > 100
     for key, value in actual.items():
@@ -104,19 +70,13 @@ def test_timm_files_fill_timm_networks(tmp_path, name, stride, suffix):
 
 def test_three_convolutions_of_a_stem(tmp_path):
     """The stem of openseg.pytorch's and CSAIL's ImageNet ResNets, 64, 64, 128 channels."""
-    cfg = get_cfg()
-    add_ocr_config(cfg)
-    cfg.MODEL.BACKBONE.NAME = "build_dilated_resnet_backbone"
-    cfg.MODEL.RESNETS.update(
-        STEM_TYPE="deeplab", STEM_OUT_CHANNELS=128, NORM="BN", OUT_FEATURES=["res2"]
-    )
-    model = Model(build_backbone(cfg))
+    model = dilated_resnet(STEM_TYPE="deeplab", STEM_OUT_CHANNELS=128, OUT_FEATURES=["res2"])
     weights = {}
     for k, shape in ((1, (64, 3, 3, 3)), (2, (64, 64, 3, 3)), (3, (128, 64, 3, 3))):
         weights[f"conv{k}.weight"] = torch.randn(shape)
         for name in ("weight", "bias", "running_mean", "running_var"):
             weights[f"bn{k}.{name}"] = torch.rand(shape[0])
-    for name, tensor in randomised(torchvision.models.resnet50()).state_dict().items():
+    for name, tensor in with_random_norms(torchvision.models.resnet50()).state_dict().items():
         if name.startswith("layer1"):
             weights[name] = tensor
     for name in ("conv1", "downsample.0"):  # they see 128 channels after this stem
@@ -132,11 +92,13 @@ def test_three_convolutions_of_a_stem(tmp_path):
 
 @pytest.mark.slow
 def test_the_resnet_inside_an_fpn(tmp_path):
-    source = randomised(torchvision.models.resnet18(weights=None))
-    bottom_up = detectron2_resnet().backbone
+    """Frozen norms take the statistics, too."""
+    source = with_random_norms(torchvision.models.resnet18(weights=None))
+    bottom_up = detectron2_resnet(NORM="FrozenBN").backbone
     model = Model(FPN(bottom_up, ["res4", "res5"], 8))
     load(model, source.state_dict(), tmp_path / "resnet.pth")
     assert torch.equal(bottom_up.res5[1].conv2.weight, source.layer4[1].conv2.weight)
+    assert torch.equal(bottom_up.stem.conv1.norm.running_var, source.bn1.running_var)
 
 
 @pytest.mark.slow
@@ -144,43 +106,18 @@ def test_another_network_is_refused(tmp_path):
     """ResNet-50's file has most names of ResNet-101's; some blocks would stay random."""
     weights = torchvision.models.resnet50(weights=None).state_dict()
     with pytest.raises(ValueError, match=r"255 of its 520 tensors(.|\n)*res4.10.*missing") as error:
-        load(detectron2_resnet(101), weights, tmp_path / "resnet50.pth")
+        load(detectron2_resnet(**BOTTLENECKS | {"DEPTH": 101}), weights, tmp_path / "resnet50.pth")
     assert "MODEL.RESNETS.DEPTH" in str(error.value)
     weights["conv1.weight"] = torch.zeros(64, 3, 3, 3)
     with pytest.raises(ValueError, match=r"\(64, 3, 3, 3\) +\(64, 3, 7, 7\)"):
-        load(detectron2_resnet(50), weights, tmp_path / "stem.pth")
+        load(detectron2_resnet(**BOTTLENECKS), weights, tmp_path / "stem.pth")
 
 
 @pytest.mark.slow
-def test_files_of_the_model_itself_and_unknown_ones_stay_as_they_are(tmp_path):
-    source, target = randomised(detectron2_resnet()), detectron2_resnet()
+def test_files_of_the_model_itself_stay_as_they_are(tmp_path):
+    source, target = with_random_norms(detectron2_resnet()), detectron2_resnet()
     load(target, {"model": source.state_dict()}, tmp_path / "model.pth")
     assert torch.equal(target.sem_seg_head.weight, source.sem_seg_head.weight)
-    with pytest.raises(ValueError, match="do not fit the model"):
-        load(detectron2_resnet(), {"encoder.weight": torch.zeros(3)}, tmp_path / "other.pth")
-
-
-@pytest.mark.slow
-def test_frozen_norms_take_the_statistics(tmp_path):
-    source = randomised(torchvision.models.resnet18(weights=None))
-    model = load(detectron2_resnet(norm="FrozenBN"), source.state_dict(), tmp_path / "resnet.pth")
-    assert torch.equal(model.backbone.stem.conv1.norm.running_var, source.bn1.running_var)
-
-
-def dilated_resnet(**resnets: object) -> Model:
-    cfg = get_cfg()
-    add_ocr_config(cfg)
-    cfg.MODEL.BACKBONE.NAME = "build_dilated_resnet_backbone"
-    cfg.MODEL.BACKBONE.FREEZE_AT = 0
-    cfg.MODEL.RESNETS.update(
-        STEM_TYPE="basic",
-        NORM="BN",
-        OUT_FEATURES=["res4", "res5"],
-        RES4_DILATION=2,
-        RES5_DILATION=4,
-    )
-    cfg.MODEL.RESNETS.update(**resnets)
-    return Model(build_backbone(cfg))
 
 
 def assert_same_backbone(model: Model, source: Model) -> None:
@@ -195,13 +132,13 @@ def assert_same_backbone(model: Model, source: Model) -> None:
 @pytest.mark.slow
 def test_detectron2s_files_of_torchvision_weights(tmp_path, caplog):
     """ImageNetPretrained/torchvision/R-*.pkl: Detectron2's names without a prefix, and fc."""
-    source = randomised(dilated_resnet(STRIDE_IN_1X1=False))
+    source = with_random_norms(dilated_resnet())
     weights = {k: v.numpy() for k, v in source.backbone.state_dict().items() if "num_" not in k}
     weights["stem.fc.weight"] = torch.zeros(1000, 2048).numpy()
     data = {"model": weights, "__author__": "torchvision", "matching_heuristics": True}
     path = tmp_path / "R-50.pkl"
     path.write_bytes(pickle.dumps(data))
-    model = dilated_resnet(STRIDE_IN_1X1=False)
+    model = dilated_resnet()
     with caplog.at_level(logging.DEBUG):
         SafeCheckpointer(model).load(str(path))
     assert "stem.fc.weight" in caplog.text  # named as not used
@@ -231,7 +168,7 @@ def caffe2_name(name: str) -> str:
 @pytest.mark.slow
 def test_detectron2s_files_of_msra(tmp_path):
     """ImageNetPretrained/MSRA/R-*.pkl: Caffe2's names; scale and shift alone as norms."""
-    source = randomised(dilated_resnet())
+    source = with_random_norms(dilated_resnet(STRIDE_IN_1X1=True))
     for module in source.backbone.modules():
         if isinstance(module, nn.BatchNorm2d):
             module.running_mean.zero_()
@@ -244,7 +181,7 @@ def test_detectron2s_files_of_msra(tmp_path):
     assert {"conv1_w", "res_conv1_bn_s", "res2_0_branch1_w", "res5_2_branch2c_bn_b"} <= set(weights)
     path = tmp_path / "R-50.pkl"
     path.write_bytes(pickle.dumps(weights | {"conv1_w_momentum": weights["conv1_w"]}))
-    model = dilated_resnet()
+    model = dilated_resnet(STRIDE_IN_1X1=True)
     checkpointer = SafeCheckpointer(model, min_share=1.0)
     checkpointer.load(str(path))
     unfilled = [name for name in checkpointer.fit.faults if name.startswith("backbone.")]

@@ -5,12 +5,12 @@ import pickle
 import pytest
 import timm
 import torch
-from detectron2.modeling import build_backbone
 from safetensors.torch import save_file
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.engine import load_config
+from support.backbones import Model
 from support.tiny_runs import OCR_CONFIG
 
 FIRST = {
@@ -21,18 +21,13 @@ FIRST = {
 }
 
 
-class Model(nn.Module):
-    """A backbone with an FPN, on a network of timm or Detectron2's ResNet-18, and a head."""
-
-    def __init__(self, channels: int, network: str = ""):
-        super().__init__()
-        cfg = load_config(str(OCR_CONFIG), ["MODEL.RESNETS.NORM", "BN", "MODEL.TIMM.NORM", "BN"])
-        cfg.MODEL.PIXEL_MEAN = [0.0] * channels
-        if network:
-            cfg.MODEL.BACKBONE.NAME, cfg.MODEL.TIMM.NAME = "build_timm_fpn_backbone", network
-        self.backbone = build_backbone(cfg)
-        self.sem_seg_head = nn.Conv2d(3, 2, 1)
-        self.register_buffer("pixel_mean", torch.zeros(channels, 1, 1), persistent=False)
+def with_fpn(channels: int, network: str = "") -> Model:
+    """An FPN on a network of timm or Detectron2's ResNet-18."""
+    cfg = load_config(str(OCR_CONFIG), ["MODEL.RESNETS.NORM", "BN", "MODEL.TIMM.NORM", "BN"])
+    cfg.MODEL.PIXEL_MEAN = [0.0] * channels
+    if network:
+        cfg.MODEL.BACKBONE.NAME, cfg.MODEL.TIMM.NAME = "build_timm_fpn_backbone", network
+    return Model(cfg)
 
 
 @pytest.mark.slow
@@ -48,7 +43,7 @@ def test_as_timm_converts_its_own_files(tmp_path, network, channels):
     theirs = timm.create_model(
         network, pretrained=True, in_chans=channels, pretrained_cfg_overlay=overlay
     )
-    model = Model(channels, network)
+    model = with_fpn(channels, network)
     SafeCheckpointer(model, min_share=0.9).load(file)
     ours = model.backbone.bottom_up.body.state_dict()
     first = f"{FIRST[network]}.weight"
@@ -63,7 +58,7 @@ def test_pickles_of_the_model_zoo(tmp_path):
     colours = torch.randn(64, 3, 7, 7)
     file = tmp_path / "R-18.pkl"
     file.write_bytes(pickle.dumps({"conv1_w": colours.numpy()}))
-    model = Model(5)
+    model = with_fpn(5)
     SafeCheckpointer(model).load(str(file))
     found = model.backbone.bottom_up.stem.conv1.weight
     assert torch.equal(found, 0.6 * colours[:, [0, 1, 2, 0, 1]])
@@ -72,7 +67,9 @@ def test_pickles_of_the_model_zoo(tmp_path):
 @pytest.mark.slow
 def test_a_checkpoint_of_this_package(tmp_path, caplog):
     """Starts a training on other images, and is not evaluated on them."""
-    before, after = Model(3), Model(4)
+    before, after = with_fpn(3), with_fpn(4)
+    for model in (before, after):
+        model.backbone.of_three = nn.Conv2d(3, 64, 1)  # as large in both: stays as it is
     file = str(tmp_path / "model_final.pth")
     torch.save({"model": before.state_dict()}, file)
     SafeCheckpointer(after).load(file)
@@ -86,6 +83,6 @@ def test_a_checkpoint_of_this_package(tmp_path, caplog):
         SafeCheckpointer(after, strict=True).load(file)
     # The other way round there is nothing to be had.
     torch.save({"model": after.state_dict()}, file)
-    checkpointer = SafeCheckpointer(Model(3))
+    checkpointer = SafeCheckpointer(with_fpn(3))
     checkpointer.load(file)
     assert list(checkpointer.fit.faults) == [first]

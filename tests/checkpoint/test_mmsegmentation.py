@@ -14,10 +14,10 @@ import types
 import pytest
 import torch
 from detectron2.modeling import build_model
-from test_convert import image, load, network_input
 from torch import nn
 
 from ocr_panoptic.checkpoint.convert import convert_weights
+from support.conversions import image, load, network_input, shapes_of
 
 pytest.importorskip("mmcv", reason="mmsegmentation is not installed")
 
@@ -124,8 +124,8 @@ def test_logits(mmseg, config, size):
         theirs.train()(torch.randn(4, 3, 64, 96))
     cfg = load(config)
     ours = build_model(cfg).eval()
-    shapes = {k: tuple(v.shape) for k, v in ours.state_dict().items()}
-    ours.load_state_dict(convert_weights(theirs.state_dict(), "mmseg", shapes).weights)
+    found = convert_weights(theirs.state_dict(), "mmseg", shapes_of(ours))
+    ours.load_state_dict(found.weights)
     x = image(*size)
     expected = theirs.eval()(network_input(cfg, x))
     for mine, other in zip(ours.layers([{"image": x}]), expected, strict=True):

@@ -29,18 +29,28 @@ class Regression(nn.Module):
         return {"square": y.square().mean(), "absolute": y.abs().mean()}
 
 
+def trainer_of(
+    batches: list, *, model: type[nn.Module] = Regression, sgd: dict | None = None, **options
+) -> AccumulatingTrainer:
+    network = model()
+    optimizer = torch.optim.SGD(network.parameters(), **{"lr": 0.1, **(sgd or {})})
+    trainer = AccumulatingTrainer(
+        network, batches, optimizer, **{"steps": 1, "amp": False, **options}
+    )
+    trainer.iter = 0
+    return trainer
+
+
 def train(steps: int, iterations: int = 3) -> tuple[nn.Module, dict[str, float]]:
     generator = torch.Generator().manual_seed(1)
-    loader = [list(torch.randn(6, 3, generator=generator)) for _ in range(iterations)]
-    model = Regression()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    trainer = AccumulatingTrainer(model, loader, optimizer, steps=steps, amp=False)
+    batches = [list(torch.randn(6, 3, generator=generator)) for _ in range(iterations)]
+    trainer = trainer_of(batches, sgd={"momentum": 0.9}, steps=steps)
     with EventStorage() as storage:
         for trainer.iter in range(iterations):
             trainer.run_step()
         trainer.loss_log.flush()
         logged = {k: v.latest() for k, v in storage.histories().items() if "time" not in k}
-    return model, logged
+    return trainer.model, logged
 
 
 @pytest.mark.slow
@@ -56,15 +66,12 @@ def test_parts_of_a_batch_step_as_the_whole(steps):
 
 def test_mixed_precision_on_a_cpu():
     """Hand-worked: 1.0035 is 1 in bfloat16, so y = 1 + 1 + 1; weights and steps are float32."""
-    model = Regression()
+    trainer = trainer_of([list(torch.full((6, 3), 1.0035))], sgd={"lr": 1.0}, amp=True)
+    model = trainer.model
     with torch.no_grad():
         model.linear.weight.fill_(1.0035)
         model.linear.bias.zero_()
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    batch = list(torch.full((6, 3), 1.0035))
-    trainer = AccumulatingTrainer(model, [batch], optimizer, steps=1, amp=True)
     with EventStorage() as storage:
-        trainer.iter = 0
         trainer.run_step()
         trainer.loss_log.flush()
         assert storage.history("square").latest() == 9  # 9.13 in float32
@@ -91,9 +98,7 @@ def test_precision(monkeypatch, device, precision, dtype, scaled):
     scalers = []
     monkeypatch.setattr(torch.amp, "GradScaler", lambda _, enabled: scalers.append(enabled))
     with FakeTensorMode(), torch.device(device):
-        model = Regression()
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        trainer = AccumulatingTrainer(model, [], optimizer, steps=1, amp=True, precision=precision)
+        trainer = trainer_of([], amp=True, precision=precision)
     assert (trainer.autocast.args, scalers) == ((device, dtype), [scaled])
 
 
@@ -108,10 +113,7 @@ def test_losses_are_gathered_now_and_then(monkeypatch):
     """The CPU asks for no value of a loss in the other iterations, and never for those of now."""
     gathered = []
     monkeypatch.setattr(LossLog, "flush", lambda log: gathered.append(trainer.iter))
-    model = Regression()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    data = [list(torch.ones(6, 3))] * 5
-    trainer = AccumulatingTrainer(model, data, optimizer, steps=2, amp=False, gather_period=2)
+    trainer = trainer_of([list(torch.ones(6, 3))] * 5, steps=2, gather_period=2)
     for trainer.iter in range(5):
         trainer.run_step()
     assert gathered == [0, 2, 4]  # of none, of 0 and 1, of 2 and 3
@@ -149,11 +151,7 @@ def test_the_step_is_launched_before_a_loss_is_looked_at(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(loss_log, "_is_on_gpu", lambda values: True)
-    model = Regression()
-    optimizer = torch.optim.SGD(model.parameters(), 0.1, foreach=True)
-    trainer = AccumulatingTrainer(
-        model, [list(torch.ones(6, 3))] * 3, optimizer, steps=1, amp=False
-    )
+    trainer = trainer_of([list(torch.ones(6, 3))] * 3, sgd={"foreach": True})
     with EventStorage() as storage, OnGpu(seen):
         for trainer.iter in range(3):
             trainer.run_step()
@@ -172,12 +170,8 @@ class Diverging(Regression):
 
 def test_a_model_that_finds_nan_is_not_the_first():
     """The iteration whose step spoilt the weights is named, with its images."""
-    model = Diverging()
     data = [[torch.ones(3)]] * 2
-    trainer = AccumulatingTrainer(
-        model, data, torch.optim.SGD(model.parameters(), 0.1), steps=1, amp=False
-    )
-    trainer.iter = 0
+    trainer = trainer_of(data, model=Diverging)
     trainer.run_step()
     trainer.iter = 1
     message = "not finite in iteration 0:\n  process 0: square nan, absolute nan"
@@ -208,10 +202,7 @@ def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
 
 def test_loss_scale_is_resumed_where_there_is_one():
     def make(scale: float) -> AccumulatingTrainer:
-        model = Regression()
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        trainer = AccumulatingTrainer(model, [], optimizer, steps=1, amp=False)
-        trainer.iter = 0
+        trainer = trainer_of([])
         trainer.grad_scaler = torch.amp.GradScaler("cpu", init_scale=scale)
         return trainer
 
@@ -246,11 +237,8 @@ def test_an_evaluation_has_images_of_many_sizes(small_cfg, monkeypatch, benchmar
     """cuDNN does not search for the fastest algorithm of each; afterwards it does again."""
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", benchmark)
     during = []
-    monkeypatch.setattr(
-        DefaultTrainer,
-        "test",
-        classmethod(lambda cls, *args: during.append(torch.backends.cudnn.benchmark) or {}),
-    )
+    test = lambda *_: during.append(torch.backends.cudnn.benchmark) or {}  # noqa: E731
+    monkeypatch.setattr(DefaultTrainer, "test", test)
     cfg = small_cfg()
     cfg.DATASETS.TEST = ()
     Trainer.test(cfg, Regression())

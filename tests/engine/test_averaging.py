@@ -14,7 +14,6 @@ from ocr_panoptic.engine.averaging import Averaging
 from ocr_panoptic.engine.saved_state import checked_state
 from ocr_panoptic.formats.run_folder import evaluation_folder
 from support.interrupted_runs import assert_same, saved, train
-from support.tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 
 EMA = ("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75, "DATALOADER.NUM_WORKERS", 0)
 # A network of timm's own tests, half a million parameters.
@@ -81,7 +80,8 @@ def test_a_resumed_run_equals_the_whole_one(tiny_data, make_args, tmp_path):
     assert_same(saved(parts), saved(whole))
     # Weights, their average and the optimizer's state are what a plain float64 recursion says.
     files = [saved(whole, f"model_{i:07d}") for i in (1, 3)] + [saved(whole)]
-    average, trained = ([pick(file) for file in files] for pick in (_average, _trained))
+    average = [floats(file["model"]) for file in files]
+    trained = [floats(file["trainer"]["trained_weights"]) for file in files]
     for name in average[0]:
         expected = 0.75 * average[1][name].double() + 0.25 * trained[2][name].double()
         assert torch.allclose(average[2][name].double(), expected, atol=1e-5), name
@@ -90,36 +90,23 @@ def test_a_resumed_run_equals_the_whole_one(tiny_data, make_args, tmp_path):
     weights = ("MODEL.WEIGHTS", whole / "model_final.pth", "SOLVER.MAX_ITER", 1, "SOLVER.STEPS", ())
     train(make_args, kind, tmp_path / "other", *opts, *weights)
     other = saved(tmp_path / "other")
-    for name, value in _average(other).items():
-        expected = 0.75 * average[2][name].double() + 0.25 * _trained(other)[name].double()
+    for name, value in floats(other["model"]).items():
+        now = other["trainer"]["trained_weights"][name].double()
+        expected = 0.75 * average[2][name].double() + 0.25 * now
         assert torch.allclose(value.double(), expected, atol=1e-5), name
 
 
-def _average(file: dict) -> dict:
-    return {k: v for k, v in file["model"].items() if v.is_floating_point()}
-
-
-def _trained(file: dict) -> dict:
-    weights = file["trainer"]["trained_weights"]
+def floats(weights: dict) -> dict:
     return {k: v for k, v in weights.items() if v.is_floating_point()}
 
 
 @pytest.mark.slow
-def test_the_average_is_what_is_evaluated_and_saved(tiny_data, make_args, tmp_path):
+def test_the_average_is_what_is_evaluated_and_saved(tiny_data, semantic_args, tmp_path):
     """Its batch norms' statistics are those that PreciseBN measures with it; the last and the best
     checkpoint, --eval-only and the result file are of the same weights."""
-    opts = (
-        *TINY_SEMANTIC,
-        *SMALL,
-        *ADAMW,
-        *EMA,
-        "SOLVER.MAX_ITER",
-        3,
-        "TEST.PRECISE_BN.ENABLED",
-        True,
-    )
-    opts += ("TEST.PRECISE_BN.NUM_ITER", 2, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU")
-    trainer = Trainer(*setup(make_args(*opts, config=SEMANTIC_CONFIG)))
+    opts = (*SMALL, *ADAMW, *EMA, "SOLVER.MAX_ITER", 3, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU")
+    opts += ("TEST.PRECISE_BN.ENABLED", True, "TEST.PRECISE_BN.NUM_ITER", 2)
+    trainer = Trainer(*setup(semantic_args(*opts)))
     trainer.resume_or_load(False)
     trainer.train()
     run = tmp_path / "run"
@@ -131,7 +118,7 @@ def test_the_average_is_what_is_evaluated_and_saved(tiny_data, make_args, tmp_pa
 
     def evaluate(weights: Path) -> tuple[dict, str]:
         other = ("OUTPUT_DIR", tmp_path / weights.stem, "MODEL.WEIGHTS", weights)
-        args = make_args(*opts, *other, config=SEMANTIC_CONFIG, flags=("--eval-only",))
+        args = semantic_args(*opts, *other, flags=("--eval-only",))
         results = Trainer.evaluate(setup(args)[0])
         folder = evaluation_folder(tmp_path / weights.stem, "tiny_sem_val")
         info = json.loads((folder / "metrics.json").read_text())
@@ -163,9 +150,8 @@ def test_resumed_with_and_without_an_average(tiny_data, make_args, tmp_path):
     for model in (trainer.model, trainer.evaluated_model):
         assert_same(dict(model.state_dict()), dict(plain))
     # Another optimizer has nothing of what it goes on with.
-    with pytest.raises(
-        ValueError, match=r"has the state of SGD \(momentum_buffer of .*is AdamW, which"
-    ):
+    fault = r"has the state of SGD \(momentum_buffer of .*is AdamW, which"
+    with pytest.raises(ValueError, match=fault):
         train(make_args, "semantic", folder, *small, *ADAMW, death=2, resume=True)
 
 

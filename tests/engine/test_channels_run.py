@@ -14,9 +14,10 @@ from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import Trainer, setup
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from support.scripts import load_script
-from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
 
 SIZE = 48
+SEEDS = {"train": range(8), "val": range(100, 104)}
 FOUR = ("INPUT.CHANNELS", 4, "MODEL.PIXEL_MEAN", "[120., 120., 120., 2.]")
 FOUR += ("MODEL.PIXEL_STD", "[60., 60., 60., 1.]")
 QUICK = ("SOLVER.OPTIMIZER", "AdamW", "SOLVER.BASE_LR", 0.003, "SOLVER.WARMUP_ITERS", 0)
@@ -44,7 +45,7 @@ def root(tmp_path, monkeypatch) -> Path:
 def semantic_data(root) -> Path:
     """NumPy files and label PNGs: 0 far, 1 near. Returns the folder."""
     raw = root / "raw"
-    for split, seeds in (("train", range(8)), ("val", range(100, 104))):
+    for split, seeds in SEEDS.items():
         for kind in ("images", "labels"):
             (raw / split / kind).mkdir(parents=True)
         for seed in seeds:
@@ -55,18 +56,15 @@ def semantic_data(root) -> Path:
 
 
 def describe_semantic(raw: Path, **channels: int) -> None:
-    splits = {split: SemanticSplit(*folders(raw / split)) for split in ("train", "val")}
+    splits = {s: SemanticSplit(raw / s / "images", raw / s / "labels") for s in SEEDS}
     write_data_file(raw / "depth.yaml", "depth", splits, classes=["far", "near"], **channels)
 
 
-def folders(split: Path) -> tuple[Path, Path]:
-    return split / "images", split / "labels"
-
-
-def semantic_args(make_args, *opts: object, flags: tuple[str, ...] = ()):
+@pytest.fixture
+def depth_args(semantic_args):
     data = ("DATASETS.TRAIN", "('depth_train',)", "DATASETS.TEST", "('depth_val',)")
-    opts = (*TINY_SEMANTIC, *data, "SOLVER.MAX_ITER", 30, "SOLVER.IMS_PER_BATCH", 4, *QUICK, *opts)
-    return make_args(*opts, "MODEL.TIMM.NAME", "resnet10t", config=SEMANTIC_CONFIG, flags=flags)
+    settings = ("MODEL.TIMM.NAME", "resnet10t", "SOLVER.MAX_ITER", 30, "SOLVER.IMS_PER_BATCH", 4)
+    return lambda *opts: semantic_args(*data, *settings, *QUICK, *opts)
 
 
 def train(args) -> dict:
@@ -77,26 +75,25 @@ def train(args) -> dict:
 
 
 @pytest.mark.slow
-def test_a_class_that_the_fourth_channel_shows(semantic_data, root, make_args):
+def test_a_class_that_the_fourth_channel_shows(semantic_data, root, depth_args):
     """Trained, evaluated, predicted, drawn and reported; without that channel it is not learnt."""
     describe_semantic(semantic_data, channels=4)
     with pytest.raises(ValueError, match="INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255"):
-        train(semantic_args(make_args, *FOUR, "SOLVER.MAX_ITER", 1))
-    args = semantic_args(make_args, *FOUR, "INPUT.BRIGHTNESS_SHIFT", 0)
+        train(depth_args(*FOUR, "SOLVER.MAX_ITER", 1))
+    args = depth_args(*FOUR, "INPUT.BRIGHTNESS_SHIFT", 0)
     assert train(args)["sem_seg"]["mIoU"] > 85
     run = ["--config-file", str(SEMANTIC_CONFIG)]
     weights = ["MODEL.WEIGHTS", str(root / "run/model_final.pth")]
-    images = folders(semantic_data / "val")[0]
+    images = str(semantic_data / "val/images")
 
     out = root / "drawn"
-    assert not demo.main(
-        [*run, "--input", str(images), "--output", str(out), "--opts", *args.opts, *weights]
-    )
+    files = ["--input", images, "--output", str(out)]
+    assert not demo.main([*run, *files, "--opts", *args.opts, *weights])
     assert sorted(path.name for path in out.iterdir()) == [f"{n}.npy.png" for n in range(100, 104)]
 
     predict = load_script("tools/predict.py").main
     out = root / "predicted"
-    command = [*run, "--weights", weights[1], "--input", str(images), "--output", str(out)]
+    command = [*run, "--weights", weights[1], "--input", images, "--output", str(out)]
     assert not predict([*command, "--overlays", *args.opts])
     labels = np.asarray(Image.open(out / "labels/100.png"))
     assert (labels == scene(100)[1]).mean() > 0.9
@@ -106,30 +103,27 @@ def test_a_class_that_the_fourth_channel_shows(semantic_data, root, make_args):
     load_script("tools/make_report.py").main([*run, "--num-images", "1", *args.opts, *weights])
     assert "depth_val" in (root / "run/index.html").read_text()
 
-    with pytest.raises(
-        ValueError, match="INPUT.CHANNELS is 4; an exported model takes images of 3"
-    ):
-        load_script("tools/export_onnx.py").main(
-            [*run, "--weights", weights[1], "--output", str(root / "a.onnx"), *args.opts]
-        )
+    export = [*run, "--weights", weights[1], "--output", str(root / "a.onnx"), *args.opts]
+    with pytest.raises(ValueError, match="CHANNELS is 4; an exported model takes images of 3"):
+        load_script("tools/export_onnx.py").main(export)
 
 
 @pytest.mark.slow
-def test_without_that_channel(semantic_data, root, make_args):
+def test_without_that_channel(semantic_data, root, depth_args):
     for path in semantic_data.glob("*/images/*.npy"):
         np.save(path, np.load(path)[:, :, :3].astype(np.uint8))
     describe_semantic(semantic_data)
-    assert train(semantic_args(make_args, "SOLVER.MAX_ITER", 15))["sem_seg"]["mIoU"] < 60
+    assert train(depth_args("SOLVER.MAX_ITER", 15))["sem_seg"]["mIoU"] < 60
 
 
 @pytest.mark.slow
-def test_another_number_of_channels_is_told_before_training(semantic_data, root, make_args):
+def test_another_number_of_channels_is_told_before_training(semantic_data, root, depth_args):
     describe_semantic(semantic_data)
     with pytest.raises(DataFaults, match=r"0.npy: the image has 4 channels, expected 3 \(INPUT.CH"):
-        setup(semantic_args(make_args))
+        setup(depth_args())
     describe_semantic(semantic_data, channels=4)
     with pytest.raises(ValueError, match="INPUT.CHANNELS is 3, but the images of depth_val have 4"):
-        setup(semantic_args(make_args, "DATASETS.TRAIN", "('depth_val',)"))
+        setup(depth_args("DATASETS.TRAIN", "('depth_val',)"))
 
 
 @pytest.fixture
@@ -142,7 +136,7 @@ def panoptic_data(root) -> Path:
         {"id": 2, "name": "far", "isthing": 0, "color": [1, 1, 1]},
         {"id": 3, "name": "near", "isthing": 0, "color": [2, 2, 2]},
     ]
-    for split, seeds in (("train", range(8)), ("val", range(100, 104))):
+    for split, seeds in SEEDS.items():
         for kind in ("images", "panoptic"):
             (raw / split / kind).mkdir(parents=True)
         images, annotations = [], []
@@ -164,10 +158,8 @@ def panoptic_data(root) -> Path:
 
 
 def describe_panoptic(raw: Path, channels: int) -> Path:
-    splits = {
-        s: PanopticSplit(*(raw / s / name for name in ("images", "panoptic.json", "panoptic")))
-        for s in ("train", "val")
-    }
+    names = ("images", "panoptic.json", "panoptic")
+    splits = {s: PanopticSplit(*(raw / s / name for name in names)) for s in SEEDS}
     write_data_file(raw / "boxes.yaml", "boxes", splits, channels=channels)
     return raw / "boxes.yaml"
 
@@ -184,8 +176,7 @@ def test_images_are_checked_again_for_other_channels(panoptic_data):
 def test_panoptic_fpn_with_four_channels(panoptic_data, root, make_args):
     describe_panoptic(panoptic_data, 4)
     opts = ("DATASETS.TRAIN", "('boxes_train',)", "DATASETS.TEST", "('boxes_val',)", *QUICK)
-    opts += (*FOUR[:2], "MODEL.PIXEL_MEAN", "[120., 120., 120., 120.]")
-    opts += ("MODEL.PIXEL_STD", "[60., 60., 60., 60.]")
+    opts += (*FOUR[:2], "MODEL.PIXEL_MEAN", [120.0] * 4, "MODEL.PIXEL_STD", [60.0] * 4)
     args = make_args(*opts, config=OCR_CONFIG)
     results = train(args)
     out = root / "predicted"

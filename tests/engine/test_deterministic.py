@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torchvision.ops.roi_align import _roi_align
 
 from ocr_panoptic.engine import setup
-from support.tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
+from support.tiny_runs import SEMANTIC_CONFIG
 from train_net import main
 
 
@@ -21,19 +21,15 @@ def nondeterministic_again():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("config", [None, SEMANTIC_CONFIG], ids=["panoptic", "semantic"])
-def test_equal_metrics_and_weights(tiny_data, make_args, tmp_path, config):
+def test_equal_metrics_and_weights(tiny_data, make_args, semantic_args, tmp_path, config):
     """Random crops and flips, dropout, two worker processes; compared to the last bit."""
     runs = []
     evaluated = f"('{'tiny_val' if config is None else 'tiny_sem_val'}',)"
     names = ("a", 3, evaluated), ("b", 3, evaluated), ("another seed", 4, "()")
     for name, seed, test in names if config else names[:2]:
         opts = ["OUTPUT_DIR", tmp_path / name, "SEED", seed, "DATALOADER.NUM_WORKERS", 2]
-        opts += ["DATASETS.TEST", test]
-        if config is None:
-            args = make_args(*opts, flags=("--deterministic",))
-        else:
-            args = make_args(*TINY_SEMANTIC, *opts, config=config, flags=("--deterministic",))
-        main(args)
+        make = make_args if config is None else semantic_args
+        main(make(*opts, "DATASETS.TEST", test, flags=("--deterministic",)))
         results = {}
         for metrics in (tmp_path / name / "inference").glob("*/metrics.json"):
             results = json.loads(metrics.read_text())
@@ -48,7 +44,7 @@ def test_equal_metrics_and_weights(tiny_data, make_args, tmp_path, config):
 
 
 @pytest.mark.slow
-def test_pooling_that_no_gpu_holds(tiny_data, make_args, monkeypatch):
+def test_pooling_that_no_gpu_holds(tiny_data, make_args, semantic_args, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("detectron2.engine.defaults.collect_env_info", lambda: "")  # asks the GPU
     box, mask = (f"MODEL.ROI_{head}_HEAD.POOLER_SAMPLING_RATIO" for head in ("BOX", "MASK"))
@@ -60,8 +56,7 @@ def test_pooling_that_no_gpu_holds(tiny_data, make_args, monkeypatch):
     setup(make_args(*opts, box, 2, mask, 2, flags=flags))
     setup(make_args(*opts, box, 2, "MODEL.MASK_ON", False, flags=flags))
     setup(make_args(*opts))
-    semantic = make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG, flags=flags)
-    setup(semantic)
+    setup(semantic_args(*opts, flags=flags))
 
 
 @pytest.mark.slow
@@ -78,10 +73,11 @@ def test_largest_tensor_of_deterministic_pooling(ratio, gib):
             return result
 
     with FakeTensorMode() as fake, Sizes(), fake:
-        boxes = torch.empty(512, 5, device="cuda")
-        _roi_align.__wrapped__(
-            torch.empty(2, 256, 200, 336, device="cuda"), boxes, 0.25, 7, 7, ratio, True
+        maps, boxes = (
+            torch.empty(2, 256, 200, 336, device="cuda"),
+            torch.empty(512, 5, device="cuda"),
         )
+        _roi_align.__wrapped__(maps, boxes, 0.25, 7, 7, ratio, True)
     assert max(sizes) / 2**30 == gib
 
 

@@ -47,10 +47,12 @@ def make_a_mistake(args, cfg) -> None:
     load_config("nowhere.yaml", [])
 
 
+TWO = ("--num-gpus", "2", "--dist-url", "auto")
+
+
 def test_a_users_mistake_ends_all_processes_without_a_traceback(make_args, forks, capfd):
-    args = make_args(flags=("--num-gpus", "2", "--dist-url", "auto"))
     with pytest.raises(SystemExit) as end:
-        launch(make_a_mistake, args)
+        launch(make_a_mistake, make_args(flags=TWO))
     assert end.value.code == 1
     printed = "".join(capfd.readouterr())
     assert "--config-file nowhere.yaml does not exist" in printed
@@ -66,9 +68,8 @@ def be_terminated(args, cfg) -> None:
 
 def test_a_signal_is_no_defect(make_args, forks, caplog):
     """A process that does not listen to it, as in a prediction, ends by it."""
-    args = make_args(flags=("--num-gpus", "2", "--dist-url", "auto"))
     with pytest.raises(SystemExit) as end:
-        launch(be_terminated, args)
+        launch(be_terminated, make_args(flags=TWO))
     assert end.value.code == 128 + signal.SIGTERM
     assert "Stopped by SIGTERM" in caplog.text
 
@@ -95,20 +96,6 @@ def test_a_config_is_read_once(make_args, one_gpu, monkeypatch, tiny_data):
     assert (str(tiny_data / "tiny/tiny.yaml"),) == found.DATASETS.FILES
     assert found.DATASETS.TEST == () and found.MODEL.OCR.CHANNELS == 32
     assert 1 < len(files) == len(set(files))
-
-
-def test_more_processes_than_gpus(make_args, one_gpu):
-    args = make_args("MODEL.DEVICE", "auto", flags=("--num-gpus", "2"))
-    with pytest.raises(ValueError, match=r"--num-gpus is 2, but torch sees 1 GPU.*--num-gpus 1"):
-        launch(print, args)
-    with pytest.raises(ValueError, match="--num-gpus is 0"):
-        launch(print, make_args(flags=("--num-gpus", "0")))
-
-
-def test_more_processes_of_torchrun_than_gpus(make_args, one_gpu, torchrun):
-    expected = r"torchrun starts 2 processes .* sees 1 GPU.*=3\). Use --nproc-per-node 1"
-    with pytest.raises(ValueError, match=expected):
-        launch(print, make_args("MODEL.DEVICE", "auto"))
 
 
 def test_processes_on_the_cpu_of_a_gpu_machine(make_args, one_gpu, monkeypatch, caplog):
@@ -139,27 +126,33 @@ def test_processes_of_torchrun_on_the_cpu_of_a_gpu_machine(
     assert joined.value.args == ("gloo", TIMEOUT)
 
 
+MACHINES = "--num-machines 2 --dist-url"
 WAITING = r"--dist-url is .*each of the 2 machines .*tcp://ADDRESS"
-HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
 @pytest.mark.parametrize(
-    "flags, fault",
+    "fixtures, flags, fault",
     [
-        *((("--dist-url", f"tcp://{host}:5000"), WAITING) for host in HOSTS),
-        (("--dist-url", "auto"), WAITING),
+        (["one_gpu"], "--num-gpus 2", "--num-gpus is 2, but torch sees 1 GPU.*--num-gpus 1"),
+        (["one_gpu"], "--num-gpus 0", "--num-gpus is 0"),
         (
-            ("--machine-rank", "2", "--dist-url", "tcp://10.0.0.1:5000"),
+            *(["one_gpu", "torchrun"], ""),
+            r"torchrun starts 2 processes .* sees 1 GPU.*=3\). Use --nproc-per-node 1",
+        ),
+        (["torchrun"], "--num-gpus 2", "--num-gpus 2 would have no effect.*--nproc-per-node"),
+        (["torchrun"], "--num-machines 2", "--num-machines 2 would have no .*--nproc-per-node"),
+        ([], f"{MACHINES} tcp://127.0.0.1:5000", WAITING),
+        ([], f"{MACHINES} tcp://localhost:5000", WAITING),
+        ([], f"{MACHINES} tcp://[::1]:5000", WAITING),
+        ([], f"{MACHINES} auto", WAITING),
+        (
+            *([], f"{MACHINES} tcp://10.0.0.1:5000 --machine-rank 2"),
             "--machine-rank is 2, .* --num-machines 2 are counted",
         ),
     ],
 )
-def test_machines_that_would_not_meet(make_args, flags, fault):
+def test_processes_that_cannot_be_started(request, make_args, fixtures, flags, fault):
+    for name in fixtures:
+        request.getfixturevalue(name)
     with pytest.raises(ValueError, match=fault):
-        launch(print, make_args(flags=("--num-machines", "2", *flags)))
-
-
-@pytest.mark.parametrize("flag", ["--num-gpus", "--num-machines"])
-def test_flags_that_torchrun_would_not_heed(make_args, torchrun, flag):
-    with pytest.raises(ValueError, match=f"{flag} 2 would have no effect.*--nproc-per-node"):
-        launch(print, make_args(flags=(flag, "2")))
+        launch(print, make_args("MODEL.DEVICE", "auto", flags=tuple(flags.split())))

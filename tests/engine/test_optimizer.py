@@ -1,6 +1,7 @@
 """Learning rate and weight decay of every parameter, in both architectures."""
 
 import copy
+import itertools
 
 import pytest
 import timm
@@ -67,7 +68,7 @@ def with_gradients() -> nn.Module:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 5, 3), nn.Linear(5, 7), nn.Linear(7, 1))
     for i, parameter in enumerate(list(model.parameters())[:-1]):
-        parameter.grad = i * torch.randn_like(parameter)
+        parameter.grad = 0.1 * i * torch.randn_like(parameter)
     return model
 
 
@@ -107,14 +108,8 @@ def test_gradients_are_clipped_without_the_scale_of_float16(name):
         optimizer = build_optimizer(cfg, model)
         images = list(torch.randn(6, 4, 3))
         images[3][:] = torch.tensor([3e36, 0, 0])
-        trainer = AccumulatingTrainer(
-            model,
-            [[image] for image in images],
-            optimizer,
-            steps=1,
-            amp=False,
-            clip=build_clipping(cfg, optimizer),
-        )
+        batches, clip = [[image] for image in images], build_clipping(cfg, optimizer)
+        trainer = AccumulatingTrainer(model, batches, optimizer, steps=1, amp=False, clip=clip)
         trainer.grad_scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, enabled=scaler)
         weights = []
         with EventStorage():
@@ -129,11 +124,7 @@ def test_gradients_are_clipped_without_the_scale_of_float16(name):
 
 @pytest.mark.parametrize("name", ["SGD", "AdamW"])
 @pytest.mark.parametrize(
-    "saved, loaded",
-    [
-        (torch.contiguous_format, torch.channels_last),
-        (torch.channels_last, torch.contiguous_format),
-    ],
+    "saved, loaded", itertools.permutations([torch.contiguous_format, torch.channels_last])
 )
 def test_momenta_of_another_memory_layout_are_gone_on_with(name, saved, loaded):
     """A fused step, which reads momenta in the order of memory, is that of separate operations."""
@@ -240,12 +231,14 @@ def test_a_vit_without_a_classifier_and_with_register_tokens():
     optimizer = Trainer.build_optimizer(load_config("", ADAMW), model)
     rates, decays = (of_each_parameter(model, optimizer, key) for key in ("lr", "weight_decay"))
     prefix = "backbone.body.model."
-    for key in (key.removeprefix(prefix) for key in rates if key.startswith(f"{prefix}blocks.")):
-        rate = get_vit_lr_decay_rate(f"backbone.net.{key}", 0.75, num_layers=12)
-        assert rates[prefix + key] == pytest.approx(0.5 * rate), key
+    of_network = {key.removeprefix(prefix): rate for key, rate in rates.items() if prefix in key}
     for token in ("cls_token", "reg_token"):
-        assert rates[prefix + token] == pytest.approx(0.5 * 0.75**13)
+        assert of_network.pop(token) == pytest.approx(0.5 * 0.75**13)
         assert decays[prefix + token] == 0
+    assert {"pos_embed", "patch_embed.proj.weight", "blocks.11.mlp.fc2.bias"} < of_network.keys()
+    for key in of_network.keys() - {"norm.weight", "norm.bias"}:
+        rate = get_vit_lr_decay_rate(f"backbone.net.{key}", 0.75, num_layers=12)
+        assert of_network[key] == pytest.approx(0.5 * rate), key
 
 
 @pytest.mark.slow
@@ -274,8 +267,7 @@ def test_decay_of_biases_and_norms_with_adamw():
     optimizer = Trainer.build_optimizer(load_config("", [*ADAMW, *opts]), model)
     decays, rates = (of_each_parameter(model, optimizer, key) for key in ("weight_decay", "lr"))
     for name, decay in decays.items():
-        norm = "bn" in name or "downsample.2" in name or "head.1" in name or ".conv1.1" in name
-        norm = norm or ".conv1.4" in name
+        norm = any(n in name for n in ("bn", "downsample.2", "head.1", ".conv1.1", ".conv1.4"))
         expected = 0.0625 if name.endswith(".bias") else 0.125 if norm else 0.25
         assert decay == expected, name
     assert rates["head.0.bias"] == 3 * rates["head.0.weight"] == 3.0
@@ -313,6 +305,4 @@ def test_steps_from_the_end_on_have_no_effect(caplog):
         scheduler.step()
         rates.append(scheduler.get_last_lr()[0])
     assert rates == pytest.approx([1e-3] * 3 + [1e-4] * 6)
-    assert (
-        "SOLVER.STEPS is (3, 9, 20): those from SOLVER.MAX_ITER 9 on have no effect" in caplog.text
-    )
+    assert "(3, 9, 20): those from SOLVER.MAX_ITER 9 on have no effect" in caplog.text

@@ -14,7 +14,7 @@ from ocr_panoptic.engine.resume import difference_table, position_after
 from ocr_panoptic.engine.saved_state import checked_state
 from ocr_panoptic.engine.training_state import continued_optimizer
 from support.interrupted_runs import CONFIGS, assert_same, saved, train
-from support.tiny_runs import PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
+from support.tiny_runs import PLAIN_CONFIG
 
 
 @pytest.mark.slow
@@ -84,24 +84,11 @@ def test_momentum_finds_its_parameter_in_other_groups():
     assert torch.equal(after.state[a]["momentum_buffer"], a.grad) and b not in after.state
 
 
-def new_lines(folder: Path, seen: list[int]) -> str:
-    """The part of the log since the last call with this list."""
-    text = (folder / "log.txt").read_text()
-    new, seen[:] = text[seen[0] :], [len(text)]
-    return new
-
-
-@pytest.fixture
-def half(tiny_data, make_args, tmp_path) -> Path:
-    """A run of 2 of 4 iterations."""
-    train(make_args, "semantic", tmp_path / "half", "SOLVER.MAX_ITER", 4, death=2)
-    return tmp_path / "half"
-
-
 @pytest.mark.slow
-def test_the_config_of_now_rules(half, make_args):
+def test_the_config_of_now_rules(tiny_data, make_args, tmp_path):
     """The learning rates are hand-worked: base * (1 - 2 / max) ** power."""
-    seen = [0]
+    log = tmp_path / "log.txt"
+    train(make_args, "semantic", tmp_path, "SOLVER.MAX_ITER", 4, death=2)
     for opts, rate in (
         ((), 0.02 * (1 - 2 / 4) ** 0.9),
         (("SOLVER.MAX_ITER", 10), 0.02 * (1 - 2 / 10) ** 0.9),
@@ -110,23 +97,22 @@ def test_the_config_of_now_rules(half, make_args):
         (("SOLVER.WARMUP_ITERS", 4, "SOLVER.WARMUP_FACTOR", 0.0), 0.02 * 0.5 * 0.5**0.9),
         (("SOLVER.LR_SCHEDULER_NAME", "WarmupMultiStepLR", "SOLVER.STEPS", "(1,)"), 0.02 * 0.1),
     ):
-        new_lines(half, seen)
-        trainer = train(
-            make_args, "semantic", half, "SOLVER.MAX_ITER", 4, *opts, death=2, resume=True
-        )
+        seen = len(log.read_text())
+        opts = ("SOLVER.MAX_ITER", 4, *opts)
+        trainer = train(make_args, "semantic", tmp_path, *opts, death=2, resume=True)
         assert trainer.start_iter == 2
         for group in trainer.optimizer.param_groups:
             assert group["lr"] == pytest.approx(rate), opts
-        log = new_lines(half, seen)
-        assert ("The run goes on with other settings" in log) == bool(opts)
-    row = next(line for line in log.splitlines() if line.startswith("SOLVER.LR_SCHEDULER_NAME"))
+        new = log.read_text()[seen:]
+        assert ("The run goes on with other settings" in new) == (len(opts) > 2)
+    row = next(line for line in new.splitlines() if line.startswith("SOLVER.LR_SCHEDULER_NAME"))
     assert row.split() == ["SOLVER.LR_SCHEDULER_NAME", "WarmupPolyLR", "WarmupMultiStepLR"]
 
 
 @pytest.fixture
-def interrupted(tiny_data, make_args, tmp_path) -> Path:
+def interrupted(tiny_data, semantic_args, tmp_path) -> Path:
     """The folder of a run with a checkpoint of iteration 2, made without training."""
-    cfg, written = setup(make_args(*TINY_SEMANTIC, config=SEMANTIC_CONFIG))
+    cfg, written = setup(semantic_args())
     run = tmp_path / "run"
     (run / "config.yaml").write_text(written)
     model = build_model(cfg)
@@ -141,9 +127,9 @@ def interrupted(tiny_data, make_args, tmp_path) -> Path:
     return run
 
 
-def resume(make_args, *opts: object) -> CfgNode:
-    args = make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG, flags=("--resume",))
-    return setup(args)[0]
+@pytest.fixture
+def resume(semantic_args):
+    return lambda *opts: setup(semantic_args(*opts, flags=("--resume",)))
 
 
 @pytest.mark.slow
@@ -156,13 +142,13 @@ def resume(make_args, *opts: object) -> CfgNode:
     ],
 )
 def test_what_cannot_be_continued_is_refused_before_the_data_are_read(
-    interrupted, make_args, monkeypatch, opts, fault
+    interrupted, resume, monkeypatch, opts, fault
 ):
     """The keys that differ are listed, harmless ones too, and the run's config is as it was."""
     monkeypatch.setattr(Trainer, "build_train_loader", None)
     config = (interrupted / "config.yaml").read_text()
     with pytest.raises(ValueError, match="cannot be resumed with this config") as error:
-        resume(make_args, *opts, "SOLVER.BASE_LR", 0.5)
+        resume(*opts, "SOLVER.BASE_LR", 0.5)
     message = str(error.value)
     assert re.search(fault, message) and f"MODEL.WEIGHTS {interrupted}/model_0000001" in message
     rows = [line.split()[0] for line in message.splitlines() if line.startswith(("MODEL", "SOLV"))]
@@ -171,24 +157,24 @@ def test_what_cannot_be_continued_is_refused_before_the_data_are_read(
 
 
 @pytest.mark.slow
-def test_a_checkpoint_that_holds_no_training_is_refused(interrupted, make_args):
+def test_a_checkpoint_that_holds_no_training_is_refused(interrupted, resume):
     with pytest.raises(ValueError, match="has 2 iterations, but SOLVER.MAX_ITER is 1"):
-        resume(make_args, "SOLVER.MAX_ITER", 1, "SOLVER.STEPS", "()")
+        resume("SOLVER.MAX_ITER", 1, "SOLVER.STEPS", "()")
     file = interrupted / "model_0000001.pth"
     whole = file.read_bytes()
     for state in (None, 3, {"iteration": 1}):
         torch.save({"model": {"a": torch.zeros(1)}, "trainer": state}, file)
         with pytest.raises(ValueError, match="has weights, but not the state of a training"):
-            resume(make_args)
+            resume()
     file.write_bytes(whole)
     saved = torch.load(file)
     saved["trainer"]["iteration"] = "x"
     torch.save(saved, file)
     with pytest.raises(ValueError, match="damaged state of its training: .* Remove it, and --res"):
-        resume(make_args)
+        resume()
     file.write_bytes(whole[:3000] + b"\xff" * 200 + whole[3200:])
     with pytest.raises(ValueError, match=r"is not a checkpoint or .*\). Remove it, and --resume"):
-        resume(make_args)
+        resume()
 
 
 @pytest.mark.parametrize(
@@ -233,42 +219,44 @@ def test_a_damaged_state_is_refused_in_a_line(key, value, fault):
 
 
 @pytest.mark.slow
-def test_the_config_of_a_run_is_that_of_its_checkpoints(interrupted, make_args):
+def test_the_config_of_a_run_is_that_of_its_checkpoints(interrupted, semantic_args, resume):
     """A resumed run may change it; another training, once all is well with it, keeps it under
     another name, and is the one to be resumed from then on. An evaluation leaves it alone."""
     config, former = interrupted / "config.yaml", interrupted / "config.1.yaml"
     first, last = config.read_text(), interrupted / "last_checkpoint"
     file = last.read_text()
 
-    def args(*opts, flags=()):
-        return make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG, flags=flags)
-
-    setup(args("MODEL.WEIGHTS", interrupted / file, flags=("--eval-only",)))
-    resume(make_args, "SOLVER.BASE_LR", 0.5)
+    setup(semantic_args("MODEL.WEIGHTS", interrupted / file, flags=("--eval-only",)))
+    resume("SOLVER.BASE_LR", 0.5)
     with pytest.raises(ValueError, match="ACCUMULATION_STEPS 3 do not divide"):
-        setup(args("SOLVER.ACCUMULATION_STEPS", 3))
+        setup(semantic_args("SOLVER.ACCUMULATION_STEPS", 3))
     torch.save({"model": {"a": torch.zeros(1)}}, interrupted / "other.pth")
-    anew = args("SOLVER.BASE_LR", 0.25, "MODEL.WEIGHTS", interrupted / "other.pth")
+    anew = ("SOLVER.BASE_LR", 0.25, "MODEL.WEIGHTS", interrupted / "other.pth")
     with pytest.raises(ValueError, match="do not fit the model"):
-        Trainer(*setup(anew)).resume_or_load(False)
+        Trainer(*setup(semantic_args(*anew))).resume_or_load(False)
     assert (config.read_text(), last.read_text(), former.exists()) == (first, file, False)
-    Trainer(*setup(args("SOLVER.BASE_LR", 0.25))).resume_or_load(False)
+    Trainer(*setup(semantic_args("SOLVER.BASE_LR", 0.25))).resume_or_load(False)
     assert "BASE_LR: 0.25" in config.read_text() and former.read_text() == first
     assert last.read_text() != file
 
 
 @pytest.mark.slow
-def test_unusable_weights_are_found_before_the_data_are_read(tiny_data, make_args, tmp_path):
-    (tmp_path / "page.pth").write_text("<html>")
-    with pytest.raises(ValueError, match="page.pth is not a checkpoint .*a web page"):
-        setup(make_args("MODEL.WEIGHTS", tmp_path / "page.pth"))
-    for flags in ((), ("--eval-only",)):
-        with pytest.raises(FileNotFoundError, match="The weights nowhere.pth do not exist"):
-            setup(make_args("MODEL.WEIGHTS", "nowhere.pth", flags=flags))
-    with pytest.raises(ValueError, match="MODEL.WEIGHTS is empty, but inference needs"):
-        setup(make_args(flags=("--eval-only",)))
-    with pytest.raises(FileNotFoundError, match="--resume found no checkpoint in OUTPUT_DIR="):
-        setup(make_args(flags=("--resume",)))
+@pytest.mark.parametrize(
+    "weights, flags, fault",
+    [
+        ("page.pth", (), "page.pth is not a checkpoint .*a web page"),
+        ("nowhere.pth", (), "The weights nowhere.pth do not exist"),
+        ("nowhere.pth", ("--eval-only",), "The weights nowhere.pth do not exist"),
+        ("", ("--eval-only",), "MODEL.WEIGHTS is empty, but inference needs"),
+        ("", ("--resume",), "--resume found no checkpoint in OUTPUT_DIR="),
+    ],
+)
+def test_unusable_weights(tiny_data, make_args, tmp_path, monkeypatch, weights, flags, fault):
+    monkeypatch.chdir(tmp_path)
+    Path("page.pth").write_text("<html>")
+    error = ValueError if "page" in fault or "empty" in fault else FileNotFoundError
+    with pytest.raises(error, match=fault):
+        setup(make_args("MODEL.WEIGHTS", weights, flags=flags))
 
 
 def test_another_number_of_processes_is_named():

@@ -6,40 +6,32 @@ import pytest
 
 from ocr_panoptic.config_names import config_names
 from ocr_panoptic.engine import Trainer, load_config, setup
-from support.tiny_runs import CONFIGS, SEMANTIC_CONFIG, TINY_SEMANTIC
+from support.tiny_runs import CONFIGS
 from train_net import main
 
-BY_EPOCHS = ["SOLVER.MAX_ITER", 0, "SOLVER.EPOCHS", 5]
 BEST = ["TEST.BEST_CHECKPOINT", "sem_seg/mIoU"]
 SHARES = ["SOLVER.STEPS", "(0.75, 0.9)", "SOLVER.LR_SCHEDULER_NAME", "WarmupMultiStepLR"]
 
 
 @pytest.fixture
-def resolved(tiny_data, make_args):
+def resolved(tiny_data, semantic_args):
     """Factory: a run on 8 images with batches of 2, and what its config.yaml would be."""
-
-    def make(*opts: object):
-        return setup(make_args(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG))
-
-    return make
+    return lambda *opts: setup(semantic_args(*opts))
 
 
-@pytest.mark.slow
-def test_epochs(resolved):
-    opts = [*BY_EPOCHS, *SHARES, "SOLVER.WARMUP_ITERS", 1000, "TEST.EVALUATIONS", 3]
-    cfg, written = resolved(*opts)
+@pytest.mark.parametrize(
+    "max_iter, eval_period, expected",
+    [
+        (0, 0, (20, (15, 18), 2, 7)),
+        (30, 4, (30, (22, 27), 1000, 4)),  # what is written out rules
+    ],
+)
+def test_epochs(resolved, max_iter, eval_period, expected):
+    opts = ["SOLVER.EPOCHS", 5, "SOLVER.MAX_ITER", max_iter, "SOLVER.WARMUP_ITERS", 1000, *SHARES]
+    cfg, written = resolved(*opts, "TEST.EVALUATIONS", 3, "TEST.EVAL_PERIOD", eval_period)
     solver = cfg.SOLVER
-    assert (solver.MAX_ITER, solver.STEPS, solver.WARMUP_ITERS) == (20, (15, 18), 2)
-    assert cfg.TEST.EVAL_PERIOD == 7
-    assert "MAX_ITER: 20" in written
-
-
-def test_what_is_written_out_rules(resolved):
-    """Over what follows from epochs; and the run's config.yaml is taken as it is."""
-    opts = ["SOLVER.WARMUP_ITERS", 1000, "TEST.EVAL_PERIOD", 4, "TEST.EVALUATIONS", 3]
-    cfg, _ = resolved("SOLVER.EPOCHS", 5, "SOLVER.MAX_ITER", 30, *SHARES, *opts)
-    assert (cfg.SOLVER.MAX_ITER, cfg.SOLVER.STEPS) == (30, (22, 27))
-    assert (cfg.SOLVER.WARMUP_ITERS, cfg.TEST.EVAL_PERIOD) == (1000, 4)
+    found = solver.MAX_ITER, solver.STEPS, solver.WARMUP_ITERS, cfg.TEST.EVAL_PERIOD
+    assert found == expected and f"MAX_ITER: {expected[0]}" in written
 
 
 @pytest.mark.parametrize(
@@ -61,23 +53,20 @@ def test_what_is_refused(resolved, opts, message):
 @pytest.mark.parametrize("name", [n for n in config_names() if n.startswith("Custom-")])
 def test_configs_for_own_data_follow_the_data(name):
     cfg = load_config(str(CONFIGS / f"{name}.yaml"), [])
-    assert (
-        cfg.SOLVER.MAX_ITER == 0 < cfg.SOLVER.EPOCHS
-        and cfg.TEST.EVALUATIONS > 0 == cfg.TEST.EVAL_PERIOD
-    )
+    assert cfg.SOLVER.MAX_ITER == 0 < cfg.SOLVER.EPOCHS
+    assert cfg.TEST.EVALUATIONS > 0 == cfg.TEST.EVAL_PERIOD
 
 
 @pytest.fixture
-def run(tiny_data, make_args, monkeypatch):
+def run(tiny_data, semantic_args, monkeypatch):
     """Factory: a training whose evaluations give these values of the best checkpoint's metric."""
 
     def make(values: list[float], *opts: object, flags: tuple[str, ...] = ()):
         found = iter(values)
         result = lambda *args, **kwargs: {"sem_seg": {"mIoU": next(found)}}  # noqa: E731
         monkeypatch.setattr(Trainer, "test", result)
-        settings = [*TINY_SEMANTIC, "SOLVER.MAX_ITER", 12, "SOLVER.CHECKPOINT_PERIOD", 0]
-        settings += ["TEST.EVAL_PERIOD", 2, *BEST, "SOLVER.STEPS", "()"]
-        return main(make_args(*settings, *opts, config=SEMANTIC_CONFIG, flags=flags))
+        settings = ["SOLVER.MAX_ITER", 12, "SOLVER.CHECKPOINT_PERIOD", 0, "SOLVER.STEPS", "()"]
+        return main(semantic_args(*settings, "TEST.EVAL_PERIOD", 2, *BEST, *opts, flags=flags))
 
     return make
 
@@ -99,12 +88,7 @@ def test_a_training_ends_when_nothing_gets_better(run, tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_a_training_that_gets_better(run, tmp_path):
+def test_a_training_that_gets_better_ends_as_planned_and_when_it_said(run, tmp_path, caplog):
     run([1, 0, 2, 1, 3, 4], "TEST.PATIENCE", 2)
     assert (tmp_path / "run/model_final.pth").exists()
-
-
-@pytest.mark.slow
-def test_the_time_left_is_said(run, caplog):
-    run([1, 2, 3, 4, 5, 6])
     assert re.search(r"\d s an iteration: about \d+ s left, evaluations not counted", caplog.text)

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from torch import nn
 
 import ocr_panoptic
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
-from ocr_panoptic.engine import Trainer, load_config
+from ocr_panoptic.engine import Trainer, complete_config, load_config
 from ocr_panoptic.engine.run_info import run_info
 from ocr_panoptic.engine.trainer import log_period
 from support.forked import Forked
@@ -56,6 +57,9 @@ def test_a_run_and_what_it_leaves(run, make_args):
     log = training_log(run)
     assert {"loss_sem_seg", "loss_sem_seg_coarse", "loss_mask", "total_loss"} <= set(log)
     assert any(p.name.startswith("events.out.tfevents") for p in run.iterdir())
+    rows = [json.loads(line) for line in (run / "metrics.json").read_text().splitlines()]
+    assert [row["iteration"] for row in rows if "total_loss" in row] == [0, 1, 2]
+    assert re.findall(r" eta: .*iter: (\d+) ", (run / "log.txt").read_text()) == ["1", "2"]
     metrics = evaluation(run)
     assert {"PQ", "SQ", "RQ", "PQ_th", "PQ_st", "SQ_th", "RQ_st"} <= set(metrics["panoptic_seg"])
     assert {"mIoU", "fwIoU", "pACC"} <= set(metrics["sem_seg"])
@@ -82,12 +86,9 @@ def test_a_run_and_what_it_leaves(run, make_args):
     assert again["weights_sha256"] == metrics["run"]["weights_sha256"]
     evaluated = load_config(str(run / "again/inference/tiny_val/config.yaml"), [])
     assert weights == evaluated.MODEL.WEIGHTS and not (run / "again/config.yaml").exists()
+    other = ("MODEL.WEIGHTS", weights, "MODEL.OCR.CHANNELS", 64)
     with pytest.raises(ValueError, match="do not fit the model"):
-        main(
-            make_args(
-                *("MODEL.WEIGHTS", weights, "MODEL.OCR.CHANNELS", "64"), flags=("--eval-only",)
-            )
-        )
+        main(make_args(*other, flags=("--eval-only",)))
 
 
 def test_what_a_result_says_about_its_run():
@@ -113,14 +114,6 @@ def test_what_a_result_says_about_its_run():
 @pytest.mark.parametrize("max_iter, period", [(3, 1), (39, 1), (180, 9), (400, 20), (90000, 20)])
 def test_period_of_the_progress(max_iter, period):
     assert log_period(max_iter) == period
-
-
-@pytest.mark.slow
-def test_progress_with_the_time_left(run):
-    lines = [line for line in (run / "log.txt").read_text().splitlines() if " eta: " in line]
-    assert [line.split("iter: ")[1].split()[0] for line in lines] == ["1", "2"]
-    rows = [json.loads(line) for line in (run / "metrics.json").read_text().splitlines()]
-    assert [row["iteration"] for row in rows if "total_loss" in row] == [0, 1, 2]
 
 
 @pytest.mark.slow
@@ -170,14 +163,8 @@ def joined(flags: list[str], opts: list[str], tmp_path: Path) -> str:
     both |= {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     printed = tmp_path / "printed.txt"
     with open(printed, "w") as file:
-        processes = [
-            Forked(
-                [*PROGRAM, *flags, *opts],
-                stdout=file,
-                env={**both, "RANK": rank, "LOCAL_RANK": rank},
-            )
-            for rank in "01"
-        ]
+        ranks = [{**both, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+        processes = [Forked([*PROGRAM, *flags, *opts], stdout=file, env=env) for env in ranks]
         assert [process.wait() for process in processes] == [0, 0], printed.read_text()
     return printed.read_text()
 
@@ -203,8 +190,7 @@ def test_two_cpu_processes(tiny_data, make_args, tmp_path, run, opts, config):
 @pytest.mark.parametrize("config", [OCR_CONFIG, SEMANTIC_CONFIG], ids=lambda path: path.stem)
 def test_mixed_precision_on_a_cpu(tiny_data, make_args, tmp_path, config):
     """bfloat16 changes the semantic losses, but little, and the saved weights are float32."""
-    args = [*TINY_SEMANTIC] if config == SEMANTIC_CONFIG else []
-    logs = {}
+    args, logs = TINY_SEMANTIC if config == SEMANTIC_CONFIG else [], {}
     for amp in (False, True):
         output = tmp_path / f"amp_{amp}"
         opts = [*args, "SOLVER.AMP.ENABLED", amp, "OUTPUT_DIR", output, "SOLVER.MAX_ITER", 1]
@@ -244,10 +230,8 @@ def test_a_users_mistake_ends_without_a_traceback(tiny_data, make_args, capfd, c
     args = make_args("DATASETS.TRAIN", "('tiny_trian',)")
     assert run_script("train_net.py", "--config-file", args.config_file, *args.opts) == 1
     (error,) = caplog.records
-    assert (
-        "DATASETS.TRAIN: Data set 'tiny_trian' is not registered" in error.message
-        and error.exc_info is None
-    )
+    assert "DATASETS.TRAIN: Data set 'tiny_trian' is not registered" in error.message
+    assert error.exc_info is None
     assert "Traceback" not in "".join(capfd.readouterr())
 
 
@@ -288,14 +272,7 @@ def test_images_without_things_or_with_nothing_but_void(
     assert metrics["panoptic_seg"]["PQ_st"] is not None
     if keep == "stuff":
         assert metrics["bbox"]["AP"] is None  # no truth, no AP
-    trained_on = len(Trainer.build_test_loader(make_cfg(make_args), "tiny_train").dataset)
-    assert trained_on == (8 if keep == "stuff" else 1)
-
-
-def make_cfg(make_args):
-    from ocr_panoptic.engine import complete_config, load_config
-
-    args = make_args()
-    cfg = load_config(args.config_file, args.opts)
+    cfg = load_config(str(tmp_path / "run/config.yaml"), [])
     complete_config(cfg)
-    return cfg
+    trained_on = len(Trainer.build_test_loader(cfg, "tiny_train").dataset)
+    assert trained_on == (8 if keep == "stuff" else 1)

@@ -32,16 +32,9 @@ def randomise(module: nn.Module) -> None:
 
 def plain_conv(conv: ConvNormReLU) -> Conv2d:
     """Detectron2's own layer with the same parameters."""
-    plain = Conv2d(
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size,
-        padding=conv.padding,
-        dilation=conv.dilation,
-        bias=conv.bias is not None,
-        norm=conv.norm,
-        activation=F.relu,
-    ).double()
+    names = "in_channels", "out_channels", "kernel_size", "padding", "dilation", "norm"
+    options = {name: getattr(conv, name) for name in names}
+    plain = Conv2d(**options, bias=conv.bias is not None, activation=F.relu).double()
     plain.load_state_dict(conv.state_dict())
     return plain
 
@@ -163,10 +156,7 @@ def test_dropout_before_the_relu_is_dropout_after_it(negative_slope):
     randomise(conv)
     dropout = nn.Dropout2d(0.4)
     results = []
-    for run in (
-        lambda x: conv.forward(x, dropout=dropout),
-        lambda x: dropout(conv.forward(x)),
-    ):
+    for run in (lambda x: conv.forward(x, dropout=dropout), lambda x: dropout(conv.forward(x))):
         torch.manual_seed(1)
         x = torch.linspace(-1, 1, 2 * 8 * 15, dtype=torch.float64).view(2, 8, 3, 5).sin()
         y = run(x.requires_grad_())
@@ -182,9 +172,8 @@ def test_pixelwise_is_a_convolution():
     x, add_to = torch.randn(2, 4, 15).double(), torch.randn(2, 6, 15).double()
     expected = F.conv1d(x, weight[:, :, None], bias)
     torch.testing.assert_close(pixelwise(weight, x, bias), expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(
-        pixelwise(weight, x, bias, add_to=add_to.clone()), expected + add_to, rtol=0, atol=1e-12
-    )
+    added = pixelwise(weight, x, bias, add_to=add_to.clone())
+    torch.testing.assert_close(added, expected + add_to, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("images", [1, 2])

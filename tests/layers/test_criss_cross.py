@@ -39,10 +39,6 @@ def test_attention_equals_the_loop(size):
     torch.testing.assert_close(attend_criss_cross(*maps), expected, rtol=0, atol=1e-12)
 
 
-def test_gradients():
-    assert torch.autograd.gradcheck(attend_criss_cross, random_maps(2, 3))
-
-
 def test_mean_of_the_cross_hand_worked():
     """Equal energies: the mean of row and column with the pixel once, of the numbers 0 to 5."""
     zeros, values = torch.zeros(1, 2, 2, 3), torch.arange(6.0).view(1, 1, 2, 3)

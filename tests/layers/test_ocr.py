@@ -1,77 +1,23 @@
-"""
-The OCR layer against a float64 NumPy reference, written from the equations of the paper: loops
-over images, pixels and regions, no torch, nothing moved or folded.
-"""
+"""The OCR layer against the equations of the paper, and what follows from them by hand."""
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from detectron2.layers import Conv2d
 
-from ocr_panoptic.layers import OCR, ConvNormReLU, gather_regions, pixel_region_relation
+from ocr_panoptic.layers import OCR, gather_regions, pixel_region_relation
 from support import equations
 from support.battery import SchemeBattery
 
-EPS = 1e-5
-
-
-def softmax(a: np.ndarray) -> np.ndarray:
-    e = np.exp(a - a.max())
-    return e / e.sum()
-
-
-def conv_bn_relu(module: ConvNormReLU, samples: np.ndarray, slope: float) -> np.ndarray:
-    """1x1 conv -> BN -> ReLU of samples [..., channels]; the statistics in training are those of
-    all samples of the batch."""
-    p = {name: t.detach().numpy() for name, t in module.state_dict().items()}
-    y = samples @ p["weight"][:, :, 0, 0].T
-    mean, var = p["norm.running_mean"], p["norm.running_var"]
-    if module.training:
-        axes = tuple(range(y.ndim - 1))
-        mean, var = y.mean(axis=axes), y.var(axis=axes)
-    y = (y - mean) / np.sqrt(var + EPS) * p["norm.weight"] + p["norm.bias"]
-    return np.where(y > 0, y, slope * y)
-
-
-def numpy_ocr(layer: OCR, x: np.ndarray, m: np.ndarray, scaled: bool, slope: float) -> np.ndarray:
-    """z [N, O, h, w] of the paper's equations."""
-    n, c, h, w = x.shape
-    k = m.shape[1]
-    pixels = x.reshape(n, c, h * w).transpose(0, 2, 1)  # [N, P, C]
-    regions = np.zeros((n, k, c))
-    for b, region in np.ndindex(n, k):
-        degrees = softmax(m[b, region].reshape(-1))
-        for i in range(h * w):
-            regions[b, region] += degrees[i] * pixels[b, i]
-    query, key = pixels, regions
-    for phi, psi in zip(layer.phi, layer.psi):
-        query, key = conv_bn_relu(phi, query, slope), conv_bn_relu(psi, key, slope)
-    value = conv_bn_relu(layer.delta, regions, slope)
-    y = np.zeros((n, h * w, value.shape[-1]))
-    for b, i in np.ndindex(n, h * w):
-        kappa = key[b] @ query[b, i]
-        relation = softmax(kappa / np.sqrt(key.shape[-1]) if scaled else kappa)
-        for region in range(k):
-            y[b, i] += relation[region] * value[b, region]
-    y = conv_bn_relu(layer.rho, y, slope)
-    z = conv_bn_relu(layer.g, np.concatenate([pixels, y], axis=2), slope)
-    return z.transpose(0, 2, 1).reshape(n, -1, h, w)
-
-
-SHAPES = [
-    *((dict(n=2, k=5, h=3, w=5), training) for training in (False, True)),  # odd sizes
-    *((dict(n=1, k=5, h=7, w=1), training) for training in (False, True)),
-    *((dict(n=2, k=1, h=3, w=5), training) for training in (False, True)),  # one region
-    (dict(n=1, k=3, h=1, w=1), False),  # one pixel, which has no statistics
-]
+PIXEL = {"n": 1, "k": 3, "h": 1, "w": 1}
 
 
 class TestOCR(SchemeBattery):
     scheme = OCR
     arguments = dict(in_channels=8, key_channels=8, out_channels=16, norm="BN")
     variants = ({}, {"transform_convs": 1}, {"scale_relation": False})
+    sizes = ({}, {"n": 1, "h": 7, "w": 1})
     # The published code's layer: two convolutions in phi and psi, norms instead of biases.
     published = (
         {},
@@ -84,20 +30,9 @@ class TestOCR(SchemeBattery):
         f = equations.gather(x, m)
         return equations.augment(layer, x, equations.relation(layer, x, f, scale_relation), f)
 
-    @pytest.mark.parametrize("slope", [0.0, 0.3])
-    @pytest.mark.parametrize("shape, training", SHAPES, ids=str)
-    def test_equals_numpy(self, options, shape, training, slope):
-        layer = self.make(negative_slope=slope, **options).train(training)
-        x, m = self.inputs(**shape)
-        scaled = options.get("scale_relation", True)
-        expected = numpy_ocr(layer, x.numpy(), m.numpy(), scaled, slope)
-        np.testing.assert_allclose(layer(x, m).detach().numpy(), expected, rtol=0, atol=1e-10)
-        assert expected.std() > 0.1  # not a comparison of zeros
-
     @pytest.mark.parametrize("training, slope", [(False, 0.0), (True, 0.0), (True, 0.3)])
     def test_gradients_are_central_differences(self, training, slope):
-        """Gradients of the output, which equals NumPy's, are tested along random directions of x, m
-        and every parameter."""
+        """Along random directions of x, m and every parameter."""
         layer = self.make(negative_slope=slope).train(training)
         names, parameters = zip(*layer.named_parameters())
         tensors = (*(t.requires_grad_() for t in self.inputs()), *parameters)
@@ -106,6 +41,14 @@ class TestOCR(SchemeBattery):
             return torch.func.functional_call(layer, dict(zip(names, values)), (x, m))
 
         assert torch.autograd.gradcheck(output, tensors, fast_mode=True)
+
+    @pytest.mark.parametrize(
+        "shape, training", [(PIXEL, False), ({"k": 1}, False), ({"k": 1}, True)], ids=str
+    )
+    def test_one_pixel_and_one_region(self, options, shape, training):
+        layer, (x, m) = self.make(**options).train(training), self.inputs(**shape)
+        expected = self.reference(layer, x, m, **options)
+        torch.testing.assert_close(layer(x, m), expected, rtol=0, atol=1e-11)
 
     @pytest.mark.parametrize("norm", ["", "BN", "FrozenBN", "GN", "LN", "SyncBN"])
     @pytest.mark.parametrize("training", [False, True])

@@ -58,13 +58,6 @@ def test_losses_and_gradients_of_any_size(monkeypatch, size, full, align_corners
     assert gradients[0][1].eq(0).all() and gradients[0][2].ne(0).any()
 
 
-@pytest.mark.slow
-def test_gradient_by_central_differences(monkeypatch):
-    logits, targets, _ = make_input((3, 4), (7, 6), classes=3)
-    monkeypatch.setitem(pixel_losses.BAND_BYTES, "cpu", 2 * 3 * 3 * 6 * 8)
-    assert torch.autograd.gradcheck(lambda x: pixel_cross_entropy(x, targets, 255, False), logits)
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_float32_in_autocast(dtype):
     logits, targets, weights = make_input(dtype=dtype)

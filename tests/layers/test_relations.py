@@ -24,9 +24,8 @@ class TestACFOCR(SchemeBattery):
     published = ({}, OF_REGIONS, 0.05)
 
     def reference(self, layer, x, m):
-        return equations.augment(
-            layer, x, equations.softmax(m.flatten(2), 1), equations.gather(x, m)
-        )
+        w = equations.softmax(m.flatten(2), 1)
+        return equations.augment(layer, x, w, equations.gather(x, m))
 
     def test_the_relation_is_the_coarse_segmentation(self):
         """The relation does not see the pixels: logits of ln 3 and 0 are 3/4 and 1/4."""
@@ -128,24 +127,13 @@ class TestGroundTruthOCR(SchemeBattery):
                 tensors = [t.clone().requires_grad_() for t in (x, logits)]
                 z = function(*tensors)
                 z.cos().sum().backward()
-                results.append(
-                    [z, *(t.grad for t in tensors), *(p.grad for p in layer.parameters())]
-                )
+                results.append([z, *(t.grad for t in (*tensors, *layer.parameters()))])
             torch.testing.assert_close(*results, rtol=0, atol=1e-10)
             assert all(gradient.abs().sum() > 1e-6 for gradient in results[0])
 
     def test_another_part(self):
         with pytest.raises(ValueError, match="TRUE_PART is regions; it is both or gather or"):
             self.make(part="regions")
-
-    def test_each_pixel_is_described_by_the_mean_of_its_label(self):
-        """The pixels without a label see the mean of their like. With the layer's own modules."""
-        layer, (x, m) = self.make().eval(), self.inputs()
-        labels, means = labels_of(2, 5, 3, 5), torch.zeros_like(x)
-        for n, i, j in np.ndindex(2, 3, 5):
-            means[n, :, i, j] = x[n][:, labels[n] == labels[n, i, j]].mean(dim=1)
-        expected = layer.g(torch.cat([x, layer.rho(layer.delta(means))], dim=1))
-        torch.testing.assert_close(layer(x, m), expected, rtol=0, atol=1e-12)
 
 
 def test_one_hot_labels_are_the_nearest():

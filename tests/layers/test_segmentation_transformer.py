@@ -8,7 +8,16 @@ from support import equations
 from support.battery import SchemeBattery
 
 
-class TestSegmentationTransformer(SchemeBattery):
+class CategoriesBattery(SchemeBattery):
+    def test_categories_have_no_order(self, options):
+        layer, (x, m) = self.make(**options).eval(), self.inputs()
+        z = layer(x, m)
+        with torch.no_grad():
+            layer.category_queries.copy_(layer.category_queries.flip(0))
+        torch.testing.assert_close(layer(x, m), z)
+
+
+class TestSegmentationTransformer(CategoriesBattery):
     scheme = SegmentationTransformer
     arguments = dict(num_classes=5, in_channels=8, key_channels=8, out_channels=16, norm="BN")
     variants = (
@@ -45,13 +54,6 @@ class TestSegmentationTransformer(SchemeBattery):
         y = equations.attention(*projected).transpose(1, 2).unflatten(2, size)
         y = equations.conv_norm_relu(layer.ffn, y)
         return equations.conv_norm_relu(layer.fuse, torch.cat([x, y], dim=1))
-
-    def test_categories_have_no_order(self, options):
-        layer, (x, m) = self.make(**options).eval(), self.inputs()
-        z = layer(x, m)
-        with torch.no_grad():
-            layer.category_queries.copy_(layer.category_queries.flip(0))
-        torch.testing.assert_close(layer(x, m), z)
 
     def test_undecided_queries_gather_the_mean(self):
         layer, (x, _) = self.make(), self.inputs()
@@ -120,7 +122,7 @@ def test_bad_place_of_the_self_attention():
         SegmentationTransformer(5, decoder_self_attention="first")
 
 
-class TestJointTransformer(SchemeBattery):
+class TestJointTransformer(CategoriesBattery):
     scheme = JointTransformer
     arguments = dict(num_classes=5, channels=8, key_channels=8, num_blocks=2)
     variants = ({"num_blocks": 1}, {"num_blocks": 3})
@@ -146,13 +148,6 @@ class TestJointTransformer(SchemeBattery):
         layer(x, m)[0, 0, 1, 2].backward()
         assert (x.grad.abs().sum(dim=1) > 0).all()
         assert (layer.category_queries.grad.abs().sum(dim=1) > 0).all()
-
-    def test_categories_have_no_order(self):
-        layer, (x, m) = self.make(), self.inputs()
-        z = layer(x, m)
-        with torch.no_grad():
-            layer.category_queries.copy_(layer.category_queries.flip(0))
-        torch.testing.assert_close(layer(x, m), z)
 
 
 def test_needs_a_block():

@@ -48,12 +48,9 @@ def check_kernel(name: str, function):
     overload = getattr(torch.ops.aten, name).default
 
     def checked(*args):
-        declared = [
-            str(a.type).removeprefix("Optional[").rstrip("]") for a in overload._schema.arguments
-        ]
-        assert [kinds[kind] for kind in declared] == [
-            type(a) if not isinstance(a, torch.Tensor) else torch.Tensor for a in args
-        ]
+        types = (str(a.type) for a in overload._schema.arguments)
+        declared = [kinds[name.removeprefix("Optional[").rstrip("]")] for name in types]
+        assert declared == [torch.Tensor if torch.is_tensor(a) else type(a) for a in args]
         return function(*args)
 
     return checked
@@ -93,21 +90,15 @@ def test_two_processes_are_the_norm_of_the_joined_batch(tmp_path, forks, dtype, 
     y = norm(x)
     y.backward(pixels(dys))
     # A channel has a mean a hundred times its standard deviation.
-    close = (
-        {"rtol": 1e-4, "atol": 1e-4} if dtype != torch.bfloat16 else {"rtol": 1e-2, "atol": 1e-2}
-    )
+    close = dict.fromkeys(("rtol", "atol"), 1e-2 if dtype == torch.bfloat16 else 1e-4)
     torch.testing.assert_close(pixels([p[0] for p in parts]), y.detach(), **close)
     torch.testing.assert_close(pixels([p[1] for p in parts]), x.grad, **close)
     for i, parameter in ((2, norm.weight), (3, norm.bias)):  # DistributedDataParallel adds them
         total = sum(part[i] for part in parts).double()
         torch.testing.assert_close(total, parameter.grad, **close)
     for part in parts:
-        torch.testing.assert_close(
-            [b.double() for b in part[4:]],
-            [b.double() for b in norm.buffers()],
-            rtol=1e-5,
-            atol=1e-5,
-        )
+        for found, expected in zip(part[4:], norm.buffers(), strict=True):
+            torch.testing.assert_close(found.double(), expected.double(), rtol=1e-5, atol=1e-5)
 
 
 def test_alone_and_in_evaluation_mode_it_is_a_batch_norm(monkeypatch):

@@ -16,10 +16,8 @@ def tokens_of(n: int = 2, length: int = 7, channels: int = 6) -> torch.Tensor:
 
 def test_attention_equals_its_equation():
     queries, keys, values = tokens_of(length=4), tokens_of(length=7).flip(1), tokens_of(channels=3)
-    actual = attend(queries, keys, values)
-    torch.testing.assert_close(
-        actual, equations.attention(queries, keys, values), rtol=0, atol=1e-12
-    )
+    expected = equations.attention(queries, keys, values)
+    torch.testing.assert_close(attend(queries, keys, values), expected, rtol=0, atol=1e-12)
 
 
 def test_attention_hand_worked():
@@ -29,13 +27,13 @@ def test_attention_hand_worked():
     assert attend(queries, keys, values).item() == pytest.approx(7.0)
 
 
-@pytest.mark.parametrize(
-    "module, reference",
-    [
-        (SelfAttentionUnit, equations.self_attention),
-        (TransformerBlock, equations.transformer_block),
-    ],
-)
+UNITS = {
+    SelfAttentionUnit: equations.self_attention,
+    TransformerBlock: equations.transformer_block,
+}
+
+
+@pytest.mark.parametrize("module, reference", UNITS.items())
 def test_units_equal_their_definition(module, reference):
     torch.manual_seed(0)
     unit = equations.randomise(module(6, 4))

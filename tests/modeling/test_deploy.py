@@ -40,28 +40,26 @@ def test_a_norm_folds_where_it_is_affine(norm):
     torch.testing.assert_close(conv(x), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_batch_norm_in_training_stays():
-    conv = Conv2d(4, 8, 1, norm=nn.BatchNorm2d(8))
-    fold_norms(conv)
-    assert isinstance(conv.norm, nn.BatchNorm2d)
-
-
-def configs():
-    yield make_cfg()
-    yield make_cfg("TEST.FLIP", True, "MODEL.CONTEXT.NAME", "PPM", "MODEL.OCR.NORM", "GN")
-    yield make_cfg(backbone="hrnet_w18_small")
-    yield make_resnet_cfg(50)
-    yield make_cfg("MODEL.CONTEXT.NAME", "PPM-OCR", "MODEL.OCR.RESIDUAL", True)
+GN = (
+    *("MODEL.OCR.NORM", "GN", "MODEL.OCR.CHANNELS", 64, "MODEL.OCR.KEY_CHANNELS", 32),
+    *("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 32),
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("index", range(5))
-def test_a_semantic_model_has_the_same_logits(index):
-    cfg = list(configs())[index]
-    if cfg.MODEL.OCR.NORM == "GN":
-        cfg.MODEL.OCR.CHANNELS, cfg.MODEL.OCR.KEY_CHANNELS = 64, 32
-        cfg.MODEL.SEM_SEG_HEAD.COARSE_CHANNELS = 32
-    model = trained_like(build_model(cfg)).double()
+@pytest.mark.parametrize(
+    "make",
+    [
+        make_cfg,
+        lambda: make_cfg("TEST.FLIP", True, "MODEL.CONTEXT.NAME", "PPM", *GN),
+        lambda: make_cfg(backbone="hrnet_w18_small"),
+        lambda: make_resnet_cfg(50),
+        lambda: make_cfg("MODEL.CONTEXT.NAME", "PPM-OCR", "MODEL.OCR.RESIDUAL", True),
+    ],
+    ids=["OCR", "PPM", "HRNet", "dilated", "PPM-OCR"],
+)
+def test_a_semantic_model_has_the_same_logits(make):
+    model = trained_like(build_model(make())).double()
     fast = deploy(model).network
     assert bool([m for m in fast.modules() if isinstance(m, NORMS)]) is False
     inputs = [{"image": one["image"].double()} for one in images((61, 83))]
@@ -77,9 +75,8 @@ def panoptic(small_cfg):
     """(config, model) with instances of all scores and several stuff classes."""
 
     def make(head: str):
-        cfg = small_cfg(
-            head, "MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.0", "MODEL.RPN.POST_NMS_TOPK_TEST", "40"
-        )
+        opts = ("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.0", "MODEL.RPN.POST_NMS_TOPK_TEST", "40")
+        cfg = small_cfg(head, *opts)
         cfg.MODEL.PANOPTIC_FPN.COMBINE.update(INSTANCES_CONFIDENCE_THRESH=0.3, STUFF_AREA_LIMIT=5)
         return cfg, trained_panoptic(cfg)
 
@@ -97,11 +94,8 @@ def test_the_merge_has_the_thresholds_of_the_config(panoptic):
         cfg.merge_from_list(["MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", confidence])
         cfg.merge_from_list(["MODEL.PANOPTIC_FPN.COMBINE.CLASS_STUFF_AREA", area])
         outputs = deploy(trained_panoptic(cfg))(images((64, 96), (70, 65)))
-        return {
-            (s["isthing"], s["category_id"])
-            for output in outputs
-            for s in output["panoptic_seg"][1]
-        }
+        segments = [s for output in outputs for s in output["panoptic_seg"][1]]
+        return {(s["isthing"], s["category_id"]) for s in segments}
 
     every = shown([], [])
     assert {True, False} == {isthing for isthing, _ in every}
@@ -271,9 +265,7 @@ def test_half_precision_casts_weights_once(panoptic, monkeypatch, kind):
     if kind == "panoptic":
         model = panoptic("ocr")[1]
     else:
-        gn = ("MODEL.OCR.NORM", "GN", "MODEL.OCR.CHANNELS", 64, "MODEL.OCR.KEY_CHANNELS", 32)
-        gn += ("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 32)
-        model = trained_like(build_model(make_cfg(*(gn if kind == "GN" else ()))))
+        model = trained_like(build_model(make_cfg(*(GN if kind == "GN" else ()))))
     found, inputs = [], images((61, 83))
     for cast in (_cast_weights, lambda *_: None):
         monkeypatch.setattr(inference_model, "_cast_weights", cast)

@@ -42,34 +42,15 @@ def view(model, image, scale):
     return [to(m, image.shape[2:]) for m in (coarse, logits, attention)]
 
 
-class Constant(nn.Module):
-    def __init__(self, value):
-        super().__init__()
-        self.value = value
-
-    def forward(self, z):
-        return torch.full_like(z[:, :1], self.value)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("residual", [False, True])
-@pytest.mark.parametrize("attention, scale", [(0.0, 1.0), (1.0, 0.5)])
-def test_attention_of_0_and_1(attention, scale, residual):
-    opts = "TEST.SCALES", "[0.5, 1.0]", "MODEL.OCR.RESIDUAL", residual
-    model, image = make_model(*opts), make_image()
-    nn.init.normal_(model.sem_seg_head.refined_predictor.weight)
-    model.sem_seg_head.scale_attention = Constant(attention)
-    with torch.no_grad():
-        expected = to(view(model, image, scale)[1], SIZE)
-        torch.testing.assert_close(model.logits(image), expected)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("scales", ["[0.5, 1.0]", "[1.0, 0.5]"])
+@pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("size, padding", [(SIZE, 0), ((55, 83), 1)])
-def test_two_scales(scales, size, padding):
+def test_two_scales(scales, residual, size, padding):
     """Whatever their size, as the published code without padding; else in multiples of it."""
-    model = make_model("TEST.SCALES", scales, "MODEL.PAD_TO_MULTIPLE", padding)
+    opts = "MODEL.PAD_TO_MULTIPLE", padding, "MODEL.OCR.RESIDUAL", residual
+    model = make_model("TEST.SCALES", scales, *opts)
+    nn.init.normal_(model.sem_seg_head.refined_predictor.weight)
     image = make_image()[..., : size[0], : size[1]]
     with torch.no_grad():
         (_, low, a), (_, high, _) = view(model, image, 0.5), view(model, image, 1.0)
@@ -92,12 +73,20 @@ def test_four_scales_in_any_order(scales):
         torch.testing.assert_close(model.logits(image), expected)
 
 
+SCALES = "[0.5, 2.0]", "[]", "[1.0, 0.5, 0.5]", "[1.0, 0.0]", "[1.0, -1.0]"
+
+
 @pytest.mark.parametrize(
-    "scales", ["[0.5, 2.0]", "[]", "[1.0, 0.5, 0.5]", "[1.0, 0.0]", "[1.0, -1.0]"]
+    "key, value, fault",
+    [
+        *(("TEST.SCALES", scales, "TEST.SCALES is .* with 1.0 among them") for scales in SCALES),
+        ("MODEL.HMSA.SCALE_LOSS_WEIGHT", -1.0, "SCALE_LOSS_WEIGHT is -1"),
+        ("MODEL.CONTEXT.NAME", "GT-OCR", "MODEL.HMSA.ENABLED False"),
+    ],
 )
-def test_bad_scales(scales):
-    with pytest.raises(ValueError, match=r"TEST.SCALES is .* with 1.0 among them"):
-        make_model("TEST.SCALES", scales)
+def test_what_is_refused(key, value, fault):
+    with pytest.raises(ValueError, match=fault):
+        make_model(key, value)
 
 
 @pytest.mark.slow
@@ -149,8 +138,6 @@ def test_losses(size, padding):
 def test_no_losses_of_single_scales():
     model = make_model("MODEL.HMSA.SCALE_LOSS_WEIGHT", 0.0).train()
     assert set(model(make_batch())) == {"loss_sem_seg", "loss_sem_seg_coarse"}
-    with pytest.raises(ValueError, match="SCALE_LOSS_WEIGHT is -1"):
-        make_model("MODEL.HMSA.SCALE_LOSS_WEIGHT", -1.0)
 
 
 @pytest.mark.slow
@@ -162,8 +149,3 @@ def test_schemes_train_and_label_images_of_any_size(scheme):
     assert [k for k, p in model.named_parameters() if p.grad is None] == []
     outputs = model.eval()(batch[:1])
     assert outputs[0]["labels"].shape == (61, 83)
-
-
-def test_ground_truth_regions_are_refused():
-    with pytest.raises(ValueError, match="MODEL.HMSA.ENABLED False"):
-        make_model("MODEL.CONTEXT.NAME", "GT-OCR")

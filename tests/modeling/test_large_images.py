@@ -166,23 +166,17 @@ class TestTiles:
         torch.testing.assert_close(found_confidence, confidence, rtol=0, atol=2e-5)
         assert (found_labels != labels).float().mean() < 1e-4
 
-    def test_windows_see_other_regions(self):
+    def test_other_regions_and_too_small_an_overlap_show(self):
         """The test above would fail with the regions of each tile alone."""
         image, model = make_image(203, 331), make_model()
         with torch.inference_mode():
             whole = labelled(model, image)[1]
-            with_windows(model, (128, 160), (64, 96))
-            windows = labelled(model, image)[1]
-        assert (whole - windows).abs().max() > 0.01
-
-    def test_too_small_an_overlap_shows(self):
-        image, model = make_image(203, 331), make_model()
-        with torch.inference_mode():
-            whole = labelled(model, image)[1]
+            windows = labelled(with_windows(model, (128, 160), (64, 96)), image)[1]
             with_windows(model, (64, 96), (64, 96))
             bands = tile_bands(model, lambda: lambda a, b: image[:, a:b], (203, 331))
-            found = joined(bands, image)[1]
-        assert (whole - found).abs().max() > 0.01
+            tiles = joined(bands, image)[1]
+        for found in (windows, tiles):
+            assert (whole - found).abs().max() > 0.01
 
     @pytest.mark.parametrize("padding", [0, 16])
     def test_branches_of_several_strides(self, padding, monkeypatch):
@@ -227,9 +221,8 @@ class TestTiles:
     @pytest.mark.slow
     def test_hrnet(self):
         """HRNet's maps of stride 32 are enlarged, and images padded to multiples of 4."""
-        model = with_windows(
-            build_model(make_cfg(backbone="hrnet_w18_small")), (128, 128), (64, 64)
-        )
+        model = build_model(make_cfg(backbone="hrnet_w18_small"))
+        with_windows(model, (128, 128), (64, 64))
         with pytest.raises(ValueError, match="multiples of 4, .* set MODEL.PAD_TO_MULTIPLE 32"):
             check_tiles(model)
         model.divisor = 32

@@ -11,7 +11,7 @@ from detectron2.utils.events import EventStorage
 from ocr_panoptic.layers import resize
 from ocr_panoptic.modeling import OCRSemSegFPNHead, refined_head
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, NoContext
-from support.heads import FPN_SHAPES, make_features, make_fpn_head, make_plain_head
+from support.heads import FPN_SHAPES, make_features, make_fpn_head, make_plain_head, make_targets
 
 
 def plain_head(head: OCRSemSegFPNHead) -> SemSegFPNHead:
@@ -63,11 +63,9 @@ def test_inference_returns_refined_logits_and_upsamples_nothing_else(monkeypatch
 
 
 def test_losses_are_two_cross_entropies_with_their_own_weights():
-    head, features = (
-        make_fpn_head(loss_weight=0.3, coarse_loss_weight=0.7).train(),
-        make_features(FPN_SHAPES),
-    )
-    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(3))
+    head = make_fpn_head(loss_weight=0.3, coarse_loss_weight=0.7).train()
+    features = make_features(FPN_SHAPES)
+    targets = make_targets()
     targets[:, :7] = 255
     result, losses = head(features, targets)
     assert result is None and set(losses) == {"loss_sem_seg", "loss_sem_seg_coarse"}
@@ -92,14 +90,6 @@ def test_gradients_reach_every_parameter_and_the_features():
     assert all(f.grad.abs().sum() > 0 for f in features.values())
 
 
-def test_refined_loss_alone_reaches_the_coarse_predictor():
-    """Nothing is detached: the gather passes gradients into the regions."""
-    head, features = make_fpn_head(coarse_loss_weight=0.0).train(), make_features(FPN_SHAPES)
-    _, losses = head(features, torch.randint(0, 5, (2, 64, 96)))
-    losses["loss_sem_seg"].backward()
-    assert head.predictor.weight.grad.abs().sum() > 0
-
-
 def test_regions_without_supervision():
     """A second classifier of the same features predicts the regions; only the refined loss
     reaches it, and only the coarse loss the first."""
@@ -111,7 +101,7 @@ def test_regions_without_supervision():
         expected = head.refined_predictor(head.context(head.bottleneck(x), regions))
         torch.testing.assert_close(refined, expected)
         torch.testing.assert_close(coarse, plain_head(head).eval().layers(features))
-    _, losses = head.train()(features, torch.randint(0, 5, (2, 64, 96)))
+    _, losses = head.train()(features, make_targets())
     for name, reached, spared in (
         ("loss_sem_seg", head.regions, head.predictor),
         ("loss_sem_seg_coarse", head.predictor, head.regions),
@@ -121,14 +111,6 @@ def test_regions_without_supervision():
         assert reached.weight.grad.abs().sum() > 0 and spared.weight.grad is None
     with pytest.raises(ValueError, match="NoContext\\) uses no predicted regions"):
         make_fpn_head(region_supervision=False, context=NoContext(32))
-
-
-def test_all_ignored_targets_give_zero_loss_and_zero_gradients():
-    head, features = make_fpn_head().train(), make_features(FPN_SHAPES)
-    _, losses = head(features, torch.full((2, 64, 96), 255))
-    sum(losses.values()).backward()
-    assert all(loss.item() == 0 for loss in losses.values())
-    assert all(p.grad is None or p.grad.eq(0).all() for p in head.parameters())
 
 
 @pytest.mark.slow
@@ -164,14 +146,7 @@ def test_pixels_that_pad_a_batch_have_no_label(small_cfg, batch, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "scheme, size",
-    [
-        ("OCR", (64, 96)),
-        pytest.param("OCR", (200, 249), marks=pytest.mark.slow),
-        *(
-            pytest.param(scheme, (64, 96), marks=pytest.mark.slow)
-            for scheme in sorted(set(CONTEXT_SCHEMES) - {"GT-OCR", "OCR"})
-        ),
-    ],
+    [("OCR", (200, 249)), *((name, (64, 96)) for name in CONTEXT_SCHEMES if name != "GT-OCR")],
 )
 def test_panoptic_fpn_trains_and_infers(small_cfg, batch, scheme, size):
     torch.manual_seed(0)
@@ -196,12 +171,3 @@ def test_panoptic_fpn_trains_and_infers(small_cfg, batch, scheme, size):
     for s in segments:
         if not s["isthing"]:
             assert (semantic[panoptic == s["id"]] == s["category_id"]).all()
-
-
-@pytest.mark.slow
-def test_state_dict_of_detectron2s_panoptic_fpn_loads(small_cfg):
-    plain, ours = build_model(small_cfg("plain")), build_model(small_cfg())
-    incompatible = ours.load_state_dict(plain.state_dict(), strict=False)
-    assert incompatible.unexpected_keys == []
-    new = ("sem_seg_head.bottleneck", "sem_seg_head.context.", "sem_seg_head.refined_predictor")
-    assert incompatible.missing_keys and all(k.startswith(new) for k in incompatible.missing_keys)

@@ -61,10 +61,9 @@ def test_instances_are_those_of_detectron2(model, optimize):
     """Instances are equal in a result of another size than the image's, too."""
     cfg, network = model(*augmented("(64, 80)", True))
     inputs = {**image(), "height": 50, "width": 70}
-    parts = (network.backbone, network.proposal_generator, network.roi_heads)
     names = ("backbone", "proposal_generator", "roi_heads")
     theirs = GeneralizedRCNN(
-        **dict(zip(names, parts)),
+        **{name: getattr(network, name) for name in names},
         pixel_mean=cfg.MODEL.PIXEL_MEAN,
         pixel_std=cfg.MODEL.PIXEL_STD,
     ).eval()
@@ -96,17 +95,7 @@ def test_scores_are_the_mean_of_the_image_and_its_mirror_image(model):
     "opts, channels",
     [
         (("MODEL.ROI_HEADS.SCORE_THRESH_TEST", "1.1"), 3),  # finds no instance
-        (
-            (
-                "INPUT.CHANNELS",
-                4,
-                "MODEL.PIXEL_MEAN",
-                "[9.,9,9,9]",
-                "MODEL.PIXEL_STD",
-                "[1.,1,1,1]",
-            ),
-            4,
-        ),
+        (("INPUT.CHANNELS", 4, "MODEL.PIXEL_MEAN", [9.0] * 4, "MODEL.PIXEL_STD", [1.0] * 4), 4),
     ],
 )
 @torch.no_grad()

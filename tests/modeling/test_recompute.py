@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
+from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import build_model
 from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
@@ -23,7 +24,6 @@ from support.tiny_runs import CONFIGS
 
 pytestmark = pytest.mark.slow
 
-COCO = CONFIGS / "COCO-PanopticSegmentation"
 CLASSES = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54", "MODEL.ROI_HEADS.NUM_CLASSES", "80"]
 
 
@@ -82,54 +82,49 @@ def test_pytorchs_synchronised_norm():
     assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
 
 
-def train_process(rank: int, folder) -> None:
+def train_process(rank: int, folder, device: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{folder}/init", world_size=2, rank=rank)
+    on_gpu = device == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(rank)
+    backend = "nccl" if on_gpu else "gloo"
+    dist.init_process_group(backend, f"file://{folder}/init", world_size=2, rank=rank)
     states = []
-    for model in make_pair("MODEL.OCR.NORM", "SyncBN"):
-        model = DistributedDataParallel(model, broadcast_buffers=False)
+    for model in make_pair("MODEL.OCR.NORM", "SyncBN", "MODEL.DEVICE", device):
+        ids = [rank] if on_gpu else None
+        model = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
         torch.manual_seed(rank)
         for _ in range(2):
-            sum(model(make_batch()[rank:][:1]).values()).backward()
+            with torch.autocast(device, torch.float16, enabled=on_gpu):
+                loss = sum(model(make_batch()[rank:][:1]).values())
+            loss.backward()
         states.append(state(model))
-    assert all(torch.equal(a, b) for a, b in zip(*states, strict=True))
+    tolerance = 1e-3 if on_gpu else 0
+    torch.testing.assert_close(*states, rtol=tolerance, atol=tolerance)
     gathered = [torch.empty_like(states[0][0]) for _ in range(2)]
     dist.all_gather(gathered, states[0][0])
     assert torch.equal(*gathered)
     leave_process_group()
 
 
-@pytest.mark.slow
 def test_two_processes_with_synchronised_norms(tmp_path, forks):
-    mp.start_processes(train_process, (tmp_path,), nprocs=2)
+    mp.start_processes(train_process, (tmp_path, "cpu"), nprocs=2)
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_two_gpus_with_synchronised_norms(tmp_path):
-    mp.start_processes(train_on_gpu, (tmp_path,), nprocs=2, start_method="spawn")
+    mp.start_processes(train_process, (tmp_path, "cuda"), nprocs=2, start_method="spawn")
 
 
-def train_on_gpu(rank: int, folder) -> None:
-    torch.cuda.set_device(rank)
-    dist.init_process_group("nccl", f"file://{folder}/init", world_size=2, rank=rank)
-    states = []
-    for model in make_pair("MODEL.OCR.NORM", "SyncBN", "MODEL.DEVICE", "cuda"):
-        model = DistributedDataParallel(model, device_ids=[rank], broadcast_buffers=False)
-        torch.manual_seed(rank)
-        with torch.autocast("cuda", torch.float16):
-            loss = sum(model(make_batch()[rank:][:1]).values())
-        loss.backward()
-        states.append(state(model))
-    for a, b in zip(*states, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
-    leave_process_group()
+def coco_cfg(name: str, *opts: str) -> CfgNode:
+    opts = ["MODEL.DEVICE", "cpu", *CLASSES, "MODEL.OCR.NORM", "BN", *opts]
+    return load_config(str(CONFIGS / f"COCO-PanopticSegmentation/{name}.yaml"), opts)
 
 
 def count_head(head: type[nn.Module], *opts: str) -> StepMemory:
     """Count a step of the head with 2 images of COCO, padded to 800 x 1344."""
-    opts = ["MODEL.DEVICE", "cpu", *CLASSES, "MODEL.OCR.NORM", "BN", *opts]
-    cfg = load_config(str(COCO / "panoptic_fpn_ocr_R_50_3x.yaml"), opts)
+    cfg = coco_cfg("panoptic_fpn_ocr_R_50_3x", *opts)
     shapes = {f"p{i}": ShapeSpec(channels=256, stride=2**i) for i in range(2, 6)}
     return count_head_step(lambda: head(cfg, shapes), 256, 2, 800, 1344)
 
@@ -151,8 +146,7 @@ def test_panoptic_fpn_with_ocr_trains_in_no_more_memory_than_without(amp):
         ("panoptic_fpn_R_50_3x", ()),
         ("panoptic_fpn_ocr_R_50_3x", ("MODEL.OCR.RECOMPUTE", "True")),
     ):
-        opts = ["MODEL.DEVICE", "cpu", *CLASSES, "MODEL.OCR.NORM", "BN", *opts]
-        cfg = load_config(str(COCO / f"{name}.yaml"), opts)
+        cfg = coco_cfg(name, *opts)
         totals.append(count_training_memory(cfg, 2, 800, 1344, amp).total)
     plain, ocr = totals
     assert ocr <= plain

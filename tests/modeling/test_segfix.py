@@ -27,6 +27,10 @@ def make_segfix(*opts: object) -> SegFix:
     return model.eval()
 
 
+def bilinear(x: Tensor, size: tuple[int, int]) -> Tensor:
+    return torch.nn.functional.interpolate(x, size, mode="bilinear", align_corners=False)
+
+
 def head() -> SegFixHead:
     shapes = {"a": ShapeSpec(channels=3, stride=4), "b": ShapeSpec(channels=5, stride=8)}
     return SegFixHead(shapes, in_features=["b", "a"], channels=6, norm="BN", loss_weight=2.0)
@@ -69,8 +73,7 @@ def test_without_a_predicted_boundary_there_is_no_loss_of_directions():
 def test_features_are_joined_at_the_finest_of_them():
     features = {"a": torch.randn(1, 3, 6, 8), "b": torch.randn(1, 5, 3, 4)}
     ours = head().eval()
-    x = torch.cat([features["a"], torch.nn.functional.interpolate(
-        features["b"], size=(6, 8), mode="bilinear", align_corners=False)], dim=1)  # fmt: skip
+    x = torch.cat([features["a"], bilinear(features["b"], (6, 8))], dim=1)
     (boundary, direction), losses = ours(features)
     assert boundary.shape == (1, 2, 6, 8) and direction.shape == (1, 8, 6, 8) and not losses
     torch.testing.assert_close(boundary, ours.boundary(x))
@@ -95,10 +98,7 @@ def scores(model: SegFix, image: Tensor) -> Tensor:
     bottom, right = (-side % model.divisor for side in image.shape[1:])
     x = torch.nn.functional.pad(x, (0, right, 0, bottom))[None]
     with torch.no_grad():
-        boundary, direction = (
-            torch.nn.functional.interpolate(y, x.shape[2:], mode="bilinear", align_corners=False)
-            for y in model.layers(x)
-        )
+        boundary, direction = (bilinear(y, x.shape[2:]) for y in model.layers(x))
     both = torch.cat([boundary.softmax(1)[:, 1:], direction], dim=1)
     return both[0, :, : image.shape[1], : image.shape[2]]
 
@@ -128,9 +128,8 @@ def test_with_mirrored_images_a_mirrored_image_has_mirrored_offsets():
 
 
 def test_windows_average_probabilities_and_logits():
-    model = make_segfix(
-        *("TEST.SLIDING_WINDOW.SIZE", [32, 48], "TEST.SLIDING_WINDOW.STRIDE", [32, 24])
-    )
+    windows = "TEST.SLIDING_WINDOW.SIZE", [32, 48], "TEST.SLIDING_WINDOW.STRIDE", [32, 24]
+    model = make_segfix(*windows)
     image = make_offsets_batch(32, 72)[0]["image"]
     left, right = scores(model, image[:, :, :48]), scores(model, image[:, :, 24:])
     total = torch.zeros(9, 32, 72)
@@ -164,10 +163,9 @@ def test_keys_of_detectron2_change_the_losses(key, value):
 def test_what_it_refuses():
     with pytest.raises(ValueError, match=r"IN_FEATURES is .*'layer9'\], and the backbone has"):
         build_model(make_segfix_cfg("MODEL.SEM_SEG_HEAD.IN_FEATURES", ["layer9"]))
+    other, pixels = (
+        type("SemSegFPNHead", (torch.nn.Module,), {}),
+        {"pixel_mean": [0], "pixel_std": [1]},
+    )
     with pytest.raises(ValueError, match="SemSegFPNHead; SegFix takes SegFixHead"):
-        SegFix(
-            inference=None,
-            backbone=torch.nn.Identity(),
-            sem_seg_head=type("SemSegFPNHead", (torch.nn.Module,), {})(),
-            pixel_mean=[0.0], pixel_std=[1.0],
-        )  # fmt: skip
+        SegFix(inference=None, backbone=torch.nn.Identity(), sem_seg_head=other(), **pixels)

@@ -1,23 +1,20 @@
 """The semantic-only architecture: backbones, head, losses, labels."""
 
-import math
-
 import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
-from detectron2.modeling import build_backbone, build_model
+from detectron2.modeling import build_model
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.layers import one_hot_labels
-from ocr_panoptic.modeling import ContextSemSegHead, OCRSemanticSegmentor, TimmBackbone
-from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
-from ocr_panoptic.modeling.losses import cross_entropy, hard_cross_entropy
-from support.heads import make_features, make_head
-from support.segmentors import make_batch, make_cfg, make_resnet_cfg, take_criterion
+from ocr_panoptic.modeling import OCRSemanticSegmentor
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
+from support.heads import make_features, make_head, make_targets
+from support.segmentors import make_batch, make_cfg, make_resnet_cfg
 
 
 def conv(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -32,7 +29,7 @@ def conv(module: nn.Module, x: torch.Tensor) -> torch.Tensor:
 def test_head_equals_its_description(scheme):
     """Coarse: 3x3 conv -> norm -> ReLU -> 1x1 of stage 3. Final: 3x3 of stage 4, scheme, 1x1."""
     head, features = make_head(scheme=scheme).eval(), make_features()
-    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    targets = make_targets()
     with torch.no_grad():
         coarse, refined = head.layers(features, targets)
         expected = conv(head.coarse[0], features["res4"])
@@ -70,7 +67,7 @@ def test_regions_without_supervision():
         torch.testing.assert_close(refined, head.refined_predictor(head.context(x, regions)))
         expected = head.coarse_predictor(conv(head.coarse[0], features["res4"]))
         torch.testing.assert_close(coarse, expected)
-    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    targets = make_targets()
     _, losses = head.train()(features, targets)
     for name, reached, spared in (
         ("loss_sem_seg", head.regions, head.coarse),
@@ -90,7 +87,7 @@ def test_no_region_supervision_without_regions(scheme):
 
 def test_losses_and_their_weights():
     head, features = make_head(loss_weight=1.0, coarse_loss_weight=0.4).train(), make_features()
-    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    targets = make_targets()
     targets[:, :9] = 255
     _, losses = head(features, targets)
     for name, logits, weight in zip(
@@ -102,82 +99,7 @@ def test_losses_and_their_weights():
     _, losses = head(features, torch.full_like(targets, 255))
     sum(losses.values()).backward()
     assert all(loss.item() == 0 for loss in losses.values())
-
-
-def logits_of(probabilities: list[float]) -> torch.Tensor:
-    """Two classes; the first is the truth, with these probabilities, in one row of pixels."""
-    p = torch.tensor(probabilities)
-    return torch.stack([p.log(), (1 - p).log()])[None, :, None, :].requires_grad_()
-
-
-@pytest.mark.parametrize(
-    "threshold, min_kept, kept",
-    [
-        (0.5, 1, [0.1, 0.3]),  # below the threshold
-        (0.5, 3, [0.1, 0.3, 0.6]),  # the three lowest, though the third is above it
-        (0.05, 2, [0.1, 0.3]),
-        (0.95, 1, [0.1, 0.3, 0.6, 0.9]),
-        (0.5, 9, [0.1, 0.3, 0.6, 0.9]),  # fewer pixels than are to be kept
-    ],
-)
-def test_hard_examples_hand_worked(threshold, min_kept, kept):
-    """Probabilities of the truth 0.9, 0.1, 0.6, 0.3, and one ignored pixel of 0.01."""
-    logits = logits_of([0.9, 0.1, 0.6, 0.3, 0.01])
-    targets = torch.tensor([[[0, 0, 0, 0, 255]]])
-    loss = hard_cross_entropy(logits, targets, 255, threshold, min_kept)
-    expected = -sum(math.log(p) for p in kept) / len(kept)
-    assert loss.item() == pytest.approx(expected, rel=1e-5)
-    loss.backward()
-    assert (logits.grad[0, 0, 0] != 0).sum() == len(kept)
-
-
-def test_hard_examples_of_ignored_pixels_and_of_all():
-    logits = logits_of([0.2, 0.7, 0.4])
-    ignored = hard_cross_entropy(logits, torch.full((1, 1, 3), 255), 255, 0.9, 10)
-    ignored.backward()
-    assert ignored.item() == 0 and logits.grad.eq(0).all()
-    targets = torch.zeros(1, 1, 3, dtype=torch.long)
-    every = hard_cross_entropy(logits, targets, 255, 0.9, 10)
-    assert every.item() == pytest.approx(cross_entropy(logits, targets, 255).item())
-
-
-def test_class_weights():
-    """Cross-entropy: the weighted mean. Hard examples: weights multiply what is kept, and have no
-    part in the choice."""
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(2, 3, 4, 5, generator=generator)
-    targets = torch.randint(0, 3, (2, 4, 5), generator=generator)
-    targets[0, 0] = 255
-    weights = torch.tensor([0.5, 1.0, 4.0])
-    expected = F.cross_entropy(logits, targets, weights, ignore_index=255)
-    torch.testing.assert_close(cross_entropy(logits, targets, 255, weights), expected)
-    # Truth 0 with probability 0.1 and truth 1 with probability 0.4 are kept, of 3.
-    hard = hard_cross_entropy(
-        logits_of([0.1, 0.6, 0.7]), torch.tensor([[[0, 1, 0]]]), 255, 0.5, 1, weights
-    )
-    expected = -(0.5 * math.log(0.1) + 1.0 * math.log(0.4)) / 2
-    assert hard.item() == pytest.approx(expected, rel=1e-5)
-
-
-def test_weights_and_hard_examples_reach_the_right_losses():
-    """Weights concern both predictions, hard examples the final one."""
-    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
-    losses = {}
-    for name, arguments in {
-        "plain": {},
-        "weights": {"class_weights": (1, 1, 1, 1, 3)},
-        "ohem": {"loss_type": "ohem", "ohem_threshold": 0.1, "ohem_min_kept": 50},
-    }.items():
-        _, losses[name] = make_head(**arguments).train()(make_features(), targets)
-    assert losses["weights"]["loss_sem_seg"] != losses["plain"]["loss_sem_seg"]
-    assert losses["weights"]["loss_sem_seg_coarse"] != losses["plain"]["loss_sem_seg_coarse"]
-    assert losses["ohem"]["loss_sem_seg"] > losses["plain"]["loss_sem_seg"]
-    assert losses["ohem"]["loss_sem_seg_coarse"] == losses["plain"]["loss_sem_seg_coarse"]
-
-
-def test_threshold_of_hard_examples_is_a_probability():
-    with pytest.raises(ValueError, match=r"OHEM_THRESHOLD is 90.*\(0, 1\]"):
-        hard_cross_entropy(logits_of([0.5]), torch.tensor([[[0]]]), 255, 90, 1)
+    assert all(p.grad is None or p.grad.eq(0).all() for p in head.parameters())
 
 
 @pytest.mark.slow
@@ -256,37 +178,6 @@ def test_odd_sizes_are_padded_to_the_stride():
     assert torch.equal(labels, full[0, :, :61, :83].argmax(0))
 
 
-@pytest.mark.parametrize("align_corners, twice", [(False, False), (False, True), (True, False)])
-@pytest.mark.parametrize("size, half", [((8, 12), (4, 6)), ((7, 11), (4, 6))])
-def test_hrnet_adds_its_branches_by_bilinear_upsampling(align_corners, twice, size, half):
-    """Two branches: the fine one gets the coarse one's map enlarged, the coarse one the fine one's
-    by a convolution of stride 2. Odd sides have no exact half."""
-    torch.manual_seed(0)
-    options = {"align_corners": align_corners, "enlarge_twice": twice}
-    backbone = TimmBackbone("hrnet_w18_small_v2", norm="BN", **options)
-    module = backbone.body.stage2[0].eval()
-    fine, coarse = torch.randn(1, 18, *size), torch.randn(1, 36, *half)
-    fine_out, coarse_out = module([fine, coarse])
-    a, b = module.branches[0](fine), module.branches[1](coarse)
-    up, down = module.fuse_layers[0][1](b), module.fuse_layers[1][0](a)
-    if twice:  # that size is one too large for odd sides
-        up = F.interpolate(up, scale_factor=2, mode="bilinear", align_corners=False)
-    up = F.interpolate(up, size=size, mode="bilinear", align_corners=align_corners)
-    torch.testing.assert_close(fine_out, F.relu(a + up))
-    torch.testing.assert_close(coarse_out, F.relu(down + b))
-
-
-@pytest.mark.slow
-def test_hrnet2x_has_five_branches_and_learns_them():
-    backbone = TimmBackbone("hrnet2x_w20", norm="BN")
-    backbone.read(list(backbone.output_shape()))
-    maps = backbone(torch.randn(2, 3, 45, 61))
-    sizes = [(23, 31), (12, 16), (6, 8), (3, 4), (2, 2)]
-    assert [m.shape[1:] for m in maps.values()] == [(20 * 2**i, *s) for i, s in enumerate(sizes)]
-    sum(m.sum() for m in maps.values()).backward()
-    assert all(p.grad is not None for p in backbone.parameters())
-
-
 def test_hrnet_takes_images_of_any_size():
     model = build_model(make_cfg("MODEL.PAD_TO_MULTIPLE", 1, backbone="hrnet_w18_small")).eval()
     with torch.no_grad():
@@ -297,25 +188,11 @@ def test_hrnet_takes_images_of_any_size():
 @pytest.mark.parametrize("align_corners", [False, True])
 def test_corners_in_the_head(align_corners):
     """Features, the finest first, regions, full-size logits and losses: all resized in one way."""
-    shapes = {
-        "s1": ShapeSpec(channels=8, stride=4),
-        "s2": ShapeSpec(channels=8, stride=8),
-    }
-    torch.manual_seed(0)
-    head = ContextSemSegHead(
-        shapes,
-        in_features=["s2", "s1"],
-        coarse_in_features=["s2"],
-        num_classes=5,
-        context=build_context(make_cfg("MODEL.OCR.DROPOUT", 0.0), 16),
-        criterion=take_criterion({"coarse_loss_weight": 0.4}),
-        ocr_channels=32,
-        ocr_norm="BN",
-        coarse_channels=24,
-        align_corners=align_corners,
-    ).eval()
+    shapes = {f"s{i}": ShapeSpec(channels=8, stride=4 * i) for i in (1, 2)}
+    names = {"in_features": ["s2", "s1"], "coarse_in_features": ["s2"], "coarse_loss_weight": 0.4}
+    head = make_head(shapes, **names, align_corners=align_corners).eval()
     features = make_features(shapes)
-    targets = torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+    targets = make_targets()
 
     def up(x, size):
         return F.interpolate(x, size=size, mode="bilinear", align_corners=align_corners)
@@ -331,79 +208,6 @@ def test_corners_in_the_head(align_corners):
     for name, weight, x in (("", 1.0, refined), ("_coarse", 0.4, coarse)):
         expected = weight * F.cross_entropy(up(x, (64, 96)), targets)
         torch.testing.assert_close(losses[f"loss_sem_seg{name}"], expected)
-
-
-@pytest.mark.slow
-def test_contracted_dilation():
-    """Half the dilation in the first block of the dilated stages, by the taps of each kernel."""
-    cfg = make_resnet_cfg(50)
-    for contracted, first in ((False, (2, 4)), (True, (1, 2))):
-        cfg.MODEL.RESNETS.CONTRACT_DILATION = contracted
-        backbone = build_backbone(cfg)
-        for stage, dilation, expected in (
-            (backbone.res4, 2, first[0]),
-            (backbone.res5, 4, first[1]),
-        ):
-            blocks = [block.conv2 for block in stage]
-            assert [c.dilation for c in blocks] == [(expected,) * 2] + [(dilation,) * 2] * (
-                len(blocks) - 1
-            )
-            assert all(c.padding == c.dilation for c in blocks)
-        assert backbone(torch.zeros(1, 3, 64, 96))["res5"].shape[2:] == (8, 12)
-
-
-@pytest.mark.slow
-def test_ceil_mode_of_the_stem():
-    """64 pixels: 32 after the stem's convolutions; windows of 3 at steps of 2 from -1 on start
-    16 times inside, and once more at 31, with the last pixel and the border."""
-    cfg = make_resnet_cfg(50)
-    cfg.MODEL.RESNETS.STEM_CEIL_MODE = True
-    stem = build_backbone(cfg).stem.eval()
-    x = torch.randn(1, 3, 64, 66)
-    with torch.no_grad():
-        pooled = stem(x)
-        y = x
-        for conv in (stem.conv1, stem.conv2, stem.conv3):
-            y = F.relu(conv(y))
-    assert pooled.shape[2:] == (17, 17)
-    for row, column in ((0, 0), (5, 7), (16, 16), (16, 3)):
-        top, left = max(2 * row - 1, 0), max(2 * column - 1, 0)
-        window = y[0, :, top : 2 * row + 2, left : 2 * column + 2]
-        assert torch.equal(pooled[0, :, row, column], window.amax((1, 2)))
-
-
-@pytest.mark.parametrize(
-    "key, value, message",
-    [
-        ("DEPTH", 18, "DEPTH is 18; .* 50, 101 or 152 .* MODEL.TIMM.NAME resnet18"),
-        ("RES5_DILATION", 1, "are 2 and 1; 2 and 4 give stride 8, .*1 and 2 .* 16, 1 and 1 .* 32"),
-        ("STEM_TYPE", "deep", "STEM_TYPE is deep; it is deeplab .* or basic"),
-    ],
-)
-def test_dilated_resnet_that_does_not_exist(key, value, message):
-    cfg = make_resnet_cfg(50)
-    cfg.MODEL.RESNETS[key] = value
-    with pytest.raises(ValueError, match=message):
-        build_backbone(cfg)
-
-
-@pytest.mark.slow
-def test_output_strides():
-    """Dilated ResNet: 8 for stages 3 and 4. HRNet: 4, 8, 16, 32 with 48, 96, 192, 384 channels,
-    whose concatenation has 720. Declared and real."""
-    for cfg in (make_resnet_cfg(50), make_cfg()):
-        backbone, head = build_backbone(cfg), cfg.MODEL.SEM_SEG_HEAD
-        features = backbone(torch.zeros(1, 3, 64, 96))
-        for name in (*head.IN_FEATURES, *head.COARSE_IN_FEATURES):
-            assert backbone.output_shape()[name].stride == 8
-            assert features[name].shape[2:] == (8, 12)
-    hrnet = TimmBackbone("hrnet_w48", norm="BN")
-    with torch.no_grad():
-        features = hrnet(torch.zeros(1, 3, 64, 96))
-    for i, channels in ((1, 48), (2, 96), (3, 192), (4, 384)):
-        shape, stride = hrnet.output_shape()[f"stage{i}"], 2 ** (i + 1)
-        assert (shape.channels, shape.stride) == (channels, stride)
-        assert features[f"stage{i}"].shape == (1, channels, 64 // stride, 96 // stride)
 
 
 def count(cfg: CfgNode) -> int:

@@ -10,7 +10,7 @@ from timm.layers import Conv2dSame
 from ocr_panoptic.modeling import deploy
 from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
 from ocr_panoptic.modeling.timm_pyramids import TimmPyramid
-from support.segmentors import make_cfg
+from support.segmentors import make_cfg, trained_like
 
 TIMM_FPN = ("MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", "MODEL.TIMM.NORM", "BN")
 
@@ -32,7 +32,7 @@ def timm_cfg(small_cfg):
         ("convnext_atto", (40, 80, 160, 320)),
         ("mambaout_femto", (48, 96, 192, 288)),  # channels last
         ("hrnet_w18_small", (16, 32, 64, 128)),
-        pytest.param("swin_tiny_patch4_window7_224", (96, 192, 384, 768), marks=pytest.mark.slow),
+        ("swin_tiny_patch4_window7_224", (96, 192, 384, 768)),
     ],
 )
 def test_the_stages_are_the_networks(name, channels):
@@ -107,15 +107,8 @@ def test_a_training_reaches_every_parameter_of_the_backbone(name, head, timm_cfg
 @pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "convnext_atto"])
 @torch.no_grad()
 def test_the_copy_for_inference_is_equal(name, timm_cfg):
-    cfg = timm_cfg(name)
     torch.manual_seed(0)
-    model = build_model(cfg)
-    for module in model.modules():
-        if getattr(module, "running_var", None) is not None:
-            for tensor in (module.weight, module.bias, module.running_mean):
-                tensor.data.add_(0.2 * torch.randn_like(tensor))
-            module.running_var.mul_(0.5 + torch.rand_like(module.running_var))
-    model.eval().double()
+    model = trained_like(build_model(timm_cfg(name))).double()
     fast = deploy(model).network
     assert not [m for m in fast.modules() if getattr(m, "running_var", None) is not None]
     even = {m.conv for m in fast.modules() if isinstance(m, EvenConv2dSame)}
@@ -124,12 +117,8 @@ def test_the_copy_for_inference_is_equal(name, timm_cfg):
     found, expected = fast.backbone(image), model.backbone(image)
     for key, reference in expected.items():
         torch.testing.assert_close(found[key], reference, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(
-        fast.sem_seg_head.layers(found)[0],
-        model.sem_seg_head.layers(expected)[0],
-        rtol=1e-5,
-        atol=1e-5,
-    )
+    coarse = fast.sem_seg_head.layers(found)[0], model.sem_seg_head.layers(expected)[0]
+    torch.testing.assert_close(*coarse, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow

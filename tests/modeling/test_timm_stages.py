@@ -10,7 +10,7 @@ from timm.layers import DropPath
 from torch import nn
 
 from ocr_panoptic.modeling import TimmBackbone
-from support.segmentors import make_batch, make_cfg
+from support.segmentors import make_batch, make_cfg, trained_like
 
 NAME = "tf_efficientnet_lite0"
 STAGES = [f"blocks.{i}" for i in range(7)]
@@ -20,12 +20,7 @@ STAGES = [f"blocks.{i}" for i in range(7)]
 def network() -> nn.Module:
     """timm's whole classifier at stride 8, with norms that are not the identity."""
     torch.manual_seed(0)
-    network = timm.create_model(NAME, output_stride=8)
-    for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.add_(0.1 * torch.randn_like(module.running_mean))
-            module.running_var.mul_(0.5 + torch.rand_like(module.running_var))
-    return network.eval()
+    return trained_like(timm.create_model(NAME, output_stride=8))
 
 
 def backbone_of(network: nn.Module, **options) -> TimmBackbone:
@@ -59,9 +54,8 @@ def test_what_lies_behind_the_last_feature_is_not_there(network):
     whole, part, x = backbone_of(network), backbone_of(network), torch.randn(1, 3, 32, 32)
     part.read({"blocks.3", "blocks.2"})
     assert list(part.output_shape()) == STAGES[:4]
-    assert sum(p.numel() for p in part.parameters()) < 0.1 * sum(
-        p.numel() for p in whole.parameters()
-    )
+    sizes = [sum(p.numel() for p in network.parameters()) for network in (part, whole)]
+    assert sizes[0] < 0.1 * sizes[1]
     expected = whole(x)
     for name, map_ in part(x).items():
         assert torch.equal(map_, expected[name])
@@ -69,17 +63,12 @@ def test_what_lies_behind_the_last_feature_is_not_there(network):
     assert list(part.output_shape()) == STAGES[:4]
 
 
-def frozen_model(*opts: object) -> nn.Module:
+def frozen_model() -> nn.Module:
     torch.manual_seed(0)
-    names = ["blocks.4"]
-    return build_model(
-        make_cfg(
-            *("MODEL.TIMM.NAME", NAME, "MODEL.TIMM.FROZEN", True),
-            *("MODEL.SEM_SEG_HEAD.IN_FEATURES", names),
-            *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", names),
-            *opts,
-        )
-    ).train()
+    opts = ("MODEL.TIMM.NAME", NAME, "MODEL.TIMM.FROZEN", True)
+    for key in ("IN_FEATURES", "COARSE_IN_FEATURES"):
+        opts += (f"MODEL.SEM_SEG_HEAD.{key}", ["blocks.4"])
+    return build_model(make_cfg(*opts)).train()
 
 
 def test_a_frozen_network_learns_nothing():

@@ -21,7 +21,12 @@ def make_features(shapes=SHAPES, height: int = 64, width: int = 96) -> dict[str,
     }
 
 
-def make_head(**kwargs) -> ContextSemSegHead:
+def make_targets() -> torch.Tensor:
+    """Labels of the images of the features."""
+    return torch.randint(0, 5, (2, 64, 96), generator=torch.Generator().manual_seed(1))
+
+
+def make_head(shapes=SHAPES, **kwargs) -> ContextSemSegHead:
     torch.manual_seed(0)
     cfg = make_cfg("MODEL.CONTEXT.NAME", kwargs.pop("scheme", "OCR"), "MODEL.OCR.DROPOUT", 0.0)
     arguments = dict(
@@ -35,7 +40,7 @@ def make_head(**kwargs) -> ContextSemSegHead:
         coarse_channels=24,
         coarse_dropout=0.0,
     )
-    return ContextSemSegHead(SHAPES, **{**arguments, **kwargs})
+    return ContextSemSegHead(shapes, **{**arguments, **kwargs})
 
 
 def make_plain_head(**kwargs) -> SemSegFPNHead:

@@ -1,0 +1,226 @@
+"""What does not fit a conversion is named, tensor by tensor; nothing is lost in silence."""
+
+import hashlib
+import logging
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from detectron2.modeling import build_model
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings
+from ocr_panoptic.checkpoint.convert import convert_weights
+from ocr_panoptic.engine import build_trained_model
+from support.conversions import CASES, W18, convert, load, make, shapes_of, write
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("uninitialized")]
+
+
+@pytest.fixture(scope="module")
+def w18() -> tuple[dict[str, Tensor], dict[str, tuple]]:
+    """A published state dict, and the shapes of the model that it fits."""
+    cfg, tensors, _, _ = make("hrnet W18, FullModel")
+    return tensors, shapes_of(build_model(cfg))
+
+
+@pytest.fixture
+def published_file(w18, tmp_path) -> Path:
+    return write(tmp_path / "published.pth", w18[0], "")
+
+
+@pytest.mark.parametrize(
+    "name, change, message",
+    [
+        ("cls_head.bias", "missing", "sem_seg_head.refined_predictor.bias: in the model"),
+        ("stage4.2.fuse_layers.3.2.0.0.weight", "missing", "body.stage4.2.fuse.*: in the model"),
+        ("ocr_gather_head.weight", "extra", "ocr_gather_head.weight: in the file, but not in the"),
+        ("stage4.3.branches.0.0.conv1.weight", "extra", "stage4.3.*which the model does not have"),
+        ("conv3x3_ocr.1.0.running_var", "extra", "conv3x3_ocr.1.*a second tensor for .*bottlenec"),
+        ("model.cls_head.weight", "extra", "model.cls_head.weight: a second tensor for .*predict"),
+        ("conv3x3_ocr.0.bias", "missing", "bottleneck.bias: the published network has it"),
+        (
+            "ocr_distri_head.object_context_block.f_up.0.bias",
+            "extra",
+            "f_up.0.bias: would be sem_seg_head.context.rho.bias, which the model does not have",
+        ),
+        ("cls_head.bias", "text", "cls_head.bias: a str in the file, not a tensor"),
+        (
+            "cls_head.weight",
+            "shape",
+            r"d.weight: \(7, 1, 1, 1\) in the file, \(19, 512, 1, 1\) for",
+        ),
+        ("conv3x3_ocr.0.bias", "shape", r"r.0.bias: \(7, 1, 1, 1\) in the file, \(512"),
+    ],
+)
+def test_what_does_not_fit(w18, name, change, message):
+    tensors, shapes = dict(w18[0]), w18[1]
+    if change == "missing":
+        del tensors[name]
+    elif change == "text":
+        tensors[name] = "0.1"
+    else:
+        tensors[name] = torch.zeros(7, 1, 1, 1)
+    fault = f"(?s)weights of hrnet .* [12] tensors do not fit.*{message}"
+    with pytest.raises(ValueError, match=fault):
+        convert_weights(tensors, "hrnet", shapes)
+
+
+@pytest.mark.parametrize("case", ["openseg R-50", "openseg W18, SyncBN", "mmseg HR18s"])
+def test_a_missing_or_surplus_tensor_of_every_kind(case):
+    """One tensor of each kind is left out, or added: all are noticed."""
+    cfg, tensors, _, _ = make(case)
+    source, shapes = CASES[case].source, shapes_of(build_model(cfg))
+    blocks = ("object_context_block", "conv_3x3", "conv3x3", "head", "stage2.0", "layer3.0")
+    names = [n for n in tensors if any(b in n for b in blocks) and "num_batches" not in n]
+    assert len(names) > 70
+    for name in names[::3]:
+        fewer = {k: v for k, v in tensors.items() if k != name}
+        with pytest.raises(ValueError, match="1 tensors do not fit"):
+            convert_weights(fewer, source, shapes)
+    for name in ("backbone.fc.weight", "decode_head.2.conv_seg.weight", "aux_head.1.0.0.weight"):
+        with pytest.raises(ValueError, match=f"{name}: in the file, but not in the published"):
+            convert_weights({**tensors, name: torch.zeros(3)}, source, shapes)
+    # A bias where the published network has none.
+    conv = "decode_head.1.bottleneck.conv" if source == "mmseg" else "backbone.layer1.0.conv1"
+    with pytest.raises(ValueError, match=f"{conv}.bias: would be .*which the model does not have"):
+        convert_weights({**tensors, f"{conv}.bias": torch.zeros(64)}, source, shapes)
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        ("hrnet_lip", r"4 tens.*cls_head.weight: \(19, 512, 1, 1\) in the file, \(20, 512, 1, 1\)"),
+        ("mmseg_R_101_cityscapes", "not the weights of hrnet that the config describes"),
+    ],
+    ids=["classes", "backbone"],
+)
+def test_a_recipe_of_another_network(published_file, tmp_path, config, message):
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        convert(config, published_file, tmp_path / "out.pth", source="hrnet")
+    assert not any(tmp_path.glob("out*"))
+
+
+def test_every_tensor_is_accounted_for(w18):
+    tensors, shapes = w18
+    tensors = {**tensors, "loss.criterion.weight": torch.ones(19)}
+    found = convert_weights(tensors, "hrnet", shapes)
+    assert set(found.weights) == set(shapes)
+    assert {*found.renamed, *found.folded, *found.dropped} == set(tensors)
+    assert set(found.dropped) == {"loss.criterion.weight"} and not found.filled
+    assert sorted(found.folded) == ["aux_head.0.bias", "conv3x3_ocr.0.bias"]
+    for text in ("loss.criterion.weight", "class weights", "aux_head.0.bias"):
+        assert text in found.report()
+    assert not found.inplace_abn
+
+
+def test_counters_that_are_missing_are_named(w18):
+    tensors, shapes = w18
+    tensors = {k: v for k, v in tensors.items() if not k.endswith("num_batches_tracked")}
+    found = convert_weights(tensors, "hrnet", shapes, inplace_abn=False)
+    assert {name.rpartition(".")[2] for name in found.filled} == {"num_batches_tracked"}
+    assert f"{len(found.filled)} counters of batches are not in the file" in found.report()
+    name, norm = "backbone.body.bn1.weight", tensors["bn1.weight"]
+    torch.testing.assert_close(found.weights[name], norm, rtol=0, atol=0)
+    old = convert_weights(tensors, "hrnet", shapes)  # without counters: InPlaceABN
+    torch.testing.assert_close(old.weights[name], norm.abs() + 1e-5, rtol=0, atol=0)
+
+
+def test_record_of_the_origin(published_file, tmp_path):
+    for suffix in (".pth", ".safetensors"):
+        output = tmp_path / f"folder/out{suffix}"
+        convert("hrnet_cityscapes", published_file, output)
+        cfg = load("hrnet_cityscapes", *W18, "MODEL.WEIGHTS", str(output), "INPUT.FORMAT", "BGR")
+        with pytest.raises(ValueError, match="(?s)from hrnet .published.pth.*FORMAT is BGR"):
+            build_trained_model(cfg)
+    record = torch.load(tmp_path / "folder/out.pth", weights_only=True)["conversion"]
+    assert record["sha256"] == hashlib.sha256(published_file.read_bytes()).hexdigest()
+    assert (record["source"], record["file"]) == ("hrnet", "published.pth")
+    assert record["settings"]["MODEL.PIXEL_MEAN"] == [123.675, 116.28, 103.53]
+    assert record["settings"]["INPUT.INTERPOLATION"] == "bilinear"
+    assert record["test_images"]["INPUT.MAX_SIZE_TEST"] == 8192
+    written = sorted(path.name for path in (tmp_path / "folder").iterdir())
+    assert written == ["out.pth", "out.safetensors", "out.yaml"]
+
+
+def test_entries_beside_the_weights_are_named(w18, published_file, tmp_path, capsys):
+    other = tmp_path / "other.pth"
+    torch.save({"model": w18[0], "model_ema": w18[0], "optimizer": {}}, other)
+    for file in (published_file, other):
+        convert("hrnet_cityscapes", file, tmp_path / "out.pth")
+    printed = capsys.readouterr().out
+    for name in ("meta", "model_ema", "optimizer"):
+        assert f"dropped: {name} (an entry beside the weights)" in printed
+
+
+def test_no_inplace_abn_in_mmsegmentation():
+    with pytest.raises(ValueError, match="no weights of mmseg have InPlaceABN"):
+        convert_weights({}, "mmseg", {}, inplace_abn=True)
+
+
+@pytest.mark.parametrize("case", ["hrnet W18, FullModel", "openseg R-50", "mmseg HR18s"])
+def test_a_published_file_as_model_weights_is_to_be_converted(case, tmp_path):
+    cfg, tensors, _, _ = make(case)
+    file = write(tmp_path / "published.pth", tensors, CASES[case].prefix)
+    model = build_model(cfg)
+    for strict in (True, False):  # evaluation, training
+        with pytest.raises(ValueError, match="convert them with ocr-panoptic convert"):
+            SafeCheckpointer(model, strict=strict).load(str(file))
+
+
+def test_published_file_as_safetensors(w18, tmp_path):
+    file = tmp_path / "published.safetensors"
+    save_file(w18[0], file)
+    output = tmp_path / "out.pth"
+    convert("hrnet_cityscapes", file, output)
+    weights = torch.load(output, weights_only=True)["model"]
+    assert torch.equal(weights["backbone.body.conv1.weight"], w18[0]["conv1.weight"])
+
+
+class Custom:
+    """A class that a pickle of plain tensors does not need."""
+
+
+def test_pickles_that_run_code_need_a_flag(w18, tmp_path):
+    file, output = tmp_path / "published.pth", tmp_path / "out.pth"
+    torch.save({"state_dict": w18[0], "config_dict": Custom()}, file)
+    arguments = "hrnet_cityscapes", file, output
+    with pytest.raises(ValueError, match="--trust-pickle"):
+        convert(*arguments)
+    assert not output.exists()
+    convert(*arguments, flags=("--trust-pickle",))
+
+
+@pytest.mark.parametrize(
+    "file, output, message",
+    [
+        ("nowhere.pth", "out.pth", "nowhere.pth: no such file"),
+        ("text.pth", "out.pth", "text.pth is not a checkpoint"),
+        ("text.pth", "text.pth", "text.pth: the converted file would replace the published one"),
+        ("text.pth", "out.onnx", "out.onnx: expected a name that ends in .pth or .safetensors"),
+    ],
+)
+def test_files_that_make_no_sense(file, output, message, tmp_path):
+    (tmp_path / "text.pth").write_text("no weights")
+    with pytest.raises((FileNotFoundError, ValueError), match=re.escape(message)):
+        convert("hrnet_cityscapes", tmp_path / file, tmp_path / output)
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("text.pth", "no weights")]
+
+
+def test_a_key_that_another_version_has_recorded():
+    record = {"source": "hrnet", "file": "f.pth", "settings": {"MODEL.RENAMED": 1}}
+    with pytest.raises(ValueError, match="MODEL.RENAMED is unknown, expected 1"):
+        check_settings(load("hrnet_cityscapes"), record, strict=True)
+
+
+def test_training_goes_on_with_a_warning(published_file, tmp_path, caplog):
+    output, config = tmp_path / "out.pth", "hrnet_cityscapes"
+    convert(config, published_file, output)
+    record = torch.load(output, weights_only=True)["conversion"]
+    with caplog.at_level(logging.WARNING):
+        check_settings(load(config), record, strict=False)
+        assert not caplog.records
+        check_settings(load(config, "MODEL.ALIGN_CORNERS", "False"), record, strict=False)
+    assert "MODEL.ALIGN_CORNERS is False, expected True" in caplog.text

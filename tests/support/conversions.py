@@ -1,0 +1,140 @@
+"""Published networks in small sizes, files of their weights, and the program that converts them."""
+
+import functools
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from detectron2.config import CfgNode
+from torch import Tensor
+
+from support import published_networks as published
+from support.loaded_configs import CONFIGS
+from support.published_files import FILES
+from support.scripts import load_script
+
+tool = load_script("tools/convert_checkpoint.py")
+
+W18 = ("MODEL.TIMM.NAME", "hrnet_w18", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "270")
+R50 = ("MODEL.RESNETS.DEPTH", "50")
+PLAIN = ("MODEL.OCR.NEGATIVE_SLOPE", "0.0")
+ASP = ("MODEL.CONTEXT.NAME", "ASP-OCR")
+NARROW = (
+    *("MODEL.TIMM.NAME", "hrnet_w18", "MODEL.OCR.CHANNELS", "256"),
+    *("MODEL.OCR.KEY_CHANNELS", "128", "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", "256"),
+)
+ABN, NESTED = {"inplace_abn": True}, {"nested": True}
+
+
+class Case(NamedTuple):
+    """
+    Attributes:
+        config: of published_files.py.
+        opts: KEY VALUE ... for this size.
+        network: of published_networks.py.
+        norms: options of its weights.
+        prefix: in front of the names in the file.
+    """
+
+    config: str
+    opts: tuple[str, ...]
+    network: Callable[..., tuple[Tensor, Tensor]]
+    norms: Mapping[str, bool] = {}
+    prefix: str = ""
+
+    @property
+    def source(self) -> str:
+        """The value of --from."""
+        return self.config.partition("_")[0]
+
+
+hrnet_18 = partial(published.hrnet_ocr, width=18)
+openseg_50 = partial(published.openseg_resnet, depth=50)
+openseg_18 = partial(published.openseg_hrnet, width=18)
+small_150 = partial(published.mmseg_hrnet, classes=150, small=True)
+R_101 = "openseg_R_101_cityscapes"
+CASES = {
+    "hrnet W48": Case("hrnet_cityscapes", (), published.hrnet_ocr),
+    "hrnet W18, FullModel": Case("hrnet_cityscapes", W18, hrnet_18, prefix="model."),
+    "hrnet W18, torch04": Case("hrnet_lip", W18, partial(hrnet_18, classes=20), ABN, "module."),
+    "openseg R-50": Case(R_101, R50, openseg_50, ABN, "module."),
+    "openseg R-50, SyncBN": Case(R_101, (*R50, *PLAIN), openseg_50, NESTED, "module."),
+    "openseg R-50, ASP-OCR": Case(
+        *(R_101, (*R50, *ASP), partial(openseg_50, asp=True), ABN, "module.")
+    ),
+    "openseg W18, 256 channels": Case(
+        *("openseg_cityscapes", NARROW, partial(openseg_18, narrow=True), ABN, "module.")
+    ),
+    "openseg W18, ADE20K": Case(
+        *("openseg_ade20k", W18, partial(openseg_18, classes=150), ABN, "module.")
+    ),
+    "openseg W18, SyncBN": Case("openseg_cityscapes", (*W18, *PLAIN), openseg_18, NESTED),
+    "mmseg HR18": Case("mmseg_HR18_cityscapes", (), published.mmseg_hrnet),
+    "mmseg HR18s": Case("mmseg_HR18s_ade20k", (), small_150),
+    "mmseg R-101": Case("mmseg_R_101_cityscapes", (), published.mmseg_resnet),
+    "mmseg R-50": Case("mmseg_R_101_cityscapes", R50, partial(published.mmseg_resnet, depth=50)),
+}
+
+
+def load(name: str, *opts: str) -> CfgNode:
+    """The config that a file's weights need, with overrides."""
+    cfg = FILES[name].load("MODEL.DEVICE", "cpu", *opts)
+    for node in (cfg.MODEL.OCR, cfg.MODEL.RESNETS, cfg.MODEL.TIMM, cfg.MODEL.SEGFIX):
+        node.NORM = "BN"
+    return cfg
+
+
+def image(height: int = 65, width: int = 97) -> Tensor:
+    return 255 * torch.rand(3, height, width, generator=torch.Generator().manual_seed(1))
+
+
+def network_input(cfg: CfgNode, x: Tensor) -> Tensor:
+    """Normalised by hand, [1, 3, H, W]; openseg.pytorch pads to multiples of 8 on ADE20K."""
+    mean, std = torch.tensor(cfg.MODEL.PIXEL_MEAN), torch.tensor(cfg.MODEL.PIXEL_STD)
+    bottom, right = (-side % cfg.MODEL.PAD_TO_MULTIPLE for side in x.shape[1:])
+    x = (x - mean[:, None, None]) / std[:, None, None]
+    return F.pad(x, (0, right, 0, bottom))[None]
+
+
+@functools.lru_cache(maxsize=1)
+def _make_once(case: str) -> tuple[CfgNode, dict[str, Tensor], Tensor, tuple[Tensor, Tensor]]:
+    this = CASES[case]
+    cfg = load(this.config, *this.opts)
+    x, weights = image(), published.Weights(**this.norms)
+    with torch.no_grad():
+        logits = this.network(weights, network_input(cfg, x))
+    return cfg, weights.tensors, x, logits
+
+
+def make(case: str) -> tuple[CfgNode, dict[str, Tensor], Tensor, tuple[Tensor, Tensor]]:
+    """Config, published state dict, image, and (coarse, final) logits of the published network."""
+    cfg, *others = _make_once(case)
+    return cfg.clone(), *others
+
+
+def shapes_of(model: torch.nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def write(path: Path, tensors: dict[str, Any], prefix: str, wrap: bool = True) -> Path:
+    tensors = {prefix + name: tensor for name, tensor in tensors.items()}
+    torch.save({"state_dict": tensors, "meta": {"epoch": 3}} if wrap else tensors, path)
+    return path
+
+
+def convert(
+    config: str,
+    file: Path,
+    output: Path | str,
+    *opts: str,
+    flags: tuple[str, ...] = (),
+    source: str = "",
+) -> None:
+    """Call the program with the recipe of a published file."""
+    published_file = FILES[config]
+    arguments = ["--from", source or config.partition("_")[0], str(file), str(output), *flags]
+    arguments += ["--config-file", str(CONFIGS / f"{published_file.recipe}.yaml")]
+    tool.main([*arguments, "--opts", *published_file.opts, *opts])
