@@ -286,3 +286,9 @@ def test_half_precision_casts_weights_once(panoptic, monkeypatch, kind):
 def test_keys_that_make_no_sense(opts, message):
     with pytest.raises(ValueError, match=message):
         check_inference_keys(make_cfg(*opts))
+
+
+def test_a_batch_norm_in_training_stays():
+    conv = Conv2d(4, 8, 1, norm=nn.BatchNorm2d(8))
+    fold_norms(conv)
+    assert isinstance(conv.norm, nn.BatchNorm2d)

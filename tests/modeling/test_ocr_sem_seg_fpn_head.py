@@ -171,3 +171,12 @@ def test_panoptic_fpn_trains_and_infers(small_cfg, batch, scheme, size):
     for s in segments:
         if not s["isthing"]:
             assert (semantic[panoptic == s["id"]] == s["category_id"]).all()
+
+
+@pytest.mark.slow
+def test_state_dict_of_detectron2s_panoptic_fpn_loads(small_cfg):
+    plain, ours = build_model(small_cfg("plain")), build_model(small_cfg())
+    incompatible = ours.load_state_dict(plain.state_dict(), strict=False)
+    assert incompatible.unexpected_keys == []
+    new = ("sem_seg_head.bottleneck", "sem_seg_head.context.", "sem_seg_head.refined_predictor")
+    assert incompatible.missing_keys and all(k.startswith(new) for k in incompatible.missing_keys)

@@ -1,5 +1,7 @@
 """Detectron2's mapper for panoptic data, with this project's reading of files."""
 
+import copy
+
 import numpy as np
 import torch
 from detectron2.config import configurable
@@ -77,8 +79,9 @@ class PanopticDatasetMapper(DatasetMapper):
 
     def __call__(self, dataset_dict: dict) -> dict:
         record = {**dataset_dict}
-        if annotations := record.get("annotations"):  # dicts that Detectron2 changes
-            record["annotations"] = [{**annotation} for annotation in annotations]
+        annotations = record.get("annotations")
+        if annotations and "segment_id" not in annotations[0]:
+            record["annotations"] = copy.deepcopy(annotations)  # Detectron2 changes them
         image = read_picture(record["file_name"], self.image_format, self.channels)
         check_image_size(record, image)
         path = record.pop("sem_seg_file_name", None)

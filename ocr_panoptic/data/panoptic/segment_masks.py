@@ -1,18 +1,19 @@
 """Masks of the segments of an image, kept as the one map that they are cut from."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from detectron2.layers import ROIAlign
-from detectron2.structures import BitMasks
+from detectron2.structures import BitMasks, Boxes
 from torch import Tensor
 
 
 class SegmentMasks(BitMasks):
     """
-    Detectron2's masks of one image, where no two segments share a pixel: a byte a pixel goes
-    through queues and to the GPU, not one for each object, and the loss copies an object once, not
-    for each of its (up to 128) sampled boxes. Results are those of :class:`BitMasks`.
+    Detectron2's masks of one image, where no two segments share a pixel: one map goes through
+    queues and to the GPU, not one for each object, and the loss copies an object once, not for
+    each of its (up to 128) sampled boxes. Results are those of :class:`BitMasks`.
 
     Attributes:
         places: uint8 or int32 [H, W], the segment of each pixel.
@@ -35,9 +36,17 @@ class SegmentMasks(BitMasks):
     def device(self) -> torch.device:
         return self.places.device
 
-    def to(self, *args: Any, **kwargs: Any) -> "SegmentMasks":
+    def to(self, device: torch.device | str, **kwargs: Any) -> "SegmentMasks":
         parts = (self.places, self.segments, self.rows)
-        return SegmentMasks(*(part.to(*args, **kwargs) for part in parts))
+        return SegmentMasks(*(part.to(device=device, **kwargs) for part in parts))
+
+    @staticmethod
+    def cat(masks: Sequence[BitMasks]) -> BitMasks:
+        return BitMasks.cat([BitMasks(mask.tensor) for mask in masks])
+
+    def get_bounding_boxes(self) -> Boxes:
+        """Return the tight boxes; those of empty masks are 0."""
+        return BitMasks(self.tensor).get_bounding_boxes()
 
     def __getitem__(self, item: int | slice | Tensor) -> "SegmentMasks":
         return SegmentMasks(self.places, self.segments, self.rows[item].reshape(-1))
@@ -59,6 +68,7 @@ class SegmentMasks(BitMasks):
         Returns:
             bool [N, S, S].
         """
+        assert len(boxes) == len(self), f"{len(boxes)} boxes, {len(self)} masks"
         segments, rows = self.segments, self.rows
         if len(rows) < len(segments):
             segments, rows = segments[rows], torch.arange(len(rows), device=rows.device)

@@ -59,6 +59,15 @@ def test_equals_detectron2s(cfg, record, is_train, crop):
         assert str(ours["instances"]) == str(theirs["instances"])
 
 
+def test_a_record_stays_as_it_is(cfg, record):
+    """Detectron2 transforms polygons that are arrays in place."""
+    cfg.MODEL.MASK_ON = True
+    polygon = np.array([3.0, 4, 23, 4, 23, 34])
+    record["annotations"] = [{**record["annotations"][0], "segmentation": [polygon]}]
+    mapped(PanopticDatasetMapper, cfg, True, record)
+    assert polygon.tolist() == [3, 4, 23, 4, 23, 34] and "annotations" in record
+
+
 def test_crop_after_resize(cfg, record):
     """Crops are of one size, out of images of many; Detectron2 resizes crops of one size. The boxes
     are those of the masks in the crop."""

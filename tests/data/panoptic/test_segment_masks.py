@@ -54,6 +54,8 @@ def test_of_instances(pair):
     assert torch.equal(sent.gt_masks.tensor, theirs.tensor[[2, 2, 6]])
     assert [mask.shape for mask in sent.gt_masks] == [SIZE] * 3
     assert str(sent.gt_masks) == "SegmentMasks(num_instances=3)"
+    joined = Instances.cat([instances, sent]).gt_masks.tensor
+    assert torch.equal(joined, torch.cat([theirs.tensor, theirs.tensor[[2, 2, 6]]]))
 
 
 def test_a_box_copies_no_mask():
