@@ -23,6 +23,9 @@ from train_net import argument_parser, main
 # Tensors are small here: a second thread waits more than it works.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # of the processes that tests start
+# Copies of this process (support/forked.py) cannot train where its own first backward pass was
+# under a profiler, whichever test comes first.
+torch.ones(1, requires_grad=True).sum().backward()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

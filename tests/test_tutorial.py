@@ -51,8 +51,9 @@ def test_commands(line):
     name = {"import": "import_"}.get(command, command.replace("-", "_"))
     module = import_module(f"ocr_panoptic.cli.{name}")
     args = module.argument_parser().parse_args(words)
-    if command in ("train", "compare"):
-        load_config(find_config(args.config_file), args.opts)  # refuses unknown keys
+    assert callable(module.run) and vars(args)
+    if command in ("train", "compare"):  # unknown keys are refused
+        assert load_config(find_config(args.config_file), args.opts).MODEL.META_ARCHITECTURE
 
 
 def test_links():

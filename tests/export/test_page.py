@@ -141,7 +141,8 @@ def test_camera_and_what_is_no_image(tmp_path, model, runtime):
         assert browser.evaluate("document.querySelector('h2').textContent") == "a.png"
         assert browser.evaluate(f"{FILES}.value") == "", "the same file can be chosen again"
         browser.click("document.getElementById('camera')")
-        browser.wait_for("document.getElementById('video').videoWidth > 0")
+        browser.wait_for("!document.getElementById('video').hidden")
+        assert browser.evaluate("document.getElementById('video').readyState >= 2"), "a picture"
         browser.click("document.getElementById('camera')")
         browser.wait_for("document.querySelectorAll('section').length == 2")
         assert browser.evaluate("document.querySelector('h2').textContent").startswith("camera 20")

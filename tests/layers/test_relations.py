@@ -132,7 +132,7 @@ class TestGroundTruthOCR(SchemeBattery):
             assert all(gradient.abs().sum() > 1e-6 for gradient in results[0])
 
     def test_another_part(self):
-        with pytest.raises(ValueError, match="TRUE_PART is regions; it is both or gather or"):
+        with pytest.raises(ValueError, match="part is regions; it is both or gather or"):
             self.make(part="regions")
 
 

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+import numpy as np
 import torch
 from fvcore.nn import weight_init
+from PIL import Image
 from torch import nn
 
 from ocr_panoptic.modeling.refined_head import RefinedHead
@@ -37,6 +39,11 @@ TINY_SEMANTIC = [
     *("INPUT.CROP.SIZE", "[48, 48]", "INPUT.MIN_SIZE_TRAIN", "(0,)", "INPUT.MIN_SIZE_TEST", "0"),
     *("DATASETS.TRAIN", "('tiny_sem_train',)", "DATASETS.TEST", "('tiny_sem_val',)"),
 ]
+# Windows and tiles of them.
+TILES = [
+    *("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE", "[24, 30]"),
+    *("INPUT.MIN_SIZE_TEST", "0"),
+]
 
 
 def images_of(root: Path) -> list[Path]:
@@ -64,3 +71,8 @@ def make_labels_vary(model: nn.Module, record: dict) -> None:
         for hook, (part, mean) in zip(hooks, means.items(), strict=True):
             hook.remove()
             part.bias -= mean
+
+
+def pixels(path: Path) -> np.ndarray:
+    """Return the values of a picture."""
+    return np.asarray(Image.open(path))

@@ -223,6 +223,7 @@ async function start() {
     try {
       if (video.hidden) {
         video.srcObject = await navigator.mediaDevices.getUserMedia({ video: true });
+        await video.play(); // until there is a picture to take, and its size is known
         video.hidden = false;
         byId("camera").textContent = "Take the picture";
       } else await add([[`camera ${new Date().toISOString().slice(0, 19).replaceAll(":", "-")}.png`, video]]);

@@ -93,8 +93,10 @@ def test_formats(tmp_path, format, source, images, files, options):
         path = rng.choice(spoiled)
         original = path.read_bytes()
         path.write_bytes(mutated(path, rng))
-        # A message about classes names those; a panoptic data set of stuff alone is none.
+        # A message about classes names those, one about a split its name; a panoptic data set of
+        # stuff alone is none.
         names = (str(tmp_path), "lists of --things", "No class is a thing", "do not say which")
+        names += ("train: no image shows any class",)
         result = breach(
             lambda: import_annotations("x", sources, plan, output, workers=1),
             tmp_path / "data",
