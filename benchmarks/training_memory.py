@@ -1,10 +1,11 @@
 """What a training step of the panoptic head keeps and takes, against Detectron2's plain head.
 
     python benchmarks/training_memory.py [--size 800 1344] [--timed-size 320 512] [--repeats 5] \
-        [--cards]
+        [--cards] [--losses]
 
 Bytes are counted on tensors that have shapes only. Times are measured on a CPU at the smaller size,
-gradients are compared in float64 at 64 x 96. --cards adds the table of images that a GPU holds.
+gradients are compared in float64 at 64 x 96. --cards adds the table of images that a GPU holds,
+--losses what dice costs the configs for own data.
 """
 
 import argparse
@@ -172,18 +173,43 @@ def cards() -> None:
     print(tabulate(rows, [*headers, "11 GiB", "24 GiB", "80 GiB"], "github", disable_numparse=True))
 
 
+def own_data_losses() -> None:
+    panoptic, semantic = "Custom-PanopticSegmentation", "Custom-SemanticSegmentation"
+    rows = []
+    for name, images, size in (
+        (f"{panoptic}/panoptic_fpn_ocr_R_50", 2, (800, 1344)),
+        (f"{semantic}/ocr_R_101_d8", 4, (512, 512)),
+    ):
+        for classes in (20, 60):
+            opts = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", classes, "MODEL.ROI_HEADS.NUM_CLASSES", 10)
+            totals = [
+                count_training_memory(
+                    load(name, *opts, "MODEL.SEM_SEG_HEAD.LOSS_TYPE", loss), images, *size
+                ).total
+                for loss in ("cross_entropy", "cross_entropy + dice")
+            ]
+            rows.append([name, f"{images} of {size[0]} x {size[1]}", classes])
+            rows[-1] += [f"{total / 2**20:.0f}" for total in totals]
+    headers = ["config", "images", "classes", "cross-entropy (MiB)", "and dice (MiB)"]
+    print(tabulate(rows, headers, "github", disable_numparse=True))
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--size", type=int, nargs=2, default=[800, 1344])
     parser.add_argument("--timed-size", type=int, nargs=2, default=[320, 512])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--cards", action="store_true", help="also count whole networks")
+    parser.add_argument("--losses", action="store_true", help="also count losses of own data")
     args = parser.parse_args(argv)
     print(f"{machine_name('cpu')}, torch {torch.__version__}\n")
     heads(args)
     if args.cards:
         print()
         cards()
+    if args.losses:
+        print()
+        own_data_losses()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,131 @@
+"""Milliseconds of an image's data and memory of its masks, beside Detectron2's.
+
+    python benchmarks/panoptic_data.py FOLDER [--repeats 30]
+
+FOLDER is panopticapi's ``sample_data``: two images of COCO, their panoptic PNGs and JSON. The
+mapper reads them as own data (masks of the panoptic PNG) and as COCO's (polygons, drawn around the
+segments, and labels of the panoptic PNG); Detectron2's reads polygons and a semantic PNG, which is
+written beside. Masks are those of 25 objects in 800 x 1333 pixels, of which the loss wants 128
+boxes.
+"""
+
+import argparse
+import copy
+import json
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+import torch
+from detectron2.data import DatasetMapper
+from detectron2.structures import BitMasks, BoxMode
+from PIL import Image
+from tabulate import tabulate
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from ocr_panoptic.analysis.training_memory import AllocatedBytes
+from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
+from ocr_panoptic.data.panoptic.segment_masks import SegmentMasks
+from ocr_panoptic.engine import load_config, run_program
+from ocr_panoptic.engine.run_info import machine_name
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+
+CONFIG = "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x"
+
+
+def records(sample: Path, folder: Path) -> Iterator[tuple[dict, dict, dict]]:
+    """Yield each image as own data, as COCO's and as Detectron2 wants it."""
+    content = json.loads((sample / "panoptic_examples.json").read_text())
+    kinds = {c["id"]: c["isthing"] for c in content["categories"]}
+    label_of = {c: i for k in (0, 1) for i, c in enumerate(c for c in kinds if kinds[c] == k)}
+    for entry in content["annotations"]:
+        png = sample / "panoptic_examples" / entry["file_name"]
+        ids = read_panoptic_png(png)
+        semantic = np.full(ids.shape, 255, np.uint8)
+        segments, polygons = [], []
+        for segment in entry["segments_info"]:
+            isthing, label = kinds[segment["category_id"]], label_of[segment["category_id"]]
+            mask = (ids == segment["id"]).astype(np.uint8)
+            semantic[mask > 0] = 0 if isthing else label + 1
+            segments.append({**segment, "category_id": label, "isthing": bool(isthing)})
+            if isthing:
+                outlines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+                shape = [o.reshape(-1).astype(float).tolist() for o in outlines if len(o) > 2]
+                box = {"bbox": cv2.boundingRect(mask), "bbox_mode": BoxMode.XYWH_ABS}
+                polygons.append({**box, "category_id": label, "iscrowd": 0, "segmentation": shape})
+        Image.fromarray(semantic).save(folder / png.name)
+        image = sample / "input_images" / png.with_suffix(".jpg").name
+        base = {"file_name": str(image), "height": ids.shape[0], "width": ids.shape[1]}
+        own = [
+            {"category_id": s["category_id"], "iscrowd": s["iscrowd"], "segment_id": s["id"]}
+            for s in segments
+            if s["isthing"]
+        ]
+        pan = {**base, "pan_seg_file_name": str(png), "segments_info": segments}
+        theirs = {**base, "sem_seg_file_name": str(folder / png.name), "annotations": polygons}
+        yield {**pan, "annotations": own}, {**pan, "annotations": polygons}, theirs
+
+
+def mappers(sample: Path, repeats: int) -> list[list[str]]:
+    cfg = load_config(CONFIG, ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54"])
+    ours, theirs = PanopticDatasetMapper(cfg, True), DatasetMapper(cfg, True)
+    with tempfile.TemporaryDirectory() as folder:
+        data = list(zip(*records(sample, Path(folder)), strict=True))
+        kinds = {
+            "own data": (ours, data[0]),
+            "COCO": (ours, data[1]),
+            "Detectron2's": (theirs, data[2]),
+        }
+        times: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for k in range(repeats):  # in turn
+            for kind, (mapper, images) in kinds.items():
+                for record in copy.deepcopy(images):
+                    np.random.seed(k)  # noqa: NPY002, Detectron2's augmentations draw from it
+                    times[kind].append(cpu_seconds(lambda r=record, m=mapper: m(r)))
+    return [[kind, f"{1e3 * statistics.median(values):.1f}"] for kind, values in times.items()]
+
+
+def masks() -> Iterator[list[str]]:
+    places = torch.arange(800 * 1333).reshape(800, 1333) // 100 % 60
+    segments, corners = torch.arange(1, 26), torch.rand(128, 2) * 300
+    boxes = torch.cat([corners, corners + 30 + torch.rand(128, 2) * 200], dim=1)
+    sampled = torch.arange(128) % 25
+    for name, one in (
+        ("BitMasks", BitMasks(places == segments[:, None, None])),
+        ("SegmentMasks", SegmentMasks(places.byte(), segments.byte())),
+    ):
+        kept = one.tensor.nbytes if name == "BitMasks" else one.places.nbytes
+        with AllocatedBytes() as allocated:
+            one[sampled].crop_and_resize(boxes, 28)
+        times = [cpu_seconds(lambda m=one: m[sampled].crop_and_resize(boxes, 28)) for _ in range(5)]
+        milliseconds = f"{1e3 * statistics.median(times):.0f}"
+        yield [name, f"{kept / 2**20:.0f}", f"{allocated.peak / 2**20:.0f}", milliseconds]
+
+
+def cpu_seconds(step: Callable[[], object]) -> float:
+    began = time.process_time()
+    step()
+    return time.process_time() - began
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("sample", type=Path, metavar="FOLDER")
+    parser.add_argument("--repeats", type=int, default=30)
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    cv2.setNumThreads(0)
+    print(f"{machine_name('cpu')}, torch {torch.__version__}\n")
+    headers = ["mapper", "CPU ms an image"]
+    print(tabulate(mappers(args.sample, args.repeats), headers, "github", disable_numparse=True))
+    headers = ["masks of an image", "kept (MiB)", "crops' highest point (MiB)", "CPU ms"]
+    print(f"\n{tabulate([*masks()], headers, 'github', disable_numparse=True)}")
+
+
+if __name__ == "__main__":
+    run_program(main)
