@@ -228,6 +228,15 @@ def test_two_images_of_one_name(root, voc):
         run("--from", "coco", "--name", "city", "--train", voc / "coco.json", voc / "JPEGImages")
 
 
+def test_a_class_that_no_terminal_shows(root, voc):
+    dog = {"segmentation": [[1, 1, 9, 1, 9, 9]], "bbox": [1, 1, 8, 8], "area": 32}
+    content = coco(dog, size=(64, 64), names=("train_00000.jpg",), classes=("a\nb",))
+    (voc / "coco.json").write_text(json.dumps(content))
+    match = r"coco.json: train_00000.jpg: class 'a\\nb': the name must have no control characters"
+    with pytest.raises(DataFaults, match=match):
+        run("--from", "coco", "--name", "city", "--train", voc / "coco.json", voc / "JPEGImages")
+
+
 def test_a_split_of_void(root, voc, things, tmp_path):
     """No split is written where one cannot be trained on or evaluated."""
     (voc / "train.json").write_text(json.dumps(coco(size=(64, 64), names=())))

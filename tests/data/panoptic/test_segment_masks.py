@@ -6,6 +6,7 @@ import pytest
 import torch
 from detectron2.structures import BitMasks, Boxes, Instances
 
+from ocr_panoptic.analysis.training_memory import AllocatedBytes
 from ocr_panoptic.data.panoptic.segment_masks import SegmentMasks
 
 SIZE = (40, 60)
@@ -58,12 +59,11 @@ def test_of_instances(pair):
     assert torch.equal(joined, torch.cat([theirs.tensor, theirs.tensor[[2, 2, 6]]]))
 
 
-def test_a_box_copies_no_mask():
-    """The loss asks for 128 boxes of two objects: what is made is two masks and the crops."""
-    from ocr_panoptic.analysis.training_memory import AllocatedBytes
-
-    masks = SegmentMasks(torch.zeros(200, 300, dtype=torch.uint8), torch.tensor([1, 2]).byte())
-    boxes = torch.tensor([[5.0, 5, 100, 100]]).repeat(128, 1)
+@pytest.mark.parametrize("objects, boxes", [(2, 128), (128, 2)])
+def test_masks_are_made_of_few(objects, boxes):
+    """The fewer of objects and of boxes: what is made is two masks and the crops."""
+    masks = SegmentMasks(torch.zeros(200, 300, dtype=torch.uint8), torch.arange(objects).byte())
     with AllocatedBytes() as allocated:
-        masks[torch.arange(128) % 2].crop_and_resize(boxes, 4)
+        part = masks[torch.arange(boxes) % objects]
+        part.crop_and_resize(torch.tensor([[5.0, 5, 100, 100]]).repeat(boxes, 1), 4)
     assert allocated.peak < 3 * 2 * 200 * 300 * 4
