@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ocr_panoptic.errors import UserError
+
 from .ocr import (
     RegionContext,
     gather_regions,
@@ -53,7 +55,7 @@ class GroundTruthOCR(RegionContext):
     ):
         super().__init__(in_channels, key_channels, out_channels, **options)
         if part not in PARTS:
-            raise ValueError(f"part is {part}; it is {' or '.join(PARTS)}")
+            raise UserError(f"part is {part}; it is {' or '.join(PARTS)}")
         self.part = part
         self.adds_logits = part == "relation"
         if part == "gather":
