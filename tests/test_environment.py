@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,27 +49,31 @@ def test_demo_finetune_has_camvid_where_it_is(tmp_path):
     assert "prepare_camvid.py" not in prepared and "generate_scenes" not in prepared
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("version, accepted", [("3.9", 0), ("3.10", 1), ("3.13", 1), ("3.14", 0)])
-def test_python_versions_of_the_pinned_packages(tmp_path, version, accepted):
-    base = tmp_path / "python"
-    major, minor = version.split(".")
-    # An interpreter that claims this version, and whose "-m venv" ends the script.
-    base.write_text(
-        f"""#!/usr/bin/env bash
-case "$1" in
-    -c) exec python3 -c "import sys; sys.version_info = ({major}, {minor}); ${{2#import sys; }}" ;;
-    --version) echo "Python {version}.1" ;;
-    *) exit 42 ;;
-esac
-"""
-    )
-    base.chmod(0o755)
-    done = subprocess.run(
-        [str(ROOT / "tools/create_env.sh"), str(tmp_path / "venv"), str(base)],
+def create_env(folder: Path, python: str, free_mb: int = 7000) -> subprocess.CompletedProcess[str]:
+    """Run tools/create_env.sh with `python` as its interpreter, on a disk with `free_mb` MB."""
+    for name, body in {"df": f'echo Avail; echo "{free_mb}"', "python": python}.items():
+        (folder / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    return subprocess.run(
+        [str(ROOT / "tools/create_env.sh"), str(folder / "venv"), str(folder / "python")],
+        env=os.environ | {"PATH": f"{folder}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version, accepted", [("3.9", 0), ("3.10", 1), ("3.13", 1), ("3.14", 0)])
+def test_python_versions_of_the_pinned_packages(tmp_path, version, accepted):
+    major, minor = version.split(".")
+    # An interpreter that claims this version, and whose "-m venv" ends the script.
+    python = f"""case "$1" in
+    -c) exec {sys.executable} -c \
+            "import sys; sys.version_info = ({major}, {minor}); ${{2#import sys; }}" ;;
+    --version) echo "Python {version}.1" ;;
+    *) exit 42 ;;
+esac"""
+    done = create_env(tmp_path, python)
     assert done.returncode == (42 if accepted else 1)
     assert not (tmp_path / "venv").exists()
     if not accepted:
@@ -77,17 +82,6 @@ esac
 
 @pytest.mark.parametrize("free_mb, accepted", [(6999, False), (7000, True)])
 def test_a_disk_that_is_too_small(tmp_path, free_mb, accepted):
-    for name, body in {
-        "df": f'echo Avail; echo "{free_mb}"',
-        "python": '[ "$1" = -c ] || exit 42',
-    }.items():
-        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-    done = subprocess.run(
-        [str(ROOT / "tools/create_env.sh"), str(tmp_path / "venv"), str(tmp_path / "python")],
-        env=os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-    )
+    done = create_env(tmp_path, '[ "$1" = -c ] || exit 42', free_mb)
     assert done.returncode == (42 if accepted else 1)
     assert accepted or "has 6 GB free" in done.stderr
