@@ -49,7 +49,7 @@ from ocr_panoptic.engine import Trainer, load_config
 from ocr_panoptic.engine.averaging import Averaging
 from ocr_panoptic.engine.optimizer import build_clipping
 from ocr_panoptic.engine.run_info import machine_name
-from ocr_panoptic.layers import pixel_losses
+from ocr_panoptic.layers import bands, pixel_losses
 from ocr_panoptic.modeling import build_model
 from ocr_panoptic.modeling.inference import confident_argmax, resized_classes
 
@@ -254,8 +254,8 @@ def operations_of_bands() -> list[tuple[str, int]]:
         # The backward pass needs a GPU, if the tensors say that they are on one.
         logits = torch.empty(2, 54, 200, 336, requires_grad=True)
         labels = torch.zeros(2, 800, 1344, dtype=torch.long)
-        gpus = pixel_losses.BAND_BYTES["cuda"]
-        with patch.dict(pixel_losses.BAND_BYTES, cpu=gpus), Counted("cpu") as counted:
+        gpus = bands.BAND_BYTES["cuda"]
+        with patch.dict(bands.BAND_BYTES, cpu=gpus), Counted("cpu") as counted:
             pixel_losses.pixel_cross_entropy(logits, labels, 255).sum().backward()
     return [*found, ("the loss of two images, both passes", counted.counts["operations"])]
 

@@ -21,7 +21,7 @@ from torch.utils.flop_counter import flop_registry
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ocr_panoptic.engine.optimizer import MOMENTA
-from ocr_panoptic.layers import pixel_losses
+from ocr_panoptic.layers import bands
 from ocr_panoptic.modeling.build import build_network
 
 
@@ -72,7 +72,7 @@ def counting() -> Iterator[AllocatedBytes]:
     """Tensors without values, allocated as on a GPU."""
     with (
         FakeTensorMode(allow_non_fake_inputs=True),  # models of the "meta" device
-        patch.dict(pixel_losses.BAND_BYTES, cpu=pixel_losses.BAND_BYTES["cuda"]),
+        patch.dict(bands.BAND_BYTES, cpu=bands.BAND_BYTES["cuda"]),
         AllocatedBytes() as allocated,
     ):
         yield allocated

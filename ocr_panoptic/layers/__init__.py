@@ -1,4 +1,5 @@
 from .aspp import ASPOCR, ASPP
+from .bands import band_bytes
 from .class_losses import binary_cross_entropy, dice_loss, lovasz_softmax
 from .context_scheme import ContextScheme, NoContext
 from .conv import ConvNormReLU
@@ -15,7 +16,7 @@ from .ocr import (
     gather_regions,
     pixel_region_relation,
 )
-from .pixel_losses import band_bytes, pixel_cross_entropy, rarity_weighted_cross_entropy
+from .pixel_losses import pixel_cross_entropy, rarity_weighted_cross_entropy
 from .ppm import PPM, PPMOCR
 from .recomputation import run_part
 from .resize import resize

@@ -1,67 +1,87 @@
 """
-Losses of each class against the rest, from full-size logits.
+Losses of each class against the rest, from logits that are resized to the size of the labels.
 
-Shape shorthand: N images, K classes, H W size of the labels. Labels are int64 [N, H, W] in
-0..K - 1 or the value that is ignored. Computed in float32 or better, in autocast too; the GPU is
-not waited for.
+Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels. Labels are
+int64 [N, H, W] in 0..K - 1 or the value that is ignored. Computed in float32 or better, in autocast
+too; the GPU is not waited for.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .bands import full_size, in_bands
 from .gt_ocr import one_hot_labels
 
 
 def binary_cross_entropy(
-    logits: Tensor, targets: Tensor, ignore_value: int, class_weights: Tensor | None = None
+    logits: Tensor,
+    targets: Tensor,
+    ignore_value: int,
+    class_weights: Tensor | None = None,
+    align_corners: bool = False,
 ) -> Tensor:
     """
     Cross-entropy of the sigmoid of each class, summed over classes and valid pixels and divided by
     the valid pixels plus 1, as in the published code of hierarchical multi-scale attention.
 
     Args:
-        logits: [N, K, H, W]
+        logits: [N, K, h, w]
         targets: [N, H, W]
         ignore_value: label of the pixels that do not count
         class_weights: [K], each a factor of its class's part; None for 1
+        align_corners: of the resizing, see :func:`.resize`
 
     Returns:
         scalar; 0 where all pixels are ignored
     """
-    logits, truth, valid = _prepare(logits, targets, ignore_value)
-    losses = F.binary_cross_entropy_with_logits(logits, truth, reduction="none") * valid
-    sums = losses.sum(dim=(0, 2, 3))
+
+    def losses(full: Tensor, labels: Tensor) -> Tensor:
+        truth, valid = _truth(full, labels, ignore_value)
+        losses = F.binary_cross_entropy_with_logits(full, truth, reduction="none")
+        return (losses * valid).sum(dim=(0, 2, 3))
+
+    sums = in_bands(losses, logits, targets, align_corners, summed=True)
     if class_weights is not None:
         sums = sums * class_weights
-    return sums.sum() / (valid.sum() + 1)
+    return sums.sum() / ((targets != ignore_value).sum() + 1)
 
 
 def dice_loss(
-    logits: Tensor, targets: Tensor, ignore_value: int, class_weights: Tensor | None = None
+    logits: Tensor,
+    targets: Tensor,
+    ignore_value: int,
+    class_weights: Tensor | None = None,
+    align_corners: bool = False,
 ) -> Tensor:
     """
     1 - 2 Σ p y / (Σ p² + Σ y²) with the softmax p and the one-hot truth y (Milletari et al., V-Net,
     2016), sums over the valid pixels of all images; averaged over the classes that they show.
 
     Args:
-        logits, targets, ignore_value: of :func:`binary_cross_entropy`
+        logits, targets, ignore_value, align_corners: of :func:`binary_cross_entropy`
         class_weights: [K], of the average over classes; None for equal weights
 
     Returns:
         scalar in [0, 1]; 0 where all pixels are ignored
     """
-    logits, truth, valid = _prepare(logits, targets, ignore_value)
-    p = logits.softmax(dim=1) * valid
-    pixels = truth.sum(dim=(0, 2, 3))
-    overlap = (p * truth).sum(dim=(0, 2, 3))
-    squares = p.square().sum(dim=(0, 2, 3)) + pixels
-    losses = 1 - 2 * overlap / torch.where(pixels > 0, squares, 1)
+
+    def sums(full: Tensor, labels: Tensor) -> Tensor:
+        truth, valid = _truth(full, labels, ignore_value)
+        p = full.softmax(dim=1) * valid
+        return torch.stack([x.sum(dim=(0, 2, 3)) for x in (p * truth, p.square(), truth)])
+
+    overlap, squares, pixels = in_bands(sums, logits, targets, align_corners, summed=True)
+    losses = 1 - 2 * overlap / torch.where(pixels > 0, squares + pixels, 1)
     return _mean_of_present(losses, pixels > 0, class_weights)
 
 
 def lovasz_softmax(
-    logits: Tensor, targets: Tensor, ignore_value: int, class_weights: Tensor | None = None
+    logits: Tensor,
+    targets: Tensor,
+    ignore_value: int,
+    class_weights: Tensor | None = None,
+    align_corners: bool = False,
 ) -> Tensor:
     """
     The Lovász extension of each class's Jaccard loss 1 - IoU at the errors of its softmax
@@ -69,13 +89,14 @@ def lovasz_softmax(
     classes that they show.
 
     Args:
-        logits, targets, ignore_value: of :func:`binary_cross_entropy`
+        logits, targets, ignore_value, align_corners: of :func:`binary_cross_entropy`
         class_weights: [K], of the average over classes; None for equal weights
 
     Returns:
         scalar in [0, 1]; 0 where all pixels are ignored
     """
-    logits, truth, valid = _prepare(logits, targets, ignore_value)
+    logits = full_size(logits, targets, align_corners)
+    truth, valid = _truth(logits, targets, ignore_value)
     # An ignored pixel is an error of 0 outside the class: it changes no step of another pixel.
     errors = (truth - logits.softmax(dim=1)).abs() * valid
     per_class = zip(errors.transpose(0, 1), truth.transpose(0, 1))
@@ -105,11 +126,10 @@ def _jaccard_steps(errors: Tensor, truth: Tensor) -> Tensor:
     return steps.view_as(errors)
 
 
-def _prepare(logits: Tensor, targets: Tensor, ignore_value: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits, one-hot truth [N, K, H, W] (0 where ignored) and valid pixels [N, 1, H, W]."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+def _truth(logits: Tensor, targets: Tensor, ignore_value: int) -> tuple[Tensor, Tensor]:
+    """One-hot truth [N, K, H, W], 0 where ignored, and valid pixels [N, 1, H, W]."""
     truth = one_hot_labels(targets, logits.shape[1], ignore_value, targets.shape[1:]).to(logits)
-    return logits, truth, (targets != ignore_value)[:, None]
+    return truth, (targets != ignore_value)[:, None]
 
 
 def _mean_of_present(losses: Tensor, present: Tensor, class_weights: Tensor | None) -> Tensor:

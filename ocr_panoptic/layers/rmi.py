@@ -1,4 +1,4 @@
-"""The loss of region mutual information (RMI; Zhao et al., 2019), from full-size logits."""
+"""The loss of region mutual information (RMI; Zhao et al., 2019)."""
 
 import torch
 import torch.nn.functional as F
@@ -6,6 +6,7 @@ from torch import Tensor
 
 from ocr_panoptic.errors import UserError
 
+from .bands import full_size
 from .gt_ocr import one_hot_labels
 
 POOLING = 4  # of probabilities and truth, before neighbourhoods are taken
@@ -14,7 +15,11 @@ RIDGE = 5e-4  # on the diagonals of the two matrices that have to be positive de
 
 
 def region_mutual_information(
-    logits: Tensor, targets: Tensor, ignore_value: int, class_weights: Tensor | None = None
+    logits: Tensor,
+    targets: Tensor,
+    ignore_value: int,
+    class_weights: Tensor | None = None,
+    align_corners: bool = False,
 ) -> Tensor:
     """
     The negative of a lower bound of the mutual information between the neighbourhoods of truth and
@@ -27,10 +32,11 @@ def region_mutual_information(
     waited for.
 
     Args:
-        logits: [N, K, H, W]; their sigmoid is the probability
+        logits: [N, K, h, w]; their sigmoid, at the size of the labels, is the probability
         targets: int64 labels [N, H, W]
         ignore_value: label of the pixels that have probability and truth 0
         class_weights: [K], each a factor of its class's part; None for 1
+        align_corners: of the resizing, see :func:`.resize`
 
     Returns:
         scalar, float64
@@ -46,7 +52,7 @@ def region_mutual_information(
         )
     truth = one_hot_labels(targets, logits.shape[1], ignore_value, targets.shape[1:])
     valid = (targets != ignore_value)[:, None]
-    probabilities = logits.to(torch.promote_types(logits.dtype, torch.float32)).sigmoid()
+    probabilities = full_size(logits, targets, align_corners).sigmoid()
     y = _neighbourhoods(truth)
     p = _neighbourhoods(probabilities * valid + 1e-6)
 

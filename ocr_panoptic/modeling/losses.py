@@ -6,6 +6,7 @@ Shape shorthand: N images, K classes, h w size of the logits, H W size of the la
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 from detectron2.config import CfgNode, configurable
@@ -18,13 +19,10 @@ from ocr_panoptic.layers import (
     lovasz_softmax,
     pixel_cross_entropy,
     region_mutual_information,
-    resize,
 )
 
-# Of full-size logits, labels, the ignored label and class weights.
-FullSizeLoss = Callable[[Tensor, Tensor, int, Tensor | None], Tensor]
-# Of a criterion, logits, labels and align_corners.
-Loss = Callable[["SemSegCriterion", Tensor, Tensor, bool], Tensor]
+# Of logits [N, K, h, w], labels [N, H, W], the ignored label, class weights and align_corners.
+Loss = Callable[[Tensor, Tensor, int, Tensor | None, bool], Tensor]
 
 
 def cross_entropy(
@@ -57,10 +55,11 @@ def hard_cross_entropy(
     logits: Tensor,
     targets: Tensor,
     ignore_value: int,
-    threshold: float,
-    min_kept: int,
     class_weights: Tensor | None = None,
     align_corners: bool = False,
+    *,
+    threshold: float,
+    min_kept: int,
 ) -> Tensor:
     """
     Online hard example mining: the cross-entropy of the pixels whose probability of the true class
@@ -196,26 +195,14 @@ class SemSegCriterion(nn.Module):
     def _sum(
         self, terms: Sequence[tuple[float, str]], logits: Tensor, targets: Tensor, corners: bool
     ) -> Tensor:
-        losses = [weight * LOSSES[name](self, logits, targets, corners) for weight, name in terms]
+        arguments = logits, targets, self.ignore_value, self.class_weights, corners
+        losses = [weight * self._loss(name)(*arguments) for weight, name in terms]
         return torch.stack([loss.float() for loss in losses]).sum()
 
-    def cross_entropy(self, logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
-        """:func:`cross_entropy` with the settings of this criterion."""
-        options = self.class_weights, align_corners
-        return cross_entropy(logits, targets, self.ignore_value, *options)
-
-    def hard_cross_entropy(self, logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
-        """:func:`hard_cross_entropy` with the settings of this criterion."""
-        options = self.ohem_threshold, self.ohem_min_kept, self.class_weights, align_corners
-        return hard_cross_entropy(logits, targets, self.ignore_value, *options)
-
-    def at_full_size(
-        self, loss: FullSizeLoss, logits: Tensor, targets: Tensor, align_corners: bool
-    ) -> Tensor:
-        """A loss that needs the logits at the size of the labels, in float32 or better."""
-        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        logits = resize(logits, targets.shape[1:], align_corners)
-        return loss(logits, targets, self.ignore_value, self.class_weights)
+    def _loss(self, name: str) -> Loss:
+        if name == "ohem":
+            return partial(LOSSES[name], threshold=self.ohem_threshold, min_kept=self.ohem_min_kept)
+        return LOSSES[name]
 
 
 def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
@@ -235,16 +222,12 @@ def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:
     return tuple(terms)
 
 
-def _of_full_size(loss: FullSizeLoss) -> Loss:
-    return lambda criterion, *arguments: criterion.at_full_size(loss, *arguments)
-
-
 # Names in MODEL.SEM_SEG_HEAD.LOSS_TYPE and COARSE_LOSS_TYPE.
 LOSSES: dict[str, Loss] = {
-    "cross_entropy": SemSegCriterion.cross_entropy,
-    "ohem": SemSegCriterion.hard_cross_entropy,
-    "binary_cross_entropy": _of_full_size(binary_cross_entropy),
-    "dice": _of_full_size(dice_loss),
-    "lovasz": _of_full_size(lovasz_softmax),
-    "rmi": _of_full_size(region_mutual_information),
+    "cross_entropy": cross_entropy,
+    "ohem": hard_cross_entropy,
+    "binary_cross_entropy": binary_cross_entropy,
+    "dice": dice_loss,
+    "lovasz": lovasz_softmax,
+    "rmi": region_mutual_information,
 }

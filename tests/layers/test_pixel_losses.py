@@ -1,4 +1,4 @@
-"""Cross-entropy by bands of rows against the full-size logits."""
+"""Losses by bands of rows against the full-size logits, and the weights of rare classes."""
 
 import math
 
@@ -8,9 +8,13 @@ import torch.nn.functional as F
 
 from ocr_panoptic.analysis.training_memory import AllocatedBytes
 from ocr_panoptic.layers import (
+    bands,
+    binary_cross_entropy,
+    dice_loss,
+    lovasz_softmax,
     pixel_cross_entropy,
-    pixel_losses,
     rarity_weighted_cross_entropy,
+    region_mutual_information,
     resize,
 )
 from studies.measurement import saved_bytes
@@ -49,13 +53,27 @@ def test_losses_and_gradients_of_any_size(monkeypatch, size, full, align_corners
     if full == (776, 776) and rows == 1:
         rows = 50
     logits, targets, weights = make_input(size, full)
-    monkeypatch.setitem(pixel_losses.BAND_BYTES, "cpu", rows * 3 * 5 * full[1] * 8)
+    monkeypatch.setitem(bands.BAND_BYTES, "cpu", rows * 3 * 5 * full[1] * 8)
     found = pixel_cross_entropy(logits, targets, 255, align_corners)
     expected = at_full_size(logits, targets, 255, align_corners)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-11)
     gradients = [torch.autograd.grad((y * weights).sum(), logits)[0] for y in (found, expected)]
     torch.testing.assert_close(*gradients, rtol=0, atol=1e-11)
     assert gradients[0][1].eq(0).all() and gradients[0][2].ne(0).any()
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize(
+    "loss", [binary_cross_entropy, dice_loss, lovasz_softmax, region_mutual_information]
+)
+def test_losses_of_classes_at_a_lower_resolution(monkeypatch, loss, align_corners):
+    logits, targets, _ = make_input()
+    monkeypatch.setitem(bands.BAND_BYTES, "cpu", 7 * 3 * 5 * 83 * 8)
+    found = loss(logits, targets, 255, None, align_corners)
+    expected = loss(resize(logits, targets.shape[1:], align_corners), targets, 255)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+    gradients = [torch.autograd.grad(y, logits)[0] for y in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-15)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
@@ -71,15 +89,16 @@ def test_float32_in_autocast(dtype):
     torch.testing.assert_close(*gradients, rtol=2 * torch.finfo(dtype).eps, atol=1e-5)
 
 
-def test_full_size_logits_are_never_there():
+@pytest.mark.parametrize("loss", [pixel_cross_entropy, binary_cross_entropy, dice_loss])
+def test_full_size_logits_are_never_there(loss):
     """Logits of full size would have 4.9 MiB; the logits have 0.3, and a band 1."""
     logits, targets, _ = make_input((40, 60), (160, 240), classes=11, dtype=torch.float32)
     with AllocatedBytes() as allocated:
-        losses, saved = saved_bytes(lambda: pixel_cross_entropy(logits, targets, 255))
+        losses, saved = saved_bytes(lambda: loss(logits, targets, 255))
         losses.sum().backward()
     full = targets.numel() * 11 * 4
-    assert allocated.largest <= pixel_losses.BAND_BYTES["cpu"] < full / 4
-    assert saved == logits.nbytes + targets.nbytes
+    assert allocated.largest <= bands.BAND_BYTES["cpu"] < full / 4
+    assert logits.nbytes + targets.nbytes <= saved < logits.nbytes + targets.nbytes + 1000
 
 
 IGNORE = 255

@@ -72,7 +72,7 @@ def test_hard_examples_hand_worked(threshold, min_kept, kept):
     """Probabilities of the truth 0.9, 0.1, 0.6, 0.3, and one ignored pixel of 0.01."""
     logits = logits_of([0.9, 0.1, 0.6, 0.3, 0.01])
     targets = torch.tensor([[[0, 0, 0, 0, 255]]])
-    loss = hard_cross_entropy(logits, targets, 255, threshold, min_kept)
+    loss = hard_cross_entropy(logits, targets, 255, threshold=threshold, min_kept=min_kept)
     expected = -sum(math.log(p) for p in kept) / len(kept)
     assert loss.item() == pytest.approx(expected, rel=1e-5)
     loss.backward()
@@ -81,11 +81,13 @@ def test_hard_examples_hand_worked(threshold, min_kept, kept):
 
 def test_hard_examples_of_ignored_pixels_and_of_all():
     logits = logits_of([0.2, 0.7, 0.4])
-    ignored = hard_cross_entropy(logits, torch.full((1, 1, 3), 255), 255, 0.9, 10)
+    ignored = hard_cross_entropy(
+        logits, torch.full((1, 1, 3), 255), 255, threshold=0.9, min_kept=10
+    )
     ignored.backward()
     assert ignored.item() == 0 and logits.grad.eq(0).all()
     targets = torch.zeros(1, 1, 3, dtype=torch.long)
-    every = hard_cross_entropy(logits, targets, 255, 0.9, 10)
+    every = hard_cross_entropy(logits, targets, 255, threshold=0.9, min_kept=10)
     assert every.item() == pytest.approx(cross_entropy(logits, targets, 255).item())
 
 
@@ -100,9 +102,8 @@ def test_class_weights():
     expected = F.cross_entropy(logits, targets, weights, ignore_index=255)
     torch.testing.assert_close(cross_entropy(logits, targets, 255, weights), expected)
     # Truth 0 with probability 0.1 and truth 1 with probability 0.4 are kept, of 3.
-    hard = hard_cross_entropy(
-        logits_of([0.1, 0.6, 0.7]), torch.tensor([[[0, 1, 0]]]), 255, 0.5, 1, weights
-    )
+    logits, targets = logits_of([0.1, 0.6, 0.7]), torch.tensor([[[0, 1, 0]]])
+    hard = hard_cross_entropy(logits, targets, 255, weights, threshold=0.5, min_kept=1)
     expected = -(0.5 * math.log(0.1) + 1.0 * math.log(0.4)) / 2
     assert hard.item() == pytest.approx(expected, rel=1e-5)
 
@@ -125,4 +126,4 @@ def test_weights_and_hard_examples_reach_the_right_losses():
 
 def test_threshold_of_hard_examples_is_a_probability():
     with pytest.raises(ValueError, match=r"OHEM_THRESHOLD is 90.*\(0, 1\]"):
-        hard_cross_entropy(logits_of([0.5]), torch.tensor([[[0]]]), 255, 90, 1)
+        hard_cross_entropy(logits_of([0.5]), torch.tensor([[[0]]]), 255, threshold=90, min_kept=1)

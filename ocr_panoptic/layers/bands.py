@@ -1,0 +1,152 @@
+"""
+Losses of logits that are enlarged to the size of the labels, a few rows at a time.
+
+The full-size logits of all images take more memory than the network that predicts them. Here they
+are made by bands of rows, in both passes; for the backward pass only the logits and the labels are
+kept.
+
+Shape shorthand: N images, K classes, h w size of the logits, H W size of the labels.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .resize import resize
+
+# Bytes of the logits of a band of rows: on a CPU what its cache holds, on a GPU little of its
+# memory for few kernels, see band_bytes.
+BAND_BYTES = {"cpu": 2**20, "cuda": 2**27}
+
+
+def band_bytes(device: torch.device) -> int:
+    """Return BAND_BYTES of a device; of a small GPU at most 1/128 of its memory."""
+    bytes_ = BAND_BYTES.get(device.type, BAND_BYTES["cuda"])
+    if device.type == "cuda" and torch.cuda.is_available():
+        bytes_ = min(bytes_, torch.cuda.get_device_properties(device).total_memory // 128)
+    return bytes_
+
+
+def full_size(logits: Tensor, targets: Tensor, align_corners: bool) -> Tensor:
+    """Return logits [N, K, h, w] at the size of the labels, for a loss that needs all at once."""
+    return resize(logits.to(_precision(logits)), targets.shape[1:], align_corners)
+
+
+def in_bands(
+    of_band: Callable[[Tensor, Tensor], Tensor],
+    logits: Tensor,
+    targets: Tensor,
+    align_corners: bool = False,
+    summed: bool = False,
+) -> Tensor:
+    """
+    Args:
+        of_band: computes the result of a band from its full-size logits [N, K, rows, W], float32
+            or better, in autocast too, and its labels [N, rows, W].
+        logits: [N, K, h, w].
+        targets: int64 labels [N, H, W].
+        align_corners: see :func:`.resize`.
+        summed: whether the results of the bands are summed, or else, [N, rows, W], joined.
+
+    Returns:
+        that of ``of_band`` for all rows; its gradients reach ``logits``
+    """
+    return _InBands.apply(logits, targets, of_band, align_corners, summed)
+
+
+class _InBands(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, *options: Any) -> Tensor:
+        ctx.save_for_backward(logits, targets)
+        ctx.options = options
+        of_band, align_corners, summed = options
+        results = [
+            of_band(*_enlarge(logits[:, :, band.source], targets, band, align_corners))
+            for band in _bands(logits, targets, align_corners)
+        ]
+        return torch.stack(results).sum(dim=0) if summed else torch.cat(results, dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
+        logits, targets = ctx.saved_tensors
+        of_band, align_corners, summed = ctx.options
+        result = torch.zeros_like(logits, dtype=_precision(logits))
+        for band in _bands(logits, targets, align_corners):
+            with torch.enable_grad():
+                source = logits[:, :, band.source].detach().requires_grad_()
+                found = of_band(*_enlarge(source, targets, band, align_corners))
+            result[:, :, band.source] += torch.autograd.grad(
+                found, source, gradient if summed else gradient[:, band.rows]
+            )[0]
+        return result.to(logits.dtype), None, None, None, None
+
+
+class _Band(NamedTuple):
+    """
+    Attributes:
+        rows: of the labels.
+        source: rows of the logits that these depend on.
+        lower, upper: the two rows of ``source`` between which each row lies.
+        fraction: how far it is from the lower one.
+    """
+
+    rows: slice
+    source: slice
+    lower: Tensor
+    upper: Tensor
+    fraction: Tensor
+
+
+def _bands(logits: Tensor, targets: Tensor, align_corners: bool) -> Iterator[_Band]:
+    images, classes, h, _ = logits.shape
+    height, width = targets.shape[1:]
+    dtype = _precision(logits)
+    step = max(1, band_bytes(logits.device) // (images * classes * width * dtype.itemsize))
+
+    def position(row):  # in rows of the logits, as PyTorch's bilinear interpolation has it
+        if align_corners:
+            return row * ((h - 1) / max(height - 1, 1))
+        return (row + 0.5) * (h / height) - 0.5
+
+    for start in range(0, height, step):
+        stop = min(start + step, height)
+        # One row more on both sides, for positions that are rounded in another way.
+        first = max(int(position(start)) - 1, 0)
+        last = min(int(position(stop - 1)) + 2, h - 1)
+        rows = torch.arange(start, stop, device=logits.device, dtype=dtype)
+        exact = position(rows).clamp(0, h - 1) - first
+        lower = exact.long()
+        upper = (lower + 1).clamp(max=last - first)
+        yield _Band(
+            slice(start, stop), slice(first, last + 1), lower, upper, (exact - lower)[:, None]
+        )
+
+
+def _enlarge(
+    source: Tensor, targets: Tensor, band: _Band, align_corners: bool
+) -> tuple[Tensor, Tensor]:
+    """
+    Args:
+        source: the band's rows of the logits [N, K, h', w]
+        targets: labels of all rows [N, H, W]
+
+    Returns:
+        full-size logits [N, K, H', W] and labels [N, H', W] of the band
+    """
+    source = source.to(_precision(source))
+    rows = torch.lerp(
+        source.index_select(2, band.lower), source.index_select(2, band.upper), band.fraction
+    )
+    targets = targets[:, band.rows]
+    size = targets.shape[1:]
+    full = F.interpolate(rows, size=size, mode="bilinear", align_corners=align_corners)
+    return full, targets
+
+
+def _precision(logits: Tensor) -> torch.dtype:
+    return torch.promote_types(logits.dtype, torch.float32)
