@@ -23,8 +23,11 @@ _SEMANTIC = {
 }
 _CONTEXT_HEAD = ("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead")
 _PANOPTIC = {
-    # Panoptic-FPN: Detectron2's head, which reads no key of a context scheme.
-    "plain": ("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "MODEL.CONTEXT.NAME", "OCR"),
+    # Panoptic-FPN: Detectron2's head, which has no context scheme and one loss.
+    "plain": (
+        *("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "MODEL.CONTEXT.NAME", "OCR"),
+        *("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "cross_entropy"),
+    ),
     "PPM": (*_CONTEXT_HEAD, *_SEMANTIC["PPM"]),
     "OCR": (*_CONTEXT_HEAD, *_SEMANTIC["OCR"]),
     OURS: (),

@@ -83,7 +83,7 @@ class _InBands(torch.autograd.Function):
             result[:, :, band.source] += torch.autograd.grad(
                 found, source, gradient if summed else gradient[:, band.rows]
             )[0]
-        return result.to(logits.dtype), None, None, None, None
+        return result, None, None, None, None
 
 
 class _Band(NamedTuple):
