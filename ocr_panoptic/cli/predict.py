@@ -80,7 +80,9 @@ def predict_here(args: argparse.Namespace, cfg: "CfgNode | None" = None) -> int:
         limit = largest_image(cfg)
         if args.max_pixels is not None:
             limit = Limit(args.max_pixels, f"--max-pixels is {args.max_pixels}")
-        inputs = find_inputs(args.input, args.output, 0 if args.whole_regions else limit.pixels)
-    options = Options(args.labels, args.overlays, args.whole_regions, args.eval, limit.reason)
+        if args.whole_regions:
+            limit = limit._replace(pixels=0)
+        inputs = find_inputs(args.input, args.output, limit.pixels)
+    options = Options(limit, args.labels, args.overlays, args.whole_regions, args.eval)
     missing = predict_all(cfg, inputs, args.output, options)
     return 1 if missing else 0

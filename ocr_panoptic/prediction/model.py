@@ -24,7 +24,7 @@ from ocr_panoptic.formats.pictures import COLOURS, finite, picture_pixels, reord
 from ocr_panoptic.seeding import kept_generators
 
 from .classes import LABELS, classes_of
-from .inputs import ABSENT, LARGE, ImageFiles, Item, Read, find_inputs
+from .inputs import ABSENT, ImageFiles, Item, Read, find_inputs
 from .memory import largest_image
 from .outputs import Writer
 from .predictor import Predictor
@@ -79,7 +79,7 @@ class Model:
         self.things: list[str] = known.thing_names
         self._limit = largest_image(config)
         model = refined_by_segfix(config, build_trained_model(config))
-        self._predictor = Predictor(config, model, self._limit.reason)
+        self._predictor = Predictor(config, model, self._limit)
         channels = config.INPUT.CHANNELS
         self._writer = Writer(Path(), known, True, config.INPUT.FORMAT, channels)
 
@@ -147,9 +147,7 @@ class Model:
     def _result(self, item: Item, image: Read) -> Result:
         if isinstance(image, Exception):
             raise image
-        if image is LARGE:
-            return Result(item, *self._predictor.whole(item, None), self._writer)
-        if image.shape[0] * image.shape[1] > self._limit.pixels:
+        if self._predictor.sees_parts(image):
             return Result(item, *self._predictor.whole(item, image), self._writer)
         return Result(item, image, self._predictor(item, image), self._writer)
 

@@ -20,8 +20,8 @@ from ocr_panoptic.modeling.large_images import Band, Rows
 from ocr_panoptic.modeling.panoptic_merge import rules_of_config
 from ocr_panoptic.segfix.refinement import RefinedModel
 
-from .inputs import Item
-from .memory import sees_own_size
+from .inputs import LARGE, Item, Read
+from .memory import Limit, sees_own_size
 from .rows import open_image, rows_of
 from .tiles import Joined, PanopticTiles, Strip, check_tiling
 
@@ -77,7 +77,7 @@ class Predictor:
     """
     Args:
         model: of a ``PanopticFPN`` or an ``OCRSemanticSegmentor``.
-        limit: why an image is too large to be seen at once, for messages.
+        limit: of the images that are seen at once.
         whole_regions: see :meth:`parts`.
 
     Raises:
@@ -88,7 +88,7 @@ class Predictor:
         self,
         cfg: CfgNode,
         model: InferenceModel | RefinedModel,
-        limit: str,
+        limit: Limit,
         whole_regions: bool = False,
     ):
         self._model = model
@@ -131,7 +131,13 @@ class Predictor:
             output["instances"].to("cpu"),
         )
 
-    def whole(self, item: Item, image: np.ndarray | None) -> tuple[np.ndarray, Prediction]:
+    def sees_parts(self, image: Read) -> bool:
+        """Return whether an image has more pixels than are seen at once, see :meth:`parts`."""
+        if not isinstance(image, np.ndarray):
+            return image is LARGE
+        return image.shape[0] * image.shape[1] > self._limit.pixels
+
+    def whole(self, item: Item, image: Read) -> tuple[np.ndarray, Prediction]:
         """Return an image that is seen in :meth:`parts`, and the result for all of it."""
         parts = self.parts(item, image)
         dtypes = (np.uint8, np.int64, np.float32, np.int32)[: 4 if parts.joined else 3]
@@ -154,7 +160,7 @@ class Predictor:
             row[:] = joined.segment_of[row]
         return image, Prediction(labels, confidence, *ids, joined.segments, instances)
 
-    def parts(self, item: Item, image: np.ndarray | None = None) -> Parts:
+    def parts(self, item: Item, image: Read) -> Parts:
         """
         See an image in the windows of TEST.SLIDING_WINDOW: by a semantic model that averages where
         they overlap, or with ``whole_regions`` sees the regions of all of the image; by a panoptic
@@ -162,7 +168,7 @@ class Predictor:
 
         Args:
             item: names the image.
-            image: [H,W,3], if it is in memory; else the file is read from top to bottom.
+            image: [H,W,3], or LARGE: the file is read from top to bottom.
 
         Raises:
             ValueError: the image is broken, or the model cannot see it in windows.
@@ -198,15 +204,16 @@ class Predictor:
         output["confidence"], output["labels"]  # in one pass, in this order
         return output
 
-    def _opened(self, item: Item, image: np.ndarray | None) -> tuple[Callable[[], Rows], int, int]:
+    def _opened(self, item: Item, image: Read) -> tuple[Callable[[], Rows], int, int]:
         """As :func:`.open_image`, of an image that the model can see in parts."""
         try:
             self._check_bands()
         except ValueError as error:
             raise UserError(
-                f"{item.source}: image is too large to be seen at once: {self._limit}. {error}"
+                f"{item.source}: image is too large to be seen at once: {self._limit.reason}. "
+                f"{error}"
             ) from error
-        if image is not None:
+        if image is not LARGE:
             return rows_of(image), *image.shape[:2]
         return open_image(item.source, self._cfg.INPUT.FORMAT)
 

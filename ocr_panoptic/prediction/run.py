@@ -44,7 +44,8 @@ from .folder import (
     write_reasons,
     writing,
 )
-from .inputs import ABSENT, LARGE, Inputs, Item, ahead
+from .inputs import ABSENT, Inputs, Item, Read, ahead
+from .memory import Limit
 from .outputs import Record, Writer, write_parts
 from .predictor import Predictor, named
 from .truth import evaluate_results, find_truth
@@ -70,14 +71,14 @@ class Options:
         whole_regions: whether images are seen in tiles with the regions of all of the image, see
             :func:`.tile_bands`.
         truth: to compare the results with, see :func:`.truth.find_truth`.
-        limit: why larger images are seen in windows, for messages.
+        limit: of the images that are seen at once.
     """
 
+    limit: Limit
     labels: str = "train"
     overlays: bool = False
     whole_regions: bool = False
     truth: Path | None = None
-    limit: str = ""
 
 
 def predict_all(cfg: CfgNode, inputs: Inputs, folder: Path, options: Options) -> int:
@@ -192,10 +193,11 @@ def _predict(
     def predictions() -> Iterator[Callable[[], Record]]:
         """Return what writes the results of an image."""
         for item, image in inputs.read(items, writer.image_format, writer.channels):
-            faults = (FileNotFoundError, ValueError) if image is LARGE else UserError
+            in_parts = predictor.sees_parts(image)
+            faults = (FileNotFoundError, ValueError) if in_parts else UserError
             try:
-                if image is LARGE:
-                    record = write_large(item)
+                if in_parts:
+                    record = write_large(item, image)
                     yield lambda record=record: record
                 elif isinstance(image, np.ndarray):
                     yield partial(writer.write, item, image, predictor(item, image))
@@ -205,8 +207,8 @@ def _predict(
                 reasons[item.name] = None if image is ABSENT else printable(image)
                 bar.update()
 
-    def write_large(item: Item) -> Record:
-        parts = predictor.parts(item)
+    def write_large(item: Item, image: Read) -> Record:
+        parts = predictor.parts(item, image)
         with writing(folder), named(item):
             return write_parts(writer, item, parts)
 

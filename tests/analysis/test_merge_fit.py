@@ -121,9 +121,17 @@ def test_a_run(trained, tmp_path, monkeypatch, capsys):
     with pytest.raises(pytest.fail.Exception, match="predicts"):
         kept_predictions(other, tmp_path)
     file = tmp_path / kept_module.FILE
-    file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(pytest.fail.Exception, match="predicts"):
-        kept_predictions(cfg, tmp_path)
+    content = file.read_bytes()
+    directory = content.index(b"PK\1\2")  # of the archive: 8 bytes on flags, then the compression
+    for damaged in (
+        content[:1000],
+        content[: directory + 8] + b"\1" + content[directory + 9 :],
+        content[: directory + 10] + b"\x63" + content[directory + 11 :],
+        np.lib.format.magic(1, 0),
+    ):
+        file.write_bytes(damaged)
+        with pytest.raises(pytest.fail.Exception, match="predicts"):
+            kept_predictions(cfg, tmp_path)
     monkeypatch.undo()
 
     words = ["--config-file", args.config_file, "--folds", "2", *opts]

@@ -46,11 +46,18 @@ def test_images_are_read_as_in_training(tmp_path, mode, orientation):
     assert np.array_equal(run_onnx.read_image(tmp_path / "image.png"), expected)
 
 
-def identity_model(opset: int = 18, ir_version: int = 8, **metadata: str) -> bytes:
-    value = onnx.helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, [1])
-    node = onnx.helper.make_node("Identity", ["image"], ["labels"])
-    result = onnx.helper.make_tensor_value_info("labels", onnx.TensorProto.FLOAT, [1])
-    graph = onnx.helper.make_graph([node], "graph", [value], [result])
+DESCRIPTION = {METADATA_KEY: '{"format": 3, "classes": []}'}
+
+
+def identity_model(
+    opset: int = 18, ir_version: int = 8, outputs=("labels", "confidences"), **metadata: str
+) -> bytes:
+    value, *results = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1])
+        for name in ("image", *outputs)
+    )
+    nodes = [onnx.helper.make_node("Identity", ["image"], [name]) for name in outputs]
+    graph = onnx.helper.make_graph(nodes, "graph", [value], results)
     opsets = [onnx.helper.make_opsetid("", opset)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
     onnx.helper.set_model_props(model, metadata)
@@ -71,10 +78,20 @@ def identity_model(opset: int = 18, ir_version: int = 8, **metadata: str) -> byt
         (identity_model(**{METADATA_KEY: "{"}), "metadata under 'ocr_panoptic' are not those"),
         (identity_model(**{METADATA_KEY: "[]"}), "metadata under 'ocr_panoptic' are not those"),
         (identity_model(**{METADATA_KEY: '{"format": 3}'}), "not those that ocr-panoptic export"),
+        (identity_model(**{METADATA_KEY: '{"format": 3, "classes": 3}'}), "not those that ocr-"),
+        (
+            identity_model(outputs=["labels"], **DESCRIPTION),
+            "has no confidences among its inputs and outputs (image, labels): it was changed",
+        ),
+        (
+            identity_model(outputs=["labels", "confidences", "ids"], **DESCRIPTION),
+            "has no segment_isthing, segment_classes, segment_scores, segment_boxes among",
+        ),
     ],
     ids=[
         *("absent", "text", "truncated", "empty", "opset", "IR"),
         *("another's", "newer", "no JSON", "list", "no classes"),
+        *("number of classes", "an output cut off", "outputs cut off"),
     ],
 )
 def test_models_that_cannot_be_run(tmp_path, capsys, content, message):
@@ -90,8 +107,7 @@ def test_models_that_cannot_be_run(tmp_path, capsys, content, message):
 
 def test_an_image_that_the_model_does_not_run_on(tmp_path, capsys):
     """The image is named, and others go on: here one of bytes, and a model that takes floats."""
-    description = {METADATA_KEY: '{"format": 3, "classes": []}'}
-    (tmp_path / "model.onnx").write_bytes(identity_model(**description))
+    (tmp_path / "model.onnx").write_bytes(identity_model(**DESCRIPTION))
     Image.new("RGB", (6, 4)).save(tmp_path / "a.png")
     arguments = [tmp_path / "model.onnx", "--input", tmp_path / "a.png", "--output", tmp_path / "o"]
     assert run_onnx.main([str(a) for a in arguments]) == 1

@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import torch
@@ -21,7 +20,7 @@ from ocr_panoptic.engine import build_trained_model, complete_config, load_confi
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.modeling import panoptic_augmentation
 from ocr_panoptic.prediction import inputs
-from support.tiny_runs import pixels
+from support.tiny_runs import pixels, write_video
 
 
 def outputs_of(model: list[str]) -> Callable[[Path], dict]:
@@ -215,13 +214,6 @@ def test_a_list(model_of, call, images, tmp_path):
     assert "gone.jpg: image not found" in missing and len(missing.splitlines()) == 1
     entries = json.loads((tmp_path / "out/labels.json").read_text())["images"]
     assert [Path(entry["file_name"]).name for entry in entries] == ["near.jpg", second.name]
-
-
-def write_video(path: Path, images: list[Path]) -> None:
-    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 64))
-    for image in images:
-        writer.write(cv2.imread(str(image)))
-    writer.release()
 
 
 @pytest.mark.slow

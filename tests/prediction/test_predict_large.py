@@ -6,11 +6,13 @@ import sys
 import numpy as np
 import pytest
 from panopticapi.utils import rgb2id
+from PIL import Image
 
 from ocr_panoptic.formats.segment_runs import segment_statistics
 from ocr_panoptic.prediction import outputs, rows
 from ocr_panoptic.visualization.overlays import draw_segments
-from support.tiny_runs import TILES, pixels
+from ocr_panoptic.visualization.video import VideoReader
+from support.tiny_runs import TILES, pixels, write_video
 
 
 @pytest.mark.slow
@@ -60,6 +62,23 @@ def test_tiles_of_a_panoptic_model(model_of, call, images, tmp_path, caplog):
         assert segments == segment_statistics(ids)
     assert "lie in no tile of TEST.SLIDING_WINDOW as a whole" in caplog.text
     assert not [*(tmp_path / "out").rglob(".*.tmp")]
+
+
+@pytest.mark.slow
+def test_frames_of_a_video(model_of, call, images, tmp_path):
+    """They are seen in parts, too: the same pixels as images give the same files."""
+    video, frames, model = tmp_path / "v.avi", tmp_path / "frames", model_of("panoptic", *TILES)
+    write_video(video, sorted(images.iterdir())[:2])
+    frames.mkdir()
+    for number, frame in enumerate(VideoReader(video)):
+        Image.fromarray(frame[:, :, ::-1]).save(frames / f"{number:06d}.png")
+    for source, folder in ((video, "out"), (frames, "of_images")):
+        assert call(model, source, "--max-pixels", 100, output=folder) == 0
+    expected = {p.relative_to(tmp_path / "of_images") for p in tmp_path.glob("of_images/*/*.png")}
+    assert len(expected) == 6
+    for name in expected:
+        found = (tmp_path / folder / name for folder in ("out", "of_images"))
+        assert np.array_equal(*map(pixels, found)), name
 
 
 def test_overlays_of_larger_images_are_smaller(monkeypatch):

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import cv2
 import numpy as np
 import torch
 from fvcore.nn import weight_init
@@ -44,6 +45,13 @@ TILES = [
     *("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE", "[24, 30]"),
     *("INPUT.MIN_SIZE_TEST", "0"),
 ]
+
+
+def write_video(path: Path, images: list[Path]) -> None:
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"MJPG"), 10, (64, 64))
+    for image in images:
+        writer.write(cv2.imread(str(image)))
+    writer.release()
 
 
 def images_of(root: Path) -> list[Path]:

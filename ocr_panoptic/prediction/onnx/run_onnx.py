@@ -36,6 +36,10 @@ FORMAT = 3
 """Of the description in the metadata; a newer one cannot be read."""
 IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
 FORMATS = {".png": "PNG", ".jpg": "JPEG"}
+SEGMENTS = tuple(f"segment_{column}" for column in ("isthing", "classes", "scores", "boxes"))
+NAMES = ("image", "labels", "confidences")
+"""Of inputs and outputs."""
+PANOPTIC_NAMES = ("ids", *SEGMENTS)
 Prediction = dict[str, Any]
 
 
@@ -54,7 +58,7 @@ class Model:
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: it is no ONNX file, or none of ocr-panoptic export.
+        ValueError: it is no ONNX file, or none as ocr-panoptic export writes them.
     """
 
     def __init__(
@@ -77,6 +81,13 @@ class Model:
         self.classes = self.description["classes"]
         self._outputs = [output.name for output in self.session.get_outputs()]
         self.is_panoptic = "ids" in self._outputs
+        names = [value.name for value in self.session.get_inputs()] + self._outputs
+        needed = NAMES + PANOPTIC_NAMES * self.is_panoptic
+        if missing := [name for name in needed if name not in names]:
+            raise ValueError(
+                f"{path} has no {', '.join(missing)} among its inputs and outputs "
+                f"({', '.join(names)}): it was changed after ocr-panoptic export; export it again"
+            )
 
     def __call__(self, image: np.ndarray) -> Prediction:
         """
@@ -101,8 +112,7 @@ class Model:
             ) from error
         prediction = dict(zip(self._outputs, values))
         if self.is_panoptic:
-            columns = ("isthing", "classes", "scores", "boxes")
-            table = [prediction.pop(f"segment_{column}").tolist() for column in columns]
+            table = [prediction.pop(name).tolist() for name in SEGMENTS]
             prediction["segments"] = [
                 {"id": id_, "isthing": isthing, "category_id": class_}
                 | ({"score": score, "box": box} if isthing else {})
@@ -135,7 +145,8 @@ def _parse_description(path: str | os.PathLike, text: str | None) -> dict[str, A
                 f"{path} is of format {description['format']}, and this program reads {FORMAT}: "
                 "take the run_onnx.py of the version that wrote it"
             )
-        description["classes"]
+        for known in description["classes"]:
+            known["name"], known["color"]
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ValueError(
             f"{path}: its metadata under {METADATA_KEY!r} are not those that ocr-panoptic export "
