@@ -12,6 +12,7 @@ model_final.pth.
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from detectron2.config import CfgNode
 from tabulate import tabulate
 from tqdm import tqdm
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.analysis.study_tables import gain
 from ocr_panoptic.engine import (
     Trainer,

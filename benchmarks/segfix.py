@@ -11,6 +11,7 @@ Beside the weights of a SegFix lies the config.yaml of its run.
 """
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from detectron2.data import DatasetCatalog
 from tabulate import tabulate
 from tqdm import tqdm
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.engine import (
     Trainer,
     build_trained_model,

@@ -19,6 +19,12 @@ def test_help(path, capsys):
     assert f"usage: {path.name} [-h]" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("path", [p for p in PROGRAMS if p.parent.name], ids=str)
+def test_a_program_in_a_folder_looks_in_its_checkout_first(path):
+    line = "sys.path.insert(0, str(Path(__file__).resolve().parents[1]))"
+    assert line in (ROOT / path).read_text()
+
+
 @pytest.mark.slow
 def test_a_program_shows_no_warnings_of_others(tmp_path):
     flags = ["--output", tmp_path, "--train", "1", "--val", "1", "--size", "64"]

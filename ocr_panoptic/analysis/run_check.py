@@ -18,6 +18,7 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 from ocr_panoptic.checkpoint import fetch_weights, last_checkpoint
+from ocr_panoptic.data.data_check import check_data_sets
 from ocr_panoptic.engine.optimizer import MOMENTA
 from ocr_panoptic.engine.resume import Resume, continued_state, find_checkpoint, position_after
 from ocr_panoptic.engine.task import task_of, training_records
@@ -81,6 +82,7 @@ def _data(cfg: CfgNode, faults: list[str]) -> list[list]:
 
     def read(names: tuple[str, ...], load: Callable[[], list[dict]], is_train: bool) -> int:
         try:
+            check_data_sets(names, inputs=cfg.INPUT)
             records = load()
             task.mapper(cfg, is_train)(copy.deepcopy(records[0]))
             return len(records)

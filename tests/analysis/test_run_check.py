@@ -119,7 +119,7 @@ def test_what_would_stop_a_run(tiny_data, make_args, tmp_path, monkeypatch):
         (fault,) = check(make_args("OUTPUT_DIR", tmp_path / "new")).faults
     assert "2 checkpoints of" in fault and "0.0 GiB left: choose" in fault
 
-    image = Path(DatasetCatalog.get("tiny_train")[0]["file_name"])
+    image = Path(DatasetCatalog.get("tiny_train")[-1]["file_name"])  # all are checked
     os.rename(image, tmp_path / image.name)
     try:
         (fault,) = check(make_args("OUTPUT_DIR", tmp_path / "new")).faults

@@ -134,7 +134,14 @@ def _images_of(place: Path) -> list[Path]:
     raise_if_any([f"{place}: {fault}" for name in names for fault in file_name_faults(name)])
     if not names:
         raise UserError(f"{place}: names no image.")
-    return _labelled([place.parent / name for name in names], place)
+    return _labelled([_listed(place.parent, name) for name in names], place)
+
+
+def _listed(folder: Path, name: str) -> Path:
+    """The file of a name in a list. Datumaro, and so CVAT, write "data/" before those of files that
+    lie beside the list."""
+    beside = folder / name.removeprefix("data/")
+    return beside if beside.exists() and not (folder / name).exists() else folder / name
 
 
 def _labels_path(path: Path) -> Path:

@@ -170,7 +170,7 @@ def test_roboflows_splits_are_taken(tmp_path, caplog, names):
 
 @pytest.mark.parametrize("as_lists", [False, True], ids=["folders", "CVAT's lists"])
 def test_splits_of_data_yaml_are_taken(tmp_path, as_lists):
-    """CVAT's train.txt names the images; others name folders."""
+    """CVAT's train.txt names the images, below a folder that is not there; others name folders."""
     source = tmp_path / "export"
     outline = as_supervision(SIMPLE, 1)["segmentation"][0]
     shares = " ".join(str(value / (H if at % 2 else W)) for at, value in enumerate(outline))
@@ -178,7 +178,8 @@ def test_splits_of_data_yaml_are_taken(tmp_path, as_lists):
         shade(source / f"images/{split}/{split}.png", value)
         (source / f"labels/{split}").mkdir(parents=True)
         (source / f"labels/{split}/{split}.txt").write_text(f"0 {shares}\n")
-        (source / f"{split}.txt").write_text(f"images/{split}/{split}.png\n")
+        above = "data/" * (split == "val")
+        (source / f"{split}.txt").write_text(f"{above}images/{split}/{split}.png\n")
     ends = ("train.txt", "val.txt") if as_lists else ("images/train", "images/val")
     text = f"path: ./\ntrain: {ends[0]}\nval: {ends[1]}\nnames: {{0: dog}}\n"
     (source / "data.yaml").write_text(text)
