@@ -251,6 +251,9 @@ def test_pairs_differ_in_the_head_alone(plain):
     changed = {k: v for k, v in changed.items() if not k.startswith("MODEL.OCR.")}
     changed.pop("OUTPUT_DIR", None)
     changed.pop("MODEL.SEM_SEG_HEAD.LOSS_WEIGHT", None)
+    if "Custom" in plain:  # Detectron2's head has cross-entropy alone
+        losses = changed.pop("MODEL.SEM_SEG_HEAD.LOSS_TYPE")
+        assert losses == ("cross_entropy", "cross_entropy + dice")
     assert changed == {"MODEL.SEM_SEG_HEAD.NAME": ("SemSegFPNHead", "OCRSemSegFPNHead")}
     whole = 1.0 if "Cityscapes" in plain else 0.5
     each = whole if "Custom" in plain else whole / 2  # the paper's share, but for own data
