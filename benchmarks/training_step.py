@@ -254,8 +254,7 @@ def operations_of_bands() -> list[tuple[str, int]]:
         # The backward pass needs a GPU, if the tensors say that they are on one.
         logits = torch.empty(2, 54, 200, 336, requires_grad=True)
         labels = torch.zeros(2, 800, 1344, dtype=torch.long)
-        gpus = bands.BAND_BYTES["cuda"]
-        with patch.dict(bands.BAND_BYTES, cpu=gpus), Counted("cpu") as counted:
+        with Counted("cpu") as counted:
             pixel_losses.pixel_cross_entropy(logits, labels, 255).sum().backward()
     return [*found, ("the loss of two images, both passes", counted.counts["operations"])]
 
@@ -344,6 +343,7 @@ def main(argv: list[str] | None = None) -> None:
     print(f"{machine_name('cpu')}, torch {torch.__version__}\n")
 
     logging.disable(logging.CRITICAL)
+    bands.BAND_BYTES["cpu"] = bands.BAND_BYTES["cuda"]  # as many kernels as there
     global PROCESSES
     PROCESSES = args.processes
     rows = []
