@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import parent_process
 from multiprocessing.sharedctypes import RawValue
@@ -57,7 +58,8 @@ def imap_with_progress(
     stopped = RawValue("b", False)
     with ProcessPoolExecutor(workers, initializer=_set_up_worker, initargs=(stopped,)) as pool:
         try:
-            results = pool.map(partial(_unless_stopped, function), items, chunksize=chunk)
+            with _without_ctrl_c():  # which a worker would answer before it knows better
+                results = pool.map(partial(_unless_stopped, function), items, chunksize=chunk)
             yield from tqdm(results, description, total=len(items), unit="image")
         except BrokenProcessPool as error:
             raise ChildProcessError(
@@ -66,6 +68,16 @@ def imap_with_progress(
             ) from error
         finally:
             stopped.value = True
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """A Ctrl-C waits until the end of the block, in processes forked in it for ever."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _set_up_worker(stopped: Any) -> None:

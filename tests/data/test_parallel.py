@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from functools import partial
+from multiprocessing.util import register_after_fork
 
 import pytest
 from tqdm import tqdm
@@ -41,6 +42,7 @@ class Forked:
                 # Which a shell's background job would ignore.
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 tqdm.set_lock(threading.RLock())  # a killed process would keep the one we share
+                register_after_fork(self, Forked.linger)
                 sys.stderr = os.fdopen(theirs, "w", buffering=1)
                 list(imap_with_progress(function, range(1000), "work", workers=2))
             except KeyboardInterrupt:
@@ -49,6 +51,11 @@ class Forked:
                 os._exit(code)
         os.close(theirs)
         self.said = b""
+
+    def linger(self) -> None:
+        """What a worker does before it is set up."""
+        print("forked", file=sys.stderr)
+        time.sleep(0.1)
 
     def __enter__(self) -> "Forked":
         return self
@@ -80,9 +87,10 @@ def test_workers_end_with_their_parent(way):
         forked.read()
 
 
-def test_ctrl_c_is_the_parents_to_answer():
+@pytest.mark.parametrize("moment", [b"forked", b"begun"])
+def test_ctrl_c_is_the_parents_to_answer(moment):
     with Forked(partial(wait, 0.01)) as forked:
-        forked.read(until=b"begun")
+        forked.read(until=moment)
         os.killpg(forked.pid, signal.SIGINT)
         forked.read()
         assert forked.wait() == 130
