@@ -24,7 +24,8 @@ MAX_WORKERS = 8  # more only wait for the disk
 
 def default_workers() -> int:
     """Processes by default: the cores that this process may use, at most 8."""
-    return min(len(os.sched_getaffinity(0)), MAX_WORKERS)
+    known = hasattr(os, "sched_getaffinity")  # not on macOS
+    return min(len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1, MAX_WORKERS)
 
 
 def imap_with_progress(
