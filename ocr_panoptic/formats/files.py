@@ -197,8 +197,13 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
+def read_json(
+    path: Path, limit: int = MAX_JSON_BYTES, of_object: Callable[[dict], Any] | None = None
+) -> Any:
     """Return the value of a JSON file of at most ``limit`` bytes.
+
+    Args:
+        of_object: what is kept of each object, as soon as it is read; by default the object.
 
     Raises:
         FileNotFoundError, ValueError: as :func:`read_bytes`; ValueError also where it is no JSON.
@@ -207,7 +212,7 @@ def read_json(path: Path, limit: int = MAX_JSON_BYTES) -> Any:
     try:
         # One copy beside the objects made of it, where json.loads keeps the bytes and a text.
         content = content.decode(json.detect_encoding(content), "surrogatepass")
-        return json.loads(content)
+        return json.loads(content, object_hook=of_object)
     except RecursionError:
         raise UserError(f"{path}: is not JSON that can be read (nested too deeply).") from None
     except ValueError as error:

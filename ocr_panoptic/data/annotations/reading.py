@@ -152,13 +152,15 @@ def files_below(folder: Path, suffixes: tuple[str, ...] = IMAGE_SUFFIXES) -> lis
     return sorted(found)
 
 
-def read_object(path: Path, limit: int = MAX_FILE_BYTES) -> dict:
-    """The JSON object of a file.
+def read_object(
+    path: Path, limit: int = MAX_FILE_BYTES, of_object: Callable[[dict], dict] | None = None
+) -> dict:
+    """The JSON object of a file, see :func:`.read_json`.
 
     Raises:
         FileNotFoundError, ValueError: there is none.
     """
-    content = read_json(path, limit)
+    content = read_json(path, limit, of_object)
     if not isinstance(content, dict):
         raise UserError(f"{path}: is no JSON object.")
     return content

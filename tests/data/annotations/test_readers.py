@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import shutil
+import tracemalloc
 import zlib
 from pathlib import Path
 
@@ -81,6 +82,20 @@ def test_faults_of_coco(coco_file, changes, message):
     with pytest.raises(ValueError, match=message) as error:
         read("coco", path, IMAGES)
     assert str(path) in str(error.value)
+
+
+def test_memory_of_coco(tmp_path):
+    """Python's list of numbers has 32 bytes for each."""
+    polygons = np.random.default_rng(0).uniform(0, 63, (60, 200)).round(2)
+    shapes = [{"segmentation": [polygon.tolist()]} for polygon in polygons]
+    path, names = tmp_path / "coco.json", ("train_00000.jpg",)
+    path.write_text(json.dumps(coco(*shapes, size=(64, 64), names=names)))
+    assert len(read("coco", path, IMAGES)[0].segments) == 60
+    tracemalloc.start()
+    next(ANNOTATION_FORMATS["coco"].read(path, IMAGES))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 30 * polygons.size
 
 
 def test_all_faults_of_coco_are_told_and_where_images_lie(tmp_path):
