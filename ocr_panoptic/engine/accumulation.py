@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ocr_panoptic.errors import UserError
 
 from .loss_log import Diverged, LossLog
-from .optimizer import build_clipping, lay_out_state
+from .optimizer import build_clipping, prepare_state
 
 
 def autocast_dtype(precision: str, device: str) -> torch.dtype:
@@ -78,6 +78,7 @@ class AccumulatingTrainer(SimpleTrainer):
         autocast = functools.partial(torch.autocast, device, dtype)
         self.autocast = autocast if amp else contextlib.nullcontext
         self.grad_scaler = torch.amp.GradScaler("cuda", enabled=amp and dtype == torch.float16)
+        prepare_state(optimizer)
 
     def run_step(self) -> None:
         start = time.perf_counter()
@@ -120,7 +121,7 @@ class AccumulatingTrainer(SimpleTrainer):
 
     def load_state_dict(self, state_dict: dict) -> None:
         super().load_state_dict(state_dict)
-        lay_out_state(self.optimizer)
+        prepare_state(self.optimizer)
         if state_dict.get("grad_scaler"):  # none is saved without AMP, or on a CPU
             self.grad_scaler.load_state_dict(state_dict["grad_scaler"])
 

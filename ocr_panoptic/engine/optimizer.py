@@ -98,9 +98,20 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
     return clip
 
 
-def lay_out_state(optimizer: torch.optim.Optimizer) -> None:
-    """Bring momenta that were loaded into the memory layout of their parameters: a fused step reads
-    both in the order of memory, and a file may come from a run with another layout."""
+def prepare_state(optimizer: torch.optim.Optimizer) -> None:
+    """
+    Make momenta, new or loaded ones, what a fused step needs:
+
+    - in the memory layout of their parameters, since it reads both in the order of memory, and a
+      file may come from a run with another layout;
+    - with SGD, there. It would leave those that it makes itself unset where an infinite gradient
+      of float16 skips the first step, and take them for momenta in the second.
+    """
+    for group in optimizer.param_groups:
+        is_unset = group["fused"] and group.get("momentum")
+        for parameter in group["params"] if is_unset else ():
+            if optimizer.state[parameter].get("momentum_buffer") is None:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
             is_momentum = isinstance(value, torch.Tensor) and value.shape == parameter.shape

@@ -150,6 +150,27 @@ def test_momenta_of_another_memory_layout_are_gone_on_with(name, saved, loaded):
         torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
 
 
+def test_an_infinite_gradient_in_the_first_step_leaves_no_trace(monkeypatch):
+    """Neither in a fused step, whose momenta PyTorch would make of memory as it finds it."""
+    unset = lambda like, **options: torch.full_like(like, torch.nan, **options)  # noqa: E731
+    monkeypatch.setattr(torch, "empty_like", unset)
+    weights = []
+    for fused in (False, True):
+        torch.manual_seed(0)
+        model = Loss()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, fused=fused)
+        batches = [[image] for image in torch.randn(3, 4, 3)]
+        batches[0][0][:] = torch.tensor([3e36, 0, 0])
+        trainer = AccumulatingTrainer(model, batches, optimizer, steps=1, amp=False)
+        trainer.grad_scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12)
+        with EventStorage():
+            for trainer.iter in range(3):
+                trainer.run_step()
+        assert trainer.grad_scaler.get_scale() == 2**11
+        weights.append(model.linear.weight.detach())
+    torch.testing.assert_close(*weights, rtol=1e-6, atol=1e-9)
+
+
 class Loss(nn.Module):
     def __init__(self):
         super().__init__()
