@@ -8,8 +8,9 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlparse
 
 import torch
@@ -77,7 +78,8 @@ def launch(main: Main, args: argparse.Namespace) -> Any:
         return main(args, cfg)
     # Detectron2 takes NCCL where it sees GPUs, and NCCL has no operations on the CPU.
     try:
-        with passing_on_signals(), contextlib.nullcontext() if on_gpu else _gpus_hidden():
+        environment = contextlib.nullcontext() if on_gpu else _of_cpu_processes(args.num_gpus)
+        with passing_on_signals(), environment:
             return detectron2_launch(
                 _run_and_leave,
                 args.num_gpus,
@@ -177,18 +179,12 @@ def _check_machines(args: argparse.Namespace) -> None:
         )
 
 
-@contextlib.contextmanager
-def _gpus_hidden() -> Iterator[None]:
-    """Hide the GPUs from the processes that are started within; in this one CUDA may run
-    already."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""
-    try:
-        yield
-    finally:
-        del os.environ["CUDA_VISIBLE_DEVICES"]
-        if visible is not None:
-            os.environ["CUDA_VISIBLE_DEVICES"] = visible
+def _of_cpu_processes(number: int) -> contextlib.AbstractContextManager:
+    """The environment in which so many are started: GPUs are hidden from them, as CUDA may run in
+    this process already, and they share the cores. With a thread for each core in every process
+    two of them take twice the CPU time."""
+    threads = os.environ.get("OMP_NUM_THREADS", str(max(1, torch.get_num_threads() // number)))
+    return patch.dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS=threads)
 
 
 def _visible() -> str:

@@ -98,16 +98,24 @@ def test_a_config_is_read_once(make_args, one_gpu, monkeypatch, tiny_data):
     assert 1 < len(files) == len(set(files))
 
 
-def test_processes_on_the_cpu_of_a_gpu_machine(make_args, one_gpu, monkeypatch, caplog):
-    """Detectron2 takes NCCL wherever it sees a GPU."""
-    visible = []
+@pytest.mark.parametrize("given, threads", [(None, "3"), ("5", "5")])
+def test_processes_on_the_cpu_of_a_gpu_machine(
+    make_args, one_gpu, monkeypatch, caplog, given, threads
+):
+    """Detectron2 takes NCCL wherever it sees a GPU; processes share the cores."""
+    names, found = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"), []
+    monkeypatch.delenv(names[1], raising=False)
+    if given:
+        monkeypatch.setenv(names[1], given)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     monkeypatch.setattr(
         sys.modules["ocr_panoptic.engine.launch"],  # engine.launch is the function
         "detectron2_launch",
-        lambda *_, **__: visible.append(os.environ["CUDA_VISIBLE_DEVICES"]),
+        lambda *_, **__: found.append([os.environ[name] for name in names]),
     )
     launch(print, make_args("MODEL.DEVICE", "cpu", flags=("--num-gpus", "2")))
-    assert visible == [""] and os.environ["CUDA_VISIBLE_DEVICES"] == "3"
+    assert found == [["", threads]]
+    assert [os.environ.get(name) for name in names] == ["3", given]
     assert "MODEL.DEVICE is cpu: --num-gpus 2 starts that many CPU processes" in caplog.text
 
 
