@@ -45,13 +45,13 @@ def measure_time(cfg: CfgNode, processes: int) -> list[list]:
         for trainer.iter in range(TIMED + 1):
             trainer.run_step()
             if cfg.MODEL.DEVICE.startswith("cuda"):
-                torch.cuda.synchronize()
+                torch.cuda.synchronize(cfg.MODEL.DEVICE)
             ends.append(time.perf_counter())
             storage.step()
     each, count = median(b - a for a, b in pairwise(ends)), cfg.SOLVER.MAX_ITER
     return [
         ["", ""],
-        ["device", f"{cfg.MODEL.DEVICE} ({machine_name(torch.device(cfg.MODEL.DEVICE).type)})"],
+        ["device", f"{cfg.MODEL.DEVICE} ({machine_name(cfg.MODEL.DEVICE)})"],
         ["an iteration", f"{each:.3g} s, the median of {TIMED}"],
         ["all", f"{count} iterations: about {duration(each * count)}, evaluations not counted"],
     ]

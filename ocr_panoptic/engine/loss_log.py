@@ -70,11 +70,10 @@ class LossLog:
         Raises:
             Diverged: as :meth:`flush`, of the iterations before.
         """
-        values = losses.float()
-        copied = torch.cuda.Event() if _is_on_gpu(values) else None
-        values = values.to("cpu", non_blocking=True)  # to pinned memory
+        copied = torch.cuda.Event() if _is_on_gpu(losses) else None
+        values = losses.float().to("cpu", non_blocking=copied is not None)  # to pinned memory
         if copied:
-            copied.record()
+            copied.record(torch.cuda.current_stream(losses.device))
         if iteration % self.period == 0:
             self.flush()
         self._pending.append(_Row(iteration, names, values, data_time, images, copied))

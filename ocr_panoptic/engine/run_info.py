@@ -44,7 +44,7 @@ def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict
         "weights_sha256": weights_sha256(model),
         **started,
         "output_dir": cfg.OUTPUT_DIR,
-        "device": machine_name(torch.device(cfg.MODEL.DEVICE).type),
+        "device": machine_name(cfg.MODEL.DEVICE),
         "processes": comm.get_world_size(),
         "ocr_panoptic": ocr_panoptic.__version__,
         "detectron2": detectron2.__version__,
@@ -80,8 +80,8 @@ def portable(cfg: CfgNode, weights: str) -> CfgNode:
 
 def machine_name(device: str) -> str:
     """The GPU, or the CPU with the number of threads that PyTorch uses."""
-    if device == "cuda":
-        return torch.cuda.get_device_name()
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name(device)
     cpuinfo = Path("/proc/cpuinfo")  # where the name is, on Linux
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

@@ -327,7 +327,7 @@ def fit_to_machine(cfg: CfgNode) -> None:
     Put the device of this machine, and norms that it can train, into a config.
 
     Raises:
-        ValueError: it asks for a GPU, and there is none.
+        ValueError: it asks for a GPU that there is not, or for one GPU and several processes.
     """
     if cfg.MODEL.DEVICE == "auto":
         cfg.MODEL.DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -336,9 +336,25 @@ def fit_to_machine(cfg: CfgNode) -> None:
             f"MODEL.DEVICE is {cfg.MODEL.DEVICE}, but torch sees no GPU. "
             "Set it to auto to use what is there, or to cpu."
         )
+    _check_number_of_gpu(cfg.MODEL.DEVICE)
     # Of one process SyncBN is BN. Parameters have the same names in both.
     if comm.get_world_size() == 1:
         _replace_sync_bn(cfg, unread_keys(cfg))
+
+
+def _check_number_of_gpu(device: str) -> None:
+    number, seen = torch.device(device).index, torch.cuda.device_count()
+    if number is None or not device.startswith("cuda"):
+        return
+    if number >= seen:
+        raise UserError(
+            f"MODEL.DEVICE is {device}, but torch sees {seen} GPU(s), which are counted from 0."
+        )
+    if comm.get_world_size() > 1:
+        raise UserError(
+            f"MODEL.DEVICE is {device}, one GPU, and there are {comm.get_world_size()} processes. "
+            "Set it to cuda, and CUDA_VISIBLE_DEVICES where they are to have certain ones."
+        )
 
 
 def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from detectron2.config import CfgNode
 from detectron2.utils import comm
 from tabulate import tabulate
@@ -100,7 +99,7 @@ def _periods(cfg: CfgNode) -> str:
 
 
 def _device(cfg: CfgNode) -> str:
-    name, processes = machine_name(torch.device(cfg.MODEL.DEVICE).type), comm.get_world_size()
+    name, processes = machine_name(cfg.MODEL.DEVICE), comm.get_world_size()
     count = f"{processes} processes on " if processes > 1 else ""
     precision = (
         f"mixed precision ({cfg.SOLVER.AMP.PRECISION})" if cfg.SOLVER.AMP.ENABLED else "float32"

@@ -37,7 +37,7 @@ def largest_image(cfg: CfgNode) -> Limit:
     """Return what :data:`SHARE` of the free memory of this process has room for, but not more than
     :data:`LARGEST`."""
     if cfg.MODEL.DEVICE.startswith("cuda"):
-        free = torch.cuda.mem_get_info()[0]
+        free = torch.cuda.mem_get_info(cfg.MODEL.DEVICE)[0]
     else:
         free = free_memory() // comm.get_world_size()
     of_pixel = bytes_of_pixel(cfg)

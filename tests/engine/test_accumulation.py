@@ -142,21 +142,24 @@ def test_the_step_is_launched_before_a_loss_is_looked_at(monkeypatch):
         def __init__(self):
             self.iteration = trainer.iter
 
-        def record(self):
-            seen.append(f"copy {self.iteration}")
+        def record(self, stream):
+            seen.append(f"copy {self.iteration}, {stream}")
 
         def synchronize(self):
             if f"wait {self.iteration}" not in seen:
                 seen.append(f"wait {self.iteration}")
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: device)
     monkeypatch.setattr(loss_log, "_is_on_gpu", lambda values: True)
     trainer = trainer_of([list(torch.ones(6, 3))] * 3, sgd={"foreach": True})
     with EventStorage() as storage, OnGpu(seen):
         for trainer.iter in range(3):
             trainer.run_step()
         assert storage.history("total_loss").values()[-1][1] == 1
-    assert seen == [*("step", "copy 0", "step", "copy 1", "wait 0", "step", "copy 2", "wait 1")]
+    assert seen == [
+        *("step", "copy 0, cpu", "step", "copy 1, cpu", "wait 0", "step", "copy 2, cpu", "wait 1")
+    ]
 
 
 class Diverging(Regression):

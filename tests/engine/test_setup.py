@@ -205,6 +205,21 @@ def test_device_follows_the_machine(tiny_data, monkeypatch):
         complete("MODEL.DEVICE", "cuda")
 
 
+@pytest.mark.parametrize(
+    "number, processes, fault",
+    [
+        (2, 1, "MODEL.DEVICE is cuda:2, but torch sees 2 GPU.* counted from 0"),
+        (1, 2, "MODEL.DEVICE is cuda:1, one GPU, and there are 2 processes.*CUDA_VISIBLE_DEVICES"),
+        (1, 1, None),
+    ],
+)
+def test_one_gpu_of_several(tiny_data, monkeypatch, number, processes, fault):
+    use_gpus(monkeypatch, 2)
+    monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: processes)
+    with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
+        assert complete("MODEL.DEVICE", f"cuda:{number}").MODEL.DEVICE == "cuda:1"
+
+
 @pytest.mark.parametrize("fixture, backbone", [("make_args", "RESNETS"), ("semantic_args", "TIMM")])
 def test_device_and_norms_are_logged(tiny_data, request, tmp_path, fixture, backbone):
     args = request.getfixturevalue(fixture)
