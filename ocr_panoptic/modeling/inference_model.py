@@ -198,7 +198,7 @@ def deploy(
 
 
 # Those whose weights go into their operation as they are, which autocast runs in half precision.
-CAST = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, Conv2d, ConvNormReLU, Conv2dSame, EvenConv2dSame)
+CAST = (nn.Conv2d, nn.ConvTranspose2d, nn.Linear, Conv2d, ConvNormReLU, Conv2dSame)
 
 
 def _cast_weights(network: nn.Module, dtype: torch.dtype) -> None:

@@ -44,6 +44,8 @@ GN = (
     *("MODEL.OCR.NORM", "GN", "MODEL.OCR.CHANNELS", 64, "MODEL.OCR.KEY_CHANNELS", 32),
     *("MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 32),
 )
+LITE0 = ("MODEL.SEM_SEG_HEAD.IN_FEATURES", ["blocks.6"])
+LITE0 += ("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", ["blocks.4"])
 
 
 @pytest.mark.slow
@@ -259,11 +261,13 @@ class Casts(TorchDispatchMode):
 
 @pytest.mark.slow
 @torch.no_grad()
-@pytest.mark.parametrize("kind", ["panoptic", "semantic", "GN"])
+@pytest.mark.parametrize("kind", ["panoptic", "semantic", "GN", "SAME padding"])
 def test_half_precision_casts_weights_once(panoptic, monkeypatch, kind):
     """Results have the bits of autocast, which casts in each image."""
     if kind == "panoptic":
         model = panoptic("ocr")[1]
+    elif kind == "SAME padding":
+        model = trained_like(build_model(make_cfg(*LITE0, backbone="tf_efficientnet_lite0")))
     else:
         model = trained_like(build_model(make_cfg(*(GN if kind == "GN" else ()))))
     found, inputs = [], images((61, 83))
