@@ -80,7 +80,7 @@ NOT_SEGFIX = when("MODEL.META_ARCHITECTURE", "PanopticFPN", "OCRSemanticSegmento
 CONTEXT_HEAD = when("MODEL.SEM_SEG_HEAD.NAME", "ContextSemSegHead")
 REFINED = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead")
 # Not refused with Detectron2's own head, so that MODEL.SEM_SEG_HEAD.NAME alone turns a config with
-# OCR into its plain baseline.
+# OCR into its plain baseline, unless its losses are others than that head's cross-entropy.
 IDLE_IN_PLAIN = REFINED._replace(refuses=False)
 NOT_PLAIN = when("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead", "ContextSemSegHead", "SegFixHead")
 # Stands for the schemes that modeling/context.py gives the key to, see config_checks.conditions.

@@ -25,9 +25,10 @@ class FailedWriteError(OSError):
 def is_user_error(error: Exception) -> bool:
     """
     Check whether the message of an error is for the user: it is one of this module's, a loss or a
-    prediction that is not finite, or the system's about a file or a full disk.
+    prediction that is not finite, the end of a process that was started, whose log has its reason,
+    or the system's about a file or a full disk.
     """
     if isinstance(error, OSError) and (error.filename is not None or error.errno in FULL):
         return True
     ours = UserError | MissingFileError | MissingPackageError | FailedWriteError
-    return isinstance(error, ours | FloatingPointError)
+    return isinstance(error, ours | FloatingPointError | ChildProcessError)

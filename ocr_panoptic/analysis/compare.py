@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ocr_panoptic.engine.config_checks import defaults_of_unread
 from ocr_panoptic.engine.config_files import load_config
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import write_json, write_text
@@ -23,11 +24,7 @@ _SEMANTIC = {
 }
 _CONTEXT_HEAD = ("MODEL.SEM_SEG_HEAD.NAME", "OCRSemSegFPNHead")
 _PANOPTIC = {
-    # Panoptic-FPN: Detectron2's head, which has no context scheme and one loss.
-    "plain": (
-        *("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead", "MODEL.CONTEXT.NAME", "OCR"),
-        *("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "cross_entropy"),
-    ),
+    "plain": ("MODEL.SEM_SEG_HEAD.NAME", "SemSegFPNHead"),  # Panoptic-FPN: Detectron2's head
     "PPM": (*_CONTEXT_HEAD, *_SEMANTIC["PPM"]),
     "OCR": (*_CONTEXT_HEAD, *_SEMANTIC["OCR"]),
     OURS: (),
@@ -41,8 +38,9 @@ _METRICS = {
 def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study:
     """
     Return the study of a config's head, "ours", against "plain", "PPM" and "OCR" in its place, all
-    else being equal. The latter two are as published: without MODEL.OCR.RESIDUAL. The one that
-    "ours" is, if any, is not trained a second time.
+    else being equal, but for keys that they do not read, such as the losses of Panoptic-FPN's plain
+    head, which has cross-entropy. The latter two are as published: without MODEL.OCR.RESIDUAL. The
+    one that "ours" is, if any, is not trained a second time.
 
     Args:
         config: file.
@@ -59,11 +57,13 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
             f"MODEL.META_ARCHITECTURE is {architecture}; heads are compared in "
             f"{' and '.join(_METRICS)}."
         )
-    heads = {
-        name: (*opts, *own)
-        for name, own in (_PANOPTIC if architecture == "PanopticFPN" else _SEMANTIC).items()
-        if name == OURS or load_config(str(config), [*opts, *own]) != cfg
-    }
+    heads = {}
+    for name, own in (_PANOPTIC if architecture == "PanopticFPN" else _SEMANTIC).items():
+        other = load_config(str(config), [*opts, *own])
+        if name == OURS:
+            heads[name] = (*opts,)
+        elif other != cfg:
+            heads[name] = (*opts, *own, *defaults_of_unread(other))
     baseline = "plain" if "plain" in heads else OURS
     systems = {name: System(config, keys, tuple(seeds), baseline) for name, keys in heads.items()}
     return Study(systems, _METRICS[architecture])

@@ -150,9 +150,17 @@ def _check_sources(
                 if isinstance(source, PanopticSource):
                     raise_if_any(list(source.strange_folders(index)))
                 index.check(workers, wholly=wholly)
+                if isinstance(source, SemanticSource):
+                    raise_if_any(list(_unlabelled_faults(source, index)))
                 if inputs is not None:
                     raise_if_any(list(_thin_faults(source, inputs)))
     raise_if_any(faults)
+
+
+def _unlabelled_faults(source: SemanticSource, index: Index) -> Iterator[str]:
+    least = index.column("json_extract(result, '$[0][0]')")  # training label of each image
+    if min(least) == VOID_LABEL:
+        yield f"{source.split.labels}: all pixels of all label PNGs are ignored; see ignore."
 
 
 def size_fault(height: int, width: int, inputs: Mapping[str, Any], split: str) -> str | None:

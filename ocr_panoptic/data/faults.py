@@ -28,7 +28,7 @@ class DataFaults(UserError):
 
     def __init__(self, faults: list[str]):
         super().__init__(faults)
-        self.faults = faults
+        self.faults = list(dict.fromkeys(faults))  # two splits share the classes
         self.file: Path | None = None
 
     def write_list(self, path: Path) -> None:

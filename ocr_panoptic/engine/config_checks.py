@@ -25,6 +25,21 @@ def unread_keys(cfg: CfgNode) -> set[str]:
     return {key.name for key in KEYS if not all(c.holds(cfg) for c in conditions(key))}
 
 
+def defaults_of_unread(cfg: CfgNode) -> list[str]:
+    """Return the KEY VALUE overrides with which keys that the chosen model does not read have their
+    defaults, see :func:`check_unread_keys`."""
+    default = _defaults()
+    names = [key.name for key in KEYS if key.name in unread_keys(cfg)]
+    names = [name for name in names if value_of(cfg, name) != value_of(default, name)]
+    return [word for name in names for word in (name, str(value_of(default, name)))]
+
+
+def _defaults() -> CfgNode:
+    default = get_cfg()
+    add_ocr_config(default)
+    return default
+
+
 def check_values(cfg: CfgNode) -> None:
     """
     Refuse a value that its key, or another key, does not allow.
@@ -61,8 +76,7 @@ def check_unread_keys(cfg: CfgNode) -> None:
     Raises:
         ValueError: naming every such key, its default, and what reads it.
     """
-    default = get_cfg()
-    add_ocr_config(default)
+    default = _defaults()
     faults, idle = [], []
     for key in KEYS:
         value, usual = value_of(cfg, key.name), value_of(default, key.name)
@@ -86,5 +100,5 @@ def check_unread_keys(cfg: CfgNode) -> None:
         raise UserError(
             "The config sets keys that nothing reads:\n  "
             + "\n  ".join(faults)
-            + "\nLeave them out, or choose what reads them."
+            + "\nLeave them out, set their defaults, or choose what reads them."
         )

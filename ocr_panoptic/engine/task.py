@@ -110,6 +110,11 @@ def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
 
 
 def _complete_semantic_classes(cfg: CfgNode, dataset: str) -> None:
+    if MetadataCatalog.get(dataset).get("evaluator_type") == "coco_panoptic_seg":
+        raise UserError(
+            f"{dataset} is a panoptic data set, and a semantic model knows no things: take a "
+            'config of Panoptic-FPN, or name label PNGs under "semantic" (datasets/README.md).'
+        )
     count = semantic_class_count(dataset)
     _complete_count(cfg, "SEM_SEG_HEAD", count, f"{dataset} has {count} classes")
 

@@ -235,7 +235,7 @@ class Predictor:
                 "An image that is read in windows is seen at its own size, but "
                 f"INPUT.MIN_SIZE_TEST is {test.MIN_SIZE_TEST} and INPUT.FIXED_SIZE "
                 f"{list(test.FIXED_SIZE)}; set them to 0 and [] if the model was trained at such a "
-                "scale, or scale the image down."
+                "scale, scale the image down, or raise --max-pixels."
             )
         if self._is_panoptic:
             check_tiling(self._cfg.TEST.SLIDING_WINDOW.SIZE, self._cfg.TEST.SLIDING_WINDOW.STRIDE)

@@ -39,6 +39,21 @@ def test_the_usual_heads_stand_beside_the_configs_own(file):
     }
 
 
+@pytest.mark.parametrize("file", [PANOPTIC, SEMANTIC])
+def test_heads_do_not_have_keys_that_they_do_not_read(file):
+    head = "MODEL.SEM_SEG_HEAD."
+    losses = {"LOSS_TYPE": "ohem", "COARSE_LOSS_TYPE": "dice", "OHEM_MIN_KEPT": "5"}
+    losses = {**losses, "CLASS_WEIGHTS": "[1.0, 2.0]"}
+    opts = [word for key, value in losses.items() for word in (head + key, value)]
+    opts += ["MODEL.CONTEXT.NAME", "ASP-OCR", "MODEL.CONTEXT.DILATIONS", "(6, 12)"]
+    for name, system in comparison(file, opts, [0]).systems.items():
+        cfg = load_config(str(system.config), list(system.opts))
+        check_unread_keys(cfg)
+        is_detectron2s = name == "plain" and file == PANOPTIC
+        expected = "cross_entropy" if is_detectron2s else "ohem"
+        assert expected == cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE
+
+
 @pytest.mark.parametrize(
     "name, left, baseline",
     [

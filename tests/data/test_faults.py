@@ -16,7 +16,13 @@ def many() -> DataFaults:
 
 def test_few_are_all_shown():
     assert str(DataFaults(["/a: x"])) == "1 fault in the data:\n  /a: x"
-    assert str(DataFaults(["a"] * 20)).splitlines() == ["20 faults in the data:", *["  a"] * 20]
+    names = list("abcdefghijklmnopqrst")
+    expected = ["20 faults in the data:", *(f"  {name}" for name in names)]
+    assert str(DataFaults(names)).splitlines() == expected
+
+
+def test_what_two_splits_have_is_one_fault():
+    assert DataFaults(["b", "a", "b"]).faults == ["b", "a"]
 
 
 def test_of_many_the_first_and_how_many_of_each_kind():

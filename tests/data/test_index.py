@@ -25,7 +25,7 @@ from ocr_panoptic.data.index import Index, cache_folder, index_file
 from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.formats.labels import write_label_png
+from ocr_panoptic.formats.labels import read_label_png, write_label_png
 from support.faults import faults_of
 from support.raw_pets import CAT, FIRST, FIRST_SEGMENTS, SKY, RawData
 
@@ -356,7 +356,7 @@ def test_images_that_would_be_scaled_to_nothing(raw, kind):
             write_label_png(path, np.zeros(read_panoptic_png(path).shape, np.uint8))
         split = SemanticSplit(raw.image(""), raw.png(""))
         file = raw.folder / "thin.yaml"
-        write_data_file(file, "thin", {"train": split}, classes=["a"])
+        write_data_file(file, "thin", {"train": split}, classes=["a", "b"])
         check_data([file], workers=1)
     names = register_data_files([file])
     with pytest.raises(DataFaults, match="1 fault"):
@@ -368,6 +368,18 @@ def test_images_that_would_be_scaled_to_nothing(raw, kind):
         check_data_sets(names, 1, inputs=inputs)
     inputs.MIN_SIZE_TEST = 0
     check_data_sets(names, 1, inputs=inputs)
+
+
+def test_labels_that_are_all_ignored(raw):
+    file, labels = raw.folder / "sem.yaml", sorted(raw.png("").rglob("*.png"))
+    split = SemanticSplit(raw.image(""), raw.png(""))
+    write_data_file(file, "sem", {"train": split}, classes=["a", "b"])
+    for path in labels:
+        write_label_png(path, np.full(read_panoptic_png(path).shape, 255, np.uint8))
+    (fault,) = faults_of(check_data, [file], 1)
+    assert fault.startswith(f"{raw.png('')}: all pixels of all label PNGs are ignored")
+    write_label_png(labels[1], np.ones(read_label_png(labels[1]).shape, np.uint8))
+    check_data([file], workers=1)
 
 
 def test_what_is_too_thin_is_what_detectron2_scales_to_nothing():

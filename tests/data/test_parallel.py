@@ -13,7 +13,7 @@ from multiprocessing.util import register_after_fork
 import pytest
 from tqdm import tqdm
 
-from ocr_panoptic.data.parallel import imap_with_progress
+from ocr_panoptic.data.parallel import default_workers, imap_with_progress
 
 
 def wait(seconds: float, number: int) -> None:
@@ -105,3 +105,10 @@ def test_a_worker_that_the_system_ends():
 
 def test_order_of_the_items():
     assert list(imap_with_progress(abs, range(-40, 0), "work", workers=2)) == list(range(40, 0, -1))
+
+
+@pytest.mark.parametrize("cores, workers", [(3, 3), (64, 8), (None, 1)])
+def test_cores_of_a_system_without_affinity(monkeypatch, cores, workers):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert default_workers() == workers

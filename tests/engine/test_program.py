@@ -53,6 +53,10 @@ def test_a_mistake_is_a_message(tmp_path, monkeypatch, caplog, function, argumen
     assert "\n" not in record.message
 
 
+def test_the_end_of_another_process_is_a_message():
+    assert is_user_error(ChildProcessError("plain, seed 0 failed with exit code 1; see log.txt"))
+
+
 @pytest.mark.parametrize(("number", "is_said"), [(errno.ENOSPC, True), (errno.EIO, False)])
 def test_a_full_disk_is_a_message(number, is_said):
     """The system tells it without a file where something is written, unlike other failures."""

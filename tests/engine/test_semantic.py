@@ -21,6 +21,12 @@ def test_class_count_comes_from_the_data(tiny_data):
         complete_config(load_config(str(SEMANTIC_CONFIG), wrong), training=True)
 
 
+def test_panoptic_data_are_refused(tiny_data):
+    data = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
+    with pytest.raises(ValueError, match="tiny_train is a panoptic data set, and a semantic"):
+        complete_config(load_config(str(SEMANTIC_CONFIG), data), training=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["OCR", "none"])
 def test_trains_and_evaluates(trained, tmp_path, scheme):

@@ -80,6 +80,10 @@ def identity_model(
         (identity_model(**{METADATA_KEY: '{"format": 3}'}), "not those that ocr-panoptic export"),
         (identity_model(**{METADATA_KEY: '{"format": 3, "classes": 3}'}), "not those that ocr-"),
         (
+            identity_model(**{METADATA_KEY: '{"format": 3, "classes": [{"name": "a"}]}'}),
+            "not those that ocr-panoptic export",
+        ),
+        (
             identity_model(outputs=["labels"], **DESCRIPTION),
             "has no confidences among its inputs and outputs (image, labels): it was changed",
         ),
@@ -91,7 +95,7 @@ def identity_model(
     ids=[
         *("absent", "text", "truncated", "empty", "opset", "IR"),
         *("another's", "newer", "no JSON", "list", "no classes"),
-        *("number of classes", "an output cut off", "outputs cut off"),
+        *("number of classes", "no colour", "an output cut off", "outputs cut off"),
     ],
 )
 def test_models_that_cannot_be_run(tmp_path, capsys, content, message):

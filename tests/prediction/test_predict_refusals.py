@@ -104,7 +104,7 @@ class TestRefusals:
         [
             (("INPUT.MIN_SIZE_TEST", 0), "TEST.SLIDING_WINDOW is empty; set SIZE"),
             ((*TILES, "TEST.SLIDING_WINDOW.STRIDE", "[40, 40]"), "tiles overlap"),
-            ((*TILES, "INPUT.MIN_SIZE_TEST", 32), "seen at its own size"),
+            ((*TILES, "INPUT.MIN_SIZE_TEST", 32), "or raise --max-pixels"),
         ],
     )
     def test_a_panoptic_model_and_a_large_image(

@@ -249,6 +249,11 @@ def check_classes(kinds: Kinds, semantic: bool) -> None:
     if not kinds.classes:
         raise UserError("There is no class: all are ignored, or no image has a segment.")
     if semantic:
+        if len(kinds.classes) == 1:
+            raise UserError(
+                f"{kinds.classes[0]!r} is the only class; name another for the other pixels, such "
+                "as --rest background."
+            )
         if len(kinds.classes) > VOID_LABEL:
             raise UserError(f"{len(kinds.classes)} classes, at most {VOID_LABEL} fit label PNGs.")
         return

@@ -101,8 +101,13 @@ def _faults(content: dict, entries: list[dict], names: tuple[str, ...]) -> Itera
             yield f"{where}: {fault}"
         for key in entry.keys() - {"name", "color", "labels"}:
             yield f"{where}: unknown key {key!r}."
-    if not 1 <= len(names) <= VOID_LABEL:
-        yield f"{len(names)} classes; there may be 1 to {VOID_LABEL}."
+    if len(names) == 1:
+        yield (
+            f"{names[0]!r} is the only class, and a model would see it everywhere; the other "
+            "pixels need a class, too, such as background."
+        )
+    elif not names or len(names) > VOID_LABEL:
+        yield f"{len(names)} classes; there may be 2 to {VOID_LABEL}."
     for name, times in repeated(names):
         yield f"class {name!r} comes {times} times."
 

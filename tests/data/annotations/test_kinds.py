@@ -143,6 +143,7 @@ def test_the_list_of_cityscapes_is_its_own():
         (Kinds(ignore=("a",)), False, "There is no class"),
         (Kinds(stuff=("a",)), False, "No class is a thing"),
         (Kinds(("x",), tuple(map(str, range(255)))), False, "255 classes of stuff, at most 254"),
+        (Kinds(("a",)), True, "'a' is the only class; .* --rest background"),
         (Kinds(stuff=tuple(map(str, range(256)))), True, "256 classes, at most 255"),
     ],
 )

@@ -195,6 +195,18 @@ def test_splits_of_data_yaml_are_taken(tmp_path, as_lists):
     assert sorted(name for maps in found.values() for name in maps) == ["train", "val"]
 
 
+def test_a_list_names_what_is_there(tmp_path, images):
+    """Where both are, the image below data/ is meant, and not the one beside the list."""
+    shade(images / "data/a.png", 1)
+    (tmp_path / "labels/data").mkdir(parents=True)
+    (tmp_path / "labels/data/a.txt").write_text("0 0 0 1 0 1 1")
+    (images / "train.txt").write_text("data/a.png\n")
+    (images / "data.yaml").write_text("train: train.txt\nnames: [dog]")
+    source = AnnotationSource(images / "data.yaml")
+    found = run_import(tmp_path, source, ImportPlan("yolo-seg", KINDS))
+    assert [len(regions) for regions in found.values()] == [1]
+
+
 @pytest.mark.parametrize(
     "text, message",
     [("../a.png", "train.txt: file_name must lie inside"), ("\n", "train.txt: names no image")],

@@ -55,7 +55,8 @@ def test_maps_of_labels(content, label_map):
     [
         ([], 'expected "classes:" with a list'),
         ({"names": ["a"]}, 'expected "classes:" with a list'),
-        ({"classes": []}, "0 classes; there may be 1 to 255"),
+        ({"classes": ["crack"], "ignore": 0}, "'crack' is the only class, and a model would see"),
+        ({"classes": []}, "0 classes; there may be 2 to 255"),
         ({"classes": [str(i) for i in range(256)]}, "256 classes"),
         ({"classes": ["a", "b", "a"]}, "class 'a' comes 2 times"),
         ({"classes": ["a", True]}, r"must be a text \(in quotes\?\), found True"),
