@@ -301,7 +301,7 @@ def not_finite(model: nn.Module) -> str:
 
 def _copied(value: Any) -> Any:
     """Return a copy in the CPU's memory, of containers that keep their types and attributes."""
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor):  # waited for: the next step changes it
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
         found = copy(value)

@@ -182,6 +182,15 @@ def test_a_file_in_the_background_has_the_weights_of_its_moment(
     assert_same([found[key] for key in ("model", "optimizer", "seen")], kept[1])
 
 
+def test_a_copy_from_a_gpu_is_waited_for(checkpointer, monkeypatch):
+    """The next step would change the weights meanwhile."""
+    asked = []
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *a, **how: asked.append(how) or self)
+    checkpointer.save("model_0000001", background=True)
+    checkpointer.wait()
+    assert asked == 2 * [{"copy": True}]
+
+
 def test_an_error_in_the_background_ends_the_next_save(checkpointer, tmp_path, monkeypatch):
     def full(data: object, path: Path) -> None:
         raise OSError("No space left on device")
