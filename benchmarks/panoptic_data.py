@@ -49,9 +49,10 @@ def records(sample: Path, folder: Path) -> Iterator[tuple[dict, dict, dict]]:
         semantic = np.full(ids.shape, 255, np.uint8)
         segments, polygons = [], []
         for segment in entry["segments_info"]:
-            isthing, label = kinds[segment["category_id"]], label_of[segment["category_id"]]
+            isthing = kinds[segment["category_id"]]
+            label = label_of[segment["category_id"]] + (0 if isthing else 1)
             mask = (ids == segment["id"]).astype(np.uint8)
-            semantic[mask > 0] = 0 if isthing else label + 1
+            semantic[mask > 0] = 0 if isthing else label
             segments.append({**segment, "category_id": label, "isthing": bool(isthing)})
             if isthing:
                 outlines, _ = cv2.findContours(mask, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)

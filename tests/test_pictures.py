@@ -4,6 +4,7 @@ import os
 import struct
 import zlib
 
+import cv2
 import numpy as np
 import pytest
 from detectron2.data.detection_utils import read_image
@@ -45,6 +46,35 @@ def test_equals_detectron2s_for_8_bits(tmp_path, pixels, mode, format):
     path = tmp_path / ("a.tif" if mode == "CMYK" else "a.png")
     Image.fromarray(pixels).convert(mode).save(path)
     np.testing.assert_array_equal(read_picture(path, format), read_image(str(path), format))
+
+
+@pytest.mark.parametrize(
+    "kind, by_opencv",
+    [
+        ({}, True),
+        ({"dpi": (72, 72)}, True),
+        ({"transparency": (1, 2, 3)}, False),
+        ({"icc_profile": b"strange"}, False),
+    ],
+)
+def test_a_plain_png_is_read_by_opencv(tmp_path, pixels, monkeypatch, kind, by_opencv):
+    """In less time; whatever it might warn of, or cannot read, is left to Pillow."""
+    read, paths, path = cv2.imread, [], str(tmp_path / "a.png")
+    monkeypatch.setattr(cv2, "imread", lambda name, how: paths.append(name) or read(name, how))
+    Image.fromarray(pixels).save(path, **kind)
+    np.testing.assert_array_equal(read_picture(path, "RGB"), pixels)
+    assert paths == [path] * by_opencv
+    Image.fromarray(pixels).save(tmp_path / "a.bmp")
+    os.replace(tmp_path / "a.bmp", path)
+    np.testing.assert_array_equal(read_picture(path, "RGB"), pixels)
+    assert paths == [path] * by_opencv
+
+
+def test_16_bits_of_colours_are_no_plain_png(tmp_path, monkeypatch):
+    monkeypatch.setattr(cv2, "imread", lambda *_: pytest.fail("it may round"))
+    row = b"\0" + struct.pack(">6H", 255, 256, 65535, 0, 511, 128)
+    write_png(tmp_path / "a.png", 2, 1, 16, 2, row)
+    assert read_picture(tmp_path / "a.png", "RGB").tolist() == [[[0, 1, 255], [0, 1, 0]]]
 
 
 def test_an_image_is_read_as_bgr(tmp_path):

@@ -3,7 +3,6 @@ in time for GPUs."""
 
 import copy
 import math
-import os
 import tempfile
 import time
 from itertools import pairwise
@@ -13,6 +12,7 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.utils.events import EventStorage
 
+from ocr_panoptic.data.parallel import usable_cores
 from ocr_panoptic.engine.progress import duration
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.engine.task import task_of, training_records
@@ -83,6 +83,6 @@ def measure_data(cfg: CfgNode, processes: int, operations: int, gpu_seconds: flo
         rows += [
             ["a GPU", f"{seconds:.2g} s an iteration of {images} image(s) ({source})"],
             ["it needs", f"{wanted} worker(s); DATALOADER.NUM_WORKERS is {found}{advice}"],
-            ["in all", f"{wanted * processes} worker(s); this machine has {os.cpu_count()} cores"],
+            ["in all", f"{wanted * processes} worker(s); usable here are {usable_cores()} cores"],
         ]
     return rows

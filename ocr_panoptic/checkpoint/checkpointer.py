@@ -120,7 +120,7 @@ class SafeCheckpointer(DetectionCheckpointer):
             tag: the file becomes the one to be resumed from.
             keep: numbered files that stay, see :meth:`prune`; 0 for all.
             background: write a copy in the CPU's memory, in a thread, and go on meanwhile; an error
-                is raised by the next call that waits for it.
+                is raised by the next call that waits for it, or looks at it.
             kwargs: what else is saved.
 
         Raises:
@@ -153,6 +153,16 @@ class SafeCheckpointer(DetectionCheckpointer):
             thread, written = writing
             thread.shutdown()
             written.result()
+
+    def look(self) -> None:
+        """
+        Do not wait for the file that is being written.
+
+        Raises:
+            OSError: as :meth:`save`, of that file, where it has failed.
+        """
+        if self._writing and self._writing[1].done():
+            self.wait()
 
     def _write(self, path: Path, data: dict[str, Any], tag: bool, keep: int) -> None:
         try:
@@ -291,7 +301,7 @@ def not_finite(model: nn.Module) -> str:
 
 def _copied(value: Any) -> Any:
     """Return a copy in the CPU's memory, of containers that keep their types and attributes."""
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor):  # waited for: the next step changes it
         return value.detach().to("cpu", copy=True)
     if isinstance(value, dict):
         found = copy(value)

@@ -101,6 +101,7 @@ def check(
     num_gpus: int = 1,
     resume: bool | Literal["auto"] = False,
     time: bool = False,
+    gpu_seconds: float = 0.0,
     **keys: Any,
 ) -> "DataSummary | RunCheck":
     """
@@ -113,6 +114,7 @@ def check(
         num_gpus: processes of the training.
         resume: as of :func:`.train`.
         time: train a few iterations, and tell how long all will take on this machine.
+        gpu_seconds: with ``time``, what an iteration takes your GPUs; 0 for what a V100 would take.
         keys: of the config, ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
@@ -126,6 +128,7 @@ def check(
     from ocr_panoptic.engine.undisturbed import undisturbed
 
     args = function_arguments(argument_parser(), config, data, None, keys)
-    args.num_gpus, args.resume, args.time = num_gpus, resume, time
+    args.num_gpus, args.resume = num_gpus, resume
+    args.time, args.gpu_seconds = time, gpu_seconds
     with undisturbed():
         return _checked(args)

@@ -22,10 +22,15 @@ _Result = TypeVar("_Result")
 MAX_WORKERS = 8  # more only wait for the disk
 
 
-def default_workers() -> int:
-    """Processes by default: the cores that this process may use, at most 8."""
+def usable_cores() -> int:
+    """The cores that this process may use."""
     known = hasattr(os, "sched_getaffinity")  # not on macOS
-    return min(len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1, MAX_WORKERS)
+    return len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+
+
+def default_workers() -> int:
+    """Processes by default: :func:`usable_cores`, at most 8."""
+    return min(usable_cores(), MAX_WORKERS)
 
 
 def imap_with_progress(

@@ -46,6 +46,7 @@ class Checkpoints(HookBase):
         self._time = time.monotonic()
 
     def after_step(self) -> None:
+        self.checkpointer.look()  # rather than train on until the next one is to be saved
         done = self.trainer.iter + 1
         is_due = done == self.trainer.max_iter or any(done % p == 0 for p in self.periods)
         if self.minutes:

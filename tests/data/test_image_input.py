@@ -5,7 +5,7 @@ import pytest
 from detectron2.data import transforms as T
 from PIL import Image
 
-from ocr_panoptic.data.image_input import ChannelInput, ResizedCrop
+from ocr_panoptic.data.image_input import ChannelInput, ResizedCrop, ResizedCropTransform
 from ocr_panoptic.data.semantic.augmentation import (
     MirrorTransform,
     RandomBrightnessShift,
@@ -39,6 +39,8 @@ def test_channels_are_resized_as_colours(image, size, interpolation):
     for channels in range(1, 7):
         found = transformed(image[:, :, :channels], resize)
         np.testing.assert_array_equal(found, expected[:, :, :channels])
+        assert found.transpose(2, 0, 1).flags.c_contiguous, "as a network takes it"
+    np.testing.assert_array_equal(transformed(image[:, :, 2::-1], resize), expected[:, :, 2::-1])
     # What Detectron2 makes of four channels.
     assert (resize.apply_image(image[:, :, :4]) != expected[:, :, :4]).mean() > 0.1
 
@@ -86,6 +88,7 @@ def test_all_augmentations_of_the_semantic_architecture(image):
         inputs = ChannelInput(image, sem_seg=labels)
         transforms = T.AugmentationList(build_semantic_augmentation(cfg, True))(inputs)
         assert inputs.image.shape == (40, 40, 6) and inputs.sem_seg.shape == (40, 40)
+        assert isinstance(transforms[1], ResizedCropTransform), "no more is resized than is shown"
         padding = inputs.sem_seg == 255
         assert (inputs.image[padding] == [1, 2, 3, 4, 5, 6]).all()
         for label in (0, 1):  # but for pixels between the two

@@ -52,6 +52,17 @@ def test_a_full_disk(checkpointer, tmp_path):
     assert names(tmp_path) == {"model_0000001.pth", "last_checkpoint"}
 
 
+def test_a_name_changes_when_the_disk_has_the_content(checkpointer, monkeypatch):
+    """The file, then the name of the one to be resumed from, each in one step."""
+    steps, fsync, replace = [], os.fsync, os.replace
+    monkeypatch.setattr(os, "fsync", lambda file: steps.append("disk") or fsync(file))
+    monkeypatch.setattr(
+        os, "replace", lambda old, new: steps.append(Path(new).name) or replace(old, new)
+    )
+    checkpointer.save("model_0000001")
+    assert steps == ["disk", "model_0000001.pth", "disk", "disk", "last_checkpoint", "disk"]
+
+
 def cut_in_half(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
@@ -155,10 +166,11 @@ def test_a_file_in_the_background_has_the_weights_of_its_moment(
     for number in (1, 2):
         model(torch.ones(30)).sum().backward()
         optimizer.step()
-        kept.append(copy.deepcopy([model.state_dict(), optimizer.state_dict()]))
+        seen = [parameter.detach() for parameter in model.parameters()]
+        kept.append(copy.deepcopy([model.state_dict(), optimizer.state_dict(), seen]))
         if number == 2:
             threading.Timer(0.2, may_end.set).start()
-        checkpointer.save(f"model_000000{number}", keep=1, background=True)
+        checkpointer.save(f"model_000000{number}", keep=1, background=True, seen=seen)
         if number == 1:
             assert names(tmp_path) <= {".model_0000001.pth.tmp"}
     with torch.no_grad():
@@ -167,7 +179,16 @@ def test_a_file_in_the_background_has_the_weights_of_its_moment(
     assert checkpointer.get_checkpoint_file() == str(tmp_path / "model_0000002.pth")
     assert names(tmp_path) == {"model_0000002.pth", "last_checkpoint"} and max(busy) == 1
     found = torch.load(tmp_path / "model_0000002.pth", weights_only=True)
-    assert_same([found["model"], found["optimizer"]], kept[1])
+    assert_same([found[key] for key in ("model", "optimizer", "seen")], kept[1])
+
+
+def test_a_copy_from_a_gpu_is_waited_for(checkpointer, monkeypatch):
+    """The next step would change the weights meanwhile."""
+    asked = []
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *a, **how: asked.append(how) or self)
+    checkpointer.save("model_0000001", background=True)
+    checkpointer.wait()
+    assert asked == 2 * [{"copy": True}]
 
 
 def test_an_error_in_the_background_ends_the_next_save(checkpointer, tmp_path, monkeypatch):
@@ -192,6 +213,26 @@ class Idle(TrainerBase):
 
     def check_finite(self) -> None:
         pass
+
+
+def test_an_error_in_the_background_ends_the_run_at_once(checkpointer, monkeypatch):
+    """What is trained after it is lost."""
+
+    class Watching(Idle):
+        def run_step(self) -> None:
+            if checkpointer._writing:
+                checkpointer._writing[0].shutdown()
+
+    def full(data: object, path: Path) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    trainer, solver = Watching(), {"CHECKPOINT_PERIOD": 3, "CHECKPOINT_MINUTES": 0}
+    cfg = CfgNode({"SOLVER": solver | {"CHECKPOINTS_TO_KEEP": 0}, "TEST": {"EVAL_PERIOD": 0}})
+    trainer.register_hooks([Checkpoints(checkpointer, cfg)])
+    with pytest.raises(OSError, match="model_0000002.pth could not be written"):
+        trainer.train(0, 9)
+    assert trainer.iter == 3
 
 
 clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)

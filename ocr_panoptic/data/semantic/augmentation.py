@@ -217,7 +217,7 @@ class BrightnessTransform(T.NoOpTransform):
                 "INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255, and the image is of other "
                 "numbers; set it to 0."
             )
-        shifted = img.copy()
+        shifted = img.copy(order="K")
         colours, size = shifted[:, :, :COLOURS], np.uint8(abs(self.shift))
         if self.shift >= 0:  # clipped before, as a sum of bytes begins anew at 256
             np.add(np.minimum(colours, 255 - size), size, out=colours)
