@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from detectron2.data.detection_utils import read_image
 from PIL import ExifTags, Image
+from PIL.PngImagePlugin import PngImageFile
 
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_png
@@ -68,6 +69,24 @@ def test_a_plain_png_is_read_by_opencv(tmp_path, pixels, monkeypatch, kind, by_o
     os.replace(tmp_path / "a.bmp", path)
     np.testing.assert_array_equal(read_picture(path, "RGB"), pixels)
     assert paths == [path] * by_opencv
+
+
+def test_a_png_is_turned_by_what_comes_after_its_pixels(tmp_path, pixels):
+    exif, path = Image.Exif(), tmp_path / "a.png"
+    exif[ORIENTATION] = 6
+    Image.fromarray(pixels).save(path, exif=exif)
+    content = path.read_bytes()
+    start, end = (content.index(kind) - 4 for kind in (b"eXIf", b"IDAT"))
+    moved = content[end:-12] + content[start:end]  # before IEND, of 12 bytes
+    path.write_bytes(content[:start] + moved + content[-12:])
+    np.testing.assert_array_equal(read_picture(path, "RGB"), np.rot90(pixels, -1))
+    assert header_size(path)[:2] == (4, 7)
+
+
+def test_the_size_of_a_png_is_known_without_decoding_it(tmp_path, pixels, monkeypatch):
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    monkeypatch.setattr(PngImageFile, "load", lambda image: pytest.fail("decoded"))
+    assert header_size(tmp_path / "a.png")[:2] == (7, 4)
 
 
 def test_16_bits_of_colours_are_no_plain_png(tmp_path, monkeypatch):

@@ -9,7 +9,9 @@ import functools
 import math
 import os
 import warnings
-from typing import NamedTuple
+from collections.abc import Callable
+from operator import methodcaller
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -127,12 +129,14 @@ def png_colours(path: str | os.PathLike) -> np.ndarray | None:
     import cv2
 
     with contextlib.suppress(Exception):  # Pillow raises what the broken bytes lead to
-        with Image.open(_file(path), formats=("PNG",)) as image:
+        with open(_file(path), "rb") as file, Image.open(file, formats=("PNG",)) as image:
             is_read = image.width * image.height <= _max_megapixels() * 1e6
-            # Of others OpenCV might turn, blend or warn of something.
+            # Others are to be turned, or OpenCV might blend or warn of something.
             is_plain = image.tile[0][3] == "RGB" and image.info.keys() <= {"dpi", "srgb"}
+            is_plain = is_plain and _ends_with_pixels(file)
         if is_read and is_plain:
-            return cv2.imread(_file(path), cv2.IMREAD_COLOR_RGB)
+            as_stored = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
+            return cv2.imread(_file(path), as_stored)
     return None
 
 
@@ -369,6 +373,8 @@ def _open(path: str | os.PathLike, decode: bool) -> tuple[Image.Image, int | Non
                 raise Image.DecompressionBombError
             if decode:
                 image.load()
+            elif image.format == "PNG" and _ends_with_pixels(file):
+                return image, _orientation(image, Image.Image.getexif)
             return image, _orientation(image)
     except Image.DecompressionBombError as error:
         raise _too_large(limit) from error
@@ -395,13 +401,30 @@ def _too_large(limit: float) -> TooLarge:
     )
 
 
-def _orientation(image: Image.Image) -> int | None:
+def _orientation(
+    image: Image.Image, getexif: Callable[[Any], Image.Exif] = methodcaller("getexif")
+) -> int | None:
+    """
+    Args:
+        getexif: Pillow's for PNGs decodes an image, as what it asks for may come after the pixels.
+    """
     if image.format == "TIFF":  # which Pillow turns itself
         return None
     try:
-        return image.getexif().get(ExifTags.Base.Orientation)
+        return getexif(image).get(ExifTags.Base.Orientation)
     except Exception:  # broken EXIF data of a whole image
         return None
+
+
+def _ends_with_pixels(file: BinaryIO) -> bool:
+    """Return whether nothing comes after the pixels of a PNG, the file being left where it is."""
+    place, kind = file.tell(), b""
+    file.seek(8)  # after the signature
+    while len(head := file.read(8)) == 8 and head[4:] != b"IEND":
+        kind = head[4:]
+        file.seek(int.from_bytes(head[:4], "big") + 4, os.SEEK_CUR)  # with the check sum
+    file.seek(place)
+    return kind == b"IDAT"
 
 
 def _bits(image: Image.Image) -> int:
