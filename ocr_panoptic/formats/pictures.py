@@ -417,13 +417,12 @@ def _orientation(
 
 
 def _ends_with_pixels(file: BinaryIO) -> bool:
-    """Return whether nothing comes after the pixels of a PNG, the file being left where it is."""
-    place, kind = file.tell(), b""
+    """Return whether nothing comes after the pixels of a PNG. Pillow seeks what it reads later."""
     file.seek(8)  # after the signature
+    kind = b""
     while len(head := file.read(8)) == 8 and head[4:] != b"IEND":
         kind = head[4:]
         file.seek(int.from_bytes(head[:4], "big") + 4, os.SEEK_CUR)  # with the check sum
-    file.seek(place)
     return kind == b"IDAT"
 
 
