@@ -1,12 +1,13 @@
 """Milliseconds of an image's data and memory of its masks, beside Detectron2's.
 
-    python benchmarks/panoptic_data.py FOLDER [--repeats 30]
+    python benchmarks/mappers.py FOLDER [--repeats 30]
 
 FOLDER is panopticapi's ``sample_data``: two images of COCO, their panoptic PNGs and JSON. The
 mapper reads them as own data (masks of the panoptic PNG) and as COCO's (polygons, drawn around the
 segments, and labels of the panoptic PNG); Detectron2's reads polygons and a semantic PNG, which is
-written beside. Masks are those of 25 objects in 800 x 1333 pixels, of which the loss wants 128
-boxes.
+written beside. Crops of Cityscapes' recipe are taken out of a PNG of 2048 x 1024 pixels, one of the
+images enlarged, with noise. Masks are those of 25 objects in 800 x 1333 pixels, of which the loss
+wants 128 boxes.
 """
 
 import argparse
@@ -18,11 +19,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import cv2
 import numpy as np
 import torch
 from detectron2.data import DatasetMapper
+from detectron2.data import transforms as T
 from detectron2.structures import BitMasks, BoxMode
 from PIL import Image
 from tabulate import tabulate
@@ -31,11 +34,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from ocr_panoptic.analysis.training_memory import AllocatedBytes
 from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
 from ocr_panoptic.data.panoptic.segment_masks import SegmentMasks
+from ocr_panoptic.data.semantic import augmentation
+from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.pictures import read_picture
 
 CONFIG = "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x"
+CITYSCAPES = "Cityscapes-SemanticSegmentation/ocr_R_101_d8_40k_bs8"
 
 
 def records(sample: Path, folder: Path) -> Iterator[tuple[dict, dict, dict]]:
@@ -72,7 +79,7 @@ def records(sample: Path, folder: Path) -> Iterator[tuple[dict, dict, dict]]:
         yield {**pan, "annotations": own}, {**pan, "annotations": polygons}, theirs
 
 
-def mappers(sample: Path, repeats: int) -> list[list[str]]:
+def panoptic_mappers(sample: Path, repeats: int) -> list[list[str]]:
     cfg = load_config(CONFIG, ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54"])
     ours, theirs = PanopticDatasetMapper(cfg, True), DatasetMapper(cfg, True)
     with tempfile.TemporaryDirectory() as folder:
@@ -82,12 +89,44 @@ def mappers(sample: Path, repeats: int) -> list[list[str]]:
             "COCO": (ours, data[1]),
             "Detectron2's": (theirs, data[2]),
         }
-        times: dict[str, list[float]] = {kind: [] for kind in kinds}
-        for k in range(repeats):  # in turn
-            for kind, (mapper, images) in kinds.items():
-                for record in copy.deepcopy(images):
-                    np.random.seed(k)  # noqa: NPY002, Detectron2's augmentations draw from it
-                    times[kind].append(cpu_seconds(lambda r=record, m=mapper: m(r)))
+        return timed(kinds, repeats)
+
+
+def crops(sample: Path, repeats: int) -> list[list[str]]:
+    cfg = load_config(CITYSCAPES, ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "19"])
+    ours = SemanticDatasetMapper(cfg, True)
+    with patch.object(augmentation, "ResizedCrop", lambda *parts: T.AugmentationList(parts)):
+        whole = SemanticDatasetMapper(cfg, True)
+    with tempfile.TemporaryDirectory() as folder:
+        image, labels = (f"{folder}/{name}.png" for name in ("image", "labels"))
+        rng = np.random.default_rng(0)
+        with Image.open(next(sample.glob("input_images/*.jpg"))) as small:
+            pixels = np.asarray(small.convert("RGB").resize((2048, 1024), Image.Resampling.BICUBIC))
+        noisy = pixels + rng.normal(0, 4, pixels.shape)
+        Image.fromarray(noisy.clip(0, 255).astype(np.uint8)).save(image)
+        Image.fromarray(rng.integers(0, 19, (32, 64), np.uint8).repeat(32, 0).repeat(32, 1)).save(
+            labels
+        )
+        record = {"file_name": image, "sem_seg_file_name": labels}
+        size = f"a PNG of {Path(image).stat().st_size / 2**20:.1f} MiB"
+        kinds = {
+            f"crop of 769 x 769 out of {size}": (ours, [record]),
+            "the same out of the whole image, resized": (whole, [record]),
+            "decoding the PNG alone": (lambda r: read_picture(r["file_name"]), [record]),
+        }
+        return timed(kinds, repeats)
+
+
+def timed(
+    kinds: dict[str, tuple[Callable[[dict], object], list[dict]]], repeats: int
+) -> list[list[str]]:
+    """Rows of what maps which records, in turn: median CPU time of an image."""
+    times: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for k in range(repeats):
+        for kind, (mapper, images) in kinds.items():
+            for record in copy.deepcopy(images):
+                np.random.seed(k)  # noqa: NPY002, Detectron2's augmentations draw from it
+                times[kind].append(cpu_seconds(lambda r=record, m=mapper: m(r)))
     return [[kind, f"{1e3 * statistics.median(values):.1f}"] for kind, values in times.items()]
 
 
@@ -123,7 +162,8 @@ def main(argv: list[str] | None = None) -> None:
     cv2.setNumThreads(0)
     print(f"{machine_name('cpu')}, torch {torch.__version__}\n")
     headers = ["mapper", "CPU ms an image"]
-    print(tabulate(mappers(args.sample, args.repeats), headers, "github", disable_numparse=True))
+    rows = panoptic_mappers(args.sample, args.repeats) + crops(args.sample, args.repeats)
+    print(tabulate(rows, headers, "github", disable_numparse=True))
     headers = ["masks of an image", "kept (MiB)", "crops' highest point (MiB)", "CPU ms"]
     print(f"\n{tabulate([*masks()], headers, 'github', disable_numparse=True)}")
 
