@@ -64,6 +64,23 @@ def test_parts_of_a_batch_step_as_the_whole(steps):
     assert set(logged_parts) == {"square", "absolute", "total_loss"}
 
 
+def test_gradients_of_all_parts_are_clipped_before_the_step():
+    def clip() -> None:
+        gradients = [parameter.grad for parameter in trainer.model.parameters()]
+        torch.testing.assert_close(gradients, whole)
+        for gradient in gradients:
+            gradient.fill_(2.0)
+
+    data = [list(torch.linspace(-1, 3, 18).view(6, 3))]
+    model = Regression()
+    sum(model(data[0]).values()).backward()
+    before, whole = [*model.parameters()], [parameter.grad for parameter in model.parameters()]
+    trainer = trainer_of(data, steps=2, clip=clip)
+    trainer.run_step()
+    for parameter, first in zip(trainer.model.parameters(), before, strict=True):
+        torch.testing.assert_close(parameter, first - 0.1 * 2.0)
+
+
 def test_mixed_precision_on_a_cpu():
     """Hand-worked: 1.0035 is 1 in bfloat16, so y = 1 + 1 + 1; weights and steps are float32."""
     trainer = trainer_of([list(torch.full((6, 3), 1.0035))], sgd={"lr": 1.0}, amp=True)

@@ -51,6 +51,8 @@ def check_kernel(name: str, function):
         types = (str(a.type) for a in overload._schema.arguments)
         declared = [kinds[name.removeprefix("Optional[").rstrip("]")] for name in types]
         assert declared == [torch.Tensor if torch.is_tensor(a) else type(a) for a in args]
+        if name == "batch_norm_backward_elemt":  # whose counts are read from memory as they lie
+            assert args[-1].dtype == torch.int32 and args[-1].is_contiguous()
         return function(*args)
 
     return checked
@@ -66,7 +68,7 @@ def one_process(rank: int, folder, dtype: torch.dtype, memory_format: torch.memo
     x = x.contiguous(memory_format=memory_format).requires_grad_()
     with NoWaits():
         y = norm(x)
-    y.backward(dy)
+        y.backward(dy)
     assert y.dtype == x.grad.dtype == dtype and y.is_contiguous(memory_format=memory_format)
     found = [y.detach(), x.grad, norm.weight.grad, norm.bias.grad, *norm.buffers()]
     torch.save(found, folder / f"{rank}.pt")
