@@ -10,8 +10,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ocr_panoptic.engine import Trainer, load_config, loss_log
-from ocr_panoptic.engine.accumulation import AccumulatingTrainer, autocast_dtype
+from ocr_panoptic.engine import Trainer, accumulation, load_config, loss_log
+from ocr_panoptic.engine.accumulation import AccumulatingTrainer, autocast_dtype, build_steps
 from ocr_panoptic.engine.loss_log import LossLog
 from support.tiny_runs import OCR_CONFIG
 
@@ -215,6 +215,17 @@ def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
     if amp:
         with pytest.raises(ValueError, match="SOLVER.AMP.PRECISION is float16"):
             Trainer(cfg)
+
+
+def test_gradients_lie_in_the_buckets_that_are_exchanged(small_cfg, monkeypatch):
+    """Else they are there twice, and copied; buffers are not sent in each iteration."""
+    options = {}
+    monkeypatch.setattr(
+        accumulation, "create_ddp_model", lambda model, **given: options.update(given) or model
+    )
+    model = Regression()
+    build_steps(small_cfg(), model, [], torch.optim.SGD(model.parameters(), 0.1))
+    assert options["gradient_as_bucket_view"] and not options["broadcast_buffers"]
 
 
 def test_loss_scale_is_resumed_where_there_is_one():

@@ -61,10 +61,11 @@ def test_boxes_are_not_rounded_to_the_type_of_the_features(small_cfg, use, side)
 def test_deltas_of_half_precision_make_boxes_of_float32(small_cfg, side):
     """Anchors are exact, and deltas are rounded in units of a box's side: boxes of any size keep
     0.999 of their place. Only pooling and pasting, above and below, rounded pixels."""
-    network = deploy(Trainer.build_model(small_cfg("ocr")), "bfloat16").network
+    model = Trainer.build_model(small_cfg("ocr"))
+    network = deploy(model, "bfloat16").network
     proposals, heads = network.proposal_generator, network.roi_heads
     maps = [torch.empty(1, 1, 800 // stride, 1344 // stride) for stride in (4, 8, 16, 32, 64)]
-    exact = proposals.anchor_generator(maps)
+    exact = model.proposal_generator.anchor_generator(maps)
     with torch.autocast("cpu", torch.bfloat16):
         anchors = proposals.anchor_generator([map_.bfloat16() for map_ in maps])
     assert all(a.tensor.dtype == torch.float32 for a in anchors)
