@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.modeling.losses import LOSSES
 from support.heads import FPN_SHAPES, make_fpn_head
-from support.segmentors import make_cfg, make_resnet_cfg, take_criterion
+from support.segmentors import make_cfg, make_resnet_cfg, make_segfix_cfg, take_criterion
 
 pytestmark = pytest.mark.slow
 
@@ -67,13 +67,20 @@ def test_head(device, recompute):
 
 
 class NoCopies(TorchDispatchMode):
-    """Raises an error for a copy from one device to another."""
+    """Raises an error for a copy from one device to another, and for values that are put where a
+    mask is, which fake tensors allow: a GPU counts its places, but for a number of the CPU."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         found = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
         devices = {t.device for t in tree_leaves((args, found)) if isinstance(t, torch.Tensor)}
-        if "copy" in function.overloadpacket.__name__ and len(devices) > 1:
+        if "copy" in name and len(devices) > 1:
             raise RuntimeError(f"{function} between {devices}")
+        if name.startswith("index_put"):
+            _, places, value, *_ = args
+            masks = [p for p in places if p is not None and p.dtype == torch.bool]
+            if masks and (value.device.type == "cuda" or value.numel() > 1):
+                raise RuntimeError(f"{function} by a mask")
         return found
 
 
@@ -84,6 +91,7 @@ MODELS = {
     "HMSA": (make_cfg, "MODEL.HMSA.ENABLED", True),
     "HMSA, ResNet": (partial(make_resnet_cfg, 50), "MODEL.HMSA.ENABLED", True),
     "RMI": (make_cfg, "MODEL.SEM_SEG_HEAD.LOSS_TYPE", "cross_entropy + rmi"),
+    "SegFix": (make_segfix_cfg,),
     "unsupervised regions": (make_cfg, "MODEL.OCR.REGION_SUPERVISION", False),
 }
 
@@ -131,3 +139,7 @@ def test_what_the_tests_above_rely_on():
                 wait()
         with NoCopies(), pytest.raises(RuntimeError, match="copy"):
             torch.ones(2, device="cpu").to("cuda")
+        with NoCopies(), pytest.raises(RuntimeError, match="mask"):
+            x[x > 0] = x.sum()
+        with NoCopies():
+            x[x > 0] = 3
