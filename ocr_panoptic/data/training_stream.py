@@ -175,6 +175,8 @@ class TrainingStream:
             )
         )
         while True:
+            # Not a batch ahead on a stream of its own: two images of COCO, 7.4 MiB, take a GPU 0.3
+            # ms at 25 GB/s, of a step of hundreds. They wait for it in pinned memory.
             yield [on_device(checked(example), self.device) for example in islice(loader, size)]
 
     def _batches(self, size: int) -> Iterator[list[_Key]]:

@@ -10,8 +10,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ocr_panoptic.engine import Trainer, load_config, loss_log
-from ocr_panoptic.engine.accumulation import AccumulatingTrainer, autocast_dtype
+from ocr_panoptic.engine import Trainer, accumulation, load_config, loss_log
+from ocr_panoptic.engine.accumulation import AccumulatingTrainer, autocast_dtype, build_steps
 from ocr_panoptic.engine.loss_log import LossLog
 from support.tiny_runs import OCR_CONFIG
 
@@ -62,6 +62,23 @@ def test_parts_of_a_batch_step_as_the_whole(steps):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
     assert logged_parts == pytest.approx(logged_whole, rel=1e-5)
     assert set(logged_parts) == {"square", "absolute", "total_loss"}
+
+
+def test_gradients_of_all_parts_are_clipped_before_the_step():
+    def clip() -> None:
+        gradients = [parameter.grad for parameter in trainer.model.parameters()]
+        torch.testing.assert_close(gradients, whole)
+        for gradient in gradients:
+            gradient.fill_(2.0)
+
+    data = [list(torch.linspace(-1, 3, 18).view(6, 3))]
+    model = Regression()
+    sum(model(data[0]).values()).backward()
+    before, whole = [*model.parameters()], [parameter.grad for parameter in model.parameters()]
+    trainer = trainer_of(data, steps=2, clip=clip)
+    trainer.run_step()
+    for parameter, first in zip(trainer.model.parameters(), before, strict=True):
+        torch.testing.assert_close(parameter, first - 0.1 * 2.0)
 
 
 def test_mixed_precision_on_a_cpu():
@@ -201,6 +218,17 @@ def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
     if amp:
         with pytest.raises(ValueError, match="SOLVER.AMP.PRECISION is float16"):
             Trainer(cfg)
+
+
+def test_gradients_lie_in_the_buckets_that_are_exchanged(small_cfg, monkeypatch):
+    """Else they are there twice, and copied; buffers are not sent in each iteration."""
+    options = {}
+    monkeypatch.setattr(
+        accumulation, "create_ddp_model", lambda model, **given: options.update(given) or model
+    )
+    model = Regression()
+    build_steps(small_cfg(), model, [], torch.optim.SGD(model.parameters(), 0.1))
+    assert options["gradient_as_bucket_view"] and not options["broadcast_buffers"]
 
 
 def test_loss_scale_is_resumed_where_there_is_one():

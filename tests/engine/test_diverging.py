@@ -1,12 +1,15 @@
 """Losses of all processes in the log; where one is not finite, the run ends before it is saved."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from detectron2.engine import HookBase
 from detectron2.utils import comm
 from detectron2.utils.events import EventStorage
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ocr_panoptic.checkpoint import last_checkpoint
 from ocr_panoptic.engine import Trainer, loss_log, setup
@@ -48,7 +51,9 @@ def test_weights_that_are_not_finite_are_not_saved(tiny_data, short_args, tmp_pa
 
 @pytest.mark.slow
 def test_a_loss_that_is_nan_ends_the_run(tiny_data, short_args, tmp_path, monkeypatch):
-    """Before its weights are saved, also where losses are looked at now and then."""
+    """Before its weights are saved, also where losses are looked at now and then: a line of
+    progress is not near."""
+    monkeypatch.setattr(trainer_module, "log_period", lambda max_iter: 20)
     for period in (1, 100):
         folder = tmp_path / f"run{period}"
         trainer = Trainer(*setup(short_args("OUTPUT_DIR", folder, "TEST.EVAL_PERIOD", 0)))
@@ -76,6 +81,23 @@ def test_what_is_logged_does_not_grow(small_cfg, tmp_path, monkeypatch):
             trainer.storage.put_scalars(cur_iter=i, total_loss=i)
         history = trainer.storage.history("total_loss")
     assert [value for value, _ in history.values()] == [6, 7, 8] and history.global_avg() == 4
+
+
+def test_the_copy_of_a_loss_from_a_gpu_is_not_waited_for(monkeypatch):
+    """A copy to pinned memory, with an event after it."""
+    seen = []
+
+    class Copies(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if "copy" in function.overloadpacket.__name__:
+                seen.append(kwargs["non_blocking"])
+            return function(*args, **(kwargs or {}))
+
+    event = SimpleNamespace(record=lambda: seen.append("event"))
+    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
+    with FakeTensorMode(), Copies():
+        LossLog().add(0, ["a"], torch.ones(1, device="cuda"), 0.5, ["x.jpg"])
+    assert seen == [True, "event"]
 
 
 def test_losses_of_all_processes(monkeypatch):

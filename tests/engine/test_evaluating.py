@@ -2,12 +2,13 @@
 
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
 from detectron2.evaluation import DatasetEvaluator
 
-from ocr_panoptic.engine import Trainer, setup
+from ocr_panoptic.engine import Trainer, evaluating, setup
 from ocr_panoptic.engine.evaluating import BesideTheModel
 from ocr_panoptic.engine.task import task_of
 
@@ -49,6 +50,16 @@ def test_an_error_reaches_the_caller(later):
         for value in (0, -1, *range(later)):
             evaluator.process([], [value])
         evaluator.evaluate()
+
+
+@pytest.mark.parametrize("device, kind", [("cpu", Noted), ("cuda", BesideTheModel)])
+def test_evaluators_work_beside_a_gpu(small_cfg, monkeypatch, device, kind):
+    """On a CPU the model has all cores."""
+    task = SimpleNamespace(evaluator=lambda *_: Noted())
+    monkeypatch.setattr(evaluating, "task_of", lambda cfg: task)
+    cfg = small_cfg()
+    cfg.MODEL.DEVICE = device
+    assert type(Trainer.build_evaluator(cfg, "tiny_val")) is kind
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from detectron2.solver.build import maybe_add_gradient_clipping
 from detectron2.utils.events import EventStorage
 from timm.optim import create_optimizer_v2
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ocr_panoptic.engine import Trainer, load_config
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
@@ -61,6 +62,15 @@ def test_factor_1_is_detectron2s_optimizer(cfg):
     assert all(group["foreach"] for group in groups)  # on a GPU fused
     for group, expected in zip(groups, theirs.state_dict()["param_groups"], strict=True):
         assert group.items() <= expected.items()
+
+
+@pytest.mark.parametrize("name", ["SGD", "AdamW"])
+def test_steps_of_a_gpu_are_fused(name):
+    """A loss scale is then not waited for."""
+    with FakeTensorMode(), torch.device("cuda"):
+        optimizer = build_optimizer(load_config("", ["SOLVER.OPTIMIZER", name]), nn.Linear(2, 3))
+    assert all(group["fused"] for group in optimizer.param_groups)
+    assert optimizer._step_supports_amp_scaling
 
 
 def with_gradients() -> nn.Module:

@@ -171,6 +171,12 @@ class TestSemSegEvaluator:
         ]
         assert labels_of_output({"sem_seg": scores}, 9, "image").tolist() == expected
 
+    def test_labels_are_copied_from_a_gpu_in_16_bits(self, monkeypatch):
+        copied = []
+        monkeypatch.setattr(torch.Tensor, "cpu", lambda labels: copied.append(labels) or labels)
+        labels_of_output({"labels": torch.zeros(2, 3).long()}, 9, "image")
+        assert [labels.dtype for labels in copied] == [torch.int16]
+
     def test_class_that_the_truth_lacks(self):
         """Truth 6 x class 0, 2 x class 1; prediction calls one pixel of each class 2."""
         truth = np.array([[0, 0, 0, 0, 0, 0, 1, 1, 9]], dtype=np.uint8)

@@ -149,6 +149,19 @@ def test_a_gpu_has_one_precision_for_convolutions_of_all_sizes(device, operation
     assert z.shape == (2, 16, 5, 7) and z.device.type == device
 
 
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_gpu_stays_in_channels_last_memory(device, training):
+    """In training, too, where products are faster on a CPU."""
+    with FakeTensorMode(), torch.device(device):
+        conv = ConvNormReLU(8, 32, norm="BN").train(training)
+        maps = [torch.empty(2, c, 5, 7).to(memory_format=torch.channels_last) for c in (3, 5)]
+        z = conv(*maps)
+        stays = conv_module._stays_channels_last(maps[0], training)
+    assert stays == (device == "cuda" or not training)
+    assert z.is_contiguous(memory_format=torch.channels_last)
+
+
 @pytest.mark.parametrize("negative_slope", [0.0, 0.2])
 def test_dropout_before_the_relu_is_dropout_after_it(negative_slope):
     torch.manual_seed(0)

@@ -1,6 +1,7 @@
 """Losses by bands of rows against the full-size logits, and the weights of rare classes."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -103,6 +104,16 @@ def test_full_size_logits_are_never_there(loss):
 
 
 IGNORE = 255
+
+
+@pytest.mark.parametrize("gib, mib", [(4, 32), (11, 88), (24, 128), (80, 128)])
+def test_bands_of_a_gpu(monkeypatch, gib, mib):
+    """Few of them, and not much of a small GPU's memory; on a CPU what its cache holds."""
+    card = SimpleNamespace(total_memory=gib * 2**30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    assert bands.band_bytes(torch.device("cuda")) == mib * 2**20
+    assert bands.band_bytes(torch.device("cpu")) == 2**20
 
 
 def reference(logits: torch.Tensor, targets: torch.Tensor) -> float:

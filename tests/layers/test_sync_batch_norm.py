@@ -17,13 +17,19 @@ SHAPES = (3, 4, 5, 6), (1, 4, 3, 2)  # another number and size of maps in each p
 
 
 class NoWaits(TorchDispatchMode):
-    """Raises an error for what makes a CPU wait for its GPU."""
+    """Raises an error for what makes a CPU wait for its GPU; notes what processes exchange."""
+
+    def __init__(self):
+        super().__init__()
+        self.exchanges: list[str] = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
         masks = [i for i in args[1] if i is not None] if name == "index" else []
         if name in WAITS or any(mask.dtype == torch.bool for mask in masks):
             raise AssertionError(f"{name} waits for the GPU")
+        if function.namespace == "c10d":
+            self.exchanges.append(name)
         return function(*args, **(kwargs or {}))
 
 
@@ -51,6 +57,8 @@ def check_kernel(name: str, function):
         types = (str(a.type) for a in overload._schema.arguments)
         declared = [kinds[name.removeprefix("Optional[").rstrip("]")] for name in types]
         assert declared == [torch.Tensor if torch.is_tensor(a) else type(a) for a in args]
+        if name == "batch_norm_backward_elemt":  # whose counts are read from memory as they lie
+            assert args[-1].dtype == torch.int32 and args[-1].is_contiguous()
         return function(*args)
 
     return checked
@@ -64,9 +72,10 @@ def one_process(rank: int, folder, dtype: torch.dtype, memory_format: torch.memo
     norm = norm_with_statistics(SyncBatchNorm)
     x, dy = batch(rank, dtype)
     x = x.contiguous(memory_format=memory_format).requires_grad_()
-    with NoWaits():
+    with NoWaits() as mode:
         y = norm(x)
-    y.backward(dy)
+        y.backward(dy)
+    assert mode.exchanges == ["_allgather_base_", "allreduce_"]  # one in each pass
     assert y.dtype == x.grad.dtype == dtype and y.is_contiguous(memory_format=memory_format)
     found = [y.detach(), x.grad, norm.weight.grad, norm.bias.grad, *norm.buffers()]
     torch.save(found, folder / f"{rank}.pt")

@@ -6,6 +6,7 @@ import pytest
 import torch
 from detectron2.layers.mask_ops import paste_masks_in_image
 from detectron2.structures import Boxes, Instances
+from detectron2.structures.boxes import matched_pairwise_iou
 from torch import nn
 
 from ocr_panoptic.engine import Trainer
@@ -53,6 +54,33 @@ def test_boxes_are_not_rounded_to_the_type_of_the_features(small_cfg, use, side)
     for pooler in (heads.box_pooler, heads.mask_pooler):
         error = (pooled_centres(pooler, boxes) - (lefts + side / 2)).abs().max()
         assert error < 0.1
+
+
+@pytest.mark.parametrize("side", [24, 96, 512])
+@torch.no_grad()
+def test_deltas_of_half_precision_make_boxes_of_float32(small_cfg, side):
+    """Anchors are exact, and deltas are rounded in units of a box's side: boxes of any size keep
+    0.999 of their place. Only pooling and pasting, above and below, rounded pixels."""
+    model = Trainer.build_model(small_cfg("ocr"))
+    network = deploy(model, "bfloat16").network
+    proposals, heads = network.proposal_generator, network.roi_heads
+    maps = [torch.empty(1, 1, 800 // stride, 1344 // stride) for stride in (4, 8, 16, 32, 64)]
+    exact = model.proposal_generator.anchor_generator(maps)
+    with torch.autocast("cpu", torch.bfloat16):
+        anchors = proposals.anchor_generator([map_.bfloat16() for map_ in maps])
+    assert all(a.tensor.dtype == torch.float32 for a in anchors)
+    assert all(torch.equal(a.tensor, b.tensor) for a, b in zip(anchors, exact, strict=True))
+    torch.manual_seed(0)
+    centres, places, sizes = torch.rand(3, 1000, 2)
+    centres, sizes = centres * torch.tensor([1333.0, 800.0]), side * (0.5 + sizes)
+    boxes = torch.cat([centres - sizes / 2, centres + sizes / 2], dim=1)
+    centres += side * (places - 0.5) / 2
+    seen = torch.cat([centres - side / 2, centres + side / 2], dim=1)
+    for transform in (proposals.box2box_transform, heads.box_predictor.box2box_transform):
+        found = transform.apply_deltas(transform.get_deltas(seen, boxes).bfloat16(), seen)
+        assert found.dtype == torch.float32
+        overlap = matched_pairwise_iou(Boxes(found), Boxes(boxes))
+        assert overlap.mean() > 0.998 and overlap.min() > 0.993
 
 
 @torch.no_grad()

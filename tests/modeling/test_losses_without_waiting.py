@@ -4,16 +4,20 @@ that have shapes only raise an error where a value is asked for. Their backward 
 they say that they are on one, so it is shown on a CPU.
 """
 
+from functools import partial
+
 import pytest
 import torch
 from detectron2.modeling import META_ARCH_REGISTRY, build_model
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.cuda.amp import common
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from ocr_panoptic.modeling.losses import LOSSES
 from support.heads import FPN_SHAPES, make_fpn_head
-from support.segmentors import make_cfg, make_resnet_cfg, take_criterion
+from support.segmentors import make_cfg, make_resnet_cfg, make_segfix_cfg, take_criterion
 
 pytestmark = pytest.mark.slow
 
@@ -63,28 +67,53 @@ def test_head(device, recompute):
 
 
 class NoCopies(TorchDispatchMode):
-    """Raises an error for a copy from one device to another."""
+    """Raises an error for a copy from one device to another, and for values that are put where a
+    mask is, which fake tensors allow: a GPU counts its places, but for a number of the CPU."""
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         found = function(*args, **(kwargs or {}))
+        name = function.overloadpacket.__name__
         devices = {t.device for t in tree_leaves((args, found)) if isinstance(t, torch.Tensor)}
-        if "copy" in function.overloadpacket.__name__ and len(devices) > 1:
+        if "copy" in name and len(devices) > 1:
             raise RuntimeError(f"{function} between {devices}")
+        if name.startswith("index_put"):
+            _, places, value, *_ = args
+            masks = [p for p in places if p is not None and p.dtype == torch.bool]
+            if masks and (value.device.type == "cuda" or value.numel() > 1):
+                raise RuntimeError(f"{function} by a mask")
         return found
 
 
-@pytest.mark.parametrize(
-    "opts",
-    [(), ("MODEL.HMSA.ENABLED", True), ("MODEL.SEM_SEG_HEAD.LOSS_TYPE", "cross_entropy + rmi")],
-    ids=["", "HMSA", "RMI"],
-)
-@pytest.mark.parametrize("make", [make_cfg, lambda *opts: make_resnet_cfg(50, *opts)])
-def test_a_semantic_model_copies_nothing_in_training(make, opts):
-    """Nothing is copied of a batch that is on the GPU."""
-    build_model(make(*opts))  # which layers of timm are read is found out by a gradient, once
-    cfg = make(*opts, "MODEL.DEVICE", "cuda")
+SCHEMES = {name: ("MODEL.CONTEXT.NAME", name) for name in CONTEXT_SCHEMES}
+MODELS = {
+    **{name: (make_cfg, *opts) for name, opts in SCHEMES.items()},
+    "ResNet": (partial(make_resnet_cfg, 50),),
+    "HMSA": (make_cfg, "MODEL.HMSA.ENABLED", True),
+    "HMSA, ResNet": (partial(make_resnet_cfg, 50), "MODEL.HMSA.ENABLED", True),
+    "RMI": (make_cfg, "MODEL.SEM_SEG_HEAD.LOSS_TYPE", "cross_entropy + rmi"),
+    "SegFix": (make_segfix_cfg,),
+    "unsupervised regions": (make_cfg, "MODEL.OCR.REGION_SUPERVISION", False),
+}
+
+
+@pytest.fixture(scope="module")
+def timm_is_known():
+    """Which layers of timm are read is found out by a gradient, once."""
+    build_model(make_cfg())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_semantic_model_waits_for_nothing_and_copies_nothing(
+    timm_is_known, monkeypatch, device, name
+):
+    """Of a batch that is on the GPU, in mixed precision; in both passes."""
+    monkeypatch.setattr(common, "amp_definitely_not_available", lambda: False)
+    dtype = {"cpu": torch.bfloat16, "cuda": torch.float16}[device]
+    make, *opts = MODELS[name]
+    cfg = make(*opts, "MODEL.DEVICE", device)
     with FakeTensorMode():
-        with torch.device("cuda"):
+        with torch.device(device):
             model = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg).train()
             batch = [
                 {
@@ -93,9 +122,13 @@ def test_a_semantic_model_copies_nothing_in_training(make, opts):
                 }
                 for size in ((61, 83), (64, 80))
             ]
-        with NoCopies():
+        with NoCopies(), torch.autocast(device, dtype):
+            assert torch.is_autocast_enabled(device)
             losses = model(batch)
-    assert all(loss.device.type == "cuda" for loss in losses.values())
+        assert {loss.device.type for loss in losses.values()} == {device}
+        if device == "cpu":
+            sum(losses.values()).backward()
+            assert all(p.grad is not None for p in model.sem_seg_head.parameters())
 
 
 def test_what_the_tests_above_rely_on():
@@ -106,3 +139,7 @@ def test_what_the_tests_above_rely_on():
                 wait()
         with NoCopies(), pytest.raises(RuntimeError, match="copy"):
             torch.ones(2, device="cpu").to("cuda")
+        with NoCopies(), pytest.raises(RuntimeError, match="mask"):
+            x[x > 0] = x.sum()
+        with NoCopies():
+            x[x > 0] = 3
