@@ -68,10 +68,9 @@ PANOPTIC = {
 COCO = ("MODEL.SEM_SEG_HEAD.NUM_CLASSES", 54, "MODEL.ROI_HEADS.NUM_CLASSES", 80)
 WAITS = ("_local_scalar_dense", "nonzero", "masked_select", "unique")
 INDEXING = ("index", "index_put", "index_put_")  # with boolean masks
-# What a kernel computes of no value: views, and memory that is asked for.
-IDLE = ("view", "empty", "expand", "permute", "transpose", "slice", "select", "split", "unsqueeze")
-IDLE += ("squeeze", "alias", "detach", "chunk", "unbind", "as_strided", "t", "lift_fresh", "new_")
-IDLE += ("device",)  # asked of a fake tensor
+# Of no kernel, beside views: memory that is asked for, and what a fake tensor is asked.
+IDLE = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "device")
+IDLE += ("_unsafe_view",)
 
 
 class Counted(TorchDispatchMode):
@@ -94,7 +93,10 @@ class Counted(TorchDispatchMode):
             waits = not (kwargs or {}).get("non_blocking", name == "copy_" and args[-1] is True)
             self.counts["blocking copies" if waits else "other copies"] += 1
             self.copied += tensors[0].nbytes
-        if not name.startswith(IDLE) and any(t.device.type == self.device for t in tensors):
+        aliases = [part.alias_info for part in function._schema.returns]
+        is_view = any(alias and not alias.is_write for alias in aliases)
+        is_here = any(t.device.type == self.device for t in tensors)
+        if is_here and not is_view and name not in IDLE:
             self.counts["operations"] += 1
         return found
 
