@@ -84,7 +84,7 @@ def test_what_is_logged_does_not_grow(small_cfg, tmp_path, monkeypatch):
 
 
 def test_the_copy_of_a_loss_from_a_gpu_is_not_waited_for(monkeypatch):
-    """A copy to pinned memory, with an event after it."""
+    """A copy to pinned memory, with an event after it, in the stream of that GPU."""
     seen = []
 
     class Copies(TorchDispatchMode):
@@ -93,11 +93,11 @@ def test_the_copy_of_a_loss_from_a_gpu_is_not_waited_for(monkeypatch):
                 seen.append(kwargs["non_blocking"])
             return function(*args, **(kwargs or {}))
 
-    event = SimpleNamespace(record=lambda: seen.append("event"))
-    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
+    monkeypatch.setattr(torch.cuda, "Event", lambda: SimpleNamespace(record=seen.append))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"event of {device}")
     with FakeTensorMode(), Copies():
-        LossLog().add(0, ["a"], torch.ones(1, device="cuda"), 0.5, ["x.jpg"])
-    assert seen == [True, "event"]
+        LossLog().add(0, ["a"], torch.ones(1, device="cuda:1"), 0.5, ["x.jpg"])
+    assert seen == [True, "event of cuda:1"]
 
 
 def test_losses_of_all_processes(monkeypatch):
