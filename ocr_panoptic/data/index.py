@@ -62,7 +62,7 @@ class IndexSource(Protocol):
     def state(self) -> Any:
         """Return what changes whenever the records do; JSON can hold it."""
 
-    def read(self) -> tuple[Any, Iterable[Row]]:
+    def read(self) -> tuple[dict[str, Any], Iterable[Row]]:
         """
         Returns:
             what is common to all images, which JSON can hold; the images.

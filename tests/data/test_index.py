@@ -370,6 +370,20 @@ def test_images_that_would_be_scaled_to_nothing(raw, kind):
     check_data_sets(names, 1, inputs=inputs)
 
 
+def test_an_index_of_semantic_data_is_written_once(raw):
+    """Processes that start together would have each other's replaced by one without checks."""
+    file = raw.folder / "sem.yaml"
+    for path in raw.png("").rglob("*.png"):
+        write_label_png(path, np.ones(read_panoptic_png(path).shape, np.uint8))
+    split = SemanticSplit(raw.image(""), raw.png(""))
+    write_data_file(file, "sem", {"train": split}, classes=["a", "b"])
+    (name,) = register_data_files([file])
+    first = DatasetCatalog[name].index()
+    written = first.path.stat()
+    DatasetCatalog[name].index()
+    assert first.path.stat().st_ino == written.st_ino
+
+
 def test_labels_that_are_all_ignored(raw):
     file, labels = raw.folder / "sem.yaml", sorted(raw.png("").rglob("*.png"))
     split = SemanticSplit(raw.image(""), raw.png(""))

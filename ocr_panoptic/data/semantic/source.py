@@ -45,9 +45,9 @@ class SemanticSource:
     def state(self) -> list:
         return [list(self._names(pair)) for pair in self._folder().pairs()]
 
-    def read(self) -> tuple[None, Iterator[Row]]:
+    def read(self) -> tuple[dict, Iterator[Row]]:
         names = map(self._names, self._folder().pairs())
-        return None, (Row({"image": image, "labels": png}, False, False) for image, png in names)
+        return {}, (Row({"image": image, "labels": png}, False, False) for image, png in names)
 
     def files(self, record: dict) -> tuple[str, str]:
         return (
