@@ -61,7 +61,7 @@ def test_equals_detectron2s_for_8_bits(tmp_path, pixels, mode, format):
 def test_a_plain_png_is_read_by_opencv(tmp_path, pixels, monkeypatch, kind, by_opencv):
     """In less time; whatever it might warn of, or cannot read, is left to Pillow."""
     read, paths, path = cv2.imread, [], str(tmp_path / "a.png")
-    monkeypatch.setattr(cv2, "imread", lambda name, how: paths.append(name) or read(name, how))
+    monkeypatch.setattr(cv2, "imread", lambda name: paths.append(name) or read(name))
     Image.fromarray(pixels).save(path, **kind)
     np.testing.assert_array_equal(read_picture(path, "RGB"), pixels)
     assert paths == [path] * by_opencv

@@ -112,7 +112,7 @@ def read_picture(
     """
     if _is_array(path, channels):
         return reordered(_read_channels(path, channels), format)
-    if format in ("RGB", "BGR") and (colours := png_colours(path)) is not None:
+    if format in ("RGB", "BGR") and (colours := _png_colours(path)) is not None:
         return reordered(colours, format)
     image = _load(path, "image")
     try:
@@ -121,7 +121,7 @@ def read_picture(
         raise UserError(f"{printable(path)}: image {error}.") from error
 
 
-def png_colours(path: str | os.PathLike) -> np.ndarray | None:
+def _png_colours(path: str | os.PathLike) -> np.ndarray | None:
     """The colours of a plain PNG, uint8 RGB [H, W, 3], for which OpenCV takes four fifths of
     Pillow's time; None for any other file, and for one with a fault, which Pillow names."""
     if not os.fspath(path).lower().endswith(".png"):
@@ -135,8 +135,7 @@ def png_colours(path: str | os.PathLike) -> np.ndarray | None:
             is_plain = image.tile[0][3] == "RGB" and image.info.keys() <= {"dpi", "srgb"}
             is_plain = is_plain and _ends_with_pixels(file)
         if is_read and is_plain:
-            as_stored = cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION
-            return cv2.imread(_file(path), as_stored)
+            return cv2.imread(_file(path))[:, :, ::-1]  # BGR; None of a fault ends here
     return None
 
 
