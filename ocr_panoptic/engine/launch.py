@@ -8,9 +8,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
-from unittest.mock import patch
 from urllib.parse import urlparse
 
 import torch
@@ -26,6 +25,7 @@ from ocr_panoptic.program import run_program
 from .config_files import load_arguments
 from .run_claim import release_all
 from .stopping import NUMBERS, Stopped, passing_on_signals
+from .undisturbed import kept_variables
 
 # How long a process waits for the others. The main process alone combines the parts of an
 # evaluation, writes checkpoints, and may download weights; ten minutes, torchrun's default, are
@@ -179,12 +179,15 @@ def _check_machines(args: argparse.Namespace) -> None:
         )
 
 
-def _of_cpu_processes(number: int) -> contextlib.AbstractContextManager:
+@contextlib.contextmanager
+def _of_cpu_processes(number: int) -> Iterator[None]:
     """The environment in which so many are started: GPUs are hidden from them, as CUDA may run in
     this process already, and they share the cores. With a thread for each core in every process
     two of them take twice the CPU time."""
-    threads = os.environ.get("OMP_NUM_THREADS", str(max(1, torch.get_num_threads() // number)))
-    return patch.dict(os.environ, CUDA_VISIBLE_DEVICES="", OMP_NUM_THREADS=threads)
+    with kept_variables("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, torch.get_num_threads() // number)))
+        yield
 
 
 def _visible() -> str:

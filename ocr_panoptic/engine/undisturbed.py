@@ -50,15 +50,24 @@ def _switches() -> Iterator[None]:
     cudnn, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
     deterministic = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    variables = {name: os.environ.get(name) for name in ENVIRONMENT}
     try:
-        yield
+        with kept_variables(*ENVIRONMENT):
+            yield
     finally:
         torch.backends.cudnn.benchmark = cudnn
         torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
-        for name, value in variables.items():
+
+
+@contextmanager
+def kept_variables(*names: str) -> Iterator[None]:
+    """Leave these variables of the environment as they were before the block, and others alone."""
+    values = {name: os.environ.get(name) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in values.items():
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value

@@ -108,14 +108,17 @@ def test_processes_on_the_cpu_of_a_gpu_machine(
     if given:
         monkeypatch.setenv(names[1], given)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
-    monkeypatch.setattr(
-        sys.modules["ocr_panoptic.engine.launch"],  # engine.launch is the function
-        "detectron2_launch",
-        lambda *_, **__: found.append([os.environ[name] for name in names]),
-    )
+
+    def run(*_, **__) -> None:
+        found.append([os.environ[name] for name in names])
+        monkeypatch.setenv("OF_ANOTHER_THREAD", "1")
+
+    # engine.launch is the function
+    monkeypatch.setattr(sys.modules["ocr_panoptic.engine.launch"], "detectron2_launch", run)
     launch(print, make_args("MODEL.DEVICE", "cpu", flags=("--num-gpus", "2")))
     assert found == [["", threads]]
     assert [os.environ.get(name) for name in names] == ["3", given]
+    assert os.environ["OF_ANOTHER_THREAD"] == "1"
     assert "MODEL.DEVICE is cpu: --num-gpus 2 starts that many CPU processes" in caplog.text
 
 
