@@ -156,10 +156,10 @@ class SafeCheckpointer(DetectionCheckpointer):
 
     def look(self) -> None:
         """
-        Do not wait for the file that is being written.
+        Raise the error of the last file, unless it is still being written.
 
         Raises:
-            OSError: as :meth:`save`, of that file, where it has failed.
+            OSError: as :meth:`save`, of that file.
         """
         if self._writing and self._writing[1].done():
             self.wait()

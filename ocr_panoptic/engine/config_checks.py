@@ -29,7 +29,7 @@ def defaults_of_unread(cfg: CfgNode) -> list[str]:
     """Return the KEY VALUE overrides with which keys that the chosen model does not read have their
     defaults, see :func:`check_unread_keys`."""
     default = _defaults()
-    names = [key.name for key in KEYS if key.name in unread_keys(cfg)]
+    names = sorted(unread_keys(cfg))
     names = [name for name in names if value_of(cfg, name) != value_of(default, name)]
     return [word for name in names for word in (name, str(value_of(default, name)))]
 
