@@ -71,6 +71,15 @@ def test_a_plain_png_is_read_by_opencv(tmp_path, pixels, monkeypatch, kind, by_o
     assert paths == [path] * by_opencv
 
 
+def test_a_truncated_png_is_not_shown_to_opencv(tmp_path, pixels, monkeypatch):
+    """Which writes messages of its own."""
+    monkeypatch.setattr(cv2, "imread", lambda _: pytest.fail("asked"))
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    (tmp_path / "a.png").write_bytes((tmp_path / "a.png").read_bytes()[:-30])
+    with pytest.raises(ValueError, match="broken or truncated"):
+        read_picture(tmp_path / "a.png")
+
+
 def test_a_png_is_turned_by_what_comes_after_its_pixels(tmp_path, pixels):
     exif, path = Image.Exif(), tmp_path / "a.png"
     exif[ORIENTATION] = 6

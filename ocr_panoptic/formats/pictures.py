@@ -416,13 +416,14 @@ def _orientation(
 
 
 def _ends_with_pixels(file: BinaryIO) -> bool:
-    """Return whether nothing comes after the pixels of a PNG. Pillow seeks what it reads later."""
+    """Return whether a PNG is whole, and nothing comes after its pixels. Pillow seeks what it reads
+    later."""
     file.seek(8)  # after the signature
     kind = b""
     while len(head := file.read(8)) == 8 and head[4:] != b"IEND":
         kind = head[4:]
         file.seek(int.from_bytes(head[:4], "big") + 4, os.SEEK_CUR)  # with the check sum
-    return kind == b"IDAT"
+    return (kind, head[4:]) == (b"IDAT", b"IEND")
 
 
 def _bits(image: Image.Image) -> int:
