@@ -263,8 +263,9 @@ class TestRefused:
             read(path)
 
 
-def test_a_larger_limit(tmp_path, monkeypatch):
-    Image.new("L", (200, 100)).save(tmp_path / "a.png")
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_a_larger_limit(tmp_path, monkeypatch, mode):
+    Image.new(mode, (200, 100)).save(tmp_path / "a.png")
     monkeypatch.setenv(MAX_MEGAPIXELS, "0.019")
     for read in (read_size, read_picture, read_label_png):
         with pytest.raises(ValueError, match="more than 0.019 megapixels"):

@@ -49,6 +49,10 @@ def test_the_limit_follows_from_the_memory(monkeypatch):
     )
     monkeypatch.setattr(memory, "free_memory", lambda: 2**40)
     assert largest_image(cfg).pixels == LARGEST
+    cfg.MODEL.DEVICE = "cuda:1"
+    free = {"cuda:1": (2**30, 2**40)}
+    monkeypatch.setattr("torch.cuda.mem_get_info", free.get)
+    assert largest_image(cfg).pixels == 0.75 * 2**30 // 1359
 
 
 @pytest.mark.parametrize("limit, free", [("max\n", 1000 * 1024), ("500000\n", 400_000)])

@@ -31,3 +31,8 @@ def test_median_of_the_repeats(monkeypatch):
 def test_the_name_says_how_many_threads(monkeypatch, threads, text):
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     assert machine_name("cpu").endswith(text)
+
+
+def test_the_name_is_that_of_the_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", {"cuda:1": "the second"}.get)
+    assert machine_name("cuda:1") == "the second"
