@@ -106,7 +106,7 @@ def check(
 ) -> "DataSummary | RunCheck":
     """
     Check data files or, with a config, what a training would do and need, as ``ocr-panoptic check``
-    does. Nothing is trained or written.
+    does. Nothing is written, and nothing trained but with ``time``.
 
     Args:
         data: data files.
@@ -130,5 +130,9 @@ def check(
     args = function_arguments(argument_parser(), config, data, None, keys)
     args.num_gpus, args.resume = num_gpus, resume
     args.time, args.gpu_seconds = time, gpu_seconds
+    if not 0 <= gpu_seconds < float("inf"):
+        raise UserError(f"gpu_seconds is {gpu_seconds}; it is a number above 0")
+    if fault := _fault(args):
+        raise UserError(fault)
     with undisturbed():
         return _checked(args)
