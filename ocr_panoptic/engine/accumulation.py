@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ocr_panoptic.errors import UserError
 
 from .loss_log import Diverged, LossLog
-from .optimizer import build_clipping, prepare_state, state_for
+from .optimizer import build_clipping, prepare_state
 
 
 def autocast_dtype(precision: str, device: str) -> torch.dtype:
@@ -120,8 +120,7 @@ class AccumulatingTrainer(SimpleTrainer):
         return {**super().state_dict(), "grad_scaler": self.grad_scaler.state_dict()}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        state = state_for(self.optimizer, state_dict["optimizer"])
-        super().load_state_dict({**state_dict, "optimizer": state})
+        super().load_state_dict(state_dict)
         prepare_state(self.optimizer)
         if state_dict.get("grad_scaler"):  # none is saved without AMP, or on a CPU
             self.grad_scaler.load_state_dict(state_dict["grad_scaler"])

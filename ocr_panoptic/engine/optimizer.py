@@ -98,13 +98,6 @@ def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[
     return clip
 
 
-def state_for(optimizer: torch.optim.Optimizer, saved: dict) -> dict:
-    """Return a saved state with this optimizer's way to step. PyTorch would take over the file's,
-    and a file of a CPU has no fused one, to which alone a gradient scaler may leave its scale."""
-    way = {name: optimizer.param_groups[0][name] for name in ("foreach", "fused")}
-    return {**saved, "param_groups": [{**group, **way} for group in saved["param_groups"]]}
-
-
 def prepare_state(optimizer: torch.optim.Optimizer) -> None:
     """
     Make momenta, new or loaded ones, what a fused step needs:
