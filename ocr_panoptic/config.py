@@ -438,7 +438,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("SOLVER.CLIP_GRADIENTS.CLIP_TYPE", THEIRS, [], one_of("value", "norm")),
     Key("SOLVER.CLIP_GRADIENTS.CLIP_VALUE", THEIRS, [], at_least(0)),
     Key("SOLVER.CHECKPOINT_PERIOD", THEIRS, [], at_least(0, "saves at the end alone")),
-    Key("TEST.EVAL_PERIOD", THEIRS, [], at_least(0, "evaluates at the end, or as TEST.EVALUATIONS has it")),
+    Key("TEST.EVAL_PERIOD", THEIRS, [], at_least(0, "leaves it to TEST.EVALUATIONS")),
     Key("SOLVER.BASE_LR_END", THEIRS, [when("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR")], ANY),
     Key("SOLVER.MOMENTUM", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], at_least(0)),
     Key("SOLVER.NESTEROV", THEIRS, [when("SOLVER.OPTIMIZER", "SGD")], ANY),

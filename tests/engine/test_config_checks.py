@@ -22,7 +22,7 @@ from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG
         ("SOLVER.WARMUP_ITERS", -1, "at least 0"),
         ("SOLVER.CHECKPOINT_PERIOD", -1, "at least 0 (0 saves at the end alone)"),
         ("SOLVER.GATHER_METRIC_PERIOD", 0, "at least 1"),
-        ("TEST.EVAL_PERIOD", -1, "at least 0 (0 evaluates at the end, or as TEST."),
+        ("TEST.EVAL_PERIOD", -1, "at least 0 (0 leaves it to TEST.EVALUATIONS)"),
         ("DATALOADER.NUM_WORKERS", -1, "at least 0 (0 loads images in the training's own process)"),
         ("SOLVER.STEPS", (2, "a"), "a tuple of rising iterations"),
         ("SOLVER.STEPS", (2, 1), "a tuple of rising iterations"),
