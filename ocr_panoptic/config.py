@@ -359,7 +359,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("TEST.PATIENCE", 0, [BEST], at_least(0, "trains to the end"),
         "End the training after this many evaluations in a row without a higher value of "
         "TEST.BEST_CHECKPOINT."),
-    Key("TEST.EVALUATIONS", 0, [], at_least(0),
+    Key("TEST.EVALUATIONS", 0, [], at_least(0, "evaluates at the end alone"),
         "Evaluations in a training, evenly spread, where TEST.EVAL_PERIOD is 0."),
     Key("TEST.OPTIMIZED", True, [], ANY,
         "Evaluate, draw and predict with a copy of the model that is made for inference "
