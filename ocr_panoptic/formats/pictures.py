@@ -4,14 +4,13 @@ PNGs are opened here, too, so that all keep the same limits and name the file at
 Shape letters: H, W size of the image, C channels.
 """
 
-import contextlib
 import functools
 import math
 import os
 import warnings
 from collections.abc import Callable
 from operator import methodcaller
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -20,6 +19,7 @@ from ocr_panoptic.errors import MissingFileError, UserError
 
 from .array_files import NUMPY_SUFFIX, ArrayFile, open_array
 from .files import local_path, printable
+from .plain_png import ends_with_pixels, plain_png_colours
 
 # Millions of pixels up to which a file is read: a few bytes can state a size that fills any memory.
 # An environment variable and no config key, as preparation, training, evaluation and demo must
@@ -112,31 +112,15 @@ def read_picture(
     """
     if _is_array(path, channels):
         return reordered(_read_channels(path, channels), format)
-    if format in ("RGB", "BGR") and (colours := _png_colours(path)) is not None:
-        return reordered(colours, format)
+    if format in ("RGB", "BGR"):
+        colours = plain_png_colours(local_path(path), _max_megapixels() * 1e6)
+        if colours is not None:
+            return reordered(colours, format)
     image = _load(path, "image")
     try:
         return _eight_bits(image, format)
     except ValueError as error:
         raise UserError(f"{printable(path)}: image {error}.") from error
-
-
-def _png_colours(path: str | os.PathLike) -> np.ndarray | None:
-    """The colours of a plain PNG, uint8 RGB [H, W, 3], for which OpenCV takes four fifths of
-    Pillow's time; None for any other file, and for one with a fault, which Pillow names."""
-    if not os.fspath(path).lower().endswith(".png"):
-        return None
-    import cv2
-
-    with contextlib.suppress(Exception):  # Pillow raises what the broken bytes lead to
-        with open(_file(path), "rb") as file, Image.open(file, formats=("PNG",)) as image:
-            is_read = image.width * image.height <= _max_megapixels() * 1e6
-            # Others are to be turned, or OpenCV might blend or warn of something.
-            is_plain = image.tile[0][3] == "RGB" and image.info.keys() <= {"dpi", "srgb"}
-            is_plain = is_plain and _ends_with_pixels(file)
-        if is_read and is_plain:
-            return cv2.imread(_file(path))[:, :, ::-1]  # BGR; None of a fault ends here
-    return None
 
 
 def picture_pixels(image: Image.Image, format: str = "BGR", channels: int = COLOURS) -> np.ndarray:
@@ -372,7 +356,7 @@ def _open(path: str | os.PathLike, decode: bool) -> tuple[Image.Image, int | Non
                 raise Image.DecompressionBombError
             if decode:
                 image.load()
-            elif image.format == "PNG" and _ends_with_pixels(file):
+            elif image.format == "PNG" and ends_with_pixels(file):
                 return image, _orientation(image, Image.Image.getexif)
             return image, _orientation(image)
     except Image.DecompressionBombError as error:
@@ -413,17 +397,6 @@ def _orientation(
         return getexif(image).get(ExifTags.Base.Orientation)
     except Exception:  # broken EXIF data of a whole image
         return None
-
-
-def _ends_with_pixels(file: BinaryIO) -> bool:
-    """Return whether a PNG is whole, and nothing comes after its pixels. Pillow seeks what it reads
-    later."""
-    file.seek(8)  # after the signature
-    kind = b""
-    while len(head := file.read(8)) == 8 and head[4:] != b"IEND":
-        kind = head[4:]
-        file.seek(int.from_bytes(head[:4], "big") + 4, os.SEEK_CUR)  # with the check sum
-    return (kind, head[4:]) == (b"IDAT", b"IEND")
 
 
 def _bits(image: Image.Image) -> int:
