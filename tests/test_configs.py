@@ -23,7 +23,7 @@ from torch import nn
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.engine import Trainer, complete_config, schedule
 from ocr_panoptic.engine.schedule import complete_schedule
-from ocr_panoptic.modeling import ContextSemSegHead
+from ocr_panoptic.modeling import ContextSemSegHead, deploy
 from support.loaded_configs import CONFIGS, NAMES, differences, load
 
 COCO = "COCO-PanopticSegmentation"
@@ -141,6 +141,7 @@ class Shapes:
             if isinstance(head, ContextSemSegHead):
                 inputs.append(torch.zeros(2, 128, 192, dtype=torch.int64))  # GT-OCR's
             logits = head.layers(*inputs)
+            deploy(model, "bfloat16")  # of all layers that a config may have
         logits = (logits,) if isinstance(logits, torch.Tensor) else logits
         classes = [cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES] * (1 + is_refined(cfg))
         classes = [2, 8] if is_segfix(cfg) else classes
