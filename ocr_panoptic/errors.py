@@ -30,5 +30,7 @@ def is_user_error(error: Exception) -> bool:
     """
     if isinstance(error, OSError) and (error.filename is not None or error.errno in FULL):
         return True
+    if isinstance(error, ChildProcessError):
+        return error.errno is None  # else the system's: there is no such process
     ours = UserError | MissingFileError | MissingPackageError | FailedWriteError
-    return isinstance(error, ours | FloatingPointError | ChildProcessError)
+    return isinstance(error, ours | FloatingPointError)

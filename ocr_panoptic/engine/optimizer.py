@@ -108,7 +108,7 @@ def prepare_state(optimizer: torch.optim.Optimizer) -> None:
       of float16 skips the first step, and take them for momenta in the second.
     """
     for group in optimizer.param_groups:
-        is_unset = group["fused"] and group.get("momentum")
+        is_unset = group.get("fused") and group.get("momentum")
         for parameter in group["params"] if is_unset else ():
             if optimizer.state[parameter].get("momentum_buffer") is None:
                 optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)

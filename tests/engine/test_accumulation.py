@@ -64,6 +64,17 @@ def test_parts_of_a_batch_step_as_the_whole(steps):
     assert set(logged_parts) == {"square", "absolute", "total_loss"}
 
 
+def test_an_optimizer_that_has_no_fused_step():
+    """One that a subclass of the trainer builds."""
+    model = Regression()
+    before, optimizer = model.linear.weight.clone(), torch.optim.Rprop(model.parameters())
+    assert "fused" not in optimizer.param_groups[0]
+    trainer = AccumulatingTrainer(model, [[torch.ones(3)]], optimizer, steps=1, amp=False)
+    trainer.iter = 0
+    trainer.run_step()
+    assert not torch.equal(model.linear.weight, before)
+
+
 def test_gradients_of_all_parts_are_clipped_before_the_step():
     def clip() -> None:
         gradients = [parameter.grad for parameter in trainer.model.parameters()]

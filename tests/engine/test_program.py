@@ -55,6 +55,9 @@ def test_a_mistake_is_a_message(tmp_path, monkeypatch, caplog, function, argumen
 
 def test_the_end_of_another_process_is_a_message():
     assert is_user_error(ChildProcessError("plain, seed 0 failed with exit code 1; see log.txt"))
+    with pytest.raises(ChildProcessError) as none:
+        os.waitpid(os.getpid(), 0)
+    assert not is_user_error(none.value), "a defect"
 
 
 @pytest.mark.parametrize(("number", "is_said"), [(errno.ENOSPC, True), (errno.EIO, False)])
