@@ -8,9 +8,7 @@ import functools
 import math
 import os
 import warnings
-from collections.abc import Callable
-from operator import methodcaller
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -356,9 +354,8 @@ def _open(path: str | os.PathLike, decode: bool) -> tuple[Image.Image, int | Non
                 raise Image.DecompressionBombError
             if decode:
                 image.load()
-            elif image.format == "PNG" and ends_with_pixels(file):
-                return image, _orientation(image, Image.Image.getexif)
-            return image, _orientation(image)
+            has_more = image.format != "PNG" or not ends_with_pixels(file)
+            return image, _orientation(image, has_more)
     except Image.DecompressionBombError as error:
         raise _too_large(limit) from error
     except MemoryError as error:
@@ -384,17 +381,16 @@ def _too_large(limit: float) -> TooLarge:
     )
 
 
-def _orientation(
-    image: Image.Image, getexif: Callable[[Any], Image.Exif] = methodcaller("getexif")
-) -> int | None:
+def _orientation(image: Image.Image, has_more: bool = True) -> int | None:
     """
     Args:
-        getexif: Pillow's for PNGs decodes an image, as what it asks for may come after the pixels.
+        has_more: whether EXIF data may come after the pixels of a PNG, which Pillow then decodes.
     """
     if image.format == "TIFF":  # which Pillow turns itself
         return None
     try:
-        return getexif(image).get(ExifTags.Base.Orientation)
+        exif = image.getexif() if has_more else Image.Image.getexif(image)
+        return exif.get(ExifTags.Base.Orientation)
     except Exception:  # broken EXIF data of a whole image
         return None
 
