@@ -31,13 +31,13 @@ from PIL import Image
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.analysis.training_memory import AllocatedBytes
 from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
 from ocr_panoptic.data.panoptic.segment_masks import SegmentMasks
 from ocr_panoptic.data.semantic import augmentation
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
+from ocr_panoptic.engine.training_memory import AllocatedBytes
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.pictures import read_picture
 

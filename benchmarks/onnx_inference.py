@@ -28,8 +28,8 @@ from onnx_parity import NETWORKS, export, fitted_model, load
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.modeling import InferenceModel, deploy
-from ocr_panoptic.prediction.onnx.parity import sample_image
-from ocr_panoptic.prediction.onnx.run_onnx import Model
+from ocr_panoptic.workbench.exporting.parity import sample_image
+from ocr_panoptic.workbench.exporting.run_onnx import Model
 
 OWN_SIZE = T.ResizeShortestEdge(0)
 """Both networks get the image as it is."""

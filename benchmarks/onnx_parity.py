@@ -33,10 +33,10 @@ from ocr_panoptic.engine.run_info import machine_name
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.modeling import deploy
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
-from ocr_panoptic.prediction.onnx.graphs import build_graph
-from ocr_panoptic.prediction.onnx.onnx_file import write_onnx
-from ocr_panoptic.prediction.onnx.parity import check_parity, is_equal, sample_image
-from ocr_panoptic.prediction.onnx.run_onnx import FORMAT, Model
+from ocr_panoptic.workbench.exporting.graphs import build_graph
+from ocr_panoptic.workbench.exporting.onnx_file import write_onnx
+from ocr_panoptic.workbench.exporting.parity import check_parity, is_equal, sample_image
+from ocr_panoptic.workbench.exporting.run_onnx import FORMAT, Model
 from support import published_networks as published
 from support.published_files import FILES
 

@@ -24,7 +24,6 @@ from tabulate import tabulate
 from tqdm import tqdm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.analysis.study_tables import gain
 from ocr_panoptic.engine import (
     Trainer,
     build_trained_model,
@@ -35,6 +34,7 @@ from ocr_panoptic.engine import (
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.intervals import Interval
+from ocr_panoptic.workbench.comparing.study_tables import gain
 
 METRICS = ("mIoU", "pACC", "mIoU_trimap_3")
 

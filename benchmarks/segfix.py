@@ -35,8 +35,8 @@ from ocr_panoptic.engine.segfix import load_segfix_config
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.offsets import source_pixels
 from ocr_panoptic.formats.run_folder import CONFIG
-from ocr_panoptic.refinement.offset_sources import Offsets, PredictedOffsets, TrueOffsets
 from ocr_panoptic.segfix.refinement import refine_output
+from ocr_panoptic.workbench.refining.offset_sources import Offsets, PredictedOffsets, TrueOffsets
 
 COLUMNS = {
     "panoptic_seg": ("PQ", "SQ", "BoundaryPQ"),

@@ -25,9 +25,9 @@ from tabulate import tabulate
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.analysis.training_memory import count_training_memory
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.run_info import machine_name
+from ocr_panoptic.engine.training_memory import count_training_memory
 from ocr_panoptic.layers import resize
 from ocr_panoptic.modeling import OCRSemSegFPNHead, losses
 from studies.measurement import count_head_step, seconds

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .cli.export import export
     from .cli.train import train
     from .config import add_ocr_config
-    from .prediction.model import Model, load
-    from .prediction.result import Result
+    from .engine.model import Model, load
+    from .engine.result import Result
 
 __version__ = "0.1.0"
 
@@ -47,13 +47,13 @@ logging.getLogger("torch.fx._symbolic_trace").addFilter(
 )
 
 _MODULES = {
-    "Model": "prediction.model",
-    "Result": "prediction.result",
+    "Model": "engine.model",
+    "Result": "engine.result",
     "add_ocr_config": "config",
     "check": "cli.check",
     "evaluate": "cli.evaluate",
     "export": "cli.export",
-    "load": "prediction.model",
+    "load": "engine.model",
     "train": "cli.train",
 }
 

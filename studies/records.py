@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from ocr_panoptic.analysis.study import RECORD, Study, check_record
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import write_json
+from ocr_panoptic.workbench.comparing.study import RECORD, Study, check_record
 
 
 def add_records(study: Study, output: Path, file: Path) -> int:

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ocr_panoptic.analysis.study import read_runs, run_study
-from ocr_panoptic.analysis.study_tables import summarise
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.formats.files import write_json, write_text
 from ocr_panoptic.standard_output import outlive_reader
+from ocr_panoptic.workbench.comparing.study import read_runs, run_study
+from ocr_panoptic.workbench.comparing.study_tables import summarise
 
 from .fields.measurement import read_fields
 from .figures import gain_figure, placed_curves

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ocr_panoptic.analysis.study import Study, System
 from ocr_panoptic.engine.config_files import load_config
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.bounded_yaml import read_yaml
+from ocr_panoptic.workbench.comparing.study import Study, System
 
 KEYS = {"config", "opts", "seeds", "baseline", "metrics", "systems", "at"}
 OPTIONAL = {"opts", "at"}

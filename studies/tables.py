@@ -1,7 +1,7 @@
 """Tables of a study whose systems are compared at several places."""
 
-from ocr_panoptic.analysis import study_tables as flat
-from ocr_panoptic.analysis.study_tables import Summaries, gain, markdown, plus_minus
+from ocr_panoptic.workbench.comparing import study_tables as flat
+from ocr_panoptic.workbench.comparing.study_tables import Summaries, gain, markdown, plus_minus
 
 from .study_file import PlacedStudy
 

@@ -40,7 +40,7 @@ from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.pictures import read_picture
 from ocr_panoptic.formats.run_folder import read_evaluation, read_training_log
-from ocr_panoptic.visualization.predictions import draw_images
+from ocr_panoptic.workbench.predicting.drawing import draw_images
 from support.fuzz import breach, mutated_bytes, mutated_json, mutated_png, mutated_tree, run_trials
 
 TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "100"))

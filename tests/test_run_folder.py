@@ -21,7 +21,7 @@ from ocr_panoptic.formats.run_folder import (
     write_table,
 )
 from ocr_panoptic.metrics import METRICS, Metric
-from ocr_panoptic.visualization.report import render_report
+from ocr_panoptic.workbench.looking.report import render_report
 
 COLUMNS = ["PQ", "SQ", "RQ", "TP", "FP", "FN", "IoU", "ACC", "AP_box", "AP_mask"]
 COLUMNS += ["BoundaryPQ", "BoundaryIoU"]

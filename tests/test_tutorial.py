@@ -14,9 +14,9 @@ import pytest
 from PIL import Image
 from pycocotools import mask
 
-from ocr_panoptic.data.annotations.formats import ANNOTATION_FORMATS
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.config_files import find_config
+from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from support.tiny_runs import ROOT
 
 FILE = ROOT / "docs/tutorial.md"

@@ -22,8 +22,8 @@ from .arguments import TrainingArguments, positive_number
 from .train import function_arguments
 
 if TYPE_CHECKING:
-    from ocr_panoptic.analysis.run_check import RunCheck
     from ocr_panoptic.data.data_check import DataSummary
+    from ocr_panoptic.engine.run_check import RunCheck
 
 IS_LIGHT = True
 
@@ -69,9 +69,9 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
 
 def _check_run(args: argparse.Namespace) -> "RunCheck":
     with importing("PyTorch and Detectron2"):
-        from ocr_panoptic.analysis.run_check import check_run
         from ocr_panoptic.engine import complete_config
         from ocr_panoptic.engine.config_files import load_arguments
+        from ocr_panoptic.engine.run_check import check_run
         from ocr_panoptic.engine.schedule import scaled
         from ocr_panoptic.engine.setup import check_solver, fit_to_machine
 
@@ -84,7 +84,7 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
     check_solver(cfg, gpus)
     found = check_run(cfg, gpus, resume=args.resume)
     if args.time and not found.faults:
-        from ocr_panoptic.analysis.run_time import measure_data, measure_time
+        from ocr_panoptic.engine.run_time import measure_data, measure_time
 
         cfg.MODEL.DEVICE = device
         fit_to_machine(cfg)

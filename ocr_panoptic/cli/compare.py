@@ -33,10 +33,10 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.analysis.compare import comparison, verdict, write_comparison
-    from ocr_panoptic.analysis.study import read_runs, run_study
     from ocr_panoptic.data.data_file import data_options
     from ocr_panoptic.engine.config_files import find_config
+    from ocr_panoptic.workbench.comparing.compare import comparison, verdict, write_comparison
+    from ocr_panoptic.workbench.comparing.study import read_runs, run_study
 
     opts = [str(opt) for opt in [*data_options(args.data), *args.opts]]
     study = comparison(Path(find_config(args.config_file)), opts, range(args.seeds))

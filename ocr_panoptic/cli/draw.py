@@ -56,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
     from ocr_panoptic.engine.single_image import class_metadata, predict
     from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import printable
-    from ocr_panoptic.visualization.inputs import find_images, output_paths
-    from ocr_panoptic.visualization.predictions import draw_images, draw_video
-    from ocr_panoptic.visualization.video import VideoReader, video_output
+    from ocr_panoptic.formats.image_sources import find_images, output_paths
+    from ocr_panoptic.formats.video import VideoReader, video_output
+    from ocr_panoptic.workbench.predicting.drawing import draw_images, draw_video
 
     logger = logging.getLogger("ocr_panoptic")
     # What the user got wrong shows before a model is built.

@@ -3,9 +3,9 @@ Write a trained model as an ONNX file, and check that the file computes what the
 
     ocr-panoptic export --config-file RUN [--weights FILE] --output model.onnx [KEY VALUE ...]
 
-ocr_panoptic/prediction/onnx/run_onnx.py runs the file, without PyTorch and Detectron2; --page also
-writes a folder with a web page that does, in a browser and without a server. docs/export.md says
-how, and what the file takes and gives. Needs the packages of the extra "export".
+ocr_panoptic/workbench/exporting/run_onnx.py runs the file, without PyTorch and Detectron2; --page
+also writes a folder with a web page that does, in a browser and without a server. docs/export.md
+says how, and what the file takes and gives. Needs the packages of the extra "export".
 """
 
 import argparse
@@ -55,7 +55,7 @@ def onnx_file(name: str | PathLike) -> Path:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.prediction.onnx import page, run_onnx
+    from ocr_panoptic.workbench.exporting import page, run_onnx
 
     if args.page is None and args.onnxruntime_web is not None:
         raise UserError("--onnxruntime-web: is for a page; name its folder with --page")
@@ -130,7 +130,7 @@ def _export(
     cfg = trained_config(run, weights, [*opts, *plain])
     metadata, task = class_metadata(cfg), task_of(cfg)
     # What it lacks, and the extra's packages, show before a model is built.
-    from ocr_panoptic.prediction.onnx import describe, export_onnx
+    from ocr_panoptic.workbench.exporting import describe, export_onnx
 
     model = build_trained_model(cfg)
     info = run_info(cfg, model)

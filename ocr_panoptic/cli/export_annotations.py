@@ -44,8 +44,8 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.data.annotations.exporting import Project, project_setup, write_export
-    from ocr_panoptic.prediction.preannotations import read_predictions
+    from ocr_panoptic.workbench.importing.exporting import Project, project_setup, write_export
+    from ocr_panoptic.workbench.importing.preannotations import read_predictions
 
     predictions = read_predictions(args.predictions)
     named = {name: getattr(args, name) for name in LABEL_STUDIO if getattr(args, name)}

@@ -32,14 +32,14 @@ def run(args: argparse.Namespace) -> None:
 
     from tabulate import tabulate
 
-    from ocr_panoptic.analysis.kept_predictions import kept_predictions
-    from ocr_panoptic.analysis.merge_fit import fit_merge, rules_fragment
     from ocr_panoptic.data.data_file import data_options
     from ocr_panoptic.engine import load_config
     from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import write_text
     from ocr_panoptic.formats.run_folder import evaluation_folder
     from ocr_panoptic.modeling.panoptic_merge import rules_of_config
+    from ocr_panoptic.workbench.comparing.kept_predictions import kept_predictions
+    from ocr_panoptic.workbench.comparing.merge_fit import fit_merge, rules_fragment
 
     opts = [*data_options(args.data), *args.opts]
     cfg = trained_config(args.config_file, args.weights, opts)

@@ -28,7 +28,7 @@ from ocr_panoptic.errors import UserError
 from .arguments import CommandParser
 
 if TYPE_CHECKING:
-    from ocr_panoptic.data.annotations.import_plan import AnnotationSource
+    from ocr_panoptic.workbench.importing.import_plan import AnnotationSource
 
 FORMATS = [line.split()[0] for line in __doc__.splitlines() if " SOURCE: " in line]
 OVERLAPS = ("order", "area", "score")
@@ -90,12 +90,12 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.data.annotations.import_plan import ImportPlan
-    from ocr_panoptic.data.annotations.importing import import_annotations
-    from ocr_panoptic.data.annotations.kinds import read_kinds
     from ocr_panoptic.data.data_file import check_name, datasets_root, read_data_file
     from ocr_panoptic.data.faults import faults_listed
     from ocr_panoptic.data.semantic.label_space import read_class_file
+    from ocr_panoptic.workbench.importing.import_plan import ImportPlan
+    from ocr_panoptic.workbench.importing.importing import import_annotations
+    from ocr_panoptic.workbench.importing.kinds import read_kinds
 
     check_name(args.name)
     sources = {
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def source(split: str, paths: list[Path]) -> "AnnotationSource":
-    from ocr_panoptic.data.annotations.import_plan import AnnotationSource
+    from ocr_panoptic.workbench.importing.import_plan import AnnotationSource
 
     if len(paths) > 3:
         raise UserError(f"--{split}: expected SOURCE [IMAGES [LABELS]], found {len(paths)} paths.")

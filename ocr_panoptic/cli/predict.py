@@ -70,9 +70,9 @@ def predict_here(args: argparse.Namespace, cfg: "CfgNode | None" = None) -> int:
     from ocr_panoptic.engine import complete_config
     from ocr_panoptic.engine.agreement import stop_together
     from ocr_panoptic.engine.config_files import load_arguments
-    from ocr_panoptic.prediction.inputs import find_inputs
-    from ocr_panoptic.prediction.memory import Limit, largest_image
-    from ocr_panoptic.prediction.run import Options, predict_all
+    from ocr_panoptic.engine.inputs import find_inputs
+    from ocr_panoptic.engine.memory import Limit, largest_image
+    from ocr_panoptic.workbench.predicting.run import Options, predict_all
 
     with stop_together():
         cfg = cfg or load_arguments(args)

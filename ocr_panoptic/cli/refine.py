@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .arguments import CommandParser, positive
 
 if TYPE_CHECKING:
-    from ocr_panoptic.refinement.offset_sources import Offsets
+    from ocr_panoptic.workbench.refining.offset_sources import Offsets
 
 
 def argument_parser() -> CommandParser:
@@ -55,9 +55,13 @@ def _fault(args: argparse.Namespace) -> str:
 
 
 def offsets(args: argparse.Namespace) -> "Offsets":
+    from ocr_panoptic.engine.inputs import find_inputs
     from ocr_panoptic.engine.segfix import load_segfix_config
-    from ocr_panoptic.prediction.inputs import find_inputs
-    from ocr_panoptic.refinement.offset_sources import PredictedOffsets, StoredOffsets, TrueOffsets
+    from ocr_panoptic.workbench.refining.offset_sources import (
+        PredictedOffsets,
+        StoredOffsets,
+        TrueOffsets,
+    )
 
     if args.oracle:
         return TrueOffsets(args.oracle, args.boundary_distance or 5)
@@ -69,7 +73,7 @@ def offsets(args: argparse.Namespace) -> "Offsets":
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.refinement.prediction_files import read_image_names, refine_files
+    from ocr_panoptic.workbench.refining.prediction_files import read_image_names, refine_files
 
     names = read_image_names(args.image_list) if args.image_list else {}
     count = refine_files(args.predictions, args.output, offsets(args), args.scale, names)

@@ -21,9 +21,9 @@ def argument_parser() -> CommandParser:
 def run(args: argparse.Namespace) -> None:
     from tabulate import tabulate
 
-    from ocr_panoptic.analysis.region_quality import RegionQuality, measure_regions
     from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.run_folder import evaluation_folder, write_region_quality
+    from ocr_panoptic.workbench.looking.region_quality import RegionQuality, measure_regions
 
     cfg = trained_config(args.config_file, args.weights, args.opts)
     rows, run = measure_regions(cfg)

@@ -27,9 +27,9 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.analysis.run_report import build_report
     from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import write_text
+    from ocr_panoptic.workbench.looking.run_report import build_report
 
     cfg = trained_config(args.config_file, args.weights, args.opts)
     page = build_report(cfg, args.config_file, args.num_images, args.num_ranked)

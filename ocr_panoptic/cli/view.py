@@ -79,9 +79,9 @@ def completed(args: argparse.Namespace) -> "CfgNode | None":
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.analysis.data_view import findings_file, write_data_page
     from ocr_panoptic.data.published.register import register_published
     from ocr_panoptic.data.register import register_in_use
+    from ocr_panoptic.workbench.looking.data_view import findings_file, write_data_page
 
     against = partner(args.dataset, args.data) if args.against is None else args.against
     names = [name for name in (args.dataset, against) if name]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.formats.files import write_json
-from ocr_panoptic.visualization.inputs import find_images
+from ocr_panoptic.formats.image_sources import find_images
 
 from ..sizes import sizes
 from .measurement import build_loaded_backbone, fields_table, measure_fields, noise, normalised

@@ -12,11 +12,11 @@ from ocr_panoptic.checkpoint import LAYOUTS
 from ocr_panoptic.cli import COMMANDS, convert, export_annotations, import_, main, predict
 from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.config_names import FOLDER, config_names, config_purpose
-from ocr_panoptic.data.annotations.exporting import EXPORTS
-from ocr_panoptic.data.annotations.formats import ANNOTATION_FORMATS
-from ocr_panoptic.data.annotations.masks import POLYGONS
-from ocr_panoptic.data.annotations.painting import OVERLAPS
-from ocr_panoptic.prediction.classes import LABELS
+from ocr_panoptic.engine.class_names import LABELS
+from ocr_panoptic.workbench.importing.exporting import EXPORTS
+from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
+from ocr_panoptic.workbench.importing.masks import POLYGONS
+from ocr_panoptic.workbench.importing.painting import OVERLAPS
 from support.imported import SCENES
 from support.tiny_runs import ROOT
 

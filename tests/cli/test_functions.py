@@ -182,7 +182,7 @@ def test_handlers_of_the_caller_get_what_they_would_have_got(tiny, tmp_path):
 def test_export_is_a_function_whatever_was_imported(tmp_path):
     """test_wheel.py calls it with a trained model."""
     pytest.importorskip("onnxruntime")
-    importlib.import_module("ocr_panoptic.prediction.onnx")
+    importlib.import_module("ocr_panoptic.workbench.exporting")
     for _ in range(2):
         with pytest.raises(ValueError, match="output model.pth: name a file that ends in .onnx"):
             ocr_panoptic.export(tmp_path, output="model.pth")

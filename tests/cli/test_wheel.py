@@ -28,7 +28,7 @@ result = ocr_panoptic.load("run").predict(image)
 result.save("saved")
 path = ocr_panoptic.export("run", output="model.onnx")
 assert ocr_panoptic.export.__name__ == "export"  # and no module
-from ocr_panoptic.prediction.onnx.run_onnx import Model
+from ocr_panoptic.workbench.exporting.run_onnx import Model
 assert (Model(str(path))(result.image)["labels"] == result.labels).mean() > 0.99
 assert 'crate' in str(ocr_panoptic.check(data))
 """

@@ -15,8 +15,8 @@ from PIL import Image
 import demo
 from ocr_panoptic import engine
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.visualization.predictions import draw_video
-from ocr_panoptic.visualization.video import VideoReader, Window, video_output
+from ocr_panoptic.formats.video import VideoReader, Window, video_output
+from ocr_panoptic.workbench.predicting.drawing import draw_video
 from support.forked import run_forked
 from support.tiny_runs import OCR_CONFIG, ROOT, SEMANTIC_CONFIG, make_labels_vary
 

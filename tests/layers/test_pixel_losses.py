@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ocr_panoptic.analysis.training_memory import AllocatedBytes
+from ocr_panoptic.engine.training_memory import AllocatedBytes
 from ocr_panoptic.layers import (
     bands,
     binary_cross_entropy,

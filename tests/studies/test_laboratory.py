@@ -55,6 +55,18 @@ def test_imports_run_downwards():
                 assert floor.get(other, -9) < floor[own], f"{file} imports {name}"
 
 
+@pytest.mark.slow
+def test_benches_do_not_import_each_other():
+    workbench = ROOT / "ocr_panoptic/workbench"
+    benches = {folder.name for folder in workbench.iterdir() if any(folder.glob("*.py"))}
+    assert {"importing", "predicting", "exporting", "looking", "comparing", "refining"} == benches
+    for file in workbench.rglob("*/*.py"):
+        others = benches - {file.relative_to(workbench).parts[0]}
+        for name in imported(file):
+            bench = f"{name}....".split(".")[1:3]
+            assert bench[0] != "workbench" or bench[1] not in others, f"{file} imports {name}"
+
+
 @pytest.mark.parametrize("wing, other", [("panoptic", "semantic"), ("semantic", "panoptic")])
 def test_panoptic_and_semantic_data_do_not_know_each_other(wing, other):
     files = list((ROOT / "ocr_panoptic/data" / wing).glob("*.py"))

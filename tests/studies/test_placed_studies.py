@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ocr_panoptic.analysis.study import read_runs
-from ocr_panoptic.analysis.study_tables import class_gains_table, summarise
 from ocr_panoptic.engine import load_config
+from ocr_panoptic.workbench.comparing.study import read_runs
+from ocr_panoptic.workbench.comparing.study_tables import class_gains_table, summarise
 from studies.figures import gain_figure
 from studies.records import add_records
 from studies.run import main

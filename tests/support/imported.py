@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ocr_panoptic.data.annotations.import_plan import AnnotationSource, ImportPlan
-from ocr_panoptic.data.annotations.importing import import_annotations
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import write_label_png
+from ocr_panoptic.workbench.importing.import_plan import AnnotationSource, ImportPlan
+from ocr_panoptic.workbench.importing.importing import import_annotations
 
-FIXTURES = Path(__file__).parents[1] / "data/annotations/fixtures"
+FIXTURES = Path(__file__).parents[1] / "workbench/importing/fixtures"
 SCENES = FIXTURES / "scenes"
 
 

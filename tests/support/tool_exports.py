@@ -6,12 +6,12 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from ocr_panoptic.data.annotations.annotated_image import AnnotatedImage, Segment
-from ocr_panoptic.data.annotations.kinds import Kinds
-from ocr_panoptic.data.annotations.masks import masks_of_map
 from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene
+from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage, Segment
+from ocr_panoptic.workbench.importing.kinds import Kinds
+from ocr_panoptic.workbench.importing.masks import masks_of_map
 
-EXPORTS = Path(__file__).parents[1] / "data/annotations/exports"
+EXPORTS = Path(__file__).parents[1] / "workbench/importing/exports"
 IMAGES = EXPORTS / "images"
 NAMES = {category["id"]: category["name"] for category in CATEGORIES}
 KINDS = Kinds(

@@ -1,0 +1,210 @@
+"""The constants of the panoptic merge, fitted to the data: which give the highest PQ?
+
+Every candidate is replayed on kept predictions. What is reported is of images that were not fitted:
+the images are split into parts of neighbours (frames of a video stay together), and each part is
+merged by the rules that the others have chosen. What occurs nowhere in the truth decides nothing:
+categories without a true segment are left out of the mean, and keep their constants.
+"""
+
+import itertools
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.evaluation.bootstrap import bootstrap_interval, mean_pq
+from ocr_panoptic.modeling.panoptic_merge import MergeRules
+from ocr_panoptic.workbench.comparing.merge_replay import Rules, replay
+
+from .kept_predictions import KeptPredictions
+
+FOLDS = 5
+SWEEPS = 2
+OVERLAPS = [round(0.1 * i, 1) for i in range(1, 11)]
+SCORES = [round(0.05 * i, 2) for i in range(1, 20)]
+AREAS = [0.0, *(4.0**i for i in range(2, 9))]
+
+
+class MergeFit(NamedTuple):
+    """
+    Attributes:
+        name: what was fitted.
+        rules: by all images.
+        fitted: PQ of all images by them, in percent.
+        held_out: PQ of images that were not fitted, in percent.
+        gain: held_out - PQ of the present rules.
+        interval: of the gain, of 95 % of draws of the images.
+    """
+
+    name: str
+    rules: MergeRules
+    fitted: float
+    held_out: float
+    gain: float
+    interval: tuple[float, float]
+
+    @property
+    def is_carried(self) -> bool:
+        """Return whether the interval excludes that nothing is gained."""
+        return self.interval[0] > 0
+
+
+def fit_merge(
+    kept: KeptPredictions, present: MergeRules, folds: int = FOLDS
+) -> tuple[float, list[MergeFit]]:
+    """
+    Args:
+        present: the rules in use.
+        folds: parts of the images.
+
+    Returns:
+        (PQ of the present rules in percent; the fit of one constant for all classes, and of one for
+        each class)
+
+    Raises:
+        ValueError: there are fewer images than folds.
+    """
+    if not 2 <= folds <= len(kept.images):
+        raise UserError(
+            f"{len(kept.images)} images cannot be split into {folds} parts; at least 2 parts of an "
+            "image each are needed"
+        )
+    search = _Search(kept, present)
+    fold = np.arange(len(kept.images)) * folds // len(kept.images)
+    now = search.per_image(search.present, range(len(kept.images)))
+    # The same candidates for all classes in every fold: replayed once.
+    alike = search.alike()
+    by_fold = [search.totals(alike, np.flatnonzero(fold == f)) for f in range(folds)]
+    every = sum(by_fold)
+    first = [_best(alike, every - part) for part in by_fold]
+    outside = [np.flatnonzero(fold != f) for f in range(folds)]
+    by_class = [search.by_class(rules, used) for rules, used in zip(first, outside, strict=True)]
+    best = _best(alike, every)
+    fits = [
+        ("one setting for all classes", best, first),
+        ("one for each class", search.by_class(best, range(len(kept.images))), by_class),
+    ]
+    rows = []
+    for name, rules, of_fold in fits:
+        held = np.zeros_like(now)
+        for f, fold_rules in enumerate(of_fold):
+            inside = np.flatnonzero(fold == f)
+            held[inside] = search.per_image(fold_rules, inside)
+        low, high = bootstrap_interval(
+            np.concatenate([now, held], axis=-1),
+            lambda counts: _pq(counts[..., 4:]) - _pq(counts[..., :4]),
+        )
+        held_out, before = _pq(held.sum(axis=0)), _pq(now.sum(axis=0))
+        fitted = _pq(search.totals(rules, range(len(kept.images))))[0]
+        rows.append(
+            MergeFit(
+                name,
+                search.merge_rules(rules),
+                float(100 * fitted),
+                float(100 * held_out),
+                float(100 * (held_out - before)),
+                (100 * low, 100 * high),
+            )
+        )
+    return float(100 * _pq(now.sum(axis=0))), rows
+
+
+class _Search:
+    def __init__(self, kept: KeptPredictions, present: MergeRules):
+        self._kept = kept
+        self._labels = len(kept.categories) - kept.things
+        self.present = Rules(
+            np.array([present.overlap]),
+            np.array([present.scores], dtype=np.float64),
+            np.array([present.stuff_areas], dtype=np.float64),
+        )
+        # First what is in use: among equals it stays.
+        self._overlaps = list(dict.fromkeys([present.overlap, *OVERLAPS]))
+        self._scores = list(dict.fromkeys([*present.scores[:1], *SCORES]))
+        self._areas = list(dict.fromkeys([*present.stuff_areas[-1:], *AREAS]))
+
+    def alike(self) -> Rules:
+        """Return the present rules and all settings that are the same for all classes."""
+        grid = list(itertools.product(self._overlaps, self._scores, self._areas))
+        overlap, score, area = np.array(grid, dtype=np.float64).T
+        wide = (
+            overlap,
+            np.repeat(score[:, None], self._kept.things, axis=1),
+            np.repeat(area[:, None], self._labels, axis=1),
+        )
+        return Rules(*map(np.concatenate, zip(self.present, wide, strict=True)))
+
+    def by_class(self, start: Rules, images: Iterable[int]) -> Rules:
+        """Improve one constant of one class at a time; the best of each are taken together, where
+        that is better."""
+        images = list(images)
+        rules, best = start, _pq(self.totals(start, images))[0]
+        kept = [self._kept.images[i] for i in images]
+        true = np.concatenate([image.categories[~image.is_crowd] for image in kept])
+        fitted = np.isin(self._kept.categories, true)
+        things = self._kept.things
+        # (field, class): the overlap has no classes, and label 0 is the things'.
+        places = [
+            (0, None, self._overlaps),
+            *((1, c, self._scores) for c in range(things) if fitted[c]),
+            *((2, c, self._areas) for c in range(1, self._labels) if fitted[things + c]),
+        ]
+        for _ in range(SWEEPS):
+            changes = [(field, c, value) for field, c, values in places for value in values]
+            tried = Rules(*(np.repeat(field, len(changes), axis=0) for field in rules))
+            for i, (field, c, value) in enumerate(changes):
+                tried[field][i if c is None else (i, c)] = value
+            values = _pq(self.totals(tried, images))
+            joined = Rules(*(field.copy() for field in rules))
+            start_at = 0
+            for field, c, options in places:
+                found = values[start_at : start_at + len(options)]
+                start_at += len(options)
+                if found.max() > best:
+                    joined[field][0 if c is None else (0, c)] = options[int(found.argmax())]
+            value = _pq(self.totals(joined, images))[0]
+            if value <= best:
+                break
+            rules, best = joined, value
+        return rules
+
+    def totals(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
+        """Return the counts of panoptic quality [S, C, 4] of some images."""
+        totals = np.zeros((len(rules.overlap), self._kept.num_categories, 4))
+        for i in images:
+            replay(self._kept.images[i], rules, self._kept.categories, totals)
+        return totals
+
+    def per_image(self, rules: Rules, images: Iterable[int]) -> np.ndarray:
+        """Return the counts of each image [N, C, 4] by one setting."""
+        return np.concatenate([self.totals(rules, [i]) for i in images])
+
+    def merge_rules(self, rules: Rules) -> MergeRules:
+        (overlap,), (scores,), (areas,) = (field.tolist() for field in rules)
+        return MergeRules(overlap, tuple(scores), tuple(areas))
+
+
+def _best(rules: Rules, totals: np.ndarray) -> Rules:
+    i = int(np.argmax(_pq(totals)))
+    return rules.part(slice(i, i + 1))
+
+
+def _pq(counts: np.ndarray) -> np.ndarray:
+    """Return :func:`.mean_pq` over the categories that the truth holds. Wrong segments of another
+    one would make it a 0 in the mean, which a merge could only leave out."""
+    occurs = counts[..., 1] + counts[..., 3] > 0
+    return mean_pq(np.where(occurs[..., None], counts, 0))
+
+
+def rules_fragment(rules: MergeRules) -> dict[str, object]:
+    """Return the keys of MODEL.PANOPTIC_FPN.COMBINE that say the rules."""
+    keys: dict[str, object] = {"OVERLAP_THRESH": rules.overlap}
+    for one, each, values in (
+        ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", list(rules.scores)),
+        ("STUFF_AREA_LIMIT", "CLASS_STUFF_AREA", [math.ceil(area) for area in rules.stuff_areas]),
+    ):
+        alike = len(set(values)) == 1
+        keys |= {one: values[0], each: []} if alike else {each: values}
+    return keys

@@ -1,0 +1,209 @@
+"""The panoptic quality of many merges of the same instances and semantic labels, without a network.
+
+What the pixels of an image have in common is kept once: an *atom* is the set of all pixels that the
+same instances cover, with the same semantic label and the same true segment. A merge gives an atom
+to one segment or to none, so that it can be replayed on a few thousand atoms, for many rules at a
+time, in place of the pixels.
+
+Shape letters: n instances; A atoms; S rules; T thing classes; L semantic labels; C categories; G
+true segments; P = n + L segments that may be predicted.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ocr_panoptic.evaluation.runs import check_sizes, runs_of
+from ocr_panoptic.evaluation.segment_matching import crowd_rows, ious, match, segment_positions
+
+_ELEMENTS = 2**21  # of the largest array, which bounds the memory
+FREE = -1
+
+
+class Rules(NamedTuple):
+    """
+    S settings of the merge, see :class:`ocr_panoptic.modeling.panoptic_merge.MergeRules`.
+
+    Attributes:
+        overlap: float64 [S], largest share of an instance that may be taken.
+        score: float64 [S, T], least score of an instance.
+        stuff_area: float64 [S, L], least number of free pixels of a stuff class.
+    """
+
+    overlap: np.ndarray
+    score: np.ndarray
+    stuff_area: np.ndarray
+
+    def part(self, chosen: slice | np.ndarray) -> "Rules":
+        """Return the chosen settings."""
+        return Rules(*(field[chosen] for field in self))
+
+
+class KeptImage(NamedTuple):
+    """
+    An image's instances, by falling score, its semantic labels and its truth.
+
+    Attributes:
+        scores: float64 [n].
+        classes: int64 [n], thing classes.
+        covered: int32, the atoms of the first instance, of the second, and so on.
+        ends: int64 [n], where they end.
+        labels: int64 [A], 0 for things.
+        truth: int64 [A], 0 for none, 1 for void, 2 + g for true segment g.
+        pixels: int64 [A].
+        categories: int64 [G], of the true segments, as positions among the C categories.
+        crowds: int64 [C], the true segment that is the crowd of a category; G for none.
+        is_crowd: bool [G].
+    """
+
+    scores: np.ndarray
+    classes: np.ndarray
+    covered: np.ndarray
+    ends: np.ndarray
+    labels: np.ndarray
+    truth: np.ndarray
+    pixels: np.ndarray
+    categories: np.ndarray
+    crowds: np.ndarray
+    is_crowd: np.ndarray
+
+
+def keep_image(
+    scores: np.ndarray,
+    classes: np.ndarray,
+    masks: np.ndarray,
+    labels: np.ndarray,
+    true_ids: np.ndarray,
+    true_segments: Sequence[Mapping],
+    categories: Sequence[int],
+) -> KeptImage:
+    """
+    Args:
+        scores: [n], falling.
+        classes: [n], contiguous thing classes.
+        masks: bool [n, H, W].
+        labels: semantic labels [H, W], 0 for things.
+        true_ids, true_segments: see :class:`.SegmentOverlaps`.
+        categories: the ids of the C categories.
+
+    Raises:
+        ValueError: the sizes of truth and prediction differ.
+    """
+    check_sizes(true_ids, labels)
+    rows = sorted(true_segments, key=lambda segment: segment["id"])
+    ids = np.array([segment["id"] for segment in rows], dtype=np.int64)
+    codes = np.random.default_rng(0).integers(2**64, size=len(masks), dtype=np.uint64)
+    cover = np.zeros(labels.shape, dtype=np.uint64)
+    for mask, code in zip(masks, codes, strict=True):
+        # Sums of random numbers: two sets of instances have the same with a probability of 2**-64.
+        cover[mask] += code
+    (cover, label, truth), lengths = runs_of(cover, labels, true_ids)
+    places = np.cumsum(lengths) - lengths
+    order = np.lexsort((truth, label, cover))
+    changes = np.ones(len(order), dtype=bool)
+    changes[1:] = np.any(
+        [values[order][1:] != values[order][:-1] for values in (cover, label, truth)], axis=0
+    )
+    first = np.flatnonzero(changes)
+    of_atom = order[first]
+    instance, covered = np.nonzero(masks.reshape(len(masks), labels.size)[:, places[of_atom]])
+    row_of = {category: row for row, category in enumerate(categories)}
+    is_crowd = np.array([segment.get("iscrowd", 0) == 1 for segment in rows], dtype=bool)
+    crowds = np.full(len(categories), len(rows))
+    for category, row in crowd_rows(true_segments, ids).items():
+        crowds[row_of[category]] = row
+    return KeptImage(
+        scores=np.asarray(scores, dtype=np.float64),
+        classes=np.asarray(classes, dtype=np.int64),
+        covered=covered.astype(np.int32),
+        ends=np.cumsum(np.bincount(instance, minlength=len(masks))),
+        labels=label[of_atom].astype(np.int64),
+        truth=segment_positions(truth[of_atom], ids),
+        pixels=np.add.reduceat(lengths[order], first),
+        categories=np.array([row_of[segment["category_id"]] for segment in rows], dtype=np.int64),
+        crowds=crowds,
+        is_crowd=is_crowd,
+    )
+
+
+def replay(
+    image: KeptImage, rules: Rules, segment_categories: np.ndarray, totals: np.ndarray
+) -> None:
+    """
+    Merge an image by each of the rules, and add what panoptic quality counts of it to ``totals``.
+
+    Args:
+        segment_categories: int64 [T + L], the positions among the C categories of the thing
+            classes and of the semantic labels.
+        totals: float64 [S, C, 4]: sums of the IoUs of matched segments, TP, FP, FN, added one by
+            one as :class:`.PanopticQuality` adds them.
+    """
+    n, things = len(image.scores), rules.score.shape[1]
+    predicted = np.concatenate(
+        [
+            segment_categories[image.classes],
+            segment_categories[things : things + rules.stuff_area.shape[1]],
+        ]
+    )
+    true_segments = len(image.categories) + 2
+    size = max(len(image.pixels), true_segments * (len(predicted) + 1))
+    part = max(1, _ELEMENTS // size)
+    for start in range(0, len(totals), part):
+        some = rules.part(slice(start, start + part))
+        owner = _paint(image, some)
+        _give_stuff(image, some, owner, n)
+        shape = (len(owner), true_segments, len(predicted) + 1)
+        pair = (np.arange(len(owner))[:, None] * shape[1] + image.truth) * shape[2] + owner + 1
+        weights = np.broadcast_to(image.pixels, owner.shape)
+        joint = np.bincount(pair.ravel(), weights.ravel(), np.prod(shape)).reshape(shape)
+        _count(image, joint, predicted, totals[start : start + part])
+
+
+def _paint(image: KeptImage, rules: Rules) -> np.ndarray:
+    """Return the instance that has each atom by each of the rules, int64 [S, A], FREE for none."""
+    owner = np.full((len(rules.overlap), len(image.pixels)), FREE)
+    starts = image.ends - np.diff(image.ends, prepend=0)
+    for i, (start, end, own) in enumerate(zip(starts, image.ends, image.classes, strict=True)):
+        if start == end:
+            continue
+        atoms = image.covered[start:end]
+        pixels = image.pixels[atoms]
+        there = owner[:, atoms]
+        taken = there != FREE
+        accepted = (taken @ pixels) / pixels.sum() <= rules.overlap
+        accepted &= image.scores[i] >= rules.score[:, own]
+        owner[:, atoms] = np.where(accepted[:, None] & ~taken, i, there)
+    return owner
+
+
+def _give_stuff(image: KeptImage, rules: Rules, owner: np.ndarray, first: int) -> None:
+    """Give the free atoms to the segments of the semantic labels, which begin at ``first``."""
+    for label in np.unique(image.labels):
+        if label == 0:
+            continue
+        free = (owner == FREE) & (image.labels == label)
+        large = free @ image.pixels >= rules.stuff_area[:, label]
+        owner[free & large[:, None]] = first + label
+
+
+def _count(image: KeptImage, joint: np.ndarray, predicted: np.ndarray, totals: np.ndarray) -> None:
+    """
+    Match the segments of an image, and add the counts to ``totals``.
+
+    Args:
+        joint: float64 [S, G + 2, P + 1], pixels of the pairs of true and predicted segments, see
+            :class:`KeptImage`; the first predicted one is none.
+        predicted: int64 [P], the categories of the predicted segments.
+    """
+    iou = ious(joint)
+    alike, same, wrong, missed = match(
+        *(joint, iou, image.categories, image.is_crowd, image.crowds[predicted], predicted)
+    )
+    setting, true, _ = found = np.nonzero(alike & same)
+    np.add.at(totals, (setting, image.categories[true], 0), iou[found])
+    np.add.at(totals, (setting, image.categories[true], 1), 1)
+    setting, segment = np.nonzero(wrong)
+    np.add.at(totals, (setting, predicted[segment], 2), 1)
+    setting, true = np.nonzero(missed)
+    np.add.at(totals, (setting, image.categories[true], 3), 1)

@@ -1,0 +1,139 @@
+"""
+A folder with a web page that runs an exported model in a browser, without a server.
+
+onnxruntime-web, which the page runs the model with, comes from npm's registry at the time of the
+export. A page that is opened from a disk may read no other files than scripts, so the model and the
+runtime are scripts: the base64 of their gzip.
+"""
+
+import base64
+import gzip
+import hashlib
+import http.client
+import io
+import os
+import re
+import tarfile
+import urllib.request
+import zlib
+from pathlib import Path
+
+import onnx
+
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import write_text
+
+from .run_onnx import METADATA_KEY
+
+VERSION = "1.30.0"
+"""Of onnxruntime-web."""
+REGISTRY = "https://registry.npmjs.org"
+"""npm's own; the environment's configuration of npm may name another."""
+SCRIPT, BINARY = "ort.wasm.min.js", "ort-wasm-simd-threaded"
+RUNTIME = {
+    SCRIPT: "faece07e84faa9001f5104bbe4e5c70861d06cb2376a0dea1fa0ad33a67adc81",
+    f"{BINARY}.mjs": "e13f7f94fc51b4ca72b12faeb1ee95f4ace6dfbc8939bc718aabdc0a27c4299b",
+    f"{BINARY}.wasm": "3398c10d07d229bd91b364548e130e0e51a8e5704b88c7c083ebbeb78842dee2",
+}
+"""File of onnxruntime-web -> its SHA-256."""
+LARGEST = 380 * 2**20
+"""Bytes of a compressed model; browsers have no longer strings."""
+OWN_FILES = ("page.js", "page.html")
+DAMAGE = (KeyError, EOFError, tarfile.TarError, zlib.error)
+"""What reading a package raises that is no whole one, besides OSError and ValueError."""
+
+
+def find_runtime(given: Path | None = None) -> dict[str, bytes]:
+    """
+    Return the files of onnxruntime-web that a page needs, by name.
+
+    Args:
+        given: the package, as npm installs it (a folder) or packs it (``.tgz``); by default it is
+            fetched from npm's registry.
+
+    Raises:
+        ValueError: it cannot be fetched or read, or is of another version.
+    """
+    fix = f"Get it with `npm pack onnxruntime-web@{VERSION}`, and name it with --onnxruntime-web"
+    try:
+        found = _read_runtime(given)
+    except (OSError, ValueError, http.client.HTTPException, *DAMAGE) as error:
+        where = given or "npm's registry"
+        raise UserError(f"onnxruntime-web cannot be had from {where}: {error}. {fix}") from error
+    for name, content in found.items():
+        if sha256(content) != RUNTIME[name]:
+            raise UserError(
+                f"{name} of {given or 'npm'} is not that of onnxruntime-web {VERSION}. {fix}"
+            )
+    return found
+
+
+def _read_runtime(given: Path | None) -> dict[str, bytes]:
+    if given is not None and given.is_dir():
+        folder = given / "dist" if (given / "dist").is_dir() else given
+        return {name: (folder / name).read_bytes() for name in RUNTIME}
+    if given is not None:
+        packed = given.read_bytes()
+    else:
+        address = f"{registry().rstrip('/')}/onnxruntime-web/-/onnxruntime-web-{VERSION}.tgz"
+        with urllib.request.urlopen(address, timeout=60) as answer:
+            packed = answer.read()
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
+        files = {name: archive.extractfile(f"package/dist/{name}") for name in RUNTIME}
+        if None in files.values():
+            raise tarfile.ReadError("package/dist holds folders in the place of files")
+        return {name: file.read() for name, file in files.items()}
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def registry() -> str:
+    """Return the address of npm's registry: of the environment, of the user's ``.npmrc``, or its
+    public one."""
+    settings = {name.lower(): value for name, value in os.environ.items()}
+    if address := settings.get("npm_config_registry"):
+        return address
+    file = Path(settings.get("npm_config_userconfig") or Path.home() / ".npmrc")
+    text = file.read_text() if file.is_file() else ""
+    found = re.search(r"^\s*registry\s*=\s*(\S+)", text, re.MULTILINE)
+    return found[1] if found else REGISTRY
+
+
+def check_folder(folder: Path) -> None:
+    """Raises ValueError: the folder of a page is a file, or holds files."""
+    if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
+        raise UserError(f"--page {folder} is there already: name a new or an empty folder")
+
+
+def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
+    """
+    Args:
+        folder: new or empty; ``index.html`` is written last.
+        model: a file that :func:`.export_onnx` has written.
+        runtime: of :func:`find_runtime`.
+
+    Raises:
+        ValueError: the model is too large for a browser.
+    """
+    described = onnx.load(model, load_external_data=False).metadata_props
+    description = next(entry.value for entry in described if entry.key == METADATA_KEY)
+    packed = _script("model.onnx", model.read_bytes())
+    if len(packed) > LARGEST * 4 // 3:
+        raise UserError(
+            f"{model} is too large for a page: {LARGEST >> 20} MiB, compressed, are the most that "
+            "browsers read. --precision float16 halves it"
+        )
+    write_text(folder / "model.js", f"globalThis.description = {description};\n{packed}")
+    binaries = [_script(name, content) for name, content in runtime.items() if name != SCRIPT]
+    write_text(folder / "runtime.js", "".join(binaries))
+    write_text(folder / SCRIPT, runtime[SCRIPT].decode())
+    for name in OWN_FILES:
+        text = Path(__file__).with_name(name).read_text(encoding="utf-8")
+        write_text(folder / name.replace("page.html", "index.html"), text)
+
+
+def _script(name: str, content: bytes) -> str:
+    text = base64.b64encode(gzip.compress(content, mtime=0)).decode()
+    return f'(globalThis.embedded ??= {{}})["{name}"] = "{text}";\n'

@@ -1,0 +1,126 @@
+"""Heads compared on a data set: which systems there are, and what is said of them."""
+
+import json
+
+import pytest
+
+from ocr_panoptic.cli import call
+from ocr_panoptic.engine import load_config
+from ocr_panoptic.engine.config_checks import check_unread_keys
+from ocr_panoptic.workbench.comparing.compare import OURS, comparison, verdict
+from support.tiny_runs import ROOT
+
+CONFIGS = ROOT / "configs"
+PANOPTIC = CONFIGS / "Custom-PanopticSegmentation/panoptic_fpn_ocr_R_50.yaml"
+ON_CPU = CONFIGS / "Custom-PanopticSegmentation/panoptic_fpn_ocr_Lite0.yaml"
+SEMANTIC = CONFIGS / "Custom-SemanticSegmentation/ocr_R_101_d8.yaml"
+
+
+@pytest.mark.parametrize("file", [PANOPTIC, ON_CPU, SEMANTIC])
+def test_the_usual_heads_stand_beside_the_configs_own(file):
+    study = comparison(file, ["SOLVER.MAX_ITER", "7"], [0, 1])
+    found = {}
+    for name, system in study.systems.items():
+        cfg = load_config(str(system.config), list(system.opts))
+        check_unread_keys(cfg)
+        assert (cfg.SOLVER.MAX_ITER, system.seeds, system.baseline) == (7, (0, 1), "plain")
+        head = cfg.MODEL.SEM_SEG_HEAD.NAME
+        residual, start = cfg.MODEL.OCR.RESIDUAL, cfg.MODEL.OCR.COARSE_START
+        found[name] = None if head == "SemSegFPNHead" else (cfg.MODEL.CONTEXT.NAME, residual, start)
+    own = load_config(str(file), []).MODEL
+    start = "he" if file == SEMANTIC else "detectron2"
+    differs = own.OCR.RESIDUAL, own.OCR.COARSE_START
+    assert differs == (True, start)
+    assert found == {
+        "plain": None if file != SEMANTIC else ("none", False, "pytorch"),
+        "PPM": ("PPM", False, "pytorch"),
+        "OCR": ("OCR", False, "pytorch"),
+        OURS: (own.CONTEXT.NAME, True, start),
+    }
+
+
+@pytest.mark.parametrize("file", [PANOPTIC, SEMANTIC])
+def test_heads_do_not_have_keys_that_they_do_not_read(file):
+    head = "MODEL.SEM_SEG_HEAD."
+    losses = {"LOSS_TYPE": "ohem", "COARSE_LOSS_TYPE": "dice", "OHEM_MIN_KEPT": "5"}
+    losses = {**losses, "CLASS_WEIGHTS": "[1.0, 2.0]"}
+    opts = [word for key, value in losses.items() for word in (head + key, value)]
+    opts += ["MODEL.CONTEXT.NAME", "ASP-OCR", "MODEL.CONTEXT.DILATIONS", "(6, 12)"]
+    for name, system in comparison(file, opts, [0]).systems.items():
+        cfg = load_config(str(system.config), list(system.opts))
+        check_unread_keys(cfg)
+        is_detectron2s = name == "plain" and file == PANOPTIC
+        expected = "cross_entropy" if is_detectron2s else "ohem"
+        assert expected == cfg.MODEL.SEM_SEG_HEAD.LOSS_TYPE
+
+
+@pytest.mark.parametrize(
+    "name, left, baseline",
+    [
+        ("panoptic_fpn_ocr_R_50_1x", ["plain", "PPM", OURS], "plain"),
+        ("panoptic_fpn_R_50_1x", ["PPM", "OCR", OURS], OURS),
+    ],
+)
+def test_a_head_that_is_ours_is_not_trained_twice(name, left, baseline):
+    study = comparison(CONFIGS / f"COCO-PanopticSegmentation/{name}.yaml", [], [0])
+    assert list(study.systems) == left
+    assert {system.baseline for system in study.systems.values()} == {baseline}
+    heads = {name: load_config(str(s.config), [*s.opts]).MODEL for name, s in study.systems.items()}
+    for name in {"PPM", "OCR"} & heads.keys():  # and no other name of Detectron2's head
+        assert heads[name].SEM_SEG_HEAD.NAME == "OCRSemSegFPNHead"
+        assert name == heads[name].CONTEXT.NAME
+
+
+def test_other_architectures_are_refused():
+    segfix = CONFIGS / "SegFix/segfix_HRNet_W48_custom.yaml"
+    with pytest.raises(ValueError, match="META_ARCHITECTURE is SegFix; heads are compared in Pano"):
+        comparison(segfix, [], [0])
+
+
+def test_verdict_by_hand():
+    """Differences to plain of 1, 2, 3: mean 2, standard error 1 / sqrt(3), t of 2 degrees of
+    freedom 4.3027. Against PPM of 1, 1.1, 0.9; OCR has one run."""
+    study = comparison(SEMANTIC, [], [0, 1, 2])
+    values = {OURS: [51, 53, 55], "plain": [50, 51, 52], "PPM": [52, 54.1, 55.9], "OCR": [49]}
+    records = [
+        {"system": name, "seed": seed, "metrics": {"sem_seg/mIoU": value}}
+        for name, column in values.items()
+        for seed, value in enumerate(column)
+    ]
+    assert verdict(study, records) == (
+        "sem_seg/mIoU, ours against plain +2.00 [-0.48, +4.48] level, "
+        "PPM -1.00 [-1.25, -0.75] worse, OCR +2.00 (one seed says nothing)"
+    )
+    assert verdict(study, []) == ""
+
+
+@pytest.mark.slow
+def test_the_command_reads_what_is_finished(tmp_path, capsys):
+    """Records of runs as run_study leaves them; none of them is trained."""
+    study = comparison(SEMANTIC, ["SOLVER.MAX_ITER", "7"], [0])
+    for place, (name, system) in enumerate(study.systems.items()):
+        record = {
+            "system": name,
+            "seed": 0,
+            "config": SEMANTIC.name,
+            "opts": [*system.opts, "SEED", "0"],
+            "metrics": {metric: 50.0 + place for metric in study.metrics},
+            "curves": {metric: [[7, 50.0 + place]] for metric in study.metrics},
+            "parameters": 1000,
+            "seconds_per_iteration": 0.5,
+            "cpu_seconds": 9.0,
+            "peak_memory_bytes": 2**20,
+        }
+        folder = tmp_path / name / "seed0"
+        folder.mkdir(parents=True)
+        (folder / "study_run.json").write_text(json.dumps(record))
+    words = ["--config-file", "Custom-SemanticSegmentation/ocr_R_101_d8", "--report-only"]
+    call("compare", [*words, "--output", str(tmp_path), "--seeds", "1", "SOLVER.MAX_ITER", "7"])
+    printed = capsys.readouterr().out
+    assert "sem_seg/mIoU, ours against plain +3.00 (one seed says nothing), PPM +2.00" in printed
+    assert (tmp_path / "tables.md").read_text() in printed
+    assert len(json.loads((tmp_path / "results.json").read_text())) == 4
+    with pytest.raises(ValueError, match="SOLVER.MAX_ITER"):  # other settings than the finished
+        call("compare", [*words, "--output", str(tmp_path), "--seeds", "1", "SOLVER.MAX_ITER", "8"])
+    with pytest.raises(FileNotFoundError, match="no finished run"):
+        call("compare", [*words, "--output", str(tmp_path / "none")])

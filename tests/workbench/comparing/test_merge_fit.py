@@ -1,0 +1,163 @@
+"""Fitted merges: on kept predictions whose best rules are known, and of a trained run."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import yaml
+from detectron2.data import MetadataCatalog
+
+from ocr_panoptic.cli import fit_merge as command
+from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.engine.config_files import values_by_key
+from ocr_panoptic.modeling.panoptic_merge import MergeRules, rules_of_config
+from ocr_panoptic.workbench.comparing import kept_predictions as kept_module
+from ocr_panoptic.workbench.comparing import merge_fit
+from ocr_panoptic.workbench.comparing.kept_predictions import KeptPredictions, kept_predictions
+from ocr_panoptic.workbench.comparing.merge_fit import fit_merge, rules_fragment
+from ocr_panoptic.workbench.comparing.merge_replay import Rules, keep_image, replay
+from support.tiny_runs import OCR_CONFIG, SEGMENTS
+
+PRESENT = MergeRules(0.5, (0.5, 0.5), (0.0, 0.0))
+
+
+def kept(
+    scores_of_wrong: list[float], of_true: float = 0.9, true_classes: tuple[int, ...] = (1, 2, 3)
+) -> KeptPredictions:
+    """Return images with, of each class, a true instance and one, of a score, where stuff is; void
+    where a class is not among the true ones."""
+    truth = np.zeros((8, 8), np.int64)
+    truth[:2], truth[2:4], truth[4:] = 1, 2, 3
+    truth[~np.isin(truth, true_classes)] = 0
+    names = [{"id": i, "category_id": i} for i in true_classes]
+    masks = np.zeros((4, 8, 8), bool)
+    masks[0, :2] = masks[1, 2:4] = True
+    masks[2, 4:6, :4] = masks[3, 6:, :4] = True
+    scores = np.array([of_true, of_true, *scores_of_wrong])
+    order = np.argsort(-scores, kind="stable")
+    scores = scores[order]
+    classes = np.array([0, 1, 0, 1])[order]
+    labels = np.where(truth == 3, 1, 0)
+    image = keep_image(scores, classes, masks[order], labels, truth, names, [1, 2, 3])
+    return KeptPredictions([image] * 20, np.array([0, 1, -1, 2]), 2, 3)
+
+
+def test_what_is_wrong_below_a_score_is_left_out():
+    """Both classes have wrong instances of 0.6: one threshold above it suffices. All is right then;
+    before, each thing has PQ 1 / 1.5, and the stuff 16 of 32 pixels, which is no match."""
+    before, (alike, by_class) = fit_merge(kept([0.6, 0.6]), PRESENT)
+    assert before == pytest.approx(100 * (2 / 1.5) / 3)
+    assert alike.held_out == alike.fitted == 100 and alike.is_carried
+    assert alike.gain == pytest.approx(100 - before) and by_class.held_out == 100
+    assert set(alike.rules.scores) == {0.65}
+
+
+def test_a_class_has_a_threshold_of_its_own():
+    """Wrong instances of class a have 0.95, more than the right ones: no threshold helps it."""
+    images = kept([0.95, 0.6])
+    before, (_, by_class) = fit_merge(images, PRESENT)
+    first, second = by_class.rules.scores
+    assert second > 0.6 and by_class.held_out > before
+
+
+def test_what_is_reported_is_of_images_that_were_not_fitted():
+    """One half of the images asks for a threshold above 0.6, the other for one below 0.4. All
+    together gain by one of them; what a half chooses does not help the other."""
+    wrong_above, right_below = kept([0.6, 0.6]), kept([0.1, 0.1], of_true=0.4)
+    images = wrong_above._replace(images=wrong_above.images[:5] + right_below.images[:5])
+    before, fits = fit_merge(images, PRESENT, folds=2)
+    for fit in fits:
+        assert fit.fitted > before and fit.held_out == before and not fit.is_carried
+
+
+def test_nothing_is_gained_where_nothing_is_wrong():
+    before, fits = fit_merge(kept([0.1, 0.1]), PRESENT)
+    assert before == 100
+    for fit in fits:
+        assert fit.rules == PRESENT and fit.gain == 0 and not fit.is_carried
+    with pytest.raises(ValueError, match="20 images cannot be split into 21 parts"):
+        fit_merge(kept([0.1, 0.1]), PRESENT, folds=21)
+
+
+def test_a_class_that_occurs_nowhere_decides_nothing():
+    """Instances of it are wrong on these images, whatever they cost: a threshold above them all
+    would say that there are none anywhere. One takes 8 of the 32 pixels of the stuff."""
+    images = kept([0.1, 0.9], of_true=0.6, true_classes=(1, 3))
+    before, fits = fit_merge(images, PRESENT)
+    assert before == pytest.approx(100 * (1 + 0.75) / 2)
+    assert [(fit.rules, fit.gain) for fit in fits] == [(PRESENT, 0), (PRESENT, 0)]
+
+
+@pytest.mark.slow
+def test_a_run(trained, tmp_path, monkeypatch, capsys):
+    """PQ as the evaluation has it; predicted once; what is written merges as it was fitted."""
+    args = trained(*SEGMENTS, config=OCR_CONFIG)
+    run = tmp_path / "run"
+    opts = [*args.opts, "MODEL.WEIGHTS", str(run / "model_final.pth")]
+    cfg = load_config(args.config_file, opts)
+    complete_config(cfg)
+    kept = kept_predictions(cfg, tmp_path)
+    rules = rules_of_config(cfg)
+    before, (fit, _) = fit_merge(kept, rules, folds=2)
+    metrics = json.loads((run / "inference/tiny_val/metrics.json").read_text())["panoptic_seg"]
+    assert before == metrics["PQ"]
+    counts = np.zeros((1, kept.num_categories, 4))
+    for image in kept.images:
+        in_use = (rules.overlap, rules.scores, rules.stuff_areas)
+        replay(image, Rules(*(np.array([field]) for field in in_use)), kept.categories, counts)
+    metadata = MetadataCatalog.get("tiny_val")
+    names = [*metadata.thing_classes, *metadata.stuff_classes]
+    for i, name in ((c, n) for c, n in zip(kept.categories, names, strict=True) if c >= 0):
+        found = [metrics[f"{kind}-{name}"] for kind in ("TP", "FP", "FN")]
+        assert counts[0, i, 1:].tolist() == found
+    assert counts[..., 2].sum() > 0 and counts[..., 3].sum() > 0
+
+    monkeypatch.setattr(kept_module, "inference_on_dataset", lambda *_: pytest.fail("predicts"))
+    again = kept_predictions(cfg, tmp_path)
+    assert fit_merge(again, rules, folds=2)[1][0] == fit
+    other = load_config(args.config_file, [*opts, "TEST.DETECTIONS_PER_IMAGE", "1"])
+    complete_config(other)
+    with pytest.raises(pytest.fail.Exception, match="predicts"):
+        kept_predictions(other, tmp_path)
+    file = tmp_path / kept_module.FILE
+    content = file.read_bytes()
+    directory = content.index(b"PK\1\2")  # of the archive: 8 bytes on flags, then the compression
+    for damaged in (
+        content[:1000],
+        content[: directory + 8] + b"\1" + content[directory + 9 :],
+        content[: directory + 10] + b"\x63" + content[directory + 11 :],
+        np.lib.format.magic(1, 0),
+    ):
+        file.write_bytes(damaged)
+        with pytest.raises(pytest.fail.Exception, match="predicts"):
+            kept_predictions(cfg, tmp_path)
+    monkeypatch.undo()
+
+    words = ["--config-file", args.config_file, "--folds", "2", *opts]
+    fitted = fit._replace(
+        rules=dataclasses.replace(rules, stuff_areas=(16.0,) * len(rules.stuff_areas)), gain=1.0
+    )
+    fitted = fitted._replace(interval=(0.5, 1.5))
+    monkeypatch.setattr(merge_fit, "fit_merge", lambda *_: (before, [fitted]))
+    command.run(command.argument_parser().parse_args(words))
+    assert f"| as it is                    |{before:20.2f} |" in capsys.readouterr().out
+    written = load_config(str(run / "merge.yaml"), [])
+    complete_config(written)
+    assert rules_of_config(written) == fitted.rules
+    cfg.MODEL.PANOPTIC_FPN.COMBINE.STUFF_AREA_LIMIT = 16
+    assert json.dumps(values_by_key(written)) == json.dumps(values_by_key(cfg))
+
+
+@pytest.mark.parametrize("scores", [(0.2, 0.7), (0.3, 0.3)])
+def test_what_is_written_are_the_rules(scores, tmp_path):
+    rules = MergeRules(0.3, scores, (16.0, 4.0) if scores[0] < scores[1] else (64.0, 64.0))
+    file = tmp_path / "merge.yaml"
+    combine = rules_fragment(rules)
+    file.write_text(yaml.safe_dump({"MODEL": {"PANOPTIC_FPN": {"COMBINE": combine}}}))
+    classes = ("MODEL.ROI_HEADS.NUM_CLASSES", "2", "MODEL.SEM_SEG_HEAD.NUM_CLASSES", "2")
+    cfg = load_config(str(file), [*classes])
+    assert rules_of_config(cfg) == rules
+    cfg.MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE = [0.5]
+    with pytest.raises(ValueError, match="CLASS_CONFIDENCE has 1 values; .* each of the 2 thing"):
+        rules_of_config(cfg)

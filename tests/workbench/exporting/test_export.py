@@ -1,0 +1,319 @@
+"""Small models from tools/export_onnx.py to the runner's files, every scheme, and what cannot be
+exported."""
+
+import importlib
+import json
+import logging
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from detectron2.data import transforms as T
+from detectron2.modeling import build_model
+from PIL import Image
+from timm.layers import Conv2dSame
+from torch import Tensor, nn
+
+from ocr_panoptic import modeling
+from ocr_panoptic.engine import load_config
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
+from ocr_panoptic.modeling.context import CONTEXT_SCHEMES, build_context
+from ocr_panoptic.modeling.timm_parts import EvenConv2dSame
+from ocr_panoptic.workbench.exporting import run_onnx
+from ocr_panoptic.workbench.exporting.graphs import build_graph
+from ocr_panoptic.workbench.exporting.operators import TRANSLATIONS
+from ocr_panoptic.workbench.exporting.parity import check_parity, is_equal, match_segments
+from support.exported_models import PANOPTIC, SEMANTIC, build, export
+from support.scripts import load_script
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG
+
+SWIN = [
+    *("MODEL.BACKBONE.NAME", "build_timm_backbone"),
+    *("MODEL.TIMM.NAME", "swin_tiny_patch4_window7_224"),
+    *("MODEL.SEM_SEG_HEAD.IN_FEATURES", "['layers.0']"),
+    *("MODEL.SEM_SEG_HEAD.COARSE_IN_FEATURES", "['layers.0']"),
+]
+
+
+def assert_as_predict_writes(config: Path, options: list[str], folder: Path) -> None:
+    """Both programs on images of which two have one name, and one lies in a folder below."""
+    first, second, *_ = sorted((folder / "images").iterdir())
+    (folder / "images/below").mkdir()
+    Image.open(first).save(folder / "images" / f"{first.stem}.png")
+    second.rename(folder / "images/below" / second.name)
+    arguments = folder / "model.onnx", "--input", folder / "images", "--output", folder / "onnx"
+    assert run_onnx.main([str(a) for a in arguments]) == 0
+    files = ["--config-file", config, "--weights", folder / "model.pth"]
+    files += ["--input", folder / "images", "--output", folder / "torch"]
+    assert load_script("tools/predict.py").main([*map(str, files), *options]) == 0
+    for name in ("panoptic.json", "labels.json"):
+        contents = [folder / program / name for program in ("onnx", "torch")]
+        if contents[1].exists():
+            found, expected = (json.loads(content.read_text()) for content in contents)
+            assert_alike(found, expected)
+    pngs = sorted(path.relative_to(folder / "torch") for path in (folder / "torch").rglob("*.png"))
+    assert pngs == sorted(p.relative_to(folder / "onnx") for p in (folder / "onnx").rglob("*.png"))
+    for png in pngs:
+        both = (
+            np.asarray(Image.open(folder / name / png)).astype(int) for name in ("onnx", "torch")
+        )
+        assert np.abs(np.subtract(*both)).max() <= (png.parts[0] == "confidence"), png
+
+
+def assert_alike(found: object, expected: object) -> None:
+    """JSON values, numbers to 2e-4."""
+    if isinstance(expected, dict):
+        assert found.keys() == expected.keys()
+        found, expected = list(map(found.get, expected)), list(expected.values())
+    if isinstance(expected, list):
+        assert len(found) == len(expected)
+        for pair in zip(found, expected):
+            assert_alike(*pair)
+    elif isinstance(expected, float):
+        assert found == pytest.approx(expected, abs=2e-4)
+    else:
+        assert found == expected
+
+
+@pytest.mark.slow
+def test_panoptic_model(tiny_data, tmp_path, capsys, caplog):
+    caplog.set_level(logging.INFO)
+    images = tmp_path / "images"
+    shutil.copytree(tiny_data / "tiny/raw/val/images", images)
+    image = sorted(images.iterdir())[0]
+    model, record = build(OCR_CONFIG, PANOPTIC, image)
+    path = export(OCR_CONFIG, PANOPTIC, tmp_path, model)
+    assert "| 97x259  | 64x171" in capsys.readouterr().out
+    told = [r.getMessage().split()[0] for r in caplog.records if "onnx_file" in r.name]
+    assert told == ["Tracing", "Translating", "Comparing"]
+    output = tmp_path / "predictions"
+    arguments = [path, "--input", images, "--output", output, "--overlays"]
+    assert run_onnx.main([str(a) for a in arguments]) == 0
+    assert "4 of 4 images predicted" in capsys.readouterr().out
+    with torch.no_grad():
+        expected = model([record])[0]
+    ids, segments = expected["panoptic_seg"]
+    assert np.array_equal(read_panoptic_png(output / f"panoptic/{image.stem}.png"), ids.numpy())
+    assert len({s["isthing"] for s in segments}) == 2, "the test needs things and stuff"
+    labels = np.asarray(Image.open(output / f"labels/{image.stem}.png"))
+    assert np.array_equal(labels, expected["sem_seg"].argmax(dim=0).numpy())
+    truth = json.loads((tiny_data / "tiny/raw/val/panoptic.json").read_text())
+    written = json.loads((output / "panoptic.json").read_text())
+    assert written["categories"] == sorted(truth["categories"], key=lambda c: c["id"])
+    entry = written["annotations"][0]["segments_info"]
+    assert [s["area"] for s in entry] == np.bincount(ids.flatten())[
+        [s["id"] for s in entry]
+    ].tolist()
+    assert (output / f"overlays/{image.stem}.jpg").is_file()
+
+    (tmp_path / "broken.png").write_text("no image")
+    again = [path, "--input", tmp_path / "broken.png", image, "--output", tmp_path / "second"]
+    assert run_onnx.main([str(a) for a in again]) == 1
+    error = capsys.readouterr().err
+    assert "broken.png cannot be read as an image" in error and error.count("\n") == 1
+    assert (tmp_path / f"second/panoptic/images/{image.stem}.png").is_file()
+    assert run_onnx.main([str(a) for a in again]) == 1
+    assert "second is there already: name a new or an empty folder" in capsys.readouterr().err
+    assert_as_predict_writes(OCR_CONFIG, PANOPTIC, tmp_path)
+
+
+@pytest.mark.slow
+def test_semantic_model(tiny_data, tmp_path):
+    shutil.copytree(tiny_data / "tiny/raw/val/images", tmp_path / "images")
+    image = sorted((tmp_path / "images").iterdir())[0]
+    model, record = build(SEMANTIC_CONFIG, SEMANTIC, image)
+    exported = run_onnx.Model(export(SEMANTIC_CONFIG, SEMANTIC, tmp_path, model))
+    pixels = run_onnx.read_image(image)
+    small = np.asarray(Image.fromarray(pixels).resize((49, 49), Image.Resampling.BICUBIC))
+    record = {"image": torch.as_tensor(small.transpose(2, 0, 1).copy()), "height": 64, "width": 64}
+    found = exported(pixels)
+    with torch.no_grad():
+        assert np.array_equal(found["labels"], model([record])[0]["labels"].numpy())
+    assert_as_predict_writes(SEMANTIC_CONFIG, SEMANTIC, tmp_path)
+    assert len(np.unique(found["labels"])) > 1
+    assert not exported.is_panoptic and exported.classes[0].keys() == {"name", "color"}
+
+
+class Schemes(nn.Module):
+    """All that can be exported, on one map of features, but what is made of parts of others."""
+
+    MADE_OF_OTHERS = ("none", "OCR", "PPM-OCR", "ASP-OCR")  # test_semantic_model has OCR
+
+    def __init__(self):
+        super().__init__()
+        options = ["MODEL.OCR.CHANNELS", 16, "MODEL.OCR.KEY_CHANNELS", 8, "MODEL.OCR.NORM", "BN"]
+        options += ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", 5, "MODEL.CONTEXT.DILATIONS", "[1, 2]"]
+        self.schemes = nn.ModuleDict()
+        for name, (cls, _) in CONTEXT_SCHEMES.items():
+            if not cls.needs_truth and name not in self.MADE_OF_OTHERS:
+                cfg = load_config("", ["MODEL.CONTEXT.NAME", name, *map(str, options)])
+                self.schemes[name] = build_context(cfg, 16)
+        for parameter in self.parameters():  # none starts without an effect
+            nn.init.normal_(parameter, std=0.2)
+
+    def forward(self, x: Tensor, m: Tensor) -> list[Tensor]:
+        return [scheme(x.clone(), m.clone()) for scheme in self.schemes.values()]
+
+
+@pytest.mark.slow
+def test_every_scheme(tmp_path):
+    torch.manual_seed(0)
+    schemes, dynamic = Schemes().eval(), torch.export.Dim.DYNAMIC
+    sides = {2: dynamic, 3: dynamic}
+    with torch.no_grad():
+        program = torch.export.export(
+            schemes,
+            (torch.randn(1, 16, 9, 13), torch.randn(1, 5, 9, 13)),
+            dynamic_shapes=(sides, sides),
+            strict=False,
+            prefer_deferred_runtime_asserts_over_guards=True,
+        )
+        torch.onnx.export(
+            program,
+            input_names=["x", "m"],
+            custom_translation_table=TRANSLATIONS,
+            verbose=False,
+        ).save(tmp_path / "schemes.onnx")
+        session = onnxruntime.InferenceSession(tmp_path / "schemes.onnx")
+        for h, w in ((9, 13), (16, 8), (7, 21)):
+            x, m = torch.randn(1, 16, h, w), torch.randn(1, 5, h, w)
+            found = session.run(None, {"x": x.numpy(), "m": m.numpy()})
+            for name, a, b in zip(schemes.schemes, found, schemes(x, m), strict=True):
+                assert b.std() > 1e-3, f"{name} gives a constant"
+                np.testing.assert_allclose(a, b.numpy(), atol=1e-4, err_msg=f"{name} at {h}x{w}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["MODEL.CONTEXT.NAME", "GT-OCR"], "GroundTruthOCR.* needs the ground truth"),
+        (SWIN, "A Swin cannot be exported"),
+        (["TEST.FLIP", "True"], "TEST.FLIP or TEST.SLIDING_WINDOW is set"),
+        (["TEST.SCALES", "[0.5, 1.0]"], "set TEST.SCALES .1.0."),
+        (["INPUT.FORMAT", "YUV-BT.601"], "INPUT.FORMAT is YUV-BT.601; it is RGB or BGR"),
+    ],
+)
+def test_semantic_models_that_cannot_be_exported(options, message):
+    count = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "3", "MODEL.DEVICE", "cpu", "DATASETS.TEST", "()"]
+    cfg = load_config(str(SEMANTIC_CONFIG), [*SEMANTIC, *count, *options])
+    with pytest.raises(ValueError, match=message):
+        build_graph(build_model(cfg), cfg.INPUT.FORMAT)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (["MODEL.ROI_HEADS.NAME", "CascadeROIHeads"], "CascadeROIHeads; only StandardROIHeads"),
+        (["MODEL.MASK_ON", "False"], "MODEL.MASK_ON is False"),
+        (["TEST.AUG.ENABLED", "True"], "TEST.AUG.ENABLED is True"),
+        (["MODEL.ROI_BOX_HEAD.POOLER_TYPE", "ROIPool"], "POOLER_TYPE is a RoIPool; only ROIAlign"),
+    ],
+)
+def test_panoptic_models_that_cannot_be_exported(small_cfg, options, message):
+    cfg = small_cfg("ocr", *PANOPTIC, "MODEL.ROI_BOX_HEAD.CLS_AGNOSTIC_BBOX_REG", "True", *options)
+    with pytest.raises(ValueError, match=message):
+        build_graph(modeling.build_model(cfg), cfg.INPUT.FORMAT)
+
+
+@pytest.mark.slow
+def test_same_padding_is_constant_in_the_graph(small_cfg):
+    """Else an EfficientNet takes minutes to trace."""
+    names = "MODEL.TIMM.NAME", "tf_efficientnet_lite0", "MODEL.TIMM.NORM", "BN"
+    cfg = small_cfg("ocr", "MODEL.BACKBONE.NAME", "build_timm_fpn_backbone", *names)
+    model = build_model(cfg).eval()
+    graph = build_graph(model, cfg.INPUT.FORMAT)
+    assert [m for m in model.modules() if type(m) is Conv2dSame], "the model stays as it was"
+    convolutions = [m for m in graph.modules() if type(m) is Conv2dSame]
+    assert convolutions == [m.conv for m in graph.modules() if type(m) is EvenConv2dSame]
+    assert {id(p) for p in graph.parameters()} == {id(p) for p in model.parameters()}
+    image = torch.rand(1, 3, 96, 160)
+    with torch.no_grad():
+        maps, expected = graph.model.backbone(image), model.backbone(image)
+    assert all(torch.equal(maps[name], expected[name]) for name in expected)
+
+
+def test_another_architecture_cannot_be_exported():
+    class Offsets(OCRSemanticSegmentor):
+        """A subclass, which could compute something else from the same layers."""
+
+    model = Offsets.__new__(Offsets)
+    with pytest.raises(ValueError, match="META_ARCHITECTURE is Offsets; PanopticFPN and OCRSem"):
+        build_graph(model, "RGB")
+
+
+def test_output_is_an_onnx_file(capsys):
+    with pytest.raises(SystemExit):
+        load_script("tools/export_onnx.py").main(
+            ["--config-file", "c", "--weights", "w", "--output", "folder"]
+        )
+    assert "--output: folder: name a file that ends in .onnx" in capsys.readouterr().err
+
+
+def test_packages_of_the_extra_are_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    monkeypatch.delitem(sys.modules, "ocr_panoptic.workbench.exporting")
+    with pytest.raises(ModuleNotFoundError, match="onnxscript is not installed.*: pip install"):
+        importlib.import_module("ocr_panoptic.workbench.exporting")
+
+
+def test_segments_are_compared_without_their_numbers():
+    ids = np.zeros((4, 10), np.int32)
+    ids[:, :3], ids[:, 3:7] = 1, 2
+    things = [{"id": i, "isthing": True, "category_id": 5} for i in (1, 2)]
+    swapped = np.choose(ids, [0, 2, 1])
+    assert match_segments((ids, things), (swapped, things))[0] == 1
+    other = [things[0], {**things[1], "category_id": 4}]
+    assert match_segments((ids, things), (ids, other)) == (0.6, [(things[0], other[0])])
+    joined = np.minimum(ids, 1)
+    assert match_segments((ids, things), (joined, things[:1]))[0] == 0.7
+
+
+def test_what_is_no_number_is_not_equal():
+    row = {"labels equal": 1.0, "segments equal": 1.0, "logits": 0.0, "confidences": 0.0}
+    assert is_equal(row | {"scores": 0.0, "masks": 0.0})
+    assert not is_equal(row | {"scores": float("nan"), "masks": 0.0})
+
+
+class Cancelling(nn.Module):
+    """Two classes whose logits lose 12 of their 24 bits in float32."""
+
+    device = torch.device("cpu")
+
+    def forward(self, inputs: list[dict]) -> list[dict]:
+        labels = self.logits(inputs)[0].argmax(dim=0)
+        return [{"labels": labels, "confidence": torch.ones(labels.shape)}]
+
+    def logits(self, inputs: list[dict]) -> Tensor:
+        image = inputs[0]["image"].to(next(iter(self.buffers())).dtype)
+        red = (image[0] / 255 + self.large) - self.large
+        return torch.stack([red, 0.5 - red])[None]
+
+
+@pytest.mark.parametrize(("error", "equal"), [(0.0, True), (1e-3, False)])
+def test_as_far_apart_as_the_model_itself_rounds(error, equal):
+    model = Cancelling()
+    model.register_buffer("large", torch.tensor(3000.3))
+
+    class Exported:
+        def __call__(self, image: np.ndarray) -> dict:
+            red = image[:, :, 0] / 255 + error
+            logits = np.stack([red, 0.5 - red])
+            # The labels of the model, so that what is told apart is the logits.
+            labels = model([{"image": torch.as_tensor(image.transpose(2, 0, 1).copy())}])[0]
+            return {
+                "logits": logits,
+                "labels": labels["labels"].numpy(),
+                "confidences": np.ones(image.shape[:2]),
+            }
+
+    same = T.ResizeShortestEdge(0)
+    used = deploy(model, optimize=False)
+    (row,) = check_parity(used, Exported(), lambda m, x: m.logits(x), "RGB", same, [(40, 60)])
+    assert 1e-4 < row["rounding"] < 3e-4  # half the distance of two float32 near 3000
+    assert is_equal(row) == equal

@@ -1,0 +1,210 @@
+"""Stages of a file around its network, in onnxruntime: against Pillow, and Detectron2's merge."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+import onnxruntime
+import pytest
+import torch
+from detectron2.data import transforms as T
+from detectron2.modeling.meta_arch.panoptic_fpn import combine_semantic_and_instance_outputs
+from detectron2.modeling.postprocessing import detector_postprocess
+from detectron2.structures import Boxes, Instances
+from PIL import Image
+
+from ocr_panoptic.modeling.panoptic_merge import MergeRules, merge_panoptic
+from ocr_panoptic.workbench.exporting.stages import merge_stage, resize_stage
+
+generator = np.random.default_rng(0)
+
+
+def runner(stage: ir.Model) -> Callable[[dict], dict]:
+    session = onnxruntime.InferenceSession(ir.to_proto(stage).SerializeToString())
+    names = [output.name for output in session.get_outputs()]
+    return lambda feeds: dict(zip(names, session.run(None, feeds), strict=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "augmentation",
+    [
+        T.ResizeShortestEdge(37, 1333),
+        T.ResizeShortestEdge(53, 71, interp=Image.BICUBIC),
+        T.ResizeShortestEdge(0, 8192, interp=Image.BICUBIC),
+        T.Resize((33, 45), Image.BICUBIC),
+    ],
+    ids=["bilinear", "longest", "none", "fixed"],
+)
+def test_resized_as_in_tests_of_detectron2(augmentation):
+    """Equal in every value, Pillow's rounding included."""
+    run = runner(resize_stage(T.AugmentationList([augmentation])))
+    for size in [
+        (48, 64),
+        (97, 31),
+        (50, 201),
+        (1, 3),
+        (37, 37),
+        *generator.integers(1, 150, (20, 2)),
+    ]:
+        image = generator.integers(0, 256, (*size, 3), dtype=np.uint8)
+        inputs, found = T.AugInput(image), run({"image": image})
+        augmentation(inputs)
+        assert np.array_equal(found["resized"], inputs.image)
+        assert found["size"].tolist() == list(size)
+
+
+def divided_as_floats(stage: ir.Model) -> ir.Model:
+    """The stage as runtimes compute it that have no division of int32: by float32, rounded to it,
+    then cut off."""
+    changed = 0
+    for node in [n for n in stage.graph.all_nodes() if n.op_type == "Div"]:
+        if node.inputs[1].dtype != ir.DataType.INT32:
+            continue
+        (whole,) = node.outputs
+        casts = [ir.node("Cast", [v], {"to": int(ir.DataType.FLOAT)}) for v in node.inputs]
+        stage.graph.insert_before(node, casts)
+        for i, cast in enumerate(casts):
+            node.replace_input_with(i, cast.outputs[0])
+        back = ir.node("Cast", [whole], {"to": int(ir.DataType.INT32)})
+        whole.replace_all_uses_with(back.outputs[0])
+        back.replace_input_with(0, whole)
+        whole.dtype = ir.DataType.FLOAT
+        stage.graph.insert_after(node, back)
+        changed += 1
+    assert changed == 2  # of the rows and of the columns
+    return stage
+
+
+def in_openvino(stage: ir.Model) -> Callable[[dict], dict]:
+    openvino = pytest.importorskip("openvino")
+    core = openvino.Core()
+    model = core.read_model(ir.to_proto(stage).SerializeToString())
+    return core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "run_stage",
+    [lambda stage: runner(divided_as_floats(stage)), in_openvino],
+    ids=["float32", "openvino"],
+)
+def test_resized_where_a_quotient_is_rounded(run_stage):
+    """Just below a whole number the quotient is rounded to it, one above Pillow's value."""
+    augmentation, random = T.ResizeShortestEdge(37, 1333), np.random.default_rng(0)
+    run = run_stage(resize_stage(T.AugmentationList([augmentation])))
+    for size in [(48, 64), (97, 31), (50, 201)]:
+        inputs = T.AugInput(random.integers(0, 256, (*size, 3), dtype=np.uint8))
+        found = run({"image": inputs.image})["resized"]
+        augmentation(inputs)
+        assert np.array_equal(found, inputs.image)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "augmentation",
+    [T.ResizeShortestEdge((37, 53)), T.RandomFlip(), T.Resize((8, 8), Image.NEAREST)],
+    ids=["random", "flip", "nearest"],
+)
+def test_another_resizing_cannot_be_exported(augmentation):
+    with pytest.raises(ValueError, match="is no resizing of test images that can be exported"):
+        resize_stage(augmentation)
+
+
+def random_prediction(seed: int) -> dict:
+    """Overlapping instances, some of them flat or empty, and labels of which some are rare."""
+    random = np.random.default_rng(seed)
+    count = seed % 8
+    starts = random.uniform(0, 25, (count, 2))
+    boxes = np.concatenate([starts, starts + random.uniform(1, 15, (count, 2))], axis=1)
+    boxes[random.random(count) < 0.1, 2] = 0.0
+    masks = random.random((count, 14, 14)) * random.choice([0.4, 1.0, 1.5], (count, 1, 1))
+    return {
+        "labels": random.choice([0, 1, 1, 1, 2, 4], (30, 40)).astype(np.int32),
+        "boxes": boxes.clip(0, [40, 30, 40, 30]).astype(np.float32),
+        "scores": -np.sort(-random.random(count).astype(np.float32)),
+        "classes": random.integers(0, 3, count),
+        "masks": masks.astype(np.float32),
+    }
+
+
+def pasted(prediction: dict) -> tuple[Instances, torch.Tensor]:
+    """Instances and labels as Detectron2 merges them."""
+    instances = Instances((30, 40))
+    instances.pred_boxes = Boxes(torch.tensor(prediction["boxes"]).clone())
+    instances.scores = torch.tensor(prediction["scores"])
+    instances.pred_classes = torch.tensor(prediction["classes"])
+    instances.pred_masks = torch.tensor(prediction["masks"])[:, None]
+    labels = torch.tensor(prediction["labels"]).long()
+    return detector_postprocess(instances, 30, 40), labels
+
+
+def assert_equal(found: dict, ids: torch.Tensor, segments: list[dict]) -> None:
+    assert np.array_equal(found["ids"], ids.numpy())
+    assert [s["id"] for s in segments] == [*range(1, len(segments) + 1)]
+    assert found["segment_isthing"].tolist() == [s["isthing"] for s in segments]
+    assert found["segment_classes"].tolist() == [s["category_id"] for s in segments]
+    assert found["segment_scores"].tolist() == [s.get("score", 0.0) for s in segments]
+    assert found["segment_boxes"].shape == (len(segments), 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stuff_area", [0, 100])
+def test_merge_is_that_of_detectron2(stuff_area):
+    run = runner(merge_stage(MergeRules(0.3, (0.2,) * 3, (stuff_area,) * 5)))
+    with_instances = 0
+    for seed in range(100):
+        prediction = random_prediction(seed)
+        instances, labels = pasted(prediction)
+        ids, segments = combine_semantic_and_instance_outputs(
+            instances, labels, 0.3, stuff_area, 0.2
+        )
+        assert_equal(run(prediction), ids, segments)
+        with_instances += segments[:1] != [] and segments[0]["isthing"]
+    assert with_instances > 50
+
+
+@pytest.mark.slow
+def test_merge_with_limits_by_class():
+    rules = MergeRules(0.5, (0.1, 0.5, 1.1), (0.0, 100.5, 50.0, 0.0, float("inf")))
+    run = runner(merge_stage(rules))
+    for seed in range(40):
+        prediction = random_prediction(seed)
+        instances, labels = pasted(prediction)
+        found = run(prediction)
+        ids, segments = merge_panoptic(instances, labels, rules)
+        assert_equal(found, ids, segments)
+        for segment, box in zip(segments, found["segment_boxes"]):
+            if segment["isthing"]:
+                expected = instances.pred_boxes.tensor[segment["instance_id"]]
+                assert np.array_equal(box, expected.numpy())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("score", "expected"), [(0.35, 0), (0.3, 1)])
+def test_a_score_at_the_limit(score, expected):
+    """float32(0.35) is below 0.35, float32(0.3) above 0.3: Python compares them as float64."""
+    prediction = {
+        "labels": np.zeros((8, 8), np.int32),
+        "boxes": np.array([[1, 1, 6, 6]], np.float32),
+        "scores": np.array([score], np.float32),
+        "classes": np.array([0]),
+        "masks": np.ones((1, 4, 4), np.float32),
+    }
+    found = runner(merge_stage(MergeRules(0.5, (score,), (0.0,))))(prediction)
+    assert len(found["segment_scores"]) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("overlap", "expected"), [(0.5, 2), (0.49, 1)])
+def test_an_overlap_at_the_limit(overlap, expected):
+    """Half of the second instance is taken: more than the limit is refused, the limit is not."""
+    prediction = {
+        "labels": np.zeros((8, 8), np.int32),
+        "boxes": np.array([[0, 0, 4, 4], [2, 0, 6, 4]], np.float32),
+        "scores": np.array([0.9, 0.8], np.float32),
+        "classes": np.array([0, 0]),
+        "masks": np.ones((2, 4, 4), np.float32),
+    }
+    found = runner(merge_stage(MergeRules(overlap, (0.5,), (0.0,))))(prediction)
+    assert len(found["segment_scores"]) == expected

@@ -1,0 +1,101 @@
+"""The operators of PyTorch that the exporter lacks, in onnxruntime."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+import torch.nn.functional as F
+import torchvision
+from detectron2.modeling.poolers import ROIPooler
+from detectron2.structures import Boxes
+from torch import Tensor, nn
+
+from ocr_panoptic.workbench.exporting.instances import pool
+from ocr_panoptic.workbench.exporting.operators import TRANSLATIONS, confident_labels, nms
+
+DYNAMIC = torch.export.Dim.DYNAMIC
+
+
+class Both(nn.Module):
+    def forward(
+        self, logits: Tensor, image: Tensor, size: Tensor, boxes: Tensor, scores: Tensor
+    ) -> tuple[Tensor, ...]:
+        return (
+            *confident_labels(logits, image.permute(2, 0, 1), image, size, False),
+            *confident_labels(logits, image.permute(2, 0, 1), image, size, True),
+            nms(boxes, scores, 0.3, 0.2, 5),
+            nms(boxes, scores, 0.3, -1e30, -1),
+            F.adaptive_avg_pool2d(logits, 3),
+        )
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory) -> onnxruntime.InferenceSession:
+    path = Path(tmp_path_factory.mktemp("onnx") / "operators.onnx")
+    program = torch.export.export(
+        Both(),
+        example(0),
+        dynamic_shapes=(
+            {2: DYNAMIC, 3: DYNAMIC},
+            {0: DYNAMIC, 1: DYNAMIC},
+            {},
+            {1: DYNAMIC},
+            {2: DYNAMIC},
+        ),
+        strict=False,
+    )
+    names = [f"input_{i}" for i in range(5)]
+    torch.onnx.export(
+        program, input_names=names, custom_translation_table=TRANSLATIONS, verbose=False
+    ).save(path)
+    return onnxruntime.InferenceSession(path)
+
+
+def example(seed: int) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    h, w, count = 5 + seed, 7 + 2 * seed, 11 + 3 * seed
+    corners = 30 * torch.rand(2, count, 2, 2, generator=generator)
+    boxes = torch.cat([corners.amin(dim=2), corners.amax(dim=2)], dim=2)
+    scores = torch.rand(2, 3, count, generator=generator)
+    scores[0, 1] = -torch.inf
+    return (
+        4 * torch.randn(1, 6, h, w, generator=generator),
+        torch.zeros(8 * h, 8 * w, 3),
+        torch.tensor([4 * h + 1, 9 * w]),
+        boxes,
+        scores,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
+def test_equal_in_onnxruntime(exported, seed):
+    inputs = example(seed)
+    feeds = {f"input_{i}": tensor.numpy() for i, tensor in enumerate(inputs)}
+    for found, expected in zip(exported.run(None, feeds), Both()(*inputs), strict=True):
+        if expected.dtype.is_floating_point:
+            np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+        else:
+            assert np.array_equal(found, expected.numpy())
+
+
+def test_no_box_is_left():
+    boxes, scores = torch.rand(1, 4, 4), torch.zeros(1, 2, 4)
+    assert nms(boxes, scores, 0.5, 0.1, 10).shape == (0, 3)
+
+
+def test_each_box_from_its_level(monkeypatch):
+    """Also where boxes of no size, which stand for those of other levels, pool to NaN."""
+    boxes = torch.tensor([[3.0, 5.0, 33.0, 47.0], [10.0, 20.0, 190.0, 200.0], [0.0, 0.0, 9.0, 9.0]])
+    maps = [torch.rand(1, 3, side, side) for side in (64, 32)]
+    pooler = ROIPooler(4, (1 / 4, 1 / 8), 0, "ROIAlignV2")
+    expected, roi_align = pooler(maps, [Boxes(boxes)]), torchvision.ops.roi_align
+
+    def of_any_size(features: Tensor, rois: Tensor, *options: object) -> Tensor:
+        pooled = roi_align(features, rois, *options)
+        return torch.where((rois[:, 3] > rois[:, 1])[:, None, None, None], pooled, torch.nan)
+
+    monkeypatch.setattr("torchvision.ops.roi_align", of_any_size)
+    assert torch.allclose(pool(pooler, maps, boxes), expected)

@@ -1,0 +1,279 @@
+"""The page of an exported model in Chromium, beside the runner, and faults of its files."""
+
+import base64
+import gzip
+import http.client
+import io
+import json
+import re
+import shutil
+import tarfile
+
+import numpy as np
+import pytest
+from onnxscript import FLOAT, INT32, UINT8, script
+from onnxscript import opset18 as op
+from PIL import Image
+
+from ocr_panoptic.cli import export as cli_export
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.workbench.exporting import page, run_onnx
+from support.browser import Browser, find_chromium
+from support.exported_models import PANOPTIC, build, export
+from support.tiny_runs import OCR_CONFIG, images_of
+
+STATUS = "document.getElementById('status').textContent"
+FILES = "document.getElementById('files')"
+DROPS_ARE_KEPT = """["dragover", "drop"].every((type) => !document.body.dispatchEvent(
+    new DragEvent(type, { bubbles: true, cancelable: true })))"""
+PIXELS, LABELS, CONFIDENCES = UINT8["H", "W", 3], INT32["H", "W"], FLOAT["H", "W"]
+in_browser = pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium")
+
+
+@pytest.fixture(scope="module")
+def runtime() -> dict[str, bytes]:
+    try:
+        return page.find_runtime()
+    except ValueError as error:
+        pytest.skip(str(error))
+
+
+@script(default_opset=op)
+def by_red(image: PIXELS) -> tuple[LABELS, CONFIDENCES]:
+    """The label is the upper bit of red, the confidence green."""
+    red, green, _ = op.Split(op.Cast(image, to=FLOAT.dtype), num_outputs=3, axis=2)
+    labels = op.Cast(op.Squeeze(red, [2]) >= 128.0, to=INT32.dtype)
+    confidences = op.Squeeze(green, [2]) / 255.0
+    return labels, confidences
+
+
+@pytest.fixture
+def model(tmp_path):
+    """The file of :func:`by_red`."""
+    classes = [{"name": name, "color": [9, 9, i]} for i, name in enumerate(("dark", "<b>red"))]
+    found = by_red.to_model_proto()
+    description = {"format": run_onnx.FORMAT, "classes": classes}
+    found.metadata_props.add(key=run_onnx.METADATA_KEY, value=json.dumps(description))
+    path = tmp_path / "model.onnx"
+    path.write_bytes(found.SerializeToString())
+    return path
+
+
+def photo(path, size=(7, 5)):
+    pixels = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def assert_saves_as_the_runner(model, images, runtime, folder):
+    """Choose the images in Chromium, save, and compare with the files of run_onnx.py."""
+    page.write_page(folder / "page", model, runtime)
+    arguments = [model, "--input", *images, "--output", folder / "expected"]
+    assert run_onnx.main([*map(str, arguments)]) == 0
+    (folder / "profile").mkdir()
+    with Browser(folder / "page/index.html", folder / "profile") as browser:
+        assert browser.wait_for(f"{STATUS} != 'Loading the model ...' && {STATUS}") == "Ready."
+        browser.choose(FILES, *images)
+        browser.wait_for(f"document.querySelectorAll('section').length == {len(images)}")
+        loaded = browser.evaluate("performance.getEntriesByType('resource').map((e) => e.name)")
+        assert all(re.match(r"(blob:)?(file|null)", name) for name in loaded), loaded
+        browser.evaluate("document.querySelectorAll('.save').forEach((e) => e.click())")
+        for number, image in enumerate(images):
+            saved = browser.wait_for_file(folder / "profile" / f"{image.stem}.json")
+            picture = browser.wait_for_file(saved.with_suffix(".png"))
+            kind = "panoptic" if (folder / "expected/panoptic").exists() else "labels"
+            rgb = np.asarray(Image.open(picture).convert("RGB")).astype(int)
+            expected = np.asarray(Image.open(folder / "expected" / kind / f"{image.stem}.png"))
+            assert np.array_equal(rgb @ [1, 256, 65536] if kind == "labels" else rgb, expected)
+            assert_same_entries(
+                json.loads(saved.read_text()),
+                json.loads((folder / "expected" / f"{kind}.json").read_text()),
+                number,
+            )
+        return browser.evaluate("document.querySelector('tbody').innerHTML")
+
+
+def assert_same_entries(found, expected, number):
+    """The JSON file of one image, beside that of all."""
+    if "annotations" in expected:
+        (annotation,) = found.pop("annotations")
+        wanted = expected.pop("annotations")[number]
+        assert annotation["file_name"] == wanted["file_name"]
+        for a, b in zip(annotation["segments_info"], wanted["segments_info"], strict=True):
+            assert a == pytest.approx(b, abs=2e-4)
+    (image,), wanted = found.pop("images"), expected.pop("images")[number]
+    segments = zip(image.pop("segments", []), wanted.pop("segments", []), strict=True)
+    assert all(a == pytest.approx(b, abs=2e-4) for a, b in segments)
+    image.pop("id", None), wanted.pop("id", None)
+    assert image == wanted and found == expected
+
+
+@in_browser
+@pytest.mark.slow
+def test_panoptic_model_in_a_browser(tiny_data, tmp_path, runtime):
+    first, second, *_ = images_of(tiny_data)
+    images = [tmp_path / "first.png", tmp_path / "second.png"]
+    Image.open(first).save(images[0])
+    Image.open(second).resize((150, 90)).save(images[1])
+    network, _ = build(OCR_CONFIG, PANOPTIC, first)
+    assert_saves_as_the_runner(
+        export(OCR_CONFIG, PANOPTIC, tmp_path, network), images, runtime, tmp_path
+    )
+
+
+@in_browser
+@pytest.mark.slow
+def test_semantic_model_in_a_browser(tmp_path, model, runtime):
+    table = assert_saves_as_the_runner(model, [photo(tmp_path / "a.png")], runtime, tmp_path)
+    assert "&lt;b&gt;red" in table, "names of classes are text"
+
+
+@in_browser
+@pytest.mark.slow
+def test_camera_and_what_is_no_image(tmp_path, model, runtime):
+    page.write_page(tmp_path / "page", model, runtime)
+    (tmp_path / "no.png").write_text("no image")
+    with Browser(tmp_path / "page/index.html", tmp_path) as browser:
+        browser.wait_for(f"{STATUS} == 'Ready.'")
+        browser.choose(FILES, tmp_path / "no.png", photo(tmp_path / "a.png"))
+        browser.wait_for("!!document.querySelector('.error')")
+        assert browser.evaluate(STATUS) == "no.png is no image that this browser reads."
+        assert browser.evaluate("document.querySelector('h2').textContent") == "a.png"
+        assert browser.evaluate(f"{FILES}.value") == "", "the same file can be chosen again"
+        browser.click("document.getElementById('camera')")
+        browser.wait_for("!document.getElementById('video').hidden")
+        assert browser.evaluate("document.getElementById('video').readyState >= 2"), "a picture"
+        browser.click("document.getElementById('camera')")
+        browser.wait_for("document.querySelectorAll('section').length == 2")
+        assert browser.evaluate("document.querySelector('h2').textContent").startswith("camera 20")
+
+
+def cut(path):
+    path.write_text(path.read_text()[:-200])
+
+
+def of_another_file(path):
+    wrong = base64.b64encode(gzip.compress(b"no model")).decode()
+    path.write_text(f'globalThis.embedded["model.onnx"] = "{wrong}";')
+
+
+@in_browser
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "damage", "before", "message"),
+    [
+        ("model.js", cut, "", "model.js is missing or damaged. Copy the whole folder, or export"),
+        ("runtime.js", cut, "", "runtime.js is missing or damaged. Copy the whole folder"),
+        ("ort.wasm.min.js", cut, "", "ort.wasm.min.js is missing or damaged. Copy"),
+        ("model.js", of_another_file, "", "protobuf parsing failed"),
+        ("model.js", None, "WebAssembly.validate = () => false", "This browser is too old: it has"),
+    ],
+)
+def test_faults_are_one_line(tmp_path, model, runtime, name, damage, before, message):
+    page.write_page(tmp_path / "page", model, runtime)
+    if damage:
+        damage(tmp_path / "page" / name)
+    with Browser(tmp_path / "page/index.html", tmp_path, before=before) as browser:
+        browser.wait_for("!!document.querySelector('.error')")
+        said = browser.evaluate(STATUS)
+        assert browser.evaluate(DROPS_ARE_KEPT), "else the browser leaves the page for the photo"
+    assert message in said and "\n" not in said
+
+
+def packed(content: bytes, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """A package of npm whose files have this content."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for name in page.RUNTIME:
+            entry = tarfile.TarInfo(f"package/dist/{name}")
+            entry.size, entry.type = len(content), kind
+            archive.addfile(entry, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def damaged(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 255]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "package: .*No such file.*npm pack onnxruntime-web@"),
+        (b"text", "package: not a gzip file. Get it with `npm pack"),
+        (damaged(packed(bytes(range(256)) * 40), 415), "package: Error -3 while decompressing"),
+        (packed(b"", tarfile.DIRTYPE), "package: package/dist holds folders"),
+        (packed(b"another"), "ort.wasm.min.js of .*package is not that of onnxruntime-web"),
+    ],
+)
+def test_packages_that_are_refused(tmp_path, content, message):
+    if content:
+        (tmp_path / "package").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        page.find_runtime(tmp_path / "package")
+
+
+def test_answer_that_breaks_off(monkeypatch):
+    def urlopen(*_, **__):
+        raise http.client.IncompleteRead(b"")
+
+    monkeypatch.setattr(page.urllib.request, "urlopen", urlopen)
+    with pytest.raises(UserError, match="cannot be had from npm's registry: IncompleteRead"):
+        page.find_runtime()
+
+
+def test_package_from_a_folder_and_from_the_registry(tmp_path, monkeypatch):
+    monkeypatch.setattr(page, "RUNTIME", dict.fromkeys(page.RUNTIME, page.sha256(b"content")))
+    (tmp_path / "folder/dist").mkdir(parents=True)
+    for name in page.RUNTIME:
+        (tmp_path / "folder/dist" / name).write_bytes(b"content")
+    expected = dict.fromkeys(page.RUNTIME, b"content")
+    assert page.find_runtime(tmp_path / "folder") == expected
+    assert page.find_runtime(tmp_path / "folder/dist") == expected
+    archive = tmp_path / "onnxruntime-web/-" / f"onnxruntime-web-{page.VERSION}.tgz"
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(packed(b"content"))
+    monkeypatch.delenv("npm_config_registry", raising=False)
+    (tmp_path / "npmrc").write_text(f"fund=false\nregistry = {tmp_path.as_uri()}/\n")
+    monkeypatch.setenv("npm_config_userconfig", str(tmp_path / "npmrc"))
+    assert page.find_runtime() == expected
+    monkeypatch.setenv("NPM_CONFIG_REGISTRY", (tmp_path / "nothing").as_uri())
+    with pytest.raises(ValueError, match="cannot be had from npm's registry"):
+        page.find_runtime()
+    monkeypatch.undo()
+    assert page.registry().startswith("http")
+
+
+def test_folder_holds_files(tmp_path):
+    page.check_folder(tmp_path / "new")
+    (tmp_path / "file").touch()
+    for folder in (tmp_path, tmp_path / "file"):
+        with pytest.raises(ValueError, match="is there already: name a new or an empty folder"):
+            page.check_folder(folder)
+
+
+def test_model_that_is_too_large(tmp_path, model, monkeypatch):
+    monkeypatch.setattr(page, "LARGEST", 100)
+    with pytest.raises(ValueError, match="model.onnx is too large for a page"):
+        page.write_page(tmp_path / "page", model, {})
+    assert not (tmp_path / "page").exists()
+
+
+def test_page_by_the_program(tmp_path, model, monkeypatch, capsys):
+    """The folder is looked at before the export, which takes minutes."""
+    content = dict.fromkeys(page.RUNTIME, b"content")
+    monkeypatch.setattr(page, "find_runtime", lambda given: content)
+    written = tmp_path / "new.onnx"
+    monkeypatch.setattr(cli_export, "_export", lambda *_: shutil.copy(model, written))
+    (tmp_path / "page").mkdir()
+    arguments = ["--config-file", "run", "--output", written, "--page", tmp_path / "page"]
+    cli_export.run(cli_export.argument_parser().parse_args([*map(str, arguments)]))
+    assert "index.html in a browser" in capsys.readouterr().out
+    names = {file.name for file in (tmp_path / "page").iterdir()}
+    assert names == {"index.html", "page.js", "model.js", "runtime.js", page.SCRIPT}
+    written.unlink()
+    with pytest.raises(ValueError, match="page is there already"):
+        cli_export.run(cli_export.argument_parser().parse_args([*map(str, arguments)]))
+    assert not written.exists()
+    arguments[-2] = "--onnxruntime-web"
+    with pytest.raises(ValueError, match="name its folder with --page"):
+        cli_export.run(cli_export.argument_parser().parse_args([*map(str, arguments)]))

@@ -1,0 +1,152 @@
+"""The runner's files, and what it refuses."""
+
+import ast
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from PIL import Image
+
+from ocr_panoptic.engine.inputs import find_inputs
+from ocr_panoptic.formats.image_sources import PICTURE_SUFFIXES
+from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.workbench.exporting import run_onnx
+from ocr_panoptic.workbench.exporting.run_onnx import METADATA_KEY
+
+generator = np.random.default_rng(0)
+
+
+def test_imports_neither_torch_nor_detectron2():
+    tree = ast.parse(Path(run_onnx.__file__).read_text())
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {name.name.partition(".")[0] for name in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "a file that is copied has no package"
+            imported.add(node.module.partition(".")[0])
+    assert imported - set(sys.stdlib_module_names) == {"numpy", "onnxruntime", "PIL"}
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "P", "RGBA", "LA", "1", "I;16"])
+@pytest.mark.parametrize("orientation", [1, 6, 7])
+def test_images_are_read_as_in_training(tmp_path, mode, orientation):
+    image = Image.fromarray(generator.integers(0, 256, (5, 8, 3), dtype=np.uint8))
+    if mode == "I;16":
+        image = Image.fromarray(generator.integers(0, 65536, (5, 8), dtype=np.uint16))
+    else:
+        image = image.convert(mode)
+    exif = image.getexif()
+    exif[274] = orientation
+    image.save(tmp_path / "image.png", exif=exif)
+    expected = read_picture(tmp_path / "image.png", format="RGB")
+    assert np.array_equal(run_onnx.read_image(tmp_path / "image.png"), expected)
+
+
+DESCRIPTION = {METADATA_KEY: '{"format": 3, "classes": []}'}
+
+
+def identity_model(
+    opset: int = 18, ir_version: int = 8, outputs=("labels", "confidences"), **metadata: str
+) -> bytes:
+    value, *results = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1])
+        for name in ("image", *outputs)
+    )
+    nodes = [onnx.helper.make_node("Identity", ["image"], [name]) for name in outputs]
+    graph = onnx.helper.make_graph(nodes, "graph", [value], results)
+    opsets = [onnx.helper.make_opsetid("", opset)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
+    onnx.helper.set_model_props(model, metadata)
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "model.onnx: there is no such model"),
+        (b"text", "as an ONNX model: Protobuf parsing failed. Is it whole?"),
+        (identity_model()[:-20], "as an ONNX model: Protobuf parsing failed. Is it whole?"),
+        (b"", "as an ONNX model: No graph was found in the protobuf. Is it whole?"),
+        (identity_model(opset=99), "it has Opset 99, newer than onnxruntime"),
+        (identity_model(ir_version=99), "it has IR version 99, newer than onnxruntime"),
+        (identity_model(), "model.onnx does not say what its classes are"),
+        (identity_model(**{METADATA_KEY: '{"format": 99}'}), "is of format 99, and this program"),
+        (identity_model(**{METADATA_KEY: "{"}), "metadata under 'ocr_panoptic' are not those"),
+        (identity_model(**{METADATA_KEY: "[]"}), "metadata under 'ocr_panoptic' are not those"),
+        (identity_model(**{METADATA_KEY: '{"format": 3}'}), "not those that ocr-panoptic export"),
+        (identity_model(**{METADATA_KEY: '{"format": 3, "classes": 3}'}), "not those that ocr-"),
+        (
+            identity_model(**{METADATA_KEY: '{"format": 3, "classes": [{"name": "a"}]}'}),
+            "not those that ocr-panoptic export",
+        ),
+        (
+            identity_model(outputs=["labels"], **DESCRIPTION),
+            "has no confidences among its inputs and outputs (image, labels): it was changed",
+        ),
+        (
+            identity_model(outputs=["labels", "confidences", "ids"], **DESCRIPTION),
+            "has no segment_isthing, segment_classes, segment_scores, segment_boxes among",
+        ),
+    ],
+    ids=[
+        *("absent", "text", "truncated", "empty", "opset", "IR"),
+        *("another's", "newer", "no JSON", "list", "no classes"),
+        *("number of classes", "no colour", "an output cut off", "outputs cut off"),
+    ],
+)
+def test_models_that_cannot_be_run(tmp_path, capsys, content, message):
+    if content is not None:
+        (tmp_path / "model.onnx").write_bytes(content)
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    arguments = [tmp_path / "model.onnx", "--input", tmp_path / "a.png", "--output", tmp_path / "o"]
+    assert run_onnx.main([str(a) for a in arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert not (tmp_path / "o").exists()
+
+
+def test_an_image_that_the_model_does_not_run_on(tmp_path, capsys):
+    """The image is named, and others go on: here one of bytes, and a model that takes floats."""
+    (tmp_path / "model.onnx").write_bytes(identity_model(**DESCRIPTION))
+    Image.new("RGB", (6, 4)).save(tmp_path / "a.png")
+    arguments = [tmp_path / "model.onnx", "--input", tmp_path / "a.png", "--output", tmp_path / "o"]
+    assert run_onnx.main([str(a) for a in arguments]) == 1
+    said = capsys.readouterr()
+    assert "a.png: onnxruntime cannot run the model on an image of 6x4 pixels: " in said.err
+    assert "0 of 1 images predicted" in said.out
+    assert json.loads((tmp_path / "o/labels.json").read_text())["images"] == []
+
+
+def test_images_that_cannot_be_found(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="empty: no image in this folder"):
+        run_onnx.find_images([str(tmp_path / "empty")])
+    with pytest.raises(FileNotFoundError, match="none: no such file or folder"):
+        run_onnx.find_images([str(tmp_path / "none")])
+
+
+NAMES = ["a.jpg", "a.png", "a.jpg.bmp", "b/x y.jpg", "b/X y.PNG", "c/é.tif", "c/e", "d.e.webp"]
+
+
+def test_names_and_suffixes_are_those_of_predict(tmp_path):
+    """A folder, and its files one by one, give the same names; hidden files are left out, links
+    followed once."""
+    files = [*NAMES, "b/.hidden.jpg", ".cache/a.jpg"]
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "b/back").symlink_to(tmp_path)
+    (tmp_path / "alias").symlink_to(tmp_path / "c")
+    (tmp_path / "gone.jpg").symlink_to(tmp_path / "nothing")
+    expected = find_inputs(str(tmp_path), tmp_path / "out", 0).items
+    found = run_onnx.find_images([str(tmp_path)])
+    known = [(item.name, item.file_name, item.source) for item in expected]
+    assert [tuple(source) for source in found] == known
+    assert {file_name for _, file_name, _ in known} == set(NAMES) - {"c/e"}
+    one_by_one = run_onnx.find_images([str(item.source) for item in expected])
+    assert one_by_one == found
+    assert run_onnx.IMAGE_SUFFIXES == PICTURE_SUFFIXES

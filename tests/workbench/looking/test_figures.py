@@ -1,0 +1,153 @@
+"""The pictures of one image, read back from the page's own data URIs."""
+
+import base64
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from detectron2.data import Metadata
+from PIL import Image
+
+from ocr_panoptic.formats.coco_panoptic import TrueSegments
+from ocr_panoptic.visualization.scene import Inspection, PanopticMap, panoptic_truth
+from ocr_panoptic.workbench.looking.figures import image_figures
+
+METADATA = Metadata(
+    name="figures",
+    thing_classes=["box", "ball"],
+    thing_colors=[[90, 60, 30], [220, 0, 0]],
+    stuff_classes=["things", "sky", "sand"],
+    stuff_colors=[[80, 0, 120], [0, 120, 240], [230, 200, 140]],
+    thing_dataset_id_to_contiguous_id={30: 0, 31: 1},
+    stuff_dataset_id_to_contiguous_id={30: 0, 31: 0, 5: 1, 8: 2},
+)
+SKY = {"id": 12, "isthing": False, "category_id": 1}
+BALL = {"id": 300, "isthing": True, "category_id": 1}
+
+
+def decode(src: str) -> np.ndarray:
+    assert src.startswith("data:image/jpeg;base64,")
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(src.split(",")[1]))))
+
+
+@pytest.fixture
+def truth() -> PanopticMap:
+    """40 x 20: sky on the left half, a ball on the next quarter, void on the last."""
+    ids = np.repeat([12, 300, 0], [20, 10, 10])[None].repeat(20, axis=0)
+    return PanopticMap(ids, [SKY, BALL])
+
+
+@pytest.fixture
+def inspection(truth) -> Inspection:
+    """The prediction: sky everywhere; the coarse one takes the right half for sand."""
+    regions = np.full((3, 5, 10), 1 / 50, dtype=np.float32)
+    regions[1] = 0.4 / 49
+    regions[1, 0, 0] = 0.6
+    return Inspection(
+        image=np.full((20, 40, 3), 100, dtype=np.uint8),
+        panoptic=PanopticMap(np.full((20, 40), 1), [{"id": 1, "isthing": False, "category_id": 1}]),
+        refined=np.full((20, 40), 1),
+        coarse=np.repeat([1, 2], [20, 20])[None].repeat(20, axis=0),
+        regions=regions,
+    )
+
+
+def test_semantic_labels_of_segments(truth):
+    labels = truth.sem_seg(void=255)
+    assert labels[7].tolist() == [1] * 20 + [0] * 10 + [255] * 10
+
+
+def test_views_and_their_captions(inspection, truth):
+    figures = image_figures("a.jpg", inspection, truth, METADATA)
+    captions = {view.title: view.caption for view in figures.views}
+    assert captions == {
+        "Input": "40 × 20 pixels",
+        "Truth": "1 thing and 1 stuff segments",
+        "Panoptic prediction": "0 thing and 1 stuff segments",
+        # of 30 labelled columns, 20 are sky; void does not count
+        "Coarse semantics": "66.7 % of the pixels right",
+        "Refined semantics": "66.7 % of the pixels right",
+    }
+    assert all("a.jpg" in view.alt for view in figures.views)
+    # the legend has what is in the truth or predicted
+    assert [name for name, _ in figures.legend] == ["ball", "sky", "sand"]
+    assert dict(figures.legend)["sky"] == "rgb(0,120,240)"
+
+
+def test_the_pictures_show_the_classes(inspection, truth):
+    figures = image_figures("a.jpg", inspection, truth, METADATA)
+    pictures = {view.title: decode(view.src) for view in figures.views}
+    assert {p.shape for p in pictures.values()} == {(320, 640, 3)}  # 16-fold
+    grey = 0.28 * 100
+
+    def at(title: str, column: int) -> np.ndarray:
+        return pictures[title][160, 16 * column + 8].astype(float)
+
+    for title, column, color in (
+        ("Truth", 5, (0, 120, 240)),
+        ("Truth", 25, (220, 0, 0)),
+        ("Truth", 35, (128, 128, 128)),
+        ("Panoptic prediction", 25, (0, 120, 240)),
+        ("Coarse semantics", 35, (230, 200, 140)),
+        ("Refined semantics", 35, (0, 120, 240)),
+    ):
+        expected = 0.72 * np.array(color) + grey
+        np.testing.assert_allclose(at(title, column), expected, atol=4, err_msg=title)
+
+
+def test_regions_are_those_of_the_classes_present(inspection, truth):
+    figures = image_figures("a.jpg", inspection, truth, METADATA)
+    captions = {region.title: region.caption for region in figures.regions}
+    assert captions == {"things": "max 0.02 (1×)", "sky": "max 0.6 (30×)"}
+    sky = decode(figures.regions[1].src).astype(int).sum(axis=2)
+    assert np.unravel_index(sky.argmax(), sky.shape) < (32, 32)  # the first of 5 x 10 cells
+
+
+def test_a_plain_head_has_no_coarse_view_and_no_regions(inspection, truth):
+    plain = Inspection(inspection.image, inspection.panoptic, inspection.refined)
+    figures = image_figures("a.jpg", plain, truth, METADATA)
+    assert [v.title for v in figures.views] == [
+        "Input",
+        "Truth",
+        "Panoptic prediction",
+        "Semantics",
+    ]
+    assert figures.regions == []
+
+
+def test_a_truth_of_another_size(inspection):
+    with pytest.raises(ValueError, match=r"a\.jpg: .*\(20, 40\).*\(9, 9\)"):
+        image_figures("a.jpg", inspection, PanopticMap(np.zeros((9, 9), int), []), METADATA)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [((160, 160), (320, 320)), ((480, 640), (480, 640)), ((1024, 2048), (320, 640))],
+)
+def test_size_in_the_page(inspection, size, expected):
+    blank = np.zeros((*size, 3), np.uint8)
+    nothing = PanopticMap(np.zeros(size, int), [])
+    record = Inspection(blank, nothing, np.zeros(size, int))
+    figures = image_figures("a.jpg", record, nothing, METADATA)
+    assert decode(figures.views[0].src).shape[:2] == expected
+    assert figures.views[-1].caption == "no true label in this image"
+
+
+def test_truth_of_a_data_set(truth):
+    segments = [{"id": 12, "category_id": 5}, {"id": 300, "category_id": 31}]
+    found = panoptic_truth(TrueSegments("a.png", truth.ids, segments), METADATA)
+    np.testing.assert_array_equal(found.ids, truth.ids)
+    assert found.info == truth.info
+
+
+def test_attention_of_scales(inspection, truth):
+    """The left quarter is seen at half size, the rest at full size."""
+    left = np.repeat([1.0, 0.0], [10, 30])[None].repeat(20, axis=0)
+    inspection = replace(inspection, attention={0.5: left})
+    views = image_figures("a.jpg", inspection, truth, METADATA).views
+    (view,) = (view for view in views if view.title == "Attention at scale 0.5")
+    assert view.caption.startswith("25 % of the logits")
+    picture = decode(view.src).astype(int)
+    width = picture.shape[1]
+    assert picture[:, : width // 5].mean() > picture[:, width // 3 :].mean() + 100

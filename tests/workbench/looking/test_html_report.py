@@ -1,0 +1,177 @@
+"""The page: what it says, that it loads nothing, and that data cannot break it."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from detectron2.data import Metadata
+
+from ocr_panoptic.formats.run_folder import StoredEvaluation
+from ocr_panoptic.metrics import from_detectron2
+from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture
+from ocr_panoptic.workbench.looking.ranking import RankedImage
+from ocr_panoptic.workbench.looking.relation import RelationFigure
+from ocr_panoptic.workbench.looking.report import metric_cards, render_report
+
+EVIL = """<script>alert("1")</script>&'x'"""
+VOID_TAGS = {"meta", "img", "br", "line"}
+TASKS = {
+    "panoptic_seg": {"PQ": 71.23, "SQ": 82.34, "RQ": 83.45, "PQ_th": 64.56, "PQ_st": 95.67},
+    "sem_seg": {"mIoU": 76.78, "fwIoU": 87.89, "pACC": 98.91},
+    "bbox": {"AP": 51.12},
+    "segm": {"AP": None},
+}
+PIXEL = "data:image/jpeg;base64,AAAA"
+
+
+class Parsed(HTMLParser):
+    """Tags, links and text of a page; fails where tags are not nested."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.tags, self.links, self.text, self.images, self._open = [], [], [], [], []
+        self.relations = []
+        self.feed(page)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        attrs = dict(attrs)
+        self.links += [attrs[name] for name in ("src", "href", "xlink:href") if name in attrs]
+        if tag == "img":
+            self.images.append(attrs)
+        if attrs.get("class") == "relation":
+            self.relations.append(attrs)
+        if tag not in VOID_TAGS:
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data.strip())
+
+
+def log(*keys: str) -> list[dict[str, float]]:
+    return [{"iteration": i, **{k: 2.0 / (i + 1) for k in keys}} for i in (19, 39, 59)]
+
+
+@pytest.fixture
+def render():
+    def make(evil: str = "ball", **changes) -> str:
+        metadata = Metadata(
+            name="report",
+            thing_classes=[evil],
+            thing_colors=[[220, 0, 0]],
+            stuff_classes=["things", "sky"],
+            stuff_colors=[[80, 0, 120], [0, 120, 240]],
+        )
+        classes = {
+            "panoptic_seg": {"PQ-sky": 95.67, "TP-sky": 12, "isthing-sky": 0}
+            | {f"PQ-{evil}": 47.11, f"FN-{evil}": 3, f"isthing-{evil}": 1}
+            | {"TP-absent": 0, "FP-absent": 0, "FN-absent": 0, "isthing-absent": 1},
+            "sem_seg": {"IoU-sky": 93.2, "IoU-things": 55.5, "ACC-things": None},
+            "bbox": {f"AP-{evil}": 51.12},
+        }
+        tasks = {task: values | classes.get(task, {}) for task, values in TASKS.items()}
+        picture = Picture(evil, f"caption {evil}", f"alt {evil}", PIXEL, "rgb(1,2,3)")
+        arguments = dict(
+            title=f"Title {evil}",
+            description=f"Description {evil}",
+            dataset=f"dataset {evil}",
+            evaluation=StoredEvaluation(tasks, {}),
+            training_log=log("total_loss", "loss_sem_seg", "loss_sem_seg_coarse", "loss_mask"),
+            images=[ImageFigures(f"{evil}.jpg", [picture], [picture], [(evil, "rgb(1,2,3)")])],
+            metadata=metadata,
+            settings={"seed": 17, f"name {evil}": f"value {evil}"},
+        )
+        return render_report(**{**arguments, **changes})
+
+    return make
+
+
+def test_the_page_says_what_the_files_say(render):
+    text = Parsed(render()).text
+    for value in ("71.2", "82.3", "83.5", "64.6", "95.7", "76.8", "87.9", "98.9", "51.1"):
+        assert value in text
+    assert text[text.index("Mask AP") + 2] == "–"  # null
+    # the class table: things first, counts without decimals
+    table = text[text.index("Kind") :]
+    assert table.index("ball") < table.index("sky") < table.index("things")
+    for value in ("47.1", "12", "3", "93.2"):
+        assert value in table
+    assert "nan" not in table and "absent" not in table
+    assert any("Left out: 1 classes" in t for t in text)
+    assert text[text.index("seed") + 1 :][:2].count("17") == 1
+
+
+def test_the_page_loads_nothing(render):
+    page = render()
+    parsed = Parsed(page)
+    assert parsed.links and all(link.startswith(("data:", "#")) for link in parsed.links)
+    assert not {"link", "iframe", "object", "base"} & set(parsed.tags)
+    assert not re.search(r"url\(|@import|https?://", page)
+    assert all(image["alt"] for image in parsed.images)
+
+
+@pytest.mark.slow
+def test_the_script_is_in_the_page_where_there_is_a_relation(render):
+    classes = [(EVIL, "rgb(1,2,3)")]
+    relation = RelationFigure(PIXEL, classes, 1, 2, "AAAA", 0, 1, EVIL)
+    picture = Picture("Input", "", "alt", PIXEL)
+    page = render(images=[ImageFigures("a.jpg", [picture], [], [], relation)])
+    parsed = Parsed(page)
+    assert parsed.tags.count("script") == 1
+    assert "Shows the relation" in page and "Shows the relation" not in render()
+    assert all(link.startswith(("data:", "#")) for link in parsed.links)
+    (figure,) = parsed.relations
+    assert json.loads(figure["data-classes"]) == [list(c) for c in classes]
+    assert (figure["data-rows"], figure["data-columns"], figure["data-weights"]) == (
+        *("1", "2", "AAAA"),
+    )
+
+
+def test_links_within_the_page_have_targets(render):
+    page = render()
+    for link in Parsed(page).links:
+        if link.startswith("#"):
+            assert f'id="{link[1:]}"' in page
+
+
+@pytest.mark.slow
+def test_data_cannot_become_markup(render):
+    harmless, evil = Parsed(render()), Parsed(render(EVIL))
+    assert evil.tags == harmless.tags
+    assert EVIL in evil.text  # class name in the table, legend
+    for text in (f"Title {EVIL}", f"Description {EVIL}", f"{EVIL}.jpg", f"value {EVIL}"):
+        assert text in evil.text
+    assert {image["alt"] for image in evil.images} == {f"alt {EVIL}"}
+
+
+def test_a_run_without_a_training_log_or_soft_regions(render):
+    picture = Picture("Input", "", "alt", PIXEL)
+    plain = render(training_log=[], images=[ImageFigures("a.jpg", [picture], [], [])])
+    text = Parsed(plain).text
+    assert "Training" not in text
+    assert not any("soft object region" in t.lower() for t in text)
+    full = Parsed(render()).text
+    assert "Training" in full
+    assert any("soft object region" in t.lower() for t in full)
+
+
+def test_cards_of_tasks_that_were_not_evaluated_are_left_out():
+    tasks = {task: from_detectron2(values) for task, values in TASKS.items()}
+    assert list(metric_cards({"sem_seg": tasks["sem_seg"]})) == ["Semantic segmentation"]
+    cards = metric_cards(tasks)["Instances"]
+    assert [(c.label, c.value) for c in cards] == [("Box AP", 51.12), ("Mask AP", None)]
+
+
+def test_images_that_are_gone_are_ranked_without_pictures(render):
+    ranking = [RankedImage("images/gone.jpg", "worst", 40.0, {"masks": 60.0})]
+    parsed = Parsed(render(ranking=ranking))
+    assert "gone.jpg" in parsed.text and "60.0" in parsed.text
+    assert not any(link.startswith("#ranked-") for link in parsed.links)

@@ -1,0 +1,232 @@
+"""The report shows of a model what its logits give, computed independently."""
+
+import numpy as np
+import pytest
+import torch
+from detectron2.data import DatasetCatalog
+from detectron2.modeling import build_model
+
+from ocr_panoptic.engine import complete_config, load_config
+from ocr_panoptic.engine.single_image import class_metadata, model_input, predict
+from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.modeling import deploy
+from ocr_panoptic.workbench.looking.inspection import Inspector
+from support.tiny_runs import (
+    OCR_CONFIG,
+    PLAIN_CONFIG,
+    SEMANTIC_CONFIG,
+    TINY_SEMANTIC,
+    make_labels_vary,
+)
+
+# 64-pixel scenes at 72 pixels, which the FPN pads to 96: logits of 24 x 24, 18 x 18 of them inside.
+SIZE, PADDED, INSIDE = 72, 96, 18
+
+
+def build(make_args, config, *opts):
+    args = make_args("INPUT.MIN_SIZE_TEST", SIZE, *opts, config=config)
+    cfg = load_config(args.config_file, args.opts)
+    complete_config(cfg)
+    torch.manual_seed(1)
+    model = build_model(cfg).eval()
+    captured = {}
+    head = model.sem_seg_head
+    image = read_picture(DatasetCatalog.get(cfg.DATASETS.TEST[0])[1]["file_name"])
+    if cfg.MODEL.CONTEXT.NAME != "GT-OCR":  # which needs the truth
+        make_labels_vary(model, model_input(cfg, image))
+    names = ("predictor", "refined_predictor", "regions")
+    parts = {name: getattr(head, name, None) for name in names}
+    scheme = getattr(head, "context", None)
+    parts |= {name: getattr(scheme, name, None) for name in ("phi", "psi", "relation_predictor")}
+    parts["coarse"] = getattr(head, "coarse_predictor", None)
+    for name, part in parts.items():
+        if part is not None:
+            part.register_forward_hook(
+                lambda module, inputs, output, name=name: captured.update({name: output[0]})
+            )
+    return cfg, deploy(model, optimize=False), captured
+
+
+def softmax(logits: np.ndarray, axis: int | tuple[int, ...]) -> np.ndarray:
+    weights = np.exp(logits - logits.max(axis=axis, keepdims=True))
+    return weights / weights.sum(axis=axis, keepdims=True)
+
+
+def relation_of(captured: dict) -> np.ndarray:
+    """[K,h,w], float64: softmax_k(phi(x)^T psi(f) / sqrt(D))."""
+    phi, psi = captured["phi"].double().numpy(), captured["psi"].double().numpy()[..., 0]
+    return softmax(np.einsum("dhw,dk->khw", phi, psi) / len(phi) ** 0.5, axis=0)
+
+
+def bilinear(size: int, new_size: int) -> np.ndarray:
+    """[new_size, size]: the weights of bilinear resizing, pixel centres at halves."""
+    weights = np.zeros((new_size, size))
+    for i in range(new_size):
+        x = max((i + 0.5) * size / new_size - 0.5, 0.0)
+        low = min(int(x), size - 1)
+        weights[i, low] += 1 - (x - low)
+        weights[i, min(low + 1, size - 1)] += x - low
+    return weights
+
+
+def logits_of_the_image(logits: torch.Tensor) -> np.ndarray:
+    """[K,64,64], float64: to the padded input's size, without the padding, to the image's size."""
+    up, down = bilinear(24, PADDED), bilinear(SIZE, 64)
+    inside = (up @ logits.double().numpy() @ up.T)[:, :SIZE, :SIZE]
+    return down @ inside @ down.T
+
+
+def assert_labels(labels: np.ndarray, logits: np.ndarray) -> None:
+    """The labels are the argmax, up to ties within float32's precision."""
+    assert len(np.unique(labels)) > 1
+    chosen = np.take_along_axis(logits, labels[None], axis=0)[0]
+    np.testing.assert_allclose(chosen, logits.max(axis=0), atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [OCR_CONFIG, PLAIN_CONFIG], ids=["ocr", "plain"])
+def test_inspection_of_an_image(tiny_data, make_args, config):
+    cfg, model, captured = build(make_args, config)
+    record = DatasetCatalog.get("tiny_val")[1]
+    found = Inspector(cfg, model)(record)
+
+    bgr = read_picture(record["file_name"])
+    np.testing.assert_array_equal(found.image, bgr[:, :, ::-1])
+    ids, info = predict(cfg, model, bgr)["panoptic_seg"]
+    np.testing.assert_array_equal(found.panoptic.ids, ids.numpy())
+    assert found.panoptic.info == info
+
+    last = captured["predictor" if config == PLAIN_CONFIG else "refined_predictor"]
+    assert last.shape[1:] == (24, 24)
+    assert_labels(found.refined, logits_of_the_image(last))
+    if config == PLAIN_CONFIG:
+        assert found.coarse is None and found.regions is None
+        return
+    coarse = captured["predictor"]
+    assert_labels(found.coarse, logits_of_the_image(coarse))
+    weights = softmax(coarse[:, :INSIDE, :INSIDE].double().numpy(), axis=(1, 2))
+    np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
+    np.testing.assert_allclose(found.regions.sum(axis=(1, 2)), 1, rtol=1e-5)
+    relation = relation_of(captured)[:, :INSIDE, :INSIDE]
+    np.testing.assert_allclose(found.relation, relation, rtol=1e-4, atol=1e-6)
+
+
+def semantic(make_args, *opts):
+    """Scenes of 64 pixels, logits of 8 x 8."""
+    options = [*TINY_SEMANTIC, "MODEL.SEM_SEG_HEAD.COARSE_CHANNELS", 16, *opts]
+    return build(make_args, SEMANTIC_CONFIG, *options)
+
+
+def test_inspection_of_a_semantic_model(tiny_data, make_args):
+    cfg, model, captured = semantic(make_args)
+    record = DatasetCatalog.get("tiny_sem_val")[1]
+    found = Inspector(cfg, model)(record)
+    assert found.panoptic is None
+
+    bgr = read_picture(record["file_name"])
+    np.testing.assert_array_equal(found.image, bgr[:, :, ::-1])
+    np.testing.assert_array_equal(found.refined, predict(cfg, model, bgr)["labels"].numpy())
+    up = bilinear(8, 64)
+    for labels, name in ((found.refined, "refined_predictor"), (found.coarse, "coarse")):
+        assert_labels(labels, up @ captured[name].double().numpy() @ up.T)
+    weights = softmax(captured["coarse"].double().numpy(), axis=(1, 2))
+    np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
+    np.testing.assert_allclose(found.relation, relation_of(captured), rtol=1e-4, atol=1e-6)
+    assert found.relation.std(axis=(1, 2)).max() > 1e-4  # it differs between pixels
+    assert "relation" not in vars(model.network.sem_seg_head.context)  # nothing stays behind
+
+
+def test_regions_without_supervision_are_those_that_the_scheme_sees(tiny_data, make_args):
+    cfg, model, captured = semantic(make_args, "MODEL.OCR.REGION_SUPERVISION", False)
+    found = Inspector(cfg, model)(DatasetCatalog.get("tiny_sem_val")[1])
+    weights = softmax(captured["regions"].double().numpy(), axis=(1, 2))
+    np.testing.assert_allclose(found.regions, weights, rtol=1e-4)
+    assert not np.allclose(weights, softmax(captured["coarse"].double().numpy(), axis=(1, 2)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scheme, has_regions, has_relation",
+    [
+        ("none", False, False),
+        ("PPM", False, False),
+        ("Double-Attention", False, False),  # its regions are no classes
+        ("Segmentation-Transformer", False, False),
+        ("GT-OCR", False, False),
+        ("DA-OCR", True, True),
+        ("ACF-OCR", True, True),
+        ("ASP-OCR", True, True),
+    ],
+)
+def test_what_other_schemes_have(tiny_data, make_args, scheme, has_regions, has_relation):
+    cfg, model, captured = semantic(make_args, "MODEL.CONTEXT.NAME", scheme)
+    found = Inspector(cfg, model)(DatasetCatalog.get("tiny_sem_val")[1])
+    assert (found.regions is not None) == has_regions
+    assert (found.relation is not None) == has_relation
+    if scheme == "ACF-OCR":
+        expected = softmax(captured["coarse"].double().numpy(), axis=0)
+        np.testing.assert_allclose(found.relation, expected, rtol=1e-4, atol=1e-6)
+    if scheme == "DA-OCR":
+        expected = softmax(captured["relation_predictor"].double().numpy(), axis=0)
+        np.testing.assert_allclose(found.relation, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_fixed_size_for_semantic_segmentation(tiny_data, make_args):
+    cfg, _, _ = semantic(make_args, "INPUT.FIXED_SIZE", [40, 24])
+    found = model_input(cfg, np.zeros((50, 100, 3), np.uint8))
+    assert found["image"].shape == (3, 40, 24)
+    assert (found["height"], found["width"]) == (50, 100)
+
+
+@pytest.mark.slow
+def test_the_channels_follow_the_config(tiny_data, make_args):
+    """A model for RGB gets the channels of one for BGR in reverse; the picture is the same."""
+    plain = ("MODEL.PIXEL_MEAN", "[0.0, 0.0, 0.0]", "MODEL.PIXEL_STD", "[1.0, 1.0, 1.0]")
+    inputs, images = {}, {}
+    for order in ("BGR", "RGB"):
+        cfg, model, _ = build(make_args, OCR_CONFIG, "INPUT.FORMAT", order, *plain)
+        seen = inputs[order] = []
+        model.network.backbone.register_forward_pre_hook(lambda _, x, seen=seen: seen.append(x[0]))
+        record = DatasetCatalog.get("tiny_val")[0]
+        images[order] = Inspector(cfg, model)(record).image
+        predict(cfg, model, read_picture(record["file_name"]))
+        assert all(torch.equal(seen[0], x) for x in seen)
+    np.testing.assert_array_equal(images["RGB"], images["BGR"])
+    assert torch.equal(inputs["RGB"][0], inputs["BGR"][0].flip(1))
+    assert not torch.equal(inputs["RGB"][0], inputs["BGR"][0])
+
+
+def test_the_input_keeps_its_values_and_shape(tiny_data, make_args):
+    cfg, _, _ = build(make_args, OCR_CONFIG)
+    image = np.full((50, 100, 3), (10, 20, 30), dtype=np.uint8)
+    found = model_input(cfg, image)
+    assert found["image"].shape == (3, SIZE, 2 * SIZE)
+    assert found["image"][:, 5, 5].tolist() == [10, 20, 30]
+    assert (found["height"], found["width"]) == (50, 100)
+
+
+def test_class_names_come_from_the_test_data(tiny_data, make_args):
+    cfg, _, _ = build(make_args, OCR_CONFIG)
+    assert class_metadata(cfg).stuff_classes[0] == "things"
+    cfg.DATASETS.TEST = ("coco_2017_val",)
+    with pytest.raises(ValueError, match="coco_2017_val has no stuff_classes"):
+        class_metadata(cfg)
+    cfg.DATASETS.TEST = ()
+    with pytest.raises(ValueError, match=r"DATASETS\.TEST is empty"):
+        class_metadata(cfg)
+
+
+def test_the_attention_of_each_scale(tiny_data, make_args):
+    """The attention covers the whole image and none of its padding; labels are those of all
+    scales."""
+    opts = ("MODEL.HMSA.ENABLED", "True", "TEST.SCALES", "[0.5, 1.0, 1.5]", *TINY_SEMANTIC)
+    cfg, model, _ = build(make_args, SEMANTIC_CONFIG, *opts)
+    model.network.sem_seg_head.scale_attention[2].weight.data *= 1000
+    record = DatasetCatalog.get(cfg.DATASETS.TEST[0])[1]
+    found = Inspector(cfg, model)(record)
+    bgr = read_picture(record["file_name"])
+    assert np.array_equal(found.refined, predict(cfg, model, bgr)["labels"].numpy())
+    assert list(found.attention) == [1.0, 0.5]
+    for attention in found.attention.values():
+        assert attention.shape == bgr.shape[:2]
+        assert 0 <= attention.min() < attention.max() <= 1

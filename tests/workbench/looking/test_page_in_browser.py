@@ -1,0 +1,130 @@
+"""The page in a browser: sorting by mouse and keyboard, links, clicks on a relation."""
+
+import base64
+
+import pytest
+from detectron2.data import Metadata
+
+from ocr_panoptic.formats.run_folder import StoredEvaluation
+from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture
+from ocr_panoptic.workbench.looking.ranking import RankedImage
+from ocr_panoptic.workbench.looking.relation import RelationFigure
+from ocr_panoptic.workbench.looking.report import render_report
+from support.browser import Browser, find_chromium
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_chromium() is None, reason="there is no Chromium"),
+]
+
+PIXEL = "data:image/gif;base64,R0lGODlhAQABAAAAACH5BAEKAAEALAAAAAABAAEAAAICTAEAOw=="
+# name: group, PQ, masks, confusions, false positives, misses
+IMAGES = {
+    "b.jpg": ("worst", 9.0, 11.0, 40.0, 30.0, 10.0),
+    "c.jpg": ("best", 80.0, 20.0, 0.0, 0.0, 0.0),
+    "a.jpg": ("best", 100.0, 0.0, 0.0, 0.0, 0.0),
+}
+KINDS = ("masks", "confusions", "false positives", "misses")
+NAMES = "[...document.querySelectorAll('#ranking tbody th')].map((e) => e.textContent)"
+HEADINGS = "[...document.querySelectorAll('#ranking thead th')]"
+
+
+@pytest.fixture
+def page(tmp_path):
+    picture = Picture("Input", "caption", "alt", PIXEL)
+    # Two regions over two cells: the left one is all of region 0, the right one of region 1.
+    weights = base64.b64encode(bytes([255, 0, 0, 255])).decode()
+    classes = [("sky", "rgb(0,0,255)"), ("ball", "rgb(255,0,0)")]
+    relation = RelationFigure(PIXEL, classes, 1, 2, weights, 0, 0, "sky")
+    results = {
+        "panoptic_seg": {"PQ": 50.0, "PQ_low": 41.25, "PQ_high": 58.0}
+        | {"PQ-sky": 95.0, "PQ-ball": 7.0, "PQ-sand": None, "FN-sand": 1}
+        | {f"isthing-{name}": 0 for name in ("sky", "ball", "sand")},
+        "sem_seg": {"mIoU": 60.0, "ECE": 3.0},
+    }
+    html = render_report(
+        title="Title",
+        description="Description",
+        dataset="data",
+        evaluation=StoredEvaluation(results, {}),
+        training_log=[],
+        images=[ImageFigures("b.jpg", [picture], [], [], relation)],
+        metadata=Metadata(name="page", stuff_classes=["sky"], stuff_colors=[[0, 0, 255]]),
+        settings={},
+        ranking=[
+            RankedImage(
+                f"images/{name}",
+                group,
+                score,
+                dict(zip(KINDS, losses, strict=True)),
+                ImageFigures(name, [picture], [], []),
+            )
+            for name, (group, score, *losses) in IMAGES.items()
+        ],
+        calibration=[
+            {"from": "0.8", "to": "1", "pixels": "90", "confidence": "0.9", "accuracy": "0.95"}
+        ],
+    )
+    path = tmp_path / "index.html"
+    path.write_text(html, encoding="utf-8")
+    return path
+
+
+def test_the_page_in_a_browser(page, tmp_path):
+    with Browser(page, tmp_path / "profile") as browser:
+        by = {
+            browser.evaluate(f"{HEADINGS}[{i}].textContent"): f"{HEADINGS}[{i}].firstChild"
+            for i in range(len(KINDS) + 4)
+        }
+        assert list(by)[2:5] == ["PQ", "Masks", "Confusions"]
+        assert browser.evaluate(NAMES) == ["b.jpg", "c.jpg", "a.jpg"]
+
+        # By mouse: numbers as numbers, the largest first, then the other way round.
+        browser.click(by["PQ"])
+        assert browser.evaluate(NAMES) == ["a.jpg", "c.jpg", "b.jpg"]
+        assert browser.evaluate(f"{HEADINGS}[2].getAttribute('aria-sort')") == "descending"
+        browser.click(by["PQ"])
+        assert browser.evaluate(NAMES) == ["b.jpg", "c.jpg", "a.jpg"]
+        assert browser.evaluate(f"{HEADINGS}[2].getAttribute('aria-sort')") == "ascending"
+        browser.click(by["Masks"])
+        assert browser.evaluate(NAMES) == ["c.jpg", "b.jpg", "a.jpg"]
+        sorted_by = "document.querySelectorAll('#ranking [aria-sort]').length"
+        assert browser.evaluate(sorted_by) == 1
+
+        # By keyboard: names from A.
+        browser.evaluate(f"{by['PQ']}.focus()")
+        browser.press("Enter")
+        assert browser.evaluate(NAMES) == ["a.jpg", "c.jpg", "b.jpg"]
+        browser.evaluate(f"{by['Image']}.focus()")
+        browser.press("Tab")
+        assert browser.evaluate(f"document.activeElement === {by['Group']}")
+        browser.press(" ")
+        assert browser.evaluate(NAMES)[2] == "b.jpg"
+        browser.click(by["Image"])
+        assert browser.evaluate(NAMES) == ["a.jpg", "b.jpg", "c.jpg"]
+
+        # A row leads to its pictures, whatever the order.
+        browser.click("document.querySelector('#ranking tbody tr:nth-child(2) a')")
+        assert browser.evaluate("document.querySelector(':target h3').textContent") == "b.jpg"
+
+        # The loss is drawn to scale.
+        stack = "document.querySelectorAll('.stack')[1]"
+        widths = browser.evaluate(f"[...{stack}.children].map((e) => e.offsetWidth)")
+        whole = browser.evaluate(f"{stack}.offsetWidth")
+        losses = IMAGES["b.jpg"][2:]
+        assert widths == pytest.approx([whole * part / 100 for part in losses], abs=1)
+
+        # A class without a value is below all numbers.
+        heading = "document.querySelectorAll('#classes thead button')[2]"
+        names = "[...document.querySelectorAll('#classes tbody th')].map((e) => e.textContent)"
+        browser.click(heading)
+        assert browser.evaluate(names) == ["sky", "ball", "sand"]
+        browser.click(heading)
+        assert browser.evaluate(names) == ["sand", "ball", "sky"]
+
+        # A click on the picture of a relation shows that of the pixel.
+        first = "document.querySelector('.bars li span').textContent"
+        assert browser.evaluate(first) == "sky"
+        browser.click("document.querySelector('.pick')", x=0.75)
+        assert browser.evaluate(first) == "ball"
+        assert browser.evaluate("document.querySelector('.mark').style.left") == "75%"

@@ -1,0 +1,186 @@
+"""The measure of soft object regions: by hand, pixel by pixel, and of tiny runs by the model."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from detectron2.data import DatasetCatalog
+from detectron2.data.detection_utils import read_image
+
+from ocr_panoptic.engine import build_trained_model, complete_config, load_config
+from ocr_panoptic.formats.labels import read_true_labels
+from ocr_panoptic.workbench.looking.inspection import _cell_edges
+from ocr_panoptic.workbench.looking.region_quality import RegionQuality
+from support.scripts import load_script
+from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
+
+
+def edges(*lists: list[float]) -> tuple[np.ndarray, ...]:
+    return tuple(np.array(values, float) for values in lists)
+
+
+def test_by_hand():
+    """4x4 pixels in 2x2 cells: a is the left half, b the third column; the last one is ignored."""
+    truth = np.tile(np.array([0, 0, 1, 255], np.uint8), (4, 1))
+    refined = np.where(truth == 0, 0, 1)
+    coarse = np.zeros_like(refined)
+    regions = np.array([[[0.5, 0.2], [0.1, 0.2]], [[0.2, 0.3], [0.1, 0.4]], [[1, 0], [0, 0]]])
+    relation = np.array([[[0.7, 0.2], [0.5, 0.4]], [[0.3, 0.8], [0.5, 0.5]], [[0, 0], [0, 0.1]]])
+    quality = RegionQuality(["a", "b", "c"], ignore_label=255)
+    cells = edges([0, 2, 4], [0, 2, 4])
+    quality.process(truth, coarse, refined, regions, relation, cells)
+    rows = quality.results()
+    # Half of the weight in the right cells is on ignored pixels, and does not count.
+    assert rows["a"] == pytest.approx(
+        {
+            "IoU coarse": 100 * 8 / 12,
+            "IoU refined": 100,
+            "own weight": 100 * 0.6 / (0.6 + 0.4 / 2),
+            "uniform": 100 * 8 / 12,
+            "attainable": 100,
+            "own relation": 60,
+        }
+    )
+    assert rows["b"] == pytest.approx(
+        {
+            "IoU coarse": 0,
+            "IoU refined": 100,
+            "own weight": 100 * (0.7 / 2) / (0.7 / 2 + 0.3),
+            "uniform": 100 * 4 / 12,
+            "attainable": 100,
+            "own relation": 65,
+        }
+    )
+    assert np.isnan(list(rows["c"].values())).all()
+    assert rows["(mean)"]["own relation"] == pytest.approx((60 + 65) / 2)
+
+    # An image with twice as many pixels of a: they count as such. b fills a quarter of one cell.
+    large = np.zeros((4, 4), np.uint8)
+    large[3, 3] = 1
+    half = np.full((3, 2, 2), 0.25)
+    quality.process(large, large.astype(int), large.astype(int), half, half, cells)
+    rows = quality.results()
+    assert rows["a"]["own weight"] == pytest.approx((8 * 75 + 15 * 100 * 15 / 16) / 23)
+    assert rows["a"]["own relation"] == pytest.approx((8 * 60 + 15 * 25) / 23)
+    assert rows["b"]["attainable"] == pytest.approx((4 * 100 + 1 * 25) / 5)
+
+
+def test_cells_that_divide_no_pixels():
+    """Against a picture so fine that cells and pixels are whole numbers of its points."""
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 3, (5, 7)).astype(np.uint8)
+    truth[1, 2] = 255
+    regions, relation = rng.random((2, 3, 2, 3))
+    quality = RegionQuality(["a", "b", "c"], 255)
+    labels = np.where(truth == 255, 0, truth)
+    quality.process(truth, labels, labels, regions, relation, edges([0, 3.5, 5], [0, 3, 6, 7]))
+    rows = quality.results()
+
+    fine = truth.repeat(2, 0).repeat(2, 1)
+    cell = np.zeros((10, 14), int)
+    cell[:7] = np.repeat([0, 1, 2], [6, 6, 2])
+    cell[7:] = np.repeat([3, 4, 5], [6, 6, 2])
+    weight = np.array([1 / np.sum(cell == i) for i in range(6)])
+    for label, name in enumerate("abc"):
+        a = regions[label].ravel()[cell] * weight[cell]
+        w = relation[label].ravel()[cell]
+        own, known = fine == label, fine != 255
+        shares = [np.sum(own & (cell == i)) / np.sum(known & (cell == i)) for i in range(6)]
+        expected = {
+            "IoU coarse": 100,
+            "IoU refined": 100,
+            "own weight": 100 * a[own].sum() / a[known].sum(),
+            "uniform": 100 * own.sum() / known.sum(),
+            "attainable": 100 * max(shares),
+            "own relation": 100 * w[own].mean(),
+        }
+        assert rows[name] == pytest.approx(expected)
+
+
+def test_a_region_on_ignored_pixels_alone():
+    truth = np.array([[0, 255]], np.uint8)
+    regions = np.array([[[0.0, 1.0]]])
+    quality = RegionQuality(["a"], 255)
+    labels = np.zeros((1, 2), int)
+    quality.process(truth, labels, labels, regions, np.ones((1, 1, 2)), edges([0, 1], [0, 1, 2]))
+    assert quality.results()["a"]["own weight"] == 0
+
+
+@pytest.fixture
+def region_quality():
+    return load_script("tools/region_quality.py").main
+
+
+def own_relation_of_acf(args, weights: list[str]) -> list[float]:
+    """ACF-OCR's relation is a softmax of the coarse logits. Images of 64 pixels, stride 8."""
+    cfg = load_config(args.config_file, [*args.opts, *weights])
+    complete_config(cfg)
+    network = build_trained_model(cfg).network
+    sums = np.zeros((2, 9))
+    for record in DatasetCatalog.get(cfg.DATASETS.TEST[0]):
+        image = read_image(record["file_name"], cfg.INPUT.FORMAT).transpose(2, 0, 1).copy()
+        with torch.no_grad():
+            coarse, _ = network.layers(
+                [{"image": torch.from_numpy(image), "height": 64, "width": 64}]
+            )
+        truth = read_true_labels(record)
+        relation = coarse[0].softmax(0).numpy().repeat(8, 1).repeat(8, 2)
+        for label in range(len(relation)):
+            sums[:, label] += relation[label][truth == label].sum(), np.sum(truth == label)
+    return [100 * a / n for a, n in sums.T if n]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "config, opts, data",
+    [
+        (OCR_CONFIG, [], "tiny_val"),
+        (SEMANTIC_CONFIG, [*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", "ACF-OCR"], "tiny_sem_val"),
+    ],
+    ids=["panoptic", "semantic"],
+)
+def test_a_run(trained, tmp_path, region_quality, capsys, config, opts, data):
+    args = trained(*opts, config=config)
+    run = tmp_path / "run"
+    weights = ["MODEL.WEIGHTS", str(run / "model_final.pth")]
+    flip = ["TEST.FLIP", "True"] if config == SEMANTIC_CONFIG else []  # is not to matter
+    region_quality(["--config-file", args.config_file, *args.opts, *weights, *flip])
+    printed = capsys.readouterr().out
+    content = json.loads((run / "inference" / data / "region_quality.json").read_text())
+    assert content["run"]["weights"] == weights[1]
+    rows = content["classes"]
+    metrics = json.loads((run / "inference" / data / "metrics.json").read_text())["sem_seg"]
+    assert rows["(mean)"]["IoU refined"] == pytest.approx(metrics["mIoU"])
+    assert rows["(mean)"]["IoU coarse"] != rows["(mean)"]["IoU refined"]
+    assert set(rows["grass"].values()) == {None}  # no image shows it
+    for name, row in rows.items():
+        assert f"| {name} " in printed
+        if name not in ("grass", "(mean)"):
+            assert row["IoU refined"] == pytest.approx(metrics[f"IoU-{name}"])
+            assert row["own weight"] <= row["attainable"]
+    if config == SEMANTIC_CONFIG:
+        found = [r["own relation"] for n, r in rows.items() if n not in ("grass", "(mean)")]
+        assert found == pytest.approx(own_relation_of_acf(args, weights), rel=1e-4)
+
+
+@pytest.mark.parametrize("opts", [("CONTEXT.NAME", "PPM"), ("OCR.REGION_SUPERVISION", "False")])
+def test_models_without_regions_of_classes(tiny_data, make_args, tmp_path, region_quality, opts):
+    args = make_args(*TINY_SEMANTIC, f"MODEL.{opts[0]}", opts[1], config=SEMANTIC_CONFIG)
+    with pytest.raises(ValueError, match=f"MODEL.{opts[0]} {opts[1]}.* has no predicted regions"):
+        region_quality(["--config-file", args.config_file, *args.opts])
+
+
+@pytest.mark.parametrize(
+    "inside, features, padded, side, pixels, align_corners, expected",
+    [
+        (3, 3, 24, 24, 24, False, [0, 8, 16, 24]),
+        (3, 3, 24, 20, 40, False, [0, 16, 32, 40]),  # the last cell is half in the padding
+        (3, 3, 25, 25, 25, True, [0, 6.5, 18.5, 25]),  # at pixels 0, 12 and 24
+        (1, 1, 8, 8, 8, True, [0, 8]),
+        (2, 30, 240, 16, 16, True, [0, 239 / 58 + 0.5, 16]),  # up to the padding in any case
+    ],
+)
+def test_cells(inside, features, padded, side, pixels, align_corners, expected):
+    found = _cell_edges(inside, features, padded, side, pixels, align_corners)
+    assert found.tolist() == pytest.approx(expected)

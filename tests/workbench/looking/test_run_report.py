@@ -1,0 +1,126 @@
+"""tools/make_report.py on a tiny run: trained, evaluated, shown."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from ocr_panoptic.formats.run_folder import read_table
+from support.scripts import load_script
+from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
+
+
+@pytest.fixture
+def make_report():
+    return load_script("tools/make_report.py").main
+
+
+def arguments(args, run: Path, *flags: str) -> list[str]:
+    weights = ["MODEL.WEIGHTS", str(run / "model_final.pth")]
+    return ["--config-file", args.config_file, *flags, *args.opts, *weights]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "config",
+    [
+        pytest.param(OCR_CONFIG, id="ocr"),
+        pytest.param(PLAIN_CONFIG, id="plain", marks=pytest.mark.slow),
+    ],
+)
+def test_the_report_of_a_run(trained, tmp_path, make_report, config):
+    args = trained(config=config)
+    run = tmp_path / "run"
+    make_report(arguments(args, run, "--num-images", "2", "--num-ranked", "1"))
+    page = (run / "index.html").read_text()
+
+    metrics = json.loads((run / "inference/tiny_val/metrics.json").read_text())
+    for task, metric in (("panoptic_seg", "PQ"), ("sem_seg", "mIoU"), ("sem_seg", "pACC")):
+        assert f"<dd>{metrics[task][metric]:.1f}" in page
+    log = [json.loads(line) for line in (run / "metrics.json").read_text().splitlines()]
+    losses = [row["total_loss"] for row in log if "total_loss" in row]
+    assert f"total <b>{losses[-1]:.3g}</b>" in page
+    assert "Trained on tiny_train for 3 iterations, evaluated on the 4 images of tiny_val." in page
+
+    names = re.findall(r"<h3>(val_\d+\.jpg)</h3>", page)
+    assert names[:2] == ["val_00000.jpg", "val_00003.jpg"]  # spread over the data set
+    scores = read_table(run / "inference/tiny_val/panoptic_seg_per_image.csv")
+    assert names[2:] == [Path(scores[i]["file_name"]).name for i in (0, -1)]  # worst, best
+    assert [float(s["PQ"]) for s in scores] == sorted(float(s["PQ"]) for s in scores)
+    assert f"Worst: PQ {float(scores[0]['PQ']):.1f}; masks" in page
+    low, high = (metrics["panoptic_seg"][f"PQ_{end}"] for end in ("low", "high"))
+    assert f"{low:.1f} to {high:.1f}" in page
+    assert f"error, {metrics['sem_seg']['ECE']:.1f} %" in " ".join(page.split())
+    assert '<svg class="reliability"' in page
+    assert page.count("Panoptic prediction</b>") == 4
+    is_ocr = config == OCR_CONFIG
+    assert page.count("<b>Coarse semantics</b>") == (4 if is_ocr else 0)
+    assert ("Soft object region of sky" in page) == is_ocr
+    assert ("Panoptic-FPN + OCR" in page) == is_ocr
+    assert f"<dd>{metrics['run']['torch']}</dd>" in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "scheme", ["OCR", *(pytest.param(s, marks=pytest.mark.slow) for s in ("none", "GT-OCR", "PPM"))]
+)
+def test_the_report_of_a_semantic_run(trained, tmp_path, make_report, scheme):
+    """test_inspection.py goes over the other schemes."""
+    opts = () if scheme == "OCR" else ("MODEL.CONTEXT.NAME", scheme)
+    args = trained(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG)
+    run = tmp_path / "run"
+    make_report(arguments(args, run, "--num-images", "2", "--num-ranked", "1"))
+    page = (run / "index.html").read_text()
+
+    metrics = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["sem_seg"]
+    for metric in ("mIoU", "mIoU_truth_or_predicted", "fwIoU"):
+        assert f"<dd>{metrics[metric]:.1f}" in page
+    assert f">{metrics['IoU-sky']:.1f}</td>" in page
+    title = "Semantic segmentation" + ("" if scheme == "none" else f" + {scheme}")
+    assert f"<h1>{title}</h1>" in page
+    assert page.count("<b>Truth</b>") == page.count("<b>Coarse semantics</b>") == 4
+    assert page.count("<b>Refined semantics</b>") == 4
+    has_regions = scheme == "OCR"
+    assert page.count("Soft object region of sky") == (2 if has_regions else 0)
+    assert page.count('<div class="relation"') == (2 if has_regions else 0)
+    assert "Panoptic" not in page
+    assert "data:image/png;base64," in page  # the confusion matrix
+    record = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["run"]
+    assert f"<dd>{record['weights_sha256']}</dd>" in page and record["config_sha256"] in page
+    assert "pictures with other settings" not in page
+
+
+@pytest.mark.slow
+def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path, make_report):
+    args, run = trained(*TINY_SEMANTIC, config=SEMANTIC_CONFIG), tmp_path / "run"
+    record = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["run"]
+    make_report([*arguments(args, run, "--num-images", "1"), "INPUT.MIN_SIZE_TEST", "32"])
+    page = (run / "index.html").read_text()
+    assert "pictures with other settings" in page
+    assert "<dd>INPUT.MIN_SIZE_TEST 32 (evaluated with 0)</dd>" in page
+
+    (run / "index.html").unlink()
+    file = run / "model_final.pth"
+    saved = torch.load(file, weights_only=True)
+    saved["model"]["sem_seg_head.refined_predictor.bias"][0] += 1e-3
+    torch.save(saved, file)
+    with pytest.raises(ValueError, match=f"is of .*{record['weights_sha256'][:12]}.*and MODEL.WEI"):
+        make_report(arguments(args, run))
+    assert not (run / "index.html").exists()
+
+
+def test_a_run_that_was_not_evaluated(tiny_data, make_args, tmp_path, make_report):
+    with pytest.raises(FileNotFoundError, match="ocr-panoptic evaluate --config-file CONFIG"):
+        make_report(arguments(make_args(), tmp_path / "run"))
+
+
+def test_requests_that_cannot_be_met(tiny_data, make_args, tmp_path, make_report):
+    with pytest.raises(ValueError, match="--num-images is 0"):
+        make_report(arguments(make_args(), tmp_path, "--num-images", "0"))
+    with pytest.raises(ValueError, match="--num-ranked is -1"):
+        make_report(arguments(make_args(), tmp_path, "--num-ranked", "-1"))
+    args = make_args("MODEL.META_ARCHITECTURE", "SemanticSegmentor")
+    with pytest.raises(ValueError, match="META_ARCHITECTURE is SemanticSegmentor"):
+        make_report(arguments(args, tmp_path))

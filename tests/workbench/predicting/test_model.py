@@ -1,0 +1,296 @@
+"""``ocr_panoptic.load`` and what it predicts, against the files of ``ocr-panoptic predict``."""
+
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from detectron2.config import CfgNode
+from panopticapi.utils import rgb2id
+from PIL import ExifTags, Image
+from pycocotools import mask as run_lengths
+from pycocotools.coco import COCO
+
+import ocr_panoptic
+from ocr_panoptic.engine import model as prediction_model
+from ocr_panoptic.engine.memory import Limit
+
+WINDOWS = {"TEST.SLIDING_WINDOW.SIZE": [40, 40], "TEST.SLIDING_WINDOW.STRIDE": [24, 30]}
+
+
+def loaded(command: list[str], **keys: object) -> ocr_panoptic.Model:
+    """The model of a command line of tools/predict.py."""
+    values = map(CfgNode._decode_cfg_value, command[5::2])
+    own = dict(zip(command[4::2], values, strict=True))
+    return ocr_panoptic.load(command[1], command[3], **own, **keys)
+
+
+def pixels(path: Path) -> np.ndarray:
+    return np.asarray(Image.open(path))
+
+
+PROGRAM = """
+import json, sys, ocr_panoptic
+command, keys = json.loads(sys.argv[1])
+ocr_panoptic.load(command[1], command[3], **keys).predict(sys.argv[2])
+"""
+
+
+@pytest.mark.slow
+def test_nothing_but_what_is_loaded_is_said(model_of, images):
+    """PyTorch warns of a call in Detectron2's anchors, once in a process."""
+    command = model_of("panoptic")
+    keys = dict(zip(command[4::2], map(CfgNode._decode_cfg_value, command[5::2]), strict=True))
+    given = [json.dumps([command, keys]), str(next(images.iterdir()))]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *given], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.partition("Loaded ")[2].count("\n") == 1, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_the_files_of_the_command(model_of, call, images, tmp_path, kind):
+    """Equal to the byte, as the entries of the JSON files are; the arrays are what is in them."""
+    command, out = model_of(kind), tmp_path / "out"
+    assert call(command, images, "--overlays") == 0
+    model = loaded(command)
+    results = model.predict(images)
+    assert iter(results) is results  # one after the other
+    content = json.loads((out / "panoptic.json").read_text()) if kind == "panoptic" else None
+    instances = json.loads((out / "instances.json").read_text()) if content else None
+    labels = None if content else json.loads((out / "labels.json").read_text())
+    for number, result in enumerate(results, 1):
+        files = result.save(tmp_path / "saved")
+        coco = json.loads(files.pop("coco").read_text())
+        assert coco == json.loads(json.dumps(result.to_coco()))
+        names = [path.relative_to(tmp_path / "saved") for path in files.values()]
+        assert [(out / name).read_bytes() for name in names] == [
+            path.read_bytes() for path in files.values()
+        ]
+        assert np.array_equal(pixels(out / f"labels/{result.name}.png"), result.labels)
+        assert np.array_equal(
+            pixels(out / f"confidence/{result.name}.png"), (255 * result.confidence).round()
+        )
+        assert (result.labels.dtype, result.confidence.dtype) == (np.int64, np.float32)
+        assert np.array_equal(pixels(images / f"{result.name}.jpg"), result.image)
+        if content:
+            ids = rgb2id(pixels(out / f"panoptic/{result.name}.png"))
+            assert np.array_equal(ids, result.ids) and result.ids.dtype == np.int32
+            coco = result.to_coco(number)
+            assert coco["images"] == [content["images"][number - 1]]
+            assert coco["annotations"] == [content["annotations"][number - 1]]
+            assert coco["categories"] == content["categories"]
+            assert coco["instances"] == [r for r in instances if r["image_id"] == number]
+            assert len(result.instances) == len(coco["instances"])
+        else:
+            assert result.ids is None and result.instances is None
+            assert result.segments == labels["images"][number - 1]["segments"]
+    assert number == 4
+
+
+@pytest.mark.slow
+def test_one_image_from_anywhere(model_of, images, tmp_path):
+    """Path, array, Pillow's image and list give the same; EXIF data count for a file and for
+    Pillow's image."""
+    model = loaded(model_of("panoptic"))
+    path = sorted(images.iterdir())[0]
+    expected = model.predict(path)
+    # PNG, so that turning it is exact; its first row is to become its last column.
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    turned = tmp_path / "turned.png"
+    Image.open(path).transpose(Image.Transpose.ROTATE_90).save(turned, exif=exif)
+    array = pixels(path)
+    found = [model.predict(source) for source in (str(path), array, Image.open(path), turned)]
+    found += [model.predict(Image.open(turned)), *model.predict([path, array])]
+    assert len(found) == 7
+    for result in found:
+        assert np.array_equal(result.labels, expected.labels)
+        assert np.array_equal(result.ids, expected.ids)
+        assert np.array_equal(result.confidence, expected.confidence)
+    assert [result.name for result in found[-2:]] == [path.stem, "000001"]
+    (tmp_path / "list.txt").write_text(f"{path}\n{turned}\n")
+    assert [Path(r.name).name for r in model.predict(tmp_path / "list.txt")] == [
+        path.stem,
+        "turned",
+    ]
+
+
+@pytest.mark.slow
+def test_segments_have_names_and_scores(model_of, images):
+    model = loaded(model_of("panoptic"))
+    assert model.classes[0] == "things" and len(model.things) == 4
+    result = model.predict(sorted(images.iterdir())[0])
+    known = {c["id"]: c for c in result.to_coco()["categories"]}
+    assert {segment["isthing"] for segment in result.segments} == {True, False}
+    for segment in result.segments:
+        category = known[segment["category_id"]]
+        assert segment["name"] == category["name"]
+        assert segment["isthing"] == bool(category["isthing"])
+        assert segment["area"] == (result.ids == segment["id"]).sum()
+        assert ("score" in segment) == segment["isthing"]
+        if segment["isthing"]:
+            mask = result.ids == segment["id"]
+            assert np.allclose(result.confidence[mask], segment["score"])
+            assert segment["name"] in model.things
+        else:
+            stuff = model.classes.index(segment["name"])
+            assert (result.labels[result.ids == segment["id"]] == stuff).all()
+    assert repr(result).startswith(f"<Result {result.name}: 64x64, {len(result.segments)} segments")
+
+
+@pytest.mark.slow
+def test_coco_of_a_semantic_model(model_of, images, tmp_path):
+    """pycocotools reads it; its masks are the labels."""
+    result = loaded(model_of("semantic")).predict(sorted(images.iterdir())[0])
+    path = tmp_path / "coco.json"
+    path.write_text(json.dumps(result.to_coco()))
+    coco = COCO(str(path))
+    labels = np.full(result.labels.shape, -1)
+    for annotation in coco.loadAnns(coco.getAnnIds(1)):
+        mask = coco.annToMask(annotation).astype(bool)
+        labels[mask] = annotation["category_id"]
+        assert annotation["area"] == mask.sum() == run_lengths.area(annotation["segmentation"])
+    assert np.array_equal(labels, result.labels)
+    assert [c["name"] for c in coco.loadCats(coco.getCatIds())] == result.classes
+
+
+@pytest.mark.slow
+def test_pictures(model_of, images, monkeypatch):
+    result = loaded(model_of("panoptic")).predict(sorted(images.iterdir())[0])
+    drawn = result.draw()
+    assert drawn.size == (64, 64) and drawn.mode == "RGB"
+    shown = Image.open(io.BytesIO(result._repr_png_()))
+    assert np.array_equal(np.asarray(shown), np.asarray(drawn))
+    monkeypatch.setattr("ocr_panoptic.engine.result.NOTEBOOK", 32)
+    assert Image.open(io.BytesIO(result._repr_png_())).size == (32, 32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_a_large_image_is_seen_in_parts(model_of, call, images, monkeypatch, tmp_path, kind):
+    """A file and an array give the files of the command, which writes them part by part."""
+    path, out = sorted(images.iterdir())[0], tmp_path / "out"
+    keys = {**WINDOWS, "INPUT.MIN_SIZE_TEST": 0}
+    command = model_of(kind, *(word for pair in keys.items() for word in pair))
+    assert call(command, path, "--overlays", "--max-pixels", 100) == 0
+    monkeypatch.setattr(prediction_model, "largest_image", lambda cfg: Limit(100, "so"))
+    model = loaded(command)
+    for source in (path, pixels(path), Image.open(path)):
+        result = model.predict(source)
+        assert result.instances is None and np.array_equal(result.image, pixels(path))
+        assert (result.labels.dtype, result.confidence.dtype) == (np.int64, np.float32)
+        files = result.save(tmp_path / "saved")
+        coco = json.loads(files.pop("coco").read_text())
+        for name, file in files.items():
+            (expected,) = (out / name).iterdir()
+            assert np.array_equal(pixels(file), pixels(expected)), name
+        if kind == "panoptic":
+            assert np.array_equal(rgb2id(pixels(files["panoptic"])), result.ids)
+            content = json.loads((out / "panoptic.json").read_text())
+            segments = content["annotations"][0]["segments_info"]
+            assert coco["annotations"][0]["segments_info"] == segments and len(segments) > 3
+            assert coco["instances"] == json.loads((out / "instances.json").read_text())
+        else:
+            (image,) = json.loads((out / "labels.json").read_text())["images"]
+            assert result.segments == image["segments"]
+
+
+@pytest.mark.slow
+def test_a_large_image_without_windows(model_of, images, monkeypatch):
+    monkeypatch.setattr(prediction_model, "largest_image", lambda cfg: Limit(100, "so"))
+    model = loaded(model_of("panoptic", "INPUT.MIN_SIZE_TEST", 0))
+    path = sorted(images.iterdir())[0]
+    for source, name in ((path, path), (pixels(path), "image"), ([pixels(path)], "000000")):
+        with pytest.raises(ValueError, match=f"{name}: image is too large .* once: so. .*SLIDING_"):
+            [*model.predict(source)] if isinstance(source, list) else model.predict(source)
+
+
+@pytest.mark.slow
+def test_what_cannot_be_read_is_named_after_the_others(model_of, images, tmp_path):
+    model = loaded(model_of("semantic"))
+    shutil.copytree(images, tmp_path / "images")
+    broken, *good = sorted((tmp_path / "images").iterdir())
+    broken.write_bytes(broken.read_bytes()[:900])
+    for source in (tmp_path / "images", [broken, *good, Image.open(good[0])]):
+        found = []
+        with pytest.raises(
+            ValueError, match=rf"1 of . images .*\n.*{broken.name}: image is broken"
+        ):
+            found += [*map(found.append, model.predict(source))]
+        assert len([result for result in found if result]) >= len(good)
+    with pytest.raises(ValueError, match=rf"{broken.name}: image is broken"):
+        model.predict(broken)
+    with pytest.raises(FileNotFoundError, match="nowhere.jpg: no such folder, list, image"):
+        model.predict("nowhere.jpg")
+
+
+@pytest.mark.slow
+def test_an_image_that_is_too_thin_is_named(model_of, tmp_path):
+    Image.new("RGB", (5000, 1)).save(tmp_path / "thin.png")
+    model = loaded(model_of("panoptic"))
+    with pytest.raises(ValueError, match="thin.png: the image of 5000x1 pixels .* too thin"):
+        model.predict(tmp_path / "thin.png")
+    with pytest.raises(ValueError, match="000000: the image of 5000x1 pixels .* too thin"):
+        next(model.predict([np.zeros((1, 5000, 3), np.uint8)]))
+
+
+@pytest.mark.parametrize(
+    "array, message",
+    [
+        (np.zeros((4, 5), np.uint8), r"has the shape \[4, 5\]; expected an array \[H,W,3\]"),
+        (np.zeros((3, 4, 5), np.uint8), r"has the shape \[3, 4, 5\]"),
+        (np.zeros((0, 4, 3), np.uint8), r"has the shape \[0, 4, 3\]"),
+        (np.zeros((4, 5, 3)), "is of float64; expected .* of uint8"),
+    ],
+)
+@pytest.mark.slow
+def test_arrays_that_are_no_images(model_of, array, message):
+    model = loaded(model_of("semantic"))
+    with pytest.raises(ValueError, match=f"image: {message}"):
+        model.predict(array)
+    with pytest.raises(ValueError, match=f"000000: {message}"):
+        next(model.predict([array]))
+
+
+@pytest.mark.slow
+def test_a_folder_of_the_command_is_left_alone(model_of, call, images, tmp_path):
+    command = model_of("semantic")
+    assert call(command, images) == 0
+    result = loaded(command).predict(sorted(images.iterdir())[0])
+    with pytest.raises(ValueError, match="holds results of `ocr-panoptic predict`"):
+        result.save(tmp_path / "out")
+    assert not (tmp_path / "out/coco").exists()
+
+
+@pytest.mark.slow
+def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
+    """Config and last checkpoint are those of the folder, wherever it is; random numbers go on."""
+    trained()
+    moved = tmp_path / "moved"
+    shutil.move(tmp_path / "run", moved)
+    torch.manual_seed(7)
+    before = torch.get_rng_state()
+    capsys.readouterr()  # of the training
+    model = ocr_panoptic.load(moved)
+    assert torch.equal(torch.get_rng_state(), before) and torch.initial_seed() == 7
+    assert capsys.readouterr().err.splitlines() == [
+        f"Loaded {moved}/model_final.pth: Panoptic-FPN, OCRSemSegFPNHead, 4 thing and 5 stuff "
+        "classes, on cpu"
+    ]
+    saved = torch.load(moved / "model_final.pth", weights_only=False)["model"]
+    own = ocr_panoptic.load(moved, moved / "model_final.pth", **{"TEST.OPTIMIZED": False})
+    weights = own._predictor._model.network.state_dict()
+    assert all(torch.equal(weights[name], torch.as_tensor(saved[name])) for name in weights)
+    assert str(moved) == model.config.OUTPUT_DIR
+    (moved / "model_final.pth").unlink()
+    with pytest.raises(FileNotFoundError, match="moved has no whole checkpoint"):
+        ocr_panoptic.load(moved)
+    (moved / "config.yaml").unlink()
+    with pytest.raises(FileNotFoundError, match="moved is a folder without config.yaml"):
+        ocr_panoptic.load(moved, "weights.pth")

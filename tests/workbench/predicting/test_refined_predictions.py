@@ -1,0 +1,142 @@
+"""TEST.SEGFIX in tools/predict.py, in evaluations and for single images: what is predicted without
+it, moved by its offsets."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from detectron2.modeling import build_model
+
+from ocr_panoptic.engine import build_trained_model, complete_config, load_config
+from ocr_panoptic.engine.segfix import load_segfix_config, refined_by_segfix, segfix_config
+from ocr_panoptic.engine.single_image import predict as predict_image
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from ocr_panoptic.formats.labels import read_label_png
+from ocr_panoptic.formats.offsets import moved, source_pixels
+from ocr_panoptic.formats.pictures import read_picture
+from ocr_panoptic.workbench.refining.offset_sources import PredictedOffsets
+from support.tiny_runs import CONFIGS, images_of
+from train_net import argument_parser
+from train_net import main as train_net
+
+pytestmark = pytest.mark.slow
+
+CONFIG = str(CONFIGS / "quick_schedules/segfix_R_18_scenes.yaml")
+READ = {"labels": read_label_png, "confidence": read_label_png, "panoptic": read_panoptic_png}
+
+
+@pytest.fixture(scope="session")
+def segfix(tmp_path_factory) -> Path:
+    """Weights of a SegFix whose offsets vary, with its config beside them."""
+    folder = tmp_path_factory.mktemp("segfix")
+    cfg = load_segfix_config(CONFIG, ["MODEL.DEVICE", "cpu", "MODEL.SEGFIX.CHANNELS", "16"])
+    torch.manual_seed(0)
+    model = build_model(cfg).eval()
+    for branch in (model.sem_seg_head.boundary, model.sem_seg_head.direction):
+        torch.nn.init.normal_(branch[1].weight)
+    torch.save({"model": model.state_dict()}, folder / "model.pth")
+    (folder / "config.yaml").write_text(cfg.dump())
+    return folder / "model.pth"
+
+
+@pytest.fixture
+def expected(segfix, tiny_data) -> Callable[[str, np.ndarray, int], np.ndarray]:
+    """Factory: a map refined by SegFix, from an image's name, the map and a scale."""
+    opts = ["MODEL.DEVICE", "cpu", "MODEL.WEIGHTS", str(segfix)]
+    cfg = load_segfix_config(str(segfix.with_name("config.yaml")), opts)
+    offsets = PredictedOffsets(cfg, {path.stem: path for path in images_of(tiny_data)})
+    return lambda name, values, scale: moved(values, source_pixels(offsets(name), scale))
+
+
+@pytest.mark.parametrize("kind", ["semantic", "panoptic"])
+def test_predict(kind, model_of, call, segfix, expected, tiny_data, tmp_path):
+    keys = ("TEST.SEGFIX.WEIGHTS", segfix, "TEST.SEGFIX.SCALE", 3)
+    images = tiny_data / "tiny/raw/val/images"
+    assert call(model_of(kind), images, output="plain") == 0
+    assert call(model_of(kind, *keys), images, output="refined") == 0
+    changed = 0
+    for what, read in READ.items():
+        files = sorted((tmp_path / "plain" / what).rglob("*.png"))
+        assert len(files) == (0 if (kind, what) == ("semantic", "panoptic") else 4)
+        for file in files:
+            before, after = read(file), read(tmp_path / "refined" / what / file.name)
+            np.testing.assert_array_equal(after, expected(file.stem, before, 3))
+            changed += np.count_nonzero(before != after)
+    assert changed > 100
+    if kind == "panoptic":
+        annotations = json.loads((tmp_path / "refined/panoptic.json").read_text())["annotations"]
+        for annotation in annotations:
+            ids = read_panoptic_png(tmp_path / "refined/panoptic" / annotation["file_name"])
+            areas = {s["id"]: s["area"] for s in annotation["segments_info"]}
+            found = dict(zip(*(x.tolist() for x in np.unique(ids, return_counts=True))))
+            assert areas == {number: area for number, area in found.items() if number}
+
+
+@pytest.mark.parametrize("kind, optimized", [("semantic", True), ("panoptic", False)])
+def test_evaluation(kind, optimized, model_of, segfix, expected, tmp_path):
+    named = {"semantic": "sem_seg_predictions", "panoptic": "panoptic_predictions"}
+    read = {"semantic": read_label_png, "panoptic": read_panoptic_png}[kind]
+    metrics = {}
+    for output, keys in (("plain", ()), ("refined", ("TEST.SEGFIX.WEIGHTS", segfix))):
+        _, config, _, weights, *opts = model_of(
+            kind, *keys, "TEST.SAVE_PREDICTIONS", True, "TEST.OPTIMIZED", optimized
+        )
+        opts += ["OUTPUT_DIR", str(tmp_path / output), "MODEL.WEIGHTS", weights]
+        args = argument_parser().parse_args(["--config-file", config, "--eval-only", *opts])
+        metrics[output] = train_net(args)
+    assert metrics["plain"]["sem_seg"]["pACC"] != metrics["refined"]["sem_seg"]["pACC"]
+    files = sorted((tmp_path / "plain/inference").glob(f"*/{named[kind]}/*.png"))
+    assert len(files) == 4
+    for file in files:
+        after = tmp_path / "refined" / file.relative_to(tmp_path / "plain")
+        np.testing.assert_array_equal(read(after), expected(file.stem, read(file), 2))
+
+
+def test_single_images_of_another_channel_order_and_size(model_of, segfix, expected, tiny_data):
+    """SegFix sees the image as it was, whatever the model sees, as where demo.py predicts."""
+    keys = ("TEST.SEGFIX.WEIGHTS", segfix, "INPUT.FORMAT", "BGR", "INPUT.MIN_SIZE_TEST", 48)
+    _, config, _, weights, *opts = model_of("semantic", *keys)
+    cfg = load_config(config, [*opts, "MODEL.WEIGHTS", weights])
+    complete_config(cfg)
+    model = build_trained_model(cfg)
+    image = images_of(tiny_data)[0]
+    bgr = read_picture(image)
+    plain = predict_image(cfg, model, bgr)["labels"].numpy()
+    found = predict_image(cfg, refined_by_segfix(cfg, model), bgr)["labels"].numpy()
+    np.testing.assert_array_equal(found, expected(image.stem, plain, 2))
+    assert (found != plain).any()
+
+
+def test_what_is_refused_before_work_starts(model_of, call, segfix, tiny_data, tmp_path):
+    images, folder = tiny_data / "tiny/raw/val/images", tmp_path / "alone"
+    folder.mkdir()
+    (folder / "model.pth").write_bytes(segfix.read_bytes())
+    cases = (
+        (("TEST.SEGFIX.WEIGHTS", folder / "gone.pth"), "alone/config.yaml: no such file"),
+        (("TEST.SEGFIX.WEIGHTS", folder / "model.pth"), "Set TEST.SEGFIX.CONFIG_FILE"),
+        (("TEST.SEGFIX.SCALE", 1), "TEST.SEGFIX.SCALE is 1 .* read with TEST.SEGFIX.WEIGHTS"),
+        (
+            ("TEST.SEGFIX.WEIGHTS", segfix, "TEST.SEGFIX.CONFIG_FILE", model_of("semantic")[1]),
+            "META_ARCHITECTURE is OCRSemanticSegmentor; offsets come from SegFix",
+        ),
+    )
+    for keys, message in cases:
+        with pytest.raises((ValueError, FileNotFoundError), match=message):
+            call(model_of("semantic", *keys), images)
+    with pytest.raises(ValueError, match="--whole-regions.*TEST.SEGFIX.WEIGHTS"):
+        model = model_of("semantic", "TEST.SEGFIX.WEIGHTS", segfix)
+        call(model, images, "--whole-regions")
+    weights = folder / "model.pth"
+    _, config, *_ = model_of("semantic")
+    given = ["TEST.SEGFIX.WEIGHTS", str(weights), "TEST.SEGFIX.CONFIG_FILE", CONFIG]
+    assert segfix_config(load_config(config, ["MODEL.DEVICE", "cpu", *given])) is not None
+
+
+def test_segfix_itself_predicts_no_classes(call, segfix, tiny_data):
+    model = ["--config-file", CONFIG, "--weights", str(segfix), "DATASETS.TEST", "('tiny_val',)"]
+    model += ["DATASETS.TRAIN", "('tiny_train',)", "MODEL.DEVICE", "cpu"]
+    with pytest.raises(ValueError, match="SegFix predicts no classes. Name it in TEST.SEGFIX"):
+        call(model, tiny_data / "tiny/raw/val/images")
