@@ -37,9 +37,9 @@ from ocr_panoptic.data.semantic import augmentation
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.run_info import machine_name
-from ocr_panoptic.engine.training_memory import AllocatedBytes
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.pictures import read_picture
+from studies.training_memory import AllocatedBytes
 
 CONFIG = "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x"
 CITYSCAPES = "Cityscapes-SemanticSegmentation/ocr_R_101_d8_40k_bs8"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ocr_panoptic.engine.training_memory import counting
+from studies.training_memory import counting
 
 
 def peak_memory(step: Callable[[], object], device: str) -> int:

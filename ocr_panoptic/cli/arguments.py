@@ -20,13 +20,6 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def positive_number(text: str) -> float:
-    """The type of a flag."""
-    if not 0 < float(text) < float("inf"):  # NaN is not, too
-        raise argparse.ArgumentTypeError(f"is {text}; it is a number above 0")
-    return float(text)
-
-
 class CommandParser(argparse.ArgumentParser):
     """
     A parser whose message about a flag that it does not know names the nearest one.

@@ -1,13 +1,11 @@
 """
 Check data files, and print a summary by class; or, with --config-file, what a training would do,
-without training: data and epochs, learning rates, parameters, memory of a GPU, checkpoints, what
---resume finds; with --time, how long it takes on this machine, and how many workers load its images
-as fast as GPUs want them. It needs no GPU, and ends with status 1 where something would stop the
-run.
+without training: data and epochs, learning rates, parameters, checkpoints, what --resume finds. It
+needs no GPU, and ends with status 1 if something would stop the run.
 
     ocr-panoptic check FILE ...
     ocr-panoptic check --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume]
-        [--time [--gpu-seconds S]] [KEY VALUE ...]
+        [KEY VALUE ...]
 """
 
 import argparse
@@ -18,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.waiting import importing
 
-from .arguments import TrainingArguments, positive_number
+from .arguments import TrainingArguments
 from .train import function_arguments
 
 if TYPE_CHECKING:
@@ -29,22 +27,7 @@ IS_LIGHT = True
 
 
 def argument_parser() -> TrainingArguments:
-    parser = TrainingArguments(__doc__, _fault)
-    parser.add_argument(
-        "--time", action="store_true", help="train a few iterations, and tell the time of all"
-    )
-    parser.add_argument(
-        "--gpu-seconds",
-        type=positive_number,
-        default=0.0,
-        metavar="S",
-        help="with --time: what an iteration takes your GPUs; by default what a V100 would take",
-    )
-    return parser
-
-
-def _fault(args: argparse.Namespace) -> str:
-    return "--gpu-seconds is of --time" if args.gpu_seconds and not args.time else ""
+    return TrainingArguments(__doc__)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,25 +56,15 @@ def _check_run(args: argparse.Namespace) -> "RunCheck":
         from ocr_panoptic.engine.config_files import load_arguments
         from ocr_panoptic.engine.run_check import check_run
         from ocr_panoptic.engine.schedule import scaled
-        from ocr_panoptic.engine.setup import check_solver, fit_to_machine
+        from ocr_panoptic.engine.setup import check_solver
 
     gpus = args.num_gpus * args.num_machines
     cfg = load_arguments(args)
-    device = cfg.MODEL.DEVICE
-    cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here; memory is counted for one all the same
+    cfg.MODEL.DEVICE = "cpu"  # there may be no GPU here
     complete_config(cfg, training=True)
     cfg = scaled(cfg, gpus)
     check_solver(cfg, gpus)
-    found = check_run(cfg, gpus, resume=args.resume)
-    if args.time and not found.faults:
-        from ocr_panoptic.engine.run_time import measure_data, measure_time
-
-        cfg.MODEL.DEVICE = device
-        fit_to_machine(cfg)
-        found.tables["Time on this machine"] = measure_time(cfg, gpus)
-        data = measure_data(cfg, gpus, found.operations, args.gpu_seconds)
-        found.tables["Data in time"] = data
-    return found
+    return check_run(cfg, resume=args.resume)
 
 
 def check(
@@ -100,21 +73,17 @@ def check(
     *,
     num_gpus: int = 1,
     resume: bool | Literal["auto"] = False,
-    time: bool = False,
-    gpu_seconds: float = 0.0,
     **keys: Any,
 ) -> "DataSummary | RunCheck":
     """
     Check data files or, with a config, what a training would do and need, as ``ocr-panoptic check``
-    does. Nothing is written, and nothing trained but with ``time``.
+    does. Nothing is written or trained.
 
     Args:
         data: data files.
         config: a file, or the name of a config of the package.
         num_gpus: processes of the training.
         resume: as of :func:`.train`.
-        time: train a few iterations, and tell how long all will take on this machine.
-        gpu_seconds: with ``time``, what an iteration takes your GPUs; 0 for what a V100 would take.
         keys: of the config, ``**{"SOLVER.MAX_ITER": 1000}``.
 
     Returns:
@@ -129,10 +98,5 @@ def check(
 
     args = function_arguments(argument_parser(), config, data, None, keys)
     args.num_gpus, args.resume = num_gpus, resume
-    args.time, args.gpu_seconds = time, gpu_seconds
-    if not 0 <= gpu_seconds < float("inf"):
-        raise UserError(f"gpu_seconds is {gpu_seconds}; it is a number above 0")
-    if fault := _fault(args):
-        raise UserError(fault)
     with undisturbed():
         return _checked(args)

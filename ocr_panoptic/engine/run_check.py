@@ -1,10 +1,9 @@
 """
-A training foreseen, without training: data, learning rates, parameters, memory of a GPU,
-checkpoints, and what ``--resume`` finds.
+A training foreseen, without training: data, learning rates, parameters, checkpoints, and what
+``--resume`` finds.
 """
 
 import copy
-import math
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -25,8 +24,6 @@ from ocr_panoptic.engine.task import task_of, training_records
 from ocr_panoptic.engine.trainer import Trainer
 from ocr_panoptic.modeling.build import build_network
 
-from .training_memory import count_training_memory
-
 ERRORS = (
     OSError,
     ValueError,
@@ -41,12 +38,10 @@ class RunCheck:
     Attributes:
         tables: title -> rows of cells, the first of them the headers.
         faults: what would stop the run.
-        operations: of an iteration in one process; 0 where they are not counted.
     """
 
     tables: dict[str, list[list]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
-    operations: int = 0
 
     def __str__(self) -> str:
         parts = [
@@ -58,11 +53,10 @@ class RunCheck:
         return "\n\n".join(parts)
 
 
-def check_run(cfg: CfgNode, gpus: int, *, resume: Resume = False) -> RunCheck:
+def check_run(cfg: CfgNode, *, resume: Resume = False) -> RunCheck:
     """
     Args:
-        cfg: a completed config for ``gpus`` processes, with batch and schedule scaled to them.
-        gpus: processes of the run, on all machines.
+        cfg: completed, with batch and schedule scaled to the number of processes.
         resume: the run is to be started with ``--resume``.
     """
     check = RunCheck()
@@ -71,7 +65,6 @@ def check_run(cfg: CfgNode, gpus: int, *, resume: Resume = False) -> RunCheck:
         model = build_network(cfg).train()
     optimizer = Trainer.build_optimizer(cfg, model)
     check.tables["Learning rates"] = _learning_rates(cfg, model, optimizer)
-    check.tables["Memory of one GPU"], check.operations = _memory(cfg, model, gpus)
     check.tables["Checkpoints"] = _checkpoints(cfg, model, resume, check.faults)
     return check
 
@@ -123,39 +116,6 @@ def _learning_rates(cfg: CfgNode, model: nn.Module, optimizer: torch.optim.Optim
         ["frozen", f"{frozen:,}", "", "", "", ""],
         ["all", f"{frozen + counts.total():,}", "", "", "", ""],
     ]
-
-
-def _memory(cfg: CfgNode, model: nn.Module, gpus: int) -> tuple[list[list], int]:
-    """Rows and operations, see :func:`count_training_memory`."""
-    images = cfg.SOLVER.IMS_PER_BATCH // (gpus * cfg.SOLVER.ACCUMULATION_STEPS)
-    size = _image_size(cfg, model)
-    if not size:
-        return [["", ""], ["not counted", "the data alone have the size of the images"]], 0
-    memory = count_training_memory(cfg, images, *size, cfg.SOLVER.AMP.ENABLED)
-    trained = sum(_bytes(p) for p in model.parameters() if p.requires_grad)
-    held = {
-        "parameters, buffers, optimizer": memory.states,
-        f"a step with {images} image(s) of {size[0]} x {size[1]}": memory.step,
-        "gradients as the processes exchange them": trained if gpus > 1 else 0,
-    }
-    held["all; operators and CUDA need more"] = sum(held.values())
-    rows = [["of", "MiB"], *([name, f"{size / 2**20:,.0f}"] for name, size in held.items())]
-    return rows, memory.operations * cfg.SOLVER.ACCUMULATION_STEPS
-
-
-def _image_size(cfg: CfgNode, model: nn.Module) -> tuple[int, int] | None:
-    """Height and width of the largest batch, as it is padded."""
-    source = cfg.INPUT
-    if source.CROP.ENABLED and source.CROP.TYPE == "absolute":
-        size = tuple(source.CROP.SIZE)
-    elif source.FIXED_SIZE:
-        size = tuple(source.FIXED_SIZE)
-    elif max(source.MIN_SIZE_TRAIN) == 0:
-        return None
-    else:
-        size = (max(source.MIN_SIZE_TRAIN), source.MAX_SIZE_TRAIN)
-    divisor = getattr(model, "divisor", model.backbone.size_divisibility) or 1
-    return tuple(math.ceil(side / divisor) * divisor for side in size)
 
 
 def _checkpoints(cfg: CfgNode, model: nn.Module, resume: Resume, faults: list[str]) -> list[list]:

@@ -109,19 +109,6 @@ def test_data_without_files(capsys):
     assert "--data: expected at least one file" in fails(capsys, "train", "--data", "SEED", "1")
 
 
-@pytest.mark.parametrize(
-    "words, message",
-    [
-        (["--gpu-seconds", "0.3"], "--gpu-seconds is of --time"),
-        (["--time", "--gpu-seconds=-1"], "is -1; it is a number above 0"),
-        (["--time", "--gpu-seconds", "nan"], "is nan; it is a number above 0"),
-        (["--time", "--gpu-seconds", "inf"], "is inf; it is a number above 0"),
-    ],
-)
-def test_check_refuses_seconds_of_no_use(capsys, words, message):
-    assert fails(capsys, "check", *words, "--config-file", "x").endswith(message)
-
-
 def test_choices_are_those_of_the_package():
     """The parsers name them without importing what has them."""
     assert predict.LABELS == LABELS

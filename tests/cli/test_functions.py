@@ -194,13 +194,5 @@ def test_check_of_a_training(tiny, tmp_path, undisturbed):
     config, keys = tiny
     report = ocr_panoptic.check(config=config, OUTPUT_DIR=str(tmp_path), **keys)
     assert not report.faults and "3 iterations of 2 images" in str(report)
-    report = ocr_panoptic.check(
-        config=config, time=True, gpu_seconds=0.25, OUTPUT_DIR=str(tmp_path), **keys
-    )
-    assert "0.25 s an iteration of 2 image(s) (--gpu-seconds)" in str(report)
-    with pytest.raises(ValueError, match="gpu-seconds is of --time"):
-        ocr_panoptic.check(config=config, gpu_seconds=0.25, **keys)
-    with pytest.raises(ValueError, match="gpu_seconds is -1; it is a number above 0"):
-        ocr_panoptic.check(config=config, time=True, gpu_seconds=-1, **keys)
     with pytest.raises(ValueError, match="nothing to check"):
         ocr_panoptic.check()

@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ocr_panoptic.engine.training_memory import AllocatedBytes
 from ocr_panoptic.layers import (
     bands,
     binary_cross_entropy,
@@ -19,6 +18,7 @@ from ocr_panoptic.layers import (
     resize,
 )
 from studies.measurement import saved_bytes
+from studies.training_memory import AllocatedBytes
 
 
 def at_full_size(logits, targets, ignore_value, align_corners=False):

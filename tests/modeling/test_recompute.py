@@ -17,10 +17,10 @@ from torch.nn.parallel import DistributedDataParallel
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from ocr_panoptic.engine.launch import leave_process_group
-from ocr_panoptic.engine.training_memory import count_training_memory
 from ocr_panoptic.modeling import OCRSemSegFPNHead
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
 from studies.measurement import StepMemory, count_head_step, saved_bytes
+from studies.training_memory import count_training_memory
 from support.segmentors import make_batch, make_cfg
 from support.tiny_runs import CONFIGS
 

@@ -7,7 +7,7 @@ import torch
 from detectron2.structures import BitMasks, Boxes, Instances
 
 from ocr_panoptic.data.panoptic.segment_masks import SegmentMasks
-from ocr_panoptic.engine.training_memory import AllocatedBytes
+from studies.training_memory import AllocatedBytes
 
 SIZE = (40, 60)
 

@@ -2,8 +2,8 @@
 
 import torch
 
-from ocr_panoptic.engine.training_memory import AllocatedBytes
 from studies.measurement import saved_bytes
+from studies.training_memory import AllocatedBytes
 
 
 def test_hand_worked():
