@@ -3,7 +3,7 @@ Every key of a config that this project adds to Detectron2's, and what it knows 
 
 :data:`SECTIONS` is the one table of them. From a row follow the default (:func:`add_ocr_config`),
 the checks of a config (:mod:`ocr_panoptic.engine.config_checks`), the row of docs/keys.md
-(``ocr-panoptic keys``), and the test that the key changes the result of what reads it.
+(``tools/keys_page.py``), and the test that the key changes the result of what reads it.
 """
 
 from copy import copy

@@ -35,7 +35,6 @@ COMMANDS = {
     "fit-merge": "fit the panoptic merge to data with annotations",
     "compare": "train several heads on your data, and say which wins",
     "configs": "list the configs that come with the package",
-    "keys": "list the keys of a config, and what each does",
 }
 
 

@@ -74,8 +74,6 @@ def test_from_an_empty_folder(site, tiny_root, tmp_path):
     program = site / "bin/ocr-panoptic"
     listed = run(tmp_path, sys.executable, program, "configs", **environment)
     assert CONFIG in listed.splitlines() and len(listed.splitlines()) > 80
-    listed = run(tmp_path, sys.executable, program, "keys", "decay", **environment)
-    assert "`MODEL.EMA.DECAY 0.999`" in listed
     train = ["--config-file", CONFIG, "--data", data, *TINY, *TINY_OCR, "OUTPUT_DIR", "run"]
     run(tmp_path, sys.executable, "-c", USE, site, images, data, *train, **environment)
     assert (tmp_path / "run/inference/tiny_sem_val/metrics.json").is_file()

@@ -1,20 +1,24 @@
+#!/usr/bin/env python
 """
-Print docs/keys.md, which ``ocr-panoptic keys`` shows.
+Print docs/keys.md from the table of keys.
 
-    python -m ocr_panoptic.engine.keys_page > docs/keys.md
+    python tools/keys_page.py > docs/keys.md
 """
 
 import os
 import re
+import sys
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
 
 from detectron2.config import get_cfg
 
 from ocr_panoptic.config import SECTIONS, Key, add_ocr_config
 from ocr_panoptic.config_rules import value_of
-
-from .config_checks import conditions
+from ocr_panoptic.engine.config_checks import conditions
 
 HEADING = """\
 # The keys of a config
