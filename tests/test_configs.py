@@ -279,6 +279,7 @@ def test_cityscapes_panoptic_recipe():
     assert (solver.STEPS, solver.MAX_ITER) == ((40000, 55000), 65000)
     assert list(inputs.CROP.SIZE) == [512, 1024] and inputs.CROP.AFTER_RESIZE
     resize = utils.build_augmentation(cfg, is_train=True)[0]
+    np.random.seed(0)  # of 500 scales without it, one run in 15 has none below 0.51 or above 1.99
     scales = [resize.get_transform(np.zeros((1024, 2048, 1))).new_h / 1024 for _ in range(500)]
     assert 0.5 <= min(scales) < 0.51 and 1.99 < max(scales) <= 2
     assert np.mean(scales) == pytest.approx(1.25, abs=0.1)  # uniform

@@ -5,10 +5,11 @@ Print docs/keys.md from the table of keys.
     python tools/keys_page.py > docs/keys.md
 """
 
+import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -62,5 +63,12 @@ def _link(match: re.Match) -> str:
     return f"[{match[1]}]({os.path.relpath(match[0], 'docs')})"
 
 
-if __name__ == "__main__":
+def main(argv: Sequence[str] | None = None) -> None:
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args(argv)
     print(keys_page().rstrip())
+
+
+if __name__ == "__main__":
+    main()
