@@ -10,8 +10,8 @@ import pytest
 from detectron2.data import DatasetCatalog
 from PIL import Image
 
+from generate_scenes import generate_scenes
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
-from ocr_panoptic.data.published.scenes import generate_scenes
 from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.engine.task import task_of
