@@ -5,12 +5,12 @@ import os
 
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
-from detectron2.evaluation import DatasetEvaluator, DatasetEvaluators
+from detectron2.evaluation import COCOEvaluator, DatasetEvaluator, DatasetEvaluators
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import has_labels
 
-from .instance_evaluator import InstanceEvaluator
+from .instance_evaluator import PanopticInstanceEvaluator
 from .panoptic_dump import PanopticPredictions
 from .panoptic_evaluator import PanopticEvaluator
 from .sem_seg_evaluator import SemSegEvaluator
@@ -86,8 +86,11 @@ def _nothing_to_evaluate(dataset_name: str) -> ValueError:
     )
 
 
-def _instance_evaluator(cfg: CfgNode, dataset_name: str, dump_dir: str | None) -> InstanceEvaluator:
-    # Tasks are named because Detectron2 would infer them from the predictions, and would leave
-    # out the masks where nothing is predicted.
+def _instance_evaluator(cfg: CfgNode, dataset_name: str, dump_dir: str | None) -> COCOEvaluator:
+    # Detectron2 would infer the tasks from the predictions, and leave out the masks where nothing
+    # is predicted.
     tasks = ("bbox", "segm") if cfg.MODEL.MASK_ON else ("bbox",)
-    return InstanceEvaluator(dataset_name, tasks, dump_dir)
+    if not MetadataCatalog.get(dataset_name).get("json_file"):
+        return PanopticInstanceEvaluator(dataset_name, tasks, dump_dir)
+    # The fast implementation is compiled, and close to pycocotools, not equal.
+    return COCOEvaluator(dataset_name, tasks, output_dir=dump_dir, use_fast_impl=False)

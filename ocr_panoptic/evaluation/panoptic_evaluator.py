@@ -12,10 +12,9 @@ from tabulate import tabulate
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import PanopticTruth
-from ocr_panoptic.metrics import Scores, to_detectron2
+from ocr_panoptic.metrics import named
 
 from .bootstrap import bootstrap_interval, mean_pq
-from .confusion import by_class
 from .image_scores import ImageScore, all_counts, panoptic_losses, write_image_scores
 from .panoptic_dump import DatasetCategories, PanopticDump
 from .panoptic_quality import PanopticQuality
@@ -130,9 +129,8 @@ class PanopticEvaluator(DatasetEvaluator):
         low, high = bootstrap_interval(all_counts(images, len(self._truth.categories)), mean_pq)
         if self._output_dir is not None:
             write_image_scores(images, "PQ", "panoptic_seg", Path(self._output_dir))
-        intervals = {"PQ": (100 * low, 100 * high)}
-        scores = Scores(averages, self._per_class(total, boundary_total), intervals)
-        return OrderedDict(panoptic_seg=to_detectron2(scores))
+        averages |= {"PQ_low": 100 * low, "PQ_high": 100 * high}
+        return OrderedDict(panoptic_seg={**averages, **self._per_class(total, boundary_total)})
 
     def _score(self, file_name: str, matches: ImageMatches) -> ImageScore:
         quality = PanopticQuality(self._truth.categories)
@@ -142,12 +140,15 @@ class PanopticEvaluator(DatasetEvaluator):
 
     def _per_class(
         self, quality: PanopticQuality, boundary_quality: PanopticQuality
-    ) -> dict[str, dict[str, float]]:
+    ) -> dict[str, float]:
         columns = {metric: 100 * values for metric, values in quality.per_class().items()}
         columns["BoundaryPQ"] = 100 * boundary_quality.per_class()["PQ"]
         columns.update(zip(("TP", "FP", "FN"), quality.counts.T, strict=True))
         columns["isthing"] = quality.isthing.astype(int)
-        return {metric: by_class(self._class_names, column) for metric, column in columns.items()}
+        found: dict[str, float] = {}
+        for metric, column in columns.items():
+            found |= named(metric, self._class_names, column.tolist())
+        return found
 
 
 def _class_names(categories: list[dict], metadata) -> list[str]:

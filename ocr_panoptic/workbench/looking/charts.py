@@ -76,31 +76,6 @@ def loss_figure(curves: Mapping[str, Curve]) -> Figure:
     return figure
 
 
-def reliability_figure(bins: Sequence[Mapping[str, float]]) -> Figure:
-    """
-    Draw the share of right pixels over their confidence. The more of the pixels are in a bin, the
-    fuller its colour.
-
-    Args:
-        bins: of ``calibration.csv``, at least one: "from", "to", "pixels", "confidence" and
-            "accuracy", in 0..1.
-    """
-    figure = Figure(figsize=(3.5, 3.5), layout="constrained")
-    axes = figure.subplots()
-    most = max(b["pixels"] for b in bins)
-    for b in bins:
-        low, width, fullness = 100 * b["from"], 100 * (b["to"] - b["from"]), b["pixels"] / most
-        height = 100 * b["accuracy"]
-        axes.bar(low, height, width, align="edge", color=SERIES[0], alpha=0.15 + 0.85 * fullness)
-    confidence, accuracy = ([100 * b[key] for b in bins] for key in ("confidence", "accuracy"))
-    axes.plot(confidence, accuracy, "o", color=SERIES[1], clip_on=False)
-    axes.plot([0, 100], [0, 100], "--", color=INK, lw=1)
-    axes.set(xlim=(0, 100), ylim=(0, 100), xlabel="confidence, %", ylabel="right pixels, %")
-    axes.set(xticks=range(0, 101, 25), yticks=range(0, 101, 25))
-    axes.grid(axis="y")
-    return figure
-
-
 def inline_svg(figure: Figure, css_class: str, name: str) -> Markup:
     """Return a figure as an element of a page; ``name`` says what it shows to whoever cannot see
     it."""

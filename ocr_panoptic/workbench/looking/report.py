@@ -7,10 +7,10 @@ from detectron2.data import Metadata
 from markupsafe import Markup
 
 from ocr_panoptic.formats.run_folder import StoredEvaluation
-from ocr_panoptic.metrics import Metric, Scores, class_metrics, headline_metrics, per_class_rows
+from ocr_panoptic.metrics import Metric, Values, class_metrics, headline_metrics, per_class_rows
 from ocr_panoptic.visualization.overlays import HEAT_DECADES
 
-from .charts import inline_svg, loss_curves, loss_figure, reliability_figure
+from .charts import inline_svg, loss_curves, loss_figure
 from .figures import ImageFigures, css_color
 from .ranking import MEANINGS, RankedImage
 from .templates import TEMPLATES
@@ -28,7 +28,6 @@ def render_report(
     settings: Mapping[str, Any],
     confusion: str = "",
     ranking: Sequence[RankedImage] = (),
-    calibration: Sequence[Mapping[str, str]] = (),
 ) -> str:
     """
     Args:
@@ -43,12 +42,11 @@ def render_report(
         settings: what the page says about the run.
         confusion: data URI of the picture of the confusion matrix, "" for none.
         ranking: of :func:`ranking.ranked_images`, with their pictures; () for none.
-        calibration: rows of an evaluation's ``calibration.csv``; () for none.
 
     Returns:
         an HTML document that loads nothing from elsewhere.
     """
-    tasks = evaluation.tasks
+    tasks = evaluation.results
     per_class = per_class_rows(tasks)
     columns, rows = class_table(per_class, metadata)
     return TEMPLATES.get_template("report.html").render(
@@ -67,8 +65,6 @@ def render_report(
         ranking=ranking,
         ranked_by="PQ" if "panoptic_seg" in tasks else "mIoU",
         loss_meanings=MEANINGS,
-        reliability=_reliability(calibration),
-        ece=tasks["sem_seg"].overall.get("ECE") if "sem_seg" in tasks else None,
         absent_classes=len(per_class) - len(rows),
         charts=[
             (title, curves, _loss_chart(title, curves))
@@ -97,7 +93,7 @@ class ScoredClass(NamedTuple):
     cells: list[Cell]
 
 
-def metric_cards(tasks: Mapping[str, Scores]) -> dict[str, list[Card]]:
+def metric_cards(tasks: Mapping[str, Values]) -> dict[str, list[Card]]:
     """Return the headline metrics by group; tasks that were not evaluated are left out."""
     return {
         group: [_card(metric, tasks[metric.task]) for metric in metrics]
@@ -105,12 +101,12 @@ def metric_cards(tasks: Mapping[str, Scores]) -> dict[str, list[Card]]:
     }
 
 
-def _card(metric: Metric, scores: Scores) -> Card:
-    ends = scores.intervals.get(metric.name, (None, None))
+def _card(metric: Metric, scores: Values) -> Card:
+    ends = scores.get(f"{metric.name}_low"), scores.get(f"{metric.name}_high")
     return Card(
         metric.label,
         metric.meaning + (", mean over the classes" if metric.column else ""),
-        scores.overall[metric.name],
+        scores[metric.name],
         None if None in ends else ends,
     )
 
@@ -156,18 +152,3 @@ def _cell(metric: Metric, value: float | None, with_bar: bool) -> Cell:
 def _loss_chart(title: str, curves: Mapping[str, Sequence[tuple[float, float]]]) -> Markup:
     ends = [f"{name} from {c[0][1]:.3g} to {c[-1][1]:.3g}" for name, c in curves.items()]
     return inline_svg(loss_figure(curves), "chart", f"{title}: {'; '.join(ends)}")
-
-
-def _reliability(calibration: Sequence[Mapping[str, str]]) -> Markup:
-    """Return the reliability diagram, "" without bins."""
-    bins = [{key: float(value) for key, value in row.items()} for row in calibration]
-    total = sum(b["pixels"] for b in bins)
-    if not total:
-        return Markup("")
-    said = [
-        f"{100 * b['pixels'] / total:.1f} % of the pixels: mean confidence "
-        f"{100 * b['confidence']:.1f} %, right {100 * b['accuracy']:.1f} %"
-        for b in bins
-    ]
-    name = f"Reliability diagram. {'; '.join(said)}"
-    return inline_svg(reliability_figure(bins), "reliability", name)

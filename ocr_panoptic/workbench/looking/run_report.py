@@ -24,7 +24,6 @@ from ocr_panoptic.formats.coco_panoptic import PanopticTruth
 from ocr_panoptic.formats.run_folder import (
     CONFIG,
     StoredEvaluation,
-    calibration_file,
     evaluation_folder,
     image_scores_file,
     read_evaluation,
@@ -88,7 +87,6 @@ def build_report(cfg: CfgNode, config_file: str, num_images: int, num_ranked: in
         settings=_settings(cfg, config_file, evaluation, log),
         confusion="" if panoptic else png_source(results / "confusion_matrix.png"),
         ranking=pictures.ranked(records, ranking),
-        calibration=read_table(calibration_file(results)),
     )
 
 

@@ -8,7 +8,6 @@ from ocr_panoptic.workbench.looking.charts import (
     inline_svg,
     loss_curves,
     loss_figure,
-    reliability_figure,
 )
 
 
@@ -50,20 +49,6 @@ def test_losses_on_a_logarithmic_axis(values, ticks):
     shown = [(t.get_text(), t.get_position()[1]) for t in axes.get_yticklabels()]
     assert all(float(text) == pytest.approx(value) for text, value in shown)
     assert {*ticks} <= {text for text, value in shown if low <= value <= high}
-
-
-def test_bins_of_the_reliability_diagram():
-    few = {"from": 0.2, "to": 0.4, "pixels": 10, "confidence": 0.35, "accuracy": 0.5}
-    many = {"from": 0.8, "to": 1, "pixels": 90, "confidence": 0.9, "accuracy": 0.95}
-    (axes,) = reliability_figure([few, many]).axes
-    bars = [(b.get_x(), b.get_width(), b.get_height(), b.get_alpha()) for b in axes.patches]
-    assert bars == [
-        pytest.approx((20, 20, 50, 0.15 + 0.85 / 9)),
-        pytest.approx((80, 20, 95, 1)),
-    ]
-    dots, diagonal = axes.lines
-    assert dots.get_xydata().tolist() == [[35, 50], [90, 95]]
-    assert diagonal.get_xydata().tolist() == [[0, 0], [100, 100]]
 
 
 def test_a_chart_in_the_page():

@@ -61,9 +61,6 @@ def page(tmp_path):
             )
             for name, (group, score, *losses) in IMAGES.items()
         ],
-        calibration=[
-            {"from": "0.8", "to": "1", "pixels": "90", "confidence": "0.9", "accuracy": "0.95"}
-        ],
     )
     path = tmp_path / "index.html"
     path.write_text(html, encoding="utf-8")
