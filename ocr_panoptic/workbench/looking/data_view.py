@@ -93,7 +93,7 @@ def write_data_page(
             "labels."
         )
     places = np.linspace(0, len(records) - 1, min(num_images, len(records))).astype(int)
-    classes = classes_of(metadata)
+    classes = data_classes(metadata)
     look = partial(look_at, classes=classes, label_map=metadata.get("label_map"))
     shown = [records[place] for place in places]
     seen = list(imap_with_progress(look, shown, "look at the images", workers))
@@ -115,7 +115,7 @@ def write_data_page(
     return faults
 
 
-def classes_of(metadata: Metadata) -> list[DataClass]:
+def data_classes(metadata: Metadata) -> list[DataClass]:
     """Return things, then stuff; without the label 0 that stands for all things."""
     found = []
     for kind in ("thing", "stuff"):

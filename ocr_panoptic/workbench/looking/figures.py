@@ -17,7 +17,7 @@ from ocr_panoptic.visualization.overlays import (
     resize_picture,
     segment_colors,
 )
-from ocr_panoptic.visualization.scene import Inspection, PanopticMap
+from ocr_panoptic.workbench.looking.scene import Inspection, PanopticMap
 
 from .relation import RelationFigure, relation_figure
 
