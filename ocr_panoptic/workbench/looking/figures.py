@@ -17,7 +17,7 @@ from ocr_panoptic.visualization.overlays import (
     resize_picture,
     segment_colors,
 )
-from ocr_panoptic.visualization.scene import Inspection, PanopticMap
+from ocr_panoptic.workbench.looking.scene import Inspection, PanopticMap
 
 from .relation import RelationFigure, relation_figure
 
@@ -108,7 +108,10 @@ class _Canvas:
     def input(self) -> Picture:
         height, width = self._original_size
         return Picture(
-            "Input", f"{width} × {height} pixels", f"The image {self._name}", _jpeg(self._image)
+            "Input",
+            f"{width} × {height} pixels",
+            f"The image {self._name}",
+            jpeg_source(self._image),
         )
 
     def panoptic(self, title: str, segments: PanopticMap) -> Picture:
@@ -142,21 +145,21 @@ class _Canvas:
         caption = f"max {peak:.2g} ({peak * weights.size:.0f}×)"
         alt = f"Soft object region of {class_name} in {self._name}, {caption}"
         color = css_color(self._metadata.stuff_colors[label])
-        return Picture(class_name, caption, alt, _jpeg(picture), color)
+        return Picture(class_name, caption, alt, jpeg_source(picture), color)
 
     def attention(self, scale: float, weights: np.ndarray) -> Picture:
         """Args: float in (0, 1), of any size."""
         title = f"Attention at scale {scale:g}"
         caption = f"{100 * weights.mean():.0f} % of the logits, from 0 (dark) to 100 % (bright)"
         picture = heat_map(weights, self._image, logarithmic=False)
-        return Picture(title, caption, f"{title} of {self._name}: {caption}", _jpeg(picture))
+        return Picture(title, caption, f"{title} of {self._name}: {caption}", jpeg_source(picture))
 
     def _labels(self, labels: np.ndarray) -> str:
         return self._segments(labels, dict(enumerate(map(tuple, self._metadata.stuff_colors))))
 
     def _segments(self, ids: np.ndarray, colors: dict[int, Color]) -> str:
         ids = resize_picture(ids.astype(np.int32), *self._size, smooth=False)
-        return _jpeg(draw_segments(self._image, ids, colors))
+        return jpeg_source(draw_segments(self._image, ids, colors))
 
 
 def _page_size(height: int, width: int) -> tuple[int, int]:
@@ -202,7 +205,7 @@ def png_source(path: Path) -> str:
     return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
 
 
-def _jpeg(picture: np.ndarray) -> str:
+def jpeg_source(picture: np.ndarray) -> str:
     """Args: uint8 [H,W,3] RGB. Returns: a data URI."""
     buffer = io.BytesIO()
     # Full chroma: thin outlines between saturated colours stay sharp.

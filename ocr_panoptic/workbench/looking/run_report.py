@@ -30,10 +30,10 @@ from ocr_panoptic.formats.run_folder import (
     read_table,
     read_training_log,
 )
-from ocr_panoptic.visualization.scene import panoptic_truth, semantic_truth
 from ocr_panoptic.workbench.looking.figures import ImageFigures, image_figures, png_source
 from ocr_panoptic.workbench.looking.ranking import RankedImage, ranked_images
 from ocr_panoptic.workbench.looking.report import render_report
+from ocr_panoptic.workbench.looking.scene import panoptic_truth, semantic_truth
 
 from .inspection import Inspector
 

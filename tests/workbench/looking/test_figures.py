@@ -10,8 +10,8 @@ from detectron2.data import Metadata
 from PIL import Image
 
 from ocr_panoptic.formats.coco_panoptic import TrueSegments
-from ocr_panoptic.visualization.scene import Inspection, PanopticMap, panoptic_truth
 from ocr_panoptic.workbench.looking.figures import image_figures
+from ocr_panoptic.workbench.looking.scene import Inspection, PanopticMap, panoptic_truth
 
 METADATA = Metadata(
     name="figures",
