@@ -1,4 +1,4 @@
-"""Panoptic-FPN + OCR begins as the Panoptic-FPN of Detectron2's model zoo whose weights it loads."""
+"""Panoptic-FPN + OCR begins as the published Panoptic-FPN whose weights it loads."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def test_the_config_continues_the_zoos_weights(name):
     cfg, theirs = load_config(str(CONFIGS / FOLDER / file), []), model_zoo.get_config(zoo)
     url = model_zoo.get_checkpoint_url(zoo)
     address = "detectron2://" + url.partition("/detectron2/")[2]
-    assert cfg.MODEL.WEIGHTS == address
+    assert address == cfg.MODEL.WEIGHTS
     assert cfg.MODEL.RESNETS.DEPTH == theirs.MODEL.RESNETS.DEPTH
     assert (cfg.MODEL.PIXEL_MEAN, cfg.INPUT.FORMAT) == (theirs.MODEL.PIXEL_MEAN, "BGR")
     solver = cfg.SOLVER
