@@ -16,7 +16,7 @@ from ocr_panoptic.metrics import named
 
 from .bootstrap import bootstrap_interval, mean_pq
 from .image_scores import ImageScore, all_counts, panoptic_losses, write_image_scores
-from .panoptic_dump import DatasetCategories, PanopticDump
+from .panoptic_dump import DatasetCategories
 from .panoptic_quality import PanopticQuality
 from .segment_matching import ImageMatches
 
@@ -34,24 +34,15 @@ class PanopticEvaluator(DatasetEvaluator):
 
     Args:
         dataset_name: a registered panoptic data set.
-        save_predictions: folder for the predictions, written in COCO's format as
-            ``panoptic_predictions/`` and ``panoptic_predictions.json`` (see :class:`PanopticDump`);
-            nothing is written by default.
         output_dir: folder for ``panoptic_seg_per_image.csv``; nothing is written by default.
     """
 
-    def __init__(
-        self,
-        dataset_name: str,
-        save_predictions: str | os.PathLike | None = None,
-        output_dir: str | os.PathLike | None = None,
-    ):
+    def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
         metadata = MetadataCatalog.get(dataset_name)
         self._dataset_name = dataset_name
         self._categories = DatasetCategories(metadata)
         self._truth = PanopticTruth(metadata)
         self._class_names = _class_names(self._truth.categories, metadata)
-        self._dump = PanopticDump(save_predictions) if save_predictions is not None else None
         self._output_dir = output_dir
         self.reset()
 
@@ -59,8 +50,6 @@ class PanopticEvaluator(DatasetEvaluator):
         self.quality = PanopticQuality(self._truth.categories)
         self.boundary_quality = PanopticQuality(self._truth.categories)
         self._images: list[ImageScore] = []
-        if self._dump is not None:
-            self._dump.reset()
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """Count the segments of a batch.
@@ -92,8 +81,6 @@ class PanopticEvaluator(DatasetEvaluator):
                 ) from error
             self.boundary_quality.add(overlaps.boundary_matches())
             self._images.append(self._score(file_name, overlaps.matches()))
-            if self._dump is not None:
-                self._dump.add_image(image_id, truth.png, ids, segments)
 
     def evaluate(self) -> OrderedDict | None:
         """Return {"panoptic_seg": scores by Detectron2's names} in the main process, else None.
@@ -102,8 +89,6 @@ class PanopticEvaluator(DatasetEvaluator):
         stuff, and the interval of "PQ"; per class the same, the numbers of segments "TP", "FP",
         "FN", and "isthing" (0 or 1). Values that do not exist, for lack of segments, are NaN.
         """
-        if self._dump is not None:
-            self._dump.merge()
         gathered = comm.gather((self.quality, self.boundary_quality, self._images))
         if not comm.is_main_process():
             return None

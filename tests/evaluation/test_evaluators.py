@@ -18,6 +18,7 @@ from PIL import Image
 
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
+from ocr_panoptic.evaluation.panoptic_dump import PanopticDump
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.evaluation.sem_seg_predictions import labels_of_output
@@ -95,9 +96,10 @@ class TestPanopticEvaluator:
         ids, segments_info = outputs[0]["panoptic_seg"]
         segments_info.append({"id": 77, "category_id": 0, "isthing": True})  # no pixel shows it
         outputs[1]["panoptic_seg"] = (torch.zeros_like(outputs[1]["panoptic_seg"][0]), [])
-        evaluator = PanopticEvaluator(NAME, save_predictions=tmp_path / "out")
-        evaluator.process(inputs[:3], outputs[:3])  # a run that was broken off leaves no trace
-        metrics = run(evaluator, inputs, outputs)["panoptic_seg"]
+        dump = PanopticDump(NAME, tmp_path / "out")
+        dump.process(inputs[:3], outputs[:3])  # a run that was broken off leaves no trace
+        run(dump, inputs, outputs)
+        metrics = run(PanopticEvaluator(NAME), inputs, outputs)["panoptic_seg"]
         metadata = MetadataCatalog.get(NAME)
         command = [sys.executable, "-m", "panopticapi.evaluation"]
         command += ["--gt_json_file", metadata.panoptic_json]
