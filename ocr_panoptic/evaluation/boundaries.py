@@ -10,12 +10,6 @@ pixels at most d away from one outside of the mask, where d is 2% of the image's
 at least 1, and what lies beyond the image's border counts as outside. Pixels without a true class
 are outside of every true mask, and are left out of the predicted regions.
 
-**Trimap** (Kohli et al., "Robust Higher Order Potentials for Enforcing Label Consistency", IJCV
-2009; Chen et al., "DeepLab", arXiv:1606.00915, section 4.1): the band of the pixels at most n away
-from one with another true label, which is n pixels wide on either side of a boundary. Pixels
-without a class make boundaries too, as in PASCAL VOC, where a strip of them runs around each
-object, but are not counted; the image's border makes none.
-
 Counts are of runs of pixels (:mod:`.runs`), or of pixels where each run is one.
 
 Shape letters: H, W size of the image; R runs; K classes.

@@ -14,7 +14,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.metrics import Scores
+from ocr_panoptic.metrics import named
 
 from .runs import check_sizes
 
@@ -66,7 +66,7 @@ def confusion_matrix(
     return np.ascontiguousarray(joint[:, :num_classes].T)
 
 
-def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> Scores:
+def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[str, float]:
     """Return the scores of a confusion matrix, equal to those of Detectron2's SemSegEvaluator.
 
     With n_ij pixels of class i predicted as j, t_i = sum_j n_ij, p_j = sum_i n_ij
@@ -100,16 +100,14 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> Scores
             "mACC": np.sum(acc[occurs]) / np.sum(occurs),
             "pACC": np.sum(tp) / total,
         }
-    per_class = {"IoU": by_class(class_names, 100 * iou), "ACC": by_class(class_names, 100 * acc)}
-    return Scores({name: float(100 * value) for name, value in overall.items()}, per_class)
+    overall = {name: float(100 * value) for name, value in overall.items()}
+    per_class = ("IoU", iou), ("ACC", acc)
+    for metric, values in per_class:
+        overall |= named(metric, class_names, (100 * values).tolist())
+    return overall
 
 
-def by_class(class_names: Sequence[str], values: np.ndarray) -> dict[str, float]:
-    """Return K values by the names of their classes."""
-    return dict(zip(class_names, values.tolist(), strict=True))
-
-
-def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> Scores:
+def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> dict[str, float]:
     """Return the IoU of groups of classes, equal to that of cityscapesscripts.
 
     "IoU_category" of a category: IoU where its classes are not told apart; NaN where neither truth
@@ -129,7 +127,7 @@ def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> S
     iou = np.divide(100 * tp, union, out=np.full(len(tp), np.nan), where=union > 0)
     occurring = iou[union > 0]
     mean = float(occurring.mean()) if len(occurring) else float("nan")
-    return Scores({"mIoU_categories": mean}, {"IoU_category": by_class(categories, iou)})
+    return {"mIoU_categories": mean, **named("IoU_category", categories, iou.tolist())}
 
 
 NAME = "confusion_matrix"

@@ -21,8 +21,8 @@ pixels,
 So a pixel of class a that is predicted as b costs 1 / U_a and, where the truth holds b, 1 / U_b. It
 is one of
 
-- "boundaries": at most 5 pixels from a true and from a predicted boundary (trimaps, see
-  :mod:`.boundaries`), as where a boundary is displaced;
+- "boundaries": at most 5 pixels from a true and from a predicted boundary, as where a boundary is
+  displaced;
 - "false positives": else, the truth of the image has no b, though some pixel of a is right;
 - "misses": else, no pixel of a is right, and the truth has b;
 - "confusions": all others.

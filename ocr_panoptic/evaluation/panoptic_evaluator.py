@@ -12,12 +12,11 @@ from tabulate import tabulate
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import PanopticTruth
-from ocr_panoptic.metrics import Scores, to_detectron2
+from ocr_panoptic.metrics import named
 
 from .bootstrap import bootstrap_interval, mean_pq
-from .confusion import by_class
 from .image_scores import ImageScore, all_counts, panoptic_losses, write_image_scores
-from .panoptic_dump import DatasetCategories, PanopticDump
+from .panoptic_dump import DatasetCategories
 from .panoptic_quality import PanopticQuality
 from .segment_matching import ImageMatches
 
@@ -35,24 +34,15 @@ class PanopticEvaluator(DatasetEvaluator):
 
     Args:
         dataset_name: a registered panoptic data set.
-        save_predictions: folder for the predictions, written in COCO's format as
-            ``panoptic_predictions/`` and ``panoptic_predictions.json`` (see :class:`PanopticDump`);
-            nothing is written by default.
         output_dir: folder for ``panoptic_seg_per_image.csv``; nothing is written by default.
     """
 
-    def __init__(
-        self,
-        dataset_name: str,
-        save_predictions: str | os.PathLike | None = None,
-        output_dir: str | os.PathLike | None = None,
-    ):
+    def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
         metadata = MetadataCatalog.get(dataset_name)
         self._dataset_name = dataset_name
         self._categories = DatasetCategories(metadata)
         self._truth = PanopticTruth(metadata)
         self._class_names = _class_names(self._truth.categories, metadata)
-        self._dump = PanopticDump(save_predictions) if save_predictions is not None else None
         self._output_dir = output_dir
         self.reset()
 
@@ -60,8 +50,6 @@ class PanopticEvaluator(DatasetEvaluator):
         self.quality = PanopticQuality(self._truth.categories)
         self.boundary_quality = PanopticQuality(self._truth.categories)
         self._images: list[ImageScore] = []
-        if self._dump is not None:
-            self._dump.reset()
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """Count the segments of a batch.
@@ -93,8 +81,6 @@ class PanopticEvaluator(DatasetEvaluator):
                 ) from error
             self.boundary_quality.add(overlaps.boundary_matches())
             self._images.append(self._score(file_name, overlaps.matches()))
-            if self._dump is not None:
-                self._dump.add_image(image_id, truth.png, ids, segments)
 
     def evaluate(self) -> OrderedDict | None:
         """Return {"panoptic_seg": scores by Detectron2's names} in the main process, else None.
@@ -103,8 +89,6 @@ class PanopticEvaluator(DatasetEvaluator):
         stuff, and the interval of "PQ"; per class the same, the numbers of segments "TP", "FP",
         "FN", and "isthing" (0 or 1). Values that do not exist, for lack of segments, are NaN.
         """
-        if self._dump is not None:
-            self._dump.merge()
         gathered = comm.gather((self.quality, self.boundary_quality, self._images))
         if not comm.is_main_process():
             return None
@@ -130,9 +114,8 @@ class PanopticEvaluator(DatasetEvaluator):
         low, high = bootstrap_interval(all_counts(images, len(self._truth.categories)), mean_pq)
         if self._output_dir is not None:
             write_image_scores(images, "PQ", "panoptic_seg", Path(self._output_dir))
-        intervals = {"PQ": (100 * low, 100 * high)}
-        scores = Scores(averages, self._per_class(total, boundary_total), intervals)
-        return OrderedDict(panoptic_seg=to_detectron2(scores))
+        averages |= {"PQ_low": 100 * low, "PQ_high": 100 * high}
+        return OrderedDict(panoptic_seg={**averages, **self._per_class(total, boundary_total)})
 
     def _score(self, file_name: str, matches: ImageMatches) -> ImageScore:
         quality = PanopticQuality(self._truth.categories)
@@ -142,12 +125,15 @@ class PanopticEvaluator(DatasetEvaluator):
 
     def _per_class(
         self, quality: PanopticQuality, boundary_quality: PanopticQuality
-    ) -> dict[str, dict[str, float]]:
+    ) -> dict[str, float]:
         columns = {metric: 100 * values for metric, values in quality.per_class().items()}
         columns["BoundaryPQ"] = 100 * boundary_quality.per_class()["PQ"]
         columns.update(zip(("TP", "FP", "FN"), quality.counts.T, strict=True))
         columns["isthing"] = quality.isthing.astype(int)
-        return {metric: by_class(self._class_names, column) for metric, column in columns.items()}
+        found: dict[str, float] = {}
+        for metric, column in columns.items():
+            found |= named(metric, self._class_names, column.tolist())
+        return found
 
 
 def _class_names(categories: list[dict], metadata) -> list[str]:

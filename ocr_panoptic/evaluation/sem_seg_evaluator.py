@@ -3,7 +3,6 @@
 import logging
 import os
 from collections import OrderedDict
-from dataclasses import replace
 from pathlib import Path
 
 from detectron2.data import DatasetCatalog, MetadataCatalog
@@ -12,12 +11,8 @@ from detectron2.utils import comm
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import has_labels, read_true_labels
-from ocr_panoptic.formats.run_folder import calibration_file, write_table
-from ocr_panoptic.metrics import Scores, to_detectron2
 
 from .bootstrap import bootstrap_interval, mean_iou
-from .calibration import COLUMNS as CALIBRATION_COLUMNS
-from .calibration import calibration_rows
 from .confusion import category_scores, semantic_scores, write_confusion
 from .image_scores import ImageScore, all_counts, semantic_losses, write_image_scores
 from .sem_seg_counts import SemSegCounts, counts_of_classes
@@ -39,8 +34,8 @@ class SemSegEvaluator(DatasetEvaluator):
 
     Args:
         dataset_name: a registered data set.
-        output_dir: folder for ``confusion_matrix.csv`` and ``.png``, ``sem_seg_per_image.csv`` and
-            ``calibration.csv``; nothing is written by default.
+        output_dir: folder for ``confusion_matrix.csv`` and ``.png`` and
+            ``sem_seg_per_image.csv``; by default nothing is written.
 
     Attributes:
         counts: of this process.
@@ -116,25 +111,19 @@ class SemSegEvaluator(DatasetEvaluator):
             return None
         self.total = sum((counts for counts, _ in gathered[1:]), gathered[0][0])
         images = [image for _, some in gathered for image in some]
-        parts = [semantic_scores(self.total.confusion, self._class_names)]
+        scores = semantic_scores(self.total.confusion, self._class_names)
         if self._class_categories is not None:
-            parts.append(category_scores(self.total.confusion, self._class_categories))
-        parts.append(self.total.scores(self._class_names))
+            scores |= category_scores(self.total.confusion, self._class_categories)
+        scores |= self.total.scores(self._class_names)
         low, high = bootstrap_interval(all_counts(images, len(self._class_names)), mean_iou)
-        parts.append(Scores(intervals={"mIoU": (100 * low, 100 * high)}))
+        scores |= {"mIoU_low": 100 * low, "mIoU_high": 100 * high}
         if self._output_dir is not None:
             folder = Path(self._output_dir)
             write_confusion(self.total.confusion, self._class_names, folder)
             write_image_scores(images, "mIoU", "sem_seg", folder)
-            write_table(
-                calibration_rows(self.total.calibration),
-                calibration_file(folder),
-                CALIBRATION_COLUMNS,
-            )
-        overall = to_detectron2(*(replace(part, per_class={}) for part in parts))
         logger.info(
             "Semantic segmentation on %s: %s",
             self._dataset_name,
-            ", ".join(f"{name} {value:.3f}" for name, value in overall.items()),
+            ", ".join(f"{name} {v:.3f}" for name, v in scores.items() if "-" not in name),
         )
-        return OrderedDict(sem_seg=to_detectron2(*parts))
+        return OrderedDict(sem_seg=scores)

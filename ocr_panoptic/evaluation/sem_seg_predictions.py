@@ -76,25 +76,38 @@ class SemSegDump(DatasetEvaluator):
         metadata = MetadataCatalog.get(dataset_name)
         self._folder = Path(folder) / NAME
         self._raw_labels = raw_labels(metadata.stuff_classes, metadata.get("label_map"))
-        images: dict[str, str] = {}
-        for record in DatasetCatalog.get(dataset_name):
-            file_name = record["file_name"]
-            other = images.setdefault(Path(file_name).stem, file_name)
-            if other != file_name:
-                raise UserError(
-                    f"TEST.SAVE_PREDICTIONS names predictions by the stem of the image's file, "
-                    f"and {dataset_name!r} has {other} and {file_name}; rename one."
-                )
+        self._png_of = png_names(dataset_name)
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """Write a batch; arguments as those of :class:`SemSegEvaluator`."""
         for input_, output in zip(inputs, outputs, strict=True):
             labels = labels_of_output(output, len(self._raw_labels), input_["file_name"])
-            png = self._folder / f"{Path(input_['file_name']).stem}.png"
-            write_label_png(png, self._raw_labels[labels])
+            png = self._png_of[input_["file_name"]]
+            write_label_png(self._folder / png, self._raw_labels[labels])
 
     def evaluate(self) -> None:
         logger.info("Semantic predictions are in %s", self._folder)
+
+
+def png_names(dataset_name: str) -> dict[str, str]:
+    """
+    Return the name of each image's prediction by the image's ``file_name``.
+
+    Raises:
+        ValueError: the files of two images have the same stem.
+    """
+    names: dict[str, str] = {}
+    images: dict[str, str] = {}
+    for record in DatasetCatalog.get(dataset_name):
+        file_name = record["file_name"]
+        names[file_name] = f"{Path(file_name).stem}.png"
+        other = images.setdefault(names[file_name], file_name)
+        if other != file_name:
+            raise UserError(
+                f"TEST.SAVE_PREDICTIONS names predictions by the stem of the image's file, "
+                f"and {dataset_name!r} has {other} and {file_name}; rename one."
+            )
+    return names
 
 
 def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) -> np.ndarray:

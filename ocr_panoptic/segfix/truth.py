@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from fvcore.transforms.transform import Transform
 
 from ocr_panoptic.formats.coco_panoptic import read_segment_ids
 from ocr_panoptic.formats.labels import VOID_LABEL, read_labels
@@ -121,3 +122,26 @@ def _directions(right: np.ndarray, down: np.ndarray) -> np.ndarray:
     direction = np.ceil((angle + 180 - 22.5) / 45).astype(np.int64) % 8
     direction[np.hypot(right, down) < LEAST_SLOPE] = UNDEFINED
     return direction
+
+
+class OffsetTruth(Transform):
+    """
+    Replace a segment map by its offset labels; images stay.
+
+    Args:
+        boundary_distance: see :func:`true_offset_labels`.
+    """
+
+    def __init__(self, boundary_distance: int):
+        super().__init__()
+        self.boundary_distance = boundary_distance
+
+    def apply_image(self, img: np.ndarray) -> np.ndarray:
+        return img
+
+    def apply_coords(self, coords: np.ndarray) -> np.ndarray:
+        return coords
+
+    def apply_segmentation(self, segmentation: np.ndarray) -> np.ndarray:
+        """Return :func:`true_offset_labels` of a segment map, uint8 [H, W]."""
+        return true_offset_labels(segmentation, self.boundary_distance)

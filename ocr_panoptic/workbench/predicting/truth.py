@@ -25,7 +25,7 @@ from ocr_panoptic.engine.class_names import Classes
 from ocr_panoptic.engine.inputs import Inputs
 from ocr_panoptic.engine.outputs import Record, Writer
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator
+from ocr_panoptic.evaluation.instance_evaluator import PanopticInstanceEvaluator
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.formats.coco_panoptic import categories_of, read_panoptic_png
@@ -268,7 +268,7 @@ class _Evaluators:
         if classes.categories:
             self._panoptic = PanopticEvaluator(truth, output_dir=output)
             tasks = ("bbox", "segm") if cfg.MODEL.MASK_ON else ("bbox",)
-            self._instances = InstanceEvaluator(truth, tasks)
+            self._instances = PanopticInstanceEvaluator(truth, tasks)
             self._instances.reset()
             self._class_of = MetadataCatalog.get(truth).thing_dataset_id_to_contiguous_id
 
@@ -279,10 +279,13 @@ class _Evaluators:
             return
         ids = torch.as_tensor(read_panoptic_png(paths["panoptic"]))
         self._panoptic.process([truth], [{"panoptic_seg": (ids, record["segments"])}])
-        self._instances.add_results(
-            truth["image_id"],
-            [{**r, "category_id": self._class_of[r["category_id"]]} for r in record["instances"]],
-        )
+        image_id = truth["image_id"]
+        results = [
+            {**r, "image_id": image_id, "category_id": self._class_of[r["category_id"]]}
+            for r in record["instances"]
+        ]
+        self._instances._predictions.append({"image_id": image_id, "instances": results})
+        self._instances.add_truth(image_id)
 
     def evaluate(self) -> OrderedDict:
         evaluators = filter(None, (self._panoptic, self._semantic, self._instances))

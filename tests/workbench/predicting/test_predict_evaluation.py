@@ -5,10 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.data import DatasetCatalog
 
 from ocr_panoptic.engine import Trainer, build_trained_model, complete_config, load_config
-from ocr_panoptic.evaluation.instance_evaluator import PanopticInstances
+from ocr_panoptic.evaluation.instance_evaluator import PanopticInstanceEvaluator
 from ocr_panoptic.workbench.predicting import folder, truth
 
 
@@ -60,8 +60,9 @@ def test_ap_is_of_the_images(model_of, call, images, tmp_path, clean_catalog, mo
         true = DatasetCatalog.get(truth.TRUTH)
         numbers = {Path(r["file_name"]).name: r["image_id"] for r in true}
         for item, record in folder.read_records(items, places):
-            instances = PanopticInstances(MetadataCatalog.get(truth.TRUTH))
-            instances.add(numbers[item.file_name])
+            instances = PanopticInstanceEvaluator(truth.TRUTH, ("bbox", "segm"))
+            instances.reset()
+            instances.add_truth(numbers[item.file_name])
             own = instances.gathered()["annotations"]
             own = [{**annotation, "score": 1.0} for annotation in own if not annotation["iscrowd"]]
             yield item, {**record, "instances": own}
