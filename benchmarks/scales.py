@@ -36,7 +36,7 @@ from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.intervals import Interval
 from ocr_panoptic.workbench.comparing.study_tables import gain
 
-METRICS = ("mIoU", "pACC", "mIoU_trimap_3")
+METRICS = ("mIoU", "pACC")
 
 
 def scales(text: str) -> list[float]:

@@ -40,7 +40,7 @@ from ocr_panoptic.workbench.refining.offset_sources import Offsets, PredictedOff
 
 COLUMNS = {
     "panoptic_seg": ("PQ", "SQ", "BoundaryPQ"),
-    "sem_seg": ("mIoU", "mIoU_trimap_3", "mBoundaryIoU"),
+    "sem_seg": ("mIoU", "mBoundaryIoU"),
     "segm": ("AP",),
 }
 

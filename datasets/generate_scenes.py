@@ -1,21 +1,417 @@
 #!/usr/bin/env python
-"""Generate the sample data: small scenes in COCO panoptic format (JPEG, PNG, JSON)."""
+"""Generate the sample data: small scenes in COCO panoptic format, and with one label per class.
+
+A scene is a landscape (stuff: sky, forest, water, sand, grass) with objects on it (things: ball,
+crate, tent, starfish) that hide one another. Shades are shared between classes on purpose: water
+has the blues of the sky, forest the greens of grass, and every kind of object comes in several
+colours, so texture, shape and context tell the classes apart.
+
+A cluster of small balls is annotated as one crowd segment in some scenes. Void pixels are the
+narrow seams between neighbouring stuff regions, and the rocks, which have no category.
+
+A scene depends on (seed, split, index) alone, so equal arguments give equal bytes.
+
+Shape letters: S side of the square image.
+"""
 
 import argparse
-import os
+import copy
 import sys
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+from PIL import Image
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
+
+from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.data.data_file import (
+    PanopticSplit,
+    SemanticSplit,
+    check_name,
+    datasets_root,
+    write_data_file,
+)
+from ocr_panoptic.data.parallel import imap_with_progress
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
+from ocr_panoptic.formats.labels import write_label_png
+from ocr_panoptic.formats.segment_runs import SegmentRuns, segment_statistics
+
+# Ids are neither contiguous nor sorted by kind, as in real data sets.
+CATEGORIES = [
+    {"id": 1, "name": "ball", "isthing": 1, "color": [220, 50, 60]},
+    {"id": 2, "name": "crate", "isthing": 1, "color": [150, 95, 40]},
+    {"id": 5, "name": "sky", "isthing": 0, "color": [135, 190, 235]},
+    {"id": 7, "name": "tent", "isthing": 1, "color": [240, 140, 30]},
+    {"id": 11, "name": "forest", "isthing": 0, "color": [30, 90, 45]},
+    {"id": 12, "name": "water", "isthing": 0, "color": [40, 110, 180]},
+    {"id": 20, "name": "starfish", "isthing": 1, "color": [170, 70, 190]},
+    {"id": 31, "name": "sand", "isthing": 0, "color": [225, 200, 140]},
+    {"id": 33, "name": "grass", "isthing": 0, "color": [110, 170, 60]},
+]
+CATEGORY_ID = {category["name"]: category["id"] for category in CATEGORIES}
+SEMANTIC_LABEL = {category["id"]: place for place, category in enumerate(CATEGORIES)}
+
+# Colours of the objects. Neighbouring kinds share some of them.
+PALETTES = {
+    "ball": [(205, 45, 50), (235, 120, 30), (50, 80, 190), (235, 235, 230)],
+    "crate": [(150, 95, 45), (185, 130, 70), (120, 120, 125), (70, 110, 130)],
+    "tent": [(240, 150, 40), (215, 60, 60), (60, 90, 180), (150, 60, 140)],
+    "starfish": [(235, 95, 105), (240, 190, 50), (165, 75, 185), (245, 150, 60)],
+}
+
+CROWD_PROBABILITY = 0.2
+ROCK_PROBABILITY = 0.3
+SLIVER = 0.001  # of the image's area
+
+
+def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed: int) -> None:
+    """Write ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``, and a data
+    file of the folder's name.
+
+    For semantic segmentation, ``semantic/*.png`` beside them hold the place of the category in
+    ``CATEGORIES``, and 255 for void; a data file ``<name>_sem.yaml`` has the classes.
+
+    Raises:
+        ValueError: for a size, counts or a seed that cannot be drawn.
+    """
+    if size < 64:
+        raise UserError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
+    check_splits(output, num_train, num_val, seed)
+    for number, (split, count) in enumerate([("train", num_train), ("val", num_val)]):
+        root = output / "raw" / split
+        (root / "images").mkdir(parents=True, exist_ok=True)
+        write = partial(write_scene, root=root, split=split, size=size, seed=(seed, number))
+        entries = imap_with_progress(write, range(count), f"{split} scenes")
+        write_panoptic_json(root / "panoptic.json", entries, CATEGORIES)
+    name, raw = output.resolve().name, [output / "raw" / split for split in ("train", "val")]
+    panoptic = [PanopticSplit(r / "images", r / "panoptic.json", r / "panoptic") for r in raw]
+    write_data_file(output / f"{name}.yaml", name, dict(zip(("train", "val"), panoptic)))
+    semantic = [SemanticSplit(r / "images", r / "semantic") for r in raw]
+    classes = [{"name": c["name"], "color": c["color"]} for c in CATEGORIES]
+    write_data_file(
+        output / f"{name}_sem.yaml",
+        f"{name}_sem",
+        dict(zip(("train", "val"), semantic)),
+        classes=classes,
+    )
+
+
+def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
+    """
+    Raises:
+        ValueError: for counts or a seed that cannot be drawn; or where images of another run would
+            stay among the new ones, with labels of their own.
+    """
+    check_name(output.resolve().name)
+    if num_train < 1 or num_val < 1:
+        raise UserError(f"--train {num_train} --val {num_val}: each split needs an image.")
+    if seed < 0:
+        raise UserError(f"--seed is {seed}, it must be at least 0.")
+    for split, count in (("train", num_train), ("val", num_val)):
+        folder = output / "raw" / split / "images"
+        names = {f"{split}_{index:05d}.jpg" for index in range(count)}
+        others = sorted(file.name for file in folder.glob("*") if file.name not in names)
+        if others:
+            raise UserError(
+                f"{folder} holds {len(others)} images of another run ({others[0]} ...), which "
+                f"would stay there: remove {output / 'raw'}, or name another --output."
+            )
+
+
+def write_scene(
+    index: int, root: Path, split: str, size: int, seed: tuple[int, ...]
+) -> tuple[dict, dict]:
+    """Write one scene; returns its entries in "images" and "annotations"."""
+    pixels, ids, segments = draw_scene(np.random.default_rng([*seed, index]), size)
+    stem, number = f"{split}_{index:05d}", index + 1
+    Image.fromarray(pixels).save(root / "images" / f"{stem}.jpg", quality=92)
+    write_panoptic_png(root / "panoptic" / f"{stem}.png", ids)
+    label_of = {s["id"]: SEMANTIC_LABEL[s["category_id"]] for s in segments}
+    labels = SegmentRuns(ids).labels({**label_of, 0: VOID_LABEL}, VOID_LABEL)
+    write_label_png(root / "semantic" / f"{stem}.png", labels)
+    return (
+        {"id": number, "file_name": f"{stem}.jpg", "height": size, "width": size},
+        {"image_id": number, "file_name": f"{stem}.png", "segments_info": segments},
+    )
+
+
+def draw_scene(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, list[dict]]:
+    """Draw a scene.
+
+    Returns:
+        image uint8 [S, S, 3] (RGB), segment ids int32 [S, S] (0 is void), segments_info in COCO
+        panoptic format.
+    """
+    canvas = Canvas(rng, size)
+    horizon = draw_landscape(canvas)
+    if rng.random() < ROCK_PROBABILITY:
+        draw_rock(canvas, horizon)
+    if rng.random() < CROWD_PROBABILITY:
+        draw_crowd(canvas, horizon)
+    draw_objects(canvas, horizon)
+    return canvas.finish()
+
+
+class Canvas:
+    """Colours and segment ids that are painted from the back to the front."""
+
+    def __init__(self, rng: np.random.Generator, size: int):
+        self.rng = rng
+        self.size = size
+        self.y, self.x = np.mgrid[:size, :size].astype(np.float64) + 0.5
+        self.colour = np.zeros((size, size, 3))
+        self.ids = np.zeros((size, size), np.int32)
+        self.segments: list[dict] = []
+
+    def new_segment(self, name: str, iscrowd: int = 0) -> int:
+        # Random ids, as a PNG of any tool may have them.
+        taken = {segment["id"] for segment in self.segments}
+        while (number := int(self.rng.integers(1, 256**3))) in taken:
+            pass
+        self.segments.append({"id": number, "category_id": CATEGORY_ID[name], "iscrowd": iscrowd})
+        return number
+
+    def near(self, x: float, y: float, reach: float) -> "Canvas":
+        """The part of the canvas around (x, y): painting on it paints on the whole."""
+        part = copy.copy(self)
+        rows = slice(max(0, int(y - reach)), max(0, int(y + reach) + 1))
+        columns = slice(max(0, int(x - reach)), max(0, int(x + reach) + 1))
+        for name in ("y", "x", "colour", "ids"):
+            setattr(part, name, getattr(self, name)[rows, columns])  # views, not copies
+        return part
+
+    def paint(self, distance: np.ndarray, colour: np.ndarray, segment_id: int) -> None:
+        """Paint where ``distance`` [S, S] (pixels, negative inside) is negative, edges smooth."""
+        alpha = np.clip(0.5 - distance, 0, 1)[..., None]
+        self.colour += alpha * (colour - self.colour)
+        self.ids[distance < 0] = segment_id
+
+    def noise(self, cells: tuple[float, float]) -> np.ndarray:
+        """Smooth noise [S, S] of zero mean and about unit range, (rows, columns) of cells."""
+        rows, columns = (max(2, round(number)) for number in cells)
+        grid = Image.fromarray(self.rng.normal(0, 0.5, (rows, columns)).astype(np.float32))
+        return np.asarray(grid.resize((self.size, self.size), Image.Resampling.BICUBIC), float)
+
+    def wave(self, height: float, roughness: float) -> np.ndarray:
+        """A wavy line [1, S]: the row that it reaches in every column."""
+        line = self.noise((2, 5))[:1] + 0.3 * self.noise((2, 18))[:1]
+        return self.size * (height + roughness * line)
+
+    def finish(self) -> tuple[np.ndarray, np.ndarray, list[dict]]:
+        light = 1 + self.rng.normal(0, 0.04)
+        grain = self.rng.normal(0, 2.5, self.colour.shape)
+        image = np.clip(self.colour * light + grain, 0, 255).round().astype(np.uint8)
+        # A segment that is hidden but for a sliver is annotated as void.
+        statistics = segment_statistics(self.ids)
+        slivers = [i for i, seen in statistics.items() if seen.area < SLIVER * self.size**2]
+        self.ids[np.isin(self.ids, slivers)] = 0
+        segments = [
+            {**segment, **statistics[segment["id"]]._asdict()}
+            for segment in self.segments
+            if segment["id"] in statistics and segment["id"] not in slivers
+        ]
+        return image, self.ids, segments
+
+
+def shade(colour: tuple[int, int, int], brightness: np.ndarray) -> np.ndarray:
+    """A colour [3] under brightness [S, S] around 1: [S, S, 3]."""
+    return np.asarray(colour, float) * brightness[..., None]
+
+
+# Landscape: the textures of stuff, and where they meet.
+
+
+def sky_texture(canvas: Canvas) -> np.ndarray:
+    top = np.array(canvas.rng.choice([(90, 150, 220), (115, 175, 235), (70, 120, 190)]), float)
+    bottom = np.array([205, 222, 236], float)
+    blend = np.clip(canvas.y / (0.55 * canvas.size), 0, 1)[..., None]
+    clouds = np.clip(canvas.noise((7, 4)) + 0.4 * canvas.noise((20, 10)) - 0.15, 0, 0.7)[..., None]
+    return (top * (1 - blend) + bottom * blend) * (1 - clouds) + 248.0 * clouds
+
+
+def forest_texture(canvas: Canvas) -> np.ndarray:
+    crowns = canvas.noise((canvas.size / 6, canvas.size / 6))
+    brightness = 1 + 0.35 * crowns + 0.2 * canvas.noise((6, 6))
+    return shade((45, 95, 50), brightness)
+
+
+def water_texture(canvas: Canvas) -> np.ndarray:
+    ripples = canvas.noise((canvas.size / 4, canvas.size / 26))
+    depth = 0.82 + 0.25 * canvas.y / canvas.size
+    texture = shade((62, 124, 182), depth + 0.16 * ripples)
+    return texture + 70 * np.clip(ripples - 0.75, 0, 1)[..., None]
+
+
+def sand_texture(canvas: Canvas) -> np.ndarray:
+    dunes = np.sin(canvas.y / 3.5 + 3 * canvas.noise((4, 4)))
+    return shade((222, 197, 142), 1 + 0.03 * dunes + 0.05 * canvas.noise((30, 30)))
+
+
+def grass_texture(canvas: Canvas) -> np.ndarray:
+    blades = canvas.noise((canvas.size / 4, canvas.size / 1.5))
+    return shade((105, 160, 62), 1 + 0.16 * blades + 0.14 * canvas.noise((5, 5)))
+
+
+TEXTURES = {
+    "sky": sky_texture,
+    "forest": forest_texture,
+    "water": water_texture,
+    "sand": sand_texture,
+    "grass": grass_texture,
+}
+
+
+def draw_landscape(canvas: Canvas) -> float:
+    """Paint sky, perhaps forest, and one or two kinds of ground; void seams between them.
+
+    Returns:
+        The row where the ground begins, in pixels.
+    """
+    rng, size = canvas.rng, canvas.size
+    horizon = rng.uniform(0.3, 0.45)
+    near, far = rng.permutation(["grass", "sand", "water"])[:2]
+    borders = [("sky", None)]
+    if rng.random() < 0.55:
+        borders.append(("forest", canvas.wave(horizon - rng.uniform(0.1, 0.18), 0.04)))
+    borders.append((far, canvas.wave(horizon, 0.008)))
+    if rng.random() < 0.75:
+        borders.append((near, canvas.wave(rng.uniform(0.58, 0.72), 0.06)))
+    seams = np.zeros((size, size), bool)
+    for name, row in borders:
+        above = np.full((size, size), -float(size)) if row is None else row - canvas.y
+        canvas.paint(above, TEXTURES[name](canvas), canvas.new_segment(name))
+        seams |= np.abs(above) < 0.5
+    canvas.ids[seams] = 0
+    return horizon * size
+
+
+# Objects: signed distances [S, S] in pixels, negative inside.
+
+
+def polygon_distance(canvas: Canvas, corners: np.ndarray) -> np.ndarray:
+    """Distance to a polygon, corners [N, 2] (x, y), by the even-odd rule for its inside."""
+    squared = np.full(canvas.x.shape, np.inf)
+    inside = np.zeros(canvas.x.shape, bool)
+    for (ax, ay), (bx, by) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+        px, py, ex, ey = canvas.x - ax, canvas.y - ay, bx - ax, by - ay
+        along = np.clip((px * ex + py * ey) / (ex * ex + ey * ey), 0, 1)
+        squared = np.minimum(squared, (px - along * ex) ** 2 + (py - along * ey) ** 2)
+        if ay != by:
+            crosses = (canvas.y < ay) != (canvas.y < by)
+            inside ^= crosses & (px < py / ey * ex)
+    return np.where(inside, -1, 1) * np.sqrt(squared)
+
+
+def draw_shadow(canvas: Canvas, x: float, y: float, radius: float) -> None:
+    """Darken the ground below an object; the pixels stay the ground's."""
+    reach = ((canvas.x - x) / (1.15 * radius)) ** 2 + ((canvas.y - y) / (0.35 * radius)) ** 2
+    canvas.colour *= 1 - 0.4 * np.exp(-2.0 * reach)[..., None]
+
+
+def ball(canvas: Canvas, x: float, y: float, radius: float) -> tuple[np.ndarray, np.ndarray]:
+    u, v = (canvas.x - x) / radius, (canvas.y - y) / radius
+    depth = np.sqrt(np.clip(1 - u * u - v * v, 0, 1))
+    light = 0.5 + 0.55 * np.clip(-0.5 * u - 0.6 * v + 0.62 * depth, 0, 1)
+    colour = shade(pick_colour(canvas, "ball"), light)
+    spot = np.exp(-((u + 0.38) ** 2 + (v + 0.42) ** 2) / 0.02)[..., None]
+    return radius * (np.hypot(u, v) - 1), colour * (1 - 0.7 * spot) + 255 * 0.7 * spot
+
+
+def crate(canvas: Canvas, x: float, y: float, radius: float) -> tuple[np.ndarray, np.ndarray]:
+    angle, aspect = canvas.rng.uniform(-0.35, 0.35), canvas.rng.uniform(0.8, 1.25)
+    u = (canvas.x - x) * np.cos(angle) + (canvas.y - y) * np.sin(angle)
+    v = (canvas.y - y) * np.cos(angle) - (canvas.x - x) * np.sin(angle)
+    half_u, half_v = 0.9 * radius * aspect**0.5, 0.9 * radius / aspect**0.5
+    distance = np.maximum(np.abs(u) - half_u, np.abs(v) - half_v)
+    planks = np.abs((v / half_v * 2) % 1 - 0.5) > 0.42
+    frame = distance > -0.18 * radius
+    light = np.where(frame, 0.82, np.where(planks, 0.7, 1.05)) - 0.12 * v / half_v
+    return distance, shade(pick_colour(canvas, "crate"), light)
+
+
+def tent(canvas: Canvas, x: float, y: float, radius: float) -> tuple[np.ndarray, np.ndarray]:
+    lean, wide = canvas.rng.uniform(-0.35, 0.35), canvas.rng.uniform(1.0, 1.2)
+    corners = [(x + lean * radius, y - 1.05 * radius)]
+    corners += [(x + wide * radius, y + 0.85 * radius), (x - wide * radius, y + 0.85 * radius)]
+    apex_x, apex_y = corners[0]
+    fall = np.maximum(canvas.y - apex_y, 1)
+    fan = (canvas.x - apex_x) / fall  # stripes run from the apex
+    light = np.where(np.floor(fan * 3.2).astype(int) % 2 == 0, 1.0, 1.25) - 0.15 * (fan > 0)
+    colour = shade(pick_colour(canvas, "tent"), light)
+    opening = (np.abs(fan - 0.02) < 0.16) & (fall > 0.8 * radius)
+    colour[opening] *= 0.35
+    return polygon_distance(canvas, np.array(corners)), colour
+
+
+def starfish(canvas: Canvas, x: float, y: float, radius: float) -> tuple[np.ndarray, np.ndarray]:
+    angles = np.arange(10) * np.pi / 5 + canvas.rng.uniform(0, 2 * np.pi / 5)
+    reach = radius * np.where(np.arange(10) % 2, 0.55, 1.2)
+    corners = np.stack([x + reach * np.cos(angles), y + reach * np.sin(angles)], axis=1)
+    distance = polygon_distance(canvas, corners)
+    dots = np.cos((canvas.x - x) * 1.3) * np.cos((canvas.y - y) * 1.3)
+    light = 0.8 + np.clip(-distance / radius, 0, 0.35) + 0.08 * dots
+    return distance - 0.08 * radius, shade(pick_colour(canvas, "starfish"), light)
+
+
+SHAPES = {"ball": ball, "crate": crate, "tent": tent, "starfish": starfish}
+
+
+def pick_colour(canvas: Canvas, name: str) -> np.ndarray:
+    palette = PALETTES[name]
+    colour = np.array(palette[canvas.rng.integers(len(palette))], float)
+    return colour * canvas.rng.uniform(0.85, 1.1, 3)
+
+
+def draw_objects(canvas: Canvas, horizon: float) -> None:
+    """Two to five objects on the ground, the near ones large, in front, and hiding others."""
+    rng, size = canvas.rng, canvas.size
+    rows = np.sort(rng.uniform(horizon + 0.04 * size, 0.9 * size, rng.integers(2, 6)))
+    for row in rows:
+        name = list(SHAPES)[rng.integers(len(SHAPES))]
+        nearness = (row - horizon) / (size - horizon)
+        radius = size * (0.075 + 0.07 * nearness) * rng.uniform(0.85, 1.2)
+        x = rng.uniform(0.08, 0.92) * size
+        part = canvas.near(x, row, 2.5 * radius)
+        draw_shadow(part, x, row + 0.85 * radius, radius)
+        part.paint(*SHAPES[name](part, x, row, radius), canvas.new_segment(name))
+
+
+def draw_crowd(canvas: Canvas, horizon: float) -> None:
+    """A heap of small balls, annotated as one crowd segment."""
+    rng, size = canvas.rng, canvas.size
+    crowd = canvas.new_segment("ball", iscrowd=1)
+    centre = rng.uniform(0.2, 0.8) * size, rng.uniform(horizon + 0.1 * size, 0.75 * size)
+    offsets = rng.normal(0, 0.06 * size, (14, 2)) * (1.3, 0.5)
+    for dx, dy in offsets[np.argsort(offsets[:, 1])]:
+        radius = size * rng.uniform(0.022, 0.034)
+        x, y = centre[0] + dx, centre[1] + dy
+        part = canvas.near(x, y, 2.5 * radius)
+        draw_shadow(part, x, y + 0.8 * radius, radius)
+        part.paint(*ball(part, x, y, radius), crowd)
+
+
+def draw_rock(canvas: Canvas, horizon: float) -> None:
+    """A grey rock. It has no category: its pixels are void."""
+    rng, size = canvas.rng, canvas.size
+    angles = np.sort(rng.uniform(0, 2 * np.pi, 9))
+    reach = size * rng.uniform(0.04, 0.08, 9)
+    x, y = rng.uniform(0.1, 0.9) * size, rng.uniform(horizon + 0.1 * size, 0.9 * size)
+    corners = np.stack([x + 1.3 * reach * np.cos(angles), y + 0.8 * reach * np.sin(angles)], 1)
+    draw_shadow(canvas, x, y + 0.05 * size, 0.08 * size)
+    light = 1 + 0.3 * canvas.noise((25, 25)) - (canvas.y - y) / (0.25 * size)
+    canvas.paint(polygon_distance(canvas, corners), shade((128, 124, 120), light), 0)
 
 
 def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    root = Path(os.getenv("DETECTRON2_DATASETS", "datasets")).expanduser().absolute()
     parser.add_argument(
-        "--output", type=Path, default=root / "scenes", help="folder to write raw/ into"
+        "--output", type=Path, default=datasets_root() / "scenes", help="folder to write raw/ into"
     )
     parser.add_argument("--train", type=int, default=400, help="training images")
     parser.add_argument("--val", type=int, default=60, help="validation images")
@@ -26,13 +422,10 @@ def argument_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> None:
     args = argument_parser().parse_args(argv)
-    from ocr_panoptic.data.published.scenes import generate_scenes
-
     generate_scenes(args.output, args.train, args.val, args.size, args.seed)
 
 
 if __name__ == "__main__":
-    argument_parser().parse_args()  # --help, before what takes seconds to import
     from ocr_panoptic.engine import run_program
 
     run_program(main)

@@ -1,75 +1,46 @@
-"""The scores of evaluations, and their metrics, each declared once.
+"""
+The metrics of evaluations, each declared once.
+
+An evaluation's results are a mapping of each task ("panoptic_seg", "sem_seg", "bbox", "segm",
+"offsets") to values by Detectron2's names: "PQ", "PQ-<class>". "PQ_low" and "PQ_high" are the ends
+of a 95 % interval over images. A value is NaN, or None as read from a file, where it is undefined.
 
 An entry of ``METRICS`` brings a metric into ``per_class.csv``, the table in the log and the page of
-a run; ``metrics.json`` has whatever the evaluators return.
+a run. ``metrics.json`` has whatever the evaluators return.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-TRIMAP_WIDTHS = (3, 5, 9)  # pixels, of the bands around true boundaries
+Values = Mapping[str, float | None]  # of a task
+Results = Mapping[str, Values]  # task -> values
 
 
-@dataclass(frozen=True)
-class Scores:
-    """
-    What was measured of a task ("panoptic_seg", "sem_seg", "bbox", "segm", "offsets"), in percent
-    or numbers of segments; NaN, or None as read from a file, where a value is undefined.
-
-    Attributes:
-        overall: metric -> value.
-        per_class: metric -> class -> value; of "panoptic_seg" "isthing", 0 or 1, is among them.
-        intervals: metric -> lower and upper end, of 95 % over images.
-    """
-
-    overall: Mapping[str, float | None] = field(default_factory=dict)
-    per_class: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
-    intervals: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+def named(metric: str, classes: Iterable[str], values: Iterable[float]) -> dict[str, float]:
+    """Return a metric's values for the classes by Detectron2's names."""
+    return {f"{metric}-{name}": value for name, value in zip(classes, values, strict=True)}
 
 
-def to_detectron2(*parts: Scores) -> dict[str, float | None]:
-    """Return the scores of a task by the names that Detectron2's evaluators give, part by part:
-    "PQ", "PQ_low", "PQ_high", "PQ-<class>"."""
-    values: dict[str, float | None] = {}
-    for part in parts:
-        values |= part.overall
-        for metric, (low, high) in part.intervals.items():
-            values |= {f"{metric}_low": low, f"{metric}_high": high}
-        for metric, column in part.per_class.items():
-            values |= {f"{metric}-{name}": value for name, value in column.items()}
-    return values
-
-
-def from_detectron2(values: Mapping[str, float | None]) -> Scores:
-    """Return the scores that the names of :func:`to_detectron2` say; no metric has "-" in its
-    name."""
-    scores = Scores({}, {}, {})
-    for key, value in values.items():
-        metric, is_of_class, name = key.partition("-")
-        stem, _, end = metric.rpartition("_")
-        if is_of_class:
-            scores.per_class.setdefault(metric, {})[name] = value
-        elif end not in ("low", "high"):
-            scores.overall[metric] = value
-        elif end == "low":
-            scores.intervals[stem] = value, values.get(f"{stem}_high")
-    return scores
+def of_classes(values: Values, metric: str) -> dict[str, float | None]:
+    """Return the values of a metric by class; the inverse of :func:`named`."""
+    prefix = f"{metric}-"
+    return {key.removeprefix(prefix): v for key, v in values.items() if key.startswith(prefix)}
 
 
 @dataclass(frozen=True)
 class Metric:
     """
     Attributes:
-        task: of the results that hold it.
-        name: its key there; that of a class is ``<name>-<class>``.
-        label: what people read.
-        meaning: what it is, in a few words.
-        group: heading above its value over all classes, in percent; "" where that is not shown.
-        column: of its values for each class; "" where there are none.
-        is_count: the values for each class are numbers, not percent.
-        lower_is_better: it is an error, in percent.
+        task: key of the results that hold the metric.
+        name: key of its value. The key for a class is ``<name>-<class>``.
+        label: name for people.
+        meaning: explanation in a few words.
+        group: heading above the value over all classes, in percent; "" to hide that value.
+        column: heading of the values for each class; "" if there are none.
+        is_count: whether the values for each class are numbers, not percent.
+        lower_is_better: whether the metric is an error.
     """
 
     task: str
@@ -126,16 +97,6 @@ METRICS = (
         f"{_IOU} of boundary regions, mean over the classes in the truth",
         _BOUNDARIES,
     ),
-    *(
-        Metric(
-            "sem_seg",
-            f"mIoU_trimap_{width}",
-            f"Trimap mIoU, {width} px",
-            f"mIoU of the pixels at most {width} px from a true boundary",
-            _BOUNDARIES,
-        )
-        for width in TRIMAP_WIDTHS
-    ),
     Metric(
         "sem_seg",
         "ECE",
@@ -164,11 +125,11 @@ METRICS = (
 )
 
 
-def headline_metrics(tasks: Mapping[str, Scores]) -> dict[str, list[Metric]]:
-    """Return the metrics with a group, by group, that were evaluated."""
+def headline_metrics(results: Results) -> dict[str, list[Metric]]:
+    """Return the metrics that were evaluated and have a group, by group."""
     groups: dict[str, list[Metric]] = {}
     for metric in METRICS:
-        if metric.group and metric.task in tasks and metric.name in tasks[metric.task].overall:
+        if metric.group and metric.name in results.get(metric.task, {}):
             groups.setdefault(metric.group, []).append(metric)
     return groups
 
@@ -178,23 +139,19 @@ def class_metrics() -> list[Metric]:
     return [metric for metric in METRICS if metric.column]
 
 
-def per_class_rows(tasks: Mapping[str, Scores]) -> list[dict[str, Any]]:
+def per_class_rows(results: Results) -> list[dict[str, Any]]:
     """Return a row for each class, in the order of the tasks: "class", "isthing" (0, 1 or None) and
     the columns of the metrics, None where there is no such value.
 
     Metrics of different tasks meet in one row where their classes bear the same name.
     """
-
-    def column(task: str, metric: str) -> Mapping[str, float | None]:
-        return tasks[task].per_class.get(metric, {}) if task in tasks else {}
-
-    columns = {m.column: column(m.task, m.name) for m in class_metrics()}
-    is_thing = column("panoptic_seg", "isthing")
+    columns = {m.column: of_classes(results.get(m.task, {}), m.name) for m in class_metrics()}
+    is_thing = of_classes(results.get("panoptic_seg", {}), "isthing")
     things = [name for name, value in is_thing.items() if value == 1]
     if len(things) == 1:  # Detectron2 leaves out "AP-<class>" then, as it equals "AP"
         for key, task in (("AP_box", "bbox"), ("AP_mask", "segm")):
-            if task in tasks and not columns[key]:
-                columns[key] = {things[0]: tasks[task].overall.get("AP")}
+            if task in results and not columns[key]:
+                columns[key] = {things[0]: results[task].get("AP")}
     return [
         {"class": name, "isthing": is_thing.get(name)}
         | {key: _finite(values.get(name)) for key, values in columns.items()}

@@ -17,6 +17,7 @@ Shape letters: S side of the square image.
 """
 
 import argparse
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -24,9 +25,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "datasets"))
+
+from generate_scenes import Canvas, check_splits
 from ocr_panoptic.data.data_file import SemanticSplit, datasets_root, write_data_file
 from ocr_panoptic.data.parallel import imap_with_progress
-from ocr_panoptic.data.published.scenes import Canvas, check_splits
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import write_label_png

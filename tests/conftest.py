@@ -14,8 +14,8 @@ from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.structures import BitMasks, Boxes, Instances
 
+from generate_scenes import generate_scenes
 from ocr_panoptic.data import register
-from ocr_panoptic.data.published.scenes import generate_scenes
 from ocr_panoptic.engine import load_config
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, TINY, TINY_OCR
 from train_net import argument_parser, main

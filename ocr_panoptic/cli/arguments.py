@@ -51,7 +51,7 @@ class CommandParser(argparse.ArgumentParser):
         found, rest = super().parse_known_args(words, namespace)
         data = getattr(found, "data", [])
         files = next((i for i, word in enumerate(data) if _KEY.fullmatch(word)), None)
-        if files is not None:
+        if files is not None and hasattr(found, "opts"):
             found.data, found.opts = data[:files], data[files:] + found.opts
             if not found.data:
                 self.error("argument --data: expected at least one file")

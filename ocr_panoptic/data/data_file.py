@@ -27,8 +27,8 @@ from typing import Any
 import yaml
 
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.bounded_yaml import read_yaml
 from ocr_panoptic.formats.files import as_list, printable, write_text
+from ocr_panoptic.formats.yaml_file import read_yaml
 from ocr_panoptic.nearest import did_you_mean
 
 from .faults import DataFaults, raise_if_any

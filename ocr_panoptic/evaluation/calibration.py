@@ -14,17 +14,18 @@ import numpy as np
 from .runs import runs_of
 
 NUM_BINS = 15
-COLUMNS = ("from", "to", "pixels", "confidence", "accuracy")  # of a reliability diagram
 
 
 def count_calibration(
     truth: np.ndarray, prediction: np.ndarray, confidence: np.ndarray, ignore_label: int
 ) -> np.ndarray:
     """
+    Count the pixels in each bin.
+
     Args:
         truth, prediction: integers [H, W], labels.
         confidence: float [H, W] in 0..1, the probability of the predicted label.
-        ignore_label: of the pixels to leave out.
+        ignore_label: true label of the pixels that are left out.
 
     Returns:
         float64 [15, 3]: number of pixels, sum of their confidences, and how many are right.
@@ -46,14 +47,3 @@ def expected_calibration_error(counts: np.ndarray) -> float:
     pixels, confidences, right = counts.T
     total = pixels.sum()
     return float(np.abs(right - confidences).sum() / total) if total else float("nan")
-
-
-def calibration_rows(counts: np.ndarray) -> list[dict[str, float]]:
-    """COLUMNS of each bin that holds pixels: its ends, the number of its pixels, the mean of their
-    confidences and the share of them that is right, in 0..1."""
-    ends = np.arange(NUM_BINS + 1) / NUM_BINS
-    return [
-        dict(zip(COLUMNS, (low, high, int(n), sum_ / n, right / n), strict=True))
-        for low, high, (n, sum_, right) in zip(ends[:-1], ends[1:], counts, strict=True)
-        if n
-    ]

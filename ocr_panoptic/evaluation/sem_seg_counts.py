@@ -1,4 +1,4 @@
-"""Sums over images of which the metrics of semantic segmentation are computed.
+"""Counts of images, whose sums give the metrics of semantic segmentation.
 
 Shape letters: H, W size of an image; K classes.
 """
@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ocr_panoptic.metrics import TRIMAP_WIDTHS, Scores
+from ocr_panoptic.metrics import named
 
 from .boundaries import boundary_counts, boundary_distance, inner_boundaries, near_other_labels
 from .calibration import NUM_BINS, count_calibration, expected_calibration_error
-from .confusion import by_class, confusion_matrix, semantic_scores
+from .confusion import confusion_matrix
 from .image_scores import BOUNDARY_WIDTH
 from .runs import check_sizes, runs_of
 
@@ -21,15 +21,13 @@ class SemSegCounts(NamedTuple):
     """
     Attributes:
         confusion: int64 [K, K], rows = truth.
-        trimaps: int64 [3, K, K], the same in the bands of TRIMAP_WIDTHS around true boundaries.
         boundaries: int64 [K, 2], see :func:`boundary_counts`.
-        boundary_errors: int64 [K, K], of the wrong pixels at most BOUNDARY_WIDTH from a true and
-            from a predicted boundary, which may be one boundary that is displaced.
+        boundary_errors: int64 [K, K], wrong pixels at most BOUNDARY_WIDTH from a true and from a
+            predicted boundary.
         calibration: float64 [15, 3], see :func:`count_calibration`; zeros without confidences.
     """
 
     confusion: np.ndarray
-    trimaps: np.ndarray
     boundaries: np.ndarray
     boundary_errors: np.ndarray
     calibration: np.ndarray
@@ -39,7 +37,6 @@ class SemSegCounts(NamedTuple):
         matrix = np.zeros((num_classes, num_classes), dtype=np.int64)
         return cls(
             matrix,
-            np.stack([matrix] * len(TRIMAP_WIDTHS)),
             np.zeros((num_classes, 2), dtype=np.int64),
             matrix,
             np.zeros((NUM_BINS, 3)),
@@ -55,16 +52,15 @@ class SemSegCounts(NamedTuple):
         ignore_label: int,
     ) -> "SemSegCounts":
         """
-        Args:
-            truth, prediction, num_classes, ignore_label: of :func:`confusion_matrix`.
-            confidence: float [H, W], of the predicted labels.
+        Count the pixels of an image.
 
-        Raises:
-            ValueError: as :func:`confusion_matrix`.
+        Args:
+            truth, prediction, num_classes, ignore_label: see :func:`confusion_matrix`.
+            confidence: float [H, W], probability of the predicted labels.
         """
         check_sizes(truth, prediction)
         distance = boundary_distance(truth.shape)
-        near_true = near_other_labels(truth, {*TRIMAP_WIDTHS, BOUNDARY_WIDTH, distance})
+        near_true = near_other_labels(truth, {BOUNDARY_WIDTH, distance})
         near_predicted = near_other_labels(prediction, {BOUNDARY_WIDTH, distance})
         values, pixels = runs_of(
             truth,
@@ -72,16 +68,14 @@ class SemSegCounts(NamedTuple):
             inner_boundaries(near_true[distance], distance),
             inner_boundaries(near_predicted[distance], distance),
             near_true[BOUNDARY_WIDTH] & near_predicted[BOUNDARY_WIDTH],
-            *(near_true[width] for width in TRIMAP_WIDTHS),
         )
-        true, predicted, true_region, predicted_region, near_both, *bands = values
+        true, predicted, true_region, predicted_region, near_both = values
 
         def confusion(pixels: np.ndarray) -> np.ndarray:
             return confusion_matrix(true, predicted, num_classes, ignore_label, pixels)
 
         return cls(
             confusion(pixels),
-            np.stack([confusion(pixels * band) for band in bands]),
             boundary_counts(
                 true,
                 predicted,
@@ -99,27 +93,24 @@ class SemSegCounts(NamedTuple):
     def __add__(self, other: "SemSegCounts") -> "SemSegCounts":
         return SemSegCounts(*(a + b for a, b in zip(self, other, strict=True)))
 
-    def scores(self, class_names: Sequence[str]) -> Scores:
-        """Return the scores of boundaries and of confidence.
-
-        - "mIoU_trimap_3", "_5", "_9": mIoU near true boundaries.
-        - "BoundaryIoU" of a class, and "mBoundaryIoU", its mean over those that the truth holds.
-        - "ECE", where there are confidences.
+    def scores(self, class_names: Sequence[str]) -> dict[str, float]:
         """
-        overall = {
-            f"mIoU_trimap_{width}": semantic_scores(confusion, class_names).overall["mIoU"]
-            for width, confusion in zip(TRIMAP_WIDTHS, self.trimaps, strict=True)
-        }
+        Return the scores of boundaries and of confidence by Detectron2's names.
+
+        - "BoundaryIoU" of a class, and "mBoundaryIoU", the mean over classes in the truth.
+        - "ECE", if there are confidences.
+        """
         intersection, union = self.boundaries.T
         occurs = self.confusion.any(axis=1)
         iou = np.full(len(class_names), np.nan)
         np.divide(100 * intersection, union, out=iou, where=occurs)
-        overall["mBoundaryIoU"] = float(iou[occurs].mean()) if occurs.any() else float("nan")
+        mean = float(iou[occurs].mean()) if occurs.any() else float("nan")
+        scores = {"mBoundaryIoU": mean, **named("BoundaryIoU", class_names, iou.tolist())}
         if self.calibration.any():
-            overall["ECE"] = 100 * expected_calibration_error(self.calibration)
-        return Scores(overall, {"BoundaryIoU": by_class(class_names, iou)})
+            scores["ECE"] = 100 * expected_calibration_error(self.calibration)
+        return scores
 
 
 def counts_of_classes(confusion: np.ndarray) -> np.ndarray:
-    """Return for each class the pixels that are right, true and predicted: int64 [K, 3]."""
+    """Return the right, true and predicted pixels of each class, int64 [K, 3]."""
     return np.stack([confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)], axis=1)

@@ -3,7 +3,6 @@
 import logging
 import os
 from collections import OrderedDict
-from dataclasses import replace
 from pathlib import Path
 
 from detectron2.data import DatasetCatalog, MetadataCatalog
@@ -12,12 +11,8 @@ from detectron2.utils import comm
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import has_labels, read_true_labels
-from ocr_panoptic.formats.run_folder import calibration_file, write_table
-from ocr_panoptic.metrics import Scores, to_detectron2
 
 from .bootstrap import bootstrap_interval, mean_iou
-from .calibration import COLUMNS as CALIBRATION_COLUMNS
-from .calibration import calibration_rows
 from .confusion import category_scores, semantic_scores, write_confusion
 from .image_scores import ImageScore, all_counts, semantic_losses, write_image_scores
 from .sem_seg_counts import SemSegCounts, counts_of_classes
@@ -27,24 +22,24 @@ logger = logging.getLogger(__name__)
 
 
 class SemSegEvaluator(DatasetEvaluator):
-    """mIoU, fwIoU, mACC, pACC, and IoU and ACC per class, see :func:`semantic_scores`; those of
-    boundaries and of confidence, see :class:`SemSegCounts`; the interval of mIoU over images, see
-    :mod:`.bootstrap`.
+    """
+    Compute the metrics of :func:`semantic_scores` and of :meth:`.SemSegCounts.scores`, and the
+    interval of mIoU over images (:mod:`.bootstrap`).
 
-    The true labels of an image are those of its record, see :func:`.read_true_labels`; classes and
-    ignored label are ``stuff_classes`` and ``ignore_label`` of the metadata, as in Detectron2.
-    Where the metadata has ``label_map``, the file's labels go through it first
-    (:func:`apply_label_map`). Where it has ``class_categories``, the category of each class,
-    :func:`category_scores` join the others, and the results are those of cityscapesscripts.
+    The record of an image names its true labels, see :func:`.read_true_labels`. Classes and ignored
+    label are ``stuff_classes`` and ``ignore_label`` of the metadata, as in Detectron2. If the
+    metadata has ``label_map``, it is applied to the labels of the file. If the metadata has
+    ``class_categories``, the category of each class, :func:`category_scores` are computed, too, and
+    the results equal cityscapesscripts'.
 
     Args:
         dataset_name: a registered data set.
-        output_dir: folder for ``confusion_matrix.csv`` and ``.png``, ``sem_seg_per_image.csv`` and
-            ``calibration.csv``; nothing is written by default.
+        output_dir: folder for ``confusion_matrix.csv`` and ``.png`` and
+            ``sem_seg_per_image.csv``; by default nothing is written.
 
     Attributes:
-        counts: of this process.
-        total: the same over all processes; set by :meth:`evaluate` in the main one.
+        counts: counts of this process.
+        total: counts of all processes; set by :meth:`evaluate` in the main process.
     """
 
     def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
@@ -76,10 +71,6 @@ class SemSegEvaluator(DatasetEvaluator):
             inputs: mappings with "file_name".
             outputs: mappings with "labels", integers [H, W], or "sem_seg", scores [K, H, W]; and
                 optionally "confidence", float [H, W], the probability of each pixel's label.
-
-        Raises:
-            FileNotFoundError, ValueError: the truth is missing or unreadable, holds other labels
-                or has another size than the prediction; the file is named.
         """
         num_classes = len(self._class_names)
         for input_, output in zip(inputs, outputs, strict=True):
@@ -116,25 +107,19 @@ class SemSegEvaluator(DatasetEvaluator):
             return None
         self.total = sum((counts for counts, _ in gathered[1:]), gathered[0][0])
         images = [image for _, some in gathered for image in some]
-        parts = [semantic_scores(self.total.confusion, self._class_names)]
+        scores = semantic_scores(self.total.confusion, self._class_names)
         if self._class_categories is not None:
-            parts.append(category_scores(self.total.confusion, self._class_categories))
-        parts.append(self.total.scores(self._class_names))
+            scores |= category_scores(self.total.confusion, self._class_categories)
+        scores |= self.total.scores(self._class_names)
         low, high = bootstrap_interval(all_counts(images, len(self._class_names)), mean_iou)
-        parts.append(Scores(intervals={"mIoU": (100 * low, 100 * high)}))
+        scores |= {"mIoU_low": 100 * low, "mIoU_high": 100 * high}
         if self._output_dir is not None:
             folder = Path(self._output_dir)
             write_confusion(self.total.confusion, self._class_names, folder)
             write_image_scores(images, "mIoU", "sem_seg", folder)
-            write_table(
-                calibration_rows(self.total.calibration),
-                calibration_file(folder),
-                CALIBRATION_COLUMNS,
-            )
-        overall = to_detectron2(*(replace(part, per_class={}) for part in parts))
         logger.info(
             "Semantic segmentation on %s: %s",
             self._dataset_name,
-            ", ".join(f"{name} {value:.3f}" for name, value in overall.items()),
+            ", ".join(f"{name} {v:.3f}" for name, v in scores.items() if "-" not in name),
         )
-        return OrderedDict(sem_seg=to_detectron2(*parts))
+        return OrderedDict(sem_seg=scores)

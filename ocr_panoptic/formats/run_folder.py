@@ -6,7 +6,6 @@ inference/<data set>/metrics.json        an evaluation: task -> metric -> value,
 inference/<data set>/config.yaml         of the evaluation, with the weights that it is of
 inference/<data set>/per_class.csv       the same for each class
 inference/<data set>/<task>_per_image.csv  score of each image and the kinds of its errors
-inference/<data set>/calibration.csv     confidence and accuracy of the pixels, by confidence
 inference/<data set>/region_quality.json of `ocr-panoptic regions`
 inference/<data set>/...                 predictions and confusion matrix, of the evaluators
 """
@@ -27,7 +26,7 @@ import numpy as np
 from tabulate import tabulate
 
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.metrics import Scores, class_metrics, from_detectron2, per_class_rows
+from ocr_panoptic.metrics import class_metrics, per_class_rows
 
 from .files import read_json, write_text
 
@@ -53,11 +52,6 @@ class StoredEvaluation:
     results: dict[str, dict[str, float | None]]
     run: dict[str, Any]
 
-    @property
-    def tasks(self) -> dict[str, Scores]:
-        """Return the scores of each task."""
-        return {task: from_detectron2(values) for task, values in self.results.items()}
-
 
 def write_evaluation(
     results: Mapping[str, Mapping[str, float]], folder: Path, run_info: Mapping[str, Any]
@@ -70,7 +64,7 @@ def write_evaluation(
         run_info: what the run was (weights, seed, versions ...), JSON-serialisable.
     """
     _write_json(folder / "metrics.json", {"run": run_info, **results})
-    rows = per_class_rows({task: from_detectron2(values) for task, values in results.items()})
+    rows = per_class_rows(results)
     columns = ["class", "isthing", *(metric.column for metric in class_metrics())]
     write_table(rows, folder / "per_class.csv", columns)
     if rows:
@@ -102,11 +96,6 @@ def read_evaluation(folder: Path) -> StoredEvaluation:
 def image_scores_file(folder: Path, task: str) -> Path:
     """Return the table of an evaluation's images, for "panoptic_seg" or "sem_seg"."""
     return folder / f"{task}_per_image.csv"
-
-
-def calibration_file(folder: Path) -> Path:
-    """Return the calibration table of an evaluation's folder."""
-    return folder / "calibration.csv"
 
 
 def write_table(

@@ -28,7 +28,7 @@ from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
 from ocr_panoptic.data.register import check_files, class_counts, register
-from ocr_panoptic.evaluation.instance_evaluator import InstanceEvaluator, PanopticInstances
+from ocr_panoptic.evaluation.instance_evaluator import PanopticInstanceEvaluator
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
 from ocr_panoptic.formats.labels import read_true_labels
 from support.raw_pets import CAT, DOG, FIRST, GRASS, SECOND, SKY
@@ -203,7 +203,7 @@ def test_evaluators_give_100_for_the_truth(raw):
     cfg = panoptic_config("pets_train")
     mapper = PanopticDatasetMapper(cfg, False)
     loader = build_detection_test_loader(cfg, "pets_train", mapper=mapper)
-    evaluators = COCOPanopticEvaluator("pets_train"), InstanceEvaluator("pets_train", TASKS)
+    evaluators = COCOPanopticEvaluator("pets_train"), PanopticInstanceEvaluator("pets_train", TASKS)
     for evaluator in evaluators:
         evaluator.reset()
         for (sample,) in loader:
@@ -221,9 +221,10 @@ TASKS = ("bbox", "segm")
 def test_instances_of_the_png(raw):
     """Masks by pycocotools; the crowd is one, which training leaves out and AP ignores."""
     raw.checked()
-    truth = PanopticInstances(MetadataCatalog.get("pets_train"))
-    truth.add(21)
-    truth.add(5)
+    truth = PanopticInstanceEvaluator("pets_train", ("bbox", "segm"))
+    truth.reset()
+    truth.add_truth(21)
+    truth.add_truth(5)
     content = truth.gathered()
     assert [category["name"] for category in content["categories"]] == ["cat", "dog"]
     kept = ("id", "image_id", "category_id", "iscrowd", "area", "bbox")
@@ -240,9 +241,10 @@ def test_instances_of_the_png(raw):
 def test_a_thing_that_the_png_has_lost(raw):
     raw.checked()
     write_panoptic_png(raw.png("first.png"), np.where(FIRST == 500, 900, FIRST))
-    truth = PanopticInstances(MetadataCatalog.get("pets_train"))
+    truth = PanopticInstanceEvaluator("pets_train", ("bbox", "segm"))
+    truth.reset()
     with pytest.raises(ValueError, match=r"first\.png: segment 500 of the JSON.* no pixel"):
-        truth.add(21)
+        truth.add_truth(21)
 
 
 @pytest.mark.data
@@ -257,9 +259,10 @@ def test_real_coco_images(real_data):
     given = json.loads(sample[0].read_text())
     things = {category["id"] for category in given["categories"] if category["isthing"]}
     stuff = sorted(category["id"] for category in given["categories"] if not category["isthing"])
-    truth = PanopticInstances(MetadataCatalog.get("sample"))
+    truth = PanopticInstanceEvaluator("sample", ("bbox", "segm"))
+    truth.reset()
     for record in DatasetCatalog.get("sample"):
-        truth.add(record["image_id"])
+        truth.add_truth(record["image_id"])
     instances = truth.gathered()["annotations"]
     for annotation in given["annotations"]:
         ids = rgb2id(np.asarray(Image.open(sample[1] / annotation["file_name"])))

@@ -16,7 +16,7 @@ from detectron2.utils import comm
 
 from ocr_panoptic.engine import launch, load_config
 from ocr_panoptic.engine.launch import TIMEOUT, leave_process_group
-from ocr_panoptic.formats.bounded_yaml import read_yaml
+from ocr_panoptic.formats.yaml_file import read_yaml
 
 
 def gloo_threads() -> list[str]:

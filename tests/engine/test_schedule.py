@@ -4,9 +4,7 @@ import re
 
 import pytest
 
-from ocr_panoptic.config_names import config_names
-from ocr_panoptic.engine import Trainer, load_config, setup
-from support.tiny_runs import CONFIGS
+from ocr_panoptic.engine import Trainer, setup
 from train_net import main
 
 BEST = ["TEST.BEST_CHECKPOINT", "sem_seg/mIoU"]
@@ -50,13 +48,6 @@ def test_what_is_refused(resolved, opts, message):
         resolved(*opts)
 
 
-@pytest.mark.parametrize("name", [n for n in config_names() if n.startswith("Custom-")])
-def test_configs_for_own_data_follow_the_data(name):
-    cfg = load_config(str(CONFIGS / f"{name}.yaml"), [])
-    assert cfg.SOLVER.MAX_ITER == 0 < cfg.SOLVER.EPOCHS
-    assert cfg.TEST.EVALUATIONS > 0 == cfg.TEST.EVAL_PERIOD
-
-
 @pytest.fixture
 def run(tiny_data, semantic_args, monkeypatch):
     """Factory: a training whose evaluations give these values of the best checkpoint's metric."""
@@ -88,7 +79,6 @@ def test_a_training_ends_when_nothing_gets_better(run, tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_a_training_that_gets_better_ends_as_planned_and_when_it_said(run, tmp_path, caplog):
+def test_a_training_that_gets_better_ends_as_planned(run, tmp_path):
     run([1, 0, 2, 1, 3, 4], "TEST.PATIENCE", 2)
     assert (tmp_path / "run/model_final.pth").exists()
-    assert re.search(r"\d s an iteration: about \d+ s left, evaluations not counted", caplog.text)

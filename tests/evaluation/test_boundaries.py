@@ -1,4 +1,4 @@
-"""Boundary regions, trimaps and the counts in them, against every pair of pixels."""
+"""Boundary regions and the counts in them, against every pair of pixels."""
 
 import itertools
 
@@ -10,10 +10,8 @@ from ocr_panoptic.evaluation.boundaries import (
     inner_boundaries,
     near_other_labels,
 )
-from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
 from ocr_panoptic.evaluation.image_scores import BOUNDARY_WIDTH
 from ocr_panoptic.evaluation.sem_seg_counts import SemSegCounts
-from ocr_panoptic.metrics import TRIMAP_WIDTHS
 from support.panoptic_samples import eroded
 
 IGNORED = 255
@@ -109,33 +107,6 @@ def test_boundary_errors():
 def test_distance(size, expected):
     """0.02 * 800 = 16, 0.02 * 2289.7 = 45.8, 0.02 * 600 = 12, 0.02 * 28.3 = 0.57, 0.1 -> 1."""
     assert boundary_distance(size) == expected
-
-
-def test_trimaps():
-    for truth, prediction in samples():
-        found = counts(truth, prediction).trimaps
-        for width, confusion in zip(TRIMAP_WIDTHS, found, strict=True):
-            expected = np.zeros((K, K), dtype=np.int64)
-            band = brute_force(truth, width, border=False)
-            for y, x in zip(*np.nonzero(band & (truth != IGNORED)), strict=True):
-                expected[truth[y, x], prediction[y, x]] += 1
-            np.testing.assert_array_equal(confusion, expected)
-
-
-def test_a_wide_trimap_holds_the_image():
-    for truth, prediction in samples((9, 10)):
-        found = counts(truth, prediction)
-        np.testing.assert_array_equal(found.trimaps[-1], found.confusion)
-        np.testing.assert_array_equal(
-            found.confusion, confusion_matrix(truth, prediction, K, IGNORED)
-        )
-
-
-def test_no_boundary_no_trimap():
-    flat = np.ones((6, 6), dtype=np.uint8)
-    confusion = counts(flat, flat).trimaps
-    assert confusion.shape == (3, K, K) and not confusion.any()
-    assert np.isnan(semantic_scores(confusion[0], "abcd").overall["mIoU"])
 
 
 def test_boundary_counts():

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 from ocr_panoptic.evaluation.calibration import (
-    COLUMNS,
-    calibration_rows,
     count_calibration,
     expected_calibration_error,
 )
@@ -23,9 +21,6 @@ def test_by_hand():
     assert counts[9] == pytest.approx([2, 1.28, 1])
     expected = 2 / 3 * abs(0.5 - 0.64) + 1 / 3 * abs(1 - 1.0)
     assert expected_calibration_error(counts) == pytest.approx(expected)
-    rows = calibration_rows(counts)
-    assert [tuple(row) for row in rows] == [COLUMNS] * 2
-    assert list(rows[0].values()) == pytest.approx([0.6, 2 / 3, 2, 0.64, 0.5])
 
 
 def test_bins_hold_their_upper_ends():
@@ -52,4 +47,3 @@ def test_pixel_by_pixel():
 
 def test_no_pixels():
     assert np.isnan(expected_calibration_error(np.zeros((15, 3))))
-    assert calibration_rows(np.zeros((15, 3))) == []

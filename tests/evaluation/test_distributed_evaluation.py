@@ -12,6 +12,7 @@ from detectron2.evaluation import COCOPanopticEvaluator
 from panopticapi.evaluation import pq_compute
 
 from ocr_panoptic.engine.launch import leave_process_group
+from ocr_panoptic.evaluation.panoptic_dump import PanopticDump
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from support import panoptic_samples as samples_of
@@ -41,7 +42,8 @@ def worker(rank: int, folder, samples) -> None:
     )
     half = len(inputs) // WORLD_SIZE
     mine = slice(rank * half, (rank + 1) * half)
-    evaluators = [PanopticEvaluator(NAME, folder / "out"), SemSegEvaluator(NAME)]
+    evaluators = [PanopticEvaluator(NAME), SemSegEvaluator(NAME)]
+    evaluators.append(PanopticDump(NAME, folder / "out"))
     results = evaluate(evaluators, inputs[mine], outputs[mine])
     if rank == 0:
         (folder / "results.json").write_text(json.dumps(results))

@@ -18,10 +18,10 @@ from PIL import Image
 
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
+from ocr_panoptic.evaluation.panoptic_dump import PanopticDump
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.evaluation.sem_seg_predictions import labels_of_output
-from ocr_panoptic.metrics import to_detectron2
 from support import panoptic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -96,9 +96,10 @@ class TestPanopticEvaluator:
         ids, segments_info = outputs[0]["panoptic_seg"]
         segments_info.append({"id": 77, "category_id": 0, "isthing": True})  # no pixel shows it
         outputs[1]["panoptic_seg"] = (torch.zeros_like(outputs[1]["panoptic_seg"][0]), [])
-        evaluator = PanopticEvaluator(NAME, save_predictions=tmp_path / "out")
-        evaluator.process(inputs[:3], outputs[:3])  # a run that was broken off leaves no trace
-        metrics = run(evaluator, inputs, outputs)["panoptic_seg"]
+        dump = PanopticDump(NAME, tmp_path / "out")
+        dump.process(inputs[:3], outputs[:3])  # a run that was broken off leaves no trace
+        run(dump, inputs, outputs)
+        metrics = run(PanopticEvaluator(NAME), inputs, outputs)["panoptic_seg"]
         metadata = MetadataCatalog.get(NAME)
         command = [sys.executable, "-m", "panopticapi.evaluation"]
         command += ["--gt_json_file", metadata.panoptic_json]
@@ -183,7 +184,7 @@ class TestSemSegEvaluator:
         prediction = np.array([[0, 0, 0, 0, 0, 2, 1, 2, 2]])
         confusion = confusion_matrix(truth, prediction, num_classes=4, ignore_label=9)
         assert confusion.tolist() == [[5, 0, 1, 0], [0, 1, 1, 0], [0] * 4, [0] * 4]
-        metrics = to_detectron2(semantic_scores(confusion, "abcd"))
+        metrics = semantic_scores(confusion, "abcd")
         assert metrics == pytest.approx(
             {
                 "mIoU": 100 * (5 / 6 + 1 / 2) / 2,
@@ -206,7 +207,7 @@ class TestSemSegEvaluator:
     def test_nothing_but_ignored_pixels(self):
         ignored = np.full((2, 2), 255, dtype=np.uint8)
         confusion = confusion_matrix(ignored, np.ones((2, 2), dtype=int), 2, 255)
-        assert np.isnan([*to_detectron2(semantic_scores(confusion, "ab")).values()]).all()
+        assert np.isnan([*semantic_scores(confusion, "ab").values()]).all()
 
     def test_ignored_label_among_the_classes(self):
         truth = np.array([[0, 1, 2]], dtype=np.uint8)
@@ -284,7 +285,7 @@ class TestBuildEvaluator:
         names = MetadataCatalog.get(NAME).thing_classes
         for task in ("bbox", "segm"):
             assert {f"AP-{name}" for name in names} < results[task].keys()
-        files = {"confusion_matrix.csv", "confusion_matrix.png", "calibration.csv"}
+        files = {"confusion_matrix.csv", "confusion_matrix.png"}
         files |= {"panoptic_seg_per_image.csv", "sem_seg_per_image.csv"}
         if save:
             files |= {"panoptic_predictions", "panoptic_predictions.json"}

@@ -95,7 +95,7 @@ def test_semantic_kinds_add_up():
         errors = confusion_matrix(truth[near], prediction[near], 5, IGNORED)
         losses = semantic_losses(confusion, errors)
         assert min(losses.values()) >= 0
-        expected = 100 - semantic_scores(confusion, "abcde").overall["mIoU"]
+        expected = 100 - semantic_scores(confusion, "abcde")["mIoU"]
         assert sum(losses.values()) == pytest.approx(expected, abs=1e-9)
         found.append(list(losses.values()))
     assert (np.array(found) > 0).any(axis=0).all()  # every kind occurs

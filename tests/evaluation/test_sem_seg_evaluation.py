@@ -17,12 +17,10 @@ from ocr_panoptic.evaluation.image_scores import SEMANTIC_KINDS
 from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegEvaluator
 from ocr_panoptic.evaluation.sem_seg_predictions import SemSegDump, raw_labels
 from ocr_panoptic.formats.run_folder import (
-    calibration_file,
     image_scores_file,
     read_table,
     write_evaluation,
 )
-from ocr_panoptic.metrics import to_detectron2
 from support import semantic_samples as samples_of
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -77,8 +75,6 @@ class TestEvaluator:
         for output, confidence in zip(outputs, confidences, strict=True):
             output["confidence"] = torch.from_numpy(confidence.astype(np.float32))
         metrics = run(SemSegEvaluator(NAME, tmp_path / "out"), inputs, outputs)["sem_seg"]
-        for width in (3, 5, 9):
-            assert metrics[f"mIoU_trimap_{width}"] == metrics["mIoU"]
         assert metrics["mBoundaryIoU"] == pytest.approx(metrics["mIoU"])
         assert metrics["BoundaryIoU-car"] == pytest.approx(metrics["IoU-car"])
         # By bin: 0.9 three times, of which all are right; 0.8 right; 0.6 wrong; 0.7 three times
@@ -95,8 +91,6 @@ class TestEvaluator:
             assert float(row["mIoU"]) == pytest.approx(100 * by_hand[row["file_name"]])
             losses = sum(float(row[kind]) for kind in SEMANTIC_KINDS)
             assert losses == pytest.approx(100 - float(row["mIoU"]))
-        bins = read_table(calibration_file(tmp_path / "out"))
-        assert [int(row["pixels"]) for row in bins] == [1, 3, 1, 3]
 
     def test_outputs_of_another_model(self, inputs):
         evaluator = SemSegEvaluator(NAME)
@@ -113,7 +107,7 @@ class TestCategories:
     def test_by_hand(self):
         # a: {0, 2}, b: {1}, c: {3}, which neither truth nor prediction holds.
         confusion = np.array([[5, 1, 2, 0], [1, 4, 0, 0], [0, 3, 6, 0], [0] * 4])
-        metrics = to_detectron2(category_scores(confusion, ["a", "b", "a", "c"]))
+        metrics = category_scores(confusion, ["a", "b", "a", "c"])
         assert metrics == pytest.approx(
             {
                 "mIoU_categories": 100 * (13 / 18 + 4 / 9) / 2,
@@ -203,7 +197,7 @@ class TestBuildEvaluator:
         write_evaluation(results, tmp_path / "out", {})
         written = {path.name for path in (tmp_path / "out").iterdir()}
         files = {"confusion_matrix.csv", "confusion_matrix.png", "metrics.json", "per_class.csv"}
-        files |= {"sem_seg_per_image.csv", "calibration.csv"}
+        files.add("sem_seg_per_image.csv")
         assert written == files | ({"sem_seg_predictions"} if save else set())
         with open(tmp_path / "out/confusion_matrix.csv", newline="") as file:
             rows = list(csv.reader(file))

@@ -26,10 +26,10 @@ import torch
 from detectron2.config import CfgNode
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))  # a script's folder is there instead
+sys.path[:0] = [str(ROOT), str(ROOT / "datasets")]  # a script's folder is there instead
 
+from generate_scenes import generate_scenes  # noqa: E402
 from ocr_panoptic.checkpoint import SafeCheckpointer, checkpointer  # noqa: E402
-from ocr_panoptic.data.published.scenes import generate_scenes  # noqa: E402
 from ocr_panoptic.engine import Trainer, launch, run_program  # noqa: E402
 from train_net import argument_parser, main  # noqa: E402
 

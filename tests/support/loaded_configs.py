@@ -1,13 +1,21 @@
-"""The project's config files, loaded once for all tests about them."""
+"""
+The project's config files, loaded once for all tests about them.
+
+    python -m tests.support.loaded_configs      rewrites tests/resolved_configs.yaml
+"""
 
 import functools
 from pathlib import Path
+from typing import Any
 
-from detectron2.config import CfgNode
+import yaml
+from detectron2.config import CfgNode, get_cfg
 
+from ocr_panoptic import add_ocr_config
 from ocr_panoptic.engine import load_config
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+RESOLVED = Path(__file__).resolve().parents[1] / "resolved_configs.yaml"
 
 # Every config but the fragments, by its path below configs/ without the suffix.
 NAMES = sorted(
@@ -42,3 +50,34 @@ def differences(a: CfgNode, b: CfgNode, prefix: str = "") -> dict[str, tuple]:
         elif x != y:
             found[prefix + key] = (x, y)
     return found
+
+
+@functools.cache
+def _defaults() -> CfgNode:
+    default = get_cfg()
+    add_ocr_config(default)
+    return default
+
+
+def resolved(name: str) -> dict[str, Any]:
+    """Return the values of a config that differ from the defaults, by key, as YAML has them."""
+    changed = differences(load(name), _defaults())
+    return yaml.safe_load(yaml.safe_dump({key: _plain(changed[key][0]) for key in sorted(changed)}))
+
+
+def _plain(value: Any) -> Any:
+    return list(map(_plain, value)) if isinstance(value, list | tuple) else value
+
+
+def write_resolved() -> None:
+    lines = ["# python -m tests.support.loaded_configs writes this file."]
+    for name in NAMES:
+        lines.append(f"{name}:")
+        for key, value in resolved(name).items():
+            text = yaml.safe_dump(value, default_flow_style=True, width=10_000)
+            lines.append(f"  {key}: {text.removesuffix('...' + chr(10)).strip()}")
+    RESOLVED.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    write_resolved()

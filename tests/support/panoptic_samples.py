@@ -17,7 +17,7 @@ from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 class Sample:
     """Truth and prediction of one image; category ids are those of the data set."""
 
-    image_id: int
+    image_id: int | str
     ids: np.ndarray
     segments: list[dict]
     predicted_ids: np.ndarray
@@ -25,7 +25,7 @@ class Sample:
 
     @property
     def png(self) -> str:
-        return f"{self.image_id:06d}.png"
+        return f"{self.image_id:0>6}.png"
 
 
 def make_categories(num_things: int, num_stuff: int) -> list[dict]:
@@ -127,7 +127,7 @@ def register(name: str, folder: Path, categories, samples: list[Sample]) -> None
         Image.fromarray(label).save(folder / "sem_seg" / sample.png)
         records.append(
             {
-                "file_name": f"{folder}/images/{sample.image_id:06d}.jpg",
+                "file_name": f"{folder}/images/{sample.image_id:0>6}.jpg",
                 "image_id": sample.image_id,
                 "sem_seg_file_name": str(folder / "sem_seg" / sample.png),
             }

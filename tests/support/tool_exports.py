@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene
+from generate_scenes import CATEGORIES, draw_scene
 from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage, Segment
 from ocr_panoptic.workbench.importing.kinds import Kinds
 from ocr_panoptic.workbench.importing.masks import masks_of_map

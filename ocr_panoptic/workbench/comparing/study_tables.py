@@ -8,7 +8,7 @@ from typing import Any
 from tabulate import tabulate
 
 from ocr_panoptic.intervals import Interval, student_quantile
-from ocr_panoptic.metrics import class_metrics, from_detectron2
+from ocr_panoptic.metrics import class_metrics, of_classes
 
 from .study import Study
 
@@ -85,7 +85,7 @@ def class_values(record: Mapping[str, Any], metric: str) -> Mapping[str, float |
     names = [m.name for m in class_metrics() if m.task == task]
     found = (key.partition("/")[::2] for key in record["metrics"])
     values = {name: record["metrics"][f"{of}/{name}"] for of, name in found if of == task}
-    return from_detectron2(values).per_class.get(names[0], {}) if names else {}
+    return of_classes(values, names[0]) if names else {}
 
 
 def _spread(values: Iterable[float | None]) -> tuple[float | None, float | None]:

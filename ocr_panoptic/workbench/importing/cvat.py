@@ -13,9 +13,9 @@ from pathlib import Path
 from xml.etree.ElementTree import Element
 
 import numpy as np
+from defusedxml.ElementTree import ParseError, parse
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.bounded_xml import read_parts
 
 from .annotated_image import AnnotatedImage, Segment
 from .reading import check_size, each, image_file, require_images, shapes_of
@@ -69,8 +69,14 @@ def _xml_in(folder: Path) -> Path:
 
 
 def _image_elements(path: Path) -> Iterator[Element]:
+    try:
+        root = parse(path, forbid_dtd=True).getroot()
+    except (ParseError, LookupError, ValueError) as error:  # LookupError: an unknown encoding
+        raise UserError(f"{path}: cannot be read as XML ({error}).") from error
+    if root.tag != ROOT:
+        raise UserError(f"{path}: its root is <{root.tag[:80]}>, expected <{ROOT}>.")
     count = 0
-    for element in read_parts(path, ROOT):
+    for element in root:
         if element.tag == "track":
             raise UserError(
                 f'{path}: has tracks of a video. Export it as "CVAT for images 1.1", which has the '

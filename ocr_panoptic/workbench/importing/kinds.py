@@ -11,8 +11,8 @@ import yaml
 from ocr_panoptic.data.classes import VOID_LABEL, derived_color, faults_of_class
 from ocr_panoptic.data.faults import DataFaults, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.bounded_yaml import read_yaml
 from ocr_panoptic.formats.pictures import Color
+from ocr_panoptic.formats.yaml_file import read_yaml
 
 from .annotated_image import AnnotatedImage
 

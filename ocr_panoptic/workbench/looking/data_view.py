@@ -1,380 +1,201 @@
-"""A page about a registered data set: what its images show, and what looks like a mistake."""
+"""A page about a data set: what the check finds, its classes, and images with their truth drawn.
 
-import csv
-import io
-import re
-import secrets
-import shutil
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+Shape letters: H, W size of an image.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from urllib.parse import quote
+from typing import Any, NamedTuple
 
 import numpy as np
-from detectron2.config import CfgNode
+from detectron2.data import DatasetCatalog, Metadata
 
+from ocr_panoptic.data.data_check import check_data_sets
+from ocr_panoptic.data.faults import gathering
 from ocr_panoptic.data.parallel import imap_with_progress
+from ocr_panoptic.data.register import registered_metadata
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import check_output_folder, write_text
-from ocr_panoptic.formats.pictures import read_picture
-from ocr_panoptic.workbench.looking.data_page import (
-    ClassRow,
-    Crop,
-    CropGroup,
-    DataPage,
-    Pair,
-    card_pictures,
-)
-from ocr_panoptic.workbench.looking.figures import css_color
+from ocr_panoptic.formats.coco_panoptic import read_segment_ids
+from ocr_panoptic.formats.files import write_text
+from ocr_panoptic.formats.labels import has_labels, read_labels
+from ocr_panoptic.formats.pictures import Color, read_picture
+from ocr_panoptic.visualization.overlays import draw_segments, resize_picture, segment_colors
 
-from .augmented_samples import augmented_pictures
-from .data_facts import (
-    KINDS,
-    ImageFacts,
-    SegmentFacts,
-    ShownPart,
-    Suspicion,
-    compared_facts,
-    draw_place,
-    look_at,
-    save_jpeg,
-)
-from .data_items import DataClass, DataItem, DataItems, data_items
-from .near_images import NEAR, SIDE, NearPair, near_pairs
+from .figures import css_color, jpeg_source
+from .templates import TEMPLATES
 
-SHOWN = 24  # suspicious segments of a kind, images without things, and pairs, in pictures
-RARE_CLASSES, EXAMPLES = 8, 5
-SIZES = 15
-COLUMNS = (
-    *("kind", "image", "class", "segments", "area", "x", "y", "width", "height", "value"),
-    "other",  # image of a pair, or what is wrong with a file
-)
+SIDE = 320  # longer side of a picture, pixels
+
+
+class DataClass(NamedTuple):
+    """A class of the data; ``number`` is its category_id in the records."""
+
+    name: str
+    isthing: bool
+    number: int
+    color: Color
+
+
+class LookedAt(NamedTuple):
+    """
+    An image that was looked at.
+
+    Attributes:
+        image, truth: data URIs of their pictures; "" for no truth.
+        void: pixels of no class.
+        segments: (is it a thing, category_id, pixels) of each.
+        fault: why the image or its truth cannot be used; "" for nothing.
+    """
+
+    name: str
+    size: tuple[int, int] = (0, 0)
+    image: str = ""
+    truth: str = ""
+    void: int = 0
+    segments: Sequence[tuple[bool, int, int]] = ()
+    fault: str = ""
+
+
+class ClassRow(NamedTuple):
+    """A row of the table; ``area`` is the median of its segments' pixels, None without any."""
+
+    name: str
+    kind: str
+    color: str
+    images: int
+    segments: int
+    share: float
+    area: float | None
 
 
 def write_data_page(
-    dataset: str,
-    output: Path,
-    compared_with: str = "",
-    limit: int | None = None,
-    cfg: CfgNode | None = None,
-    workers: int | None = None,
-) -> DataPage:
-    """Write ``output``, and beside it a folder of its pictures and a CSV of all findings, by its
-    name. A page that is there stays as it is until the new one is whole.
+    dataset: str, output: Path, num_images: int, workers: int | None = None
+) -> list[str]:
+    """
+    Write a page about a registered data set, which holds its pictures and loads nothing.
 
     Args:
-        dataset: a registered data set.
-        compared_with: another one, whose images should not be in it; "" for none.
-        limit: images that are looked at, evenly spread over the data set; by default all.
-        cfg: a completed config, whose mapper's work is shown.
+        num_images: how many images it shows and counts at most, evenly spread over the data set.
         workers: processes, see :func:`.imap_with_progress`.
 
     Returns:
-        what was written.
-
-    Raises:
-        ValueError: a data set that is none of segmentation, or an output that cannot be written.
-        FileNotFoundError, DataFaults: of the data sets.
+        the faults that were found: those of the data check, and images that cannot be read
     """
-    content = data_items(dataset, limit)
-    others = data_items(compared_with).items if compared_with else []
-    with _new_folder(output) as folder:
-        view = _View(content, folder, workers)
-        page = DataPage(
-            dataset=dataset,
-            **view.overview(),
-            **view.details(),
-            **view.equal(others, compared_with),
-            findings=findings_file(output).name,
-            samples=[] if cfg is None else view.samples(cfg),
-            faults=view.faults,
+    metadata = registered_metadata(dataset)
+    faults: list[str] = []
+    with gathering(faults):
+        check_data_sets([dataset], workers)
+    records = DatasetCatalog.get(dataset)
+    if not metadata.get("stuff_classes") or not any(map(has_labels, records)):
+        raise UserError(
+            f"Data set {dataset!r} has no truth to look at: neither panoptic PNGs nor semantic "
+            "labels."
         )
-        view.draw()
-        write_text(findings_file(output), view.findings)
-        write_text(output, page.render())
-    return page
+    places = np.linspace(0, len(records) - 1, min(num_images, len(records))).astype(int)
+    classes = data_classes(metadata)
+    look = partial(look_at, classes=classes, label_map=metadata.get("label_map"))
+    shown = [records[place] for place in places]
+    seen = list(imap_with_progress(look, shown, "look at the images", workers))
+    faults += [s.fault for s in seen if s.fault and not any(s.name in fault for fault in faults)]
+    seen = [s for s in seen if not s.fault]
+    sizes = sorted({s.size for s in seen}, key=lambda size: size[0] * size[1])
+    pixels = sum(width * height for width, height in (s.size for s in seen))
+    page = TEMPLATES.get_template("data_page.html").render(
+        dataset=dataset,
+        total=len(records),
+        images=seen,
+        sizes=[f"{width} x {height}" for width, height in sizes],
+        void=100 * sum(s.void for s in seen) / max(1, pixels),
+        is_panoptic=bool(metadata.get("thing_classes")),
+        classes=class_rows(classes, seen),
+        faults=faults,
+    )
+    write_text(output, page)
+    return faults
 
 
-def findings_file(page: Path) -> Path:
-    """Return where the CSV of a page's findings lies."""
-    return page.with_name(f"{page.stem}_findings.csv")
+def data_classes(metadata: Metadata) -> list[DataClass]:
+    """Return things, then stuff; without the label 0 that stands for all things."""
+    found = []
+    for kind in ("thing", "stuff"):
+        names, colors = metadata.get(f"{kind}_classes") or (), metadata.get(f"{kind}_colors") or ()
+        for number, (name, color) in enumerate(zip(names, colors, strict=True)):
+            if not (kind == "stuff" and number == 0 and metadata.get("thing_classes")):
+                color = tuple(int(value) for value in color)
+                found.append(DataClass(name, kind == "thing", number, color))
+    return found
 
 
-@contextmanager
-def _new_folder(output: Path) -> Iterator[Path]:
-    """A folder for the pictures of a page, which takes the place of those of earlier ones once the
-    block has written the page, or goes with an error."""
-    parent = output.with_name(f"{output.stem}_files")
-    if output.is_dir():
-        raise UserError(f"--output {output} is a folder; name the page in it: {output}/index.html")
-    check_output_folder(parent, "The folder of pictures", "Give another --output.")
-    folder = parent / secrets.token_hex(4)
-    folder.mkdir()
+def look_at(
+    record: Mapping[str, Any], classes: Sequence[DataClass], label_map: Mapping[int, int] | None
+) -> LookedAt:
+    """Read an image of a data set and its truth."""
+    name = record["file_name"]
     try:
-        yield folder
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    for other in parent.iterdir():
-        if other != folder and re.fullmatch("[0-9a-f]{8}", other.name):
-            shutil.rmtree(other, ignore_errors=True)
+        image = read_picture(name, "RGB")
+        ids, segments = _truth(record, classes, label_map)
+        if ids is not None and ids.shape != image.shape[:2]:
+            raise UserError(
+                f"{name}: has {image.shape[1]}x{image.shape[0]} pixels, its truth "
+                f"{ids.shape[1]}x{ids.shape[0]} (width x height)."
+            )
+    except (OSError, ValueError) as error:
+        return LookedAt(name, fault=str(error))
+    height, width = image.shape[:2]
+    scale = min(1.0, SIDE / max(height, width))
+    small = max(1, round(height * scale)), max(1, round(width * scale))
+    picture = resize_picture(image, *small, smooth=True)
+    found = LookedAt(name, (width, height), jpeg_source(picture))
+    if ids is None:
+        return found
+    colors = [{c.number: c.color for c in classes if c.isthing == kind} for kind in (True, False)]
+    drawn = draw_segments(
+        picture,
+        resize_picture(ids.astype(np.int32), *small, smooth=False),
+        segment_colors(segments, *colors),
+        opacity=0.6,
+    )
+    listed = {s["id"]: (bool(s["isthing"]), s["category_id"]) for s in segments}
+    areas = dict(zip(*(part.tolist() for part in np.unique(ids, return_counts=True))))
+    return found._replace(
+        truth=jpeg_source(drawn),
+        void=sum(area for i, area in areas.items() if i not in listed),
+        segments=[(*listed[i], area) for i, area in areas.items() if i in listed],
+    )
 
 
-@dataclass
-class _View:
-    content: DataItems
-    folder: Path
-    workers: int | None
-    findings: str = ""
+def _truth(
+    record: Mapping[str, Any], classes: Sequence[DataClass], label_map: Mapping[int, int] | None
+) -> tuple[np.ndarray | None, list[dict]]:
+    """Return the ids of the segments, int [H, W], and the segments; of labels one each."""
+    if "pan_seg_file_name" in record:
+        return read_segment_ids(record), record["segments_info"]
+    if "sem_seg_file_name" not in record:  # a server keeps it
+        return None, []
+    labels = read_labels(record["sem_seg_file_name"], label_map)
+    return labels, [{"id": c.number, "isthing": False, "category_id": c.number} for c in classes]
 
-    def __post_init__(self) -> None:
-        self._source = quote(f"{self.folder.parent.name}/{self.folder.name}")
-        self._tasks: list[tuple[ShownPart, DataItem, Path]] = []
-        look = partial(look_at, content=replace(self.content, items=[]), folder=self.folder)
-        numbered = list(enumerate(self.content.items))
-        self.facts = list(imap_with_progress(look, numbered, "look at the images", self.workers))
-        self.usable = [number for number, facts in enumerate(self.facts) if not facts.fault]
-        self.faults = [facts.fault for facts in self.facts if facts.fault]
 
-    def overview(self) -> dict:
-        """Numbers of all images, and what each is in the list of all."""
-        facts = [self.facts[number] for number in self.usable]
-        total, looked_at = self.content.total, len(self.content.items)
-        images = f"{looked_at:,}" + (f" of {total:,}" if looked_at < total else "")
-        sizes = Counter(f"{one.width} x {one.height}" for one in facts)
-        pixels = sum(one.width * one.height for one in facts)
-        cards = {
-            "Images": images,
-            "Classes": f"{sum(bool(r.images) for r in self.rows)} of {len(self.content.classes)}",
-            "Void": f"{100 * sum(one.void for one in facts) / max(1, pixels):.1f} %",
-            "Sizes": f"{len(sizes):,}",
-            "Suspicious segments": f"{sum(len(one.suspicions) for one in facts):,}",
-        }
-        if self.content.has_things:
-            cards["Segments"] = f"{sum(len(one.segments) for one in facts):,}"
-        kind = "panoptic" if self.content.has_things else "semantic"
-        return {
-            "description": f"{images} images with {kind} annotations.",
-            "cards": cards,
-            "images": [self._entry(number) for number in self.usable],
-            "folder": self._source,
-            "sizes": _most_frequent(sizes),
-        }
-
-    def details(self) -> dict:
-        """Classes, and the segments that are shown."""
-        rare, absent = self._rare()
-        return {
-            "classes": self.rows,
-            "empty": self._without_things(),
-            "rare": rare,
-            "absent": absent,
-            "suspicious": self._suspicious(),
-        }
-
-    def equal(self, others: Sequence[DataItem], name: str) -> dict:
-        """Images that are alike, within the data set and with the others; then all ``findings``
-        are known."""
-        numbers, items = self.usable, self.content.items
-        pictures = [self.facts[number].picture for number in numbers]
-        inside = [
-            NearPair(numbers[a], numbers[b], distance) for a, b, distance in near_pairs(pictures)
+def class_rows(classes: Sequence[DataClass], images: Sequence[LookedAt]) -> list[ClassRow]:
+    """Count images, segments and pixels of each class, in the order of the classes."""
+    total = max(1, sum(area for image in images for *_, area in image.segments))
+    rows = []
+    for c in classes:
+        own = [
+            [area for isthing, number, area in image.segments if (isthing, number) == c[1:3]]
+            for image in images
         ]
-        seen = (
-            list(imap_with_progress(compared_facts, others, f"look at {name}", self.workers))
-            if others
-            else []
+        areas = [area for of_image in own for area in of_image]
+        rows.append(
+            ClassRow(
+                name=c.name,
+                kind=("stuff", "thing")[c.isthing],
+                color=css_color(c.color),
+                images=sum(map(bool, own)),
+                segments=len(areas),
+                share=100 * sum(areas) / total,
+                area=float(np.median(areas)) if areas else None,
+            )
         )
-        self.faults += [found.fault for found in seen if found.fault]
-        known = [number for number, found in enumerate(seen) if not found.fault]
-        across = [
-            NearPair(numbers[a], known[b], distance)
-            for a, b, distance in near_pairs(pictures, [seen[b].picture for b in known])
-        ]
-        self.findings = self._findings(inside, across, others)
-        return {
-            "compared_with": name,
-            "leaks": [
-                self._pair(pair, others[pair.second], seen[pair.second], f"l{k}")
-                for k, pair in enumerate(across[:SHOWN])
-            ],
-            "num_leaks": len(across),
-            "duplicates": [
-                self._pair(pair, items[pair.second], self.facts[pair.second], f"d{k}")
-                for k, pair in enumerate(inside[:SHOWN])
-            ],
-            "num_duplicates": len(inside),
-            "equal_note": f"Images are compared as pictures of {SIDE}x{SIDE} colours: another size "
-            "or compression changes these by about one level of 255. Each image is listed with the "
-            f"nearest other one, if they differ by less than {NEAR:g}.",
-        }
-
-    def samples(self, cfg: CfgNode) -> list[tuple[str, list[Crop]]]:
-        rows = []
-        for number, (name, pictures) in enumerate(augmented_pictures(cfg)):
-            crops = []
-            for place, (title, caption, picture) in enumerate(pictures):
-                file = f"a{number:02d}_{place}.jpg"
-                save_jpeg(self.folder / file, picture)
-                crops.append(Crop(f"{self._source}/{file}", title, caption))
-            rows.append((name, crops))
-        return rows
-
-    @cached_property
-    def rows(self) -> list[ClassRow]:
-        return class_rows(self.content, [self.facts[number] for number in self.usable])
-
-    def _entry(self, number: int) -> dict:
-        facts = self.facts[number]
-        return {
-            "name": self.content.items[number].name,
-            "picture": number,
-            "size": [facts.width, facts.height],
-            "void": round(100 * facts.void / (facts.width * facts.height), 2),
-            "segments": len(facts.segments),
-            "things": self._things(number) if self.content.has_things else None,
-            "classes": sorted({s.class_index for s in facts.segments}),
-            "flags": sorted({s.kind for s in facts.suspicions}),
-            "truth": self.content.items[number].truth is not None,
-        }
-
-    def _things(self, number: int) -> int:
-        return sum(self._class_of(s).isthing for s in self.facts[number].segments)
-
-    def _all_suspicions(self) -> Iterator[tuple[int, Suspicion]]:
-        for number in self.usable:
-            for suspicion in self.facts[number].suspicions:
-                yield number, suspicion
-
-    def _suspicious(self) -> list[CropGroup]:
-        groups = []
-        for name, kind in KINDS.items():
-            if not self.content.has_things and name in ("split", "duplicate"):
-                continue
-            found = [entry for entry in self._all_suspicions() if entry[1].kind == name]
-            shown = sorted(found, key=lambda entry: kind.rank(entry[1]))[:SHOWN]
-            parts = [
-                (
-                    ShownPart(number, s.segments, s.segment.box),
-                    f"{self._class_of(s.segment).name}, {s.segment.area:,} pixels"
-                    f"{kind.value(s.value)}",
-                )
-                for number, s in shown
-            ]
-            note = f"A segment that {kind.meaning}."
-            groups.append(CropGroup(kind.title, note, len(found), self._crops(parts, name)))
-        return groups
-
-    def _class_of(self, segment: SegmentFacts) -> DataClass:
-        return self.content.classes[segment.class_index]
-
-    def _without_things(self) -> CropGroup | None:
-        if not self.content.has_things:
-            return None
-        found = [number for number in self.usable if not self._things(number)]
-        crops = [self._crop(f"{n:06d}o.jpg", self.content.items[n]) for n in found[:SHOWN]]
-        note = "The semantic branch learns from them, the detector that nothing is there."
-        note = note if found else "Every image shows one."
-        return CropGroup("Images without things", note, len(found), crops)
-
-    def _rare(self) -> tuple[list[CropGroup], list[str]]:
-        rows = list(enumerate(self.rows))
-        absent = [row.name for _, row in rows if not row.images]
-        seen = sorted((e for e in rows if e[1].images), key=lambda e: (e[1].images, e[1].share))
-        groups = []
-        for k, row in seen[:RARE_CLASSES]:
-            largest = []
-            for number in self.usable:
-                own = [s for s in self.facts[number].segments if s.class_index == k]
-                if own:
-                    largest.append((number, max(own, key=lambda s: s.area)))
-            largest.sort(key=lambda entry: -entry[1].area)
-            parts = [
-                (ShownPart(n, (s.id,), s.box), f"{s.area:,} pixels") for n, s in largest[:EXAMPLES]
-            ]
-            images = "1 image" if row.images == 1 else f"{row.images:,} images"
-            groups.append(CropGroup(row.name, images, len(largest), self._crops(parts, f"r{k}_")))
-        return groups, absent
-
-    def _crops(self, parts: Sequence[tuple[ShownPart, str]], prefix: str) -> list[Crop]:
-        """Return pictures of parts with captions, named after their images; :meth:`draw` draws
-        them."""
-        crops = []
-        for k, (part, caption) in enumerate(parts):
-            item, file = self.content.items[part.image], f"{prefix}{k}.jpg"
-            self._tasks.append((part, item, self.folder / file))
-            crops.append(self._crop(file, item, caption))
-        return crops
-
-    def _crop(self, file: str, item: DataItem, caption: str = "") -> Crop:
-        return Crop(f"{self._source}/{file}", item.name, caption)
-
-    def draw(self) -> None:
-        """Draw the places that the page shows."""
-        draw = partial(draw_place, content=replace(self.content, items=[]))
-        list(imap_with_progress(draw, self._tasks, "draw what is shown", self.workers))
-
-    def _pair(self, pair: NearPair, item: DataItem, facts: ImageFacts, name: str) -> Pair:
-        """Args: item, facts: of the second image."""
-        picture, _ = card_pictures(read_picture(item.image, "RGB"), None, {})
-        save_jpeg(self.folder / f"{name}.jpg", picture)
-        same = facts.digest == self.facts[pair.first].digest
-        return Pair(
-            self._crop(f"{pair.first:06d}.jpg", self.content.items[pair.first]),
-            self._crop(f"{name}.jpg", item),
-            "the same file" if same else f"{pair.distance:.1f} levels apart",
-        )
-
-    def _findings(
-        self, inside: Sequence[NearPair], across: Sequence[NearPair], others: Sequence[DataItem]
-    ) -> str:
-        """A CSV with a row for all that the page has found, however much of it is shown."""
-        items = self.content.items
-        text = io.StringIO()
-        table = csv.writer(text)
-        table.writerow(COLUMNS)
-        for fault in self.faults:
-            table.writerow(("fault", *[""] * 9, fault))
-        for number, s in self._all_suspicions():
-            row = (s.kind, items[number].name, self._class_of(s.segment).name)
-            ids = " ".join(map(str, s.segments))
-            table.writerow((*row, ids, s.segment.area, *s.segment.box, f"{s.value:.4g}", ""))
-        for kind, pairs, seconds in (("equal", inside, items), ("leak", across, others)):
-            for a, b, distance in pairs:
-                table.writerow((kind, items[a].name, *[""] * 7, f"{distance:.3g}", seconds[b].name))
-        return text.getvalue()
-
-
-def _most_frequent(sizes: Counter[str]) -> list[tuple[str, int, float]]:
-    most = max(sizes.values(), default=1)
-    listed = [(size, count, 100 * count / most) for size, count in sizes.most_common(SIZES)]
-    if rest := sum(sizes.values()) - sum(count for _, count, _ in listed):
-        listed.append((f"{len(sizes) - SIZES} other sizes", rest, 100 * min(1, rest / most)))
-    return listed
-
-
-def class_rows(content: DataItems, facts: Sequence[ImageFacts]) -> list[ClassRow]:
-    """Images, segments and areas of each class, in the order of the classes."""
-    areas: list[list[int]] = [[] for _ in content.classes]
-    images = [0] * len(content.classes)
-    for one in facts:
-        for segment in one.segments:
-            areas[segment.class_index].append(segment.area)
-        for k in {segment.class_index for segment in one.segments}:
-            images[k] += 1
-    total = max(1, sum(map(sum, areas)))
-    return [
-        ClassRow(
-            name=data_class.name,
-            kind=("stuff", "thing")[data_class.isthing] if content.has_things else "",
-            color=css_color(data_class.color),
-            images=images[k],
-            segments=len(areas[k]) if content.has_things else None,
-            share=100 * sum(areas[k]) / total,
-            areas=tuple(np.percentile(areas[k], (10, 50, 90)).tolist()) if areas[k] else None,
-        )
-        for k, data_class in enumerate(content.classes)
-    ]
+    return rows

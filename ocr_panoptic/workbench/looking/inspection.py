@@ -1,33 +1,37 @@
-"""A closer look at what a trained model does on single images, for the report."""
+"""A closer look at what a trained model does on single images."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from detectron2.config import CfgNode
-from torch import Tensor, nn
+from torch import Tensor
 
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.formats.pictures import as_colours, read_picture
-from ocr_panoptic.layers import RegionContext
+from ocr_panoptic.layers import ASPOCR, RegionContext, gather_regions
 from ocr_panoptic.modeling import InferenceModel, OCRSemanticSegmentor
 from ocr_panoptic.modeling.inference import resized_classes, running_argmax
+from ocr_panoptic.modeling.inference_model import PRECISIONS
 from ocr_panoptic.modeling.refined_head import RefinedHead
-from ocr_panoptic.visualization.scene import Inspection, PanopticMap
+
+from .scene import Inspection, PanopticMap
+
+Seen = dict[str, Any]  # "size" (H, W) of the padded images, and "features" by name
 
 
 class Inspector:
     """
-    A model under inspection: what it predicts for the images of a data set, and what leads to it:
-    the coarse prediction and, where the context scheme has them, the soft object regions and the
-    relation of the pixels to them.
+    Shows what a model predicts for the images of a data set, and what leads to it: the coarse
+    prediction and, if the context scheme has them, the soft object regions and the relation of the
+    pixels to them.
 
     Args:
-        model: of an ``OCRSemanticSegmentor``, or of a ``PanopticFPN`` whose semantic head is
-            Detectron2's or ``OCRSemSegFPNHead``.
+        model: the trained model of an ``OCRSemanticSegmentor``, or of a ``PanopticFPN`` whose
+            semantic head is Detectron2's or ``OCRSemSegFPNHead``.
     """
 
     def __init__(self, cfg: CfgNode, model: InferenceModel):
@@ -37,146 +41,99 @@ class Inspector:
         self._mapper = self._task.mapper(cfg, False)
 
     def semantics(self, record: dict[str, Any]) -> Inspection:
-        """
-        The semantic network's part, with the image seen once, at its own scale: without the
-        segments of a panoptic model, and whatever TEST says of scales, flips and windows.
-
-        Args:
-            record: of a Detectron2 data set.
-        """
+        """Inspect the semantic network alone, which sees the image of a record once, at its own
+        scale, whatever TEST says of scales, flips and windows."""
         inputs = self._mapper(record)
-        with torch.inference_mode(), _watched(self._network) as seen:
-            self._task.semantic_logits(self._network, [inputs])
-        return self._view(record, inputs, seen)
+        with self._watching() as seen:
+            logits = self._task.semantic_logits(self._network, [inputs])
+        return self._view(record, inputs, logits, seen)
 
     def __call__(self, record: dict[str, Any]) -> Inspection:
-        """
-        The model's own prediction, with what leads to it.
-
-        Args:
-            record: of a Detectron2 data set.
-        """
-        if isinstance(self._network, OCRSemanticSegmentor):
-            found = self.semantics(record)
-            if self._network.sees_images_once:
-                return found
-            inputs = self._mapper(record)
-            with torch.inference_mode():
-                labels = self._model([inputs])[0]["labels"]
-                attention = self._network.scale_attention(inputs)
-            return replace(
-                found,
-                refined=labels.cpu().numpy(),
-                attention={scale: a.cpu().numpy() for scale, a in attention.items()},
-            )
+        """Inspect the model's own prediction for a record of a Detectron2 data set."""
         inputs = self._mapper(record)
-        with torch.inference_mode(), _watched(self._network) as seen:
-            ids, info = self._model([inputs])[0]["panoptic_seg"]
+        if not isinstance(self._network, OCRSemanticSegmentor):
+            with self._watching() as seen:
+                ids, info = self._model([inputs])[0]["panoptic_seg"]
+                logits = self._network.sem_seg_head.layers(seen["features"])
+            found = self._view(record, inputs, logits, seen)
+            return replace(found, panoptic=PanopticMap(ids.cpu().numpy(), info))
+        found = self.semantics(record)
+        if self._network.sees_images_once:
+            return found
+        with torch.inference_mode():
+            labels = self._model([inputs])[0]["labels"]
+            attention = self._network.scale_attention(inputs)
         return replace(
-            self._view(record, inputs, seen), panoptic=PanopticMap(ids.cpu().numpy(), info)
+            found,
+            refined=labels.cpu().numpy(),
+            attention={scale: a.cpu().numpy() for scale, a in attention.items()},
         )
 
-    def _view(self, record: dict[str, Any], inputs: dict[str, Any], seen: "_Seen") -> Inspection:
+    @contextmanager
+    def _watching(self) -> Iterator[Seen]:
+        """Keep what the backbone sees and gives while the network runs once."""
+        seen: Seen = {}
+        dtype, device = PRECISIONS[self._model.precision], self._network.device.type
+        hook = self._network.backbone.register_forward_hook(
+            lambda _, images, features: seen.update(size=images[0].shape[2:], features=features)
+        )
+        try:
+            with torch.inference_mode(), torch.autocast(device, dtype, enabled=dtype is not None):
+                yield seen
+        finally:
+            hook.remove()
+
+    def _view(
+        self,
+        record: dict[str, Any],
+        inputs: dict[str, Any],
+        logits: Tensor | tuple[Tensor, Tensor],
+        seen: Seen,
+    ) -> Inspection:
+        coarse, refined = logits if isinstance(logits, tuple) else (None, logits)
         pixels = read_picture(record["file_name"], self._image_format, self._channels)
         head = self._network.sem_seg_head
         align_corners = isinstance(head, RefinedHead) and head.align_corners
-        size, features = tuple(inputs["image"].shape[1:]), seen.refined.shape[2:]
-        # Rows and columns of the features that are not padding, the last ones perhaps in part.
-        inside = tuple(
-            -(-side * cells // whole)
-            for side, cells, whole in zip(size, features, seen.padded, strict=True)
-        )
+        size, padded, cells = inputs["image"].shape[1:], seen["size"], refined.shape[2:]
 
         def labels(logits: Tensor) -> np.ndarray:
-            """[H,W] as the model itself makes them."""
-            sizes = pixels.shape[:2], size, seen.padded
-            classes = resized_classes(logits, *sizes, align_corners)
+            """Return labels [H,W] as the model itself makes them."""
+            sizes = pixels.shape[:2], tuple(size), tuple(padded)
+            classes = resized_classes(logits.float(), *sizes, align_corners)
             return running_argmax(classes)[0].cpu().numpy()
 
-        inspection = Inspection(
+        found = Inspection(
             image=as_colours(pixels, self._image_format),
             panoptic=None,
-            refined=labels(seen.refined),
-            coarse=None if seen.coarse is None else labels(seen.coarse),
+            refined=labels(refined),
+            coarse=None if coarse is None else labels(coarse),
         )
-        if seen.regions is None:
-            return inspection
-        relation = seen.relation
-        if relation is not None:
-            relation = relation[0, :, : inside[0], : inside[1]].float().cpu().numpy()
-        sides = zip(inside, features, seen.padded, size, pixels.shape[:2], strict=True)
+        context = getattr(head, "context", None)
+        if context is None or not context.uses_regions or context.needs_truth:
+            return found
+        with self._watching():
+            _, x, m = head.prepare(seen["features"])
+            relation = self._relation(context, x, m)
+        # Rows and columns of the features that are not padding, the last ones perhaps in part.
+        inside = [-(-a * b // c) for a, b, c in zip(size, cells, padded, strict=True)]
+        regions, relation = (t[0, :, : inside[0], : inside[1]].float() for t in (m, relation))
+        sides = zip(inside, cells, padded, size, pixels.shape[:2], strict=True)
         return replace(
-            inspection,
-            regions=_regions(seen.regions[0], inside),
-            relation=relation,
-            cells=tuple(_cell_edges(*side, align_corners) for side in sides),
+            found,
+            regions=regions.flatten(1).softmax(dim=1).view_as(regions).cpu().numpy(),
+            relation=relation.cpu().numpy(),
+            cells=tuple(cell_edges(*side, align_corners) for side in sides),
         )
 
-
-@dataclass
-class _Seen:
-    """
-    The tensors that have passed through a semantic network while it was watched.
-
-    Attributes:
-        padded: (H, W) of the images that the backbone saw.
-        coarse, refined: logits [N,K,h,w]; coarse is None for Detectron2's head.
-        regions: the logits m [N,K,h,w] that the scheme saw, if it depends on predicted ones.
-        relation: [N,K,h,w], if it was computed.
-    """
-
-    padded: tuple[int, int] | None = None
-    coarse: Tensor | None = None
-    refined: Tensor | None = None
-    regions: Tensor | None = None
-    relation: Tensor | None = None
+    @staticmethod
+    def _relation(context: RegionContext, x: Tensor, m: Tensor) -> Tensor:
+        """Return the relation [N,K,h,w] of what the scheme sees."""
+        if isinstance(context, ASPOCR):  # whose pixel representations are its own
+            x = context.bottleneck(x)
+        return context.relation(x, m, gather_regions(x, m)).unflatten(2, x.shape[2:])
 
 
-@contextmanager
-def _watched(model: nn.Module) -> Iterator[_Seen]:
-    """Fills a ``_Seen`` while the model runs once; afterwards the model is as it was."""
-    seen, head = _Seen(), model.sem_seg_head
-
-    def keep_size(module: nn.Module, inputs: tuple[Tensor]) -> None:
-        seen.padded = tuple(inputs[0].shape[2:])
-
-    def keep_logits(*args: Any) -> Any:
-        logits = type(head).layers(head, *args)
-        seen.coarse, seen.refined = logits if isinstance(logits, tuple) else (None, logits)
-        return logits
-
-    def keep_regions(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
-        prepared = type(head).prepare(head, *args)
-        if context.uses_regions and not context.needs_truth:
-            seen.regions = prepared[2]
-        return prepared
-
-    def keep_relation(x: Tensor, m: Tensor, f: Tensor) -> Tensor:
-        w = type(context).relation(context, x, m, f)
-        if seen.regions is not None:  # else they are not those of the classes
-            rows = w.unflatten(2, x.shape[2:])  # all, or a band of them
-            seen.relation = rows if seen.relation is None else torch.cat([seen.relation, rows], 2)
-        return w
-
-    hook = model.backbone.register_forward_pre_hook(keep_size)
-    context = head.context if isinstance(head, RefinedHead) else None
-    head.layers = keep_logits
-    if context is not None:
-        head.prepare = keep_regions
-    if isinstance(context, RegionContext):
-        context.relation = keep_relation
-    try:
-        yield seen
-    finally:
-        hook.remove()
-        del head.layers
-        if context is not None:
-            del head.prepare
-        if isinstance(context, RegionContext):
-            del context.relation
-
-
-def _cell_edges(
+def cell_edges(
     inside: int, features: int, padded: int, side: int, pixels: int, align_corners: bool
 ) -> np.ndarray:
     """
@@ -184,10 +141,10 @@ def _cell_edges(
     that resizing gives them.
 
     Args:
-        inside: cells that are not padding alone.
-        features: cells of the padded input, whose side is ``padded``.
-        side: of the input without padding.
-        pixels: the same of the image file.
+        inside: number of cells, without those in the padding.
+        features: number of cells of the padded input, whose side is ``padded``.
+        side: length of the input without padding.
+        pixels: the same side in the image file.
 
     Returns:
         float64 [inside + 1], in pixels of the image file from 0 to ``pixels``
@@ -199,18 +156,3 @@ def _cell_edges(
         edges *= padded / features
     edges[[0, -1]] = 0, side
     return edges.clip(0, side) * pixels / side
-
-
-def _regions(logits: Tensor, inside: tuple[int, int]) -> np.ndarray:
-    """
-    The soft object regions: the paper's spatial softmax, over the pixels that are not padding.
-
-    Args:
-        logits: of the regions [K,h,w] of the padded input.
-        inside: rows and columns that are not padding.
-
-    Returns:
-        float32 [K,*inside], of sum 1 for each class.
-    """
-    weights = logits[:, : inside[0], : inside[1]].float()
-    return weights.flatten(1).softmax(dim=1).view_as(weights).cpu().numpy()

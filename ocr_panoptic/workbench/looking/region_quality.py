@@ -18,14 +18,15 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.confusion import confusion_matrix, semantic_scores
 from ocr_panoptic.layers import RegionContext
 from ocr_panoptic.modeling.context import CONTEXT_SCHEMES
-from ocr_panoptic.visualization.scene import semantic_truth
 
 from .inspection import Inspector
+from .scene import semantic_truth
 
 
 class RegionQuality:
     """
-    Over the images of a data set, for each class, in percent, pixels without a class left out:
+    Measures the regions over the images of a data set: for each class, in percent, pixels without a
+    class left out:
 
     - "IoU coarse", "IoU refined": of the prediction that makes the regions, and of the one that is
       made with their help.
@@ -46,8 +47,7 @@ class RegionQuality:
     )
 
     def __init__(self, class_names: Sequence[str], ignore_label: int):
-        self.class_names = list(class_names)
-        self.ignore_label = ignore_label
+        self.class_names, self.ignore_label = list(class_names), ignore_label
         k = len(self.class_names)
         self._confusions = {name: np.zeros((k, k), np.int64) for name in ("coarse", "refined")}
         self._sums = {column: np.zeros(k) for column in self.COLUMNS[2:]}
@@ -71,16 +71,16 @@ class RegionQuality:
             relation: [K,h,w], of sum 1 over K.
             cells: rising floats [h+1] and [w+1], the edges of the features' cells in pixels of the
                 image, from 0 to H and W.
-
-        Raises:
-            ValueError: the labels do not fit.
         """
         k = len(self.class_names)
         for name, labels in (("coarse", coarse), ("refined", refined)):
             self._confusions[name] += confusion_matrix(truth, labels, k, self.ignore_label)
-        rows, columns = (
-            _overlaps(edges, pixels) for edges, pixels in zip(cells, truth.shape, strict=True)
-        )
+        shared = []  # lengths [cells, pixels] that each cell shares with each pixel, by axis
+        for edges, pixels in zip(cells, truth.shape, strict=True):
+            start = np.arange(pixels)
+            ends = np.minimum(edges[1:, None], start + 1), np.maximum(edges[:-1, None], start)
+            shared.append((ends[0] - ends[1]).clip(min=0))
+        rows, columns = shared
         area = np.outer(rows.sum(1), columns.sum(1))
         known = rows @ (truth != self.ignore_label) @ columns.T
         for label in np.setdiff1d(truth, self.ignore_label):
@@ -98,15 +98,12 @@ class RegionQuality:
                 self._sums[column][label] += pixels * value
 
     def results(self) -> dict[str, dict[str, float]]:
-        """
-        Returns:
-            for each class, and "(mean)" over those that the truth holds: value by column, NaN for
-            a class that it does not hold
-        """
+        """Return the values by column of each class, NaN for one that the truth does not hold, and
+        of "(mean)" over the others."""
         columns = {}
-        for name, confusion in self._confusions.items():
+        for kind, confusion in self._confusions.items():
             scores = semantic_scores(confusion, self.class_names)
-            columns[f"IoU {name}"] = [*scores.per_class["IoU"].values()]
+            columns[f"IoU {kind}"] = [scores[f"IoU-{name}"] for name in self.class_names]
         pixels = self._confusions["coarse"].sum(axis=1)
         with np.errstate(invalid="ignore"):
             columns |= {column: 100 * sums / pixels for column, sums in self._sums.items()}
@@ -119,13 +116,6 @@ class RegionQuality:
         }
 
 
-def _overlaps(edges: np.ndarray, pixels: int) -> np.ndarray:
-    """The length [cells, pixels] that each cell shares with each pixel of a row or column."""
-    start = np.arange(pixels)
-    shared = np.minimum(edges[1:, None], start + 1) - np.maximum(edges[:-1, None], start)
-    return shared.clip(min=0)
-
-
 SCHEMES = [
     name
     for name, (scheme, _) in CONTEXT_SCHEMES.items()
@@ -136,20 +126,14 @@ HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
 
 def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
     """
-    Measure the soft object regions of a trained model over a data set: whole images at a single
+    Measure the soft object regions of a trained model on DATASETS.TEST[0]: whole images at a single
     scale, whatever TEST says.
 
     Args:
-        cfg: completed; MODEL.WEIGHTS are the trained ones.
+        cfg: completed config; MODEL.WEIGHTS are the trained ones.
 
     Returns:
-        (see :meth:`RegionQuality.results`, on DATASETS.TEST[0]; see
-        :func:`ocr_panoptic.engine.run_info.run_info`)
-
-    Raises:
-        FileNotFoundError: weights or labels are missing.
-        ValueError: the model has no regions of the classes, or no relation to them, there are no
-            labels, or the weights do not fit.
+        (see :meth:`RegionQuality.results`; see :func:`ocr_panoptic.engine.run_info.run_info`)
     """
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:

@@ -10,7 +10,7 @@ from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.panoptic.annotations import panoptic_metadata, parse_categories
 from ocr_panoptic.evaluation.confusion import semantic_scores
-from ocr_panoptic.metrics import Scores, per_class_rows
+from ocr_panoptic.metrics import named, per_class_rows
 from support.faults import faults_of
 
 THING = {"id": 1, "name": "cat", "isthing": 1, "color": [1, 2, 3]}
@@ -40,7 +40,7 @@ def test_a_class_called_things_has_a_row_of_its_own(isthing):
     metadata = panoptic_metadata(parse_categories(entries, "x.json"))
     names, things = metadata["stuff_classes"], metadata["thing_classes"]
     sem_seg = semantic_scores(np.diag([10, 10, 5][: len(names)]), names)
-    boxes = Scores(per_class={"AP": dict.fromkeys(things, 50.0)})
+    boxes = named("AP", things, [50.0] * len(things))
     rows = {row["class"]: row for row in per_class_rows({"sem_seg": sem_seg, "bbox": boxes})}
     own = "things (thing)" if isthing else "things (stuff)"
     assert rows.keys() == {"things", "sky", "cat", own}

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from generate_scenes import CATEGORIES, draw_scene, generate_scenes
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import read_data_file
-from ocr_panoptic.data.published.scenes import CATEGORIES, draw_scene, generate_scenes
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
 

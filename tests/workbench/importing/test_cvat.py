@@ -167,6 +167,8 @@ def test_refuses_videos_other_files_and_missing_folders(folder):
         ('<annotations><track id="0"/></annotations>', 'video. Export it as "CVAT for images 1.1"'),
         ("<annotations><version>1.1</version></annotations>", "has no image"),
         ("<annotation><object/></annotation>", "root is <annotation>"),
+        ('<!DOCTYPE a [<!ENTITY x "y">]><annotations>&x;</annotations>', "xml: cannot be read as"),
+        ("<annotations><image></annotations>", "xml: cannot be read as XML .mismatched tag"),
     ):
         (folder / "annotations.xml").write_text(text)
         with pytest.raises(ValueError, match=message):

@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from defusedxml import ElementTree
 from pycocotools.coco import COCO
 
-from ocr_panoptic.formats.bounded_xml import read_parts
 from ocr_panoptic.workbench.importing.annotated_image import AnnotatedImage, Segment
 from ocr_panoptic.workbench.importing.brush import decode_brush
 from ocr_panoptic.workbench.importing.exporting import EXPORTS, Project, project_setup, write_export
@@ -73,7 +73,7 @@ def written(kind, tmp_path, images, project=CLASSES):
 
 
 def test_cvats_xml(tmp_path):
-    meta, image = list(read_parts(written("cvat", tmp_path, [IMAGE]), "annotations"))[1:]
+    meta, image = list(ElementTree.parse(written("cvat", tmp_path, [IMAGE])).getroot())[1:]
     assert [name.text for name in meta.iterfind("task/labels/label/name")] == [*CLASSES.colors]
     assert [image.get(key) for key in ("name", "width", "height")] == ["a.png", "4", "2"]
     cat, dog = image  # what has no pixel is left out: CVAT refuses it
@@ -91,7 +91,7 @@ def test_cvat_can_take_an_image_by_its_number_of_a_video_alone(tmp_path):
     images = [small(name="000007.png"), small(name="000012.png")]
     for frames, expected in ((True, [7, 12]), (False, [10**9, 10**9 + 1])):
         path = written("cvat", tmp_path, images, Project(CLASSES.colors, frames=frames))
-        parts = [part for part in read_parts(path, "annotations") if part.tag == "image"]
+        parts = [part for part in ElementTree.parse(path).getroot() if part.tag == "image"]
         assert [int(part.get("id")) for part in parts] == expected
 
 

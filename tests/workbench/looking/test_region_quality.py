@@ -8,11 +8,11 @@ import torch
 from detectron2.data import DatasetCatalog
 from detectron2.data.detection_utils import read_image
 
+from ocr_panoptic.cli import call
 from ocr_panoptic.engine import build_trained_model, complete_config, load_config
 from ocr_panoptic.formats.labels import read_true_labels
-from ocr_panoptic.workbench.looking.inspection import _cell_edges
+from ocr_panoptic.workbench.looking.inspection import cell_edges
 from ocr_panoptic.workbench.looking.region_quality import RegionQuality
-from support.scripts import load_script
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 
@@ -107,11 +107,6 @@ def test_a_region_on_ignored_pixels_alone():
     assert quality.results()["a"]["own weight"] == 0
 
 
-@pytest.fixture
-def region_quality():
-    return load_script("tools/region_quality.py").main
-
-
 def own_relation_of_acf(args, weights: list[str]) -> list[float]:
     """ACF-OCR's relation is a softmax of the coarse logits. Images of 64 pixels, stride 8."""
     cfg = load_config(args.config_file, [*args.opts, *weights])
@@ -140,12 +135,24 @@ def own_relation_of_acf(args, weights: list[str]) -> list[float]:
     ],
     ids=["panoptic", "semantic"],
 )
-def test_a_run(trained, tmp_path, region_quality, capsys, config, opts, data):
+def test_a_run(trained, tmp_path, capsys, config, opts, data):
     args = trained(*opts, config=config)
     run = tmp_path / "run"
     weights = ["MODEL.WEIGHTS", str(run / "model_final.pth")]
     flip = ["TEST.FLIP", "True"] if config == SEMANTIC_CONFIG else []  # is not to matter
-    region_quality(["--config-file", args.config_file, *args.opts, *weights, *flip])
+    half = [
+        *args.opts,
+        *weights,
+        "TEST.PRECISION",
+        "bfloat16",
+        "OUTPUT_DIR",
+        str(tmp_path / "half"),
+    ]
+    call("regions", ["--config-file", args.config_file, *half])
+    file = tmp_path / f"half/inference/{data}/region_quality.json"
+    assert json.loads(file.read_text())["classes"]["(mean)"]["own relation"] > 0
+    capsys.readouterr()
+    call("regions", ["--config-file", args.config_file, *args.opts, *weights, *flip])
     printed = capsys.readouterr().out
     content = json.loads((run / "inference" / data / "region_quality.json").read_text())
     assert content["run"]["weights"] == weights[1]
@@ -165,10 +172,10 @@ def test_a_run(trained, tmp_path, region_quality, capsys, config, opts, data):
 
 
 @pytest.mark.parametrize("opts", [("CONTEXT.NAME", "PPM"), ("OCR.REGION_SUPERVISION", "False")])
-def test_models_without_regions_of_classes(tiny_data, make_args, tmp_path, region_quality, opts):
+def test_models_without_regions_of_classes(tiny_data, make_args, tmp_path, opts):
     args = make_args(*TINY_SEMANTIC, f"MODEL.{opts[0]}", opts[1], config=SEMANTIC_CONFIG)
     with pytest.raises(ValueError, match=f"MODEL.{opts[0]} {opts[1]}.* has no predicted regions"):
-        region_quality(["--config-file", args.config_file, *args.opts])
+        call("regions", ["--config-file", args.config_file, *args.opts])
 
 
 @pytest.mark.parametrize(
@@ -182,5 +189,5 @@ def test_models_without_regions_of_classes(tiny_data, make_args, tmp_path, regio
     ],
 )
 def test_cells(inside, features, padded, side, pixels, align_corners, expected):
-    found = _cell_edges(inside, features, padded, side, pixels, align_corners)
+    found = cell_edges(inside, features, padded, side, pixels, align_corners)
     assert found.tolist() == pytest.approx(expected)

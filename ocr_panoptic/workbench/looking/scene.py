@@ -1,4 +1,8 @@
-"""The parts of which the pictures of one image are made, its truth and what a model sees in it."""
+"""What the pictures of one image are made of: its truth, and what a model sees in it.
+
+Shape letters: H, W size of the image file; K semantic classes; h, w size of the semantic head's
+logits, without padding.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,19 +24,16 @@ class PanopticMap:
     Attributes:
         ids: int [H,W]; 0 is void.
         info: a dict for each segment, as Detectron2's models give it: "id", "isthing" and the
-            contiguous "category_id" (of a thing its index among ``thing_classes``, of stuff its
-            index among ``stuff_classes``, where 0 stands for all things).
+            contiguous "category_id" (of stuff an index among ``stuff_classes``, where 0 stands for
+            all things).
     """
 
     ids: np.ndarray
     info: list[dict[str, Any]]
 
     def sem_seg(self, void: int) -> np.ndarray:
-        """
-        Returns:
-            int [H,W]: the semantic labels of Panoptic-FPN (0: things, then the stuff classes),
-            ``void`` where there is no segment.
-        """
+        """Return the semantic labels of Panoptic-FPN, int [H,W]: 0 for things, then the stuff
+        classes; ``void`` where there is no segment."""
         labels = np.full(self.ids.shape, void)
         for segment in self.info:
             label = 0 if segment["isthing"] else segment["category_id"]
@@ -43,20 +44,18 @@ class PanopticMap:
 @dataclass(frozen=True)
 class Inspection:
     """
-    The view that a model has of one image. Shape letters: H, W size of the image file; K semantic
-    classes; h, w size of the semantic head's logits, without padding.
+    What a model sees in one image. Regions, relation and cells are None for a head without them.
 
     Attributes:
         image: uint8 [H,W,3] RGB.
-        panoptic: the prediction; None for a model of semantic segmentation alone.
+        panoptic: the prediction; None for a semantic model.
         refined: int [H,W], the labels of the semantic head's output.
-        coarse: int [H,W], the labels of its coarse logits; None for a head without any.
-        regions: float32 [K,h,w], the soft object regions: their logits of each class after a
-            softmax over the image's pixels, each map of sum 1; None for a head without any.
-        relation: float32 [K,h,w], the relation of each pixel to the regions, of sum 1 over K; None
-            for a head without any.
+        coarse: int [H,W], the labels of its coarse logits; None for Detectron2's head.
+        regions: float32 [K,h,w], the soft object regions: the logits of each class after a softmax
+            over the image's pixels, each map of sum 1.
+        relation: float32 [K,h,w], the relation of each pixel to the regions, of sum 1 over K.
         cells: floats [h+1] and [w+1], the edges of the cells of regions and relation, in pixels of
-            the image file from 0 to H and W; None for a head without any.
+            the image file from 0 to H and W.
         attention: scale -> float32 map in (0, 1) over the image, where hierarchical multi-scale
             attention trusts the prediction at this scale more than those of larger ones.
     """
@@ -72,18 +71,7 @@ class Inspection:
 
 
 def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
-    """
-    Args:
-        record: of a semantic or panoptic data set.
-        metadata: with its label_map, if it has one.
-
-    Returns:
-        the true labels, uint8 or uint16 [H,W]
-
-    Raises:
-        ValueError: the record has no labels, or the PNG is broken or holds labels outside the map.
-        FileNotFoundError: the PNG is missing.
-    """
+    """Return the true labels of a record, uint8 or uint16 [H,W]."""
     if not has_labels(record):
         raise UserError(
             f"{record['file_name']} has no labels to show; name a data set with labels in "
@@ -93,11 +81,7 @@ def semantic_truth(record: dict[str, Any], metadata: Metadata) -> np.ndarray:
 
 
 def panoptic_truth(truth: TrueSegments, metadata: Metadata) -> PanopticMap:
-    """
-    Args:
-        truth: of an image of a panoptic data set.
-        metadata: with the contiguous ids of its categories.
-    """
+    """Return the true segments with the contiguous ids of their categories."""
     things = metadata.thing_dataset_id_to_contiguous_id
     stuff = metadata.stuff_dataset_id_to_contiguous_id
     info = []
