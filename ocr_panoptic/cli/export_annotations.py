@@ -11,7 +11,6 @@ from pathlib import Path
 from .arguments import CommandParser
 
 EXPORTS = ("cvat", "coco", "label-studio")
-IS_LIGHT = True
 # Fields of a project, with what they are.
 LABEL_STUDIO = {
     "from_name": "name of <BrushLabels>, by default label",

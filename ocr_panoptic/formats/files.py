@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.standard_output import printable
 
 MAX_JSON_BYTES = 4 << 30  # of a JSON that has all images; COCO's largest has 450 MB
+
+
+def printable(text: object) -> str:
+    """Return a name or message for a terminal: control characters, which could rewrite what it
+    shows, and bytes that are no text, as escapes."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 @contextmanager
