@@ -28,7 +28,6 @@ COMMANDS = {
     "import": "import annotations of another format",
     "convert": "convert published weights",
     "export": "write a trained model as an ONNX file",
-    "export-annotations": "write predictions for an annotation tool",
     "report": "write a page about a run",
     "regions": "measure the soft object regions of a trained model",
     "refine": "refine the files of any program's predictions by SegFix",
