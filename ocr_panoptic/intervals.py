@@ -15,10 +15,9 @@ class Interval:
     estimate, if the values are normally distributed.
 
     Attributes:
-        mean: of the values.
-        half: the interval is mean - half to mean + half; None for one value alone, which says
-            nothing about it.
-        values: their number.
+        mean: mean of the values.
+        half: the interval is mean - half to mean + half; None for a single value.
+        values: number of values.
     """
 
     mean: float
@@ -27,10 +26,6 @@ class Interval:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Interval":
-        """
-        Raises:
-            statistics.StatisticsError: there is no value.
-        """
         half = None
         if len(values) > 1:
             error = statistics.stdev(values) / math.sqrt(len(values))
@@ -49,11 +44,10 @@ class Interval:
 
 def student_quantile(freedom: int) -> float:
     """
+    Return t for which Student's variable lies between -t and t with a probability of CONFIDENCE.
+
     Args:
         freedom: degrees of freedom, at least 1.
-
-    Returns:
-        t for which Student's variable is between -t and t with a probability of CONFIDENCE
     """
     low, high = 0.0, math.pi / 2  # of atan(t / sqrt(freedom))
     while (middle := (low + high) / 2) not in (low, high):

@@ -4,43 +4,28 @@ Seeded and bounded. OCR_PANOPTIC_FUZZ_TRIALS=5000 makes more trials with each ki
 100 of every day, OCR_PANOPTIC_FUZZ_SEED=7 makes others.
 """
 
-import copy
 import io
 import json
 import os
-import pickle
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
-from detectron2.config import CfgNode
-from detectron2.data import DatasetCatalog, Metadata
+from detectron2.data import DatasetCatalog
 from PIL import Image
-from safetensors.torch import save_file
 
-from ocr_panoptic.checkpoint import SafeCheckpointer
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data.index import index_file
 from ocr_panoptic.data.register import register_data_files
-from ocr_panoptic.engine import load_config, run_claim
+from ocr_panoptic.engine import load_config
 from ocr_panoptic.engine.config_checks import check_values
-from ocr_panoptic.engine.resume import (
-    continued_state,
-    difference_table,
-    find_checkpoint,
-    position_after,
-)
-from ocr_panoptic.engine.training_state import continued_optimizer
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.pictures import read_picture
-from ocr_panoptic.formats.run_folder import read_evaluation, read_training_log
-from ocr_panoptic.workbench.predicting.drawing import draw_images
 from support.fuzz import breach, mutated_bytes, mutated_json, mutated_png, mutated_tree, run_trials
 
 TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "100"))
@@ -120,32 +105,6 @@ def array_file(array: np.ndarray, **options: bool) -> bytes:
     file = io.BytesIO()
     np.save(file, array, **options)
     return file.getvalue()
-
-
-def test_the_demos_pictures(tmp_path):
-    """Each is drawn whole, or named as one that cannot be read."""
-    paths = [tmp_path / f"{number}.png" for number in range(3)]
-    outputs = [tmp_path / "out" / path.name for path in paths]
-    (tmp_path / "out").mkdir()
-    metadata = Metadata(stuff_classes=["a"], stuff_colors=[[255, 0, 0]])
-
-    def predict(image):
-        return {"labels": torch.zeros(image.shape[:2], dtype=torch.long)}
-
-    def trial(rng):
-        for path, output in zip(paths, outputs):
-            path.write_bytes(mutated_picture(rng))
-            output.unlink(missing_ok=True)
-        unreadable = []
-        result = breach(
-            lambda: unreadable.extend(draw_images(paths, outputs, predict, metadata)), tmp_path, ()
-        )
-        drawn = [output for output in (tmp_path / "out").iterdir() if Image.open(output).load()]
-        if not result and len(drawn) + len(unreadable) != len(paths):
-            return f"{len(drawn)} drawn, {len(unreadable)} unreadable of {len(paths)}"
-        return result
-
-    assert not breaches(tmp_path, trial, share=0.1)
 
 
 @pytest.fixture
@@ -295,130 +254,5 @@ def test_configs(tmp_path):
         # Of some values the message names the key alone.
         names = (str(path), "with characters that cannot be printed", "; it is ")
         return breach(lambda: check_values(load_config(str(path), [])), tmp_path, names)
-
-    assert not breaches(tmp_path, trial)
-
-
-def checkpoint_files(folder: Path) -> list[Path]:
-    """Files of every kind that is read, good and hostile."""
-    weights = {"weight": torch.arange(6.0).reshape(2, 3), "bias": torch.tensor([0.5, -1])}
-    arrays = {name: value.numpy() for name, value in weights.items()}
-    torch.save({"model": weights, "iteration": 3}, folder / "a.pth")
-    torch.save({"model": weights}, folder / "b.pth", _use_new_zipfile_serialization=False)
-    torch.save({"model_state": weights}, folder / "c.pyth")
-    save_file(weights, folder / "d.safetensors")
-    (folder / "e.pkl").write_bytes(pickle.dumps({"model": arrays, "__author__": "x"}, protocol=2))
-    torch.save({"model": weights, "x": Hostile()}, folder / "f.pth")
-    torch.save(
-        {"model": weights, "x": Hostile()}, folder / "g.pth", _use_new_zipfile_serialization=False
-    )
-    (folder / "h.pkl").write_bytes(pickle.dumps({"model": arrays, "x": Hostile()}))
-    (folder / "i.pth").write_bytes(pickle.dumps(Hostile()))
-    return sorted(folder.iterdir())
-
-
-def test_checkpoints(tmp_path):
-    folder = tmp_path / "seeds"
-    folder.mkdir()
-    files = checkpoint_files(folder)
-    model = torch.nn.Linear(3, 2)
-
-    def trial(rng):
-        source = rng.choice(files)
-        path = tmp_path / f"weights{source.suffix}"
-        data = source.read_bytes()
-        path.write_bytes(data if rng.random() < 0.1 else mutated_bytes(data, rng))
-        return breach(
-            lambda: SafeCheckpointer(model, str(tmp_path)).load(str(path)), tmp_path, (str(path),)
-        )
-
-    assert not breaches(tmp_path, trial, share=2)
-
-
-def test_states_of_a_training(tmp_path):
-    """The states that --resume reads."""
-    path = tmp_path / "model_final.pth"
-    model = torch.nn.Linear(3, 2)
-    optimizer = torch.optim.AdamW(model.parameters(), 0.1)
-    model(torch.ones(1, 3)).sum().backward()
-    optimizer.step()
-    solver = {"IMS_PER_BATCH": 2, "REFERENCE_WORLD_SIZE": 0, "MAX_ITER": 9, "OPTIMIZER": "AdamW"}
-    cfg = CfgNode({"MODEL": {"TRUST_PICKLE": False}, "SOLVER": solver})
-    scaler = torch.amp.GradScaler("cpu").state_dict()
-    tree = {
-        **{"iteration": 3, "images": 8, "seed": 3, "processes": 1},
-        **{"config": cfg.dump(), "parameters": ["weight", "bias"]},
-        "_trainer": {
-            "iteration": 3,
-            "optimizer": {**optimizer.state_dict(), "state": {}},
-            "grad_scaler": scaler,
-        },
-    }
-    others = torch.zeros(2), torch.zeros(3, 2), torch.tensor(1.0), 1.0, None, "x"
-
-    def read():
-        state = continued_state(cfg, str(path), model)
-        position_after(cfg, state)
-        difference_table(cfg, state)
-        saved, names = state["_trainer"], state["parameters"]
-        optimizer.load_state_dict(
-            continued_optimizer(saved["optimizer"], names, ["weight", "bias"], optimizer)
-        )
-        optimizer.step()
-        if "trained_weights" in state:
-            model.load_state_dict(state["trained_weights"])
-        if saved.get("grad_scaler"):
-            torch.amp.GradScaler("cpu").load_state_dict(saved["grad_scaler"])
-
-    def trial(rng):
-        state = mutated_tree(tree, rng)
-        if rng.random() < 0.3 and isinstance(state, dict):
-            state["config"] = mutated_bytes(cfg.dump().encode(), rng).decode(errors="replace")
-        if rng.random() < 0.5:  # one of the tensors is another, or none
-            state = copy.deepcopy(tree)
-            momenta = copy.deepcopy(optimizer.state_dict()["state"])
-            weights = dict(model.state_dict())
-            damaged = rng.choice([weights, *momenta.values()])
-            damaged[rng.choice(list(damaged))] = rng.choice(others)
-            state["_trainer"]["optimizer"]["state"] = momenta
-            state["trained_weights"] = weights
-        torch.save({"model": model.state_dict(), "trainer": state}, path)
-        return breach(read, tmp_path, (str(path), "The checkpoint"))
-
-    assert not breaches(tmp_path, trial)
-
-
-def test_what_a_run_leaves_for_the_next(tmp_path, monkeypatch):
-    """training.lock and last_checkpoint."""
-    monkeypatch.setattr(run_claim, "WATCH", 0)
-    torch.save({}, tmp_path / "model_final.pth")
-    claim = {"host": "here", "pid": 3, "begun": "2020-01-01"}
-    lock, last = tmp_path / run_claim.FILE, tmp_path / "last_checkpoint"
-
-    def read():
-        run_claim.claim(tmp_path)
-        run_claim.release(tmp_path)
-
-    def trial(rng):
-        if rng.random() < 0.5:
-            lock.write_bytes(mutated_json(json.dumps(claim).encode(), rng))
-            return breach(read, tmp_path, (str(lock),))
-        last.write_bytes(mutated_bytes(b"model_final.pth", rng))
-        return breach(lambda: find_checkpoint(str(tmp_path), True), tmp_path, (str(tmp_path),))
-
-    assert not breaches(tmp_path, trial)
-
-
-def test_results_of_a_run(tmp_path):
-    path = tmp_path / "metrics.json"
-    results = {"run": {"seed": 1}, "sem_seg": {"mIoU": 3.5, "IoU-a": 2.0}}
-    log = b"".join(b'{"iteration": %d, "total_loss": 0.5}\n' % number for number in range(5))
-
-    def trial(rng):
-        if rng.random() < 0.5:
-            path.write_bytes(mutated_json(json.dumps(results).encode(), rng))
-            return breach(lambda: read_evaluation(tmp_path), tmp_path, (str(path),))
-        path.write_bytes(mutated_bytes(log, rng))
-        return breach(lambda: read_training_log(tmp_path), tmp_path, (str(path),))
 
     assert not breaches(tmp_path, trial)

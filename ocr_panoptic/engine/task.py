@@ -33,8 +33,6 @@ from ocr_panoptic.modeling.context import context_class
 from ocr_panoptic.segfix import OffsetEvaluator
 from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
-from .agreement import agree, stop_together
-
 Mapper = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -82,13 +80,12 @@ def task_of(cfg: CfgNode) -> Task:
 def training_loader(cfg: CfgNode) -> TrainingStream:
     """Return the batches of a training; all processes call it."""
     task = task_of(cfg)
-    with stop_together():
-        if comm.is_main_process():
-            for name in cfg.DATASETS.TRAIN:
-                task.describe_training_data(name)
-        records = training_records(cfg)
-    agree({"number of training images": len(records)})
-    return build_training_stream(cfg, task.mapper(cfg, True), records, cfg.MODEL.DEVICE)
+    if comm.is_main_process():
+        for name in cfg.DATASETS.TRAIN:
+            task.describe_training_data(name)
+    return build_training_stream(
+        cfg, task.mapper(cfg, True), training_records(cfg), cfg.MODEL.DEVICE
+    )
 
 
 def training_records(cfg: CfgNode) -> IndexedRecords | list[dict[str, Any]]:

@@ -14,7 +14,6 @@ from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.modeling import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
-from .agreement import stop_together
 from .config_files import load_config, options_of
 from .resume import check_trained_weights
 from .run_info import weights_sha256
@@ -52,7 +51,6 @@ def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
     return deploy(model, cfg.TEST.PRECISION, optimize=cfg.TEST.OPTIMIZED, **options)
 
 
-@stop_together()
 def build_trained_model(cfg: CfgNode) -> InferenceModel:
     """
     Args:

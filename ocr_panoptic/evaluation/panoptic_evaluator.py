@@ -24,17 +24,18 @@ logger = logging.getLogger(__name__)
 
 
 class PanopticEvaluator(DatasetEvaluator):
-    """PQ, SQ, RQ and Boundary PQ of all categories, things and stuff, and of every class, in
-    percent; the interval of PQ over images, see :mod:`.bootstrap`.
+    """
+    Compute PQ, SQ, RQ and Boundary PQ of all categories, of things, of stuff and of every class, in
+    percent, and the interval of PQ over images (:mod:`.bootstrap`).
 
-    Equal to Detectron2's COCOPanopticEvaluator (which calls panopticapi), but for the areas of
-    true segments, which are counted in the PNG; see :mod:`.panoptic_quality`. The truth comes
-    from ``panoptic_json`` and ``panoptic_root`` of the metadata, a PNG being read when its image is
-    processed. Only the images that are processed count.
+    The values equal those of Detectron2's COCOPanopticEvaluator, which calls panopticapi, except
+    that areas of true segments are counted in the PNG, see :mod:`.panoptic_quality`. The truth is
+    found by ``panoptic_json`` and ``panoptic_root`` of the metadata. Only images that are processed
+    count, and their PNGs are read then.
 
     Args:
         dataset_name: a registered panoptic data set.
-        output_dir: folder for ``panoptic_seg_per_image.csv``; nothing is written by default.
+        output_dir: folder for ``panoptic_seg_per_image.csv``; by default nothing is written.
     """
 
     def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
@@ -56,13 +57,9 @@ class PanopticEvaluator(DatasetEvaluator):
 
         Args:
             inputs: mappings with "file_name" and "image_id".
-            outputs: mappings with "panoptic_seg": (segment ids [H, W], segments_info), the
-                latter with "id", contiguous "category_id" and "isthing" per segment. Without
-                "isthing", "category_id" is taken as the data set's own.
-
-        Raises:
-            FileNotFoundError, ValueError: the truth is missing or unreadable, or truth and
-                prediction are at odds; image and ids are named.
+            outputs: mappings with "panoptic_seg": (segment ids [H, W], segments_info). Each segment
+                has "id", contiguous "category_id" and "isthing". Without "isthing", "category_id"
+                is the data set's own.
         """
         for input_, output in zip(inputs, outputs, strict=True):
             file_name, image_id = input_["file_name"], input_["image_id"]
@@ -83,11 +80,12 @@ class PanopticEvaluator(DatasetEvaluator):
             self._images.append(self._score(file_name, overlaps.matches()))
 
     def evaluate(self) -> OrderedDict | None:
-        """Return {"panoptic_seg": scores by Detectron2's names} in the main process, else None.
+        """
+        Return {"panoptic_seg": scores by Detectron2's names} in the main process, else None.
 
-        Overall "PQ", "SQ", "RQ", "BoundaryPQ" in percent, with "_th" for things and "_st" for
-        stuff, and the interval of "PQ"; per class the same, the numbers of segments "TP", "FP",
-        "FN", and "isthing" (0 or 1). Values that do not exist, for lack of segments, are NaN.
+        The scores are "PQ", "SQ", "RQ", "BoundaryPQ" in percent, with "_th" for things and "_st"
+        for stuff, and "PQ_low", "PQ_high". Each class has the same metrics, its numbers of segments
+        "TP", "FP", "FN", and "isthing" (0 or 1). A value is NaN if no segment defines it.
         """
         gathered = comm.gather((self.quality, self.boundary_quality, self._images))
         if not comm.is_main_process():
@@ -137,8 +135,8 @@ class PanopticEvaluator(DatasetEvaluator):
 
 
 def _class_names(categories: list[dict], metadata) -> list[str]:
-    """The metadata's names, as in the other metrics per class; where a thing and a stuff class
-    share one, their kind is appended."""
+    """Return the names that the metadata gives the classes, as the other metrics use them. If a
+    thing and a stuff class have the same name, their kinds are appended."""
     kinds = ["thing" if category["isthing"] == 1 else "stuff" for category in categories]
     names = []
     for category, kind in zip(categories, kinds, strict=True):

@@ -1,4 +1,4 @@
-"""Sums over images of which the metrics of semantic segmentation are computed.
+"""Counts of images, whose sums give the metrics of semantic segmentation.
 
 Shape letters: H, W size of an image; K classes.
 """
@@ -22,8 +22,8 @@ class SemSegCounts(NamedTuple):
     Attributes:
         confusion: int64 [K, K], rows = truth.
         boundaries: int64 [K, 2], see :func:`boundary_counts`.
-        boundary_errors: int64 [K, K], of the wrong pixels at most BOUNDARY_WIDTH from a true and
-            from a predicted boundary, which may be one boundary that is displaced.
+        boundary_errors: int64 [K, K], wrong pixels at most BOUNDARY_WIDTH from a true and from a
+            predicted boundary.
         calibration: float64 [15, 3], see :func:`count_calibration`; zeros without confidences.
     """
 
@@ -52,12 +52,11 @@ class SemSegCounts(NamedTuple):
         ignore_label: int,
     ) -> "SemSegCounts":
         """
-        Args:
-            truth, prediction, num_classes, ignore_label: of :func:`confusion_matrix`.
-            confidence: float [H, W], of the predicted labels.
+        Count the pixels of an image.
 
-        Raises:
-            ValueError: as :func:`confusion_matrix`.
+        Args:
+            truth, prediction, num_classes, ignore_label: see :func:`confusion_matrix`.
+            confidence: float [H, W], probability of the predicted labels.
         """
         check_sizes(truth, prediction)
         distance = boundary_distance(truth.shape)
@@ -98,8 +97,8 @@ class SemSegCounts(NamedTuple):
         """
         Return the scores of boundaries and of confidence by Detectron2's names.
 
-        - "BoundaryIoU" of a class, and "mBoundaryIoU", its mean over those that the truth holds.
-        - "ECE", where there are confidences.
+        - "BoundaryIoU" of a class, and "mBoundaryIoU", the mean over classes in the truth.
+        - "ECE", if there are confidences.
         """
         intersection, union = self.boundaries.T
         occurs = self.confusion.any(axis=1)
@@ -113,5 +112,5 @@ class SemSegCounts(NamedTuple):
 
 
 def counts_of_classes(confusion: np.ndarray) -> np.ndarray:
-    """Return for each class the pixels that are right, true and predicted: int64 [K, 3]."""
+    """Return the right, true and predicted pixels of each class, int64 [K, 3]."""
     return np.stack([confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)], axis=1)

@@ -22,15 +22,15 @@ logger = logging.getLogger(__name__)
 
 
 class SemSegEvaluator(DatasetEvaluator):
-    """mIoU, fwIoU, mACC, pACC, and IoU and ACC per class, see :func:`semantic_scores`; those of
-    boundaries and of confidence, see :class:`SemSegCounts`; the interval of mIoU over images, see
-    :mod:`.bootstrap`.
+    """
+    Compute the metrics of :func:`semantic_scores` and of :meth:`.SemSegCounts.scores`, and the
+    interval of mIoU over images (:mod:`.bootstrap`).
 
-    The true labels of an image are those of its record, see :func:`.read_true_labels`; classes and
-    ignored label are ``stuff_classes`` and ``ignore_label`` of the metadata, as in Detectron2.
-    Where the metadata has ``label_map``, the file's labels go through it first
-    (:func:`apply_label_map`). Where it has ``class_categories``, the category of each class,
-    :func:`category_scores` join the others, and the results are those of cityscapesscripts.
+    The record of an image names its true labels, see :func:`.read_true_labels`. Classes and ignored
+    label are ``stuff_classes`` and ``ignore_label`` of the metadata, as in Detectron2. If the
+    metadata has ``label_map``, it is applied to the labels of the file. If the metadata has
+    ``class_categories``, the category of each class, :func:`category_scores` are computed, too, and
+    the results equal cityscapesscripts'.
 
     Args:
         dataset_name: a registered data set.
@@ -38,8 +38,8 @@ class SemSegEvaluator(DatasetEvaluator):
             ``sem_seg_per_image.csv``; by default nothing is written.
 
     Attributes:
-        counts: of this process.
-        total: the same over all processes; set by :meth:`evaluate` in the main one.
+        counts: counts of this process.
+        total: counts of all processes; set by :meth:`evaluate` in the main process.
     """
 
     def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
@@ -71,10 +71,6 @@ class SemSegEvaluator(DatasetEvaluator):
             inputs: mappings with "file_name".
             outputs: mappings with "labels", integers [H, W], or "sem_seg", scores [K, H, W]; and
                 optionally "confidence", float [H, W], the probability of each pixel's label.
-
-        Raises:
-            FileNotFoundError, ValueError: the truth is missing or unreadable, holds other labels
-                or has another size than the prediction; the file is named.
         """
         num_classes = len(self._class_names)
         for input_, output in zip(inputs, outputs, strict=True):

@@ -52,7 +52,7 @@ def read_coco(
     ((content, own),) = each([(str(source), source)], _load)
     if polygons is None:
         _hint_at_polygons(source, content)
-    names = {category["id"]: category["name"] for category in content["categories"]}
+    names = {category["id"]: category.get("name") for category in content["categories"]}
     is_doubtful = _are_crowds_doubtful(content)
 
     def read(entry: dict) -> AnnotatedImage:

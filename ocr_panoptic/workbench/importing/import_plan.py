@@ -114,7 +114,7 @@ def read_sources(
     faults: list[str] = []
     owners: dict[str, str] = {}
     for split, source in sources.items():
-        images[split] = []
+        images[split], known = [], len(found)
         with gathering(faults):
             for image in _read(source, plan):
                 images[split].append(image)
@@ -123,6 +123,9 @@ def read_sources(
                 if other != split:
                     faults.append(f"{image.file}: is in both {other} and {split}.")
             images[split].sort(key=lambda image: image.name)
+            for name in [*found][known:]:
+                place = f"{source.annotations}: class {name!r}"
+                faults += [f"{place}: {fault}" for fault in faults_of_class(name, [0, 0, 0])]
             stems = [PurePosixPath(image.name).with_suffix("") for image in images[split]]
             if not stems:
                 faults.append(f"{source.annotations}: no image is annotated.")
@@ -130,14 +133,13 @@ def read_sources(
                 faults.append(
                     f"{source.annotations}: {times} images are named {stem}, but for their ends."
                 )
-    for name in found:
-        faults += [f"class {name!r}: {fault}" for fault in faults_of_class(name, [0, 0, 0])]
     raise_if_any(faults)
+    found = dict(sorted(found.items()))
     if plan.crowds is None and not plan.semantic:
         check_crowds(found)
     if plan.split is not None:
         images = split_images(images["train"], plan.split)
-    return images, dict(sorted(found.items()))
+    return images, found
 
 
 def _read(source: AnnotationSource, plan: ImportPlan) -> Iterable[AnnotatedImage]:

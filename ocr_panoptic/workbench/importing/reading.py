@@ -37,7 +37,7 @@ def each(items: Iterable[tuple[str, _Item]], read: Callable[[_Item], _Result]) -
             faults += [f"{place}: {fault}" for fault in error.faults]
         except (UserError, OSError) as error:
             text = str(error)
-            faults.append(text if text.startswith(place) else f"{place}: {text.rstrip('.')}.")
+            faults.append(text if text.startswith(place) else f"{place}: {text}")
         except Exception as error:  # zlib, Pillow and pycocotools raise what broken values lead to
             faults.append(f"{place}: cannot be read ({type(error).__name__}: {error}).")
         else:
