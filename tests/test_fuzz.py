@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 import yaml
-from detectron2.data import DatasetCatalog, Metadata
+from detectron2.data import DatasetCatalog
 from PIL import Image
 
 from ocr_panoptic.data.data_check import check_data
@@ -27,7 +26,6 @@ from ocr_panoptic.engine.config_checks import check_values
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.pictures import read_picture
-from ocr_panoptic.workbench.predicting.drawing import draw_images
 from support.fuzz import breach, mutated_bytes, mutated_json, mutated_png, mutated_tree, run_trials
 
 TRIALS = int(os.getenv("OCR_PANOPTIC_FUZZ_TRIALS", "100"))
@@ -107,32 +105,6 @@ def array_file(array: np.ndarray, **options: bool) -> bytes:
     file = io.BytesIO()
     np.save(file, array, **options)
     return file.getvalue()
-
-
-def test_the_demos_pictures(tmp_path):
-    """Each is drawn whole, or named as one that cannot be read."""
-    paths = [tmp_path / f"{number}.png" for number in range(3)]
-    outputs = [tmp_path / "out" / path.name for path in paths]
-    (tmp_path / "out").mkdir()
-    metadata = Metadata(stuff_classes=["a"], stuff_colors=[[255, 0, 0]])
-
-    def predict(image):
-        return {"labels": torch.zeros(image.shape[:2], dtype=torch.long)}
-
-    def trial(rng):
-        for path, output in zip(paths, outputs):
-            path.write_bytes(mutated_picture(rng))
-            output.unlink(missing_ok=True)
-        unreadable = []
-        result = breach(
-            lambda: unreadable.extend(draw_images(paths, outputs, predict, metadata)), tmp_path, ()
-        )
-        drawn = [output for output in (tmp_path / "out").iterdir() if Image.open(output).load()]
-        if not result and len(drawn) + len(unreadable) != len(paths):
-            return f"{len(drawn)} drawn, {len(unreadable)} unreadable of {len(paths)}"
-        return result
-
-    assert not breaches(tmp_path, trial, share=0.1)
 
 
 @pytest.fixture
