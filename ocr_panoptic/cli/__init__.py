@@ -29,7 +29,7 @@ COMMANDS = {
     "export": "write a trained model as an ONNX file",
     "report": "write a page about a run",
     "regions": "measure the soft object regions of a trained model",
-    "refine": "refine the files of any program's predictions by SegFix",
+    "refine": "refine the label PNGs of any program by SegFix",
     "fit-merge": "fit the panoptic merge to data with annotations",
     "compare": "train several heads on your data, and say which wins",
     "configs": "list the configs that come with the package",
