@@ -99,7 +99,7 @@ def test_the_newest_whole_one_is_resumed_from(
     assert "the newest whole one is" in caplog.text and caplog.text.isascii()
     for path in tmp_path.glob("*.pth"):
         path.write_bytes(b"")
-    assert not checkpointer.has_checkpoint()
+    assert not checkpointer.get_checkpoint_file()
 
 
 def test_what_killed_writers_left_is_removed(checkpointer, tmp_path):
