@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ocr_panoptic.engine.run_check import RunCheck
 
 
-
 def argument_parser() -> TrainingArguments:
     return TrainingArguments(__doc__)
 

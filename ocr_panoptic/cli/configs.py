@@ -13,7 +13,6 @@ from ocr_panoptic.nearest import did_you_mean
 from .arguments import CommandParser
 
 
-
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help="list names with all of these")

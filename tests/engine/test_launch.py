@@ -1,8 +1,5 @@
 """Processes that join, and leave cleanly."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,6 @@ from detectron2.utils import comm
 
 from ocr_panoptic.engine import launch
 from ocr_panoptic.engine.launch import leave_process_group
-from support.tiny_runs import OCR_CONFIG, ROOT
 
 
 def gloo_threads() -> list[str]:
@@ -37,30 +33,6 @@ def test_no_gloo_thread_outlives_its_group(tmp_path, forks):
     """A thread that does can abort the process while Python shuts down."""
     mp.start_processes(worker, (tmp_path,), nprocs=2)
     assert {p.name for p in tmp_path.glob("*_left")} == {"rank0_left", "rank1_left"}
-
-
-@pytest.mark.slow
-def test_a_mistake_ends_all_processes_of_torchrun(tiny_data, tmp_path):
-    """Rank 1 alone makes it: the others wait for it in an exchange, and torchrun ends them."""
-    program = tmp_path / "program.py"
-    program.write_text(
-        "import os, sys\n"
-        "from ocr_panoptic.cli import run_command\n"
-        "sys.argv += ['SEDE', '1'] if os.environ['RANK'] == '1' else []\n"
-        "run_command('train')\n"
-    )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    flags = ["--config-file", str(OCR_CONFIG), "DATASETS.TRAIN", "('tiny_train',)"]
-    flags += ["MODEL.DEVICE", "cpu", "OUTPUT_DIR", str(tmp_path / "run"), "DATASETS.TEST", "()"]
-    done = subprocess.run(
-        [*torchrun, "--standalone", str(program), *flags],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert done.returncode and "ERROR: Unknown config key SEDE" in done.stderr
 
 
 @pytest.fixture
