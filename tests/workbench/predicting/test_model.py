@@ -247,10 +247,10 @@ def test_an_image_that_is_too_thin_is_named(model_of, tmp_path):
 @pytest.mark.parametrize(
     "array, message",
     [
-        (np.zeros((4, 5), np.uint8), r"has the shape \[4, 5\]; expected an array \[H,W,3\]"),
-        (np.zeros((3, 4, 5), np.uint8), r"has the shape \[3, 4, 5\]"),
-        (np.zeros((0, 4, 3), np.uint8), r"has the shape \[0, 4, 3\]"),
-        (np.zeros((4, 5, 3)), "is of float64; expected .* of uint8"),
+        (np.zeros((4, 5), np.uint8), r"is uint8 \[4, 5\]; expected an array \[H,W,3\]"),
+        (np.zeros((3, 4, 5), np.uint8), r"is uint8 \[3, 4, 5\]"),
+        (np.zeros((0, 4, 3), np.uint8), r"is uint8 \[0, 4, 3\]"),
+        (np.zeros((4, 5, 3)), "is float64 .* of uint8"),
     ],
 )
 def test_arrays_that_are_no_images(model_of, array, message):
@@ -259,6 +259,8 @@ def test_arrays_that_are_no_images(model_of, array, message):
         model.predict(array)
     with pytest.raises(ValueError, match=f"000000: {message}"):
         next(model.predict([array]))
+    with pytest.raises(ValueError, match="000000: is int .*expected an array"):
+        next(model.predict([3]))
 
 
 def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
