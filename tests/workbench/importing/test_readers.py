@@ -11,7 +11,6 @@ from PIL import ExifTags, Image
 
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
-from ocr_panoptic.workbench.importing.label_studio import image_path
 from ocr_panoptic.workbench.importing.voc import voc_color
 from support.annotation_files import (
     SIZE,
@@ -312,33 +311,6 @@ def labelme(path: Path, *shapes: dict, image_path: str = "a.png", **others: obje
     save(path, {"imagePath": image_path, "imageData": None, **size, "shapes": shapes, **others})
 
 
-def shape(label: str, kind: str | None, points: list, group: int | None = None) -> dict:
-    return {"label": label, "shape_type": kind, "points": points, "group_id": group}
-
-
-def test_labelme_shapes_have_the_pixels_on_their_borders(folder):
-    labelme(
-        folder / "images/a.json",
-        shape("r", "rectangle", [[8, 6], [2, 3]]),
-        shape("c", "circle", [[5, 5], [5, 2]]),
-        shape("p", None, [[0, 0], [3, 0], [3, 2], [0, 2]]),
-    )
-    (image,) = read("labelme", folder / "images")
-    box, circle, polygon = (segment.pixels() for segment in image.segments)
-    assert box[3:7, 2:9].all() and box.sum() == 28
-    assert polygon[:3, :4].all() and polygon.sum() == 12
-    assert circle[2:9, 5].all() and circle[5, 2:9].all() and not circle[2, 2]
-    assert circle[2:9, 2:9].sum() == circle.sum()
-
-
-def test_labelme_joins_the_shapes_of_a_group(folder):
-    parts = [("a", 0, 1), ("a", 2, None), ("a", 4, 1), ("b", 6, 1), ("a", 8, 0)]
-    shapes = [shape(label, "rectangle", [[x, 0], [x, 0]], group) for label, x, group in parts]
-    labelme(folder / "images/a.json", *shapes)
-    (image,) = read("labelme", folder / "images")
-    assert columns(image) == [("a", [2]), ("a", [0, 4]), ("b", [6]), ("a", [8])]
-
-
 @pytest.mark.parametrize(
     "json_name, image_path, images, name",
     [
@@ -469,33 +441,26 @@ def test_label_studio_leaves_out_tasks_that_nobody_has_annotated(folder, caplog)
 
 
 @pytest.mark.parametrize(
-    "reference, path",
+    "reference, name",
     [
         ("/data/local-files/?d=city/a%20b.jpg", "city/a b.jpg"),
         ("http://localhost:8080/data/local-files/?d=city/a.jpg", "city/a.jpg"),
+        ("/data/local-files/?d=x/y/a.png", "y/a.png"),
+        ("/data/upload/7/a1b2c3d4-a.png", "a.png"),  # as it was called before it was uploaded
+        ("/data/upload/7/a1b2c3d4-a.png", "a1b2c3d4-a.png"),
         ("/data/upload/7/a1b2c3d4-a.png", "7/a1b2c3d4-a.png"),
         ("https://example.org/x/a.JPEG?token=1", "x/a.JPEG"),
         ("s3://bucket/x/a.png", "x/a.png"),
-        ("a.png", "a.png"),
         ("a text.", None),
         ("https://example.org/page.html", None),
         ("http://[broken/a.png", None),
     ],
 )
-def test_the_path_in_a_reference(reference, path):
-    assert image_path(reference) == path
-
-
-@pytest.mark.parametrize(
-    "reference, name",
-    [
-        ("/data/upload/7/a1b2c3d4-a.png", "a.png"),  # as it was called before it was uploaded
-        ("/data/upload/7/a1b2c3d4-a.png", "a1b2c3d4-a.png"),
-        ("/data/upload/7/a1b2c3d4-a.png", "7/a1b2c3d4-a.png"),
-        ("/data/local-files/?d=x/y/a.png", "y/a.png"),
-    ],
-)
 def test_label_studio_finds_the_image(folder, reference, name):
+    if name is None:
+        with pytest.raises(DataFaults, match="expected data with one image"):
+            label_studio(folder, task({"id": 1, "result": []}, image=reference))
+        return
     (folder / "images" / name).parent.mkdir(exist_ok=True)
     (folder / "images/a.png").rename(folder / "images" / name)
     assert label_studio(folder, task({"id": 1, "result": []}, image=reference)).name == name
