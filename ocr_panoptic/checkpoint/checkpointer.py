@@ -103,7 +103,7 @@ class SafeCheckpointer(DetectionCheckpointer):
         Args:
             name: name of the file, without its suffix.
             tag: the file becomes the one to be resumed from.
-            keep: number of numbered files that stay, see :meth:`prune`; 0 for all.
+            keep: number of numbered files up to this one that stay; 0 for all.
             kwargs: what else is saved.
         """
         if not self.save_dir or not self.save_to_disk:
@@ -123,8 +123,10 @@ class SafeCheckpointer(DetectionCheckpointer):
                 f"The checkpoint {path} could not be written ({e}). The last whole one is "
                 f"{last_checkpoint(self.save_dir) or 'none'}. Make room, then --resume."
             ) from e
-        if keep:
-            self.prune(keep)
+        if keep and NUMBERED.fullmatch(path.name):  # later ones are of another run
+            files = sorted(p for p in path.parent.glob("*.pth") if NUMBERED.fullmatch(p.name))
+            for old in files[: files.index(path) + 1][:-keep]:
+                old.unlink(missing_ok=True)
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
         """Make a file of the folder the one to be resumed from."""
@@ -138,23 +140,10 @@ class SafeCheckpointer(DetectionCheckpointer):
         """The checkpoints of the folder are those of another run, which is not to be resumed."""
         self.tag_last_checkpoint(NO_CHECKPOINT)
 
-    def has_checkpoint(self) -> bool:
-        """Return whether there is one to be resumed from."""
-        return bool(self.get_checkpoint_file())
-
     def remove_unfinished(self) -> None:
         """Remove what writers of this folder that were killed have left."""
         for path in Path(self.save_dir).glob(".*.tmp"):
             if path.name.startswith((".model_", ".last_checkpoint")):
-                path.unlink(missing_ok=True)
-
-    def prune(self, keep: int) -> None:
-        """Remove all but the last ``keep`` of the numbered checkpoints up to the one that is to be
-        resumed from. Later ones are of another run."""
-        last = Path(last_checkpoint(self.save_dir))
-        if NUMBERED.fullmatch(last.name):
-            files = sorted(p for p in last.parent.glob("*.pth") if NUMBERED.fullmatch(p.name))
-            for path in files[: files.index(last) + 1][:-keep]:
                 path.unlink(missing_ok=True)
 
     def _load_file(self, filename: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from typing import Any
 from detectron2.config import CfgNode
 from detectron2.engine import TrainerBase, hooks
 from detectron2.utils import comm
-from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, newest_whole, settings_of
 from ocr_panoptic.data.training_stream import TrainingStream, run_seed
@@ -57,6 +56,7 @@ class Trainer(Evaluating):
         start: where this process has begun.
     """
 
+    build_model = staticmethod(build_model)
     build_optimizer = staticmethod(build_optimizer)
     build_lr_scheduler = staticmethod(build_schedule)
     build_train_loader = staticmethod(training_loader)
@@ -133,10 +133,8 @@ class Trainer(Evaluating):
                 if self.best:
                     self.best.path.unlink(missing_ok=True)
             write_config(cfg.OUTPUT_DIR, self._written, keep_former=bool(former))
-        if isinstance(self.data_loader, TrainingStream):
+        if isinstance(self.data_loader, TrainingStream):  # another one starts from the first image
             self.data_loader.seen = self.start.images
-        elif self.start_iter:
-            logger.warning("The data loader is no TrainingStream: its images start from the first")
         logger.info("%s", start_summary(cfg, checkpointer, self.data_loader, self.start_iter))
 
     def state_dict(self) -> dict[str, Any]:
@@ -248,12 +246,6 @@ class Trainer(Evaluating):
         if self.best and comm.is_main_process():
             self.best.update(self._last_eval_results, self._trainer.iter)
         return self._last_eval_results
-
-    @classmethod
-    def build_model(cls, cfg: CfgNode) -> nn.Module:
-        model = build_model(cfg)
-        logger.debug("Model:\n%s", model)
-        return model
 
 
 def log_period(max_iter: int) -> int:
