@@ -27,7 +27,6 @@ COMMANDS = {
     "import": "import annotations of another format",
     "convert": "convert published weights",
     "export": "write a trained model as an ONNX file",
-    "export-annotations": "write predictions for an annotation tool",
     "report": "write a page about a run",
     "regions": "measure the soft object regions of a trained model",
     "refine": "refine the label PNGs of any program by SegFix",
