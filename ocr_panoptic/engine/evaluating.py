@@ -15,7 +15,7 @@ from detectron2.utils import comm
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ocr_panoptic.data.training_stream import Telling, leave_signals_to_the_trainer
+from ocr_panoptic.data.training_stream import leave_signals_to_the_trainer
 from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.formats.run_folder import CONFIG, evaluation_folder, write_evaluation
 
@@ -45,7 +45,7 @@ class Evaluating(DefaultTrainer):
         mapper = task_of(cfg).mapper(cfg, False)
         if segfix_cfg := segfix_config(cfg):
             mapper = SegFixMapper(mapper, segfix_cfg)
-        loader = build_detection_test_loader(cfg, dataset_name, mapper=Telling(mapper))
+        loader = build_detection_test_loader(cfg, dataset_name, mapper=mapper)
         loader.worker_init_fn = leave_signals_to_the_trainer
         return WatchedLoader(loader, f"evaluate {dataset_name}")
 

@@ -17,7 +17,6 @@ from detectron2.utils.events import EventWriter, get_event_storage
 from tqdm import tqdm
 
 from ocr_panoptic.console import has_terminal
-from ocr_panoptic.data.training_stream import checked
 from ocr_panoptic.formats.files import naming
 
 logger = logging.getLogger(__name__)
@@ -121,7 +120,7 @@ def duration(seconds: float) -> str:
 
 
 class WatchedLoader:
-    """A data loader of batches, whose mapper is a :class:`.Telling`; shows how much of it has been
+    """A data loader of batches; shows how much of it has been
     read, in the main process on a terminal."""
 
     def __init__(self, loader: Iterable[Any], title: str):
@@ -141,8 +140,7 @@ class WatchedLoader:
             leave=False,
             disable=hidden,
         )
-        for batch in bar:
-            yield [checked(example) for example in batch]
+        yield from bar
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._loader, name)

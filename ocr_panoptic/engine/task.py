@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detectron2.config import CfgNode
-from detectron2.data import MetadataCatalog, get_detection_dataset_dicts
+from detectron2.data import MetadataCatalog
 from detectron2.data import transforms as T
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
@@ -17,10 +17,9 @@ from ocr_panoptic.data.register import class_counts, semantic_class_count
 from ocr_panoptic.data.semantic.augmentation import build_semantic_augmentation
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.data.training_stream import (
-    IndexedRecords,
     TrainingStream,
     build_training_stream,
-    indexed_records,
+    training_records,
 )
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.build import build_evaluator
@@ -81,16 +80,10 @@ def training_loader(cfg: CfgNode) -> TrainingStream:
         if comm.is_main_process():
             for name in cfg.DATASETS.TRAIN:
                 task.describe_training_data(name)
-        records = training_records(cfg)
+        usable = cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
+        records = training_records(cfg.DATASETS.TRAIN, usable)
     agree({"number of training images": len(records)})
     return build_training_stream(cfg, task.mapper(cfg, True), records, cfg.MODEL.DEVICE)
-
-
-def training_records(cfg: CfgNode) -> IndexedRecords | list[dict[str, Any]]:
-    """The images of DATASETS.TRAIN, as a training draws them."""
-    names, usable = cfg.DATASETS.TRAIN, cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
-    indexed = indexed_records(names, usable)
-    return get_detection_dataset_dicts(names, usable) if indexed is None else indexed
 
 
 def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 
-from ocr_panoptic.data.fingerprint import digest
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import digest
 
 from .annotated_image import AnnotatedImage
 
@@ -44,7 +44,7 @@ def split_images(
     wanted, counted = share * len(images), 0
     train: set[str] = set()
     # In the order of hashes, which is as good as shuffled, and no library's to change.
-    order = sorted(groups, key=lambda key: digest(seed, key))
+    order = sorted(groups, key=lambda key: digest([seed, key]))
     for key in order[:-1]:
         after = counted + len(groups[key])
         if train and abs(after - wanted) > abs(counted - wanted):
