@@ -318,7 +318,9 @@ def host_steps(title: str) -> dict[str, Callable[[], object]]:
         tensor.data = torch.ones_like(tensor.flatten()[0])
     for parameter in network.parameters():
         parameter.grad = torch.ones_like(parameter)
-    steps = {"the weights' average": Averaging(network, 0.999).after_step}
+    averaging = Averaging(network, 0.999)
+    averaging.begin()
+    steps = {"the weights' average": averaging.after_step}
     for name in ("SGD", "AdamW"):
         cfg.SOLVER.OPTIMIZER = name
         steps[f"{name}'s step"] = Trainer.build_optimizer(cfg, network).step

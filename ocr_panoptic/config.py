@@ -320,9 +320,9 @@ SECTIONS: dict[str, list[Key]] = {
         "With AdamW what has one dimension, and what a timm network exempts (position embeddings, "
         "tokens, tables of relative positions), has WEIGHT_DECAY_NORM, which is 0 in Detectron2; "
         "biases too, unless WEIGHT_DECAY_BIAS is set."),
-    Key("SOLVER.GATHER_METRIC_PERIOD", 1, [], at_least(1),
+    Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),
         "Losses are gathered from all processes, logged and checked to be finite every so many "
-        "iterations, one iteration late, when the GPU has work to go on with."),
+        "iterations, at least once for each line of progress."),
     Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
         "A checkpoint is saved, too, where the last one is so many minutes old: what a lost "
         "machine costs at most."),

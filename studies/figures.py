@@ -8,9 +8,13 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ocr_panoptic.intervals import Interval
-from ocr_panoptic.workbench.comparing.study_curves import MARKERS, draw_curves
-from ocr_panoptic.workbench.comparing.study_tables import Records, Summaries
+from ocr_panoptic.workbench.comparing.intervals import Interval
+from ocr_panoptic.workbench.comparing.study_tables import (
+    MARKERS,
+    Records,
+    Summaries,
+    draw_curves,
+)
 
 from .study_file import PlacedStudy
 

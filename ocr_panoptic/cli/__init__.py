@@ -21,8 +21,7 @@ PROGRAM = "ocr-panoptic"
 COMMANDS = {
     "train": "train a model",
     "evaluate": "measure a trained model on data with annotations",
-    "predict": "predict images or a video, and write files",
-    "draw": "draw what a model predicts for images, a video or a camera",
+    "predict": "predict images or a video: files, and pictures of them",
     "check": "check data, or what a training would do and need",
     "view": "write a page about a data set",
     "import": "import annotations of another format",

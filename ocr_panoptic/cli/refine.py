@@ -55,8 +55,8 @@ def _fault(args: argparse.Namespace) -> str:
 
 
 def offsets(args: argparse.Namespace) -> "Offsets":
-    from ocr_panoptic.engine.inputs import find_inputs
     from ocr_panoptic.engine.segfix import load_segfix_config
+    from ocr_panoptic.formats.image_sources import find_inputs
     from ocr_panoptic.workbench.refining.offset_sources import (
         PredictedOffsets,
         StoredOffsets,
@@ -68,7 +68,7 @@ def offsets(args: argparse.Namespace) -> "Offsets":
     if args.offsets:
         return StoredOffsets(args.offsets)
     cfg = load_segfix_config(args.config_file, [*args.opts, "MODEL.WEIGHTS", args.weights])
-    items = find_inputs(args.images, args.output, 0).items
+    items = find_inputs(args.images, args.output).items
     return PredictedOffsets(cfg, {item.name: item.source for item in items})
 
 

@@ -1,6 +1,8 @@
 """The images of a training, and the sequence of their batches, which can be entered anywhere."""
 
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, count, islice
@@ -21,17 +23,17 @@ from ocr_panoptic.formats.pictures import COLOURS, header_size
 from ocr_panoptic.seeding import seeded_generators
 
 _Key = tuple[int, int]  # position in the sequence of all processes, index of the record
-GRACE = 30  # seconds that a process which loads data goes on after a SIGTERM
 
 
-def training_records(names: Sequence[str], usable: bool) -> list[dict]:
-    """Return the records of ``get_detection_dataset_dicts``.
+def training_records(cfg: CfgNode, *, log: bool = False) -> list[dict]:
+    """Return the records of DATASETS.TRAIN, as a training draws them.
 
     Args:
-        usable: leave out the images that have no annotation but crowds.
+        log: log how many instances each class has.
     """
+    names, usable = cfg.DATASETS.TRAIN, cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
     try:
-        return get_detection_dataset_dicts(names, usable)
+        return get_detection_dataset_dicts(names, usable, check_consistency=log)
     except AssertionError as error:
         raise UserError(
             f"{', '.join(names)}: {error} Perhaps no image has an instance that is no crowd: "
@@ -124,25 +126,20 @@ class TrainingStream:
 
 
 def build_training_stream(
-    cfg: CfgNode,
-    mapper: Callable[[dict], Any],
-    records: list[dict] | None = None,
-    device: str = "cpu",
+    cfg: CfgNode, mapper: Callable[[dict], Any], device: str = "cpu"
 ) -> TrainingStream:
-    """
+    """Return the batches of DATASETS.TRAIN, drawn by Detectron2's samplers.
+
     Args:
-        records: records of DATASETS.TRAIN, if they have been read already.
         cfg: DATASETS.TRAIN, DATALOADER and SOLVER.IMS_PER_BATCH, as Detectron2 reads them, and the
             seed of order and augmentation, :func:`run_seed`.
         device: see :class:`TrainingStream`.
-
-    Raises:
-        ValueError: the data set has no order of its own (an ``IterableDataset``).
     """
     seed = run_seed(cfg)
     cfg = cfg.clone()
     cfg.defrost()
     cfg.SEED = seed
+    records = training_records(cfg, log=True)
     with seeded_generators(seed):  # from which Detectron2's samplers draw their seeds
         parts = _train_loader_from_config(cfg, mapper=mapper, dataset=records)
     if parts["sampler"] is None:
@@ -198,8 +195,18 @@ def _identity(example: Any) -> Any:
 
 def leave_signals_to_the_trainer(worker: int) -> None:
     """
-    Let a process that loads images outlive a Ctrl-C or a queue's SIGTERM, which reach every process
-    of a job: the trainer finishes its iteration first, and then ends its workers.
+    Let a process that loads images outlive a Ctrl-C and a queue's SIGTERM, which reach all
+    processes of a job: the trainer needs images to finish its iteration. It ends its workers by a
+    SIGTERM of its own. DataLoader's handler would end them at any, and the trainer with an error.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: signal.alarm(GRACE))
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):  # not on macOS
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(trainer: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != trainer:
+        pass
+    os._exit(0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from detectron2.config import CfgNode
@@ -11,23 +12,21 @@ from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 from torch import Tensor, nn
 
+from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.histogram import log_class_histogram
 from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
 from ocr_panoptic.data.register import class_counts, semantic_class_count
-from ocr_panoptic.data.semantic.augmentation import build_semantic_augmentation
-from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
-from ocr_panoptic.data.training_stream import (
-    TrainingStream,
-    build_training_stream,
-    training_records,
+from ocr_panoptic.data.semantic.augmentation import (
+    build_offset_augmentation,
+    build_semantic_augmentation,
 )
+from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
+from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.modeling.context import context_class
 from ocr_panoptic.segfix import OffsetEvaluator
-
-from .agreement import agree, stop_together
-from .offset_mapper import OffsetDatasetMapper
+from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
 Mapper = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -76,14 +75,10 @@ def task_of(cfg: CfgNode) -> Task:
 def training_loader(cfg: CfgNode) -> TrainingStream:
     """Return the batches of a training; all processes call it."""
     task = task_of(cfg)
-    with stop_together():
-        if comm.is_main_process():
-            for name in cfg.DATASETS.TRAIN:
-                task.describe_training_data(name)
-        usable = cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
-        records = training_records(cfg.DATASETS.TRAIN, usable)
-    agree({"number of training images": len(records)})
-    return build_training_stream(cfg, task.mapper(cfg, True), records, cfg.MODEL.DEVICE)
+    if comm.is_main_process():
+        for name in cfg.DATASETS.TRAIN:
+            task.describe_training_data(name)
+    return build_training_stream(cfg, task.mapper(cfg, True), cfg.MODEL.DEVICE)
 
 
 def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
@@ -124,6 +119,28 @@ def _check_segments(cfg: CfgNode, dataset: str) -> None:
 
 def _no_semantic_logits(model: nn.Module, inputs: list[dict]) -> Tensor:
     raise UserError("SegFix predicts offsets, and no classes.")
+
+
+def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
+    """Return the mapper of SegFix, whose labels are offset labels (:mod:`.offsets`), made of the
+    classes or segments of a record. Data sets with other classes can be trained on together."""
+    distance = cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE
+    names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
+    maps = {name: MetadataCatalog.get(name).get("label_map") for name in names}
+    return SemanticDatasetMapper(
+        is_train,
+        augmentations=(
+            build_offset_augmentation(cfg, OffsetTruth(distance))
+            if is_train
+            else build_semantic_augmentation(cfg, is_train=False)
+        ),
+        image_format=cfg.INPUT.FORMAT,
+        channels=cfg.INPUT.CHANNELS,
+        num_classes=VOID_LABEL,  # any
+        label_maps={name: found for name, found in maps.items() if found},
+        read_labels=read_segment_map,
+        truth_of_file=partial(true_offset_labels, boundary_distance=distance),
+    )
 
 
 def _complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
@@ -171,7 +188,7 @@ TASKS = (
     Task(
         architecture="SegFix",
         title="SegFix",
-        mapper=OffsetDatasetMapper,
+        mapper=_offset_mapper,
         complete_classes=_check_segments,
         classes=lambda cfg: (
             f"regions of any classes, boundaries {cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE} pixels wide"

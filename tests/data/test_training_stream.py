@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 from itertools import islice
 
 import numpy as np
@@ -17,11 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ocr_panoptic.data import training_stream
 from ocr_panoptic.data.register import register_in_use
-from ocr_panoptic.data.training_stream import (
-    TrainingStream,
-    build_training_stream,
-    training_records,
-)
+from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.errors import UserError
 from support.tiny_runs import OCR_CONFIG
@@ -174,14 +171,20 @@ def test_no_copy_to_the_device_is_waited_for(monkeypatch):
 
 
 def test_images_without_instances_are_left_out_where_asked(raw):
+    def images(usable: bool) -> list:
+        opts = ["DATASETS.TRAIN", "('pets_train',)", "DATALOADER.NUM_WORKERS", "0"]
+        opts += ["DATALOADER.FILTER_EMPTY_ANNOTATIONS", str(usable)]
+        cfg = load_config(str(OCR_CONFIG), opts)
+        stream = build_training_stream(cfg, lambda record: record["image_id"])
+        return sorted({image for batch in batches(stream, 2) for image in batch})
+
     raw.content["annotations"][1]["segments_info"][1]["iscrowd"] = 1  # the only thing of image 5
     raw.checked()
-    for usable, expected in ((False, [5, 21]), (True, [21])):
-        assert [r["image_id"] for r in training_records(["pets_train"], usable)] == expected
+    assert images(False) == [5, 21] and images(True) == [21]
     raw.content["annotations"][0]["segments_info"][2]["iscrowd"] = 1
     raw.checked()
     with pytest.raises(ValueError, match="^pets_train: .*FILTER_EMPTY_ANNOTATIONS False uses them"):
-        training_records(["pets_train"], True)
+        images(True)
 
 
 def fail(record: dict) -> None:
@@ -194,12 +197,16 @@ def test_an_error_of_a_worker_is_raised(workers):
         batches(stream(mapper=fail, workers=workers), 1)
 
 
-def test_a_worker_outlives_the_signals_of_a_whole_job():
+@pytest.mark.parametrize("name", ["INT", "TERM"])
+def test_a_worker_outlives_the_signals_of_a_whole_job(name):
+    others = set(multiprocessing.active_children())
     loader = iter(stream(workers=1))
     next(loader)
-    (worker,) = multiprocessing.active_children()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        os.kill(worker.pid, number)
-        assert len(next(loader)) == 4
-    assert worker.is_alive()
-    loader.close()
+    (worker,) = {*multiprocessing.active_children()} - others
+    subprocess.run(["sh", "-c", f"kill -{name} {worker.pid}"], check=True)
+    assert [len(next(loader)) for _ in range(5)] == [4] * 5
+    os.kill(worker.pid, signal.SIGTERM)  # the trainer's own
+    worker.join(10)
+    assert worker.exitcode == 0
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        list(islice(loader, 9))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import demo
+from ocr_panoptic import cli
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
@@ -86,15 +86,9 @@ def test_a_class_that_the_fourth_channel_shows(semantic_data, root, depth_args):
     weights = ["MODEL.WEIGHTS", str(root / "run/model_final.pth")]
     images = str(semantic_data / "val/images")
 
-    out = root / "drawn"
-    files = ["--input", images, "--output", str(out)]
-    assert not demo.main([*run, *files, "--opts", *args.opts, *weights])
-    assert sorted(path.name for path in out.iterdir()) == [f"{n}.npy.png" for n in range(100, 104)]
-
-    predict = load_script("tools/predict.py").main
     out = root / "predicted"
     command = [*run, "--weights", weights[1], "--input", images, "--output", str(out)]
-    assert not predict([*command, "--overlays", *args.opts])
+    assert not cli.call("predict", [*command, "--overlays", *args.opts])
     labels = np.asarray(Image.open(out / "labels/100.png"))
     assert (labels == scene(100)[1]).mean() > 0.9
     with Image.open(out / "overlays/100.jpg") as overlay:
@@ -178,12 +172,9 @@ def test_panoptic_fpn_with_four_channels(panoptic_data, root, make_args):
     opts = ("DATASETS.TRAIN", "('boxes_train',)", "DATASETS.TEST", "('boxes_val',)", *QUICK)
     opts += (*FOUR[:2], "MODEL.PIXEL_MEAN", [120.0] * 4, "MODEL.PIXEL_STD", [60.0] * 4)
     args = make_args(*opts, config=OCR_CONFIG)
-    results = train(args)
+    train(args)
     out = root / "predicted"
     command = ["--config-file", str(OCR_CONFIG), "--weights", str(root / "run/model_final.pth")]
     command += ["--input", str(panoptic_data / "val/images"), "--output", str(out)]
-    truth = ("--eval", str(panoptic_data / "val/panoptic.json"))
-    assert not load_script("tools/predict.py").main([*command, *truth, *args.opts])
-    files = out.glob("evaluation/**/metrics.json")
-    metrics = json.loads(next(files).read_text())
-    assert metrics["sem_seg"]["IoU-near"] == pytest.approx(results["sem_seg"]["IoU-near"], abs=0.1)
+    assert not cli.call("predict", [*command, *args.opts])
+    assert len([*(out / "panoptic").iterdir()]) == 4

@@ -14,9 +14,8 @@ from torch.utils.data import DataLoader
 
 import ocr_panoptic
 from ocr_panoptic.data.published.mat_labels import MAT_RELEASES, prepare_mat_release
-from ocr_panoptic.data.training_stream import Telling, TrainingStream
+from ocr_panoptic.data.training_stream import Telling, TrainingStream, checked
 from ocr_panoptic.engine import load_config, run_program
-from ocr_panoptic.engine.progress import WatchedLoader
 from ocr_panoptic.engine.resume import position_after
 from ocr_panoptic.errors import is_user_error
 from ocr_panoptic.formats.files import write_text
@@ -144,7 +143,7 @@ def test_a_broken_image_in_a_process_that_loads_data(tmp_path, caplog):
     """Told in a line, by the training and by an evaluation, and not as a DataLoader's traceback."""
     (tmp_path / "x.png").write_bytes(b"no image")
     loader = DataLoader(["x.png"], collate_fn=Reading(tmp_path), num_workers=1)
-    for consume in (lambda: list(WatchedLoader(loader, "")), lambda: next(stream(tmp_path))):
+    for consume in (lambda: checked(next(iter(loader))[0]), lambda: next(stream(tmp_path))):
         caplog.clear()
         with pytest.raises(SystemExit):
             run_program(consume)

@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ocr_panoptic.engine.config_checks import defaults_of_unread
 from ocr_panoptic.engine.config_files import load_config
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import write_json, write_text
-from ocr_panoptic.intervals import Interval
 
+from .intervals import Interval
 from .study import Study, System
-from .study_curves import study_curves
-from .study_tables import study_report, summarise
+from .study_tables import Records, study_curves, study_report, summarise
 
 OURS = "ours"
 _PUBLISHED = ("MODEL.OCR.RESIDUAL", "False", "MODEL.OCR.COARSE_START", "pytorch")
@@ -38,17 +36,9 @@ _METRICS = {
 def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study:
     """
     Return the study of a config's head, "ours", against "plain", "PPM" and "OCR" in its place, all
-    else being equal, but for keys that they do not read, such as the losses of Panoptic-FPN's plain
-    head, which has cross-entropy. The latter two are as published: without MODEL.OCR.RESIDUAL. The
-    one that "ours" is, if any, is not trained a second time.
-
-    Args:
-        config: file.
-        opts: KEY VALUE overrides of all systems.
-        seeds: each system is trained once with each.
-
-    Raises:
-        ValueError: the architecture has no head to compare; or see :func:`.load_config`.
+    else being equal, except for keys that they do not read, such as the losses of Panoptic-FPN's
+    plain head, which has cross-entropy. PPM and OCR are as published, without MODEL.OCR.RESIDUAL.
+    If "ours" is one of them, it is not trained a second time.
     """
     cfg = load_config(str(config), [*opts])
     architecture = cfg.MODEL.META_ARCHITECTURE
@@ -69,14 +59,8 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
     return Study(systems, _METRICS[architecture])
 
 
-def write_comparison(study: Study, records: Sequence[dict[str, Any]], output: Path) -> str:
-    """
-    Write tables.md, results.json and curves.png; return the tables.
-
-    Args:
-        records: of :func:`.study.read_runs`.
-        output: folder.
-    """
+def write_comparison(study: Study, records: Records, output: Path) -> str:
+    """Write tables.md, results.json and curves.png to a folder; return the tables."""
     report = study_report(summarise(study, records), study.metrics)
     write_text(output / "tables.md", report)
     write_json(output / "results.json", records, indent=1)
@@ -84,34 +68,31 @@ def write_comparison(study: Study, records: Sequence[dict[str, Any]], output: Pa
     return report
 
 
-def verdict(study: Study, records: Sequence[dict[str, Any]]) -> str:
+def verdict(study: Study, records: Records) -> str:
     """
     Return a line for each metric that says how "ours" compares with each other head: the mean of
-    the differences with equal seeds and its 95 % confidence interval, and which it wins against,
-    which it loses to, and which it cannot be told from.
+    the differences with equal seeds, its 95 % confidence interval, and whether it is better, worse
+    or level.
     """
-    own = {run["seed"]: run["metrics"] for run in records if run["system"] == OURS}
+    values = {(run["system"], run["seed"]): run["metrics"] for run in records}
     lines = []
     for metric in study.metrics:
         parts = []
         for name in study.systems:
             pairs = [
-                (own[run["seed"]].get(metric), run["metrics"].get(metric))
-                for run in records
-                if run["system"] == name != OURS and run["seed"] in own
+                (values.get((OURS, seed), {}).get(metric), metrics.get(metric))
+                for (system, seed), metrics in values.items()
+                if system == name != OURS
             ]
             differences = [a - b for a, b in pairs if a is not None and b is not None]
-            if differences:
-                parts.append(f"{name} {_compared(Interval.of(differences))}")
+            if not differences:
+                continue
+            interval = Interval.of(differences)
+            word = "level"
+            if interval.excludes_zero:
+                word = "better" if interval.mean > 0 else "worse"
+            said = "(one seed says nothing)" if interval.half is None else f"{interval.ends} {word}"
+            parts.append(f"{name} {interval.mean:+.2f} {said}")
         if parts:
             lines.append(f"{metric}, ours against {', '.join(parts)}")
     return "\n".join(lines)
-
-
-def _compared(interval: Interval) -> str:
-    if interval.half is None:
-        return f"{interval.mean:+.2f} (one seed says nothing)"
-    word = "level"
-    if interval.excludes_zero:
-        word = "better" if interval.mean > 0 else "worse"
-    return f"{interval.mean:+.2f} {interval.ends} {word}"

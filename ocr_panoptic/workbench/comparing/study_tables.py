@@ -1,34 +1,38 @@
-"""A study's results, also as Markdown tables: means, and gains over the baselines."""
+"""A study's results as Markdown tables and curves: means, and gains over the baselines."""
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from tabulate import tabulate
 
-from ocr_panoptic.intervals import Interval, student_quantile
 from ocr_panoptic.metrics import class_metrics, of_classes
 
+from .intervals import Interval, student_quantile
 from .study import Study
 
 Records = Sequence[Mapping[str, Any]]  # of .study.read_runs
+MARKERS = "os^DvPph<>X"  # told apart without colours, hollow too
 
 
 @dataclass(frozen=True)
 class SystemSummary:
     """
-    The runs of a system. What an evaluation left undefined (null) does not count; None where there
-    are too few runs.
+    The runs of a system. What an evaluation left undefined (null) does not count; None if there are
+    too few runs.
 
     Attributes:
         system, baseline: names.
-        runs: their number.
+        runs: number of finished runs.
         means: metric -> mean and standard deviation (of the sample) over the seeds.
         gains: metric -> the differences to the baseline with the same seed.
-        class_gains: class -> the same of :func:`class_values`.
-        parameters, seconds_per_iteration, cpu_seconds, peak_memory_bytes: of the model; median,
-            mean of a run, largest.
+        class_gains: class -> the differences of its IoU, PQ or AP.
+        costs: parameters, median seconds per iteration, mean CPU seconds and largest peak memory of
+            a run in bytes.
     """
 
     system: str
@@ -37,78 +41,58 @@ class SystemSummary:
     means: Mapping[str, tuple[float | None, float | None]]
     gains: Mapping[str, Interval | None]
     class_gains: Mapping[str, Interval | None]
-    parameters: int | None
-    seconds_per_iteration: float | None
-    cpu_seconds: float | None
-    peak_memory_bytes: int | None
-
-
-def summarise(study: Study, records: Records) -> list[SystemSummary]:
-    """Return the summary of each system, in their order."""
-    of = {(record["system"], record["seed"]): record for record in records}
-    by_class = {key: class_values(record, study.metrics[0]) for key, record in of.items()}
-    classes = list(dict.fromkeys(name for values in by_class.values() for name in values))
-    summaries = []
-    for name, system in study.systems.items():
-        keys = [(name, seed) for seed in system.seeds if (name, seed) in of]
-        pairs = [(key, (system.baseline, key[1])) for key in keys if name != system.baseline]
-        pairs = [(own, other) for own, other in pairs if other in of]
-        runs = [of[key] for key in keys]
-        costs = [run["cpu_seconds"] for run in runs if "cpu_seconds" in run]
-        times = [run["seconds_per_iteration"] for run in runs]
-        summary = SystemSummary(
-            system=name,
-            baseline=system.baseline,
-            runs=len(runs),
-            means={m: _spread(r["metrics"].get(m) for r in runs) for m in study.metrics},
-            gains={
-                m: _gain((of[a]["metrics"].get(m), of[b]["metrics"].get(m)) for a, b in pairs)
-                for m in study.metrics
-            },
-            class_gains={
-                c: _gain((by_class[a].get(c), by_class[b].get(c)) for a, b in pairs)
-                for c in classes
-            },
-            parameters=runs[0]["parameters"] if runs else None,
-            seconds_per_iteration=statistics.median(times) if times else None,
-            cpu_seconds=statistics.fmean(costs) if costs else None,
-            peak_memory_bytes=max((run["peak_memory_bytes"] for run in runs), default=None),
-        )
-        summaries.append(summary)
-    return summaries
-
-
-def class_values(record: Mapping[str, Any], metric: str) -> Mapping[str, float | None]:
-    """Return the IoU, PQ or AP of each class of a run that a study's metric, "task/metric", is the
-    mean of, or belongs to."""
-    task = metric.partition("/")[0]
-    names = [m.name for m in class_metrics() if m.task == task]
-    found = (key.partition("/")[::2] for key in record["metrics"])
-    values = {name: record["metrics"][f"{of}/{name}"] for of, name in found if of == task}
-    return of_classes(values, names[0]) if names else {}
-
-
-def _spread(values: Iterable[float | None]) -> tuple[float | None, float | None]:
-    known = [v for v in values if v is not None]
-    mean = statistics.fmean(known) if known else None
-    return mean, statistics.stdev(known) if len(known) > 1 else None
-
-
-def _gain(pairs: Iterable[tuple[float | None, float | None]]) -> Interval | None:
-    differences = [a - b for a, b in pairs if a is not None and b is not None]
-    return Interval.of(differences) if differences else None
+    costs: tuple[float | None, ...]
 
 
 Summaries = Sequence[SystemSummary]
 
 
-def study_report(rows: Summaries, metrics: Sequence[str]) -> str:
-    """
-    Return all tables of a study, in Markdown.
+def summarise(study: Study, records: Records) -> list[SystemSummary]:
+    """Return the summary of each system, in their order."""
+    of = {(record["system"], record["seed"]): record for record in records}
+    task = study.metrics[0].partition("/")[0]
+    name = next((m.name for m in class_metrics() if m.task == task), "")
+    by_class = {key: of_classes(run["metrics"], f"{task}/{name}") for key, run in of.items()}
+    classes = list(dict.fromkeys(name for values in by_class.values() for name in values))
 
-    Args:
-        metrics: of the study, in the order of the columns.
-    """
+    def known(runs: Records, key: str) -> list[float]:
+        return [run[key] for run in runs if run.get(key) is not None]
+
+    def gain_of(pairs: Iterable[tuple[float | None, float | None]]) -> Interval | None:
+        differences = [a - b for a, b in pairs if a is not None and b is not None]
+        return Interval.of(differences) if differences else None
+
+    summaries = []
+    for name, system in study.systems.items():
+        keys = [(name, seed) for seed in system.seeds if (name, seed) in of]
+        pairs = [(key, (system.baseline, key[1])) for key in keys if name != system.baseline]
+        pairs = [(own, other) for own, other in pairs if other in of]
+        runs, means, gains = [of[key] for key in keys], {}, {}
+        for m in study.metrics:
+            values = known([run["metrics"] for run in runs], m)
+            deviation = statistics.stdev(values) if len(values) > 1 else None
+            means[m] = (statistics.fmean(values) if values else None, deviation)
+            gains[m] = gain_of((of[a]["metrics"].get(m), of[b]["metrics"].get(m)) for a, b in pairs)
+        costs = tuple(
+            function(values) if (values := known(runs, key)) else None
+            for key, function in (
+                ("parameters", max),
+                ("seconds_per_iteration", statistics.median),
+                ("cpu_seconds", statistics.fmean),
+                ("peak_memory_bytes", max),
+            )
+        )
+        of_class = {
+            c: gain_of((by_class[a].get(c), by_class[b].get(c)) for a, b in pairs) for c in classes
+        }
+        summaries.append(
+            SystemSummary(name, system.baseline, len(runs), means, gains, of_class, costs)
+        )
+    return summaries
+
+
+def study_report(rows: Summaries, metrics: Sequence[str]) -> str:
+    """Return all tables of a study, in Markdown; the metrics are columns in their order."""
     tables = [study_table(rows, metrics), metric_gains_table(rows, metrics)]
     return paragraphs([*tables, class_gains_table(rows), gain_note(rows, metrics[0])])
 
@@ -120,7 +104,7 @@ def paragraphs(parts: Iterable[str]) -> str:
 
 def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
     """Return a row for each system: mean ± standard deviation over the seeds; of the first metric
-    the difference to the baseline, see :func:`gain`; and what the runs cost."""
+    the difference to the baseline; and what the runs cost."""
     table = []
     for row in rows:
         cells = {"system": row.system, "runs": row.runs}
@@ -128,11 +112,14 @@ def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
             cells[metric] = plus_minus(*row.means[metric])
             if number == 0:
                 cells["difference to the baseline"] = gain(row.gains[metric])
-        for column, value, factor, digits in (
-            ("parameters (M)", row.parameters, 1e-6, 2),
-            ("s per iteration", row.seconds_per_iteration, 1, 2),
-            ("CPU s a run", row.cpu_seconds, 1, 0),
-            ("peak memory (MiB)", row.peak_memory_bytes, 2**-20, 0),
+        for value, (column, factor, digits) in zip(
+            row.costs,
+            (
+                ("parameters (M)", 1e-6, 2),
+                ("s per iteration", 1, 2),
+                ("CPU s a run", 1, 0),
+                ("peak memory (MiB)", 2**-20, 0),
+            ),
         ):
             cells[column] = "" if value is None else f"{value * factor:.{digits}f}"
         table.append(cells)
@@ -140,8 +127,7 @@ def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
 
 
 def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
-    """Return a row for each system but the baseline, a column for each metric: its gain, see
-    :func:`gain`; "" if there are none."""
+    """Return the gain of each metric, a column each, for each system except the baseline."""
     return markdown(
         [
             {"gain of": row.system, **{m: gain(row.gains[m]) for m in metrics}}
@@ -152,8 +138,7 @@ def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
 
 
 def class_gains_table(rows: Summaries) -> str:
-    """Return a row for each class, a column for each system that has gains of them, see
-    :func:`gain`; "" if there are none."""
+    """Return the gain of each class, a row each, for each system that has gains of them."""
     columns = [row for row in rows if any(row.class_gains.values())]
     return markdown(
         [
@@ -164,7 +149,7 @@ def class_gains_table(rows: Summaries) -> str:
 
 
 def gain(interval: Interval | None) -> str:
-    """Return mean and interval of differences, the mean in bold where the interval excludes 0."""
+    """Return mean and interval of differences, the mean in bold if the interval excludes 0."""
     if interval is None:
         return ""
     mean = f"{interval.mean:+.2f}"
@@ -174,13 +159,11 @@ def gain(interval: Interval | None) -> str:
 
 def gain_note(rows: Summaries, metric: str) -> str:
     """Return how to read the gains, by the pairs of runs that there are."""
-    intervals = [row.gains[metric] for row in rows]
-    pairs = sorted({i.values for i in intervals if i is not None})
     note = (
         "Differences are paired by seed, with their 95 % confidence interval (Student's t) in "
         "brackets; bold: it excludes 0. One in 20 such intervals misses."
     )
-    for n in pairs:
+    for n in sorted({row.gains[metric].values for row in rows if row.gains[metric]}):
         width = "no interval" if n == 1 else f"± {student_quantile(n - 1) / n**0.5:.1f}"
         note += f" {n} pair{'s' * (n > 1)}: {width}" + " standard deviations of them." * (n > 1)
     return note
@@ -194,3 +177,43 @@ def plus_minus(mean: float | None, deviation: float | None) -> str:
 
 def markdown(table: Sequence[Mapping[str, Any]]) -> str:
     return tabulate(table, headers="keys", tablefmt="github", disable_numparse=True)
+
+
+def study_curves(study: Study, records: Records) -> Figure:
+    """Plot the first metric over the iterations, see :func:`draw_curves`."""
+    runs = {name: [r for r in records if r["system"] == name] for name in study.systems}
+    figure = Figure(figsize=(10, 5), layout="constrained")
+    axes = figure.subplots()
+    axes.set_ylabel(study.metrics[0])
+    baselines = {system.baseline for system in study.systems.values()}
+    draw_curves(axes, {name: own for name, own in runs.items() if own}, study.metrics[0], baselines)
+    figure.legend(loc="outside right upper")  # ten systems leave no room inside
+    return figure
+
+
+def draw_curves(axes: Axes, runs: Mapping[str, Records], metric: str, black: set[str]) -> None:
+    """
+    Draw for each system the mean of its seeds, and a band from the lowest to the highest. Readable
+    without colours: each line has its marker.
+
+    Args:
+        runs: system -> records; systems without records have their colour and no line.
+        black: baselines, which are drawn in black.
+    """
+    axes.set_xlabel("iteration")
+    axes.grid(alpha=0.3)
+    for number, (name, records) in enumerate(runs.items()):
+        if not records:
+            continue
+        curves = [dict(record["curves"][metric]) for record in records]
+        # Iterations that all seeds have: one may still be under way.
+        ticks = sorted(set.intersection(*(set(curve) for curve in curves)))
+        values = np.array([[curve[tick] for tick in ticks] for curve in curves], float)
+        style = {
+            "color": "black" if name in black else f"C{number % 10}",
+            "linewidth": 2 if name in black else 1,
+            "marker": MARKERS[number % len(MARKERS)],
+        }
+        axes.plot(ticks, values.mean(axis=0), markersize=4, label=name, **style)
+        low, high = values.min(axis=0), values.max(axis=0)
+        axes.fill_between(ticks, low, high, color=style["color"], alpha=0.08)

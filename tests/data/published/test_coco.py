@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from detectron2.config import get_cfg
-from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.data import DatasetCatalog, MetadataCatalog, get_detection_dataset_dicts
 from detectron2.data.datasets import load_coco_json
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
 from PIL import Image
@@ -21,7 +21,6 @@ from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.published.coco import COCO_PANOPTIC
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.register import check_files
-from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from ocr_panoptic.formats.labels import read_true_labels
 from support.faults import faults_of
@@ -144,9 +143,10 @@ def test_instances_are_as_detectron2_loads_them(root):
     theirs = load_coco_json(
         MetadataCatalog.get(TRAIN).json_file, str(root / "coco/train2017"), TRAIN
     )
-    found = training_records([TRAIN], False)
+    found = get_detection_dataset_dicts([TRAIN], filter_empty=False)
     assert [r["annotations"] for r in found] == [r["annotations"] for r in theirs]
-    assert [r["image_id"] for r in training_records([TRAIN], True)] == [25, 30]  # 9 has but a crowd
+    found = get_detection_dataset_dicts([TRAIN], filter_empty=True)
+    assert [r["image_id"] for r in found] == [25, 30]  # 9 has nothing but a crowd
 
 
 def test_areas_and_boxes_of_the_json_do_not_count(root):

@@ -1,8 +1,5 @@
 """The file of classes: what it may say, and what is wrong with it otherwise."""
 
-import itertools
-import os
-
 import pytest
 
 from ocr_panoptic.data.faults import DataFaults

@@ -116,7 +116,7 @@ def test_the_command(registered, tmp_path, capsys):
     call("view", [*words, "--workers", "1"])
     assert f"The page is {page}" in capsys.readouterr().out
     html = page.read_text()
-    names = [r["file_name"] for r in DatasetCatalog.get("tiny_train")]
+    names = [Path(r["file_name"]).name for r in DatasetCatalog.get("tiny_train")]
     assert re.findall('alt="Truth of (.*?)"', html) == [names[k] for k in (0, 3, 7)]
     assert "3 of 8 images, 64 x 64 pixels;" in " ".join(html.split())
     assert all(source.startswith("data:") for source in re.findall('src="(.*?)"', html))

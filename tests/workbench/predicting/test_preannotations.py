@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
-from ocr_panoptic.formats.labels import read_label_png, write_label_png
-from ocr_panoptic.workbench.importing.brush import decode_brush
-from ocr_panoptic.workbench.importing.cvat import read_cvat
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.labels import write_label_png
 from ocr_panoptic.workbench.importing.preannotations import read_predictions
 from support.scripts import load_script
 
@@ -130,48 +128,3 @@ def test_refuses_other_folders_and_options(tmp_path, export, capsys):
         known = "--predictions", tmp_path, "--output", tmp_path / "a.xml"
         export(*known, "--to", "cvat", "--from-name", "brush")
     assert "are of --to label-studio" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_panoptic_predictions_go_to_cvat(model_of, call, tiny_data, tmp_path, export, capsys):
-    source = tiny_data / "tiny/raw/val/images"
-    assert call(model_of("panoptic"), source) == 0
-    export("--predictions", tmp_path / "out", "--to", "cvat", "--output", tmp_path / "a.xml")
-    content = json.loads((tmp_path / "out/panoptic.json").read_text())
-    names = {c["id"]: c["name"] for c in content["categories"]}
-    assert f"Wrote the predictions of {len(content['images'])} images" in capsys.readouterr().out
-    found = {image.name: image for image in read_cvat(tmp_path / "a.xml", source)}
-    count = 0
-    for image, annotation in zip(content["images"], content["annotations"], strict=True):
-        ids = read_panoptic_png(tmp_path / "out/panoptic" / annotation["file_name"])
-        segments = found[image["file_name"]].segments
-        for segment, truth in zip(segments, annotation["segments_info"], strict=True):
-            assert segment.label == names[truth["category_id"]]
-            assert np.array_equal(segment.pixels(), ids == truth["id"])
-            count += 1
-    assert count > len(content["images"]) > 1
-
-
-@pytest.mark.slow
-def test_semantic_predictions_go_to_label_studio(model_of, call, tiny_data, tmp_path, export):
-    assert call(model_of("semantic"), tiny_data / "tiny/raw/val/images") == 0
-    output = tmp_path / "tasks.json"
-    options = "--url-prefix", "/data/local-files/?d=tiny/", "--from-name", "brush"
-    export("--predictions", tmp_path / "out", "--to", "label-studio", "--output", output, *options)
-    tasks = json.loads(output.read_text())
-    content = json.loads((tmp_path / "out/labels.json").read_text())
-    label_of = {entry["name"]: entry["label"] for entry in content["classes"]}
-    run = json.loads((tmp_path / "out/run.json").read_text())
-    assert len(tasks) == len(content["images"]) > 1
-    for task, image in zip(tasks, content["images"], strict=True):
-        assert task["data"]["image"] == f"/data/local-files/?d=tiny/{image['file_name']}"
-        (prediction,) = task["predictions"]
-        assert prediction["model_version"].endswith(run["weights_file_sha256"][:12])
-        labels = np.full((image["height"], image["width"]), -1)
-        for result in prediction["result"]:
-            value, size = result["value"], (result["original_height"], result["original_width"])
-            labels[decode_brush(value["rle"], *size)] = label_of[value["brushlabels"][0]]
-        assert np.array_equal(labels, read_label_png(tmp_path / "out/labels" / image["labels"]))
-        areas = [segment["area"] for segment in image["segments"]]
-        mean = np.average([s["confidence"] for s in image["segments"]], weights=areas)
-        assert prediction["score"] == pytest.approx(mean, abs=1e-4)

@@ -1,5 +1,4 @@
-"""TEST.SEGFIX in tools/predict.py, in evaluations and for single images: what is predicted without
-it, moved by its offsets."""
+"""TEST.SEGFIX in predictions, evaluations and for single images: what is moved by its offsets."""
 
 import json
 from collections.abc import Callable
@@ -96,7 +95,7 @@ def test_evaluation(kind, optimized, model_of, segfix, expected, tmp_path):
 
 
 def test_single_images_of_another_channel_order_and_size(model_of, segfix, expected, tiny_data):
-    """SegFix sees the image as it was, whatever the model sees, as where demo.py predicts."""
+    """SegFix sees the image as it was, whatever the model sees, as in a report."""
     keys = ("TEST.SEGFIX.WEIGHTS", segfix, "INPUT.FORMAT", "BGR", "INPUT.MIN_SIZE_TEST", 48)
     _, config, _, weights, *opts = model_of("semantic", *keys)
     cfg = load_config(config, [*opts, "MODEL.WEIGHTS", weights])
@@ -126,9 +125,6 @@ def test_what_is_refused_before_work_starts(model_of, call, segfix, tiny_data, t
     for keys, message in cases:
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             call(model_of("semantic", *keys), images)
-    with pytest.raises(ValueError, match="--whole-regions.*TEST.SEGFIX.WEIGHTS"):
-        model = model_of("semantic", "TEST.SEGFIX.WEIGHTS", segfix)
-        call(model, images, "--whole-regions")
     weights = folder / "model.pth"
     _, config, *_ = model_of("semantic")
     given = ["TEST.SEGFIX.WEIGHTS", str(weights), "TEST.SEGFIX.CONFIG_FILE", CONFIG]

@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 
-from ocr_panoptic.intervals import Interval, student_quantile
+from ocr_panoptic.workbench.comparing.intervals import Interval, student_quantile
 
 
 @pytest.mark.parametrize(
