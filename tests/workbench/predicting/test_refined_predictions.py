@@ -16,7 +16,7 @@ from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.offsets import moved, source_pixels
 from ocr_panoptic.formats.pictures import read_picture
-from ocr_panoptic.workbench.refining.offset_sources import PredictedOffsets
+from ocr_panoptic.workbench.refining.offset_sources import predicted_offsets
 from support.tiny_runs import CONFIGS, images_of
 from train_net import argument_parser
 from train_net import main as train_net
@@ -46,8 +46,12 @@ def expected(segfix, tiny_data) -> Callable[[str, np.ndarray, int], np.ndarray]:
     """Factory: a map refined by SegFix, from an image's name, the map and a scale."""
     opts = ["MODEL.DEVICE", "cpu", "MODEL.WEIGHTS", str(segfix)]
     cfg = load_segfix_config(str(segfix.with_name("config.yaml")), opts)
-    offsets = PredictedOffsets(cfg, {path.stem: path for path in images_of(tiny_data)})
-    return lambda name, values, scale: moved(values, source_pixels(offsets(name), scale))
+    offsets = predicted_offsets(cfg, {path.stem: path for path in images_of(tiny_data)})
+
+    def refined(name: str, values: np.ndarray, scale: int) -> np.ndarray:
+        return moved(values, source_pixels(offsets.of(offsets.entries[name]), scale))
+
+    return refined
 
 
 @pytest.mark.parametrize("kind", ["semantic", "panoptic"])
