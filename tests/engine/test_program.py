@@ -111,7 +111,7 @@ def test_the_package_raises_user_errors():
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("ValueError", "OSError")
     }
     # Shapes of tensors; the file that is copied away and stands alone.
-    assert plain == {"ocr.py", "running_gather.py", "run_onnx.py"}
+    assert plain == {"ocr.py", "run_onnx.py"}
 
 
 @pytest.mark.parametrize(
