@@ -19,10 +19,12 @@ OPTIONAL = {"opts", "at"}
 class PlacedSystem(System):
     """
     Attributes:
+        baseline: name of the system that it is compared with.
         scheme: its name in the file.
         place: the entry of ``at`` that it is trained at, "" without.
     """
 
+    baseline: str
     scheme: str
     place: str
 

@@ -54,3 +54,12 @@ def student_quantile(freedom: int) -> float:
         probability = 2 / math.pi * (angle + total) if odd else total
         low, high = (angle, high) if probability < CONFIDENCE else (low, angle)
     return math.sqrt(freedom) * math.tan(angle)
+
+
+def gain(interval: Interval | None) -> str:
+    """Return mean and interval of differences, the mean in bold if the interval excludes 0."""
+    if interval is None:
+        return ""
+    mean = f"{interval.mean:+.2f}"
+    mean = f"**{mean}**" if interval.excludes_zero else mean
+    return mean if interval.half is None else f"{mean} {interval.ends}"

@@ -21,6 +21,7 @@ from ocr_panoptic.formats.files import write_json
 from ocr_panoptic.formats.run_folder import evaluation_folder, read_evaluation, read_training_log
 
 RECORD = "study_run.json"
+Records = Sequence[Mapping[str, Any]]  # what read_runs gives
 
 
 @dataclass(frozen=True)
@@ -31,14 +32,12 @@ class System:
     Attributes:
         opts: KEY VALUE overrides of the config file.
         seeds: it is trained once with each.
-        baseline: name of the system that it is compared with.
         trial: a script and its first arguments, which train in place of the study's command.
     """
 
     config: Path
     opts: tuple[str, ...]
     seeds: tuple[int, ...]
-    baseline: str
     trial: tuple[str, ...] = ()
 
     def settings(self, seed: int) -> dict[str, Any]:
@@ -52,7 +51,7 @@ class Study:
     """
     Attributes:
         systems: systems by name, which is the name of the folder of their runs.
-        metrics: "task/metric" as in an evaluation's metrics.json; the first one is plotted.
+        metrics: "task/metric" as in an evaluation's metrics.json; the first one is the main one.
     """
 
     systems: Mapping[str, System]

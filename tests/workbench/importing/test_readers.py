@@ -11,7 +11,6 @@ from PIL import ExifTags, Image
 
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
-from ocr_panoptic.workbench.importing.label_studio import image_path
 from ocr_panoptic.workbench.importing.voc import voc_color
 from support.annotation_files import (
     SIZE,
@@ -19,6 +18,7 @@ from support.annotation_files import (
     bitmap,
     brush,
     city_polygons,
+    coco,
     region,
     save,
 )
@@ -45,6 +45,20 @@ def folder(tmp_path) -> Path:
     (tmp_path / "images").mkdir()
     Image.new("RGB", (W, H)).save(tmp_path / "images/a.png")
     return tmp_path
+
+
+# COCO
+
+
+def test_a_category_without_annotation_may_repeat_a_name(folder):
+    """Roboflow writes one for the project, which has its class's name."""
+    box = {"segmentation": [[1, 1, 9, 1, 9, 9]], "category_id": 2}
+    path = save(folder / "coco.json", coco(box, size=SIZE, classes=("car", "car")))
+    (image,) = read("coco", path, folder / "images")
+    assert [segment.label for segment in image.segments] == ["car"]
+    save(path, coco(box, box | {"category_id": 1}, size=SIZE, classes=("car", "car")))
+    with pytest.raises(DataFaults, match="category 'car' comes 2 times"):
+        read("coco", path, folder / "images")
 
 
 # YOLO
@@ -275,7 +289,9 @@ def test_cvat_joins_the_shapes_of_a_group(folder):
     one, other = 'group_id="1"', 'group_id="2"'
     shapes = cvat_box("cat", 0, 2, one), cvat_box("cat", 3, 4), cvat_box("cat", 5, 6, one)
     shapes += cvat_box("dog", 7, 8, one), cvat_box("cat", 9, 10, other)
+    shapes += cvat_box("cat", 11, 12, 'group_id="0"'), cvat_box("cat", 13, 14, 'group_id="0"')
     expected = [("cat", [3]), ("cat", [0, 1, 5]), ("dog", [7]), ("cat", [9])]
+    expected += [("cat", [11]), ("cat", [13])]
     assert columns(cvat(folder, "".join(shapes))) == expected
 
 
@@ -310,33 +326,6 @@ def test_labelme_draws_as_labelme_does():
 def labelme(path: Path, *shapes: dict, image_path: str = "a.png", **others: object) -> None:
     size = {"imageHeight": H, "imageWidth": W}
     save(path, {"imagePath": image_path, "imageData": None, **size, "shapes": shapes, **others})
-
-
-def shape(label: str, kind: str | None, points: list, group: int | None = None) -> dict:
-    return {"label": label, "shape_type": kind, "points": points, "group_id": group}
-
-
-def test_labelme_shapes_have_the_pixels_on_their_borders(folder):
-    labelme(
-        folder / "images/a.json",
-        shape("r", "rectangle", [[8, 6], [2, 3]]),
-        shape("c", "circle", [[5, 5], [5, 2]]),
-        shape("p", None, [[0, 0], [3, 0], [3, 2], [0, 2]]),
-    )
-    (image,) = read("labelme", folder / "images")
-    box, circle, polygon = (segment.pixels() for segment in image.segments)
-    assert box[3:7, 2:9].all() and box.sum() == 28
-    assert polygon[:3, :4].all() and polygon.sum() == 12
-    assert circle[2:9, 5].all() and circle[5, 2:9].all() and not circle[2, 2]
-    assert circle[2:9, 2:9].sum() == circle.sum()
-
-
-def test_labelme_joins_the_shapes_of_a_group(folder):
-    parts = [("a", 0, 1), ("a", 2, None), ("a", 4, 1), ("b", 6, 1), ("a", 8, 0)]
-    shapes = [shape(label, "rectangle", [[x, 0], [x, 0]], group) for label, x, group in parts]
-    labelme(folder / "images/a.json", *shapes)
-    (image,) = read("labelme", folder / "images")
-    assert columns(image) == [("a", [2]), ("a", [0, 4]), ("b", [6]), ("a", [8])]
 
 
 @pytest.mark.parametrize(
@@ -469,33 +458,26 @@ def test_label_studio_leaves_out_tasks_that_nobody_has_annotated(folder, caplog)
 
 
 @pytest.mark.parametrize(
-    "reference, path",
+    "reference, name",
     [
         ("/data/local-files/?d=city/a%20b.jpg", "city/a b.jpg"),
         ("http://localhost:8080/data/local-files/?d=city/a.jpg", "city/a.jpg"),
+        ("/data/local-files/?d=x/y/a.png", "y/a.png"),
+        ("/data/upload/7/a1b2c3d4-a.png", "a.png"),  # as it was called before it was uploaded
+        ("/data/upload/7/a1b2c3d4-a.png", "a1b2c3d4-a.png"),
         ("/data/upload/7/a1b2c3d4-a.png", "7/a1b2c3d4-a.png"),
         ("https://example.org/x/a.JPEG?token=1", "x/a.JPEG"),
         ("s3://bucket/x/a.png", "x/a.png"),
-        ("a.png", "a.png"),
         ("a text.", None),
         ("https://example.org/page.html", None),
         ("http://[broken/a.png", None),
     ],
 )
-def test_the_path_in_a_reference(reference, path):
-    assert image_path(reference) == path
-
-
-@pytest.mark.parametrize(
-    "reference, name",
-    [
-        ("/data/upload/7/a1b2c3d4-a.png", "a.png"),  # as it was called before it was uploaded
-        ("/data/upload/7/a1b2c3d4-a.png", "a1b2c3d4-a.png"),
-        ("/data/upload/7/a1b2c3d4-a.png", "7/a1b2c3d4-a.png"),
-        ("/data/local-files/?d=x/y/a.png", "y/a.png"),
-    ],
-)
 def test_label_studio_finds_the_image(folder, reference, name):
+    if name is None:
+        with pytest.raises(DataFaults, match="expected data with one image"):
+            label_studio(folder, task({"id": 1, "result": []}, image=reference))
+        return
     (folder / "images" / name).parent.mkdir(exist_ok=True)
     (folder / "images/a.png").rename(folder / "images" / name)
     assert label_studio(folder, task({"id": 1, "result": []}, image=reference)).name == name

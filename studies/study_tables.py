@@ -3,19 +3,16 @@
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from tabulate import tabulate
 
-from ocr_panoptic.metrics import class_metrics, of_classes
+from ocr_panoptic.workbench.comparing.compare import class_values, markdown, plus_minus
+from ocr_panoptic.workbench.comparing.intervals import Interval, gain, student_quantile
+from ocr_panoptic.workbench.comparing.study import Records
 
-from .intervals import Interval, student_quantile
-from .study import Study
+from .study_file import PlacedStudy
 
-Records = Sequence[Mapping[str, Any]]  # of .study.read_runs
 MARKERS = "os^DvPph<>X"  # told apart without colours, hollow too
 
 
@@ -47,12 +44,10 @@ class SystemSummary:
 Summaries = Sequence[SystemSummary]
 
 
-def summarise(study: Study, records: Records) -> list[SystemSummary]:
+def summarise(study: PlacedStudy, records: Records) -> list[SystemSummary]:
     """Return the summary of each system, in their order."""
     of = {(record["system"], record["seed"]): record for record in records}
-    task = study.metrics[0].partition("/")[0]
-    name = next((m.name for m in class_metrics() if m.task == task), "")
-    by_class = {key: of_classes(run["metrics"], f"{task}/{name}") for key, run in of.items()}
+    by_class = {key: class_values(run, study.metrics[0]) for key, run in of.items()}
     classes = list(dict.fromkeys(name for values in by_class.values() for name in values))
 
     def known(runs: Records, key: str) -> list[float]:
@@ -148,15 +143,6 @@ def class_gains_table(rows: Summaries) -> str:
     )
 
 
-def gain(interval: Interval | None) -> str:
-    """Return mean and interval of differences, the mean in bold if the interval excludes 0."""
-    if interval is None:
-        return ""
-    mean = f"{interval.mean:+.2f}"
-    mean = f"**{mean}**" if interval.excludes_zero else mean
-    return mean if interval.half is None else f"{mean} {interval.ends}"
-
-
 def gain_note(rows: Summaries, metric: str) -> str:
     """Return how to read the gains, by the pairs of runs that there are."""
     note = (
@@ -167,28 +153,6 @@ def gain_note(rows: Summaries, metric: str) -> str:
         width = "no interval" if n == 1 else f"± {student_quantile(n - 1) / n**0.5:.1f}"
         note += f" {n} pair{'s' * (n > 1)}: {width}" + " standard deviations of them." * (n > 1)
     return note
-
-
-def plus_minus(mean: float | None, deviation: float | None) -> str:
-    if mean is None:
-        return ""
-    return f"{mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
-
-
-def markdown(table: Sequence[Mapping[str, Any]]) -> str:
-    return tabulate(table, headers="keys", tablefmt="github", disable_numparse=True)
-
-
-def study_curves(study: Study, records: Records) -> Figure:
-    """Plot the first metric over the iterations, see :func:`draw_curves`."""
-    runs = {name: [r for r in records if r["system"] == name] for name in study.systems}
-    figure = Figure(figsize=(10, 5), layout="constrained")
-    axes = figure.subplots()
-    axes.set_ylabel(study.metrics[0])
-    baselines = {system.baseline for system in study.systems.values()}
-    draw_curves(axes, {name: own for name, own in runs.items() if own}, study.metrics[0], baselines)
-    figure.legend(loc="outside right upper")  # ten systems leave no room inside
-    return figure
 
 
 def draw_curves(axes: Axes, runs: Mapping[str, Records], metric: str, black: set[str]) -> None:
