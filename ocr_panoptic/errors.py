@@ -23,7 +23,3 @@ class FailedWriteError(OSError):
 USER_ERRORS = (
     UserError, MissingFileError, MissingPackageError, FailedWriteError, FloatingPointError
 )  # fmt: skip
-
-
-def is_user_error(error: Exception) -> bool:
-    return isinstance(error, USER_ERRORS)

@@ -13,18 +13,11 @@ from torch import nn
 
 from ocr_panoptic.checkpoint import last_checkpoint
 from ocr_panoptic.data.data_check import check_data_sets
-<<<<<<< HEAD
-=======
 from ocr_panoptic.data.training_stream import training_records
-from ocr_panoptic.engine.optimizer import MOMENTA
-from ocr_panoptic.engine.resume import Resume, find_checkpoint, position_after, saved_state
-from ocr_panoptic.engine.task import task_of
-from ocr_panoptic.engine.trainer import Trainer
->>>>>>> integ
 from ocr_panoptic.modeling.build import build_network
 
 from .resume import Resume, check_start, find_checkpoint
-from .task import task_of, training_records
+from .task import task_of
 from .trainer import Trainer
 
 # Of data and checkpoints, Detectron2's too.
