@@ -337,8 +337,9 @@ def fit_to_machine(cfg: CfgNode) -> None:
             "Set it to auto to use what is there, or to cpu."
         )
     _check_number_of_gpu(cfg.MODEL.DEVICE)
-    # Of one process SyncBN is BN. Parameters have the same names in both.
-    if comm.get_world_size() == 1:
+    # With one process, SyncBN equals BN. PyTorch's does not train on CPUs, Detectron2's does.
+    # Parameters have the same names in all of them.
+    if comm.get_world_size() == 1 or cfg.MODEL.DEVICE == "cpu":
         _replace_sync_bn(cfg, unread_keys(cfg))
 
 
@@ -363,4 +364,4 @@ def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:
         if isinstance(value, CfgNode):
             _replace_sync_bn(value, unread, f"{path}{key}.")
         elif key == "NORM" and value == "SyncBN" and path + key not in unread:
-            node[key] = "BN"
+            node[key] = "BN" if comm.get_world_size() == 1 else "naiveSyncBN"

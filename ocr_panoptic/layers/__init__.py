@@ -25,7 +25,6 @@ from .running_gather import RunningGather
 from .scale_attention import ScaleAttention, blend_scales
 from .segmentation_transformer import JointTransformer, SegmentationTransformer
 from .self_attention import SelfAttention
-from .sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "ACFOCR",
@@ -51,7 +50,6 @@ __all__ = [
     "ScaleAttention",
     "SegmentationTransformer",
     "SelfAttention",
-    "SyncBatchNorm",
     "band_bytes",
     "binary_cross_entropy",
     "blend_scales",
