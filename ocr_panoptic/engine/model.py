@@ -22,7 +22,7 @@ from ocr_panoptic.engine.trained_model import build_trained_model, trained_confi
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.image_sources import Item, find_inputs, read_items
-from ocr_panoptic.formats.pictures import COLOURS, TooThin, finite, picture_pixels, reordered
+from ocr_panoptic.formats.pictures import TooThin, picture_pixels, reordered
 from ocr_panoptic.modeling.inference_output import InferenceOutput
 from ocr_panoptic.modeling.panoptic_merge import rules_of_config
 from ocr_panoptic.modeling.panoptic_tiles import check_tiling, see_in_tiles
@@ -118,10 +118,9 @@ class Model:
         Predict an image, or many one after the other.
 
         Args:
-            source: an image file; an array [H,W,C], uint8, RGB first (float32 where the model was
-                trained on other images than pictures); an image of Pillow, turned as its EXIF data
-                say; or many: a folder with all below it, a list of files (``.txt``), a video, or
-                anything that gives such images in turn.
+            source: an image file; an array [H,W,C], uint8, RGB first; an image of Pillow, turned as
+                its EXIF data say; or many: a folder with all below it, a list of files (``.txt``),
+                a video, or anything that gives such images in turn.
 
         Returns:
             a :class:`.Result`; for many an iterator of them, which reads images ahead.
@@ -135,7 +134,7 @@ class Model:
             inputs = find_inputs(source)
             results = (result for _, result in self.results(inputs.items))
             if inputs.items[0].source == inputs.entry and inputs.items[0].frame is None:
-                return _raised(next(results))
+                return next(_each(results))
             return _each(results)
         if isinstance(source, np.ndarray | Image.Image):
             return self._of_image("image", source)
@@ -168,13 +167,19 @@ class Model:
 
     def _of_image(self, name: str, source: np.ndarray | Image.Image) -> Result:
         cfg = self.config.INPUT
-        try:
-            if isinstance(source, Image.Image):
+        if isinstance(source, Image.Image):
+            try:
                 image = picture_pixels(source, cfg.FORMAT, cfg.CHANNELS)
-            else:
-                image = reordered(_checked(source, cfg.CHANNELS), cfg.FORMAT)
-        except ValueError as error:
-            raise UserError(f"{name}: {error}") from error
+            except ValueError as error:
+                raise UserError(f"{name}: {error}") from error
+        else:
+            found = getattr(source, "dtype", type(source).__name__), np.shape(source)
+            if found[0] != np.uint8 or found[1][2:] != (cfg.CHANNELS,) or 0 in found[1]:
+                raise UserError(
+                    f"{name}: is {found[0]} {list(found[1])}; expected an array [H,W,"
+                    f"{cfg.CHANNELS}] of uint8, RGB first, an image of Pillow or a path"
+                )
+            image = reordered(source, cfg.FORMAT)
         return self._result(Item(name, name, Path(name)), image)
 
     def _result(self, item: Item, image: np.ndarray) -> Result:
@@ -221,31 +226,12 @@ class Model:
         return output
 
 
-def _checked(image: Any, channels: int) -> np.ndarray:
-    """Return an array that the model can see, or raise ValueError."""
-    kind = "uint8" if channels == COLOURS else "uint8 or numbers"
-    expected = f"expected an array [H,W,{channels}] of {kind}, RGB first"
-    if not isinstance(image, np.ndarray):
-        raise UserError(f"is a {type(image).__name__}; {expected}, an image of Pillow or a path")
-    if image.ndim != 3 or image.shape[2] != channels or 0 in image.shape:
-        raise UserError(f"has the shape {list(image.shape)}; {expected}")
-    if image.dtype != np.uint8 and (channels == COLOURS or image.dtype.kind not in "uif"):
-        raise UserError(f"is of {image.dtype}; {expected}")
-    return finite(image)
-
-
 def _caught(predict: Callable[..., Result], *arguments: Any) -> Result | Exception:
     """Return a result, or the error that says what is wrong with the image."""
     try:
         return predict(*arguments)
     except (OSError, UserError) as error:
         return error
-
-
-def _raised(result: Result | Exception) -> Result:
-    if isinstance(result, Exception):
-        raise result
-    return result
 
 
 def _each(results: Iterable[Result | Exception]) -> Iterator[Result]:

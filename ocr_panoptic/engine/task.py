@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from detectron2.config import CfgNode
-from detectron2.data import MetadataCatalog, get_detection_dataset_dicts
+from detectron2.data import MetadataCatalog
 from detectron2.data import transforms as T
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
@@ -21,12 +21,7 @@ from ocr_panoptic.data.semantic.augmentation import (
     build_semantic_augmentation,
 )
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
-from ocr_panoptic.data.training_stream import (
-    IndexedRecords,
-    TrainingStream,
-    build_training_stream,
-    indexed_records,
-)
+from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.modeling.context import context_class
@@ -83,16 +78,7 @@ def training_loader(cfg: CfgNode) -> TrainingStream:
     if comm.is_main_process():
         for name in cfg.DATASETS.TRAIN:
             task.describe_training_data(name)
-    return build_training_stream(
-        cfg, task.mapper(cfg, True), training_records(cfg), cfg.MODEL.DEVICE
-    )
-
-
-def training_records(cfg: CfgNode) -> IndexedRecords | list[dict[str, Any]]:
-    """The images of DATASETS.TRAIN, as a training draws them."""
-    names, usable = cfg.DATASETS.TRAIN, cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
-    indexed = indexed_records(names, usable)
-    return get_detection_dataset_dicts(names, usable) if indexed is None else indexed
+    return build_training_stream(cfg, task.mapper(cfg, True), cfg.MODEL.DEVICE)
 
 
 def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:

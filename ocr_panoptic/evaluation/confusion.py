@@ -108,7 +108,7 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
 
 
 def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> dict[str, float]:
-    """Return the IoU of groups of classes, equal to that of cityscapesscripts.
+    """Return the IoU of groups of classes, equal to cityscapesscripts'.
 
     "IoU_category" of a category is the IoU if its classes are one class. It is NaN if neither truth
     nor prediction holds the category. "mIoU_categories" is the mean over the other categories.

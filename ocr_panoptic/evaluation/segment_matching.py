@@ -33,7 +33,7 @@ class ImageMatches(NamedTuple):
     true_positives: list[tuple[int, float]]  # (category id, IoU), by the id of the true segment
     false_positives: list[int]
     false_negatives: list[int]
-    # (true, predicted): among the unmatched ones, pairs that match but for their categories.
+    # (true, predicted): among the unmatched ones, pairs that match except for their categories.
     confusions: list[tuple[int, int]]
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import gc
+import hashlib
 import json
 import os
 import secrets
@@ -120,6 +121,11 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
         raise UserError(
             f"{what} {printable(folder)} cannot be written ({error.strerror}). {fix}"
         ) from error
+
+
+def digest(value: object) -> str:
+    """Return a hash of what JSON can hold."""
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
 
 
 def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str | os.PathLike]:

@@ -285,16 +285,6 @@ def _load(path: str | os.PathLike, kind: str) -> Image.Image:
     return image
 
 
-def num_frames(path: str | os.PathLike) -> int:
-    """Return how many frames or pages a file has, of which the first is read; 1 where it cannot be
-    read. (Those of MPO, a JPEG, are previews: 1.)"""
-    try:
-        with Image.open(path, formats=_formats()) as image:
-            return 1 if image.format == "MPO" else getattr(image, "n_frames", 1)
-    except Exception:  # Pillow raises what the broken bytes lead to
-        return 1
-
-
 @functools.cache
 def image_suffixes() -> frozenset[str]:
     """Return how names of files end that are read, or are known to be images that are not."""

@@ -9,7 +9,6 @@ Shape letters: H, W size of the image; C channels; h, w size of a tile; K semant
 the things of all tiles.
 """
 
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,12 +21,9 @@ from detectron2.structures import Boxes, Instances
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.segment_runs import placed_run_lengths
 
-logger = logging.getLogger(__name__)
-
-SAME = 0.5
-"""IoU; above it a thing has at most one counterpart."""
+SAME = 0.5  # IoU; above it a thing has at most one counterpart
+# Of the pixels that a tile has of a thing; where the seams leave less, it is void.
 LEAST_SHARE = 0.5
-"""Of the pixels that a tile has of a thing; where less is left by the seams, it is void."""
 # The last tile begins at a multiple of it, the coarsest stride of FPNs, as strides that are
 # multiples of it do: features fall on the same pixels as in the whole image.
 ALIGNED = 64
@@ -47,14 +43,8 @@ class Span(NamedTuple):
 
 
 def spans(side: int, window: int, step: int) -> list[Span]:
-    """
-    Return the tiles along a side, which end at its border.
-
-    Args:
-        side: of the image, in pixels.
-        window: of a tile.
-        step: between them, less than the window.
-    """
+    """Return the tiles along a side of the image, which end at its border; ``window`` is the side
+    of a tile, and ``step``, which is less, the pixels between two starts."""
     rest = max(side - window, 0)
     count = -(-rest // step)
     starts = [*range(0, count * step, step), min(count * step, -(-rest // ALIGNED) * ALIGNED)]
@@ -85,23 +75,14 @@ class TiledOutput(NamedTuple):
 
 @dataclass(slots=True)
 class _Part:
-    """
-    A thing as one tile shows it.
+    """A thing as one tile shows it."""
 
-    Attributes:
-        group: place of another part of the thing; the first part has its own place.
-        tiles: tiles that show the thing, kept in its first part.
-        category, score: what the model says of it.
-        area: pixels in the tile.
-        is_cut: whether it reaches to a border of the tile within the image.
-    """
-
-    group: int
-    tiles: set[int]
+    group: int  # place of another part of the thing; the first part has its own place
+    tiles: set[int]  # that show the thing, kept in its first part
     category: int
     score: float
-    area: int
-    is_cut: bool
+    area: int  # pixels in the tile
+    is_cut: bool  # it reaches to a border of the tile within the image
 
 
 class _Tile(NamedTuple):
@@ -217,14 +198,8 @@ class _Joiner:
     def segments(
         self, areas: np.ndarray, stuff_areas: Sequence[float]
     ) -> tuple[np.ndarray, list[dict[str, Any]], int]:
-        """
-        Args:
-            areas: pixels of each id in the image.
-
-        Returns:
-            the segment of each id, int32 [K+P], 0 for none; the segments; and how many things no
-            tile shows whole
-        """
+        """Return the segment of each id, int32 [K+P], 0 for none; the segments; and how many things
+        no tile shows whole. ``areas`` are the pixels of each id in the image."""
         stuff = self._num_labels
         segment_of = np.zeros(stuff + len(self._parts), np.int32)
         areas = np.pad(areas, (0, len(segment_of) - len(areas)))
@@ -254,8 +229,7 @@ class _Joiner:
 def _placed(
     instances: Instances, row: Span, column: Span, size: tuple[int, int]
 ) -> list[dict[str, Any]]:
-    """Return COCO's results of the instances whose boxes have their middle where the tile gives the
-    pixels, placed in the image."""
+    """Return COCO's results of the instances that a tile gives, placed in the image."""
     boxes = instances.pred_boxes.tensor.cpu()
     boxes = boxes + boxes.new_tensor([column.start, row.start] * 2)
     x, y = (boxes[:, :2] + boxes[:, 2:]).unbind(1)  # twice the centres

@@ -126,5 +126,5 @@ def test_the_long_run_without_data(capsys, monkeypatch):
     assert "coco_2017_train_panoptic_separated  not found  270000 iterations of 16 images" in said
     assert (
         "The run would fail:\n  coco_2017_train_panoptic_separated: "
-        f"{Path.cwd() / 'nowhere/coco/annotations'}" in said
+        f"{Path.cwd() / 'nowhere/coco'}" in said
     )

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from ocr_panoptic.data.classes import derived_color
+from ocr_panoptic.data.data_check import check_sources
 from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, write_data_file
-from ocr_panoptic.data.faults import gathering, raise_if_any
 from ocr_panoptic.data.panoptic.annotations import Category
 from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.semantic.label_space import parse_label_space
@@ -61,12 +61,9 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
     fix = "Set DETECTRON2_DATASETS to a folder that you can write."
     check_output_folder(panoptic.parent, "The output folder", fix)
     classes = {"classes": list(_CLASSES), "ignore": _VOID}
-    faults: list[str] = []
-    for name, split in splits.items():
-        source = SemanticSource(f"camvid_{name}", split, parse_label_space(classes, "CamVid"))
-        with gathering(faults):
-            source.index().check(workers)
-    raise_if_any(faults)
+    space = parse_label_space(classes, "CamVid")
+    sources = [SemanticSource(f"camvid_{name}", split, space) for name, split in splits.items()]
+    check_sources(sources, workers, wholly=True)
     write_data_file(semantic, "camvid", splits, **classes)
     panoptic.unlink(missing_ok=True)  # until its files are complete
     made = {

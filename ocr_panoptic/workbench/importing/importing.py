@@ -13,6 +13,7 @@ An import writes below the folder of the data set:
 import logging
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -81,7 +82,7 @@ def import_annotations(
                 f"{split}: no image shows any class, all pixels are void. Found: "
                 f"{', '.join(found) or 'no segment'}."
                 for split, numbers in counts.items()
-                if numbers["segments"].total() == numbers["hidden"].total()
+                if numbers["segments"] == numbers.get("hidden", Counter())
                 and not (plan.semantic or plan.rest)
             ]
         )

@@ -18,6 +18,7 @@ from support.annotation_files import (
     bitmap,
     brush,
     city_polygons,
+    coco,
     region,
     save,
 )
@@ -44,6 +45,20 @@ def folder(tmp_path) -> Path:
     (tmp_path / "images").mkdir()
     Image.new("RGB", (W, H)).save(tmp_path / "images/a.png")
     return tmp_path
+
+
+# COCO
+
+
+def test_a_category_without_annotation_may_repeat_a_name(folder):
+    """Roboflow writes one for the project, which has its class's name."""
+    box = {"segmentation": [[1, 1, 9, 1, 9, 9]], "category_id": 2}
+    path = save(folder / "coco.json", coco(box, size=SIZE, classes=("car", "car")))
+    (image,) = read("coco", path, folder / "images")
+    assert [segment.label for segment in image.segments] == ["car"]
+    save(path, coco(box, box | {"category_id": 1}, size=SIZE, classes=("car", "car")))
+    with pytest.raises(DataFaults, match="category 'car' comes 2 times"):
+        read("coco", path, folder / "images")
 
 
 # YOLO
@@ -274,7 +289,9 @@ def test_cvat_joins_the_shapes_of_a_group(folder):
     one, other = 'group_id="1"', 'group_id="2"'
     shapes = cvat_box("cat", 0, 2, one), cvat_box("cat", 3, 4), cvat_box("cat", 5, 6, one)
     shapes += cvat_box("dog", 7, 8, one), cvat_box("cat", 9, 10, other)
+    shapes += cvat_box("cat", 11, 12, 'group_id="0"'), cvat_box("cat", 13, 14, 'group_id="0"')
     expected = [("cat", [3]), ("cat", [0, 1, 5]), ("dog", [7]), ("cat", [9])]
+    expected += [("cat", [11]), ("cat", [13])]
     assert columns(cvat(folder, "".join(shapes))) == expected
 
 

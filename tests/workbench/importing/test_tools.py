@@ -229,7 +229,12 @@ def test_polygons_of_yolo_are_exact(tmp_path):
 
 @pytest.mark.parametrize(
     "format, source",
-    [("cvat", "cvat.xml"), ("labelme", "labelme"), ("label-studio", "label_studio.json")],
+    [
+        ("cvat", "cvat.xml"),
+        ("labelme", "labelme"),
+        ("label-studio", "label_studio.json"),
+        ("voc", "cvat_masks"),
+    ],
 )
 def test_asks_what_are_things(tmp_path, format, source):
     with pytest.raises(ValueError, match="(?s)do not say which.*ball: 4 segments.*--things"):

@@ -146,6 +146,17 @@ def test_coco_json(kind, labels, model_of, call, images, tmp_path):
                 assert by_name[names[annotation["category_id"]]] == number - 1
 
 
+def test_labels_of_the_data_set(model_of, call, images, tmp_path):
+    """They are the ids of the categories of stuff, and 0 for things."""
+    first, *_ = sorted(images.iterdir())
+    for labels in ("train", "dataset"):
+        assert call(model_of("panoptic"), first, "--labels", labels, output=labels) == 0
+    train, own = (pixels(tmp_path / f / f"labels/{first.stem}.png") for f in ("train", "dataset"))
+    ids = MetadataCatalog.get("tiny_val").stuff_dataset_id_to_contiguous_id
+    ids = np.array([0, *sorted(ids, key=ids.get)[1:]])
+    assert np.array_equal(own, ids[train]) and not np.array_equal(own, train)
+
+
 def test_panoptic_scores_are_upsampled_once(model_of, call, images, monkeypatch):
     """Labels and their confidence come from one pass over the classes."""
     times = []
