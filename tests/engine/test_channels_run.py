@@ -94,7 +94,7 @@ def test_a_class_that_the_fourth_channel_shows(semantic_data, root, depth_args):
     with Image.open(out / "overlays/100.jpg") as overlay:
         assert overlay.size == (SIZE, SIZE) and overlay.mode == "RGB"
 
-    load_script("tools/make_report.py").main([*run, "--num-images", "1", *args.opts, *weights])
+    cli.call("report", [*run, "--num-images", "1", *map(str, args.opts), *weights])
     assert "depth_val" in (root / "run/index.html").read_text()
 
     export = [*run, "--weights", weights[1], "--output", str(root / "a.onnx"), *args.opts]
