@@ -28,10 +28,6 @@ def build_loaded_backbone(cfg: CfgNode) -> Backbone:
     """
     The backbone alone, in evaluation mode on the CPU, with MODEL.WEIGHTS or, where there are none,
     random weights.
-
-    Raises:
-        FileNotFoundError: no such weights.
-        ValueError: they fill less of the backbone than MODEL.WEIGHTS_MIN_SHARE.
     """
     backbone = build_backbone(cfg)
     if cfg.MODEL.WEIGHTS:
@@ -66,6 +62,8 @@ def measure_fields(
     backbone: Backbone, images: Iterable[Tensor], channels: int = 3
 ) -> list[dict[str, Any]]:
     """
+    Measure the receptive fields of a backbone's features.
+
     Args:
         backbone: in evaluation mode, on the CPU.
         images: see :func:`.effective_fields`.
@@ -100,16 +98,10 @@ def measure_fields(
 
 def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
+    Return the row of each feature, read from the JSON of :func:`measure_fields`.
+
     Args:
-        file: the rows of :func:`measure_fields`, in JSON.
-        features: that must be there.
-
-    Returns:
-        feature -> its row
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is something else, or a feature is missing.
+        features: names that the file must have.
     """
     try:
         rows = {row["feature"]: row for row in read_json(file, MAX_BYTES)}

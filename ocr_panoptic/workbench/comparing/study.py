@@ -49,6 +49,8 @@ class System:
 @dataclass(frozen=True)
 class Study:
     """
+    Systems that are compared.
+
     Attributes:
         systems: systems by name, which is the name of the folder of their runs.
         metrics: "task/metric" as in an evaluation's metrics.json; the first one is the main one.
