@@ -127,8 +127,7 @@ def test_configs(capsys):
         "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x",
         "    Panoptic-FPN + OCR on COCO, ResNet-50, 3x schedule",
         "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_from_1x",
-        "    Panoptic-FPN + OCR on COCO from Detectron2's published Panoptic-FPN, ResNet-50, a third of "
-        "the 1x schedule",
+        "    Panoptic-FPN + OCR on COCO from Detectron2's Panoptic-FPN, ResNet-50, 1x / 3",
     ]
     assert cli.call("configs", ["nothing_like_it"]) == 1
 
