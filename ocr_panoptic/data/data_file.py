@@ -28,6 +28,7 @@ import yaml
 
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import as_list, check_output_folder, printable, write_text
+from ocr_panoptic.formats.pictures import CHANNELS
 from ocr_panoptic.formats.yaml_file import read_yaml
 from ocr_panoptic.nearest import did_you_mean
 
@@ -237,8 +238,8 @@ def _faults(content: dict) -> Iterator[str]:
             check_name(content.get("name") if key == "name" else key)
         except ValueError as error:
             yield str(error)
-    if type(channels := content.get("channels", 3)) is not int or channels < 1:
-        yield f"channels is {channels!r:.100}, expected a number from 1 on."
+    if (channels := content.get("channels", 3)) not in CHANNELS:
+        yield f"channels is {channels!r:.100}, expected one of {', '.join(map(str, CHANNELS))}."
     if len(kinds) != 1:
         yield f"has {' and '.join(kinds) or 'neither panoptic nor semantic'}; it needs one of them."
     elif not _has_splits(content, kinds):

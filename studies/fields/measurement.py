@@ -21,7 +21,6 @@ from .effective import effective_fields, field_size, padded
 from .receptive import receptive_boxes, receptive_sizes
 
 NOISE_IMAGES = 20  # as in Luo et al.
-MAX_BYTES = 2**20  # of their JSON
 
 
 def build_loaded_backbone(cfg: CfgNode) -> Backbone:
@@ -104,7 +103,7 @@ def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]
         features: names that the file must have.
     """
     try:
-        rows = {row["feature"]: row for row in read_json(file, MAX_BYTES)}
+        rows = {row["feature"]: row for row in read_json(file)}
         for row in rows.values():
             float(row["effective_share"])
     except (ValueError, KeyError, TypeError) as error:

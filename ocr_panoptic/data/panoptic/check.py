@@ -65,9 +65,6 @@ def check_image(
 
 
 def _picture_faults(image: PanopticImage, path: Path, channels: int) -> Iterator[str]:
-    if path.exists() and not path.is_file():
-        yield f"{path}: image {image.id!r} is no regular file."
-        return
     if not path.exists():
         others = sorted(p.name for p in path.parent.glob("*") if p.stem == path.stem)
         hint = f" There is {', '.join(others)}: correct file_name in the JSON." if others else ""
