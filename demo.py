@@ -1,11 +1,16 @@
 #!/usr/bin/env python
-"""``ocr-panoptic draw``."""
+"""``ocr-panoptic predict --overlays``: the segments drawn over images or a video."""
 
-from functools import partial
+import sys
+from collections.abc import Sequence
+from typing import Any
 
 from ocr_panoptic.cli import call, run_command
 
-main = partial(call, "draw")
+
+def main(argv: Sequence[str]) -> Any:
+    return call("predict", ["--overlays", *argv])
+
 
 if __name__ == "__main__":
-    run_command("draw")
+    run_command("predict", ["--overlays", *sys.argv[1:]])

@@ -33,8 +33,7 @@ from ocr_panoptic.engine import (
 )
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.run_folder import CONFIG
-from ocr_panoptic.intervals import Interval
-from ocr_panoptic.workbench.comparing.study_tables import gain
+from ocr_panoptic.workbench.comparing.intervals import Interval, gain
 
 METRICS = ("mIoU", "pACC")
 

@@ -36,7 +36,7 @@ from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.formats.offsets import source_pixels
 from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.segfix.refinement import refine_output
-from ocr_panoptic.workbench.refining.offset_sources import Offsets, PredictedOffsets, TrueOffsets
+from ocr_panoptic.workbench.refining.offset_sources import Offsets, predicted_offsets, true_offsets
 
 COLUMNS = {
     "panoptic_seg": ("PQ", "SQ", "BoundaryPQ"),
@@ -63,13 +63,13 @@ def parse_args(argv: list[str] | None) -> argparse.Namespace:
 def sources_of(cfg: CfgNode, args: argparse.Namespace) -> dict[str, Offsets]:
     """Return sources of offsets by the names of their rows."""
     name = cfg.DATASETS.TEST[0]
-    found: dict[str, Offsets] = {"oracle": TrueOffsets(name, args.boundary_distance)}
+    found: dict[str, Offsets] = {"oracle": true_offsets(name, args.boundary_distance)}
     files = (Path(record["file_name"]) for record in DatasetCatalog.get(name))
     images = {str(file.with_suffix("")): file for file in files}
     for weights in args.segfix:
         opts = ["MODEL.WEIGHTS", str(weights), "MODEL.DEVICE", cfg.MODEL.DEVICE]
         segfix = load_segfix_config(str(weights.with_name(CONFIG)), opts)
-        found[f"SegFix {weights.parent.name}"] = PredictedOffsets(segfix, images)
+        found[f"SegFix {weights.parent.name}"] = predicted_offsets(segfix, images)
     return found
 
 
@@ -86,7 +86,8 @@ def measure(cfg: CfgNode, args: argparse.Namespace) -> Iterator[tuple[str, dict[
                 outputs = model(inputs)
             evaluators["none"].process(inputs, outputs)
             for key, source in offsets.items():
-                found = source(str(Path(inputs[0]["file_name"]).with_suffix("")))
+                image = str(Path(inputs[0]["file_name"]).with_suffix(""))
+                found = source.of(source.entries[image])
                 for scale in args.scales:
                     sources = torch.from_numpy(source_pixels(found, scale))
                     refined = [refine_output(output, sources) for output in outputs]

@@ -25,6 +25,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -41,10 +42,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.data.training_stream import on_device, packed
 from ocr_panoptic.engine import Trainer, load_config
 from ocr_panoptic.engine.averaging import Averaging
 from ocr_panoptic.engine.optimizer import build_clipping
@@ -124,15 +124,15 @@ def forward_on_a_gpu(config: str, opts: tuple, examples: list[dict], ours: bool)
     make = build_model if ours else detectron2_model
     make(load(config, *opts, "MODEL.DEVICE", "cpu"))  # what is read of timm is found out once
     cfg, counted = load(config, *opts, "MODEL.DEVICE", "cuda"), Counted("cuda")
-    if ours:
-        examples = [packed(example) for example in examples]
+    if ours:  # as the training gets them: without a copy that is waited for
+        copied = partial(Tensor.to, device=torch.device("cuda"), non_blocking=True)
     env = ShapeEnv(allow_dynamic_output_shape_ops=True, allow_scalar_outputs=True)
     with FakeTensorMode(shape_env=env, allow_non_fake_inputs=True):
         with torch.device("cuda"), patch.object(nn.Module, "to", lambda model, *_: model):
             model = make(cfg).train()
         with kernels_of_synchronised_norms(counted), counted, EventStorage():
             try:
-                model([on_device(e, torch.device("cuda")) if ours else e for e in examples])
+                model([tree_map_only(Tensor, copied, e) if ours else e for e in examples])
             except Exception:
                 if not hasattr(model, "roi_heads"):
                     raise
@@ -318,7 +318,9 @@ def host_steps(title: str) -> dict[str, Callable[[], object]]:
         tensor.data = torch.ones_like(tensor.flatten()[0])
     for parameter in network.parameters():
         parameter.grad = torch.ones_like(parameter)
-    steps = {"the weights' average": Averaging(network, 0.999).after_step}
+    averaging = Averaging(network, 0.999)
+    averaging.begin()
+    steps = {"the weights' average": averaging.after_step}
     for name in ("SGD", "AdamW"):
         cfg.SOLVER.OPTIMIZER = name
         steps[f"{name}'s step"] = Trainer.build_optimizer(cfg, network).step

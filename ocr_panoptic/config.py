@@ -117,12 +117,11 @@ SECTIONS: dict[str, list[Key]] = {
     Key("DATASETS.FILES", (), [], ANY,
         "Files that describe data sets (datasets/README.md), whose splits DATASETS.TRAIN and "
         "DATASETS.TEST name as `<name>_<split>`; `--data` sets all three."),
-    Key("INPUT.CHANNELS", 3, [], at_least(1),
+    Key("INPUT.CHANNELS", 3, [], one_of(1, 3, 4),
         "Channels of the images, and values in MODEL.PIXEL_MEAN and PIXEL_STD. 3: colours, "
-        "whatever the file is. Any other number: as the file has them, uint8 or numbers, from "
-        "TIFF, .npy and what Pillow reads; of 4 or more the first three are RGB, which "
-        'INPUT.FORMAT "BGR" reverses. Of weights for 3 channels the first convolution is adapted '
-        "as timm does it."),
+        "whatever the file is. 1 or 4: grey, perhaps of 16 bits, or RGB with opacity, as the file "
+        'has them; INPUT.FORMAT "BGR" reverses the first three of 4. In weights for 3 channels '
+        "the first convolution is adapted as timm does it."),
     Key("INPUT.CROP.AFTER_RESIZE", False, [PANOPTIC, when("INPUT.CROP.ENABLED", True)], ANY,
         "Crop after the image was resized to one of MIN_SIZE_TRAIN, so that crops are of one "
         "size; Detectron2 crops before. The other architectures always do."),
@@ -321,9 +320,9 @@ SECTIONS: dict[str, list[Key]] = {
         "With AdamW what has one dimension, and what a timm network exempts (position embeddings, "
         "tokens, tables of relative positions), has WEIGHT_DECAY_NORM, which is 0 in Detectron2; "
         "biases too, unless WEIGHT_DECAY_BIAS is set."),
-    Key("SOLVER.GATHER_METRIC_PERIOD", 1, [], at_least(1),
+    Key("SOLVER.GATHER_METRIC_PERIOD", 20, [], at_least(1),
         "Losses are gathered from all processes, logged and checked to be finite every so many "
-        "iterations, one iteration late, when the GPU has work to go on with."),
+        "iterations, at least once for each line of progress."),
     Key("SOLVER.CHECKPOINT_MINUTES", 0, [], at_least(0, "for none"),
         "A checkpoint is saved, too, where the last one is so many minutes old: what a lost "
         "machine costs at most."),

@@ -33,14 +33,14 @@ def of_classes(values: Values, metric: str) -> dict[str, float | None]:
 class Metric:
     """
     Attributes:
-        task: of the results that hold it.
-        name: its key there; that of a class is ``<name>-<class>``.
-        label: what people read.
-        meaning: what it is, in a few words.
-        group: heading above its value over all classes, in percent; "" where that is not shown.
-        column: of its values for each class; "" where there are none.
-        is_count: the values for each class are numbers, not percent.
-        lower_is_better: it is an error, in percent.
+        task: key of the results that hold the metric.
+        name: key of its value. The key for a class is ``<name>-<class>``.
+        label: name for people.
+        meaning: explanation in a few words.
+        group: heading above the value over all classes, in percent; "" to hide that value.
+        column: heading of the values for each class; "" if there are none.
+        is_count: whether the values for each class are numbers, not percent.
+        lower_is_better: whether the metric is an error.
     """
 
     task: str

@@ -8,11 +8,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ocr_panoptic.intervals import Interval
-from ocr_panoptic.workbench.comparing.study_curves import MARKERS, draw_curves
-from ocr_panoptic.workbench.comparing.study_tables import Records, Summaries
+from ocr_panoptic.workbench.comparing.intervals import Interval
+from ocr_panoptic.workbench.comparing.study import Records
 
 from .study_file import PlacedStudy
+from .study_tables import MARKERS, Summaries, draw_curves
 
 Points = Sequence[tuple[float, Interval]]  # receptive field in percent, gain
 OTHERS = "0.75"  # grey of what a panel is compared with

@@ -18,12 +18,12 @@ from ocr_panoptic.engine import run_program
 from ocr_panoptic.formats.files import write_json, write_text
 from ocr_panoptic.standard_output import outlive_reader
 from ocr_panoptic.workbench.comparing.study import read_runs, run_study
-from ocr_panoptic.workbench.comparing.study_tables import summarise
 
 from .fields.measurement import read_fields
 from .figures import gain_figure, placed_curves
 from .records import add_records
 from .study_file import PlacedStudy, read_study
+from .study_tables import summarise
 from .tables import placed_report
 
 TRAIN = str(Path(__file__).with_name("train.py"))

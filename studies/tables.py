@@ -1,9 +1,11 @@
 """Tables of a study whose systems are compared at several places."""
 
-from ocr_panoptic.workbench.comparing import study_tables as flat
-from ocr_panoptic.workbench.comparing.study_tables import Summaries, gain, markdown, plus_minus
+from ocr_panoptic.workbench.comparing.compare import markdown, plus_minus
+from ocr_panoptic.workbench.comparing.intervals import gain
 
+from . import study_tables as flat
 from .study_file import PlacedStudy
+from .study_tables import Summaries
 
 
 def placed_report(study: PlacedStudy, rows: Summaries) -> str:

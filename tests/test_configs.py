@@ -151,7 +151,7 @@ PAPER = (
         },
     ),
     (
-        f"{COCO}/*_R_*_3x",
+        f"{COCO}/*_R_*[01]_3x",
         {
             **{"SOLVER.MAX_ITER": 270_000, "SOLVER.STEPS": (210_000, 250_000)},
             **{"SOLVER.BASE_LR": 0.02, "SOLVER.IMS_PER_BATCH": 16},

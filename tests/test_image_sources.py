@@ -1,11 +1,13 @@
-"""The files that the demo reads and writes."""
+"""The images that a command line names."""
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from ocr_panoptic.formats.image_sources import find_images, images_below, output_paths
+from ocr_panoptic.formats.image_sources import ahead, find_inputs, images_below, read_items
 
 
 @pytest.fixture
@@ -24,43 +26,41 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("entries", "expected"),
+    ("entry", "expected"),
     [
-        (["a"], ["a/1.PNG", "a/2.jpg", "a/deep/1.PNG", "a/deep/3.jpg"]),
-        (["a/*.jpg", "b/1.PNG"], ["a/2.jpg", "b/1.PNG"]),
-        (["a/**/*.jpg"], ["a/2.jpg", "a/deep/3.jpg"]),
-        (["b/x[1].jpg"], ["b/x[1].jpg"]),
-        (["a/2.jpg", "a"], ["a/2.jpg", "a/1.PNG", "a/deep/1.PNG", "a/deep/3.jpg"]),
+        ("a", ["a/1.PNG", "a/2.jpg", "a/deep/1.PNG", "a/deep/3.jpg"]),
+        ("b/x[1].jpg", ["b/x[1].jpg"]),
+        ("list.txt", ["b/scan.png", "a/gone.jpg", "a/2.jpg"]),
     ],
 )
-def test_inputs_are_files_folders_and_patterns(folder, entries, expected):
-    assert list(find_images(entries)) == [Path(p) for p in expected]
-    absolute = find_images([str(folder / entry) for entry in entries])
-    assert list(absolute) == [folder / p for p in expected]
+def test_files_folders_and_lists(folder, entry, expected):
+    (folder / "list.txt").write_text("b/scan.png\n\na/gone.jpg\na/2.jpg\nb/scan.png\n")
+    for name in (entry, folder / entry):
+        inputs = find_inputs(name)
+        assert [item.source for item in inputs.items] == [folder / path for path in expected]
+        assert inputs.entry == folder / entry
 
 
-def test_what_is_left_out_is_said(folder, caplog):
+def test_what_is_left_out_is_told(folder):
     (folder / "a/gone.jpg").symlink_to("nowhere")
+    (folder / "a/loop.jpg").symlink_to("loop.jpg")
     (folder / "a/more").symlink_to("deep")
-    (folder / "a/gone.jpg").with_name("loop.jpg").symlink_to("loop.jpg")
-    find_images(["a"])
-    find_images(["a/*"])
-    assert {record.getMessage() for record in caplog.records} == {
-        "a: 4 files are left out: 2 x a link to nothing, 1 x no file but a pipe or device, 1 x no "
-        "image, by its name (.txt).",
-        "a/pipe.png is no file but a pipe or device, and left out",
-        "a/gone.jpg is a link to nothing, and left out",
-        "a/loop.jpg is a link to nothing, and left out",
+    found = find_inputs("a").left_out
+    assert {path.name: why for path, why in found.items()} == {
+        "gone.jpg": "a link to nothing",
+        "loop.jpg": "a link to nothing",
+        "pipe.png": "no file but a pipe or device",
+        "notes.txt": "no image, by its name (.txt)",
     }
 
 
 def test_every_file_is_an_image_or_left_out(folder):
     """Formats that cannot be read count as images, which shows when they are read."""
-    for name in ("x.gif", "x.JP2", "x.avif", "x.ppm", "x.npy", "x.heic", "x.dng", "x.zip", "x"):
+    for name in ("x.gif", "x.JP2", "x.avif", "x.ppm", "x.heic", "x.dng", "x.zip", "x"):
         (folder / "empty" / name).touch()
     images, others = images_below(folder / "empty")
     assert {path.name for path in images} == {
-        *("x.gif", "x.JP2", "x.avif", "x.ppm", "x.npy", "x.heic", "x.dng")
+        *("x.gif", "x.JP2", "x.avif", "x.ppm", "x.heic", "x.dng")
     }
     assert {path.name: why for path, why in others.items()} == {
         "x": "no image, by its name (no suffix)",
@@ -74,53 +74,75 @@ def test_every_file_is_an_image_or_left_out(folder):
 
 def test_results_in_place_of_the_images(folder):
     with pytest.raises(ValueError, match="--output a/../a: is the folder of the images.*a/results"):
-        find_images(["a"], "a/../a")
+        find_inputs("a", "a/../a")
+
+
+def test_results_among_the_images_are_no_images(folder):
+    (folder / "a/drawn").mkdir()
+    (folder / "a/drawn/x.png").touch()
+    assert len(find_inputs("a", "a/drawn").items) == 4
 
 
 def test_links_are_followed_once(folder):
     (folder / "b/more").symlink_to(folder / "a/deep")
     (folder / "b/more/loop").symlink_to(folder / "b")
-    found = [str(path) for path in find_images(["b"])]
-    assert found == ["b/1.PNG", "b/more/1.PNG", "b/more/3.jpg", "b/scan.png", "b/x[1].jpg"]
-
-
-def test_results_among_the_images_are_no_images(folder):
-    outputs = output_paths(find_images(["a"], "a/drawn"), "a/drawn")
-    for path in outputs:
-        path.touch()
-    assert Path("a/drawn/deep/3.jpg") in outputs
-    assert output_paths(find_images(["a"], "a/drawn"), "a/drawn") == outputs
-
-
-@pytest.mark.parametrize("entry", ["missing.jpg", "a/*.gif", "empty"])
-def test_an_input_without_images_is_named(folder, entry):
-    with pytest.raises(FileNotFoundError) as error:
-        find_images(["a", entry])
-    assert f"--input {entry}" in str(error.value)
-
-
-def test_outputs_bear_the_names_of_the_inputs(folder):
-    expected = ["2.jpg", "1.PNG", "deep/1.PNG", "deep/3.jpg", "scan.png"]
-    assert output_paths(find_images(["a/2.jpg", "a", "b/scan"]), "out/new") == [
-        Path("out/new", name) for name in expected
-    ]
-    assert Path("out/new/deep").is_dir()
-    assert output_paths(find_images(["a/2.jpg"]), "pictures/p.png") == [Path("pictures/p.png")]
-    assert Path("pictures").is_dir()
+    found = [item.file_name for item in find_inputs("b").items]
+    assert found == ["1.PNG", "more/1.PNG", "more/3.jpg", "scan.png", "x[1].jpg"]
 
 
 @pytest.mark.parametrize(
-    ("inputs", "output", "message"),
+    "files, names",
     [
-        (["a/2.jpg", "a/1.PNG"], "p.png", "one file for 2 inputs"),
-        (["a/1.PNG", "b/1.PNG"], "out", "a/1.PNG and b/1.PNG would both be out/1.PNG"),
-        (["b/scan", "b/scan.png"], "out", "b/scan and b/scan.png would both be out/scan.png"),
-        (["a", "b/1.PNG"], "b", "a/1.PNG and b/1.PNG would both be b/1.PNG"),
-        (["a", "b/scan.png"], "b", "overwrite the input b/scan.png"),
-        (["a/1.PNG"], "a", "overwrite the input a/1.PNG"),
-        (["a/1.PNG"], "a/1.PNG", "overwrite the input a/1.PNG"),
+        (["a.jpg", "b.png"], ["a", "b"]),
+        (["A.png", "a.jpg", "b.png"], ["A.png", "a.jpg", "b"]),
+        (["a.jpg", "a.jpg.bmp", "a.png"], ["a.jpg", "a.jpg.bmp", "a.png"]),
+        (
+            ["a.jpg", "a.jpg.bmp", "a.jpg.bmp.png", "a.png"],
+            ["a.jpg", "a.jpg.bmp", "a.jpg.bmp.png", "a.png"],
+        ),
+        (["a.jpg", "c/a.jpg", "c/a.png"], ["a", "c/a.jpg", "c/a.png"]),
+        (["A.jpg", "a.jpg"], ["A.jpg", "a.jpg"]),
     ],
 )
-def test_outputs_that_would_overwrite_something(folder, inputs, output, message):
-    with pytest.raises(ValueError, match=message):
-        output_paths(find_images(inputs), output)
+def test_names_of_results_are_unique(tmp_path, files, names):
+    for file in files:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    assert [item.name for item in find_inputs(tmp_path).items] == names
+
+
+def test_an_image_that_cannot_be_read_takes_its_place(tmp_path):
+    for name in ("a.png", "c.png"):
+        Image.new("L", (4, 3), ord(name[0])).save(tmp_path / name)
+    (tmp_path / "b.png").write_text("no image")
+    found = [image for _, image in read_items(find_inputs(tmp_path).items, "RGB")]
+    assert (found[0] == ord("a")).all() and (found[2] == ord("c")).all()
+    assert "b.png: image is broken" in str(found[1])
+
+
+class TestAhead:
+    def test_order_and_number_under_way(self):
+        begun, lock = [], threading.Lock()
+
+        def slow(item):
+            with lock:
+                begun.append(item)
+            return 2 * item
+
+        taken = []
+        for result in ahead(slow, range(50), threads=3):
+            taken.append(result)
+            assert len(begun) <= len(taken) + 6
+        assert taken == list(range(0, 100, 2))
+
+    def test_an_error_ends_it(self):
+        def failing(item):
+            if item == 3:
+                raise OSError("full")
+            return item
+
+        taken = []
+        with pytest.raises(OSError, match="full"):
+            for result in ahead(failing, range(1000)):
+                taken.append(result)
+        assert taken == [0, 1, 2]

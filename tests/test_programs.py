@@ -33,7 +33,7 @@ def test_a_program_shows_no_warnings_of_others(tmp_path):
     assert not done.returncode and "Warning" not in done.stderr, done.stderr
 
 
-@pytest.mark.parametrize("path", ["tools/predict.py", "datasets/import_annotations.py", "demo.py"])
+@pytest.mark.parametrize("path", ["tools/keys_page.py", "datasets/prepare_camvid.py", "demo.py"])
 def test_a_program_of_a_checkout_runs_its_package(path, tmp_path):
     """A program does not run the package of another checkout, which the environment has."""
     (tmp_path / "ocr_panoptic").mkdir()

@@ -24,17 +24,14 @@ TIMEOUT = 30  # seconds without an answer to a download
 
 def fetch_weights(path: str) -> str:
     """
-    Make sure that weights are there: download those that have an address, find those of a package.
+    Return the file of weights: download those that have an address, find those of a package.
 
     Args:
         path: file or address, perhaps with a query; "" for none.
 
-    Returns:
-        the file; "" for none
-
     Raises:
-        FileNotFoundError: if there is no such file.
-        OSError: if an address cannot be read.
+        FileNotFoundError: there is no such file.
+        OSError: an address cannot be read.
     """
     path = path.partition("?")[0]
     has_address = "://" in path
@@ -54,7 +51,6 @@ def fetch_weights(path: str) -> str:
 
 
 def _download(address: str) -> str:
-    """Download a file where that has not been done already, and return its path."""
     waiting = socket.getdefaulttimeout()
     socket.setdefaulttimeout(TIMEOUT)
     try:
@@ -77,10 +73,6 @@ class PackageHandler(PathHandler):
         return [PACKAGE]
 
     def _get_local_path(self, path: str, force: bool = False, **kwargs: Any) -> str:
-        """
-        Raises:
-            FileNotFoundError: the package is not installed, or has no weights or several.
-        """
         package = path.removeprefix(PACKAGE).strip("/")
         spec = importlib.util.find_spec(package) if package.isidentifier() else None
         if spec is None or not spec.submodule_search_locations:
@@ -108,10 +100,6 @@ class TimmHandler(PathHandler):
         return [TIMM]
 
     def _get_local_path(self, path: str, force: bool = False, **kwargs: Any) -> str:
-        """
-        Raises:
-            FileNotFoundError: timm has no such weights, or they cannot be downloaded.
-        """
         published = _published(path.removeprefix(TIMM).strip("/"))
         if published.hf_hub_id:
             first = published.hf_hub_filename or HUB_FILES[0]
@@ -131,10 +119,6 @@ class TimmHandler(PathHandler):
 
 
 def _published(name: str) -> PretrainedCfg:
-    """
-    Raises:
-        FileNotFoundError: timm has no weights of the name.
-    """
     try:
         found = timm.get_pretrained_cfg(name) if name else None
     except RuntimeError:  # the network has others
@@ -150,7 +134,7 @@ def _published(name: str) -> PretrainedCfg:
 
 
 def _from_hub(model_id: str, file: str | None) -> str:
-    """The file of a model of the Hugging Face hub; timm's own loading gives its tensors alone."""
+    """Return the file of a model of the hub; timm's own loading gives only its tensors."""
     for name in [file] if file else HUB_FILES:
         try:
             return download_from_hf(model_id, name)

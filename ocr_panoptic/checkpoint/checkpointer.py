@@ -2,17 +2,14 @@
 
 import logging
 import re
-import shutil
 import sys
-from concurrent.futures import Future, ThreadPoolExecutor
-from copy import copy
 from pathlib import Path
 from typing import Any
 
 import torch
 from detectron2.checkpoint import DetectionCheckpointer
 from fvcore.common.checkpoint import _IncompatibleKeys
-from torch import Tensor, nn
+from torch import nn
 
 from ocr_panoptic.errors import FailedWriteError, UserError
 from ocr_panoptic.formats.files import replacing, write_text
@@ -35,10 +32,9 @@ NUMBERED = re.compile(r"model_\d{7,}\.pth")
 
 class SafeCheckpointer(DetectionCheckpointer):
     """
-    Detectron2's checkpointer that runs no code from a file, that reads the ImageNet files of timm,
-    torchvision and HRNet too (:func:`.imagenet_to_backbone`), and that can insist on a complete
-    fit. The files that it writes are whole or absent, whenever the process is killed; one at a
-    time, in a thread where it is asked for.
+    Detectron2's checkpointer that runs no code from a file, reads the ImageNet files of timm,
+    torchvision and HRNet too (:func:`.imagenet_to_backbone`), and can insist on a complete fit. The
+    files that it writes are whole or absent, whenever the process is killed.
 
     Args:
         model, save_dir, checkpointables: as Detectron2's.
@@ -47,12 +43,11 @@ class SafeCheckpointer(DetectionCheckpointer):
             another shape there. For evaluation: a partly random model has no meaningful result.
         min_share: raise where less of the backbone is filled (:meth:`.Fit.backbone_share`): the
             weights are of another model.
-        average: a module whose weights are saved in place of the model's; None for those of the
-            model.
+        average: a module whose weights are saved in place of the model's; None to save the model.
 
     Attributes:
-        fit: of the file that was loaded last; None before.
-        record: what the file that was loaded last expects of the config, see
+        fit: how the last loaded file fits the model; None before.
+        record: what the last loaded file expects of the config, see
             :func:`.settings.check_settings`: as ocr-panoptic convert has written it into the
             file, or as its layout is known for; None for any other. Written into files that are
             saved.
@@ -76,16 +71,14 @@ class SafeCheckpointer(DetectionCheckpointer):
         self.fit: Fit | None = None
         self.record: dict[str, Any] | None = None
         self.average = average
-        self._writing: tuple[ThreadPoolExecutor, Future] | None = None
 
     def load(self, path: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """
         Load a file into the model.
 
         Raises:
-            FileNotFoundError: if a local path does not exist.
-            OSError: if an address cannot be read.
-            ValueError: if the file wants to run code, is no checkpoint, has values that are not
+            FileNotFoundError: a local path does not exist.
+            ValueError: the file wants to run code, is no checkpoint, has values that are not
                 finite, fits nowhere in the model, fills less than ``min_share`` or, with
                 ``strict``, does not fit everywhere.
         """
@@ -102,115 +95,55 @@ class SafeCheckpointer(DetectionCheckpointer):
         self._parsed_url_during_load = None  # left behind by a load that failed
         return super().load(path, *args, **kwargs)
 
-    def save(
-        self,
-        name: str,
-        *,
-        tag: bool = True,
-        keep: int = 0,
-        background: bool = False,
-        **kwargs: Any,
-    ) -> None:
+    def save(self, name: str, *, tag: bool = True, keep: int = 0, **kwargs: Any) -> None:
         """
         Write the model (or its average), the checkpointables and :attr:`record`, whole or not
-        at all, once the file before is written.
+        at all.
 
         Args:
-            name: of the file, without its suffix.
+            name: name of the file, without its suffix.
             tag: the file becomes the one to be resumed from.
-            keep: numbered files that stay, see :meth:`prune`; 0 for all.
-            background: write a copy in the CPU's memory, in a thread, and go on meanwhile; an error
-                is raised by the next call that waits for it, or looks at it.
+            keep: number of numbered files up to this one that stay; 0 for all.
             kwargs: what else is saved.
-
-        Raises:
-            OSError: the file, or that before, could not be written; the message says what there is
-                instead.
         """
         if not self.save_dir or not self.save_to_disk:
             return
-        self.wait()
         data = {"model": (self.average or self.model).state_dict()}
         data |= {key: value.state_dict() for key, value in self.checkpointables.items()}
         data |= {**kwargs, **({RECORD: self.record} if self.record else {})}
         path = Path(self.save_dir) / f"{name}.pth"
         self.logger.info("Saving checkpoint to %s", path)
-        if background:
-            thread = ThreadPoolExecutor(1)
-            self._writing = thread, thread.submit(self._write, path, _copied(data), tag, keep)
-        else:
-            self._write(path, data, tag, keep)
-
-    def wait(self) -> None:
-        """
-        Wait for the file that is being written.
-
-        Raises:
-            OSError: as :meth:`save`, of that file.
-        """
-        writing, self._writing = self._writing, None
-        if writing:
-            thread, written = writing
-            thread.shutdown()
-            written.result()
-
-    def look(self) -> None:
-        """
-        Raise the error of the last file, unless it is still being written.
-
-        Raises:
-            OSError: as :meth:`save`, of that file.
-        """
-        if self._writing and self._writing[1].done():
-            self.wait()
-
-    def _write(self, path: Path, data: dict[str, Any], tag: bool, keep: int) -> None:
         try:
             with replacing(path, durable=True) as temporary:
                 torch.save(data, temporary)
             if tag:
                 self.tag_last_checkpoint(path.name)
         except (OSError, RuntimeError) as e:  # PyTorch's writer raises the latter on a full disk
-            free = shutil.disk_usage(path.parent).free / 2**20
             raise FailedWriteError(
-                f"The checkpoint {path} could not be written ({e}); {free:.0f} MiB are free there. "
-                f"The last whole one is {last_checkpoint(self.save_dir) or 'none'}. "
-                "Make room, then continue with --resume."
+                f"The checkpoint {path} could not be written ({e}). The last whole one is "
+                f"{last_checkpoint(self.save_dir) or 'none'}. Make room, then --resume."
             ) from e
-        if keep:
-            self.prune(keep)
+        if keep and NUMBERED.fullmatch(path.name):  # later ones are of another run
+            files = sorted(p for p in path.parent.glob("*.pth") if NUMBERED.fullmatch(p.name))
+            for old in files[: files.index(path) + 1][:-keep]:
+                old.unlink(missing_ok=True)
 
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
         """Make a file of the folder the one to be resumed from."""
         write_text(Path(self.save_dir) / "last_checkpoint", last_filename_basename, durable=True)
 
     def get_checkpoint_file(self) -> str:
-        """Return the one to be resumed from, see :func:`.last.last_checkpoint`, once it is
-        written."""
-        self.wait()
+        """Return the one to be resumed from, see :func:`.last.last_checkpoint`."""
         return last_checkpoint(self.save_dir)
 
     def begin_anew(self) -> None:
         """The checkpoints of the folder are those of another run, which is not to be resumed."""
         self.tag_last_checkpoint(NO_CHECKPOINT)
 
-    def has_checkpoint(self) -> bool:
-        """Return whether there is one to be resumed from."""
-        return bool(self.get_checkpoint_file())
-
     def remove_unfinished(self) -> None:
         """Remove what writers of this folder that were killed have left."""
         for path in Path(self.save_dir).glob(".*.tmp"):
             if path.name.startswith((".model_", ".last_checkpoint")):
-                path.unlink(missing_ok=True)
-
-    def prune(self, keep: int) -> None:
-        """Remove all but the last ``keep`` of the numbered checkpoints up to the one that is to be
-        resumed from. Later ones are of another run."""
-        last = Path(last_checkpoint(self.save_dir))
-        if NUMBERED.fullmatch(last.name):
-            files = sorted(p for p in last.parent.glob("*.pth") if NUMBERED.fullmatch(p.name))
-            for path in files[: files.index(last) + 1][:-keep]:
                 path.unlink(missing_ok=True)
 
     def _load_file(self, filename: str) -> dict[str, Any]:
@@ -297,14 +230,3 @@ def not_finite(model: nn.Module) -> str:
     name, count = next(iter(found.items()))
     others = f", and {len(found) - 1} other tensors have some" if len(found) > 1 else ""
     return f"{count:,} values of {name} are NaN or infinite{others}"
-
-
-def _copied(value: Any) -> Any:
-    """Return a copy in the CPU's memory, of containers that keep their types and attributes."""
-    if isinstance(value, Tensor):  # waited for: the next step changes it
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
-        found = copy(value)
-        found.update((key, _copied(part)) for key, part in value.items())
-        return found
-    return [_copied(part) for part in value] if isinstance(value, list) else value

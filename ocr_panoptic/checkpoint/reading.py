@@ -1,7 +1,5 @@
 """Reading checkpoint files of any kind without running code from them."""
 
-import contextlib
-import io
 import json
 import os
 import pickle
@@ -20,29 +18,19 @@ from ocr_panoptic.formats.files import printable
 from .array_pickle import ArrayUnpickler, Forbidden
 from .settings import RECORD
 
-_UNTRUSTED = (
-    "{file} is a pickle that wants to run {what}, which plain weights do not need. "
-    "If you trust its origin, load it with MODEL.TRUST_PICKLE True (--trust-pickle of "
-    "ocr-panoptic convert)."
-)
-_DAMAGED = "{file} is not a checkpoint or is incomplete ({size} bytes, {found})"
-AGAIN = "; download it again."  # the advice at the end of the message
-BYTES = 2**22  # of a refused pickle that are looked at; that of a large model has a tenth of it
-
 
 def read_checkpoint(
     filename: str, *, trust_pickle: bool = False, mmap: bool = False
 ) -> dict[str, Any]:
     """
+    Return the content of a checkpoint: "model", the named tensors or a mapping with them as
+    "state_dict", and what else the file has.
+
     Args:
         filename: ``.pkl`` (Detectron2's model zoo), ``.safetensors``, ``.pyth`` (pycls), or a file
             of ``torch.save``.
         trust_pickle: read pickles that need more than tensors and arrays.
         mmap: the tensors of a file of ``torch.save`` stay in it until they are used.
-
-    Returns:
-        "model", the named tensors or a mapping with them as "state_dict", and what else the file
-        has
 
     Raises:
         ValueError: the file wants to run code, or is no checkpoint.
@@ -58,7 +46,7 @@ def read_checkpoint(
             "__author__": "Caffe2",
             "matching_heuristics": True,
         }
-    elif filename.endswith(".pyth"):  # of pycls
+    elif filename.endswith(".pyth"):
         checkpoint = {
             "model": data.get("model_state"),
             "__author__": "pycls",
@@ -79,95 +67,28 @@ def read_checkpoint(
 
 
 def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
-    """The content of a file, of whatever kind."""
-    # latin1: the model zoo's files were pickled by Python 2.
-    unpickler = pickle.Unpickler if trust_pickle else ArrayUnpickler
     try:
         if filename.endswith(".pkl"):
+            # latin1: the model zoo's files were pickled by Python 2.
             with open(filename, "rb") as f:
+                unpickler = pickle.Unpickler if trust_pickle else ArrayUnpickler
                 return unpickler(f, encoding="latin1").load()
         if filename.endswith(".safetensors"):
             return load_file(filename)
-        mmap = mmap and _is_zip(filename)
+        mmap = mmap and zipfile.is_zipfile(filename)
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
-    except Forbidden as e:
-        raise UserError(_UNTRUSTED.format(file=filename, what=_first_line(e))) from e
     except Exception as e:  # damaged bytes make the readers raise nearly anything
-        if wanted := _refused(filename, e):
-            raise UserError(_UNTRUSTED.format(file=filename, what=_first_line(wanted))) from e
-        raise _damaged(filename, f"{type(e).__name__}: {e}") from e
-
-
-def _refused(filename: str, error: Exception) -> str:
-    """Return what the pickle in a file of ``torch.save`` would have run, which torch has refused;
-    "" where the error is another one. torch's words are not for users: they say how to switch its
-    protection off."""
-    if "weights only load failed" not in str(error).lower():
-        return ""
-    if named := re.search(r"GLOBAL (\S+) was not an allowed global", str(error)):
-        return named[1]
-    # A pickle of a protocol that torch does not read with weights_only. Of what it imports, that
-    # which every file of tensors imports is named only where there is nothing else.
-    names = list(dict.fromkeys(pickled_imports(filename)))
-    unusual = [n for n in names if not n.startswith(("torch.", "collections.", "numpy."))]
-    names = unusual or names
-    return ", ".join(names[:3] + ["..."] * (len(names) > 3))
-
-
-def pickled_imports(filename: str) -> list[str]:
-    """
-    Args:
-        filename: of ``torch.save``, with or without an archive, or a pickle.
-
-    Returns:
-        "module.name" of each import, in order, none of which is made; [] for another file
-    """
-    names: list[str] = []
-    with contextlib.suppress(Exception):  # the bytes may be anything
-        content = io.BytesIO(_pickles(filename))
-        while True:  # a file without an archive is several pickles; an error ends the last one
-            _ImportReader(content, names).load()
-    return names
-
-
-class _ImportReader(pickle._Unpickler):  # Python's own: C's takes as much memory as the bytes say
-    def __init__(self, file: io.BytesIO, names: list[str]):
-        super().__init__(file)
-        self.names = names
-
-    def find_class(self, module: str, name: str) -> Any:
-        self.names.append(f"{module}.{name}")
-        return _Nothing
-
-    def persistent_load(self, pid: Any) -> None:
-        return None
-
-
-class _Nothing(dict):
-    """A stand-in for whatever a pickle imports."""
-
-    def __init__(self, *args: Any):
-        super().__init__()
-
-    def __setstate__(self, state: Any) -> None:
-        pass
-
-
-def _pickles(filename: str) -> bytes:
-    if not zipfile.is_zipfile(filename):
-        with open(filename, "rb") as f:
-            return f.read(BYTES)
-    with zipfile.ZipFile(filename) as archive:
-        name = next(n for n in archive.namelist() if n.endswith("data.pkl"))
-        with archive.open(name) as f:
-            return f.read(BYTES)
-
-
-def _is_zip(file: str) -> bool:
-    try:
-        return zipfile.is_zipfile(file)
-    except zipfile.BadZipFile:  # its end tells of several disks
-        return False
+        # torch's own words say how to switch its protection off.
+        refused = re.search(r"GLOBAL (\S+) was not an allowed global", str(e))
+        is_newer = "Unsupported operand" in str(e) and zipfile.is_zipfile(filename)
+        if not (isinstance(e, Forbidden) or refused or is_newer):
+            raise _damaged(filename, f"{type(e).__name__}: {e}") from e
+        what = e if isinstance(e, Forbidden) else refused[1] if refused else "a newer protocol"
+        raise UserError(
+            f"{filename} is a pickle that wants to run {printable(what)}, which plain weights do "
+            "not need. If you trust its origin, load it with MODEL.TRUST_PICKLE True "
+            "(--trust-pickle of ocr-panoptic convert)."
+        ) from e
 
 
 def _damaged(file: str, found: str) -> ValueError:
@@ -178,15 +99,11 @@ def _damaged(file: str, found: str) -> ValueError:
         found = "empty"
     elif start[:1] == b"<":
         found = "a web page, not weights"
-    elif start[:2] == b"PK" and not _is_zip(file):
+    elif start[:2] == b"PK" and not zipfile.is_zipfile(file):
         found = "its end is missing"
-    elif start[:1] not in (b"P", b"\x80") and not file.endswith((".pkl", ".safetensors")):
-        found = f"begins with {start[:16]!r}, as no file of torch.save does"
     elif "weights only load failed" in found.lower():
         found = "no tensors of torch.save"
-    return UserError(_DAMAGED.format(file=file, size=size, found=_first_line(found)) + AGAIN)
-
-
-def _first_line(text: object) -> str:
-    """The first line, and not without end."""
-    return printable(next(iter(str(text).splitlines()), "")[:200])
+    found = printable(found.partition("\n")[0][:200])
+    return UserError(
+        f"{file} is not a checkpoint or is incomplete ({size} bytes, {found}); download it again."
+    )

@@ -14,9 +14,8 @@ RECORD = "conversion"
 
 
 def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:
-    """Return the values that a key may have, the least first, for each key of the config with
-    another one than expected, or than one of a frozenset of values, in which tuples stand for
-    lists."""
+    """Return the keys of the config whose value is not the expected one, nor in an expected
+    frozenset (where tuples stand for lists): key -> the allowed values, the least first."""
     differing = {}
     for key, value in expected.items():
         allowed = sorted(value) if isinstance(value, frozenset) else (value,)
@@ -30,7 +29,7 @@ def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, lis
 
 
 def differing_settings(cfg: CfgNode, expected: Mapping[str, Any]) -> list[str]:
-    """Return a line for each of :func:`differing_values`."""
+    """Describe each of :func:`differing_values` in a line."""
     return [
         f"{key} is {recorded_value(cfg, key)}, expected {' or '.join(map(str, allowed))}"
         for key, allowed in differing_values(cfg, expected).items()
@@ -43,11 +42,8 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
     Args:
         record: :attr:`.SafeCheckpointer.record`; None where nothing is known.
-        strict: raise instead of warn. For evaluation: its numbers would be wrong. A training may
-            go on from the weights in another way.
-
-    Raises:
-        ValueError: with ``strict``, naming the keys that differ.
+        strict: raise a ValueError instead of warn. For evaluation: its numbers would be wrong. A
+            training may go on from the weights in another way.
     """
     faults = differing_settings(cfg, record["settings"]) if record else []
     if not faults:
@@ -63,13 +59,13 @@ def check_settings(cfg: CfgNode, record: Mapping[str, Any] | None, *, strict: bo
 
 
 def settings_of(cfg: CfgNode, record: Mapping[str, Any]) -> dict[str, Any]:
-    """The record for weights that a training with this config goes on to make."""
+    """Return the record for weights that a training with this config goes on to make."""
     return {**record, "settings": {key: recorded_value(cfg, key) for key in record["settings"]}}
 
 
 def recorded_value(cfg: CfgNode, key: str) -> Any:
-    """The value of a key such as MODEL.OCR.NORM, a tuple as a list; "unknown" for a key that
-    there is not, which an older or newer version may have recorded."""
+    """Return the value of a key such as MODEL.OCR.NORM, a tuple as a list; "unknown" for a key that
+    does not exist, which an older or newer version may have recorded."""
     for part in key.split("."):
         if part not in cfg:
             return "unknown"

@@ -35,7 +35,8 @@ def argument_parser() -> CommandParser:
 def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.data.data_file import data_options
     from ocr_panoptic.engine.config_files import find_config
-    from ocr_panoptic.workbench.comparing.compare import comparison, verdict, write_comparison
+    from ocr_panoptic.formats.files import write_json, write_text
+    from ocr_panoptic.workbench.comparing.compare import comparison, comparison_report, verdict
     from ocr_panoptic.workbench.comparing.study import read_runs, run_study
 
     opts = [str(opt) for opt in [*data_options(args.data), *args.opts]]
@@ -45,5 +46,7 @@ def run(args: argparse.Namespace) -> None:
     runs = read_runs(study, args.output)
     if not runs:
         raise MissingFileError(f"{args.output}: no finished run of this comparison")
-    print(write_comparison(study, runs, args.output))
-    print(verdict(study, runs))
+    report = f"{comparison_report(study, runs)}\n{verdict(study, runs)}\n"
+    write_text(args.output / "tables.md", report)
+    write_json(args.output / "results.json", runs, indent=1)
+    print(report, end="")

@@ -1,9 +1,9 @@
 """
 Fit the constants by which a panoptic model merges instances and stuff to the truth of
-DATASETS.TEST[0], and write them as a config: OUTPUT_DIR/merge.yaml. The images are predicted once
-and kept; then thousands of settings are tried without the network. The gain that is reported is of
-images that were not fitted, and what the interval does not carry is not written. Categories without
-a true segment are left out of the PQ.
+DATASETS.TEST[0], and write them as a config: OUTPUT_DIR/merge.yaml. The images are predicted once;
+then thousands of settings are tried without the network. The gain that is reported is of images
+that were not fitted, and nothing is written unless its interval is above 0. Categories without a
+true segment are left out of the PQ.
 
     ocr-panoptic fit-merge --config-file RUN [--weights FILE] [--data FILE ...] [--folds N]
         [KEY VALUE ...]
@@ -36,15 +36,13 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.engine import load_config
     from ocr_panoptic.engine.trained_model import trained_config
     from ocr_panoptic.formats.files import write_text
-    from ocr_panoptic.formats.run_folder import evaluation_folder
     from ocr_panoptic.modeling.panoptic_merge import rules_of_config
     from ocr_panoptic.workbench.comparing.kept_predictions import kept_predictions
     from ocr_panoptic.workbench.comparing.merge_fit import fit_merge, rules_fragment
 
     opts = [*data_options(args.data), *args.opts]
     cfg = trained_config(args.config_file, args.weights, opts)
-    name = cfg.DATASETS.TEST[0] if cfg.DATASETS.TEST else ""
-    kept = kept_predictions(cfg, evaluation_folder(cfg.OUTPUT_DIR, name))
+    kept, name = kept_predictions(cfg), cfg.DATASETS.TEST[0]
     before, fits = fit_merge(kept, rules_of_config(cfg), args.folds)
     rows = [("as it is", before, before, None, "")]
     for fit in fits:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ocr_panoptic.workbench.importing.import_plan import AnnotationSource
 
 FORMATS = [line.split()[0] for line in __doc__.splitlines() if " SOURCE: " in line]
-OVERLAPS = ("order", "area", "score")
 POLYGONS = ("edges", "centres")
 IS_LIGHT = True
 
@@ -53,12 +52,6 @@ def argument_parser() -> CommandParser:
     parser.add_argument("--things", type=Path, help="YAML: things, stuff, ignore, colors")
     parser.add_argument("--label-classes", type=Path, help="YAML or JSON: classes of LABELS")
     parser.add_argument(
-        "--overlap",
-        choices=OVERLAPS,
-        help="which of two segments lies on top: the later one, the smaller one, the one of the "
-        "higher score; by default as is usual for the format",
-    )
-    parser.add_argument(
         "--crowds",
         choices=("groups", "objects"),
         help="what segments are that are marked as crowds, if the command asks for it",
@@ -76,12 +69,6 @@ def argument_parser() -> CommandParser:
     parser.add_argument(
         "--split", type=float, metavar="SHARE", help="divide --train: the share for training"
     )
-    parser.add_argument(
-        "--group-by",
-        help='what --split keeps together: "folder", or a regular expression whose group in the '
-        "image's name is the key",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="of --split")
     parser.add_argument(
         "--output", type=Path, help="folder to write, by default $DETECTRON2_DATASETS/NAME"
     )
@@ -109,13 +96,10 @@ def run(args: argparse.Namespace) -> None:
             format=getattr(args, "from"),
             kinds=args.things and read_kinds(args.things),
             label_space=args.label_classes and read_class_file(args.label_classes),
-            overlap=args.overlap,
             crowds=args.crowds,
             polygons=args.polygons,
             rest=args.rest,
             split=args.split,
-            seed=args.seed,
-            group_by=args.group_by,
             semantic=args.semantic,
         )
         file = import_annotations(args.name, sources, plan, output, args.workers)

@@ -1,6 +1,6 @@
 """
 Write one self-contained HTML page about a run that was trained and evaluated: metrics, pictures of
-a few images, the worst and the best ones, classes, confidence, loss curves.
+a few images, the worst and the best ones, classes, loss curves.
 
     ocr-panoptic report --config-file RUN [--weights FILE] [--output PAGE] [--num-images N] \\
         [--num-ranked N] [KEY VALUE ...]
@@ -9,18 +9,18 @@ a few images, the worst and the best ones, classes, confidence, loss curves.
 import argparse
 from pathlib import Path
 
-from .arguments import CommandParser
+from .arguments import CommandParser, positive
 
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)
     parser.add_argument("--output", type=Path, help="default: OUTPUT_DIR/index.html")
-    parser.add_argument("--num-images", type=int, default=6, help="images to show (default 6)")
+    parser.add_argument("--num-images", type=positive, default=6, help="images to show (default 6)")
     parser.add_argument(
         "--num-ranked",
         type=int,
         default=5,
-        help="worst images to show, and best ones (default 5)",
+        help="worst images to show, and best ones (default 5; 0: none)",
     )
     parser.add_model()
     return parser
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> None:
     from ocr_panoptic.workbench.looking.run_report import build_report
 
     cfg = trained_config(args.config_file, args.weights, args.opts)
-    page = build_report(cfg, args.config_file, args.num_images, args.num_ranked)
+    page = build_report(cfg, args.config_file, args.num_images, max(0, args.num_ranked))
     output = args.output or Path(cfg.OUTPUT_DIR) / "index.html"
     write_text(output, page)
     print(f"The report is {output} ({output.stat().st_size / 1e6:.1f} MB)")

@@ -1,26 +1,40 @@
-"""The check of data sets before a training, and what they hold."""
+"""The check of data sets before a training, and what they hold.
 
+What was found without fault is remembered in the user's cache (``$XDG_CACHE_HOME/ocr_panoptic``, by
+default ``~/.cache/ocr_panoptic``): one small file for each split, with a digest of the names, sizes
+and times of its files, and the summary. It may be removed at any time.
+"""
+
+import heapq
+import json
 import math
+import os
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
+from filelock import FileLock
 from tabulate import tabulate
 
-from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import as_list
+from ocr_panoptic.formats.files import as_list, digest, write_json
 from ocr_panoptic.formats.pictures import thin_fault
 
-from .classes import VOID_LABEL
-from .data_file import DataFiles, is_detectron2s
-from .described import Described, read_described
+from .data_file import DataFiles, cache_folder
+from .described import read_described
 from .faults import faults_listed, gathering, raise_if_any
-from .index import Index, cache_folder
 from .panoptic.source import PanopticSource
+from .parallel import imap_with_progress
 from .semantic.source import SemanticSource
+
+VERSION = 1  # of what is remembered
+# Images of a split up to which a start looks at every file; above that only ``check`` does.
+MANY = 20_000
+THINNEST = 20  # images of which the size is remembered
 
 # Detectron2's INPUT, as far as it scales images.
 DETECTRON2S_SIZES = MappingProxyType(
@@ -38,9 +52,9 @@ class ClassSummary:
     """
     Attributes:
         kind: "thing", "stuff" or "class".
-        images: that show it.
-        segments: of it; of semantic data None.
-        pixels: of it.
+        images: number of images that show the class.
+        segments: number of its segments; None for semantic data.
+        pixels: number of its pixels.
     """
 
     name: str
@@ -55,15 +69,18 @@ class SplitSummary:
     """The content of a split; its text is a table by class.
 
     Attributes:
-        name: of the data set.
-        images: their number.
-        pixels: of all images, those of no class among them.
+        name: name of the data set.
+        images: number of images.
+        pixels: pixels of all images, those of no class among them.
+        thinnest: file, height and width of the images with the longest sides, compared with their
+            short ones.
     """
 
     name: str
     images: int
     pixels: int
     classes: tuple[ClassSummary, ...]
+    thinnest: tuple[tuple[str, int, int], ...]
 
     def __str__(self) -> str:
         shown = [(c.name, c.kind, c.images, c.segments, c.pixels) for c in self.classes]
@@ -97,22 +114,12 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
         workers: processes, see :func:`.imap_with_progress`.
 
     Raises:
-        FileNotFoundError, ValueError, DataFaults: as :func:`.read_described`; a name is one of
-            Detectron2's; and all faults of images and annotations.
+        DataFaults: all faults of data files, annotations and images.
     """
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
-        names, found = read_described(files)
-        if taken := next(filter(is_detectron2s, names), None):
-            raise UserError(
-                f"{found[taken].file.path}: the name {taken} belongs to a data set that Detectron2 "
-                "knows already. Give the data another name."
-            )
-        _check_sources([split.source for split in found.values()], workers, wholly=True)
-        # Semantic data are not scaled, unless a config says so.
-        panoptic = [s.source for s in found.values() if isinstance(s.source, PanopticSource)]
-        raise_if_any([f for source in panoptic for f in _thin_faults(source, DETECTRON2S_SIZES)])
-    return DataSummary(tuple(map(_summary, found.values())))
+        _, found = read_described(files)
+        return check_sources([split.source for split in found.values()], workers, wholly=True)
 
 
 def check_data_sets(
@@ -121,46 +128,106 @@ def check_data_sets(
     *,
     inputs: Mapping[str, Any] | None = None,
 ) -> None:
-    """Check registered data sets that were described by files, see :meth:`.Index.check`; of others
-    nothing is read.
+    """Check registered data sets of this package, if they have at most MANY images. Nothing is read
+    of data sets that other code has registered.
 
     Args:
         inputs: INPUT of a config, whose scaled sizes all images must allow.
 
     Raises:
-        DataFaults: those of all.
+        DataFaults: all faults of all data sets.
     """
     from detectron2.data import DatasetCatalog
 
-    _check_sources([DatasetCatalog[name] for name in dict.fromkeys(names)], workers, inputs=inputs)
+    check_sources([DatasetCatalog[name] for name in dict.fromkeys(names)], workers, inputs=inputs)
 
 
-def _check_sources(
+def check_sources(
     sources: Iterable[object],
     workers: int | None,
     *,
     wholly: bool = False,
     inputs: Mapping[str, Any] | None = None,
-) -> None:
+) -> DataSummary:
+    """Check the sources of this package among others.
+
+    Args:
+        wholly: also those of more than MANY images, and panoptic images for Detectron2's sizes.
+        inputs: see :func:`check_data_sets`.
+    """
     faults: list[str] = []
+    found = []
     for source in sources:
         if isinstance(source, PanopticSource | SemanticSource):
+            # Semantic data are not scaled, unless a config says so.
+            sizes = DETECTRON2S_SIZES if wholly and isinstance(source, PanopticSource) else inputs
             with gathering(faults):
-                index = source.index()
-                if isinstance(source, PanopticSource):
-                    raise_if_any(list(source.strange_folders(index)))
-                index.check(workers, wholly=wholly)
-                if isinstance(source, SemanticSource):
-                    raise_if_any(list(_unlabelled_faults(source, index)))
-                if inputs is not None:
-                    raise_if_any(list(_thin_faults(source, inputs)))
+                images = source.images()
+                if wholly or len(images) <= MANY:
+                    summary = _checked(source, images, workers)
+                    found.append(summary)
+                    raise_if_any(list(_thin_faults(summary, sizes or {})))
     raise_if_any(faults)
+    return DataSummary(tuple(found))
 
 
-def _unlabelled_faults(source: SemanticSource, index: Index) -> Iterator[str]:
-    least = index.column("json_extract(result, '$[0][0]')")  # training label of each image
-    if min(least) == VOID_LABEL:
-        yield f"{source.split.labels}: all pixels of all label PNGs are ignored; see ignore."
+def _checked(
+    source: PanopticSource | SemanticSource, images: list, workers: int | None
+) -> SplitSummary:
+    """Return the summary of a split, remembered or made by a look at every image."""
+    place = [source.name, *map(os.path.abspath, vars(source.split).values())]
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", source.name)
+    file = cache_folder() / f"{name}-{digest(place)}.json"
+    with FileLock(file.with_suffix(".lock")):  # processes of a training start together
+        stated = [str(path) for image in images for path in source.files(image)]
+        if isinstance(source, PanopticSource):
+            stated.append(str(source.split.annotations))
+        state = digest([VERSION, source.recipe(), [[path, *state_of(path)] for path in stated]])
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            known = json.loads(file.read_text())
+            if known.pop("state") == state:
+                classes = tuple(ClassSummary(**entry) for entry in known.pop("classes"))
+                return SplitSummary(**known, classes=classes)
+        raise_if_any(list(source.general_faults(images)))
+        summary = _look(source, images, workers)
+        write_json(file, {"state": state, **asdict(summary)})
+        return summary
+
+
+def _look(
+    source: PanopticSource | SemanticSource, images: list, workers: int | None
+) -> SplitSummary:
+    faults: list[str] = []
+    shown_in, segments, pixels = Counter(), Counter(), Counter()
+    total, sizes = 0, []
+    results = imap_with_progress(source.checker(), images, f"check {source.name}", workers)
+    for image, (wrong, (height, width), shown) in zip(images, results, strict=True):
+        faults += wrong
+        total += height * width
+        sizes.append((str(source.files(image)[0]), height, width))
+        for key, (number, area) in shown.items():
+            shown_in[key] += 1
+            segments[key] += number
+            pixels[key] += area
+    raise_if_any(faults)
+    classes = source.classes()
+    if isinstance(source, SemanticSource) and not any(pixels[key] for key in classes):
+        ignored = f"{source.split.labels}: all pixels of all label PNGs are ignored; see ignore."
+        raise_if_any([ignored])
+    listed = (
+        ClassSummary(name, kind, shown_in[k], None if kind == "class" else segments[k], pixels[k])
+        for k, (name, kind) in classes.items()
+    )
+    thinnest = heapq.nlargest(THINNEST, sizes, key=lambda size: max(size[1:]) / min(size[1:]))
+    return SplitSummary(source.name, len(images), total, tuple(listed), tuple(thinnest))
+
+
+def state_of(path: str) -> tuple[int, int]:
+    """Return size and time of the last change; (-1, -1) where there is no file."""
+    with suppress(OSError):
+        found = os.stat(path)
+        return found.st_size, found.st_mtime_ns
+    return -1, -1
 
 
 def size_fault(height: int, width: int, inputs: Mapping[str, Any], split: str) -> str | None:
@@ -169,7 +236,7 @@ def size_fault(height: int, width: int, inputs: Mapping[str, Any], split: str) -
 
     Args:
         inputs: INPUT of the config.
-        split: of the keys MIN_SIZE_ and MAX_SIZE_, "TRAIN" or "TEST".
+        split: part of the keys MIN_SIZE_ and MAX_SIZE_, "TRAIN" or "TEST".
     """
     key = f"MAX_SIZE_{split}"
     return thin_fault(height, width, _longest_side(inputs, split), f"INPUT.{key}")
@@ -181,55 +248,9 @@ def _longest_side(inputs: Mapping[str, Any], split: str) -> float:
     return inputs[f"MAX_SIZE_{split}"] if is_scaled and not inputs.get("FIXED_SIZE") else math.inf
 
 
-def _thin_faults(
-    source: PanopticSource | SemanticSource, inputs: Mapping[str, Any]
-) -> Iterator[str]:
-    split = min("TRAIN", "TEST", key=lambda split: _longest_side(inputs, split))
-    if (longest := _longest_side(inputs, split)) == math.inf:
-        return
-    index, is_panoptic = source.index(), isinstance(source, PanopticSource)
-    paths = ("$.height", "$.width") if is_panoptic else ("$[2][0]", "$[2][1]")
-    column = "record" if is_panoptic else "result"
-    sides = [index.column(f"json_extract({column}, '{path}')") for path in paths]
-    is_thin = np.max(sides, axis=0) > 2 * longest * np.min(sides, axis=0)
-    for place in np.flatnonzero(is_thin).tolist():
-        size = [side[place] for side in sides]
-        fault = size_fault(*size, inputs, split)
-        yield f"{source.files(index.record(place))[0]}: {fault}."
-
-
-def _summary(split: Described) -> SplitSummary:
-    source, index = split.source, split.source.index()
-    if isinstance(source, PanopticSource):
-        return _panoptic_summary(source, index)
-    return _semantic_summary(source, index)
-
-
-def _panoptic_summary(source: PanopticSource, index: Index) -> SplitSummary:
-    categories = source.categories(index)
-    place = {category.id: k for k, category in enumerate(categories)}
-    images, segments, pixels = (np.zeros(len(categories), np.int64) for _ in range(3))
-    total = 0
-    for row, areas in zip(index.records(), index.results(), strict=True):
-        total += row["height"] * row["width"]
-        found = [place[s["category_id"]] for s, a in zip(row["segments"], areas) if a]
-        np.add.at(segments, found, 1)
-        np.add.at(pixels, found, [area for area in areas if area])
-        images[list(set(found))] += 1
-    classes = (
-        ClassSummary(c.name, "thing" if c.isthing else "stuff", *map(int, counts))
-        for c, *counts in zip(categories, images, segments, pixels, strict=True)
-    )
-    return SplitSummary(source.name, len(index), total, tuple(classes))
-
-
-def _semantic_summary(source: SemanticSource, index: Index) -> SplitSummary:
-    pixels, images = (np.zeros(VOID_LABEL + 1, np.int64) for _ in range(2))
-    for labels, counts, _ in index.results():
-        pixels[labels] += counts
-        images[labels] += 1
-    classes = (
-        ClassSummary(name, "class", int(images[k]), None, int(pixels[k]))
-        for k, name in enumerate(source.space.classes)
-    )
-    return SplitSummary(source.name, len(index), int(pixels.sum()), tuple(classes))
+def _thin_faults(summary: SplitSummary, inputs: Mapping[str, Any]) -> Iterator[str]:
+    if inputs:
+        split = min("TRAIN", "TEST", key=lambda split: _longest_side(inputs, split))
+        for path, height, width in summary.thinnest:
+            if fault := size_fault(height, width, inputs, split):
+                yield f"{path}: {fault}."

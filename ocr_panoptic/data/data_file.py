@@ -27,7 +27,8 @@ from typing import Any
 import yaml
 
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.files import as_list, printable, write_text
+from ocr_panoptic.formats.files import as_list, check_output_folder, printable, write_text
+from ocr_panoptic.formats.pictures import CHANNELS
 from ocr_panoptic.formats.yaml_file import read_yaml
 from ocr_panoptic.nearest import did_you_mean
 
@@ -65,12 +66,6 @@ class SemanticSplit:
 
 _KINDS = {"panoptic": PanopticSplit, "semantic": SemanticSplit}
 CLASS_KEYS = ("classes", "ignore", "flip_pairs")  # of semantic data
-_DETECTRON2S = re.compile(
-    r"((keypoints_)?coco_20(14|17)|lvis_v(0\.5|1)|voc_20(07|12)|ade20k_sem_seg|"
-    r"cityscapes_fine_(instance_seg|sem_seg|panoptic))_(train|val|test|trainval|"
-    r"(valminus)?minival|val(_rand)?_100|(train|val)_cocofied|test[-_]dev|test_challenge|"
-    r"(train|val|val_100)_panoptic(_separated|_stuffonly)?)"
-)
 FORM = "name, panoptic or semantic, channels, and of semantic data classes, ignore, flip_pairs"
 
 
@@ -185,6 +180,15 @@ def datasets_root() -> Path:
     return Path(os.getenv("DETECTRON2_DATASETS", "datasets")).expanduser().absolute()
 
 
+def cache_folder() -> Path:
+    """Return the folder of what the check of data remembers; it can be written."""
+    root = os.getenv("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    folder = Path(os.path.abspath(root), "ocr_panoptic")
+    fix = "Set XDG_CACHE_HOME to a folder that you can write."
+    check_output_folder(folder, "The cache of what is known of data,", fix)
+    return folder
+
+
 def files_below_root(data_sets: Iterable[str]) -> list[Path]:
     """The data files ``$DETECTRON2_DATASETS/*/<name>.yaml`` of data sets ``<name>_<split>``."""
     found: dict[Path, None] = {}
@@ -210,26 +214,14 @@ def check_name(name: object) -> None:
         )
 
 
-def is_detectron2s(data_set: str) -> bool:
-    """Return whether Detectron2 registers a data set of that name, without importing it."""
-    return _DETECTRON2S.fullmatch(data_set) is not None
-
-
 def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
     """Check that data in the folder ``output`` can be registered as ``<name>_<split>``.
 
     Raises:
-        ValueError: the name is no file name; or one of these is Detectron2's, or of data that are
-            found in another folder.
+        ValueError: the name is no file name, or belongs to data in another folder.
     """
     check_name(name)
-    names = [f"{name}_{split}" for split in splits]
-    if taken := sorted(filter(is_detectron2s, names)):
-        raise UserError(
-            f"Data set name {name!r}: {', '.join(taken)} belongs to a data set that Detectron2 "
-            "knows already. Give another --name."
-        )
-    for path in files_below_root(names):
+    for path in files_below_root([f"{name}_{split}" for split in splits]):
         if path.parent.resolve() != output.resolve():
             raise UserError(
                 f"Data set name {name!r}: {path} has it already. Give another --name, or move "
@@ -246,8 +238,8 @@ def _faults(content: dict) -> Iterator[str]:
             check_name(content.get("name") if key == "name" else key)
         except ValueError as error:
             yield str(error)
-    if type(channels := content.get("channels", 3)) is not int or channels < 1:
-        yield f"channels is {channels!r:.100}, expected a number from 1 on."
+    if (channels := content.get("channels", 3)) not in CHANNELS:
+        yield f"channels is {channels!r:.100}, expected one of {', '.join(map(str, CHANNELS))}."
     if len(kinds) != 1:
         yield f"has {' and '.join(kinds) or 'neither panoptic nor semantic'}; it needs one of them."
     elif not _has_splits(content, kinds):

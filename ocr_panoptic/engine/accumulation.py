@@ -14,19 +14,13 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ocr_panoptic.errors import UserError
 
-from .loss_log import Diverged, LossLog
 from .optimizer import build_clipping, prepare_state
 
 
 def autocast_dtype(precision: str, device: str) -> torch.dtype:
     """
-    Args:
-        precision: SOLVER.AMP.PRECISION: "float16", "bfloat16", or "auto" for float16 on a GPU
-            and bfloat16 on a CPU.
-        device: "cuda" or "cpu".
-
-    Raises:
-        ValueError: for another precision, or float16 on a CPU.
+    Return the type of SOLVER.AMP.PRECISION on "cuda" or "cpu": "auto" is float16 on a GPU, and
+    bfloat16 on a CPU, which has no other.
     """
     names = ("auto", "bfloat16") if device == "cpu" else ("auto", "float16", "bfloat16")
     if precision not in names:
@@ -34,17 +28,14 @@ def autocast_dtype(precision: str, device: str) -> torch.dtype:
             f"SOLVER.AMP.PRECISION is {precision}; with MODEL.DEVICE {device} it is "
             f"{' or '.join(names)}"
         )
-    if precision == "auto":
-        precision = names[1]
-    return getattr(torch, precision)
+    return getattr(torch, names[1] if precision == "auto" else precision)
 
 
 class AccumulatingTrainer(SimpleTrainer):
     """
     Detectron2's ``SimpleTrainer`` (or, with ``amp``, ``AMPTrainer``) that runs a batch in several
-    parts and steps once: the gradients are the mean of those of the parts. Iterations, schedule
-    and batch size keep their meaning. A loss that is not finite ends all processes in the iteration
-    after it, see :class:`.LossLog`: no value is waited for before the step.
+    parts and steps once: the gradients are the mean over the parts. Iterations, schedule and batch
+    size keep their meaning.
 
     It equals one step on the whole batch for losses that are means over images; batch norms, and
     losses that are means over pixels or boxes, see each part by itself.
@@ -52,8 +43,9 @@ class AccumulatingTrainer(SimpleTrainer):
     Args:
         steps: parts of a batch; it divides the number of images that this process loads.
         amp: autocast; with float16 the loss is scaled, bfloat16 has the range of float32.
-        precision: of autocast, see :func:`autocast_dtype`.
-        gather_period: see :class:`.LossLog`.
+        precision: type of autocast, see :func:`autocast_dtype`.
+        gather_period: iterations between two exchanges of the losses, which end the run where their
+            sum is not finite.
         clip: called before each step, see :func:`.build_clipping`.
     """
 
@@ -69,10 +61,9 @@ class AccumulatingTrainer(SimpleTrainer):
         gather_period: int = 1,
         clip: Callable[[], None] | None = None,
     ):
-        super().__init__(model, data_loader, optimizer)
+        super().__init__(model, data_loader, optimizer, gather_metric_period=gather_period)
         self.steps = steps
         self.clip = clip
-        self.loss_log = LossLog(gather_period)
         device = next(model.parameters()).device.type
         dtype = autocast_dtype(precision if amp else "auto", device)
         autocast = functools.partial(torch.autocast, device, dtype)
@@ -84,37 +75,27 @@ class AccumulatingTrainer(SimpleTrainer):
         start = time.perf_counter()
         data = next(self._data_loader_iter)
         data_time = time.perf_counter() - start
-        images = [d["file_name"] for d in data if isinstance(d, dict) and "file_name" in d]
         self.optimizer.zero_grad()
-        values = []  # of the losses, of each part
+        totals: dict[str, torch.Tensor] = {}
         size = len(data) // self.steps
         for step in range(self.steps):
-            last = step == self.steps - 1
-            part = data[step * size :] if last else data[step * size : (step + 1) * size]
             # Processes exchange gradients once, with the last part.
-            waits = not last and isinstance(self.model, DistributedDataParallel)
+            waits = step < self.steps - 1 and isinstance(self.model, DistributedDataParallel)
             with self.model.no_sync() if waits else contextlib.nullcontext():
                 with self.autocast():
-                    losses = self._losses(part, images)
+                    losses = self.model(data[step * size : (step + 1) * size])
                     if self.steps > 1:
                         losses = {name: loss / self.steps for name, loss in losses.items()}
                 self.grad_scaler.scale(sum(losses.values())).backward()
-            values.append(torch.stack([*losses.values()]).detach())
+            for name, loss in losses.items():
+                totals[name] = totals.get(name, 0) + loss.detach()
         self.after_backward()
+        self._write_metrics(totals, data_time)
         if self.clip:
             self.grad_scaler.unscale_(self.optimizer)
             self.clip()
         self.grad_scaler.step(self.optimizer)
         self.grad_scaler.update()
-        total = functools.reduce(torch.add, values)
-        self.loss_log.add(self.iter, [*losses], total, data_time, images)
-
-    def _losses(self, part: list, images: list[str]) -> dict[str, torch.Tensor]:
-        try:
-            return self.model(part)
-        except FloatingPointError as e:  # Detectron2's proposals look at values, too
-            self.loss_log.look()  # of the iteration before, whose step the model has made
-            raise Diverged(f"Iteration {self.iter}: {e} The images are {', '.join(images)}.") from e
 
     def state_dict(self) -> dict:
         return {**super().state_dict(), "grad_scaler": self.grad_scaler.state_dict()}
@@ -127,9 +108,13 @@ class AccumulatingTrainer(SimpleTrainer):
 
 
 def build_steps(
-    cfg: CfgNode, model: nn.Module, data_loader, optimizer: torch.optim.Optimizer
+    cfg: CfgNode,
+    model: nn.Module,
+    data_loader,
+    optimizer: torch.optim.Optimizer,
+    gather_period: int = 1,
 ) -> AccumulatingTrainer:
-    """Return what steps a model as the config says, which all processes train together."""
+    """Build what steps a model as the config says, in all processes together."""
     amp = cfg.SOLVER.AMP
     if amp.ENABLED:  # in half precision the faster one, on a CPU too
         model.to(memory_format=torch.channels_last)
@@ -147,6 +132,6 @@ def build_steps(
         steps=cfg.SOLVER.ACCUMULATION_STEPS,
         amp=amp.ENABLED,
         precision=amp.PRECISION,
-        gather_period=cfg.SOLVER.GATHER_METRIC_PERIOD,
+        gather_period=gather_period,
         clip=build_clipping(cfg, optimizer),
     )

@@ -1,7 +1,7 @@
 """A trained model, for people who write Python."""
 
 import itertools
-import os
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from os import PathLike
@@ -9,26 +9,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from detectron2.config import CfgNode
 from PIL import Image
 
 from ocr_panoptic.data.data_file import data_options
 from ocr_panoptic.engine.config_files import options_of
 from ocr_panoptic.engine.segfix import refined_by_segfix
-from ocr_panoptic.engine.single_image import class_metadata
+from ocr_panoptic.engine.single_image import class_metadata, model_input
 from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trained_model import build_trained_model, trained_config
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
-from ocr_panoptic.formats.pictures import COLOURS, finite, picture_pixels, reordered
+from ocr_panoptic.formats.image_sources import Item, find_inputs, read_items
+from ocr_panoptic.formats.pictures import TooThin, picture_pixels, reordered
+from ocr_panoptic.modeling.inference_output import InferenceOutput
+from ocr_panoptic.modeling.panoptic_merge import rules_of_config
+from ocr_panoptic.modeling.panoptic_tiles import check_tiling, see_in_tiles
 from ocr_panoptic.seeding import kept_generators
+from ocr_panoptic.segfix.refinement import RefinedModel
 
 from .class_names import LABELS, classes_of
-from .inputs import ABSENT, ImageFiles, Item, Read, find_inputs
-from .memory import largest_image
-from .outputs import Writer
-from .predictor import Predictor
 from .result import Result
+
+logger = logging.getLogger(__name__)
 
 Source = str | PathLike | np.ndarray | Image.Image
 
@@ -48,7 +52,7 @@ def load(
         weights: the trained weights; by default the last checkpoint of the folder, or those that
             the config names.
         data: files of the data set that names the classes; by default those of the run.
-        keys: of the config, ``**{"MODEL.DEVICE": "cpu"}``.
+        keys: keys of the config, ``**{"MODEL.DEVICE": "cpu"}``.
 
     Raises:
         FileNotFoundError: config, weights or the data that have the names of the classes are not
@@ -67,21 +71,37 @@ class Model:
     A trained model that predicts images; :func:`load` makes one.
 
     Attributes:
-        config: of the model, completed.
+        config: config of the model, completed.
         classes: names of the semantic classes; of a panoptic model the first is "things".
         things: names of the classes of instances; [] for a semantic model.
     """
 
-    def __init__(self, config: CfgNode):
+    def __init__(self, config: CfgNode, labels: str = LABELS[0]):
+        """
+        Args:
+            labels: labels of the PNGs that results write, see :func:`.classes_of`.
+        """
         self.config = config
-        known = classes_of(class_metadata(config), LABELS[0])
-        self.classes: list[str] = list(known.names)
-        self.things: list[str] = known.thing_names
-        self._limit = largest_image(config)
-        model = refined_by_segfix(config, build_trained_model(config))
-        self._predictor = Predictor(config, model, self._limit)
-        channels = config.INPUT.CHANNELS
-        self._writer = Writer(Path(), known, True, config.INPUT.FORMAT, channels)
+        self._known = classes_of(class_metadata(config), labels)
+        self.classes: list[str] = list(self._known.names)
+        self.things: list[str] = self._known.thing_names
+        test, inputs = config.TEST, config.INPUT
+        has_windows = bool(test.SLIDING_WINDOW.SIZE)
+        is_resized = bool(inputs.MIN_SIZE_TEST or inputs.FIXED_SIZE)
+        self._in_tiles = has_windows and config.MODEL.META_ARCHITECTURE == "PanopticFPN"
+        if self._in_tiles:
+            check_tiling(test.SLIDING_WINDOW.SIZE, test.SLIDING_WINDOW.STRIDE)
+            if is_resized:
+                raise UserError(
+                    "TEST.SLIDING_WINDOW: a panoptic model sees tiles at the image's own size, but "
+                    f"INPUT.MIN_SIZE_TEST is {inputs.MIN_SIZE_TEST} and INPUT.FIXED_SIZE "
+                    f"{list(inputs.FIXED_SIZE)}; set them to 0 and [] if the model was trained at "
+                    "such a scale, or SIZE and STRIDE to []."
+                )
+        self._model = refined_by_segfix(config, build_trained_model(config))
+        # Where an image is resized, averaged over scales or refined, the model holds all of it.
+        whole = is_resized or tuple(test.SCALES) != (1.0,) or isinstance(self._model, RefinedModel)
+        self._in_windows = has_windows and not self._in_tiles and not whole
 
     def __str__(self) -> str:
         cfg, task = self.config, task_of(self.config)
@@ -98,32 +118,44 @@ class Model:
         Predict an image, or many one after the other.
 
         Args:
-            source: an image file; an array [H,W,C], uint8, RGB first (float32 where the model was
-                trained on other images than pictures); an image of Pillow, turned as its EXIF data
-                say; or many: a folder with all below it, a list of files (``.txt``), a video, or
-                anything that gives such images in turn.
-
-        A larger image than is seen at once comes in the windows of TEST.SLIDING_WINDOW, as in
-        ``ocr-panoptic predict``; only the result is held.
+            source: an image file; an array [H,W,C], uint8, RGB first; an image of Pillow, turned as
+                its EXIF data say; or many: a folder with all below it, a list of files (``.txt``),
+                a video, or anything that gives such images in turn.
 
         Returns:
             a :class:`.Result`; for many an iterator of them, which reads images ahead.
 
         Raises:
             FileNotFoundError: there is no such file.
-            ValueError: an image is broken, of another shape than the model needs, or too large for
-                the memory. Of many the others come first; then all such images are named.
+            ValueError: an image is broken or of another shape than the model needs. Of many the
+                others come first; then all such images are named.
         """
         if isinstance(source, str | PathLike):
-            inputs = find_inputs(os.fspath(source), None, self._limit.pixels)
-            images = inputs.read(inputs.items, self.config.INPUT.FORMAT, self.config.INPUT.CHANNELS)
-            if isinstance(inputs, ImageFiles) and inputs.entry == inputs.items[0].source:
-                return self._result(*next(images))
-            return _each(self._result, ((i, x) for i, x in images if x is not ABSENT))
+            inputs = find_inputs(source)
+            results = (result for _, result in self.results(inputs.items))
+            if inputs.items[0].source == inputs.entry and inputs.items[0].frame is None:
+                return next(_each(results))
+            return _each(results)
         if isinstance(source, np.ndarray | Image.Image):
             return self._of_image("image", source)
         names = (f"{number:06d}" for number in itertools.count())
-        return _each(self._of_source, zip(names, source))
+        return _each(_caught(self._of_source, *named) for named in zip(names, source))
+
+    def results(self, items: Iterable[Item]) -> Iterator[tuple[Item, Result | Exception]]:
+        """
+        Predict images of one input, which are read ahead.
+
+        Args:
+            items: those of :func:`.find_inputs`, or some of them.
+
+        Yields:
+            each item with its result, or with the error for which it has none
+        """
+        inputs = self.config.INPUT
+        for item, image in read_items(items, inputs.FORMAT, inputs.CHANNELS):
+            if not isinstance(image, Exception):
+                image = _caught(self._result, item, image)
+            yield item, image
 
     def _of_source(self, name: str, source: Source) -> Result:
         if not isinstance(source, str | PathLike):
@@ -135,52 +167,84 @@ class Model:
 
     def _of_image(self, name: str, source: np.ndarray | Image.Image) -> Result:
         cfg = self.config.INPUT
-        try:
-            if isinstance(source, Image.Image):
+        if isinstance(source, Image.Image):
+            try:
                 image = picture_pixels(source, cfg.FORMAT, cfg.CHANNELS)
-            else:
-                image = reordered(_checked(source, cfg.CHANNELS), cfg.FORMAT)
-        except ValueError as error:
-            raise UserError(f"{name}: {error}") from error
-        return self._result(Item(name, name, Path(name), ()), image)
-
-    def _result(self, item: Item, image: Read) -> Result:
-        if isinstance(image, Exception):
-            raise image
-        if self._predictor.sees_parts(image):
-            return Result(item, *self._predictor.whole(item, image), self._writer)
-        return Result(item, image, self._predictor(item, image), self._writer)
-
-
-def _checked(image: Any, channels: int) -> np.ndarray:
-    """
-    Raises:
-        ValueError: it is no array that the model can see.
-    """
-    kind = "uint8" if channels == COLOURS else "uint8 or numbers"
-    expected = f"expected an array [H,W,{channels}] of {kind}, RGB first"
-    if not isinstance(image, np.ndarray):
-        raise UserError(f"is a {type(image).__name__}; {expected}, an image of Pillow or a path")
-    if image.ndim != 3 or image.shape[2] != channels or 0 in image.shape:
-        raise UserError(f"has the shape {list(image.shape)}; {expected}")
-    if image.dtype != np.uint8 and (channels == COLOURS or image.dtype.kind not in "uif"):
-        raise UserError(f"is of {image.dtype}; {expected}")
-    return finite(image)
-
-
-def _each(predict: Callable[..., Result], images: Iterable[tuple]) -> Iterator[Result]:
-    """Yield the results of images; at the end those without one are named."""
-    faults, count = [], 0
-    for image in images:
-        count += 1
-        try:
-            result = predict(*image)
-        except (OSError, ValueError) as error:
-            faults.append(error)
+            except ValueError as error:
+                raise UserError(f"{name}: {error}") from error
         else:
+            found = getattr(source, "dtype", type(source).__name__), np.shape(source)
+            if found[0] != np.uint8 or found[1][2:] != (cfg.CHANNELS,) or 0 in found[1]:
+                raise UserError(
+                    f"{name}: is {found[0]} {list(found[1])}; expected an array [H,W,"
+                    f"{cfg.CHANNELS}] of uint8, RGB first, an image of Pillow or a path"
+                )
+            image = reordered(source, cfg.FORMAT)
+        return self._result(Item(name, name, Path(name)), image)
+
+    def _result(self, item: Item, image: np.ndarray) -> Result:
+        """
+        Args:
+            image: [H,W,C] in the channel order INPUT.FORMAT.
+        """
+        try:
+            found = self._see_all(item, image)
+        except (TooThin, FloatingPointError) as error:
+            raise UserError(f"{item.source}: {error}.") from error
+        return Result(item, reordered(image, self.config.INPUT.FORMAT), self._known, *found)
+
+    def _see_all(self, item: Item, image: np.ndarray) -> tuple:
+        """Return what a :class:`.Result` takes of the model."""
+        window, step = self.config.TEST.SLIDING_WINDOW.SIZE, self.config.TEST.SLIDING_WINDOW.STRIDE
+        if self._in_tiles and any(side > most for side, most in zip(image.shape, window)):
+            areas = rules_of_config(self.config).stuff_areas
+            *found, cut = see_in_tiles(self._see, image, window, step, areas)
+            if cut:
+                logger.warning(
+                    "%s: %d things lie in no tile of TEST.SLIDING_WINDOW as a whole. Joined from "
+                    "parts, they may be incomplete, or several: set a larger SIZE, and SIZE - "
+                    "STRIDE as large as the things.",
+                    item.source,
+                    cut,
+                )
+            return tuple(found)
+        if self._in_windows:
+            tensor = model_input(self.config, image)["image"]
+            return tuple(part.numpy() for part in self._model.window_labels(tensor))
+        output = self._see(image)
+        confidence, labels = (output[key].cpu().numpy() for key in ("confidence", "labels"))
+        if "panoptic_seg" not in output:
+            return labels, confidence
+        ids, segments = output["panoptic_seg"]
+        return labels, confidence, ids.cpu().numpy(), segments, output["instances"].to("cpu")
+
+    @torch.inference_mode()
+    def _see(self, image: np.ndarray) -> InferenceOutput:
+        """Return the model's output for an image [H,W,C]."""
+        (output,) = self._model([model_input(self.config, image)])
+        output["confidence"]  # computed first, it gives the labels, too
+        return output
+
+
+def _caught(predict: Callable[..., Result], *arguments: Any) -> Result | Exception:
+    """Return a result, or the error that says what is wrong with the image."""
+    try:
+        return predict(*arguments)
+    except (OSError, UserError) as error:
+        return error
+
+
+def _each(results: Iterable[Result | Exception]) -> Iterator[Result]:
+    """Yield the results of images; at the end name those without one."""
+    faults, done = [], 0
+    for result in results:
+        if isinstance(result, Exception):
+            faults.append(result)
+        else:
+            done += 1
             yield result
-    if faults and count == 1:
+    if len(faults) == 1 and not done:
         raise faults[0]
     if faults:
         listed = "\n  ".join(map(printable, faults))
-        raise UserError(f"{len(faults)} of {count} images have no result:\n  {listed}")
+        raise UserError(f"{len(faults)} of {done + len(faults)} images have no result:\n  {listed}")

@@ -13,27 +13,25 @@ from torch import nn
 from ocr_panoptic.modeling.timm_backbone import TimmBackbone
 from ocr_panoptic.modeling.timm_network import Training
 
-# SOLVER.OPTIMIZER -> what it keeps of each parameter, in tensors of its shape, and besides.
+# SOLVER.OPTIMIZER -> what it keeps of each parameter, in tensors of its shape.
 MOMENTA = {"SGD": {"momentum_buffer"}, "AdamW": {"exp_avg", "exp_avg_sq"}}
-COUNTERS = {"SGD": set(), "AdamW": {"step"}}
 
 
 def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
-    SOLVER.OPTIMIZER with
+    Build SOLVER.OPTIMIZER, with the learning rates of SOLVER.HEAD_LR_FACTOR (parameters outside
+    ``backbone.``) and SOLVER.LAYER_DECAY (layers of a network of timm), and with AdamW without
+    weight decay where timm has none, see docs/keys.md. With SGD weight decay is Detectron2's.
 
-    - SOLVER.HEAD_LR_FACTOR: parameters whose name does not begin with ``backbone.`` learn at that
-      multiple of SOLVER.BASE_LR;
-    - SOLVER.LAYER_DECAY: the layers of a network of timm at multiples of their own;
-    - with AdamW, no weight decay where timm has none, see docs/keys.md. With SGD
-      it is Detectron2's: norms have SOLVER.WEIGHT_DECAY_NORM.
-
-    Its step is one operation for many parameters on a GPU. It does not clip gradients,
-    see :func:`build_clipping`.
+    It does not clip gradients, see :func:`build_clipping`.
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
-    of_timm = _training_of_timm(model, solver.LAYER_DECAY) if asks_timm else {}
+    of_timm: dict[str, Training] = {}  # by the parameter's name
+    for prefix, module in model.named_modules() if asks_timm else ():
+        if isinstance(module, TimmBackbone):
+            training = module.training_of_parameters(solver.LAYER_DECAY)
+            of_timm |= {f"{prefix}.{name}": how for name, how in training.items()}
 
     def factor(name: str) -> float:
         part = 1.0 if name.startswith("backbone.") else solver.HEAD_LR_FACTOR
@@ -52,7 +50,13 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     # Elsewhere a fused step would change the last bits of a run, for little.
     way = {"fused": True} if next(model.parameters()).is_cuda else {"foreach": True}
     if solver.OPTIMIZER == "AdamW":
-        exempt = _exempt_from_decay(model, of_timm, biases=solver.WEIGHT_DECAY_BIAS is None)
+        exempt = [
+            parameter
+            for name, parameter in model.named_parameters()
+            if parameter.requires_grad
+            and (parameter.ndim <= 1 or (name in of_timm and not of_timm[name].decays))
+            and (solver.WEIGHT_DECAY_BIAS is None or not name.endswith(".bias"))
+        ]
         # What comes later overwrites what comes before.
         groups += [{"params": exempt, "weight_decay": solver.WEIGHT_DECAY_NORM}]
         return torch.optim.AdamW(
@@ -73,13 +77,12 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
 
 def build_clipping(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> Callable[[], None] | None:
     """
-    SOLVER.CLIP_GRADIENTS as Detectron2 has it: each parameter's gradient by its own norm, or each
-    value. Detectron2 clips within the optimizer's step, to which a fused optimizer comes with the
-    scaled gradients of float16.
+    Return a function that clips gradients as SOLVER.CLIP_GRADIENTS says, each parameter's by its
+    own norm, or each value; None where nothing is clipped.
 
-    Returns:
-        what is called between the backward pass and the step, with gradients that are not scaled;
-        None where nothing is clipped
+    It is called between the backward pass and the step, with gradients that are not scaled.
+    Detectron2 clips within the optimizer's step, to which a fused optimizer comes with the scaled
+    gradients of float16.
     """
     settings = cfg.SOLVER.CLIP_GRADIENTS
     if not settings.ENABLED:
@@ -102,10 +105,9 @@ def prepare_state(optimizer: torch.optim.Optimizer) -> None:
     """
     Make momenta, new or loaded ones, what a fused step needs:
 
-    - in the memory layout of their parameters, since it reads both in the order of memory, and a
-      file may come from a run with another layout;
-    - with SGD, there. It would leave those that it makes itself unset where an infinite gradient
-      of float16 skips the first step, and take them for momenta in the second.
+    - in the memory layout of their parameters, since it reads both in the order of memory;
+    - with SGD, present: momenta that it makes itself stay unset where an infinite gradient of
+      float16 skips the first step, and the second step would read them.
     """
     for group in optimizer.param_groups:
         is_unset = group.get("fused") and group.get("momentum")
@@ -120,7 +122,7 @@ def prepare_state(optimizer: torch.optim.Optimizer) -> None:
 
 
 def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRScheduler:
-    """SOLVER.LR_SCHEDULER_NAME, of Detectron2 or its DeepLab project (the poly schedule)."""
+    """Build SOLVER.LR_SCHEDULER_NAME, of Detectron2 or its DeepLab project (the poly schedule)."""
     solver = cfg.SOLVER
     steps = tuple(step for step in solver.STEPS if step < solver.MAX_ITER)
     if solver.LR_SCHEDULER_NAME == "WarmupMultiStepLR" and steps != tuple(solver.STEPS):
@@ -133,25 +135,3 @@ def build_schedule(cfg: CfgNode, optimizer: torch.optim.Optimizer) -> LRSchedule
         cfg.defrost()
         cfg.SOLVER.STEPS = steps  # Detectron2 fails where one of them is MAX_ITER
     return build_lr_scheduler(cfg, optimizer)
-
-
-def _training_of_timm(model: nn.Module, layer_decay: float) -> dict[str, Training]:
-    """Return how each parameter of the model that is one of a network of timm is trained."""
-    return {
-        f"{prefix}.{name}": training
-        for prefix, module in model.named_modules()
-        if isinstance(module, TimmBackbone)
-        for name, training in module.training_of_parameters(layer_decay).items()
-    }
-
-
-def _exempt_from_decay(
-    model: nn.Module, of_timm: dict[str, Training], *, biases: bool
-) -> list[nn.Parameter]:
-    return [
-        parameter
-        for name, parameter in model.named_parameters()
-        if parameter.requires_grad
-        and (parameter.ndim <= 1 or (name in of_timm and not of_timm[name].decays))
-        and (biases or not name.endswith(".bias"))
-    ]

@@ -1,6 +1,9 @@
-"""The result of a prediction for one image, for people who write Python."""
+"""The result of a prediction for one image. Shape letters: H, W size of the image, C channels, K
+semantic classes, M instances."""
 
 import io
+import math
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -11,77 +14,133 @@ from detectron2.structures import Instances
 from PIL import Image
 from pycocotools import mask as run_lengths
 
-from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import write_json
-from ocr_panoptic.formats.pictures import reordered
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
+from ocr_panoptic.formats.files import replacing, write_json
+from ocr_panoptic.formats.image_sources import Item
+from ocr_panoptic.formats.labels import write_label_png
+from ocr_panoptic.formats.pictures import as_colours
+from ocr_panoptic.formats.segment_runs import SegmentRuns
+from ocr_panoptic.modeling.panoptic_tiles import coco_results
+from ocr_panoptic.visualization.overlays import draw_segments, segment_colors
 
-from .inputs import Item
-from .outputs import RUN, Writer, panoptic_entries
-from .predictor import Prediction
+from .class_names import Classes
 
 NOTEBOOK = 1024  # pixels of the longer side of a picture there
+OVERLAY_PIXELS = 16_000_000  # a JPEG of a larger image shows every n-th pixel
+SUFFIXES = {
+    **dict.fromkeys(("panoptic", "labels", "confidence"), ".png"),
+    **{"overlays": ".jpg", "coco": ".json"},
+}
 
 
 class Result:
     """
-    The prediction for an image of H x W pixels, K semantic classes, M instances.
+    The prediction for an image.
 
     Attributes:
-        name: of its files, without suffix; of an image from a folder its path below it.
-        image: what the model has seen: RGB uint8 [H,W,3], or [H,W,C] as the data are.
+        name: name of its files, without suffix; of an image from a folder its path below it.
+        image: image that the model has seen: RGB uint8 [H,W,3], or [H,W,C] as the data are.
         labels: semantic classes 0..K-1, int64 [H,W]; 0 is "things" for a panoptic model.
         confidence: probability of what a pixel is assigned to, float32 [H,W] in 0..1: of its label,
             or the score of its instance; 0 where the panoptic map is void.
         ids: panoptic ids, int32 [H,W], 0 is void; None for a semantic model.
-        instances: Detectron2's, on the CPU, all that the detector found: ``pred_boxes`` float32
-            [M,4] as x0, y0, x1, y1, ``scores`` float32 [M], ``pred_classes`` int64 [M] and
+        instances: everything that the detector found, Detectron2's on the CPU: ``pred_boxes``
+            float32 [M,4] as x0, y0, x1, y1, ``scores`` float32 [M], ``pred_classes`` int64 [M] and
             ``pred_masks`` bool [M,H,W]; None for a semantic model, and where a panoptic one has
             seen the image in tiles: :meth:`to_coco` has them then.
         classes: names of the K semantic classes.
         things: names of the classes of the instances.
     """
 
-    def __init__(self, item: Item, image: np.ndarray, prediction: Prediction, writer: Writer):
-        self.name = item.name
-        self._item, self._image, self._prediction, self._writer = item, image, prediction, writer
-        self.labels: np.ndarray = prediction.labels
-        self.confidence: np.ndarray = prediction.confidence
-        self.ids: np.ndarray | None = prediction.ids
-        found = prediction.instances
-        self.instances: Instances | None = found if isinstance(found, Instances) else None
-        self.classes: list[str] = list(writer.classes.names)
-        self.things: list[str] = writer.classes.thing_names
+    def __init__(
+        self,
+        item: Item,
+        image: np.ndarray,
+        classes: Classes,
+        labels: np.ndarray,
+        confidence: np.ndarray,
+        ids: np.ndarray | None = None,
+        segments: Sequence[dict[str, Any]] = (),
+        instances: Instances | list[dict[str, Any]] | None = None,
+    ):
+        """
+        Args:
+            confidence: probability of each pixel's label.
+            segments: "id", "isthing", the model's "category_id" and, of things, "score".
+            instances: Detectron2's, or COCO's results with the model's classes.
+        """
+        self.name, self.image = item.name, image
+        self._item, self._known, self._segments = item, classes, segments
+        self._instances = instances
+        if ids is not None:
+            scores = np.full(max((s["id"] for s in segments), default=0) + 1, -1, np.float32)
+            scores[0] = 0
+            for segment in segments:
+                scores[segment["id"]] = segment.get("score", -1)
+            confidence = np.where(scores[ids] < 0, confidence, scores[ids])
+        self.labels, self.confidence, self.ids = labels, confidence, ids
+        self.instances = instances if isinstance(instances, Instances) else None
+        self.classes: list[str] = list(classes.names)
+        self.things: list[str] = classes.thing_names
 
     def __repr__(self) -> str:
         height, width = self.labels.shape
         names = ", ".join(dict.fromkeys(segment["name"] for segment in self.segments))
         return f"<Result {self.name}: {width}x{height}, {len(self.segments)} segments: {names}>"
 
-    @property
-    def image(self) -> np.ndarray:
-        return reordered(self._image, self._writer.image_format)
-
     @cached_property
     def segments(self) -> list[dict[str, Any]]:
         """
-        The segments of the image, a dict each, with "name" and "area" (pixels) and
-        "confidence" (the mean over them); of a panoptic model besides "id" (in ``ids``), "isthing",
-        "category_id" (the data set's), "bbox" (x, y, width, height) and, of things, "score"; of a
-        semantic one, whose segments are its classes, "label".
+        The segments of the image, a dict each, with "name", "area" (pixels) and "confidence" (the
+        mean over them). Those of a panoptic model have "id" (in ``ids``), "isthing", "category_id"
+        (the data set's), "iscrowd", "bbox" (x, y, width, height) and, of things, "score". Those of
+        a semantic model are its classes and have "label".
         """
-        known = {
-            category["id"]: {"name": category["name"], "isthing": bool(category["isthing"])}
-            for category in self._writer.classes.categories
-        }
-        return [{**known.get(s.get("category_id"), {}), **s} for s in self._content["segments"]]
+        return list(self._label_segments() if self.ids is None else self._panoptic_segments())
+
+    def _label_segments(self) -> Iterator[dict[str, Any]]:
+        areas, sums = self._totals(self.labels)
+        for k in np.flatnonzero(areas):
+            known = {"label": int(self._known.labels[k]), "name": self.classes[k]}
+            confidence = round(float(sums[k] / areas[k]), 4)
+            yield {**known, "area": int(areas[k]), "confidence": confidence}
+
+    def _panoptic_segments(self) -> Iterator[dict[str, Any]]:
+        names = {category["id"]: category["name"] for category in self._known.categories}
+        _, sums = self._totals(self.ids)
+        for segment in self._segments:
+            # One that others hide wholly is none; panopticapi refuses it.
+            if found := self._runs.statistics.get(segment["id"]):
+                isthing = segment["isthing"]
+                ids = self._known.thing_ids if isthing else self._known.stuff_ids
+                category = ids[segment["category_id"]]
+                known = {"name": names[category], "isthing": isthing}
+                known |= {"id": segment["id"], "category_id": category, "iscrowd": 0}
+                known |= {**found._asdict(), **({"score": segment["score"]} if isthing else {})}
+                yield {**known, "confidence": round(float(sums[segment["id"]]) / found.area, 4)}
+
+    def _totals(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the pixels of each number, and the sum of their confidence."""
+        flat = numbers.reshape(-1)
+        return np.bincount(flat), np.bincount(flat, weights=self.confidence.reshape(-1))
 
     @cached_property
-    def _content(self) -> dict[str, Any]:
-        return self._writer.content(self._prediction)
+    def _runs(self) -> SegmentRuns:
+        return SegmentRuns(self.ids)
 
     def draw(self) -> Image.Image:
-        """The segments in their colours over the image in grey, RGB of W x H pixels."""
-        return Image.fromarray(self._writer.draw(self._image, self._prediction))
+        """Return the segments in their colours over the image in grey, RGB of W x H pixels."""
+        return self._drawn(1)
+
+    def _drawn(self, step: int) -> Image.Image:
+        """Draw every ``step``-th pixel."""
+        shown = slice(None, None, step), slice(None, None, step)
+        image, ids = as_colours(self.image[shown], "RGB"), self.ids
+        if ids is None:
+            ids, colors = self.labels, dict(enumerate(map(tuple, self._known.colors)))
+        else:
+            colors = segment_colors(self._segments, self._known.thing_colors, self._known.colors)
+        return Image.fromarray(draw_segments(image, ids[shown], colors))
 
     def _repr_png_(self) -> bytes:
         picture, buffer = self.draw(), io.BytesIO()
@@ -91,80 +150,86 @@ class Result:
 
     def to_coco(self, image_id: int = 1) -> dict[str, Any]:
         """
-        The prediction as COCO's formats have it.
+        Return the prediction in COCO's formats.
 
         Args:
-            image_id: the number of the image.
+            image_id: number of the image.
 
         Returns:
             "images", "annotations" and "categories": of a panoptic model those of COCO panoptic
-            format, and "instances" in COCO's results format; of a semantic one an annotation with
-            run lengths for each class, as COCO-Stuff has them (category ids are labels).
+            format, each segment with its run lengths ("segmentation") besides, and "instances" in
+            COCO's results format; of a semantic model an annotation with run lengths for each
+            class, as COCO-Stuff has them (category ids are labels).
         """
         height, width = self.labels.shape
-        record = self._writer.record(self._item, height, width, self._content)
-        classes = self._writer.classes
-        if classes.categories:
-            image, annotation, instances = panoptic_entries(image_id, self._item, record)
-            annotations, more = [annotation], {"instances": instances}
-            categories = classes.categories
-        else:
-            image = {"id": image_id, "file_name": self._item.file_name}
-            image |= {"height": height, "width": width}
-            annotations, more = self._stuff(image_id), {}
+        size = {"height": height, "width": width}
+        found = {"images": [{"id": image_id, "file_name": self._item.file_name, **size}]}
+        if self.ids is None:
             categories = [
-                {"id": k, "name": name, "supercategory": "stuff"}
-                for k, name in enumerate(classes.names)
+                {"id": int(label), "name": name, "supercategory": "stuff"}
+                for label, name in zip(self._known.labels, self.classes, strict=True)
             ]
-        return {
-            "images": [image],
-            "annotations": annotations,
-            "categories": categories,
-            **more,
-        }
+            annotations = list(self._stuff(image_id))
+            return {**found, "annotations": annotations, "categories": categories}
+        info = [
+            {key: value for key, value in segment.items() if key not in ("name", "isthing")}
+            | {"segmentation": self._runs.run_lengths(segment["id"])}
+            for segment in self.segments
+        ]
+        annotation = {"image_id": image_id, "file_name": f"{self.name}.png", "segments_info": info}
+        results, ids = self._instances, self._known.thing_ids
+        if isinstance(results, Instances):
+            results = coco_results(results)
+        results = [
+            {"image_id": image_id, **r, "category_id": ids[r["category_id"]]} for r in results
+        ]
+        found |= {"annotations": [annotation], "categories": self._known.categories}
+        return {**found, "instances": results}
 
-    def _stuff(self, image_id: int) -> list[dict[str, Any]]:
-        annotations = []
-        for number, segment in enumerate(self._content["segments"], 1):
-            mask = run_lengths.encode(np.asfortranarray(self.labels == segment["label"], np.uint8))
-            annotations.append(
-                {
-                    "id": number,
-                    "image_id": image_id,
-                    "category_id": segment["label"],
-                    "segmentation": {**mask, "counts": mask["counts"].decode()},
-                    "area": segment["area"],
-                    "bbox": run_lengths.toBbox(mask).tolist(),
-                    "iscrowd": 0,
-                    "confidence": segment["confidence"],
-                }
-            )
-        return annotations
+    def _stuff(self, image_id: int) -> Iterator[dict[str, Any]]:
+        shown = np.flatnonzero(np.bincount(self.labels.reshape(-1)))
+        for number, (k, segment) in enumerate(zip(shown, self.segments, strict=True), 1):
+            mask = run_lengths.encode(np.asfortranarray(self.labels == k, np.uint8))
+            yield {
+                "id": number,
+                "image_id": image_id,
+                "category_id": segment["label"],
+                "segmentation": {**mask, "counts": mask["counts"].decode()},
+                "area": segment["area"],
+                "bbox": run_lengths.toBbox(mask).tolist(),
+                "iscrowd": 0,
+                "confidence": segment["confidence"],
+            }
 
-    def save(self, folder: str | PathLike) -> dict[str, Path]:
+    def save(self, folder: str | PathLike, overlays: bool = True) -> dict[str, Path]:
         """
-        Write the files that ``ocr-panoptic predict --overlays`` writes for an image, equal to the
-        byte, and :meth:`to_coco` as ``coco/NAME.json``. Each is whole or absent.
+        Write the files that ``ocr-panoptic predict`` writes for an image. Each is whole or absent.
 
         Args:
             folder: made where needed; results of other images may be there.
+            overlays: whether to draw the segments over the image, too.
 
         Returns:
-            kind ("labels", "confidence", "panoptic", "overlays", "coco") -> file
+            kind ("labels", "confidence", "panoptic", "overlays", "coco") -> file; "coco" holds
+            :meth:`to_coco`.
 
         Raises:
             OSError: a file cannot be written.
-            ValueError: the folder is that of ``ocr-panoptic predict``, whose records would not have
-                this image.
         """
-        folder = Path(folder)
-        if (folder / RUN).exists():
-            raise UserError(
-                f"{folder}: holds results of `ocr-panoptic predict` (its {RUN} is there), whose "
-                "JSON files would not have this image. Give another folder."
-            )
-        writer = self._writer.of(folder)
-        writer.write(self._item, self._image, self._prediction)
-        path = folder / "coco" / f"{self.name}.json"
-        write_json(path, self.to_coco())
-        return {**writer.paths(self._item), "coco": path}
+        files = files_of(Path(folder), self.name, self.ids is not None, overlays)
+        write_label_png(files["labels"], self._known.labels[self.labels])
+        write_label_png(files["confidence"], (255 * self.confidence).round().astype(np.uint8))
+        if self.ids is not None:
+            write_panoptic_png(files["panoptic"], self.ids)
+        if overlays:
+            step = math.ceil(math.sqrt(self.labels.size / OVERLAY_PIXELS))
+            with replacing(files["overlays"]) as temporary:
+                self._drawn(step).save(temporary, format="JPEG", quality=90)
+        write_json(files["coco"], self.to_coco())
+        return files
+
+
+def files_of(folder: Path, name: str, is_panoptic: bool, overlays: bool) -> dict[str, Path]:
+    """Return kind -> file of what :meth:`Result.save` writes of an image."""
+    kinds = ["panoptic"] * is_panoptic + ["labels", "confidence"] + ["overlays"] * overlays
+    return {kind: folder / kind / f"{name}{SUFFIXES[kind]}" for kind in (*kinds, "coco")}

@@ -18,9 +18,10 @@ from torch import Tensor, nn
 
 from ocr_panoptic.checkpoint import fetch_weights, last_checkpoint
 from ocr_panoptic.data.data_check import check_data_sets
+from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.engine.optimizer import MOMENTA
-from ocr_panoptic.engine.resume import Resume, continued_state, find_checkpoint, position_after
-from ocr_panoptic.engine.task import task_of, training_records
+from ocr_panoptic.engine.resume import Resume, find_checkpoint, position_after, saved_state
+from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.engine.trainer import Trainer
 from ocr_panoptic.modeling.build import build_network
 
@@ -147,7 +148,7 @@ def _checkpoints(cfg: CfgNode, model: nn.Module, resume: Resume, faults: list[st
     try:
         if last:
             found = f"{last}, which cannot be continued"
-            state = continued_state(cfg, last, model)
+            state = saved_state(last, trust_pickle=cfg.MODEL.TRUST_PICKLE)
             position_after(cfg, state)
             found = f"{last}, at iteration {state['iteration'] + 1} of {cfg.SOLVER.MAX_ITER}"
     except ValueError as e:

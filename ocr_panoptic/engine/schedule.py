@@ -5,9 +5,8 @@ import math
 from detectron2.config import CfgNode
 from detectron2.engine import DefaultTrainer
 
+from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.errors import UserError
-
-from .task import training_records
 
 
 def complete_schedule(cfg: CfgNode) -> None:

@@ -19,24 +19,16 @@ ARCHITECTURE = "SegFix"
 
 
 def segfix_config(cfg: CfgNode) -> CfgNode | None:
-    """
-    Returns:
-        the completed config of the SegFix that a model's config names, for the same device; None
-        where it names none
-
-    Raises:
-        FileNotFoundError: it, or the weights, are not there.
-        ValueError: it is of another architecture, or cannot be used.
-    """
+    """Return the completed config of the SegFix that a model's config names, for the same device;
+    None where it names none."""
     named = cfg.TEST.SEGFIX
     if not named.WEIGHTS:
         return None
     file = named.CONFIG_FILE or str(Path(named.WEIGHTS).with_name(CONFIG))
     if not Path(file).is_file():
-        what = "CONFIG_FILE is" if named.CONFIG_FILE else f"WEIGHTS is {named.WEIGHTS}, beside it"
         raise MissingFileError(
-            f"TEST.SEGFIX.{what} {file}: no such file. Set TEST.SEGFIX.CONFIG_FILE to the config "
-            "of that SegFix."
+            f"TEST.SEGFIX.WEIGHTS is {named.WEIGHTS}, its config {file}: no such file. Set "
+            "TEST.SEGFIX.CONFIG_FILE to the config of that SegFix."
         )
     found = _segfix_config(file, named.WEIGHTS, cfg.MODEL.DEVICE, cfg.MODEL.TRUST_PICKLE)
     if found.INPUT.CHANNELS != cfg.INPUT.CHANNELS:
@@ -55,17 +47,8 @@ def _segfix_config(file: str, weights: str, device: str, trust_pickle: bool) -> 
 
 
 def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
-    """
-    Args:
-        file: a config of SegFix, whose data sets need not be there.
-        opts: KEY VALUE ...
-
-    Returns:
-        completed and frozen
-
-    Raises:
-        ValueError: it is of another architecture, or cannot be used.
-    """
+    """Return a config of SegFix, completed and frozen, with KEY VALUE ... applied. Its data sets
+    need not be there."""
     cfg = load_config(file, opts)
     if cfg.MODEL.META_ARCHITECTURE != ARCHITECTURE:
         raise UserError(
@@ -79,17 +62,8 @@ def load_segfix_config(file: str, opts: list[str]) -> CfgNode:
 
 
 def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
-    """
-    Args:
-        cfg: completed, of the model.
-        model: an :class:`.InferenceModel`.
-
-    Returns:
-        a :class:`.RefinedModel` where TEST.SEGFIX.WEIGHTS names one, else the model
-
-    Raises:
-        FileNotFoundError, ValueError: as :func:`.segfix_config` and :func:`.build_trained_model`.
-    """
+    """Return a :class:`.RefinedModel` of an :class:`.InferenceModel` where TEST.SEGFIX.WEIGHTS of
+    its completed config names a SegFix, else the model."""
     segfix_cfg = segfix_config(cfg)
     if segfix_cfg is None:
         return model

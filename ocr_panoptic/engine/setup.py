@@ -17,9 +17,8 @@ from detectron2.utils.env import seed_all_rng
 from ocr_panoptic.config import TIMM
 from ocr_panoptic.console import show_messages, write_log
 from ocr_panoptic.data.data_check import check_data_sets
-from ocr_panoptic.data.data_file import names_below_root
+from ocr_panoptic.data.data_file import cache_folder, names_below_root
 from ocr_panoptic.data.faults import faults_listed
-from ocr_panoptic.data.index import cache_folder
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.register import (
     check_files,

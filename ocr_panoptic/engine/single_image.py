@@ -20,13 +20,7 @@ from .task import task_of
 
 
 def class_metadata(cfg: CfgNode) -> Metadata:
-    """
-    Returns:
-        the names and colours of the classes, of DATASETS.TEST[0].
-
-    Raises:
-        ValueError: DATASETS.TEST is empty, or has no semantic classes; or the model predicts none.
-    """
+    """Return the names and colours of the classes, of DATASETS.TEST[0]."""
     if cfg.MODEL.META_ARCHITECTURE == "SegFix":
         raise UserError(
             "SegFix predicts no classes. Name it in TEST.SEGFIX.WEIGHTS of another model's config, "
@@ -45,16 +39,14 @@ def class_metadata(cfg: CfgNode) -> Metadata:
 
 def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
     """
+    Return the model's input for an image, resized as the config says for tests; with "segfix", the
+    input of SegFix, where TEST.SEGFIX.WEIGHTS names one.
+
     Args:
         image: [H,W,C] in the channel order INPUT.FORMAT, as :func:`.read_picture` gives it.
 
-    Returns:
-        the model's input for this image, resized as the config says for tests; with "segfix", that
-        of SegFix, where TEST.SEGFIX.WEIGHTS names one.
-
     Raises:
         TooThin: a side of the image would be scaled to nothing.
-        ValueError: the image has not INPUT.CHANNELS channels.
     """
     if image.shape[2] != cfg.INPUT.CHANNELS:
         raise UserError(
@@ -74,14 +66,8 @@ def model_input(cfg: CfgNode, image: np.ndarray) -> dict[str, Any]:
 
 
 def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> InferenceOutput:
-    """
-    Args:
-        model: an :class:`.InferenceModel`, or one of :func:`.refined_by_segfix`.
-        image: [H,W,C], BGR if it has colours.
-
-    Returns:
-        the model's output for this image
-    """
+    """Return the output of an :class:`.InferenceModel`, or a :class:`.RefinedModel`, for an image
+    [H,W,C], BGR if it has colours."""
     if cfg.INPUT.FORMAT == "RGB":
         image = reordered(image, "BGR")
     with torch.inference_mode():
@@ -89,13 +75,7 @@ def predict(cfg: CfgNode, model: nn.Module, image: np.ndarray) -> InferenceOutpu
 
 
 class SegFixMapper:
-    """
-    A mapper for tests whose records have the input of SegFix besides, "segfix".
-
-    Args:
-        mapper: of the model.
-        segfix_cfg: see :func:`.segfix_config`.
-    """
+    """A mapper for tests that adds the input of SegFix to the model's, as "segfix"."""
 
     def __init__(self, mapper: Callable[[dict], dict], segfix_cfg: CfgNode):
         self._mapper, self._cfg = mapper, segfix_cfg

@@ -2,33 +2,29 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from detectron2.config import CfgNode
-from detectron2.data import MetadataCatalog, get_detection_dataset_dicts
+from detectron2.data import MetadataCatalog
 from detectron2.data import transforms as T
 from detectron2.evaluation import DatasetEvaluator
-from detectron2.utils import comm
 from torch import Tensor, nn
 
-from ocr_panoptic.data.histogram import log_class_histogram
+from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
 from ocr_panoptic.data.register import class_counts, semantic_class_count
-from ocr_panoptic.data.semantic.augmentation import build_semantic_augmentation
-from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
-from ocr_panoptic.data.training_stream import (
-    IndexedRecords,
-    TrainingStream,
-    build_training_stream,
-    indexed_records,
+from ocr_panoptic.data.semantic.augmentation import (
+    build_offset_augmentation,
+    build_semantic_augmentation,
 )
+from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
+from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.modeling.context import context_class
 from ocr_panoptic.segfix import OffsetEvaluator
-
-from .agreement import agree, stop_together
-from .offset_mapper import OffsetDatasetMapper
+from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
 Mapper = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -46,8 +42,6 @@ class Task:
         test_augmentation: config -> how an image is resized for inference.
         semantic_logits: (model, inputs) -> what the semantic head's ``layers`` returns for a batch,
             by the semantic network alone, each image seen once.
-        describe_training_data: data set -> what is logged of it when a training starts; nothing of
-            COCO's, whose records take long to load.
         evaluator: (config, data set, folder of what it writes) -> of what the model predicts.
     """
 
@@ -58,7 +52,6 @@ class Task:
     classes: Callable[[CfgNode], str]
     test_augmentation: Callable[[CfgNode], T.Augmentation]
     semantic_logits: Callable[[nn.Module, list[dict]], Tensor | tuple[Tensor, Tensor]]
-    describe_training_data: Callable[[str], object] = lambda dataset: None
     evaluator: Callable[[CfgNode, str, str], DatasetEvaluator] = build_evaluator
 
 
@@ -75,22 +68,8 @@ def task_of(cfg: CfgNode) -> Task:
 
 
 def training_loader(cfg: CfgNode) -> TrainingStream:
-    """Return the batches of a training; all processes call it."""
-    task = task_of(cfg)
-    with stop_together():
-        if comm.is_main_process():
-            for name in cfg.DATASETS.TRAIN:
-                task.describe_training_data(name)
-        records = training_records(cfg)
-    agree({"number of training images": len(records)})
-    return build_training_stream(cfg, task.mapper(cfg, True), records, cfg.MODEL.DEVICE)
-
-
-def training_records(cfg: CfgNode) -> IndexedRecords | list[dict[str, Any]]:
-    """The images of DATASETS.TRAIN, as a training draws them."""
-    names, usable = cfg.DATASETS.TRAIN, cfg.DATALOADER.FILTER_EMPTY_ANNOTATIONS
-    indexed = indexed_records(names, usable)
-    return get_detection_dataset_dicts(names, usable) if indexed is None else indexed
+    """Return the batches of a training."""
+    return build_training_stream(cfg, task_of(cfg).mapper(cfg, True), cfg.MODEL.DEVICE)
 
 
 def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
@@ -133,6 +112,28 @@ def _no_semantic_logits(model: nn.Module, inputs: list[dict]) -> Tensor:
     raise UserError("SegFix predicts offsets, and no classes.")
 
 
+def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
+    """Return the mapper of SegFix, whose labels are offset labels (:mod:`.offsets`), made of the
+    classes or segments of a record. Data sets with other classes can be trained on together."""
+    distance = cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE
+    names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
+    maps = {name: MetadataCatalog.get(name).get("label_map") for name in names}
+    return SemanticDatasetMapper(
+        is_train,
+        augmentations=(
+            build_offset_augmentation(cfg, OffsetTruth(distance))
+            if is_train
+            else build_semantic_augmentation(cfg, is_train=False)
+        ),
+        image_format=cfg.INPUT.FORMAT,
+        channels=cfg.INPUT.CHANNELS,
+        num_classes=VOID_LABEL,  # any
+        label_maps={name: found for name, found in maps.items() if found},
+        read_labels=read_segment_map,
+        truth_of_file=partial(true_offset_labels, boundary_distance=distance),
+    )
+
+
 def _complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
     node = cfg.MODEL[head]
     if node.NUM_CLASSES == 0:
@@ -172,13 +173,12 @@ TASKS = (
         test_augmentation=lambda cfg: T.AugmentationList(
             build_semantic_augmentation(cfg, is_train=False)
         ),
-        describe_training_data=log_class_histogram,
         semantic_logits=lambda model, inputs: model.layers(inputs),
     ),
     Task(
         architecture="SegFix",
         title="SegFix",
-        mapper=OffsetDatasetMapper,
+        mapper=_offset_mapper,
         complete_classes=_check_segments,
         classes=lambda cfg: (
             f"regions of any classes, boundaries {cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE} pixels wide"

@@ -14,7 +14,6 @@ from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.modeling import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
-from .agreement import stop_together
 from .config_files import load_config, options_of
 from .resume import check_trained_weights
 from .run_info import weights_sha256
@@ -22,10 +21,7 @@ from .setup import complete_config
 
 
 def check_inference_keys(cfg: CfgNode) -> None:
-    """
-    Raises:
-        ValueError: the device or TEST.OPTIMIZED does not go with TEST.PRECISION.
-    """
+    """Refuse a TEST.PRECISION that does not go with the device or TEST.OPTIMIZED."""
     precision, device = cfg.TEST.PRECISION, cfg.MODEL.DEVICE
     if precision == "float32":
         return
@@ -42,29 +38,17 @@ def check_inference_keys(cfg: CfgNode) -> None:
 
 
 def deployed(cfg: CfgNode, model: nn.Module, **options: Any) -> InferenceModel:
-    """
-    Put a model to use as TEST.OPTIMIZED and TEST.PRECISION say, see :func:`.deploy`.
-
-    Raises:
-        ValueError: as :func:`check_inference_keys`.
-    """
+    """Put a model to use as TEST.OPTIMIZED and TEST.PRECISION say, see :func:`.deploy`."""
     check_inference_keys(cfg)
     return deploy(model, cfg.TEST.PRECISION, optimize=cfg.TEST.OPTIMIZED, **options)
 
 
-@stop_together()
 def build_trained_model(cfg: CfgNode) -> InferenceModel:
     """
-    Args:
-        cfg: a completed config (see :func:`ocr_panoptic.engine.setup`).
-
-    Returns:
-        the model with these weights, on MODEL.DEVICE
+    Return the model of a completed config on MODEL.DEVICE, with MODEL.WEIGHTS.
 
     Raises:
-        FileNotFoundError: if the weights do not exist.
-        ValueError: if no weights are named, they do not fill the model, or they were converted for
-            other settings.
+        ValueError: the weights do not fill the model, or were converted for other settings.
     """
     check_trained_weights(cfg.MODEL.WEIGHTS)
     model = build_model(cfg)
@@ -79,16 +63,13 @@ def build_trained_model(cfg: CfgNode) -> InferenceModel:
 
 def options_of_run(source: str | PathLike, weights: str | PathLike | None) -> list[str]:
     """
+    Return KEY VALUE ... for :func:`.load_config` of ``source``: weights and, of a folder,
+    OUTPUT_DIR.
+
     Args:
         source: the folder of a run, or a config.
         weights: its trained model; None for the last checkpoint of the folder, or those that the
             config names.
-
-    Returns:
-        KEY VALUE ... for :func:`.load_config` of ``source``: weights and, of a folder, OUTPUT_DIR
-
-    Raises:
-        FileNotFoundError: the folder has no checkpoint.
     """
     folder = Path(source)
     if not folder.is_dir():
@@ -104,8 +85,7 @@ def options_of_run(source: str | PathLike, weights: str | PathLike | None) -> li
 def trained_config(
     source: str | PathLike, weights: str | PathLike | None, opts: Sequence[str] = ()
 ) -> CfgNode:
-    """The completed config of a trained model; see :func:`options_of_run`, :func:`.load_config` and
-    :func:`.complete_config`."""
+    """Return the completed config of a trained model, see :func:`options_of_run`."""
     cfg = load_config(str(source), [*options_of_run(source, weights), *opts])
     complete_config(cfg)
     return cfg

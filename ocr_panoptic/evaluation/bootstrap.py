@@ -1,8 +1,8 @@
-"""Bootstrap confidence intervals: how far a metric would vary with the choice of the images.
+"""Bootstrap confidence intervals: how much a metric varies with the choice of the images.
 
-The images are drawn with replacement, as many as there are, 1000 times; the metric is computed of
-what each draw counts, and the interval holds the middle 95% of the values (the percentile interval
-of Efron and Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
+As many images as there are, N, are drawn with replacement, 1000 times. The metric is computed for
+each draw, and the interval holds the middle 95% of the values (the percentile interval of Efron and
+Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13).
 
 Shape letters: N images; B draws; K classes.
 """
@@ -21,12 +21,11 @@ def bootstrap_interval(
     counts: np.ndarray, metric: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[float, float]:
     """
-    Args:
-        counts: [N, ...], what each image adds to the counts of the metric.
-        metric: sums of counts [B, ...] -> values [B], NaN where it is undefined.
+    Return the lower and the upper end of a metric's interval; NaN without images.
 
-    Returns:
-        the lower and the upper end, NaN without images.
+    Args:
+        counts: counts of each image, [N, ...]. The metric is a function of their sum.
+        metric: from sums of counts [B, ...] to values [B]. Undefined values are NaN.
     """
     images = len(counts)
     if not images:
@@ -47,7 +46,7 @@ def bootstrap_interval(
 
 
 def mean_iou(counts: np.ndarray) -> np.ndarray:
-    """mIoU in 0..1 over the classes that the truth holds.
+    """Return mIoU in 0..1 over the classes that the truth holds.
 
     Args:
         counts: [..., K, 3], for each class the pixels that are right, true and predicted.
@@ -57,7 +56,7 @@ def mean_iou(counts: np.ndarray) -> np.ndarray:
 
 
 def mean_pq(counts: np.ndarray) -> np.ndarray:
-    """PQ in 0..1 over the categories that occur.
+    """Return PQ in 0..1 over the categories that occur.
 
     Args:
         counts: [..., K, 4], for each category the sum of the IoUs of matched segments, and the

@@ -29,11 +29,11 @@ def confusion_matrix(
     """Count the pixels of every pair of true and predicted class.
 
     Args:
-        truth: unsigned integers [H, W], or [R] of runs, labels 0..K-1 or ``ignore_label``.
-        prediction: integers likewise, labels 0..K-1.
+        truth: unsigned integers [H, W] or, for runs, [R]; labels 0..K-1 or ``ignore_label``.
+        prediction: integers of the same shape, labels 0..K-1.
         num_classes: K.
-        ignore_label: label of the pixels to leave out, not negative.
-        pixels: integers [R], of each run; 1 by default.
+        ignore_label: true label of the pixels that are left out, not negative.
+        pixels: integers [R], pixels of each run; by default 1.
 
     Returns:
         int64 [K, K], rows = truth, columns = prediction.
@@ -72,12 +72,12 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
     With n_ij pixels of class i predicted as j, t_i = sum_j n_ij, p_j = sum_i n_ij
     (Long et al., "Fully Convolutional Networks", CVPR 2015, section 5):
 
-    - "IoU" of a class: n_ii / (t_i + p_i - n_ii); NaN for one that the truth does not hold.
-    - "ACC" of a class: n_ii / t_i; NaN likewise.
+    - "IoU" of a class: n_ii / (t_i + p_i - n_ii); NaN if the truth does not hold the class.
+    - "ACC" of a class: n_ii / t_i; NaN if the truth does not hold the class.
     - "mIoU", "mACC": their means over the classes that the truth holds.
     - "mIoU_truth_or_predicted": the mean of IoU over the classes that the truth or the
-      prediction holds, so that a class predicted where the whole truth lacks it counts as 0.
-      Other toolboxes report this one. It equals "mIoU" where the truth holds every class.
+      prediction holds, so that a class which is predicted but never true counts as 0. Other
+      toolboxes report this metric. It equals "mIoU" if the truth holds every class.
     - "fwIoU": sum_i t_i IoU_i / sum_i t_i.   "pACC": sum_i n_ii / sum_i t_i.
 
     All are NaN for an empty matrix.
@@ -108,10 +108,10 @@ def semantic_scores(confusion: np.ndarray, class_names: Sequence[str]) -> dict[s
 
 
 def category_scores(confusion: np.ndarray, class_categories: Sequence[str]) -> dict[str, float]:
-    """Return the IoU of groups of classes, equal to that of cityscapesscripts.
+    """Return the IoU of groups of classes, equal to cityscapesscripts'.
 
-    "IoU_category" of a category: IoU where its classes are not told apart; NaN where neither truth
-    nor prediction holds it. "mIoU_categories": the mean of the others.
+    "IoU_category" of a category is the IoU if its classes are one class. It is NaN if neither truth
+    nor prediction holds the category. "mIoU_categories" is the mean over the other categories.
 
     cityscapesscripts' mean over classes is "mIoU_truth_or_predicted" of :func:`semantic_scores`.
 
@@ -155,10 +155,8 @@ def write_confusion(
 
 
 def confusion_figure(confusion: np.ndarray, class_names: Sequence[str]) -> Figure:
-    """The shares of each true class's pixels, in percent; a class that the truth lacks is grey.
-
-    Arguments as above. Small matrices bear their numbers, rounded, where they are not 0.
-    """
+    """Draw the shares of each true class's pixels, in percent. Classes that the truth lacks are
+    grey. Small matrices show their numbers, rounded, except 0."""
     totals = confusion.sum(axis=1, keepdims=True)
     percent = np.full(confusion.shape, np.nan)
     np.divide(100.0 * confusion, totals, out=percent, where=totals > 0)

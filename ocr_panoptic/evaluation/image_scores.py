@@ -1,33 +1,32 @@
-"""The scores of single images, and their losses: what they lack to a perfect score, by the kinds of
-errors, which add up to it.
+"""The scores of single images, and their losses by kinds of errors.
 
-The score of an image is the PQ or mIoU of it alone, in percent; the loss is 100 - score.
+The score of an image is its own PQ or mIoU, in percent. Its losses add up to 100 - score.
 
-**PQ.** Of a category that occurs in the image, with IoUs, TP, FP and FN counted there and
+**PQ.** For a category that occurs in the image, with its IoUs, TP, FP and FN and
 n = TP + FP / 2 + FN / 2,
 
     1 - PQ = [sum over TP of (1 - IoU) + FP / 2 + FN / 2] / n.
 
-- "masks": the first sum, what matched segments lack to an IoU of 1;
-- "confusions": of FP and FN, pairs of a predicted and a true segment with an IoU above 0.5 whose
-  categories differ: the right mask, the wrong class;
+- "masks": the first sum;
+- "confusions": the FP and FN of pairs of a predicted and a true segment that have an IoU above 0.5
+  and different categories (right mask, wrong class);
 - "false positives", "misses": the other FP, the other FN.
 
-**mIoU.** Of a class that the truth of the image holds, with the union U of its true and predicted
+**mIoU.** For a class that the truth of the image holds, with the union U of its true and predicted
 pixels,
 
-    1 - IoU = (pixels of it that are predicted otherwise + others that are predicted as it) / U.
+    1 - IoU = (its pixels with another prediction + other pixels predicted as this class) / U.
 
-So a pixel of class a that is predicted as b costs 1 / U_a and, where the truth holds b, 1 / U_b. It
-is one of
+So a pixel of class a that is predicted as b costs 1 / U_a, and 1 / U_b if the truth holds b. The
+kind of its error is the first that applies:
 
-- "boundaries": at most 5 pixels from a true and from a predicted boundary, as where a boundary is
-  displaced;
-- "false positives": else, the truth of the image has no b, though some pixel of a is right;
-- "misses": else, no pixel of a is right, and the truth has b;
-- "confusions": all others.
+- "boundaries": it is at most 5 pixels from a true and from a predicted boundary, as if a boundary
+  were displaced;
+- "false positives": the truth of the image has no b, and some pixel of a is right;
+- "misses": no pixel of a is right, and the truth has b;
+- "confusions": all other errors.
 
-Each is divided by the number of categories or classes, over which PQ and mIoU are means.
+PQ and mIoU are means over categories or classes, so each loss is divided by their number.
 
 Shape letters: N images; K classes; C categories; S counts.
 """
@@ -48,13 +47,12 @@ SEMANTIC_KINDS = ("boundaries", "confusions", "false positives", "misses")
 
 def panoptic_losses(counts: np.ndarray, confused: np.ndarray) -> dict[str, float]:
     """
+    Return the loss of an image by kind, in percent; NaN without a segment.
+
     Args:
         counts: float64 [C, 4], for each category the sum of the IoUs of matched segments, and the
             numbers of segments TP, FP and FN.
         confused: [C, 2], how many of FP and FN are confusions.
-
-    Returns:
-        the loss by kind in percent, NaN without a segment.
     """
     counts = counts.astype(np.float64)
     iou, tp, fp, fn = counts.T
@@ -66,12 +64,11 @@ def panoptic_losses(counts: np.ndarray, confused: np.ndarray) -> dict[str, float
 
 def semantic_losses(confusion: np.ndarray, boundary_errors: np.ndarray) -> dict[str, float]:
     """
+    Return the loss of an image by kind, in percent; NaN if no pixel has a class.
+
     Args:
         confusion: int64 [K, K], rows = truth.
-        boundary_errors: the same of the pixels near a true and a predicted boundary.
-
-    Returns:
-        the loss by kind in percent, NaN where no pixel has a class.
+        boundary_errors: int64 [K, K], wrong pixels near a true and a predicted boundary.
     """
     right = confusion.diagonal()
     true = confusion.sum(axis=1)
@@ -102,10 +99,10 @@ def _means(kinds: tuple[str, ...], parts: list[np.ndarray]) -> dict[str, float]:
 class ImageScore(NamedTuple):
     """
     Attributes:
-        file_name: of the image.
-        losses: by kind, in percent.
-        classes: those that the image has counts of, integers [n].
-        counts: float64 [n, S], of :func:`.bootstrap.mean_iou` or :func:`.bootstrap.mean_pq`.
+        file_name: path of the image.
+        losses: loss by kind, in percent.
+        classes: integers [n], the classes with counts other than 0.
+        counts: float64 [n, S], see :func:`.bootstrap.mean_iou` and :func:`.bootstrap.mean_pq`.
     """
 
     file_name: str
@@ -115,18 +112,19 @@ class ImageScore(NamedTuple):
 
     @classmethod
     def of(cls, file_name: str, losses: dict[str, float], counts: np.ndarray) -> "ImageScore":
-        """Args: counts [K, S]; classes without any are not kept."""
+        """Keep the counts [K, S] of the classes that have some."""
         classes = np.flatnonzero(counts.any(axis=1))
         return cls(file_name, losses, classes, counts[classes].astype(np.float64))
 
     @property
     def score(self) -> float:
-        """Return the score in percent; NaN where the image has nothing to be scored."""
+        """Return the score in percent; NaN for an image without segments or classes."""
         return 100 - sum(self.losses.values())
 
 
 def all_counts(scores: Iterable[ImageScore], num_classes: int) -> np.ndarray:
-    """The counts of images [N, K, S], by name, so that their order is that of no process."""
+    """Return the counts of images [N, K, S], sorted by file name: their order does not depend on
+    the processes."""
     scores = sorted(scores, key=lambda score: score.file_name)
     width = scores[0].counts.shape[1] if scores else 0
     counts = np.zeros((len(scores), num_classes, width))
@@ -136,7 +134,7 @@ def all_counts(scores: Iterable[ImageScore], num_classes: int) -> np.ndarray:
 
 
 def write_image_scores(scores: Iterable[ImageScore], metric: str, task: str, folder: Path) -> None:
-    """Write a row for each image, the worst first: "file_name", the metric, the losses."""
+    """Write a row for each image, worst first: "file_name", the metric, the losses."""
     rows = [{"file_name": s.file_name, metric: s.score, **s.losses} for s in scores]
     rows.sort(key=lambda row: (math.isnan(row[metric]), row[metric], row["file_name"]))
     write_table(rows, image_scores_file(folder, task))

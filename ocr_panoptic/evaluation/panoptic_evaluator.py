@@ -16,7 +16,7 @@ from ocr_panoptic.metrics import named
 
 from .bootstrap import bootstrap_interval, mean_pq
 from .image_scores import ImageScore, all_counts, panoptic_losses, write_image_scores
-from .panoptic_dump import DatasetCategories, PanopticDump
+from .panoptic_dump import DatasetCategories
 from .panoptic_quality import PanopticQuality
 from .segment_matching import ImageMatches
 
@@ -24,34 +24,26 @@ logger = logging.getLogger(__name__)
 
 
 class PanopticEvaluator(DatasetEvaluator):
-    """PQ, SQ, RQ and Boundary PQ of all categories, things and stuff, and of every class, in
-    percent; the interval of PQ over images, see :mod:`.bootstrap`.
+    """
+    Compute PQ, SQ, RQ and Boundary PQ of all categories, of things, of stuff and of every class, in
+    percent, and the interval of PQ over images (:mod:`.bootstrap`).
 
-    Equal to Detectron2's COCOPanopticEvaluator (which calls panopticapi), but for the areas of
-    true segments, which are counted in the PNG; see :mod:`.panoptic_quality`. The truth comes
-    from ``panoptic_json`` and ``panoptic_root`` of the metadata, a PNG being read when its image is
-    processed. Only the images that are processed count.
+    The values equal those of Detectron2's COCOPanopticEvaluator, which calls panopticapi, except
+    that areas of true segments are counted in the PNG, see :mod:`.panoptic_quality`. The truth is
+    found by ``panoptic_json`` and ``panoptic_root`` of the metadata. Only images that are processed
+    count, and their PNGs are read then.
 
     Args:
         dataset_name: a registered panoptic data set.
-        save_predictions: folder for the predictions, written in COCO's format as
-            ``panoptic_predictions/`` and ``panoptic_predictions.json`` (see :class:`PanopticDump`);
-            nothing is written by default.
-        output_dir: folder for ``panoptic_seg_per_image.csv``; nothing is written by default.
+        output_dir: folder for ``panoptic_seg_per_image.csv``; by default nothing is written.
     """
 
-    def __init__(
-        self,
-        dataset_name: str,
-        save_predictions: str | os.PathLike | None = None,
-        output_dir: str | os.PathLike | None = None,
-    ):
+    def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
         metadata = MetadataCatalog.get(dataset_name)
         self._dataset_name = dataset_name
         self._categories = DatasetCategories(metadata)
         self._truth = PanopticTruth(metadata)
         self._class_names = _class_names(self._truth.categories, metadata)
-        self._dump = PanopticDump(save_predictions) if save_predictions is not None else None
         self._output_dir = output_dir
         self.reset()
 
@@ -59,21 +51,15 @@ class PanopticEvaluator(DatasetEvaluator):
         self.quality = PanopticQuality(self._truth.categories)
         self.boundary_quality = PanopticQuality(self._truth.categories)
         self._images: list[ImageScore] = []
-        if self._dump is not None:
-            self._dump.reset()
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
         """Count the segments of a batch.
 
         Args:
             inputs: mappings with "file_name" and "image_id".
-            outputs: mappings with "panoptic_seg": (segment ids [H, W], segments_info), the
-                latter with "id", contiguous "category_id" and "isthing" per segment. Without
-                "isthing", "category_id" is taken as the data set's own.
-
-        Raises:
-            FileNotFoundError, ValueError: the truth is missing or unreadable, or truth and
-                prediction are at odds; image and ids are named.
+            outputs: mappings with "panoptic_seg": (segment ids [H, W], segments_info). Each segment
+                has "id", contiguous "category_id" and "isthing". Without "isthing", "category_id"
+                is the data set's own.
         """
         for input_, output in zip(inputs, outputs, strict=True):
             file_name, image_id = input_["file_name"], input_["image_id"]
@@ -92,18 +78,15 @@ class PanopticEvaluator(DatasetEvaluator):
                 ) from error
             self.boundary_quality.add(overlaps.boundary_matches())
             self._images.append(self._score(file_name, overlaps.matches()))
-            if self._dump is not None:
-                self._dump.add_image(image_id, truth.png, ids, segments)
 
     def evaluate(self) -> OrderedDict | None:
-        """Return {"panoptic_seg": scores by Detectron2's names} in the main process, else None.
-
-        Overall "PQ", "SQ", "RQ", "BoundaryPQ" in percent, with "_th" for things and "_st" for
-        stuff, and the interval of "PQ"; per class the same, the numbers of segments "TP", "FP",
-        "FN", and "isthing" (0 or 1). Values that do not exist, for lack of segments, are NaN.
         """
-        if self._dump is not None:
-            self._dump.merge()
+        Return {"panoptic_seg": scores by Detectron2's names} in the main process, else None.
+
+        The scores are "PQ", "SQ", "RQ", "BoundaryPQ" in percent, with "_th" for things and "_st"
+        for stuff, and "PQ_low", "PQ_high". Each class has the same metrics, its numbers of segments
+        "TP", "FP", "FN", and "isthing" (0 or 1). A value is NaN if no segment defines it.
+        """
         gathered = comm.gather((self.quality, self.boundary_quality, self._images))
         if not comm.is_main_process():
             return None
@@ -152,8 +135,8 @@ class PanopticEvaluator(DatasetEvaluator):
 
 
 def _class_names(categories: list[dict], metadata) -> list[str]:
-    """The metadata's names, as in the other metrics per class; where a thing and a stuff class
-    share one, their kind is appended."""
+    """Return the names that the metadata gives the classes, as the other metrics use them. If a
+    thing and a stuff class have the same name, their kinds are appended."""
     kinds = ["thing" if category["isthing"] == 1 else "stuff" for category in categories]
     names = []
     for category, kind in zip(categories, kinds, strict=True):

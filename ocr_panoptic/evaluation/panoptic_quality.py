@@ -50,12 +50,15 @@ class PanopticQuality:
         predicted_ids: np.ndarray,
         predicted_segments: Sequence[Mapping],
     ) -> SegmentOverlaps:
-        """Count the segments of one image; arguments as for :class:`SegmentOverlaps`, which is
-        returned.
+        """Count the segments of an image and return their overlaps.
+
+        Args:
+            true_ids, true_segments, predicted_ids, predicted_segments: see
+                :class:`SegmentOverlaps`.
 
         Raises:
-            ValueError: as :class:`SegmentOverlaps`, or a category id is unknown; nothing is
-                counted then.
+            ValueError: the segments are refused by :class:`SegmentOverlaps`, or have an unknown
+                category. Nothing is counted then.
         """
         for kind, segments in (("true", true_segments), ("predicted", predicted_segments)):
             for segment in segments:
@@ -72,7 +75,7 @@ class PanopticQuality:
     def add(self, matches: ImageMatches) -> None:
         """Count the segments of one image, of known categories."""
         for category, iou in matches.true_positives:
-            # One by one: a sum per image would round otherwise than panopticapi's.
+            # One by one, as panopticapi does: a sum per image would be rounded differently.
             self.iou[self._row[category]] += iou
         matched = [category for category, _ in matches.true_positives]
         found = (matched, matches.false_positives, matches.false_negatives)
@@ -87,7 +90,7 @@ class PanopticQuality:
         return self
 
     def statistics(self) -> np.ndarray:
-        """Sum of the IoUs, TP, FP and FN of each category: float64 [C, 4]."""
+        """Return the sum of IoUs, TP, FP and FN of each category, float64 [C, 4]."""
         return np.column_stack([self.iou, self.counts])
 
     def confused(self, matches: ImageMatches) -> np.ndarray:
@@ -99,10 +102,10 @@ class PanopticQuality:
         return confused
 
     def per_class(self) -> dict[str, np.ndarray]:
-        """ "PQ", "SQ", "RQ" of every category: float64 [C] in 0..1.
+        """Return "PQ", "SQ", "RQ" of every category, float64 [C] in 0..1.
 
-        They are NaN where the category occurs neither in the truth nor in the predictions;
-        panopticapi reports 0 there, and leaves the category out of the averages like us.
+        If a category occurs neither in the truth nor in the predictions, its values are NaN.
+        panopticapi reports 0 for it, and leaves it out of the averages, too.
         """
         tp, fp, fn = self.counts.T
         denominator = tp + 0.5 * fp + 0.5 * fn
@@ -112,10 +115,10 @@ class PanopticQuality:
         return {"PQ": pq, "SQ": sq, "RQ": rq}
 
     def averages(self) -> dict[str, float]:
-        """PQ, SQ, RQ in 0..1 averaged over the categories that occur.
+        """Return PQ, SQ, RQ in 0..1, averaged over the categories that occur.
 
-        Keys are those of Detectron2: "PQ" for all categories, "PQ_th" for things, "PQ_st" for
-        stuff, and likewise SQ and RQ; NaN where no category of the group occurs.
+        The keys are Detectron2's: "PQ" for all categories, "PQ_th" for things, "PQ_st" for stuff,
+        and so on. A value is NaN if no category of its group occurs.
         """
         groups = {"": np.ones_like(self.isthing), "_th": self.isthing, "_st": ~self.isthing}
         occurs = self.counts.any(axis=1)

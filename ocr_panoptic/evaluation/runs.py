@@ -1,5 +1,5 @@
-"""Runs of equal pixels. Labels are the same over many pixels by and large, so that counting runs is
-several times faster than counting pixels.
+"""Runs of equal pixels. Neighbouring pixels mostly have the same label, so counting runs is several
+times faster than counting pixels.
 
 Shape letters: H, W size of the image; R runs.
 """
@@ -11,12 +11,13 @@ from ocr_panoptic.errors import UserError
 
 def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     """
+    Find the runs along the rows in which no map changes.
+
     Args:
         maps: [H, W] each.
 
     Returns:
-        of the runs along the rows in which no map changes: their values in each map [R], and their
-        numbers of pixels, int64 [R].
+        The values of the runs in each map [R], and their numbers of pixels, int64 [R].
     """
     flat = [values.reshape(-1) for values in maps]
     size = flat[0].size
@@ -30,10 +31,7 @@ def runs_of(*maps: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
 
 
 def check_sizes(truth: np.ndarray, prediction: np.ndarray) -> None:
-    """
-    Raises:
-        ValueError: the maps, [H, W] each, differ in size.
-    """
+    """Refuse two maps [H, W] of different sizes."""
     if truth.shape != prediction.shape:
         raise UserError(
             f"the prediction has size {list(prediction.shape)} [H, W] and the truth "

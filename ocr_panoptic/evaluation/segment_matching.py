@@ -1,13 +1,13 @@
-"""The segments of one image that match, by their masks or by their boundaries too.
+"""Which segments of an image match, by their masks, or by their masks and boundaries.
 
 A predicted and a true segment of one category match when their IoU is greater than 0.5, which makes
-the match unique. Void pixels of the truth do not count, and neither does a predicted segment of
-which void and crowd regions of its category cover more than half (Kirillov et al., "Panoptic
-Segmentation", CVPR 2019, section 4.2). For Boundary PQ the IoU of a pair is the smaller one of its
-IoU and its Boundary IoU (Cheng et al., "Boundary IoU", CVPR 2021, section 6; see
-:mod:`.boundaries`), and all else is the same.
+the match unique. Void pixels of the truth do not count. A predicted segment does not count if void
+and crowd regions of its category cover more than half (Kirillov et al., "Panoptic
+Segmentation", CVPR 2019, section 4.2). For Boundary PQ the IoU of a pair is the minimum of its IoU
+and its Boundary IoU (Cheng et al., "Boundary IoU", CVPR 2021, section 6; see :mod:`.boundaries`).
 
-Of several crowd regions of one category in an image the last of the JSON counts, as in panopticapi.
+If an image has several crowd regions of one category, the last in the JSON counts, as in
+panopticapi.
 
 Shape letters: H, W size of the image; G true segments; P predicted segments; R runs.
 """
@@ -33,20 +33,20 @@ class ImageMatches(NamedTuple):
     true_positives: list[tuple[int, float]]  # (category id, IoU), by the id of the true segment
     false_positives: list[int]
     false_negatives: list[int]
-    # (true, predicted): among the unmatched ones, pairs that match but for their categories.
+    # (true, predicted): among the unmatched ones, pairs that match except for their categories.
     confusions: list[tuple[int, int]]
 
 
 class SegmentOverlaps:
-    """The overlaps of the true and the predicted segments of one image.
+    """The overlaps of the true and the predicted segments of an image.
 
     Args:
-        true_ids: integers [H, W], segment id per pixel; 0, and ids that ``true_segments`` does not
-            name, belong to no segment. Only 0 is void.
+        true_ids: integers [H, W], segment id of each pixel. 0 is void. Ids that ``true_segments``
+            does not name belong to no segment, but are not void.
         true_segments: G mappings with "id", "category_id" and optionally "iscrowd" (0 or 1).
-        predicted_ids: integers [H, W], 0 where nothing is predicted.
-        predicted_segments: P mappings with "id" and "category_id". One that no pixel shows is
-            as good as absent.
+        predicted_ids: integers [H, W], 0 for pixels without a prediction.
+        predicted_segments: P mappings with "id" and "category_id". Segments without a pixel are
+            ignored.
 
     Raises:
         ValueError: sizes differ, an id is 0, repeated or outside 0..2**24 - 1, or
@@ -125,21 +125,20 @@ def match(
     categories: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """
-    Match the segments of an image with those of a prediction, or of several.
+    Match the segments of an image with the segments of one prediction, or of several.
 
     Args:
-        joint: [..., G + 2, P + 1], pixels of the pairs: the first true segment is none, the second
-            void, and the first predicted one is none.
+        joint: pixels of the pairs, [..., G + 2, P + 1], see :func:`_joint_histogram`.
         iou: float64 [..., G, P].
         true_categories, is_crowd: [G].
-        crowds: int64 [P], the true segment that is the crowd of the predicted one's category; G for
-            none.
-        categories: [P], of the predicted segments.
+        crowds: int64 [P], for each predicted segment the true segment that is the crowd of its
+            category; G if there is no such crowd.
+        categories: [P], categories of the predicted segments.
 
     Returns:
-        of the pairs, bool [..., G, P] and [G, P], whether they match but for the category, and
-        whether it is the same; whether predicted segments are false positives, bool [..., P], and
-        true ones missed, bool [..., G].
+        Whether the masks of the pairs match, bool [..., G, P]; whether their categories are equal,
+        bool [G, P]; whether predicted segments are false positives, bool [..., P]; whether true
+        segments are missed, bool [..., G].
     """
     alike = (iou > 0.5) & ~is_crowd[:, None]
     same = true_categories[:, None] == categories
@@ -154,15 +153,15 @@ def match(
 
 
 def crowd_rows(true_segments: Sequence[Mapping], ids: np.ndarray) -> dict[int, int]:
-    """Return the place of each category's crowd among the ascending ids of the true segments: the
-    last one in the order of the JSON counts, as in panopticapi."""
+    """Return the place of each category's crowd among the ascending ids of the true segments. The
+    last crowd in the JSON counts, as in panopticapi."""
     crowds = (segment for segment in true_segments if segment.get("iscrowd", 0) == 1)
     return {crowd["category_id"]: int(np.searchsorted(ids, crowd["id"])) for crowd in crowds}
 
 
 def ious(joint: np.ndarray) -> np.ndarray:
-    """Return the IoU of each pair, float64 [..., G, P], of a joint histogram [..., G + 2, P + 1]: 0
-    for an empty pair; void is left out of the union."""
+    """Return the IoU of each pair, float64 [..., G, P], from a joint histogram [..., G + 2, P + 1].
+    Void is left out of the union; the IoU of two empty segments is 0."""
     inside, area = joint[..., 2:, 1:], joint[..., :, 1:].sum(axis=-2)
     union = joint[..., 2:, :].sum(axis=-1)[..., None] + (area - joint[..., 1, 1:])[..., None, :]
     union = union - inside
@@ -176,11 +175,15 @@ def _joint_histogram(
     columns: np.ndarray,
     pixels: np.ndarray,
 ) -> np.ndarray:
-    """Numbers of pixels, int64 [G + 2, P + 1], of every pair of segments.
+    """
+    Count the pixels of every pair of segments.
 
-    The ids and ``pixels`` are those of runs [R], see :func:`runs_of`. ``rows`` [G] and ``columns``
-    [P] are sorted segment ids. Row 0 counts the pixels of ids that are not among them, row 1 and
-    column 0 those of void, the others the segments.
+    Args:
+        true_ids, predicted_ids, pixels: integers [R], see :func:`runs_of`.
+        rows, columns: sorted ids of the true [G] and the predicted segments [P].
+
+    Returns:
+        int64 [G + 2, P + 1]. Row 0 is for unnamed ids, row 1 and column 0 are for void.
     """
     true_index = segment_positions(true_ids, rows)
     predicted_index = segment_positions(predicted_ids, columns) - 1
@@ -198,15 +201,15 @@ def _joint_histogram(
 
 
 def segment_positions(ids: np.ndarray, segment_ids: np.ndarray) -> np.ndarray:
-    """Return 0 for an id that is not among the sorted ``segment_ids``, 1 for void, else 2 + its
-    position: int64 of the shape of ``ids``."""
+    """Return 2 + the position of each id in the sorted ``segment_ids``, 1 for void, or 0 for other
+    ids: int64 of the shape of ``ids``."""
     known = np.concatenate([[VOID], segment_ids])
     position = np.searchsorted(known, ids).clip(max=len(known) - 1)
     return np.where(known[position] == ids, position + 1, 0)
 
 
 def _segment_ids(segments: Sequence[Mapping], kind: str) -> np.ndarray:
-    """The ids of sorted segments, int64, after checking them."""
+    """Check and return the ids of sorted segments, int64."""
     ids = _integers(segments, "id")
     wrong = ids[(ids <= VOID) | (ids > MAX_ID)]
     if wrong.size:
@@ -227,6 +230,6 @@ def _integers(segments: Sequence[Mapping], key: str) -> np.ndarray:
 
 
 def some_ids(ids: Iterable, limit: int = 10) -> str:
-    """The first ones, for a message."""
+    """Return the first ids as text."""
     ids = [int(id_) for id_ in ids]
     return ", ".join(map(str, ids[:limit])) + (", ..." if len(ids) > limit else "")

@@ -1,36 +1,150 @@
-"""Streaming evaluation of semantic segmentation: counts of pixels, no predictions kept."""
+"""Streaming evaluation of semantic segmentation: counts of pixels, no predictions kept.
+
+Shape letters: H, W size of an image; K classes.
+"""
 
 import logging
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.evaluation import DatasetEvaluator
 from detectron2.utils import comm
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.labels import has_labels, read_true_labels
+from ocr_panoptic.metrics import named
 
 from .bootstrap import bootstrap_interval, mean_iou
-from .confusion import category_scores, semantic_scores, write_confusion
-from .image_scores import ImageScore, all_counts, semantic_losses, write_image_scores
-from .sem_seg_counts import SemSegCounts, counts_of_classes
+from .boundaries import boundary_counts, boundary_distance, inner_boundaries, near_other_labels
+from .calibration import NUM_BINS, count_calibration, expected_calibration_error
+from .confusion import category_scores, confusion_matrix, semantic_scores, write_confusion
+from .image_scores import (
+    BOUNDARY_WIDTH,
+    ImageScore,
+    all_counts,
+    semantic_losses,
+    write_image_scores,
+)
+from .runs import check_sizes, runs_of
 from .sem_seg_predictions import labels_of_output
 
 logger = logging.getLogger(__name__)
 
 
-class SemSegEvaluator(DatasetEvaluator):
-    """mIoU, fwIoU, mACC, pACC, and IoU and ACC per class, see :func:`semantic_scores`; those of
-    boundaries and of confidence, see :class:`SemSegCounts`; the interval of mIoU over images, see
-    :mod:`.bootstrap`.
+class SemSegCounts(NamedTuple):
+    """
+    Attributes:
+        confusion: int64 [K, K], rows = truth.
+        boundaries: int64 [K, 2], see :func:`boundary_counts`.
+        boundary_errors: int64 [K, K], wrong pixels at most BOUNDARY_WIDTH from a true and from a
+            predicted boundary.
+        calibration: float64 [15, 3], see :func:`count_calibration`; zeros without confidences.
+    """
 
-    The true labels of an image are those of its record, see :func:`.read_true_labels`; classes and
-    ignored label are ``stuff_classes`` and ``ignore_label`` of the metadata, as in Detectron2.
-    Where the metadata has ``label_map``, the file's labels go through it first
-    (:func:`apply_label_map`). Where it has ``class_categories``, the category of each class,
-    :func:`category_scores` join the others, and the results are those of cityscapesscripts.
+    confusion: np.ndarray
+    boundaries: np.ndarray
+    boundary_errors: np.ndarray
+    calibration: np.ndarray
+
+    @classmethod
+    def none(cls, num_classes: int) -> "SemSegCounts":
+        matrix = np.zeros((num_classes, num_classes), dtype=np.int64)
+        return cls(
+            matrix,
+            np.zeros((num_classes, 2), dtype=np.int64),
+            matrix,
+            np.zeros((NUM_BINS, 3)),
+        )
+
+    @classmethod
+    def of_image(
+        cls,
+        truth: np.ndarray,
+        prediction: np.ndarray,
+        confidence: np.ndarray | None,
+        num_classes: int,
+        ignore_label: int,
+    ) -> "SemSegCounts":
+        """
+        Count the pixels of an image.
+
+        Args:
+            truth, prediction, num_classes, ignore_label: see :func:`confusion_matrix`.
+            confidence: float [H, W], probability of the predicted labels.
+        """
+        check_sizes(truth, prediction)
+        distance = boundary_distance(truth.shape)
+        near_true = near_other_labels(truth, {BOUNDARY_WIDTH, distance})
+        near_predicted = near_other_labels(prediction, {BOUNDARY_WIDTH, distance})
+        values, pixels = runs_of(
+            truth,
+            prediction,
+            inner_boundaries(near_true[distance], distance),
+            inner_boundaries(near_predicted[distance], distance),
+            near_true[BOUNDARY_WIDTH] & near_predicted[BOUNDARY_WIDTH],
+        )
+        true, predicted, true_region, predicted_region, near_both = values
+
+        def confusion(pixels: np.ndarray) -> np.ndarray:
+            return confusion_matrix(true, predicted, num_classes, ignore_label, pixels)
+
+        return cls(
+            confusion(pixels),
+            boundary_counts(
+                true,
+                predicted,
+                true_region,
+                predicted_region,
+                pixels * (true != ignore_label),
+                num_classes,
+            ),
+            confusion(pixels * (near_both & (true != predicted))),
+            np.zeros((NUM_BINS, 3))
+            if confidence is None
+            else count_calibration(truth, prediction, confidence, ignore_label),
+        )
+
+    def __add__(self, other: "SemSegCounts") -> "SemSegCounts":
+        return SemSegCounts(*(a + b for a, b in zip(self, other, strict=True)))
+
+    def scores(self, class_names: Sequence[str]) -> dict[str, float]:
+        """
+        Return the scores of boundaries and of confidence by Detectron2's names.
+
+        - "BoundaryIoU" of a class, and "mBoundaryIoU", the mean over classes in the truth.
+        - "ECE", if there are confidences.
+        """
+        intersection, union = self.boundaries.T
+        occurs = self.confusion.any(axis=1)
+        iou = np.full(len(class_names), np.nan)
+        np.divide(100 * intersection, union, out=iou, where=occurs)
+        mean = float(iou[occurs].mean()) if occurs.any() else float("nan")
+        scores = {"mBoundaryIoU": mean, **named("BoundaryIoU", class_names, iou.tolist())}
+        if self.calibration.any():
+            scores["ECE"] = 100 * expected_calibration_error(self.calibration)
+        return scores
+
+
+def counts_of_classes(confusion: np.ndarray) -> np.ndarray:
+    """Return the right, true and predicted pixels of each class, int64 [K, 3]."""
+    return np.stack([confusion.diagonal(), confusion.sum(axis=1), confusion.sum(axis=0)], axis=1)
+
+
+class SemSegEvaluator(DatasetEvaluator):
+    """
+    Compute the metrics of :func:`semantic_scores` and of :meth:`.SemSegCounts.scores`, and the
+    interval of mIoU over images (:mod:`.bootstrap`).
+
+    The record of an image names its true labels, see :func:`.read_true_labels`. Classes and ignored
+    label are ``stuff_classes`` and ``ignore_label`` of the metadata, as in Detectron2. If the
+    metadata has ``label_map``, it is applied to the labels of the file. If the metadata has
+    ``class_categories``, the category of each class, :func:`category_scores` are computed, too, and
+    the results equal cityscapesscripts'.
 
     Args:
         dataset_name: a registered data set.
@@ -38,8 +152,8 @@ class SemSegEvaluator(DatasetEvaluator):
             ``sem_seg_per_image.csv``; by default nothing is written.
 
     Attributes:
-        counts: of this process.
-        total: the same over all processes; set by :meth:`evaluate` in the main one.
+        counts: counts of this process.
+        total: counts of all processes; set by :meth:`evaluate` in the main process.
     """
 
     def __init__(self, dataset_name: str, output_dir: str | os.PathLike | None = None):
@@ -71,10 +185,6 @@ class SemSegEvaluator(DatasetEvaluator):
             inputs: mappings with "file_name".
             outputs: mappings with "labels", integers [H, W], or "sem_seg", scores [K, H, W]; and
                 optionally "confidence", float [H, W], the probability of each pixel's label.
-
-        Raises:
-            FileNotFoundError, ValueError: the truth is missing or unreadable, holds other labels
-                or has another size than the prediction; the file is named.
         """
         num_classes = len(self._class_names)
         for input_, output in zip(inputs, outputs, strict=True):

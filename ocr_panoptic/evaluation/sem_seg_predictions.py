@@ -15,18 +15,12 @@ from ocr_panoptic.formats.labels import write_label_png
 
 
 def labels_of_output(output: Mapping, num_classes: int, file_name: str) -> np.ndarray:
-    """The labels that a model predicts for an image.
+    """Return the labels that a model predicts for an image, integers [H, W] in 0..K-1.
 
     Args:
         output: mapping with "labels", integers [H, W], or "sem_seg", scores [K, H, W].
         num_classes: K of the data set.
-        file_name: the image, for messages.
-
-    Returns:
-        integers [H, W], 0..K-1.
-
-    Raises:
-        ValueError: neither key is there, or the model has other classes than the data set.
+        file_name: path of the image, for messages.
     """
     if "labels" in output:
         # int16 is a quarter of what there is to copy.
@@ -58,54 +52,61 @@ NAME = "sem_seg_predictions"
 
 
 class SemSegDump(DatasetEvaluator):
-    """Writes ``sem_seg_predictions/<stem of the image's file>.png`` for every image.
+    """Write ``sem_seg_predictions/<stem of the image's file>.png`` for every image.
 
     The PNGs hold the labels of the data set's files: ``label_map`` of the metadata is inverted. For
-    Cityscapes these are label ids under ``<city>_<sequence>_<frame>_leftImg8bit.png``, which its
-    server and cityscapesscripts take. No truth is read, so a test split will do.
+    Cityscapes these are label ids, and the names are as its server and cityscapesscripts expect. No
+    truth is read, so a test split will do.
 
     Args:
         dataset_name: a registered data set.
-        folder: where ``sem_seg_predictions`` goes.
-
-    Raises:
-        ValueError: two images have one stem, or a class has no label in the files.
+        folder: parent of ``sem_seg_predictions``.
     """
 
     def __init__(self, dataset_name: str, folder: str | os.PathLike):
         metadata = MetadataCatalog.get(dataset_name)
         self._folder = Path(folder) / NAME
         self._raw_labels = raw_labels(metadata.stuff_classes, metadata.get("label_map"))
-        images: dict[str, str] = {}
-        for record in DatasetCatalog.get(dataset_name):
-            file_name = record["file_name"]
-            other = images.setdefault(Path(file_name).stem, file_name)
-            if other != file_name:
-                raise UserError(
-                    f"TEST.SAVE_PREDICTIONS names predictions by the stem of the image's file, "
-                    f"and {dataset_name!r} has {other} and {file_name}; rename one."
-                )
+        self._png_of = png_names(dataset_name)
 
     def process(self, inputs: list[dict], outputs: list[dict]) -> None:
-        """Write a batch; arguments as those of :class:`SemSegEvaluator`."""
+        """Write a batch; its arguments are those of :class:`.SemSegEvaluator`."""
         for input_, output in zip(inputs, outputs, strict=True):
             labels = labels_of_output(output, len(self._raw_labels), input_["file_name"])
-            png = self._folder / f"{Path(input_['file_name']).stem}.png"
-            write_label_png(png, self._raw_labels[labels])
+            png = self._png_of[input_["file_name"]]
+            write_label_png(self._folder / png, self._raw_labels[labels])
 
     def evaluate(self) -> None:
         logger.info("Semantic predictions are in %s", self._folder)
 
 
+def png_names(dataset_name: str) -> dict[str, str]:
+    """
+    Return the name of each image's prediction by the image's ``file_name``.
+
+    Raises:
+        ValueError: the files of two images have the same stem.
+    """
+    names: dict[str, str] = {}
+    images: dict[str, str] = {}
+    for record in DatasetCatalog.get(dataset_name):
+        file_name = record["file_name"]
+        names[file_name] = f"{Path(file_name).stem}.png"
+        other = images.setdefault(names[file_name], file_name)
+        if other != file_name:
+            raise UserError(
+                f"TEST.SAVE_PREDICTIONS names predictions by the stem of the image's file, "
+                f"and {dataset_name!r} has {other} and {file_name}; rename one."
+            )
+    return names
+
+
 def raw_labels(class_names: Sequence[str], label_map: Mapping[int, int] | None) -> np.ndarray:
-    """The label in the files of each class, the lowest where there are several: unsigned [K].
+    """Return the label that the files have for each class, the lowest of several: unsigned [K].
 
     Args:
         class_names: K names.
         label_map: raw label -> class or the ignored label; None = identity.
-
-    Raises:
-        ValueError: a class without one; it is named.
     """
     if label_map is None:
         raw = {k: k for k in range(len(class_names))}

@@ -1,11 +1,11 @@
-"""Files: written whole or not at all, read within bounds."""
+"""Files: written whole or not at all."""
 
 import fcntl
 import gc
+import hashlib
 import json
 import os
 import secrets
-import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,8 +14,6 @@ from typing import Any
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.standard_output import printable
-
-MAX_JSON_BYTES = 4 << 30  # of a JSON that has all images; COCO's largest has 450 MB
 
 
 @contextmanager
@@ -122,6 +120,11 @@ def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
         ) from error
 
 
+def digest(value: object) -> str:
+    """Return a hash of what JSON can hold."""
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=16).hexdigest()
+
+
 def as_list(paths: str | os.PathLike | Iterable[str | os.PathLike]) -> list[str | os.PathLike]:
     """Return several paths as a list, and one as a list of it: a text would give its letters."""
     return [paths] if isinstance(paths, str | os.PathLike) else list(paths)
@@ -156,34 +159,6 @@ def write_json(path: Path, content: object, indent: int | None = None) -> None:
     write_text(path, json.dumps(content, indent=indent))
 
 
-def read_bytes(path: Path, limit: int) -> bytes:
-    """
-    Args:
-        limit: bytes.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is larger, or no regular file.
-    """
-    with open(path, "rb", opener=_open_regular) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise UserError(
-                f"{path}: has {size:,} bytes, at most {limit:,} are read. Is it the right file?"
-            )
-        return file.read(size)
-
-
-def _open_regular(path: str, flags: int) -> int:
-    """Open a file for ``open``, if it is one: a FIFO would be waited for, and a device may have no
-    end."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise UserError(f"{path}: is no regular file.")
-    return descriptor
-
-
 @contextmanager
 def collection_paused() -> Iterator[None]:
     """No search for cycles of garbage meanwhile, of which JSON has none: where millions of objects
@@ -197,24 +172,14 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def read_json(
-    path: Path, limit: int = MAX_JSON_BYTES, of_object: Callable[[dict], Any] | None = None
-) -> Any:
-    """Return the value of a JSON file of at most ``limit`` bytes.
-
-    Args:
-        of_object: what is kept of each object, as soon as it is read; by default the object.
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file.
 
     Raises:
-        FileNotFoundError, ValueError: as :func:`read_bytes`; ValueError also where it is no JSON.
+        ValueError: the file is not JSON.
     """
-    content = read_bytes(path, limit)
     try:
-        # One copy beside the objects made of it, where json.loads keeps the bytes and a text.
-        content = content.decode(json.detect_encoding(content), "surrogatepass")
-        return json.loads(content, object_hook=of_object)
-    except RecursionError:
-        raise UserError(f"{path}: is not JSON that can be read (nested too deeply).") from None
-    except ValueError as error:
+        return json.loads(path.read_bytes())
+    except (RecursionError, ValueError) as error:
         reason = str(error).partition(";")[0]  # the rest is how to lift Python's limit of digits
         raise UserError(f"{path}: is not JSON ({reason}).") from error

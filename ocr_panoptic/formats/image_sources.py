@@ -1,66 +1,195 @@
-"""Image files that a command line names, and where their results go."""
+"""The images that a command line names: a folder, a list, an image or a video."""
 
 import logging
 import os
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from glob import glob
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
 
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import printable
-from ocr_panoptic.formats.pictures import image_suffixes
+from ocr_panoptic.formats.pictures import COLOURS, VIDEO_SUFFIXES, image_suffixes, read_picture
+from ocr_panoptic.formats.video import VideoReader
 
 logger = logging.getLogger(__name__)
 
+LIST_SUFFIX = ".txt"
 SHOWN = 10  # kinds of files in a message
-PICTURE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".tif", ".tiff")
+THREADS = 2
+
+_Result = TypeVar("_Result")
 
 
-def find_images(entries: Sequence[str], output: str | None = None) -> dict[Path, Path]:
+@dataclass(frozen=True)
+class Item:
     """
-    Args:
-        entries: image files, folders (with those below) or glob patterns.
-        output: folder of results; where it lies in a folder of images, it is left out.
+    An image of the input.
 
-    Returns:
-        file -> its name in a folder of results, that is its path below the folder that was given,
-        or else its own name; in the order of the entries, sorted within one, each file once.
+    Attributes:
+        name: name of its results without suffix, a path relative to a folder; no two are alike.
+        file_name: path of the image relative to the folder of all images.
+        source: file of the image.
+        frame: number of a video's frame, from 0; None for an image file.
+    """
+
+    name: str
+    file_name: str
+    source: Path
+    frame: int | None = None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """
+    Attributes:
+        entry: what was named, an absolute path.
+        items: all images in order.
+        left_out: other files of a folder -> what they are.
+    """
+
+    entry: Path
+    items: list[Item]
+    left_out: Mapping[Path, str] = field(default_factory=dict)
+
+
+def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = None) -> Inputs:
+    """
+    Find the images of an input.
+
+    Args:
+        entry: a folder, whose images and those of all folders below are taken; a text file with a
+            path on each line, relative to its own folder; an image; or a video.
+        output: folder of results; it is left out where it lies in a folder of images.
 
     Raises:
-        FileNotFoundError: an entry gives no file.
+        FileNotFoundError: the entry does not exist or holds no image.
+        ValueError: the entry is something else, or the folder of results.
     """
-    found: dict[Path, Path] = {}
-    for entry in entries:
-        path = Path(entry).expanduser()
-        if path.is_file():  # before globbing: a file may be called "a[1].jpg"
-            matches = [path]
-        elif path.is_dir():
-            matches, left_out = images_below(path, output)
-            if left_out:
-                logger.warning("%s: %s", printable(path), summary(left_out))
-        else:
-            matched = sorted(map(Path, glob(str(path), recursive=True)))
-            reasons = {match: _why_no_file(match) for match in matched if not match.is_dir()}
-            for match in filter(reasons.get, reasons):
-                logger.warning("%s is %s, and left out", printable(match), reasons[match])
-            matches = [match for match, why in reasons.items() if why is None]
-            if not matches:
-                raise MissingFileError(
-                    f"--input {entry}: no such file, folder or match; "
-                    "give images, a folder, or a quoted pattern such as 'images/*.jpg'"
-                )
-        for match in matches:
-            name = match.relative_to(path) if path.is_dir() else Path(match.name)
-            found.setdefault(match, name)
-    return found
+    path = Path(os.path.abspath(Path(entry).expanduser()))
+    if path.is_dir():
+        files, others = images_below(path, output)
+        return Inputs(path, _items(path, files), others)
+    if not path.is_file():
+        raise MissingFileError(f"--input {entry}: no such folder, list, image or video")
+    suffix = path.suffix.lower()
+    if suffix in image_suffixes():
+        return Inputs(path, _items(path.parent, [path]))
+    if suffix in VIDEO_SUFFIXES:
+        return Inputs(path, _frames(path))
+    if suffix != LIST_SUFFIX:
+        raise UserError(
+            f"--input {entry}: ends in {suffix or 'nothing'}; expected a folder, a list of images "
+            f"({LIST_SUFFIX}), an image ({', '.join(sorted(image_suffixes()))}) or a video "
+            f"({', '.join(VIDEO_SUFFIXES)})"
+        )
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except UnicodeDecodeError as error:
+        raise UserError(f"--input {path}: is no text file with a path on each line") from error
+    files = [Path(os.path.abspath(path.parent / Path(line).expanduser())) for line in lines if line]
+    if not files:
+        raise MissingFileError(f"--input {path}: the list names no image")
+    folder = Path(os.path.commonpath([file.parent for file in files]))
+    return Inputs(path, _items(folder, list(dict.fromkeys(files))))
 
 
-def images_below(folder: Path, output: str | None = None) -> tuple[list[Path], dict[Path, str]]:
+def _items(folder: Path, files: Sequence[Path]) -> list[Item]:
+    """Names have no suffix, except where the result of one image would replace that of another:
+    "a.jpg" and "a.png" keep theirs, and then "a.jpg.bmp" keeps its own."""
+    names = [file.relative_to(folder).as_posix() for file in files]
+    found, before = [name.removesuffix(Path(name).suffix) for name in names], None
+    while found != before:
+        counts = Counter(map(str.lower, found))
+        before = found
+        found = [n if counts[f.lower()] > 1 else f for n, f in zip(names, found, strict=True)]
+    return [Item(*known) for known in zip(found, names, files, strict=True)]
+
+
+def _frames(path: Path) -> list[Item]:
+    """Count the frames by reading them. A video that is cut off has a last item without a frame,
+    so that its fault is reported with those of the images."""
+    count = 0
+    try:
+        for _ in VideoReader(path):
+            count += 1
+    except UserError:
+        count += 1
+    if not count:
+        raise UserError(f"--input {path}: no frame can be read; convert it with ffmpeg")
+    names = [f"{number:06d}" for number in range(count)]
+    return [Item(name, f"{name}.png", path, number) for number, name in enumerate(names)]
+
+
+def read_items(
+    items: Iterable[Item], image_format: str, channels: int = COLOURS
+) -> Iterator[tuple[Item, np.ndarray | Exception]]:
     """
+    Yield items of one input with their images, which are read ahead of their use.
+
+    Args:
+        image_format: channel order, "BGR" or "RGB".
+        channels: number of channels C; frames of a video have 3.
+
+    Yields:
+        (item, image [H,W,C], see :func:`.read_picture`, or the exception that reading it raised)
+    """
+    items = list(items)
+    if items and items[0].frame is not None:
+        frames = enumerate(VideoReader(items[0].source))
+
+        def load(item: Item) -> np.ndarray:
+            frame = next(frame for number, frame in frames if number == item.frame)
+            return frame if image_format == "BGR" else frame[:, :, ::-1]
+
+        threads = 1
+    else:
+
+        def load(item: Item) -> np.ndarray:
+            return read_picture(item.source, image_format, channels)
+
+        threads = THREADS
+
+    def caught(item: Item) -> tuple[Item, np.ndarray | Exception]:
+        try:
+            return item, load(item)
+        except (OSError, UserError) as error:
+            return item, error
+
+    return ahead(caught, items, threads)
+
+
+def ahead(
+    function: Callable[[Any], _Result], items: Iterable[Any], threads: int = THREADS
+) -> Iterator[_Result]:
+    """Yield ``map(function, items)``, computed in threads while the caller uses earlier results;
+    twice as many results as threads are held."""
+    pool = ThreadPoolExecutor(threads)
+    pending: deque = deque()
+    try:
+        for item in items:
+            pending.append(pool.submit(function, item))
+            if len(pending) >= 2 * threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def images_below(
+    folder: Path, output: str | os.PathLike | None = None
+) -> tuple[list[Path], dict[Path, str]]:
+    """
+    Find the images of a folder and of all folders below; links to folders are followed.
+
     Args:
         output: folder of results; where it lies in the folder, it is not looked at. Nor are hidden
-            files and folders. Links to folders are followed.
+            files and folders.
 
     Returns:
         the images, sorted; and every other file, with what it is instead.
@@ -77,8 +206,11 @@ def images_below(folder: Path, output: str | None = None) -> tuple[list[Path], d
         )
     images, others = [], {}
     for path in _files_below(folder, results):
-        if why := _why_no_file(path) or _why_no_image(path):
-            others[path] = why
+        suffix = path.suffix.lower()
+        if not path.is_file():
+            others[path] = "no file but a pipe or device" if path.exists() else "a link to nothing"
+        elif suffix not in image_suffixes():
+            others[path] = f"no image, by its name ({suffix or 'no suffix'})"
         else:
             images.append(path)
     if not images:
@@ -106,58 +238,3 @@ def _files_below(folder: Path, results: str | None) -> Iterator[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         folders.sort(key=lambda name: os.path.islink(os.path.join(root, name)))  # own names first
         yield from (Path(root, name) for name in names if name[0] != ".")
-
-
-def _why_no_file(path: Path) -> str | None:
-    if path.is_file():
-        return None
-    return "no file but a pipe or device" if path.exists() else "a link to nothing"
-
-
-def _why_no_image(path: Path) -> str | None:
-    suffix = path.suffix.lower()
-    if suffix in image_suffixes():
-        return None
-    return f"no image, by its name ({suffix or 'no suffix'})"
-
-
-def output_paths(images: Mapping[Path, Path], output: str) -> list[Path]:
-    """
-    Return where the picture of every image goes: into the folder ``output`` under the image's name,
-    or, for one image, to the file ``output`` (a path with an image's suffix). Creates the folders.
-
-    Args:
-        images: of :func:`find_images`.
-
-    Raises:
-        ValueError: one file for several images, two images of one name, or an output that would
-            overwrite one of the images.
-    """
-    target = Path(output).expanduser()
-    if target.suffix.lower() in PICTURE_SUFFIXES and not target.is_dir():
-        if len(images) > 1:
-            raise UserError(
-                f"--output {output} is one file for {len(images)} inputs; give a folder"
-            )
-        outputs = [target]
-    else:
-        outputs = [target / _drawn_name(name) for name in images.values()]
-        repeated = [path for path, n in Counter(outputs).items() if n > 1]
-        if repeated:
-            same = [str(p) for p, path in zip(images, outputs) if path == repeated[0]]
-            raise UserError(
-                f"--output {output}: the pictures of {' and '.join(same[:2])} would both be "
-                f"{repeated[0]}; draw them one by one, or give the folder that holds both"
-            )
-    sources = {os.path.realpath(source): source for source in images}
-    for result in outputs:
-        if source := sources.get(os.path.realpath(result)):
-            raise UserError(f"--output {output} would overwrite the input {source}")
-    for folder in {path.parent for path in outputs}:
-        folder.mkdir(parents=True, exist_ok=True)
-    return outputs
-
-
-def _drawn_name(name: Path) -> Path:
-    """A picture has its image's format where that is one of pictures."""
-    return name if name.suffix.lower() in PICTURE_SUFFIXES else name.with_name(f"{name.name}.png")

@@ -21,7 +21,6 @@ from .ppm import PPM, PPMOCR
 from .recomputation import run_part
 from .resize import resize
 from .rmi import region_mutual_information
-from .running_gather import RunningGather
 from .scale_attention import ScaleAttention, blend_scales
 from .segmentation_transformer import JointTransformer, SegmentationTransformer
 from .self_attention import SelfAttention
@@ -46,7 +45,6 @@ __all__ = [
     "NoContext",
     "PositionAttention",
     "RegionContext",
-    "RunningGather",
     "ScaleAttention",
     "SegmentationTransformer",
     "SelfAttention",

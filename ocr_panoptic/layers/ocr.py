@@ -111,8 +111,6 @@ class RegionContext(ContextScheme):
     """
 
     uses_regions = True
-    # Whether a pixel's z depends on that pixel and f alone.
-    sees_pixels_alone = True
 
     def __init__(
         self,

@@ -101,8 +101,6 @@ class PPMOCR(OCR):
         sizes: s of each pooled map.
     """
 
-    sees_pixels_alone = False
-
     def __init__(
         self,
         in_channels: int = 512,

@@ -1,7 +1,7 @@
 """A trained model put to use: the same function in less time and memory, and one kind of result."""
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,9 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import ConvNormReLU, fold_norms, to_channels_last
 
 from .build import PanopticSegmentor
-from .inference import ClassMaps, Size, classes_at_once
+from .inference import ClassMaps, classes_at_once
 from .inference_output import InferenceOutput, semantic_parts
-from .large_images import Band, Rows, check_tiles, check_windows, tile_bands, window_bands
+from .large_images import window_labels
 from .panoptic_augmentation import PanopticAugmentation, View
 from .panoptic_merge import merge_panoptic, rules_of_network
 from .refined_head import RefinedHead
@@ -81,39 +81,11 @@ class InferenceModel(nn.Module):
             raise FloatingPointError(": ".join([*names, str(error)])) from error
         return outputs
 
-    def check_bands(self, whole_regions: bool = False) -> None:
-        """
-        Raises:
-            ValueError: as :func:`.check_windows` or, with ``whole_regions``, :func:`.check_tiles`.
-        """
-        (check_tiles if whole_regions else check_windows)(self.network)
-
-    def bands(
-        self, open_rows: Callable[[], Rows], size: Size, whole_regions: bool = False
-    ) -> Iterator[Band]:
-        """
-        Label an image that is too large to be held, in the windows of TEST.SLIDING_WINDOW, by an
-        ``OCRSemanticSegmentor``.
-
-        Args:
-            open_rows: begins to read the image.
-            size: (H, W).
-            whole_regions: whether each window sees the regions of the whole image, see
-                :func:`.tile_bands`.
-
-        Yields:
-            the rows from top to bottom
-
-        Raises:
-            ValueError: as :meth:`check_bands`.
-        """
-        # Not as a decorator, which leaves and enters inference mode at each band: on leaving it
-        # PyTorch forgets the autocast.
-        with torch.inference_mode(), self._autocast():
-            if whole_regions:
-                yield from tile_bands(self.network, open_rows, size)
-            else:
-                yield from window_bands(self.network, open_rows(), size)
+    @torch.inference_mode()
+    def window_labels(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        """Label an image [C, H, W] by an ``OCRSemanticSegmentor``, see :func:`.window_labels`."""
+        with self._autocast():
+            return window_labels(self.network, image)
 
     def _autocast(self) -> torch.autocast:
         dtype = PRECISIONS[self.precision]

@@ -41,8 +41,8 @@ class TimmBackbone(Backbone):
     Args:
         name: name of a timm model, see :func:`.create_features`.
         features: names of the features that are read. Parts of the network behind the last of them
-            are left out. All features, without any name or with one that the network lacks, which
-            the reader can then report.
+            are left out. Without any name, or with one that the network lacks, all are there, and
+            the reader can name them.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
         norm: kind of its batch norms, see :func:`.with_norm`.
         output_norm: "LN" for a layer norm over the channels of each feature: the network's last one
@@ -87,30 +87,30 @@ class TimmBackbone(Backbone):
             "in_channels": in_channels,
         }
         network, self.known = create_features(name, **self._options, drop_path=drop_path)
-        self._read = self._choose(features)
-        count = 1 + list(self.known).index(self._read[-1])
+        read = self._choose(features)
+        count = 1 + list(self.known).index(read[-1])
+        self._shapes = dict(list(self.known.items())[:count])
         body = up_to(network, count, final_norm=output_norm == "LN")
         if drop_path and not any(isinstance(m, DropPath) and m.drop_prob for m in body.modules()):
             raise UserError(
                 f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. "
                 "Set it to 0."
             )
-        stages = {feature for feature in self.known if feature.startswith("stage")}
-        if "hrnet" in name and not frozen and not stages <= set(self._read):
-            raise UserError(
-                f"MODEL.TIMM.NAME is {name}, whose branches exchange their maps to the end: read "
-                f"all of {', '.join(sorted(stages))}"
-            )
         body = with_norm(body, norm)
         fusion = partial(BilinearFusion, align_corners=align_corners, enlarge_twice=enlarge_twice)
         replace(body, HighResolutionModule, fusion)
+        # Each row of HRNet's last exchange makes up one feature.
+        for exchange in [m for m in body.modules() if isinstance(m, BilinearFusion)][-1:]:
+            stages = [feature for feature in self.known if feature.startswith("stage")]
+            for stage, row in zip(stages, exchange.fuse_layers, strict=True):
+                row.requires_grad_(stage in read)
         replace(body, SwinTransformerBlock, SwinBlock)
         replace(body, SwinTransformerV2Block, SwinV2Block)
         self.body = body
         own_norm = is_plain(name) and not isinstance(body.model.norm, nn.Identity)
         if output_norm == "LN" and not own_norm:
             self.output_norms = nn.ModuleDict(
-                {key.replace(".", "-"): LayerNorm2d(self.known[key].channels) for key in self._read}
+                {key.replace(".", "-"): LayerNorm2d(self.known[key].channels) for key in read}
             )
         strides = [shape.stride for shape in self.known.values()]
         self._multiple = 0 if takes_any_size(name) else math.lcm(*strides)
@@ -153,7 +153,7 @@ class TimmBackbone(Backbone):
         maps = self.body(x)
         if getattr(self.body, "output_fmt", "NCHW") == "NHWC":
             maps = [y.permute(0, 3, 1, 2) for y in maps]
-        maps = {key: map_ for key, map_ in zip(self.known, maps) if key in self._read}
+        maps = dict(zip(self._shapes, maps))
         for key, norm in getattr(self, "output_norms", {}).items():
             maps[key.replace("-", ".")] = norm(maps[key.replace("-", ".")])
         return maps
@@ -165,10 +165,10 @@ class TimmBackbone(Backbone):
 
     def fold_norms(self) -> None:
         """Fold the batch norms into their convolutions, in place; see :func:`.fold_network`."""
-        fold_network(self.body, self.known)
+        fold_network(self.body, self._shapes)
 
     def output_shape(self) -> dict[str, ShapeSpec]:
-        return {feature: self.known[feature] for feature in self._read}
+        return dict(self._shapes)
 
     def as_timms(self, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """

@@ -1,6 +1,6 @@
 """
 SegFix: a network that predicts, for a pixel near a boundary, the step to the inside of its region;
-its truth, its evaluator, and the refinement of what other models predict.
+its truth, its evaluator, and the refinement of other models' predictions.
 """
 
 # Importing the network registers it with Detectron2.

@@ -1,4 +1,4 @@
-"""Streaming evaluation of SegFix: what it predicts, not what that does to other predictions."""
+"""Streaming evaluation of the offsets that SegFix predicts."""
 
 import logging
 from collections import OrderedDict
@@ -15,16 +15,15 @@ logger = logging.getLogger(__name__)
 
 class OffsetEvaluator(DatasetEvaluator):
     """
-    Precision, recall and F1 of the pixels near a boundary, and the share of those truly near one
-    whose direction is right, wherever the network takes the boundary to be. Pixels without truth do
-    not count.
+    Compute precision, recall and F1 of the pixels near a boundary, and the share of pixels truly
+    near a boundary whose direction is right. Pixels without truth do not count.
 
     Args:
-        dataset_name: for the log.
+        dataset_name: name of the data set in the log.
 
     Attributes:
-        counts: int64 [5] of this process: pixels near a boundary by truth and prediction, by the
-            prediction alone, by the truth alone; directions that are right, and all.
+        counts: int64 [5], counts of this process: pixels near a boundary by truth and prediction,
+            by the prediction only, by the truth only; right directions, all directions.
     """
 
     def __init__(self, dataset_name: str):
@@ -40,9 +39,6 @@ class OffsetEvaluator(DatasetEvaluator):
         Args:
             inputs: mappings with "file_name" and "sem_seg", true offset labels [H, W].
             outputs: mappings with "near_boundary" and "direction", [H, W].
-
-        Raises:
-            ValueError: an image has no truth.
         """
         for input_, output in zip(inputs, outputs, strict=True):
             if "sem_seg" not in input_:
@@ -58,8 +54,8 @@ class OffsetEvaluator(DatasetEvaluator):
             self.counts += [np.count_nonzero(mask) for mask in masks]
 
     def evaluate(self) -> OrderedDict | None:
-        """{"offsets": metrics in percent} in the main process, None in the others; NaN where no
-        pixel makes one."""
+        """Return {"offsets": metrics in percent} in the main process, else None. Undefined metrics
+        are NaN."""
         gathered = comm.gather(self.counts)
         if not comm.is_main_process():
             return None

@@ -22,15 +22,12 @@ class SegFixHead(nn.Module):
     backbone that are resized to the finest of them and concatenated (published code).
 
     Args:
-        input_shape: of the backbone.
+        input_shape: shapes of the backbone's features.
         in_features: features that both branches see.
-        channels: between a branch's convolutions.
-        norm, negative_slope: of their convolutions, see :class:`.ConvNormReLU`.
-        loss_weight: of both losses.
-        align_corners: of all resizing, see :func:`.resize`.
-
-    Raises:
-        ValueError: a feature that the backbone does not have.
+        channels: channels between a branch's convolutions.
+        norm, negative_slope: see :class:`.ConvNormReLU`.
+        loss_weight: weight of both losses.
+        align_corners: see :func:`.resize`.
     """
 
     @configurable
@@ -79,30 +76,28 @@ class SegFixHead(nn.Module):
     ) -> tuple[tuple[Tensor, Tensor] | None, dict[str, Tensor]]:
         """
         Args:
-            features: of the backbone.
+            features: features of the backbone.
             targets: offset labels, int64 [N, H, W], in training.
 
         Returns:
-            In training (None, losses), else (what :meth:`layers` returns, {}).
+            In training (None, losses), else (the logits of :meth:`layers`, {}).
         """
         logits = self.layers(features)
         return (None, self.losses(*logits, targets)) if self.training else (logits, {})
 
     def layers(self, features: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        """
-        Returns:
-            logits [N, 2, h, w] of away from and near a boundary, and [N, 8, h, w] of the directions
-        """
+        """Return the logits of "away from" and "near a boundary", [N, 2, h, w], and of the
+        directions, [N, 8, h, w]."""
         x = concatenated(features, self.in_features, self.align_corners)
         return self.boundary(x), self.direction(x)
 
     def losses(self, boundary: Tensor, direction: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """
-        Both :func:`.rarity_weighted_cross_entropy`; the direction counts where the network takes a
-        pixel for one near a boundary.
+        Compute :func:`.rarity_weighted_cross_entropy` of both logits. The direction counts only for
+        pixels that the network itself predicts near a boundary.
 
         Args:
-            boundary, direction: of :meth:`layers`.
+            boundary, direction: logits from :meth:`layers`.
             targets: offset labels, int64 [N, H, W].
 
         Returns:

@@ -14,22 +14,22 @@ from ocr_panoptic.modeling.inference import SemanticInference, padded_batch
 
 from .head import SegFixHead
 
-# Of the scores: the first is that of the boundary.
+# The boundary's score comes first.
 MIRRORED_SCORES = tuple((1 + a, 1 + b) for a, b in MIRRORED)
 
 
 @META_ARCH_REGISTRY.register()
 class SegFix(SemanticSegmentor):
     """
-    A network that says of an image alone which pixels lie near a boundary, and in which direction
-    their region lies (https://arxiv.org/abs/2007.04269). Whole images, scales, flips and windows as
-    in semantic segmentation; the probability of a boundary and the logits of the directions are
-    averaged over them, as the published code does it over windows.
+    A network that predicts from an image which pixels lie near a boundary, and in which direction
+    their region lies (https://arxiv.org/abs/2007.04269). Scales, flips and windows are those of
+    semantic segmentation. The probability of a boundary and the logits of the directions are
+    averaged over them, as the published code averages windows.
 
     Args:
-        inference: of scores [N, 1 + 8, h, w].
+        inference: combines scores [N, 1 + 8, h, w] of the views of an image.
         pad_to_multiple: see :class:`.OCRSemanticSegmentor`.
-        kwargs: of ``SemanticSegmentor``.
+        kwargs: arguments of ``SemanticSegmentor``.
     """
 
     @configurable
@@ -60,12 +60,12 @@ class SegFix(SemanticSegmentor):
         Args:
             batched_inputs: mappings with "image" [3, H, W] and, in training, "sem_seg", offset
                 labels, int64 [H, W]; at inference optionally "height" and "width" of the result, by
-                default those of the image.
+                default the size of the image.
 
         Returns:
             In training, a dict of losses.
             In inference, for each image {"near_boundary": bool [height, width], "direction": int64
-            [height, width], 0..7, wherever the pixel lies}.
+            [height, width] in 0..7, away from boundaries, too}.
         """
         if not self.training:
             return [self._offsets(inputs) for inputs in batched_inputs]
@@ -75,8 +75,7 @@ class SegFix(SemanticSegmentor):
         return self.sem_seg_head(features, padded_batch(targets, self.divisor, IGNORED))[1]
 
     def layers(self, image: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what the head's ``layers`` return for a normalised and padded image [N, 3, H,
-        W]."""
+        """Return the head's logits for a normalised and padded image [N, 3, H, W]."""
         return self.sem_seg_head.layers(self.backbone(image))
 
     def _offsets(self, inputs: dict) -> dict[str, Tensor]:
@@ -87,7 +86,8 @@ class SegFix(SemanticSegmentor):
         return {"near_boundary": scores[0] > 0.5, "direction": scores[1:].argmax(dim=0)}
 
     def _scores(self, image: Tensor) -> Tensor:
-        """The probability of a boundary and the logits of the directions, [N, 1 + 8, H, W]."""
+        """Return the probability of a boundary and the logits of the directions, [N, 1 + 8, H,
+        W]."""
         boundary, direction = (
             resize(logits.float(), image.shape[2:], self.sem_seg_head.align_corners)
             for logits in self.layers(image)

@@ -13,23 +13,25 @@ from ocr_panoptic.modeling.inference_output import InferenceOutput
 
 class RefinedModel(nn.Module):
     """
+    Refine the predictions of a model.
+
     Args:
         model: an :class:`.InferenceModel` that predicts classes.
-        segfix: the one of a SegFix, which refines what the model predicts.
-        scale: of the offsets.
+        segfix: an :class:`.InferenceModel` of SegFix.
+        scale: factor of the offsets.
     """
 
     def __init__(self, model: nn.Module, segfix: nn.Module, scale: int):
         super().__init__()
         self.model, self.segfix, self.scale = model, segfix, scale
-        # In the model's mode: an evaluation goes back to it, and the model may be one in training.
+        # An evaluation restores this mode, and the model may be in training.
         self.training = model.training
 
     def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """
         Args:
-            batched_inputs: those of the model, each with "segfix", that of SegFix for the same
-                image; its "height" and "width" are those of the model's result.
+            batched_inputs: inputs of the model. Each has "segfix", the input of SegFix for the same
+                image, with "height" and "width" of the model's result.
 
         Returns:
             the model's outputs, refined, see :func:`refine_output`
@@ -41,7 +43,7 @@ class RefinedModel(nn.Module):
         ]
 
     def sources(self, inputs: dict) -> Tensor:
-        """:func:`.source_pixels` of one of :meth:`forward`, int64 [H, W] on SegFix's device."""
+        """Return :func:`.source_pixels` for an input, int64 [H, W] on SegFix's device."""
         (found,) = self.segfix([inputs["segfix"]])
         near_boundary, direction = (
             found[key].cpu().numpy() for key in ("near_boundary", "direction")
@@ -52,14 +54,13 @@ class RefinedModel(nn.Module):
 
 def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput:
     """
-    Args:
-        output: of a model for an image, as :class:`.InferenceOutput` has it.
-        sources: int64 [H, W].
+    Move labels with their scores, segments, and masks of instances. Segments that lose all their
+    pixels are left out, and the areas of the others are counted anew. Boxes and scores of instances
+    stay.
 
-    Returns:
-        the same refined: labels with their scores, and segments moved; the segments that lose all
-        their pixels left out, and the areas of the others counted anew. Masks of instances are
-        moved, too; boxes and scores of instances stay.
+    Args:
+        output: output of a model for an image, see :class:`.InferenceOutput`.
+        sources: source of each pixel, int64 [H, W].
     """
 
     def refined(values: Tensor) -> Tensor:
@@ -84,7 +85,8 @@ def refine_output(output: Mapping[str, Any], sources: Tensor) -> InferenceOutput
 
 
 def segments_shown(segments: Sequence[dict[str, Any]], ids: Tensor) -> list[dict[str, Any]]:
-    """The segments that a panoptic map [H, W] shows; those with an "area" have the one in it."""
+    """Return the segments that have pixels in a panoptic map [H, W]. If they have an "area", it is
+    counted there."""
     numbers, areas = (found.tolist() for found in ids.unique(return_counts=True))
     area_of = dict(zip(numbers, areas, strict=True))
     return [

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.formats.files import write_json
-from ocr_panoptic.formats.image_sources import find_images
+from ocr_panoptic.formats.image_sources import find_inputs
 
 from ..sizes import sizes
 from .measurement import build_loaded_backbone, fields_table, measure_fields, noise, normalised
@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     parser.add_argument("--config-file", required=True)
     source = parser.add_mutually_exclusive_group(required=True)
-    source.add_argument("--input", nargs="+", help="image files, folders or patterns")
+    source.add_argument("--input", nargs="+", help="image files, folders or lists of them")
     source.add_argument(
         "--size",
         type=sizes("height", "width", example="192,256"),
@@ -40,7 +40,8 @@ def main(argv: list[str] | None = None) -> None:
     args = parser.parse_args(argv)
     cfg = load_config(args.config_file, args.opts)
     if args.input:
-        images = normalised(cfg, [*find_images(args.input)])
+        found = (item.source for entry in args.input for item in find_inputs(entry).items)
+        images = normalised(cfg, list(found))
     else:
         images = noise(*args.size, cfg.INPUT.CHANNELS)
     rows = measure_fields(build_loaded_backbone(cfg), images, cfg.INPUT.CHANNELS)

@@ -76,7 +76,7 @@ def test_a_missing_or_surplus_tensor_of_every_kind(case):
     blocks = ("object_context_block", "conv_3x3", "conv3x3", "head", "stage2.0", "layer3.0")
     names = [n for n in tensors if any(b in n for b in blocks) and "num_batches" not in n]
     assert len(names) > 70
-    for name in names[::3]:
+    for name in names[::7]:
         fewer = {k: v for k, v in tensors.items() if k != name}
         with pytest.raises(ValueError, match="1 tensors do not fit"):
             convert_weights(fewer, source, shapes)

@@ -7,8 +7,16 @@ import torch
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
-from ocr_panoptic.checkpoint.fit import fit_of
+from ocr_panoptic.checkpoint.fit import Fit, Shape
 from ocr_panoptic.engine import load_config
+
+
+def fit_of(found: dict[str, Shape], expected: dict[str, Shape]) -> Fit:
+    misshapen = [
+        (n, found[n], expected[n]) for n in found if expected.get(n) not in (None, found[n])
+    ]
+    missing, unexpected = expected.keys() - found.keys(), [n for n in found if n not in expected]
+    return Fit.of(expected, missing, misshapen, unexpected)
 
 
 def test_by_hand():

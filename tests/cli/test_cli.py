@@ -9,15 +9,13 @@ import pytest
 
 from ocr_panoptic import cli
 from ocr_panoptic.checkpoint import LAYOUTS
-from ocr_panoptic.cli import COMMANDS, convert, export_annotations, import_, main, predict
+from ocr_panoptic.cli import COMMANDS, convert, import_, main, predict
 from ocr_panoptic.cli.train import argument_parser
 from ocr_panoptic.config_names import FOLDER, config_names, config_purpose
 from ocr_panoptic.engine.class_names import LABELS
-from ocr_panoptic.workbench.importing.exporting import EXPORTS
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from ocr_panoptic.workbench.importing.masks import POLYGONS
-from ocr_panoptic.workbench.importing.painting import OVERLAPS
-from support.imported import SCENES
+from support.imported import FIXTURES
 from support.tiny_runs import ROOT
 
 HEAVY = ("torch", "detectron2", "numpy")
@@ -113,9 +111,7 @@ def test_choices_are_those_of_the_package():
     """The parsers name them without importing what has them."""
     assert predict.LABELS == LABELS
     assert set(convert.LAYOUTS) == set(LAYOUTS)
-    assert tuple(EXPORTS) == export_annotations.EXPORTS
     assert list(ANNOTATION_FORMATS) == import_.FORMATS, "the docstring of cli/import_.py has them"
-    assert tuple(OVERLAPS) == import_.OVERLAPS
     assert POLYGONS == import_.POLYGONS
 
 
@@ -130,6 +126,8 @@ def test_configs(capsys):
         "    Panoptic-FPN + OCR on COCO, ResNet-50, 1x schedule",
         "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x",
         "    Panoptic-FPN + OCR on COCO, ResNet-50, 3x schedule",
+        "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_from_1x",
+        "    Panoptic-FPN + OCR on COCO from Detectron2's Panoptic-FPN, ResNet-50, 1x / 3",
     ]
     assert cli.call("configs", ["nothing_like_it"]) == 1
 
@@ -150,12 +148,10 @@ import sys
 for name in ("torch", "detectron2", "cv2"):
     sys.modules[name] = None  # importing it is an error
 from ocr_panoptic.cli import run_command
-scenes, out = sys.argv[1:]
+fixtures, out = sys.argv[1:]
 for name, *words in (
-    ["export-annotations", "--predictions", f"{scenes}/panoptic.json", "--to", "coco"]
-    + ["--output", f"{out}/scenes.json"],
-    ["import", "--from", "coco", "--name", "scenes", "--train", f"{out}/scenes.json"]
-    + [f"{scenes}/images", "--split", "0.7", "--output", f"{out}/scenes", "--workers", "1"],
+    ["import", "--from", "yolo-seg", "--name", "scenes", "--train", f"{fixtures}/yolo/data.yaml"]
+    + ["--split", "0.7", "--output", f"{out}/scenes", "--workers", "1"],
     ["check", f"{out}/scenes/scenes.yaml"],
 ):
     try:
@@ -166,8 +162,8 @@ for name, *words in (
 
 
 @pytest.mark.slow
-def test_data_are_exported_imported_and_checked_without_pytorch(tmp_path):
-    command = [sys.executable, "-c", WITHOUT_PYTORCH, SCENES, tmp_path]
+def test_data_are_imported_and_checked_without_pytorch(tmp_path):
+    command = [sys.executable, "-c", WITHOUT_PYTORCH, FIXTURES, tmp_path]
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert not done.returncode, done.stdout + done.stderr

@@ -6,7 +6,7 @@ from detectron2.data import DatasetCatalog
 from PIL import Image
 
 from ocr_panoptic.engine import complete_config, load_config
-from ocr_panoptic.engine.offset_mapper import OffsetDatasetMapper
+from ocr_panoptic.engine.task import task_of
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_labels, read_true_labels
 from ocr_panoptic.formats.offsets import IGNORED
@@ -25,7 +25,7 @@ def make(tiny_data, clean_catalog):
         cfg = load_config(CONFIG, [*fixed, *map(str, opts)])
         complete_config(cfg, training=True)
         records = [DatasetCatalog.get(name)[0] for name in names]
-        return OffsetDatasetMapper(cfg, is_train), records
+        return task_of(cfg).mapper(cfg, is_train), records
 
     return make_mapper
 

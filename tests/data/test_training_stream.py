@@ -1,12 +1,15 @@
-"""The sequence of training batches: the index's records in Detectron2's order, entered anywhere."""
+"""The sequence of training batches: records in Detectron2's order, entered anywhere."""
 
+import multiprocessing
+import os
 import random
+import signal
+import subprocess
 from itertools import islice
 
 import numpy as np
 import pytest
 import torch
-from detectron2.data import DatasetCatalog, get_detection_dataset_dicts
 from detectron2.data.common import AspectRatioGroupedDataset
 from detectron2.data.samplers import TrainingSampler
 from detectron2.utils import comm
@@ -15,9 +18,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ocr_panoptic.data import training_stream
 from ocr_panoptic.data.register import register_in_use
-from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream, indexed_records
+from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
 from ocr_panoptic.engine import load_config
-from support.raw_pets import CAT, RawData
+from ocr_panoptic.errors import UserError
 from support.tiny_runs import OCR_CONFIG
 
 pytestmark = pytest.mark.usefixtures("clean_catalog")
@@ -139,22 +142,6 @@ def test_a_random_seed_is_another_each_time(tiny_data):
     assert len(seeds) == 2 and min(seeds) >= 0
 
 
-def labelled(record: dict) -> dict:
-    """A mapper: labels from 0 to 255, and of image 2 one that is more."""
-    labels = torch.arange(256).view(16, 16) + (record["id"] == 2)
-    return {"image": torch.ones(3, 16, 16).byte(), "sem_seg": labels, "id": record["id"]}
-
-
-@pytest.mark.parametrize("workers", [0, 1])
-def test_labels_travel_as_bytes_and_arrive_as_they_were(workers):
-    loader = stream(mapper=labelled, workers=workers)
-    sizes = {i: loader.examples[0, i]["sem_seg"].dtype for i in range(4)}
-    assert sizes == {0: torch.uint8, 1: torch.uint8, 2: torch.int64, 3: torch.uint8}
-    for example in sum(batches(loader, 3), []):
-        found, expected = example["sem_seg"], labelled(example)["sem_seg"]
-        assert found.dtype == torch.int64 and torch.equal(found, expected)
-
-
 def test_no_copy_to_the_device_is_waited_for(monkeypatch):
     """Pinned by the loader; the "meta" device in a GPU's place."""
     settings, copies = [], []
@@ -171,60 +158,55 @@ def test_no_copy_to_the_device_is_waited_for(monkeypatch):
             return function(*args, **(kwargs or {}))
 
     monkeypatch.setattr(training_stream, "DataLoader", Loader)
-    loader = stream(mapper=labelled, device="cuda")
+    loader = stream(mapper=lambda record: {"image": torch.ones(3, 9, 9).byte()}, device="cuda")
     loader.device = torch.device("meta")
     with Copies():
         (batch,) = batches(loader, 1)
-    assert {tensor.device.type for e in batch for tensor in (e["image"], e["sem_seg"])} == {"meta"}
-    assert copies == 8 * [(torch.uint8, True)] and batch[0]["sem_seg"].dtype == torch.int64
+    assert {example["image"].device.type for example in batch} == {"meta"}
+    assert copies == 4 * [(torch.uint8, True)]
     loader.device = torch.device("cuda")
     monkeypatch.setattr(training_stream.Tensor, "to", lambda tensor, **options: tensor)
     batches(loader, 1), batches(stream(), 1)
     assert settings == [False, True, False]
 
 
-def records(name, usable=False):
-    return list(indexed_records([name], usable))
+def test_images_without_instances_are_left_out_where_asked(raw):
+    def images(usable: bool) -> list:
+        opts = ["DATASETS.TRAIN", "('pets_train',)", "DATALOADER.NUM_WORKERS", "0"]
+        opts += ["DATALOADER.FILTER_EMPTY_ANNOTATIONS", str(usable)]
+        cfg = load_config(str(OCR_CONFIG), opts)
+        stream = build_training_stream(cfg, lambda record: record["image_id"])
+        return sorted({image for batch in batches(stream, 2) for image in batch})
 
-
-@pytest.mark.slow
-def test_images_without_instances_are_left_out_where_asked(raw, caplog):
     raw.content["annotations"][1]["segments_info"][1]["iscrowd"] = 1  # the only thing of image 5
     raw.checked()
-    assert [record["image_id"] for record in records("pets_train")] == [5, 21]
-    assert [record["image_id"] for record in records("pets_train", usable=True)] == [21]
+    assert images(False) == [5, 21] and images(True) == [21]
     raw.content["annotations"][0]["segments_info"][2]["iscrowd"] = 1
     raw.checked()
-    with pytest.raises(ValueError, match="no image has an instance that is no crowd"):
-        records("pets_train", usable=True)
+    with pytest.raises(ValueError, match="^pets_train: .*FILTER_EMPTY_ANNOTATIONS False uses them"):
+        images(True)
 
 
-def test_several_data_sets(raw, tmp_path):
-    other = RawData(tmp_path / "other")
-    other.add(7, "7.png", "7.png", np.full((9, 3), 6), [{"id": 6, "category_id": CAT}])
-    raw.checked("pets")
-    other.checked("cats")
-    names = ["pets_train", "cats_train"]
-    found = indexed_records(names, False)
-    assert list(found) == get_detection_dataset_dicts(names, filter_empty=False)
-    assert found.wide.tolist() == [True, True, True, False, True]
+def fail(record: dict) -> None:
+    raise UserError(f"{record['id']}.jpg: broken")
 
 
-def test_table_of_instances(raw, monkeypatch):
-    """The dog and the cats that are no crowds."""
-    shown = []
-    monkeypatch.setattr(
-        training_stream, "print_instances_class_histogram", lambda *given: shown.append(given)
-    )
-    raw.checked()
-    records("pets_train")
-    ((dicts, names),) = shown
-    labels = sorted(each["category_id"] for record in dicts for each in record["annotations"])
-    assert labels == [0, 1] and names == ["cat", "dog"]
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_error_of_a_worker_is_raised(workers):
+    with pytest.raises(UserError, match=r"\d+\.jpg: broken"):
+        batches(stream(mapper=fail, workers=workers), 1)
 
 
-def test_data_of_other_code_have_no_index(raw):
-    raw.checked()
-    DatasetCatalog.register("theirs", lambda: [])
-    assert indexed_records(["pets_train", "theirs"], False) is None
-    assert indexed_records(["nowhere"], False) is None
+@pytest.mark.parametrize("name", ["INT", "TERM"])
+def test_a_worker_outlives_the_signals_of_a_whole_job(name):
+    others = set(multiprocessing.active_children())
+    loader = iter(stream(workers=1))
+    next(loader)
+    (worker,) = {*multiprocessing.active_children()} - others
+    subprocess.run(["sh", "-c", f"kill -{name} {worker.pid}"], check=True)
+    assert [len(next(loader)) for _ in range(5)] == [4] * 5
+    os.kill(worker.pid, signal.SIGTERM)  # the trainer's own
+    worker.join(10)
+    assert worker.exitcode == 0
+    with pytest.raises(RuntimeError, match="exited unexpectedly"):
+        list(islice(loader, 9))

@@ -1,18 +1,14 @@
 """Gradient accumulation and the poly schedule."""
 
-import math
-
 import pytest
 import torch
 from detectron2.engine import DefaultTrainer
 from detectron2.utils.events import EventStorage
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from ocr_panoptic.engine import Trainer, accumulation, load_config, loss_log
+from ocr_panoptic.engine import Trainer, accumulation, load_config
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer, autocast_dtype, build_steps
-from ocr_panoptic.engine.loss_log import LossLog
 from support.tiny_runs import OCR_CONFIG
 
 
@@ -48,7 +44,6 @@ def train(steps: int, iterations: int = 3) -> tuple[nn.Module, dict[str, float]]
     with EventStorage() as storage:
         for trainer.iter in range(iterations):
             trainer.run_step()
-        trainer.loss_log.flush()
         logged = {k: v.latest() for k, v in storage.histories().items() if "time" not in k}
     return trainer.model, logged
 
@@ -71,7 +66,8 @@ def test_an_optimizer_that_has_no_fused_step():
     assert "fused" not in optimizer.param_groups[0]
     trainer = AccumulatingTrainer(model, [[torch.ones(3)]], optimizer, steps=1, amp=False)
     trainer.iter = 0
-    trainer.run_step()
+    with EventStorage():
+        trainer.run_step()
     assert not torch.equal(model.linear.weight, before)
 
 
@@ -87,7 +83,8 @@ def test_gradients_of_all_parts_are_clipped_before_the_step():
     sum(model(data[0]).values()).backward()
     before, whole = [*model.parameters()], [parameter.grad for parameter in model.parameters()]
     trainer = trainer_of(data, steps=2, clip=clip)
-    trainer.run_step()
+    with EventStorage():
+        trainer.run_step()
     for parameter, first in zip(trainer.model.parameters(), before, strict=True):
         torch.testing.assert_close(parameter, first - 0.1 * 2.0)
 
@@ -101,7 +98,6 @@ def test_mixed_precision_on_a_cpu():
         model.linear.bias.zero_()
     with EventStorage() as storage:
         trainer.run_step()
-        trainer.loss_log.flush()
         assert storage.history("square").latest() == 9  # 9.13 in float32
         assert storage.history("absolute").latest() == 3
     assert not trainer.state_dict()["grad_scaler"]  # nothing to resume
@@ -137,83 +133,6 @@ def test_precision_that_a_cpu_does_not_have(precision):
         autocast_dtype(precision, "cpu")
 
 
-def test_losses_are_gathered_now_and_then(monkeypatch):
-    """The CPU asks for no value of a loss in the other iterations, and never for those of now."""
-    gathered = []
-    monkeypatch.setattr(LossLog, "flush", lambda log: gathered.append(trainer.iter))
-    trainer = trainer_of([list(torch.ones(6, 3))] * 5, steps=2, gather_period=2)
-    for trainer.iter in range(5):
-        trainer.run_step()
-    assert gathered == [0, 2, 4]  # of none, of 0 and 1, of 2 and 3
-
-
-class OnGpu(TorchDispatchMode):
-    """Takes tensors of losses for those of a GPU, and says when they are copied and looked at."""
-
-    def __init__(self, seen: list[str]):
-        super().__init__()
-        self.seen = seen
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.overloadpacket.__name__
-        if name in ("_local_scalar_dense", "_foreach_add_"):
-            self.seen.append({"_foreach_add_": "step"}.get(name, name))
-        return function(*args, **(kwargs or {}))
-
-
-def test_the_step_is_launched_before_a_loss_is_looked_at(monkeypatch):
-    """Each iteration starts a copy of a GPU's losses; the next one waits for its end, when it has
-    launched its own step."""
-    seen = []
-
-    class Event:
-        def __init__(self):
-            self.iteration = trainer.iter
-
-        def record(self, stream):
-            seen.append(f"copy {self.iteration}, {stream}")
-
-        def synchronize(self):
-            if f"wait {self.iteration}" not in seen:
-                seen.append(f"wait {self.iteration}")
-
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: device)
-    monkeypatch.setattr(loss_log, "_is_on_gpu", lambda values: True)
-    trainer = trainer_of([list(torch.ones(6, 3))] * 3, sgd={"foreach": True})
-    with EventStorage() as storage, OnGpu(seen):
-        for trainer.iter in range(3):
-            trainer.run_step()
-        assert storage.history("total_loss").values()[-1][1] == 1
-    assert seen == [
-        *("step", "copy 0, cpu", "step", "copy 1, cpu", "wait 0", "step", "copy 2, cpu", "wait 1")
-    ]
-
-
-class Diverging(Regression):
-    """Looks at values itself from the second iteration on, as Detectron2's proposals do."""
-
-    def forward(self, batch: list[torch.Tensor]) -> dict[str, torch.Tensor]:
-        if not self.linear.weight.isfinite().all():
-            raise FloatingPointError("Predicted boxes contain NaN.")
-        return super().forward([math.nan * image for image in batch])
-
-
-def test_a_model_that_finds_nan_is_not_the_first():
-    """The iteration whose step spoilt the weights is named, with its images."""
-    data = [[torch.ones(3)]] * 2
-    trainer = trainer_of(data, model=Diverging)
-    trainer.run_step()
-    trainer.iter = 1
-    message = "not finite in iteration 0:\n  process 0: square nan, absolute nan"
-    with pytest.raises(FloatingPointError, match=message):
-        trainer.run_step()
-    trainer.loss_log._pending.clear()
-    trainer._data_loader_iter_obj = iter(data)
-    with pytest.raises(FloatingPointError, match="Iteration 1: Predicted boxes contain NaN. The"):
-        trainer.run_step()
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("amp", [False, True])
 def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
@@ -221,7 +140,7 @@ def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
     cfg.SOLVER.AMP.PRECISION = "bfloat16"
     monkeypatch.setattr(Trainer, "build_train_loader", classmethod(lambda cls, cfg: []))
     trainer = Trainer(cfg)
-    assert trainer._trainer.loss_log.period == 7
+    assert trainer._trainer.gather_metric_period == 7
     weights = [p for p in trainer.model.parameters() if p.dim() == 4 and min(p.shape) > 1]
     for weight in weights:
         assert weight.is_contiguous(memory_format=torch.channels_last) == amp

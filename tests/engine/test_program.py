@@ -4,24 +4,19 @@ import ast
 import errno
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from detectron2.engine import TrainerBase
-from torch.utils.data import DataLoader
 
 import ocr_panoptic
-from ocr_panoptic.data.published.mat_labels import MAT_RELEASES, prepare_mat_release
-from ocr_panoptic.data.training_stream import Telling, TrainingStream
 from ocr_panoptic.engine import load_config, run_program
-from ocr_panoptic.engine.progress import WatchedLoader
 from ocr_panoptic.engine.resume import position_after
 from ocr_panoptic.errors import is_user_error
 from ocr_panoptic.formats.files import write_text
-from ocr_panoptic.formats.labels import read_labels
 from ocr_panoptic.layers.ocr import gather_regions
+from prepare_mat_labels import MAT_RELEASES, prepare_mat_release
 
 
 def interrupted() -> None:
@@ -116,7 +111,7 @@ def test_the_package_raises_user_errors():
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("ValueError", "OSError")
     }
     # Shapes of tensors; the file that is copied away and stands alone.
-    assert plain == {"ocr.py", "running_gather.py", "run_onnx.py"}
+    assert plain == {"ocr.py", "run_onnx.py"}
 
 
 @pytest.mark.parametrize(
@@ -138,31 +133,3 @@ def test_in_the_training_loop_the_models_own_checks_are_defects(caplog, step, me
 
 def test_the_result_comes_back():
     assert run_program(max, 2, 3) == 3
-
-
-def test_a_broken_image_in_a_process_that_loads_data(tmp_path, caplog):
-    """Told in a line, by the training and by an evaluation, and not as a DataLoader's traceback."""
-    (tmp_path / "x.png").write_bytes(b"no image")
-    loader = DataLoader(["x.png"], collate_fn=Reading(tmp_path), num_workers=1)
-    for consume in (lambda: list(WatchedLoader(loader, "")), lambda: next(stream(tmp_path))):
-        caplog.clear()
-        with pytest.raises(SystemExit):
-            run_program(consume)
-        message = caplog.messages[-1]  # after warnings of PyTorch
-        assert str(tmp_path / "x.png") in message and "\n" not in message
-
-
-class Reading:
-    """A batch of one image."""
-
-    def __init__(self, folder: Path):
-        self.read = Telling(lambda name: read_labels(folder / name, None))
-
-    def __call__(self, names: list[str]) -> list:
-        return [self.read(name) for name in names]
-
-
-def stream(folder: Path) -> Iterator[list]:
-    records, options = [{"file_name": folder / "x.png"}], {"group": False, "workers": 1, "seed": 0}
-    read = lambda record: read_labels(record["file_name"], None)  # noqa: E731
-    return iter(TrainingStream(records, [0], read, batch_size=1, **options))

@@ -1,47 +1,102 @@
 """A run that is interrupted and resumed is the run that is not."""
 
-import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from detectron2.config import CfgNode
-from detectron2.modeling import build_model
 from torch import nn
 
 from ocr_panoptic.engine import Trainer, setup
-from ocr_panoptic.engine.resume import difference_table, position_after
-from ocr_panoptic.engine.saved_state import checked_state
-from ocr_panoptic.engine.training_state import continued_optimizer
-from support.interrupted_runs import CONFIGS, assert_same, saved, train
-from support.tiny_runs import PLAIN_CONFIG
+from ocr_panoptic.engine.resume import continued_optimizer, differences, position_after
+from support.interrupted_runs import AT, assert_same, run, saved
+from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY, TINY_OCR
+from support.tiny_runs import TINY_SEMANTIC as SEMANTIC
+
+ITERATIONS = 6
+COMMON = [
+    *("SOLVER.CHECKPOINT_PERIOD", 2, "SOLVER.MAX_ITER", ITERATIONS, "SOLVER.STEPS", "()"),
+    # A schedule that does not depend on the last iteration, which "end" changes.
+    *("SOLVER.LR_SCHEDULER_NAME", "WarmupMultiStepLR", "SOLVER.WARMUP_ITERS", 3),
+    *("MODEL.OCR.DROPOUT", 0.5, "SEED", 6, "DATASETS.TEST", "()"),
+]
+# What makes a resumed run differ from the whole one if anything does.
+SETTINGS = {
+    "panoptic": (
+        OCR_CONFIG,
+        [*TINY_OCR, "DATASETS.TRAIN", "('tiny_train',)", "DATALOADER.ASPECT_RATIO_GROUPING", True],
+    ),
+    "semantic": (
+        SEMANTIC_CONFIG,
+        [
+            *(*TINY_OCR, *SEMANTIC, "DATALOADER.NUM_WORKERS", 1, "SOLVER.IMS_PER_BATCH", 4),
+            *("MODEL.TIMM.NAME", "test_resnet", "SOLVER.LAYER_DECAY", 0.7),
+            *("SOLVER.OPTIMIZER", "AdamW", "SOLVER.BASE_LR", 1e-3, "SOLVER.WEIGHT_DECAY", 0.05),
+            *("SOLVER.ACCUMULATION_STEPS", 2, "SOLVER.AMP.ENABLED", True),
+            *("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75),
+        ],
+    ),
+}
+
+
+def words(kind: str, *opts: object) -> list[object]:
+    config, settings = SETTINGS[kind]
+    flags = ["--config-file", config, "--resume", "auto"]
+    return [*flags, *TINY, *settings, *COMMON, *opts]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Callable[[str, int], Path]:
+    """Factory: the folder of a run that was left alone."""
+    folders: dict[tuple[str, int], Path] = {}
+
+    def make(kind: str, processes: int) -> Path:
+        if (kind, processes) not in folders:
+            folder = folders[kind, processes] = tmp_path_factory.mktemp("whole")
+            assert run(words(kind), folder, processes=processes) == 0
+        return folders[kind, processes]
+
+    return make
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", CONFIGS)
-def test_a_resumed_run_equals_the_whole_one(tiny_data, make_args, tmp_path, kind):
-    """Killed in iteration 3, after a checkpoint of iteration 1. Images, crops, dropout, momentum,
-    schedule: everything in the checkpoint, and the losses. The seed is the saved one."""
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    uninterrupted = train(make_args, kind, whole, "SEED", 6)
-    train(make_args, kind, parts, "SEED", 6, death=3)
-    assert not (parts / "model_final.pth").exists()
-    resumed = train(make_args, kind, parts, "SEED", -1, resume="auto")
-    assert resumed.state.start == (2, 4)
-    assert_same(saved(parts), saved(whole))
-    losses = [t.storage.history("total_loss").latest() for t in (uninterrupted, resumed)]
-    assert losses[0] == losses[1]
+@pytest.mark.parametrize(
+    "how, processes, kind",
+    [
+        *((how, n, "semantic") for n in (1, 2) for how in ("kill", "signal", "exception", "end")),
+        ("kill in a save", 1, "semantic"),
+        ("kill before the tag", 1, "semantic"),
+        ("signal", 1, "panoptic"),
+    ],
+)
+def test_a_resumed_run_equals_the_whole_one(tiny_data, whole, tmp_path, how, processes, kind):
+    """Images, crops, dropout, momentum, schedule, average: everything in the checkpoint, to the
+    last bit. The seed is the saved one. A signal loses nothing."""
+    first = ["SOLVER.MAX_ITER", AT] if how == "end" else []
+    status = run(words(kind, *first), tmp_path, how=how, processes=processes)
+    expected = {"signal": 143, "exception": 1, "end": 0}.get(how, -9)
+    assert status == expected, (tmp_path / "stdout.txt").read_text()
+    names = {path.name for path in tmp_path.glob("model_*.pth")}
+    kept = {"signal": "model_0000003.pth", "end": "model_final.pth"}
+    kept |= {"kill before the tag": "model_0000003.pth"}
+    late = "model_0000004.pth" if how == "signal" and processes > 1 else ""
+    assert max(names) in (kept.get(how, "model_0000001.pth"), late)
+    again = words(kind, "SEED", -1) if processes == 1 else words(kind)
+    assert run(again, tmp_path, processes=processes) == 0, (tmp_path / "stdout.txt").read_text()
+    assert_same(saved(tmp_path), saved(whole(kind, processes)))
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".tmp"]
 
 
 def resumable(iteration: int, **solver: object) -> dict:
-    cfg = {"IMS_PER_BATCH": 8, "REFERENCE_WORLD_SIZE": 0} | solver
+    cfg = {"IMS_PER_BATCH": 8, "REFERENCE_WORLD_SIZE": 0, "OPTIMIZER": "SGD"} | solver
     images = iteration * cfg["IMS_PER_BATCH"]
     return {"iteration": iteration - 1, "images": images, "config": {"SOLVER": cfg}}
 
 
 def position(now: dict, state: dict) -> tuple[int, int]:
-    solver = {"IMS_PER_BATCH": 8, "REFERENCE_WORLD_SIZE": 0, "MAX_ITER": 1000} | now
-    return tuple(position_after(CfgNode({"SOLVER": solver}), state))
+    solver = {"IMS_PER_BATCH": 8, "REFERENCE_WORLD_SIZE": 0, "MAX_ITER": 1000, "OPTIMIZER": "SGD"}
+    return tuple(position_after(CfgNode({"SOLVER": solver | now}), state))
 
 
 def test_where_a_run_goes_on():
@@ -59,6 +114,8 @@ def test_where_a_run_goes_on():
     assert position({"MAX_ITER": 100}, resumable(100)) == (100, 800)
     with pytest.raises(ValueError, match="has 101 iterations, but SOLVER.MAX_ITER is 100. Set it"):
         position({"MAX_ITER": 100}, resumable(101))
+    with pytest.raises(ValueError, match="OPTIMIZER is SGD, and the checkpoint .* AdamW"):
+        position({}, resumable(1, OPTIMIZER="AdamW"))
 
 
 def test_momentum_finds_its_parameter_in_other_groups():
@@ -84,11 +141,36 @@ def test_momentum_finds_its_parameter_in_other_groups():
     assert torch.equal(after.state[a]["momentum_buffer"], a.grad) and b not in after.state
 
 
+def test_what_is_set_otherwise_is_a_line():
+    cfg = CfgNode({"OUTPUT_DIR": "here", "SOLVER": {"IMS_PER_BATCH": 8}})
+    config = {"OUTPUT_DIR": "there", "SOLVER": {"IMS_PER_BATCH": 16}}
+    changed = differences(cfg, {"config": config, "processes": 8})
+    assert changed == "SOLVER.IMS_PER_BATCH 8 (was 16), processes 1 (was 8)"
+    assert not differences(cfg, {"config": cfg, "processes": 1})
+
+
+@pytest.fixture
+def interrupted(tiny_data, short_args, tmp_path) -> Path:
+    """The folder of a run with checkpoints of iterations 1 and 2."""
+    trainer = Trainer(*setup(short_args("TEST.EVAL_PERIOD", 0, "SOLVER.MAX_ITER", 2)))
+    trainer.resume_or_load(False)
+    trainer.train()
+    return tmp_path / "run"
+
+
+@pytest.fixture
+def resume(short_args) -> Callable[..., Trainer]:
+    def make(*opts: object, flag: object = True) -> Trainer:
+        trainer = Trainer(*setup(short_args(*opts, flags=("--resume",) if flag else ())))
+        trainer.resume_or_load(flag)
+        return trainer
+
+    return make
+
+
 @pytest.mark.slow
-def test_the_config_of_now_rules(tiny_data, make_args, tmp_path):
+def test_the_config_of_now_rules(interrupted, resume, caplog):
     """The learning rates are hand-worked: base * (1 - 2 / max) ** power."""
-    log = tmp_path / "log.txt"
-    train(make_args, "semantic", tmp_path, "SOLVER.MAX_ITER", 4, death=2)
     for opts, rate in (
         ((), 0.02 * (1 - 2 / 4) ** 0.9),
         (("SOLVER.MAX_ITER", 10), 0.02 * (1 - 2 / 10) ** 0.9),
@@ -97,147 +179,74 @@ def test_the_config_of_now_rules(tiny_data, make_args, tmp_path):
         (("SOLVER.WARMUP_ITERS", 4, "SOLVER.WARMUP_FACTOR", 0.0), 0.02 * 0.5 * 0.5**0.9),
         (("SOLVER.LR_SCHEDULER_NAME", "WarmupMultiStepLR", "SOLVER.STEPS", "(1,)"), 0.02 * 0.1),
     ):
-        seen = len(log.read_text())
-        opts = ("SOLVER.MAX_ITER", 4, *opts)
-        trainer = train(make_args, "semantic", tmp_path, *opts, death=2, resume=True)
+        caplog.clear()
+        trainer = resume(*opts)
         assert trainer.start_iter == 2
         for group in trainer.optimizer.param_groups:
             assert group["lr"] == pytest.approx(rate), opts
-        new = log.read_text()[seen:]
-        assert ("The run goes on with other settings" in new) == (len(opts) > 2)
-    row = next(line for line in new.splitlines() if line.startswith("SOLVER.LR_SCHEDULER_NAME"))
-    assert row.split() == ["SOLVER.LR_SCHEDULER_NAME", "WarmupPolyLR", "WarmupMultiStepLR"]
-
-
-@pytest.fixture
-def interrupted(tiny_data, semantic_args, tmp_path) -> Path:
-    """The folder of a run with a checkpoint of iteration 2, made without training."""
-    cfg, written = setup(semantic_args())
-    run = tmp_path / "run"
-    (run / "config.yaml").write_text(written)
-    model = build_model(cfg)
-    names = [name for name, _ in model.named_parameters()]
-    optimizer = torch.optim.SGD(model.parameters(), 0.1).state_dict()
-    trainer = {"optimizer": optimizer, "iteration": 1}
-    state = {"iteration": 1, "images": 4, "seed": 3, "processes": 1, "config": cfg.dump()}
-    state |= {"_trainer": trainer, "parameters": names}
-    weights = model.state_dict()
-    torch.save({"model": weights, "trainer": state, "iteration": 1}, run / "model_0000001.pth")
-    (run / "last_checkpoint").write_text("model_0000001.pth")
-    return run
-
-
-@pytest.fixture
-def resume(semantic_args):
-    return lambda *opts: setup(semantic_args(*opts, flags=("--resume",)))
+    assert "SOLVER.LR_SCHEDULER_NAME WarmupMultiStepLR (was WarmupPolyLR)" in caplog.text
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "opts, fault",
-    [
+def test_what_cannot_be_continued(interrupted, resume):
+    """Nothing is written."""
+    config = (interrupted / "config.yaml").read_text()
+    for opts, fault in (
         (("MODEL.CONTEXT.NAME", "none"), "not in the model"),
         (("MODEL.OCR.CHANNELS", 64), r"in the file, \("),
         (("MODEL.CONTEXT.NAME", "ASP-OCR"), "missing in the file"),
-    ],
-)
-def test_what_cannot_be_continued_is_refused_before_the_data_are_read(
-    interrupted, resume, monkeypatch, opts, fault
-):
-    """The keys that differ are listed, harmless ones too, and the run's config is as it was."""
-    monkeypatch.setattr(Trainer, "build_train_loader", None)
-    config = (interrupted / "config.yaml").read_text()
-    with pytest.raises(ValueError, match="cannot be resumed with this config") as error:
-        resume(*opts, "SOLVER.BASE_LR", 0.5)
-    message = str(error.value)
-    assert re.search(fault, message) and f"MODEL.WEIGHTS {interrupted}/model_0000001" in message
-    rows = [line.split()[0] for line in message.splitlines() if line.startswith(("MODEL", "SOLV"))]
-    assert rows == [opts[0], "SOLVER.BASE_LR"]
+        (("SOLVER.MAX_ITER", 1, "SOLVER.STEPS", "()"), "has 2 iterations, but SOLVER.MAX_ITER is"),
+        (("SOLVER.OPTIMIZER", "AdamW"), "the checkpoint has the state of SGD"),
+    ):
+        with pytest.raises(ValueError, match=fault):
+            resume(*opts)
+    torch.save({"model": {"a": torch.zeros(1)}, "trainer": 3}, interrupted / "model_final.pth")
+    with pytest.raises(ValueError, match="has weights, but not the state of a training"):
+        resume()
     assert (interrupted / "config.yaml").read_text() == config
 
 
 @pytest.mark.slow
-def test_a_checkpoint_that_holds_no_training_is_refused(interrupted, resume):
-    with pytest.raises(ValueError, match="has 2 iterations, but SOLVER.MAX_ITER is 1"):
-        resume("SOLVER.MAX_ITER", 1, "SOLVER.STEPS", "()")
-    file = interrupted / "model_0000001.pth"
-    whole = file.read_bytes()
-    for state in (None, 3, {"iteration": 1}):
-        torch.save({"model": {"a": torch.zeros(1)}, "trainer": state}, file)
-        with pytest.raises(ValueError, match="has weights, but not the state of a training"):
-            resume()
-    file.write_bytes(whole)
-    saved = torch.load(file)
-    saved["trainer"]["iteration"] = "x"
-    torch.save(saved, file)
-    with pytest.raises(ValueError, match="damaged state of its training: .* Remove it, and --res"):
-        resume()
-    file.write_bytes(whole[:3000] + b"\xff" * 200 + whole[3200:])
-    with pytest.raises(ValueError, match=r"is not a checkpoint or .*\). Remove it, and --resume"):
-        resume()
-
-
-@pytest.mark.parametrize(
-    "key, value, fault",
-    [
-        ("iteration", "x", "its iteration is 'x', not a number of at least 0"),
-        ("iteration", -9, "its iteration is -9, not"),
-        ("images", -3, "its images is -3, not"),
-        ("seed", "a", "its seed is 'a', not"),
-        ("processes", 0, "its processes is 0, not a number of at least 1"),
-        ("config", 5, "its config is 5, not text"),
-        ("config", "5: 6", "its config has the key 5"),
-        ("config", "[", "its config is not valid YAML"),
-        ("config", "[1]", r"its config is '\[1\]', not sections"),
-        ("config", "a: &a [*a]", "refers to itself"),
-        ("_trainer", 5, "its _trainer is 5, not the state of an optimizer"),
-        ("_trainer", {"optimizer": {}}, "its _trainer's iteration is NoneType, not"),
-        ("optimizer", {}, "its optimizer is dict, not groups"),
-        ("optimizer", {"param_groups": []}, "its optimizer's state is NoneType, not"),
-        ("parameters", 5, "its parameters is 5, not the names of its optimizer's"),
-        ("parameters", "other", "its parameters is 'nothing.of.it', not a name of the model"),
-        ("momentum", torch.zeros(7), r"its momentum of .* is \(7,\), not of the shape"),
-        ("grad_scaler", {"scale": "x"}, "its grad_scaler is dict, not the state of a loss scale"),
-    ],
-)
-def test_a_damaged_state_is_refused_in_a_line(key, value, fault):
-    weight = torch.zeros(2, 3)
-    optimizer = torch.optim.SGD([weight], 0.1).state_dict()
-    config = "SOLVER: {IMS_PER_BATCH: 2, REFERENCE_WORLD_SIZE: 0}"
-    state = {"iteration": 1, "images": 2, "seed": 0, "processes": 1, "config": config}
-    state |= {"parameters": ["a"], "_trainer": {"optimizer": optimizer, "iteration": 1}}
-    assert checked_state(state, {"a": (2, 3)})["config"]["SOLVER"]["IMS_PER_BATCH"] == 2
-    if key == "momentum":
-        optimizer["state"] = {0: {"momentum_buffer": value}}
-    elif key in ("grad_scaler", "optimizer"):
-        state["_trainer"][key] = value
-    else:
-        state[key] = ["nothing.of.it"] if value == "other" else value
-    with pytest.raises(ValueError, match=fault) as error:
-        checked_state(state, {"a": (2, 3)})
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.slow
-def test_the_config_of_a_run_is_that_of_its_checkpoints(interrupted, semantic_args, resume):
-    """A resumed run may change it; another training, once all is well with it, keeps it under
-    another name, and is the one to be resumed from then on. An evaluation leaves it alone."""
+def test_another_training_in_the_folder(interrupted, resume, short_args, caplog):
+    """It keeps the former config under another name, once all is well with it, and is the one to be
+    resumed from then on. An evaluation leaves the config alone."""
     config, former = interrupted / "config.yaml", interrupted / "config.1.yaml"
     first, last = config.read_text(), interrupted / "last_checkpoint"
-    file = last.read_text()
-
-    setup(semantic_args("MODEL.WEIGHTS", interrupted / file, flags=("--eval-only",)))
-    resume("SOLVER.BASE_LR", 0.5)
-    with pytest.raises(ValueError, match="ACCUMULATION_STEPS 3 do not divide"):
-        setup(semantic_args("SOLVER.ACCUMULATION_STEPS", 3))
+    file, best = last.read_text(), interrupted / "model_best.pth"
+    torch.save({"best": {"sem_seg/mIoU": 99.0}}, best)
+    setup(short_args("MODEL.WEIGHTS", interrupted / file, flags=("--eval-only",)))
     torch.save({"model": {"a": torch.zeros(1)}}, interrupted / "other.pth")
     anew = ("SOLVER.BASE_LR", 0.25, "MODEL.WEIGHTS", interrupted / "other.pth")
     with pytest.raises(ValueError, match="do not fit the model"):
-        Trainer(*setup(semantic_args(*anew))).resume_or_load(False)
+        resume(*anew, flag=False)
     assert (config.read_text(), last.read_text(), former.exists()) == (first, file, False)
-    Trainer(*setup(semantic_args("SOLVER.BASE_LR", 0.25))).resume_or_load(False)
+    resume("SOLVER.BASE_LR", 0.25, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU", flag=False)
+    assert "has checkpoints of another training" in caplog.text
     assert "BASE_LR: 0.25" in config.read_text() and former.read_text() == first
-    assert last.read_text() != file
+    assert last.read_text() != file and not best.exists()
+    # Killed before its first checkpoint, it is not that other training which goes on.
+    with pytest.raises(FileNotFoundError, match="ended before its first one; .*_final.pth is of"):
+        resume()
+    trainer = Trainer(*setup(short_args(flags=("--resume", "auto"))))
+    trainer.resume_or_load("auto")
+    assert trainer.start_iter == 0
+
+
+@pytest.mark.slow
+def test_with_and_without_an_average(tiny_data, short_args, resume):
+    """An average begins as the weights that are trained; without one those go on."""
+    average = ("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75)
+    trainer = Trainer(*setup(short_args("TEST.EVAL_PERIOD", 0, *average, "SOLVER.MAX_ITER", 2)))
+    trainer.resume_or_load(False)
+    trainer.train()
+    trained = saved(Path(trainer.cfg.OUTPUT_DIR))["trainer"]["trained_weights"]
+    without = resume("TEST.EVAL_PERIOD", 0, "SOLVER.MAX_ITER", 3)
+    assert_same(dict(without.model.state_dict()), dict(trained))
+    without.train()
+    trained = saved(Path(trainer.cfg.OUTPUT_DIR))["model"]
+    again = resume(*average)
+    for model in (again.model, again.evaluated_model):
+        assert_same(dict(model.state_dict()), dict(trained))
 
 
 @pytest.mark.slow
@@ -256,33 +265,8 @@ def test_unusable_weights(tiny_data, make_args, tmp_path, monkeypatch, weights, 
     Path("page.pth").write_text("<html>")
     error = ValueError if "page" in fault or "empty" in fault else FileNotFoundError
     with pytest.raises(error, match=fault):
-        setup(make_args("MODEL.WEIGHTS", weights, flags=flags))
-
-
-def test_another_number_of_processes_is_named():
-    cfg = CfgNode({"OUTPUT_DIR": "here", "SOLVER": {"IMS_PER_BATCH": 8}})
-    config = {"OUTPUT_DIR": "there", "SOLVER": {"IMS_PER_BATCH": 16}}
-    state = {"config": config, "processes": 8}
-    rows = [line.split() for line in difference_table(cfg, state).splitlines()[2:]]
-    assert rows == [["SOLVER.IMS_PER_BATCH", "16", "8"], ["processes", "8", "1"]]
-    assert not difference_table(cfg, {"config": cfg, "processes": 1})
-
-
-@pytest.mark.slow
-def test_auto_starts_or_resumes(tiny_data, make_args, tmp_path):
-    for start in (0, 2):
-        trainer = train(make_args, "semantic", tmp_path, death=2, resume="auto")
-        assert trainer.start_iter == start
-    best = tmp_path / "model_best.pth"
-    torch.save({"best": {"sem_seg/mIoU": 99.0}}, best)
-    anew = ("TEST.BEST_CHECKPOINT", "sem_seg/mIoU", "DATASETS.TEST", "('tiny_sem_val',)")
-    train(make_args, "semantic", tmp_path, *anew, death=0)
-    assert "has checkpoints of another training" in (tmp_path / "log.txt").read_text()
-    # Killed before its first checkpoint, it is not that other training which goes on.
-    assert (tmp_path / "model_0000001.pth").is_file() and not best.exists()
-    with pytest.raises(FileNotFoundError, match="ended before its first one; .*_0000001.pth is of"):
-        train(make_args, "semantic", tmp_path, death=0, resume=True)
-    assert train(make_args, "semantic", tmp_path, death=0, resume="auto").start_iter == 0
+        run = setup(make_args("MODEL.WEIGHTS", weights, flags=flags))
+        Trainer(*run).resume_or_load(False)
 
 
 def test_flags(make_args):

@@ -71,13 +71,10 @@ def test_a_run_keeps_what_the_check_says(tiny_data, make_args, tmp_path, config)
     said = cell(before, "Checkpoints", "size").split()[0]
     assert size == pytest.approx(float(said), abs=0.5)
 
-    for changed, fault in (
-        (["SOLVER.MAX_ITER", "2", "SOLVER.STEPS", "()"], "has 3 iterations, but SOLVER.MAX_ITER"),
-        (["MODEL.OCR.CHANNELS", "64"], "cannot be resumed with this config"),
-    ):
-        other = Namespace(**{**vars(args), "opts": args.opts + changed})
-        (found,) = check(other, resume="auto").faults
-        assert fault in found
+    changed = ["SOLVER.MAX_ITER", "2", "SOLVER.STEPS", "()"]
+    other = Namespace(**{**vars(args), "opts": args.opts + changed})
+    (found,) = check(other, resume="auto").faults
+    assert "has 3 iterations, but SOLVER.MAX_ITER" in found
 
     after = check(args, resume=True)
     assert not after.faults
@@ -129,5 +126,5 @@ def test_the_long_run_without_data(capsys, monkeypatch):
     assert "coco_2017_train_panoptic_separated  not found  270000 iterations of 16 images" in said
     assert (
         "The run would fail:\n  coco_2017_train_panoptic_separated: "
-        f"{Path.cwd() / 'nowhere/coco/annotations'}" in said
+        f"{Path.cwd() / 'nowhere/coco'}" in said
     )

@@ -79,7 +79,6 @@ def test_a_training_ends_when_nothing_gets_better(run, tmp_path, caplog):
 
 
 @pytest.mark.slow
-def test_a_training_that_gets_better_ends_as_planned_and_when_it_said(run, tmp_path, caplog):
+def test_a_training_that_gets_better_ends_as_planned(run, tmp_path):
     run([1, 0, 2, 1, 3, 4], "TEST.PATIENCE", 2)
     assert (tmp_path / "run/model_final.pth").exists()
-    assert re.search(r"\d s an iteration: about \d+ s left, evaluations not counted", caplog.text)

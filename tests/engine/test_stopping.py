@@ -89,7 +89,7 @@ def test_a_signal_during_an_evaluation_ends_it():
 
 def test_all_processes_stop_by_the_signal_of_one(monkeypatch):
     saved, stopping = [], Stopping()
-    checkpoints = SimpleNamespace(save=lambda wait: saved.append(wait))
+    checkpoints = SimpleNamespace(save=lambda: saved.append(True))
     hook = StopOnSignal(stopping, checkpoints)
     hook.after_step()
     assert saved == []

@@ -6,7 +6,7 @@ import pytest
 from ocr_panoptic.evaluation.bootstrap import bootstrap_interval, mean_iou, mean_pq
 from ocr_panoptic.evaluation.confusion import semantic_scores
 from ocr_panoptic.evaluation.panoptic_quality import PanopticQuality
-from ocr_panoptic.evaluation.sem_seg_counts import counts_of_classes
+from ocr_panoptic.evaluation.sem_seg_evaluator import counts_of_classes
 
 
 def test_metrics_are_those_of_the_evaluators():

@@ -11,7 +11,7 @@ from ocr_panoptic.evaluation.boundaries import (
     near_other_labels,
 )
 from ocr_panoptic.evaluation.image_scores import BOUNDARY_WIDTH
-from ocr_panoptic.evaluation.sem_seg_counts import SemSegCounts
+from ocr_panoptic.evaluation.sem_seg_evaluator import SemSegCounts
 from support.panoptic_samples import eroded
 
 IGNORED = 255

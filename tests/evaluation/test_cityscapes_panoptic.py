@@ -10,6 +10,7 @@ from cityscapesscripts.evaluation import evalPanopticSemanticLabeling as theirs
 from detectron2.data import DatasetCatalog, MetadataCatalog
 
 from ocr_panoptic.data.published.register import register_published
+from ocr_panoptic.evaluation.panoptic_dump import PanopticDump
 from ocr_panoptic.evaluation.panoptic_evaluator import PanopticEvaluator
 from ocr_panoptic.formats.coco_panoptic import read_segment_ids
 from support import published_trees as trees
@@ -42,8 +43,8 @@ def test_equals_cityscapesscripts(tmp_path):
     }
     categories = [{"id": number} for kind in contiguous.values() for number in kind if number]
     rng = np.random.default_rng(0)
-    evaluator = PanopticEvaluator(NAME, tmp_path / "results")
-    evaluator.reset()
+    evaluator = PanopticEvaluator(NAME)
+    dump = PanopticDump(NAME, tmp_path / "results")
     for record in DatasetCatalog.get(NAME):
         own = {
             s["id"]: next(
@@ -57,7 +58,10 @@ def test_equals_cityscapesscripts(tmp_path):
         for segment in predicted:
             segment["isthing"] = segment["category_id"] in contiguous[True]
             segment["category_id"] = contiguous[segment["isthing"]][segment["category_id"]]
-        evaluator.process([record], [{"panoptic_seg": (torch.from_numpy(ids), predicted)}])
+        output = {"panoptic_seg": (torch.from_numpy(ids), predicted)}
+        evaluator.process([record], [output])
+        dump.process([record], [output])
+    dump.evaluate()
     ours = evaluator.evaluate()["panoptic_seg"]
 
     expected = cityscapesscripts_results(tmp_path, tmp_path / "results/panoptic_predictions")

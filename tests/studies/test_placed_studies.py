@@ -7,12 +7,18 @@ import pytest
 import yaml
 
 from ocr_panoptic.engine import load_config
+from ocr_panoptic.workbench.comparing.intervals import Interval
 from ocr_panoptic.workbench.comparing.study import read_runs
-from ocr_panoptic.workbench.comparing.study_tables import class_gains_table, summarise
-from studies.figures import gain_figure
+from studies.figures import gain_figure, placed_curves
 from studies.records import add_records
 from studies.run import main
 from studies.study_file import PlacedStudy, PlacedSystem, read_study
+from studies.study_tables import (
+    class_gains_table,
+    metric_gains_table,
+    study_table,
+    summarise,
+)
 from studies.tables import gains_table, placed_report
 from support.study_records import cells, run_record
 from support.tiny_runs import ROOT, SEMANTIC_CONFIG
@@ -97,7 +103,7 @@ def test_finished_runs_of_another_machine(study_file, tmp_path):
     other = tmp_path / "other"
     for changed, message in (
         ({"opts": ["SOLVER.MAX_ITER", "9"]}, "OCR, seed 3 was trained with .* SOLVER.MAX_ITER 9;"),
-        ({"trial": ["trials.py", "skip"]}, "OCR, seed 3 was trained with 'trials.py skip"),
+        ({"trial": ["trials.py", "skip"]}, "OCR, seed 3 was trained with trials.py skip "),
         ({"metrics": {}}, "OCR, seed 3 has no sem_seg/mIoU, sem_seg/pACC"),
     ):
         results.write_text(json.dumps([records[0], {**records[1], **changed}]))
@@ -110,13 +116,57 @@ def test_finished_runs_of_another_machine(study_file, tmp_path):
     assert not other.exists()
 
 
+def test_summary_by_hand():
+    kinds = {"baseline": "none", "place": ""}
+    systems = {
+        name: PlacedSystem(Path("a.yaml"), (), (1, 2, 3), scheme=name, **kinds)
+        for name in ("none", "OCR", "PPM")
+    }
+    study = PlacedStudy(systems, ("sem_seg/mIoU",))
+    records = [run_record("none", s, v, [[10, v]]) for s, v in ((1, 50.0), (2, 52.0), (3, 57.0))]
+    records += [run_record("OCR", s, v, [[10, v]]) for s, v in ((1, 53.0), (3, 58.0))]
+    rows = none, ocr, ppm = summarise(study, records)
+    (metric,) = study.metrics
+    assert none.means[metric] == pytest.approx((53.0, 13**0.5))
+    assert none.gains[metric] is None
+    assert ocr.means[metric] == pytest.approx((55.5, 12.5**0.5))
+    # Paired: 3 with seed 1 and 1 with seed 3; the mean of all seeds would give 2.5. Two pairs
+    # have a deviation of 2 ** 0.5, an error of 1 and one degree of freedom.
+    assert ocr.gains[metric] == Interval(2.0, pytest.approx(12.706, abs=1e-3), 2)
+    assert (ocr.runs, ocr.costs) == (2, (2_500_000, 0.2, 200, 3 * 2**20))
+    assert ppm.runs == 0 and ppm.means[metric] == (None, None)
+
+    lines = cells(study_table(rows, study.metrics))
+    assert lines[2] == ["none", "3", "53.00 ± 3.61", "", "2.50", "0.20", "200", "3"]
+    difference = "+2.00 [-10.71, +14.71]"
+    assert lines[3] == ["OCR", "2", "55.50 ± 3.54", difference, "2.50", "0.20", "200", "3"]
+    assert lines[4] == ["PPM", "0", "", "", "", "", "", ""]
+    report = placed_report(study, rows)
+    assert "2 pairs: ± 9.0 standard deviations" in report and "3 pairs" not in report
+    table = metric_gains_table(rows, study.metrics)
+    assert table in report and cells(table)[::2] == [
+        ["gain of", "sem_seg/mIoU"],
+        ["OCR", difference],
+    ]
+
+    # A metric that is undefined in one run counts in the others; and older records have no cost.
+    undefined = summarise(study, [*records[:4], run_record("OCR", 3, None)])[1]
+    assert undefined.means[metric] == (53.0, None)
+    assert undefined.gains[metric] == Interval(3.0, None, 1)
+    older = [{k: v for k, v in r.items() if k != "cpu_seconds"} for r in records]
+    assert summarise(study, older)[0].costs[2] is None
+
+    (line, _) = placed_curves(study, records).axes[0].lines
+    assert line.get_xydata().tolist() == [[10.0, 53.0]]
+
+
 @pytest.fixture
 def placed() -> tuple[PlacedStudy, list[dict]]:
     """Gains of 2, 3, 4 at a and of 0, 1, -1 at b: the interval of three values of deviation 1 is
     4.303 / 3 ** 0.5 = 2.48 to both sides."""
     systems = {
         f"{scheme} at {place}": PlacedSystem(
-            Path("a.yaml"), (), (1, 2, 3), f"none at {place}", scheme=scheme, place=place
+            Path("a.yaml"), (), (1, 2, 3), baseline=f"none at {place}", scheme=scheme, place=place
         )
         for place in ("a", "b")
         for scheme in ("none", "OCR")

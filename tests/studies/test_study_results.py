@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ocr_panoptic.workbench.comparing.study import read_runs
-from ocr_panoptic.workbench.comparing.study_tables import summarise
 from studies.fields.measurement import fields_table
 from studies.records import add_records
 from studies.study_file import read_study
+from studies.study_tables import summarise
 from studies.tables import placed_report
 
 ROOT = Path(__file__).resolve().parents[2]

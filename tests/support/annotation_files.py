@@ -1,12 +1,63 @@
-"""Annotations of small images in several formats, as their tools write them."""
+"""Annotations of small images in every format, as their tools write them."""
 
 import base64
 import io
+import json
 import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 from pycocotools import mask as rle
+
+from ocr_panoptic.formats.labels import write_label_png
+from ocr_panoptic.workbench.importing.voc import VOC_CLASSES, voc_color
+
+
+class Box(NamedTuple):
+    """A segment of a scene: the pixels between its edges."""
+
+    label: str
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @property
+    def edges(self) -> list[tuple[float, float]]:
+        """Corners (x, y) around the pixels."""
+        x0, x1, y0, y1 = self.left, self.right, self.top, self.bottom
+        return [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
+
+    @property
+    def centres(self) -> list[tuple[float, float]]:
+        """Corners (x, y) through the pixels on the border."""
+        x0, x1, y0, y1 = self.left, self.right - 1, self.top, self.bottom - 1
+        return [(x0, y0), (x1, y0), (x1, y1), (x0, y1)]
+
+    def pixels(self, size: tuple[int, int]) -> np.ndarray:
+        found = np.zeros(size, bool)
+        found[self.top : self.bottom, self.left : self.right] = True
+        return found
+
+
+Scenes = dict[str, Sequence[Box]]  # by the name of the image
+SIZE = 24, 40
+SCENES: Scenes = {
+    "a.png": [Box("car", 3, 8, 25, 36), Box("sky", 10, 20, 2, 30)],
+    "s/b.png": [Box("car", 0, 24, 30, 40), Box("car", 5, 9, 0, 7)],
+}
+CLASSES = ("car", "sky")
+IDS = {"car": 26, "sky": 23}  # of Cityscapes
+Written = tuple[Path, Path | None]  # annotations, folder of the images
+
+
+def save(path: Path, content: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
 
 
 def coco(
@@ -38,15 +89,243 @@ def run_lengths(pixels: np.ndarray) -> dict:
     return {"size": code["size"], "counts": code["counts"].decode()}
 
 
+def png(pixels: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
+
+
+def base64_png(pixels: np.ndarray) -> str:
+    return base64.b64encode(png(pixels)).decode()
+
+
 def bitmap(pixels: np.ndarray, label: str = "ball", **changes: object) -> dict:
     """Return a figure of Supervisely whose upper left corner lies at x 60, y 2."""
-    file = io.BytesIO()
-    Image.fromarray(pixels.astype(np.uint8) * 255).save(file, "PNG")
-    data = base64.b64encode(zlib.compress(file.getvalue())).decode()
+    data = base64.b64encode(zlib.compress(png(pixels.astype(np.uint8) * 255))).decode()
     shape = {"data": data, "origin": [60, 2]} | changes
     return {"classTitle": label, "geometryType": "bitmap", "bitmap": shape}
 
 
-def city_polygons(*objects: object, size: tuple[int, int], **changes: object) -> dict:
+def brush(pixels: np.ndarray) -> list[int]:
+    """Return Label Studio's run lengths of bool [H, W], see :mod:`.brush`."""
+    flat = pixels.ravel()
+    starts = np.flatnonzero(np.diff(flat, prepend=~flat[:1]))
+    lengths = 4 * np.diff(starts, append=flat.size)
+    sizes = 3, 4, 8, 16
+    pieces = [f"{4 * flat.size:032b}{7:05b}", *(f"{size - 1:04b}" for size in sizes)]
+    for length, inside in zip(lengths.tolist(), flat[starts].tolist(), strict=True):
+        while length > 0:
+            part = min(length, 1 << 16)
+            which = next(i for i, size in enumerate(sizes) if part <= 1 << size)
+            pieces.append(f"1{which:02b}{part - 1:0{sizes[which]}b}{255 * inside:08b}")
+            length -= part
+    bits = np.frombuffer("".join(pieces).encode(), np.uint8) - ord("0")
+    return np.packbits(bits).tolist()
+
+
+def city_polygons(*objects: object, size: tuple[int, int] = SIZE) -> dict:
     """Return the content of a JSON of Cityscapes."""
-    return {"imgHeight": size[0], "imgWidth": size[1], "objects": objects} | changes
+    return {"imgHeight": size[0], "imgWidth": size[1], "objects": objects}
+
+
+def region(value: dict, kind: str = "polygonlabels", label: str = "car", **others) -> dict:
+    """Return a region of Label Studio."""
+    size = {"original_height": SIZE[0], "original_width": SIZE[1], "image_rotation": 0}
+    return {"type": kind, **size, "value": {**value, kind: [label]}, **others}
+
+
+def write_coco(root: Path, scenes: Scenes, shape: Callable[[Box], object]) -> Written:
+    annotations = [
+        {
+            "image_id": number,
+            "category_id": CLASSES.index(box.label) + 1,
+            "segmentation": shape(box),
+        }
+        for number, boxes in enumerate(scenes.values(), 1)
+        for box in boxes
+    ]
+    content = coco(*annotations, size=SIZE, names=tuple(scenes), classes=CLASSES)
+    return save(root / "annotations.json", content), root / "images"
+
+
+def coco_polygons(root: Path, scenes: Scenes) -> Written:
+    return write_coco(root, scenes, lambda box: [[value for xy in box.edges for value in xy]])
+
+
+def coco_rle(root: Path, scenes: Scenes) -> Written:
+    return write_coco(root, scenes, lambda box: run_lengths(box.pixels(SIZE)))
+
+
+def yolo(root: Path, scenes: Scenes) -> Written:
+    for name, boxes in scenes.items():
+        lines = [
+            " ".join([str(CLASSES.index(b.label)), *(f"{x / 40} {y / 24}" for x, y in b.edges)])
+            for b in boxes
+        ]
+        save((root / "labels" / name).with_suffix(".txt"), "\n".join(lines))
+    return save(root / "data.yaml", f"names: [{', '.join(CLASSES)}]\ntrain: images\n"), None
+
+
+def write_supervisely(root: Path, scenes: Scenes, figure: Callable[[Box], dict]) -> Written:
+    save(root / "meta.json", {"classes": [{"title": name} for name in CLASSES]})
+    for name, boxes in scenes.items():
+        folder = root / "sets" / Path(name).parent
+        image = folder / "img" / Path(name).name
+        image.parent.mkdir(parents=True, exist_ok=True)
+        if (root / "images" / name).exists():
+            (root / "images" / name).rename(image)
+        content = {"size": {"height": SIZE[0], "width": SIZE[1]}, "objects": map(figure, boxes)}
+        save(folder / f"ann/{image.name}.json", {**content, "objects": list(content["objects"])})
+    return root / "sets", None
+
+
+def supervisely_polygons(root: Path, scenes: Scenes) -> Written:
+    def figure(box: Box) -> dict:
+        points = {"exterior": [(x - 0.4, y + 0.4) for x, y in box.centres]}  # whole once rounded
+        return {"classTitle": box.label, "geometryType": "polygon", "points": points}
+
+    return write_supervisely(root, scenes, figure)
+
+
+def supervisely_bitmaps(root: Path, scenes: Scenes) -> Written:
+    def figure(box: Box) -> dict:
+        part = np.ones((box.bottom - box.top, box.right - box.left), bool)
+        return bitmap(part, box.label, origin=[box.left, box.top])
+
+    return write_supervisely(root, scenes, figure)
+
+
+def cityscapes(root: Path, scenes: Scenes) -> Written:
+    for name, boxes in scenes.items():
+        ids = np.zeros(SIZE, np.uint16)
+        for number, box in enumerate(boxes):
+            thing = box.label == "car"
+            ids[box.pixels(SIZE)] = IDS[box.label] * 1000 + number if thing else IDS[box.label]
+        write_label_png(root / "gtFine" / f"{Path(name).with_suffix('')}_instanceIds.png", ids)
+    return root / "gtFine", root / "images"
+
+
+def cityscapes_polygons(root: Path, scenes: Scenes) -> Written:
+    for name, boxes in scenes.items():
+        objects = [{"label": box.label, "polygon": box.centres} for box in boxes]
+        name = f"{Path(name).with_suffix('')}_gtFine_polygons.json"
+        save(root / "gtFine" / name, city_polygons(*objects))
+    return root / "gtFine", root / "images"
+
+
+def write_voc(root: Path, scenes: Scenes, labels: Sequence[str], colors: bool) -> Written:
+    palette = np.array([voc_color(index) for index in range(256)], np.uint8)
+    for name, boxes in scenes.items():
+        maps = np.zeros((2, *SIZE), np.uint8)
+        for number, box in enumerate(boxes, 1):
+            inside = box.pixels(SIZE)
+            maps[0][inside] = labels.index(box.label)
+            maps[1][inside] = number if box.label == "car" else 0
+        for folder, values in zip(("SegmentationClass", "SegmentationObject"), maps, strict=True):
+            path = root / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(palette[values] if colors else values).save(path)
+    if colors:
+        lines = [f"{name}:{','.join(map(str, palette[n]))}::" for n, name in enumerate(labels)]
+        save(root / "labelmap.txt", "\n".join(lines))
+    return root, root / "images"
+
+
+def voc_colors(root: Path, scenes: Scenes) -> Written:
+    return write_voc(root, scenes, ("background", *CLASSES), colors=True)
+
+
+def voc_indices(root: Path, scenes: Scenes) -> Written:
+    """VOC 2012 has no sky: it is read as a sofa."""
+    names = [{"sofa": "sky"}.get(name, name) for name in VOC_CLASSES]
+    return write_voc(root, scenes, names, colors=False)
+
+
+def write_cvat(root: Path, scenes: Scenes, shape: Callable[[Box], str]) -> Written:
+    images = [
+        f'<image name="{name}" height="24" width="40">{"".join(map(shape, boxes))}</image>'
+        for name, boxes in scenes.items()
+    ]
+    text = f"<annotations><version>1.1</version><meta/>{''.join(images)}</annotations>"
+    return save(root / "annotations.xml", text), None
+
+
+def cvat_polygons(root: Path, scenes: Scenes) -> Written:
+    def shape(box: Box) -> str:
+        points = ";".join(f"{x:.2f},{y:.2f}" for x, y in box.edges)
+        return f'<polygon label="{box.label}" points="{points}"/>'
+
+    return write_cvat(root, scenes, shape)
+
+
+def cvat_masks(root: Path, scenes: Scenes) -> Written:
+    def shape(box: Box) -> str:
+        height, width = box.bottom - box.top, box.right - box.left
+        place = f'left="{box.left}" top="{box.top}" width="{width}" height="{height}"'
+        return f'<mask label="{box.label}" rle="0, {height * width}" {place}/>'
+
+    return write_cvat(root, scenes, shape)
+
+
+def write_labelme(root: Path, scenes: Scenes, shape: Callable[[Box], dict]) -> Written:
+    for name, boxes in scenes.items():
+        shapes = [{"label": box.label, **shape(box)} for box in boxes]
+        size = {"imageHeight": SIZE[0], "imageWidth": SIZE[1]}
+        up = "..\\" * len(Path(name).parts)
+        content = {"imagePath": f"{up}images\\{Path(name)}", **size, "shapes": shapes}
+        save((root / "labels" / name).with_suffix(".json"), content)
+    return root / "labels", root / "images"
+
+
+def labelme_polygons(root: Path, scenes: Scenes) -> Written:
+    return write_labelme(root, scenes, lambda box: {"shape_type": "polygon", "points": box.centres})
+
+
+def labelme_masks(root: Path, scenes: Scenes) -> Written:
+    def shape(box: Box) -> dict:
+        part = np.ones((box.bottom - box.top, box.right - box.left), np.uint8)
+        return {"shape_type": "mask", "points": box.centres[::2], "mask": base64_png(part)}
+
+    return write_labelme(root, scenes, shape)
+
+
+def write_label_studio(root: Path, scenes: Scenes, shape: Callable[[Box], dict]) -> Written:
+    tasks = [
+        {
+            "id": number,
+            "data": {"image": f"/data/local-files/?d=x/{name}"},
+            "annotations": [{"id": 1, "result": [shape(box) for box in boxes]}],
+        }
+        for number, (name, boxes) in enumerate(scenes.items(), 1)
+    ]
+    return save(root / "export.json", tasks), root / "images"
+
+
+def label_studio_polygons(root: Path, scenes: Scenes) -> Written:
+    def shape(box: Box) -> dict:
+        points = [(100 * x / SIZE[1], 100 * y / SIZE[0]) for x, y in box.edges]
+        return region({"points": points, "closed": True}, label=box.label)
+
+    return write_label_studio(root, scenes, shape)
+
+
+def label_studio_brushes(root: Path, scenes: Scenes) -> Written:
+    def shape(box: Box) -> dict:
+        code = {"format": "rle", "rle": brush(box.pixels(SIZE))}
+        return region(code, "brushlabels", box.label)
+
+    return write_label_studio(root, scenes, shape)
+
+
+# format -> the ways in which it is written
+WRITERS: list[tuple[str, Callable[[Path, Scenes], Written]]] = [
+    *(("coco", write) for write in (coco_polygons, coco_rle)),
+    *(("voc", write) for write in (voc_colors, voc_indices)),
+    ("yolo-seg", yolo),
+    *(("supervisely", write) for write in (supervisely_polygons, supervisely_bitmaps)),
+    ("cityscapes", cityscapes),
+    ("cityscapes-polygons", cityscapes_polygons),
+    *(("cvat", write) for write in (cvat_polygons, cvat_masks)),
+    *(("labelme", write) for write in (labelme_polygons, labelme_masks)),
+    *(("label-studio", write) for write in (label_studio_polygons, label_studio_brushes)),
+]

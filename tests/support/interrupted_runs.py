@@ -1,51 +1,90 @@
-"""Small trainings that are killed and resumed, and how what they leave is compared."""
+"""Small trainings that are interrupted and resumed, and how what they leave is compared.
 
+As a script it is train_net.py with two words before its own: how the run is interrupted, and in
+which iteration.
+"""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
-from ocr_panoptic.engine import Trainer, setup
-from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
+from ocr_panoptic import engine
+from ocr_panoptic.checkpoint import SafeCheckpointer
+from support.forked import Forked
 
-CONFIGS = {"panoptic": OCR_CONFIG, "semantic": SEMANTIC_CONFIG}
-# What makes a resumed run differ from the whole one if anything does.
-HARD = {
-    "panoptic": ["DATALOADER.NUM_WORKERS", 0, "DATALOADER.ASPECT_RATIO_GROUPING", True],
-    "semantic": [*TINY_SEMANTIC, "DATALOADER.NUM_WORKERS", 2, "SOLVER.ACCUMULATION_STEPS", 2],
+AT = 3  # the iteration that is interrupted; the checkpoint before it is of iteration 1
+
+
+def kill(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fail() -> None:
+    raise RuntimeError("interrupted")
+
+
+def kill_in_the_next_save() -> None:
+    save = torch.save
+
+    def write_half(data: object, path: Path) -> None:
+        save(data, path)
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        kill()
+
+    torch.save = write_half
+
+
+def kill_before_the_next_tag() -> None:
+    SafeCheckpointer.tag_last_checkpoint = kill
+
+
+INTERRUPTIONS = {
+    "kill": kill,
+    "kill in a save": kill_in_the_next_save,
+    "kill before the tag": kill_before_the_next_tag,
+    "signal": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "exception": fail,
+    "end": lambda: None,
 }
 
 
-class Killed(BaseException):
-    """Ends a training as no handler of errors sees it."""
+class Interrupted(engine.Trainer):
+    """A trainer that is interrupted in an iteration."""
 
+    interrupt, at = INTERRUPTIONS["end"], -1
 
-class DyingTrainer(Trainer):
-    """Is killed at the start of an iteration."""
-
-    death = -1
-
-    def run_step(self):
-        if self.iter == self.death:
-            raise Killed
+    def run_step(self) -> None:
+        if self.iter == self.at:
+            type(self).interrupt()
         super().run_step()
 
 
-def train(make_args, kind: str, folder: Path, *opts: object, death: int = -1, resume=False):
-    """
-    Returns:
-        the trainer after it has ended
-    """
-    opts = ["SOLVER.MAX_ITER", 5, "SOLVER.STEPS", "(4,)", "OUTPUT_DIR", folder, *opts]
-    opts += ["MODEL.OCR.DROPOUT", 0.5, "SOLVER.CHECKPOINT_PERIOD", 2, "TEST.EVAL_PERIOD", 0]
-    args = make_args(*HARD[kind], "DATASETS.TEST", "()", *opts, config=CONFIGS[kind])
-    trainer = DyingTrainer(*setup(args))
-    trainer.resume_or_load(resume)
-    trainer.death = death
-    try:
-        trainer.train()
-    except Killed:
-        assert death >= 0
-    return trainer
+def run(words: Sequence[object], folder: Path, *, how: str = "end", processes: int = 1) -> int:
+    """Train in copies of this process, as torchrun would start them; returns the status of the
+    first one that ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, __file__, how, AT, *words, "OUTPUT_DIR", folder]
+    env = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    if processes > 1:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            env |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        env |= {"TORCHELASTIC_RUN_ID": "1", "TORCHELASTIC_USE_AGENT_STORE": "False"}
+        env |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(processes))
+    with open(folder / "stdout.txt", "a") as file:
+        ranks = [{**env, "RANK": rank, "LOCAL_RANK": rank} for rank in "01"[:processes]]
+        started = [Forked(command, stdout=file, env=rank) for rank in ranks]
+        status = started[0].wait(timeout=120)
+        for other in started[1:]:  # as torchrun ends those that outlive a failure
+            if other.wait(timeout=20) is None:
+                os.kill(other.pid, signal.SIGKILL)
+                other.wait()
+    return status
 
 
 def saved(folder: Path, name: str = "model_final") -> dict:
@@ -67,3 +106,12 @@ def assert_same(a, b, path: str = "") -> None:
             assert_same(x, y, f"{path}[{i}]")
     elif not (path.endswith(".config")):
         assert a == b, path
+
+
+if __name__ == "__main__":
+    from ocr_panoptic.cli import run_command
+
+    how, at, *sys.argv[1:] = sys.argv[1:]
+    Interrupted.interrupt, Interrupted.at = INTERRUPTIONS[how], int(at)
+    engine.Trainer = Interrupted  # which the command takes
+    run_command("train")

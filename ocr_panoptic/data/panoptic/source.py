@@ -2,30 +2,26 @@
 
 import logging
 import os
-from collections import Counter
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
 from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few
-from ocr_panoptic.data.fingerprint import file_state
-from ocr_panoptic.data.index import Index, Row
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 
-from .annotations import Category, PanopticImage, PanopticJson, panoptic_metadata, parse_categories
+from .annotations import Category, PanopticImage, PanopticJson, panoptic_metadata
 from .check import check_image, read_split
 
 logger = logging.getLogger(__name__)
 
-CategoryKinds = dict[int, tuple[int, bool]]  # category id -> contiguous id, is it a thing?
-
 
 @dataclass(frozen=True)
 class PanopticSource:
-    """The records of one split; called, all of them as Detectron2 has them.
+    """The records of one split; called, it returns all of them as Detectron2 has them.
 
     Each has file_name, height, width, image_id, pan_seg_file_name; segments_info: id, category_id
     (contiguous; of stuff 1..S), isthing and iscrowd; annotations: category_id, iscrowd and
@@ -33,10 +29,10 @@ class PanopticSource:
     segment are left out.
 
     Attributes:
-        name: of the data set.
-        channels: of the images.
+        name: name of the data set.
+        channels: channels of the images.
         hides: a segment without a pixel in its PNG is no fault: others hide it.
-        read_segments: the ids of a file of ``split.segments``.
+        read_segments: reads the segment ids of a file of ``split.segments``.
     """
 
     name: str
@@ -46,32 +42,23 @@ class PanopticSource:
     read_segments: Callable[[str | os.PathLike], np.ndarray] = read_panoptic_png
 
     def __call__(self) -> list[dict]:
-        index = self.index()
-        kinds = kinds_of(self.categories(index))
-        return [self.record(row, kinds) for row in index.records()]
+        kinds = kinds_of(self.categories())
+        records = [self.record(image, kinds) for image in self.images()]
+        # Detectron2 packs records; beside them a large JSON would stay in each process's memory.
+        vars(self).pop("content", None)
+        return records
 
-    def index(self) -> Index:
-        return Index(self)
-
-    def key(self) -> list:
-        return list(map(os.path.abspath, vars(self.split).values()))
-
-    def recipe(self) -> list:
-        return [self.channels, self.hides]
-
-    def state(self) -> list:
-        return [file_state(self.split.annotations)]
-
+    @cached_property
     def content(self) -> PanopticJson:
-        """Return all images with their segments.
-
-        Raises:
-            FileNotFoundError, DataFaults: as :func:`read_split`.
-        """
+        """All images with their segments, read until the records are asked for."""
         return read_split(self.split)
 
-    def read(self) -> tuple[dict, Iterator[Row]]:
-        content = self.content()
+    def categories(self) -> list[Category]:
+        return self.content.categories
+
+    def images(self) -> list[PanopticImage]:
+        """Return the images that have a segment, by ascending id."""
+        content = self.content
         if not any(image.segments for image in content.images):
             raise DataFaults([f"{content.path}: no image holds a segment, all pixels are void."])
         if void := [image.file_name for image in content.images if not image.segments]:
@@ -79,83 +66,23 @@ class PanopticSource:
                 f"{content.path}: left out {len(void)} of {len(content.images)} images that hold "
                 f"nothing but void: {first_few(void)}"
             )
-        things = {category.id for category in content.categories if category.isthing}
-        objects = Counter(
-            segment["category_id"]
-            for image in content.images
-            for segment in image.segments
-            if segment["category_id"] in things and not segment.get("iscrowd", 0)
-        )
-        common = {
-            "categories": [category.as_json() for category in content.categories],
-            "instances": list(objects.items()),
-        }
-        return common, self._rows(content, things)
+        return sorted((i for i in content.images if i.segments), key=lambda image: image.id)
 
-    def _rows(self, content: PanopticJson, things: Container[int]) -> Iterator[Row]:
-        for image in sorted(content.images, key=lambda image: image.id):
-            objects = (
-                segment["category_id"] in things and not segment.get("iscrowd", 0)
-                for segment in image.segments
-            )
-            if image.segments:
-                yield Row(vars(image), image.width > image.height, any(objects))
-
-    def strange_folders(self, index: Index) -> Iterator[str]:
-        """Yield a fault for each folder that has none of several images: one in place of a fault
-        for each image."""
-        if len(index) < 2:
-            return
-        for k, key in enumerate(("images", "segments")):
-            if not any(os.path.exists(self.files(record)[k]) for record in index.records()):
-                yield (
-                    f"{self.split.annotations}: of its {len(index)} images none has a file in "
-                    f"{getattr(self.split, key)}, such as {self.files(index.record(0))[k]}. "
-                    f"Give {self.name} annotations and {key} of the same split, with file names "
-                    "relative to that folder."
-                )
-
-    def files(self, record: dict) -> tuple[str, ...]:
-        return (
-            os.path.join(self.split.images, record["file_name"]),
-            os.path.join(self.split.segments, record["png_name"]),
-        )
-
-    def check(self, record: dict) -> tuple[list[str], list[int]]:
-        """Returns: faults; the area of each segment in pixels, in the order of the record's."""
-        image = PanopticImage(**record)
-        faults, runs = check_image(image, self.split, self.channels, self.hides, self.read_segments)
-        areas = {} if runs is None else runs.statistics
-        found = (areas.get(segment["id"]) for segment in image.segments)
-        return faults, [0 if segment is None else segment.area for segment in found]
-
-    def categories(self, index: Index) -> list[Category]:
-        return parse_categories(index.common["categories"], self.name)
-
-    def instances(self, index: Index) -> Counter[int]:
-        """Return how many there are of each thing class, by contiguous ids; crowds not counted."""
-        kinds = kinds_of(self.categories(index))
-        return Counter({kinds[number][0]: times for number, times in index.common["instances"]})
-
-    def record(self, row: dict, kinds: CategoryKinds) -> dict:
-        """The record of an image, from what the index has."""
-        image, png, *_ = self.files(row)
+    def record(self, image: PanopticImage, kinds: dict[int, tuple[int, bool]]) -> dict:
+        """Return the record of an image; ``kinds`` as :func:`kinds_of` returns them."""
+        file_name, png, *_ = self.files(image)
         segments = []
-        for segment in row["segments"]:
+        for segment in image.segments:
             label, isthing = kinds[segment["category_id"]]
+            iscrowd = int(segment.get("iscrowd", 0))
             segments.append(
-                {
-                    "id": segment["id"],
-                    "category_id": label,
-                    "isthing": isthing,
-                    "iscrowd": int(segment.get("iscrowd", 0)),
-                }
+                dict(id=segment["id"], category_id=label, isthing=isthing, iscrowd=iscrowd)
             )
         return {
-            "file_name": image,
-            "height": row["height"],
-            "width": row["width"],
-            "image_id": row["id"],
+            "file_name": file_name,
+            "height": image.height,
+            "width": image.width,
+            "image_id": image.id,
             "annotations": [
                 {"category_id": s["category_id"], "iscrowd": s["iscrowd"], "segment_id": s["id"]}
                 for s in segments
@@ -168,9 +95,8 @@ class PanopticSource:
         }
 
     def metadata(self) -> dict:
-        """Return the metadata of the registered data set; the JSON is read unless the index has
-        it."""
-        return {**panoptic_metadata(self.categories(self.index())), **self.file_metadata()}
+        """Return the metadata of the registered data set."""
+        return {**panoptic_metadata(self.categories()), **self.file_metadata()}
 
     def file_metadata(self) -> dict:
         """Return the metadata that do not follow from the categories."""
@@ -190,10 +116,42 @@ class PanopticSource:
         is_plain = self.read_segments is read_panoptic_png
         return {} if is_plain else {"read_segments": self.read_segments}
 
+    # What the check of data asks of each kind of source.
 
-def kinds_of(categories: list[Category]) -> CategoryKinds:
-    """Return category id -> (contiguous id, is it a thing), as :meth:`PanopticSource.record` takes
-    it."""
+    def classes(self) -> dict[int, tuple[str, str]]:
+        """Return the name and kind of each class, by category id."""
+        return {c.id: (c.name, "thing" if c.isthing else "stuff") for c in self.categories()}
+
+    def recipe(self) -> list:
+        """Return what the result of a check depends on besides the files."""
+        return [self.channels, self.hides, str(self.split.annotations)]
+
+    def files(self, image: PanopticImage) -> tuple[str, ...]:
+        """Return the files that a check of the image reads."""
+        return (
+            os.path.join(self.split.images, image.file_name),
+            os.path.join(self.split.segments, image.png_name),
+        )
+
+    def general_faults(self, images: list[PanopticImage]) -> Iterator[str]:
+        """Yield a fault for each folder that has no file of several images, in place of one fault
+        for each image."""
+        for k, key in enumerate(("images", "segments")):
+            files = [self.files(image)[k] for image in images]
+            if len(files) > 1 and not any(map(os.path.exists, files)):
+                yield (
+                    f"{self.split.annotations}: of its {len(files)} images none has a file in "
+                    f"{getattr(self.split, key)}, such as {files[0]}. Give {self.name} annotations "
+                    f"and {key} of the same split, with file names relative to that folder."
+                )
+
+    def checker(self) -> Callable[[PanopticImage], tuple]:
+        """Return :func:`.check_image` of this source, for other processes."""
+        return partial(check_image, self.split, self.channels, self.hides, self.read_segments)
+
+
+def kinds_of(categories: list[Category]) -> dict[int, tuple[int, bool]]:
+    """Return category id -> (contiguous id, is it a thing?)."""
     metadata = panoptic_metadata(categories)
     return {
         category: (label, isthing)

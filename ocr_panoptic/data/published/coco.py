@@ -5,26 +5,23 @@ Detectron2's ``coco_2017_{train,val,val_100}_panoptic_separated`` want semantic 
 panoptic PNGs; instances are those of COCO's own ``instances_*.json``, as in Detectron2.
 """
 
-import json
-from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
 from detectron2.data.datasets.coco import load_coco_json
-from detectron2.structures import BoxMode
 
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.data.faults import DataFaults, first_few, raise_if_any
-from ocr_panoptic.data.fingerprint import file_state
-from ocr_panoptic.data.index import Index, Row
 from ocr_panoptic.data.panoptic.annotations import (
     Category,
     PanopticJson,
     panoptic_metadata,
     parse_categories,
 )
-from ocr_panoptic.data.panoptic.source import CategoryKinds, PanopticSource
+from ocr_panoptic.data.panoptic.check import read_split
+from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.errors import MissingFileError
 
 # Split -> the folders of images and of PNGs. The last are 100 images of val2017.
@@ -46,25 +43,20 @@ class CocoSource(PanopticSource):
 
     instances_json: Path = Path()
 
-    def key(self) -> list:
-        return [*super().key(), str(self.instances_json)]
-
-    def state(self) -> list:
-        return [*super().state(), file_state(self.instances_json)]
-
+    @cached_property
     def content(self) -> PanopticJson:
-        return coco_segments(super().content())
+        """All images with their segments."""
+        return coco_segments(read_split(self.split))
 
-    def categories(self, index: Index) -> list[Category]:
+    def categories(self) -> list[Category]:
         return coco_categories()
 
-    def read(self) -> tuple[dict, Iterator[Row]]:
+    def recipe(self) -> list:
+        return [*super().recipe(), str(self.instances_json)]
+
+    def __call__(self) -> list[dict]:
         if not self.instances_json.is_file():
             raise MissingFileError(f"{self.instances_json}: instance JSON not found.")
-        return super().read()
-
-    def _rows(self, content: PanopticJson, things: Container[int]) -> Iterator[Row]:
-        class_of = panoptic_metadata(coco_categories())["thing_dataset_id_to_contiguous_id"]
         try:
             loaded = load_coco_json(str(self.instances_json), str(self.split.images))
         except (AssertionError, KeyError, TypeError, AttributeError, ValueError) as error:
@@ -73,39 +65,27 @@ class CocoSource(PanopticSource):
                 f"{error}). Download it again."
             )
             raise DataFaults([fault]) from error
-        own = {record["image_id"]: record["annotations"] for record in loaded}
-        images = {image.id for image in content.images}
-        if foreign := sorted(own.keys() ^ images):
-            raise DataFaults(
-                [
-                    f"{self.instances_json}: {len(foreign)} images are in it alone or in "
-                    f"{content.path} alone: {first_few(list(map(str, foreign)))}."
-                ]
+        annotations = {record["image_id"]: record["annotations"] for record in loaded}
+        images = {image.id for image in self.content.images}
+        if foreign := sorted(annotations.keys() ^ images):
+            fault = (
+                f"{self.instances_json}: {len(foreign)} images are in it alone or in "
+                f"{self.split.annotations} alone: {first_few(list(map(str, foreign)))}."
             )
-        for row in super()._rows(content, things):
-            annotations = own[row.record["id"]]
-            for annotation in annotations:
-                category = annotation.get("category_id")
-                if category not in class_of:
-                    raise DataFaults(
-                        [
-                            f"{self.instances_json}: category {category} of image "
-                            f"{row.record['id']} is no thing of COCO's."
-                        ]
+            raise DataFaults([fault])
+        records = super().__call__()
+        class_of = panoptic_metadata(coco_categories())["thing_dataset_id_to_contiguous_id"]
+        for record in records:
+            record["annotations"] = annotations[record["image_id"]]
+            for annotation in record["annotations"]:
+                if (category := annotation.get("category_id")) not in class_of:
+                    fault = (
+                        f"{self.instances_json}: category {category} of image "
+                        f"{record['image_id']} is no thing of COCO's."
                     )
+                    raise DataFaults([fault])
                 annotation["category_id"] = class_of[category]
-            usable = any(not annotation.get("iscrowd", 0) for annotation in annotations)
-            record = {**row.record, "annotations": json.dumps(annotations, default=bytes.decode)}
-            yield Row(record, row.wide, usable)
-
-    def check(self, record: dict) -> tuple[list[str], list[int]]:
-        return super().check({key: v for key, v in record.items() if key != "annotations"})
-
-    def record(self, row: dict, kinds: CategoryKinds) -> dict:
-        annotations = json.loads(row["annotations"])
-        for annotation in annotations:
-            annotation["bbox_mode"] = BoxMode(annotation["bbox_mode"])
-        return {**super().record(row, kinds), "annotations": annotations}
+        return records
 
     def metadata(self) -> dict:
         return {

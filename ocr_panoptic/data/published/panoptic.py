@@ -11,28 +11,30 @@ Neither has a panoptic JSON: segments and classes are read from the PNGs, whose 
   lists stuff that objects hide wholly; here it is none.
 """
 
+import json
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
-from ocr_panoptic.data.data_file import PanopticSplit
+from ocr_panoptic.data.data_check import state_of
+from ocr_panoptic.data.data_file import PanopticSplit, cache_folder
 from ocr_panoptic.data.faults import first_few, raise_if_any
-from ocr_panoptic.data.fingerprint import digest, file_state
-from ocr_panoptic.data.index import Index
 from ocr_panoptic.data.panoptic.annotations import (
     Category,
     PanopticImage,
     PanopticJson,
-    panoptic_metadata,
 )
 from ocr_panoptic.data.panoptic.source import PanopticSource
 from ocr_panoptic.data.parallel import imap_with_progress
 from ocr_panoptic.data.semantic.records import LabelledFolder
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.files import digest, write_json
 from ocr_panoptic.formats.labels import read_label_png, read_labels
 from ocr_panoptic.formats.pictures import load_labels
 from ocr_panoptic.formats.segment_runs import SegmentRuns
@@ -194,37 +196,46 @@ PANOPTIC_RELEASES = _releases()
 
 @dataclass(frozen=True)
 class ReleaseSource(PanopticSource):
-    """The records of a release, whose segments are read from its PNGs once, for the index."""
+    """The records of a release. Its segments are read from the PNGs once, and kept in the user's
+    cache until a PNG changes."""
 
     @property
     def release(self) -> PanopticRelease:
         return PANOPTIC_RELEASES[self.name]
 
-    def state(self) -> str:
-        """Return a digest of the names, and of sizes and times of the PNGs."""
-        names = ({"file_name": image, "png_name": png} for image, png in self._names())
-        return digest([[*self.files(n), *map(file_state, self.files(n)[1:])] for n in names])
-
-    def files(self, record: dict) -> tuple[str, ...]:
-        labels = os.path.join(self.split.annotations, record["png_name"])
-        return *super().files(record), labels
-
+    @cached_property
     def content(self) -> PanopticJson:
+        """All images with their segments."""
         names = self._names()
         if len(names) != self.release.num_images:
             logger.warning(
                 f"{self.split.images}: has {len(names)} images, the release has "
                 f"{self.release.num_images}. Is it unpacked wholly?"
             )
+        files = [file for _, png in names for file in self._pngs(png)]
+        state = [str(self.split.segments), [[file, *state_of(file)] for file in files]]
+        kept = cache_folder() / f"{self.name}_segments.json"
+        with suppress(OSError, ValueError, TypeError):
+            known = json.loads(kept.read_text())
+            if known["state"] == digest(state):
+                images = [PanopticImage(*entry) for entry in known["images"]]
+                return PanopticJson(self.split.segments, self.release.categories, images)
         found = list(imap_with_progress(self._image, names, f"read {self.name}"))
         raise_if_any([fault for fault in found if isinstance(fault, str)])
+        entries = [list(vars(image).values()) for image in found]
+        write_json(kept, {"state": digest(state), "images": entries})
         return PanopticJson(self.split.segments, self.release.categories, found)
 
-    def categories(self, index: Index) -> list[Category]:
-        return self.release.categories
+    def files(self, image: PanopticImage) -> tuple[str, ...]:
+        return os.path.join(self.split.images, image.file_name), *self._pngs(image.png_name)
 
-    def metadata(self) -> dict:
-        return {**panoptic_metadata(self.release.categories), **self.file_metadata()}
+    def _pngs(self, name: str) -> tuple[str, str]:
+        """Return the PNG of the segments and that of the labels; of Cityscapes they are one."""
+        folders = self.split.segments, self.split.annotations
+        return tuple(os.path.join(folder, name) for folder in folders)
+
+    def categories(self) -> list[Category]:
+        return self.release.categories
 
     def _names(self) -> list[tuple[str, str]]:
         """Return the names of images and PNGs, relative to their folders."""

@@ -207,16 +207,7 @@ class BrightnessTransform(T.NoOpTransform):
         self._set_attributes(locals())
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        """uint8 [H, W, C].
-
-        Raises:
-            ValueError: the image is not of 8 bits.
-        """
-        if img.dtype != np.uint8:
-            raise UserError(
-                "INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255, and the image is of other "
-                "numbers; set it to 0."
-            )
+        """uint8 [H, W, C]."""
         shifted = img.copy(order="K")
         colours, size = shifted[:, :, :COLOURS], np.uint8(abs(self.shift))
         if self.shift >= 0:  # clipped before, as a sum of bytes begins anew at 256

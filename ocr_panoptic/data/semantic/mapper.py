@@ -1,7 +1,7 @@
 """Mapper of a semantic data set: a record becomes what the model takes."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -24,12 +24,7 @@ class SemanticDatasetMapper:
     Unlike Detectron2's mapper it takes the labels as the file has them (the indices of a palette,
     16 bits) and applies the label map of the data set that ``dataset_name`` of the record names.
     For a data set without a map they must be 0..num_classes-1 or the ignored one.
-
-    Attributes:
-        read_labels: (record, label map) -> uint8 [H, W].
     """
-
-    read_labels = staticmethod(read_true_labels)
 
     @configurable
     def __init__(
@@ -42,6 +37,8 @@ class SemanticDatasetMapper:
         num_classes: int,
         label_maps: Mapping[str, Mapping[int, int]],
         keep_labels: bool = False,
+        read_labels: Callable[[dict, Mapping[int, int]], np.ndarray] = read_true_labels,
+        truth_of_file: Callable[[np.ndarray], np.ndarray] | None = None,
     ):
         """
         Args:
@@ -51,6 +48,9 @@ class SemanticDatasetMapper:
             num_classes: of the model.
             label_maps: name of a data set -> raw label -> training label or 255.
             keep_labels: give the labels outside training too, for schemes that see the truth.
+            read_labels: (record, label map) -> labels, uint8 [H, W].
+            truth_of_file: outside training, makes "sem_seg" of the labels in the size of the file,
+                where the record names labels.
         """
         self.is_train = is_train
         self.augmentations = T.AugmentationList(augmentations)
@@ -59,6 +59,8 @@ class SemanticDatasetMapper:
         self.label_maps = label_maps
         self.identity = {label: label for label in (*range(num_classes), VOID_LABEL)}
         self.with_labels = is_train or keep_labels
+        self.read_labels = read_labels
+        self.truth_of_file = truth_of_file
 
     @classmethod
     def from_config(cls, cfg: CfgNode, is_train: bool = True) -> dict:
@@ -109,6 +111,9 @@ class SemanticDatasetMapper:
                     f"{purpose}. Is it a split without labels?"
                 )
             labels = self._labels(record)
+        if self.truth_of_file and not self.is_train and has_labels(record):
+            truth = self.truth_of_file(self._labels(record))
+            record["sem_seg"] = torch.as_tensor(truth.astype(np.int64))
         record.pop("sem_seg_file_name", None)
         inputs = ChannelInput(image, sem_seg=labels)
         self.augmentations(inputs)

@@ -1,14 +1,13 @@
 """Semantic data as they lie: images and label PNGs of the same names."""
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from ocr_panoptic.data.data_file import SemanticSplit
-from ocr_panoptic.data.index import Index, Row
 from ocr_panoptic.formats.labels import apply_label_map, pixel_counts, read_label_png
 from ocr_panoptic.formats.pictures import read_size
 
@@ -18,11 +17,11 @@ from .records import LabelledFolder, load_semantic
 
 @dataclass(frozen=True)
 class SemanticSource:
-    """The records of one split; called, all of them, see :func:`load_semantic`.
+    """The records of one split; called, it returns all of them, see :func:`load_semantic`.
 
     Attributes:
-        name: of the data set.
-        channels: of the images.
+        name: name of the data set.
+        channels: channels of the images.
     """
 
     name: str
@@ -33,54 +32,6 @@ class SemanticSource:
     def __call__(self) -> list[dict]:
         return load_semantic(self.name, [self._folder()])
 
-    def index(self) -> Index:
-        return Index(self)
-
-    def key(self) -> list:
-        return list(map(os.path.abspath, vars(self.split).values()))
-
-    def recipe(self) -> list:
-        return [self.channels, sorted(self.space.label_map.items())]
-
-    def state(self) -> list:
-        return [list(self._names(pair)) for pair in self._folder().pairs()]
-
-    def read(self) -> tuple[dict, Iterator[Row]]:
-        names = map(self._names, self._folder().pairs())
-        return {}, (Row({"image": image, "labels": png}, False, False) for image, png in names)
-
-    def files(self, record: dict) -> tuple[str, str]:
-        return (
-            os.path.join(self.split.images, record["image"]),
-            os.path.join(self.split.labels, record["labels"]),
-        )
-
-    def check(self, record: dict) -> tuple[list[str], list[list[int]]]:
-        """Returns: faults; the training labels in the image, the pixels of each, [H, W]."""
-        image, label_png = self.files(record)
-        faults, size, found = [], None, [[], [], []]
-        try:
-            size = read_size(Path(image), self.channels)
-        except ValueError as error:
-            faults.append(f"{image}: the image {error}.")
-        try:
-            labels = read_label_png(label_png)
-        except (FileNotFoundError, ValueError) as error:
-            return [*faults, str(error)], found
-        height, width = labels.shape
-        if size and (width, height) != (size.width, size.height):
-            faults.append(
-                f"{label_png}: the label PNG has {width}x{height} pixels, the image {image} "
-                f"{size.width}x{size.height}{size.note} (width x height)."
-            )
-        try:
-            pixels = pixel_counts(apply_label_map(labels, self.space.label_map))
-            shown = np.flatnonzero(pixels)
-            found = [shown.tolist(), pixels[shown].tolist(), [height, width]]
-        except ValueError as error:
-            faults.append(f"{label_png}: {error}")
-        return faults, found
-
     def metadata(self) -> dict:
         """Return the metadata of the registered data set."""
         return {**self.space.metadata(), "channels": self.channels}
@@ -88,6 +39,58 @@ class SemanticSource:
     def _folder(self) -> LabelledFolder:
         return LabelledFolder(self.split.images, self.split.labels)
 
-    def _names(self, pair: tuple[Path, Path]) -> tuple[str, str]:
-        image, labels = pair
-        return str(image.relative_to(self.split.images)), str(labels.relative_to(self.split.labels))
+    # What the check of data asks of each kind of source.
+
+    def classes(self) -> dict[int, tuple[str, str]]:
+        """Return the name and kind of each class, by training label."""
+        return {label: (name, "class") for label, name in enumerate(self.space.classes)}
+
+    def recipe(self) -> list:
+        """Return what the result of a check depends on besides the files."""
+        return [self.channels, sorted(self.space.label_map.items())]
+
+    def images(self) -> list[tuple[Path, Path]]:
+        """Return the images and their label PNGs."""
+        return self._folder().pairs()
+
+    def files(self, pair: tuple[Path, Path]) -> tuple[Path, ...]:
+        """Return the files that a check of the image reads."""
+        return pair
+
+    def general_faults(self, pairs: list[tuple[Path, Path]]) -> Iterator[str]:
+        return iter(())
+
+    def checker(self) -> Callable[[tuple[Path, Path]], tuple]:
+        """Return :func:`check_labelled_image` of this source, for other processes."""
+        return partial(check_labelled_image, self.space.label_map, self.channels)
+
+
+def check_labelled_image(
+    label_map: Mapping[int, int], channels: int, pair: tuple[Path, Path]
+) -> tuple[list[str], tuple[int, int], dict[int, tuple[int, int]]]:
+    """
+    Returns:
+        faults; height and width; training label -> 0 (it has no segments) and number of pixels.
+    """
+    image, label_png = pair
+    faults, size, shown = [], None, {}
+    try:
+        size = read_size(image, channels)
+    except ValueError as error:
+        faults.append(f"{image}: the image {error}.")
+    try:
+        labels = read_label_png(label_png)
+    except (FileNotFoundError, ValueError) as error:
+        return [*faults, str(error)], (0, 0), shown
+    height, width = labels.shape
+    if size and (width, height) != (size.width, size.height):
+        faults.append(
+            f"{label_png}: the label PNG has {width}x{height} pixels, the image {image} "
+            f"{size.width}x{size.height}{size.note} (width x height)."
+        )
+    try:
+        pixels = pixel_counts(apply_label_map(labels, label_map))
+        shown = {int(label): (0, int(pixels[label])) for label in np.flatnonzero(pixels)}
+    except ValueError as error:
+        faults.append(f"{label_png}: {error}")
+    return faults, (height, width), shown

@@ -1,18 +1,19 @@
 """A comparison of heads on a data set: the config's own against the usual ones, trained alike."""
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tabulate import tabulate
 
 from ocr_panoptic.engine.config_checks import defaults_of_unread
 from ocr_panoptic.engine.config_files import load_config
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import write_json, write_text
-from ocr_panoptic.intervals import Interval
+from ocr_panoptic.metrics import class_metrics, of_classes
 
-from .study import Study, System
-from .study_curves import study_curves
-from .study_tables import study_report, summarise
+from .intervals import Interval, gain
+from .study import Records, Study, System
 
 OURS = "ours"
 _PUBLISHED = ("MODEL.OCR.RESIDUAL", "False", "MODEL.OCR.COARSE_START", "pytorch")
@@ -38,17 +39,9 @@ _METRICS = {
 def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study:
     """
     Return the study of a config's head, "ours", against "plain", "PPM" and "OCR" in its place, all
-    else being equal, but for keys that they do not read, such as the losses of Panoptic-FPN's plain
-    head, which has cross-entropy. The latter two are as published: without MODEL.OCR.RESIDUAL. The
-    one that "ours" is, if any, is not trained a second time.
-
-    Args:
-        config: file.
-        opts: KEY VALUE overrides of all systems.
-        seeds: each system is trained once with each.
-
-    Raises:
-        ValueError: the architecture has no head to compare; or see :func:`.load_config`.
+    else being equal, except for keys that they do not read, such as the losses of Panoptic-FPN's
+    plain head, which has cross-entropy. PPM and OCR are as published, without MODEL.OCR.RESIDUAL.
+    If "ours" is one of them, it is not trained a second time.
     """
     cfg = load_config(str(config), [*opts])
     architecture = cfg.MODEL.META_ARCHITECTURE
@@ -57,61 +50,89 @@ def comparison(config: Path, opts: Sequence[str], seeds: Sequence[int]) -> Study
             f"MODEL.META_ARCHITECTURE is {architecture}; heads are compared in "
             f"{' and '.join(_METRICS)}."
         )
-    heads = {}
+    systems = {}
     for name, own in (_PANOPTIC if architecture == "PanopticFPN" else _SEMANTIC).items():
         other = load_config(str(config), [*opts, *own])
-        if name == OURS:
-            heads[name] = (*opts,)
-        elif other != cfg:
-            heads[name] = (*opts, *own, *defaults_of_unread(other))
-    baseline = "plain" if "plain" in heads else OURS
-    systems = {name: System(config, keys, tuple(seeds), baseline) for name, keys in heads.items()}
+        if name == OURS or other != cfg:
+            unread = () if name == OURS else defaults_of_unread(other)
+            systems[name] = System(config, (*opts, *own, *unread), tuple(seeds))
     return Study(systems, _METRICS[architecture])
 
 
-def write_comparison(study: Study, records: Sequence[dict[str, Any]], output: Path) -> str:
-    """
-    Write tables.md, results.json and curves.png; return the tables.
+def comparison_report(study: Study, records: Records) -> str:
+    """Return tables in Markdown: a row for each head with its metrics, what "ours" gains over it
+    and what a run costs; and a row for each class with these gains."""
+    metric = study.metrics[0]
+    over = gains_of_ours(records, lambda run: run["metrics"].get(metric))
+    heads = []
+    for name in study.systems:
+        runs = [run for run in records if run["system"] == name]
+        cells = {"head": name, "runs": len(runs)}
+        for m in study.metrics:
+            values = [run["metrics"][m] for run in runs if run["metrics"].get(m) is not None]
+            mean = statistics.fmean(values) if values else None
+            cells[m] = plus_minus(mean, statistics.stdev(values) if len(values) > 1 else None)
+        cells[f"{metric.partition('/')[2]} of ours above it"] = gain(over.get(name))
+        if runs:
+            cells["parameters (M)"] = f"{runs[0]['parameters'] / 1e6:.2f}"
+            cells["CPU s a run"] = f"{statistics.fmean(run['cpu_seconds'] for run in runs):.0f}"
+            memory = max(run["peak_memory_bytes"] for run in runs)
+            cells["peak memory (MiB)"] = f"{memory / 2**20:.0f}"
+        heads.append(cells)
+    names = dict.fromkeys(name for run in records for name in class_values(run, metric))
+    classes = []
+    for c in names:
+        of_class = gains_of_ours(records, lambda run, c=c: class_values(run, metric).get(c))
+        gains = {name: gain(of_class.get(name)) for name in over}
+        classes.append({"ours above, of class": c, **gains})
+    note = (
+        "Differences are paired by seed, with their 95 % confidence interval (Student's t) in "
+        "brackets; bold: it excludes 0. One in 20 such intervals misses."
+    )
+    return "\n\n".join([markdown(heads), *([markdown(classes)] if over else []), note]) + "\n"
 
-    Args:
-        records: of :func:`.study.read_runs`.
-        output: folder.
-    """
-    report = study_report(summarise(study, records), study.metrics)
-    write_text(output / "tables.md", report)
-    write_json(output / "results.json", records, indent=1)
-    study_curves(study, records).savefig(output / "curves.png", dpi=100)
-    return report
 
-
-def verdict(study: Study, records: Sequence[dict[str, Any]]) -> str:
-    """
-    Return a line for each metric that says how "ours" compares with each other head: the mean of
-    the differences with equal seeds and its 95 % confidence interval, and which it wins against,
-    which it loses to, and which it cannot be told from.
-    """
-    own = {run["seed"]: run["metrics"] for run in records if run["system"] == OURS}
+def verdict(study: Study, records: Records) -> str:
+    """Return a line for each metric that says how "ours" compares with each other head: the mean of
+    the differences, its 95 % confidence interval, and whether it is better, worse or level."""
     lines = []
     for metric in study.metrics:
         parts = []
-        for name in study.systems:
-            pairs = [
-                (own[run["seed"]].get(metric), run["metrics"].get(metric))
-                for run in records
-                if run["system"] == name != OURS and run["seed"] in own
-            ]
-            differences = [a - b for a, b in pairs if a is not None and b is not None]
-            if differences:
-                parts.append(f"{name} {_compared(Interval.of(differences))}")
+        for name, i in gains_of_ours(records, lambda run, m=metric: run["metrics"].get(m)).items():
+            word = "level" if not i.excludes_zero else "better" if i.mean > 0 else "worse"
+            said = "(one seed says nothing)" if i.half is None else f"{i.ends} {word}"
+            parts.append(f"{name} {i.mean:+.2f} {said}")
         if parts:
             lines.append(f"{metric}, ours against {', '.join(parts)}")
     return "\n".join(lines)
 
 
-def _compared(interval: Interval) -> str:
-    if interval.half is None:
-        return f"{interval.mean:+.2f} (one seed says nothing)"
-    word = "level"
-    if interval.excludes_zero:
-        word = "better" if interval.mean > 0 else "worse"
-    return f"{interval.mean:+.2f} {interval.ends} {word}"
+def gains_of_ours(
+    records: Records, value: Callable[[Mapping[str, Any]], float | None]
+) -> dict[str, Interval]:
+    """Return, for each other head with runs, the differences of "ours" to it with equal seeds."""
+    values = {(run["system"], run["seed"]): value(run) for run in records}
+    differences: dict[str, list[float]] = {}
+    for (name, seed), other in values.items():
+        own = values.get((OURS, seed))
+        if name != OURS and own is not None and other is not None:
+            differences.setdefault(name, []).append(own - other)
+    return {name: Interval.of(found) for name, found in differences.items()}
+
+
+def class_values(record: Mapping[str, Any], metric: str) -> dict[str, float | None]:
+    """Return the IoU, PQ or AP of each class of a run that a study's metric, "task/metric", is the
+    mean of, or belongs to."""
+    task = metric.partition("/")[0]
+    name = next((m.name for m in class_metrics() if m.task == task), "")
+    return of_classes(record["metrics"], f"{task}/{name}")
+
+
+def plus_minus(mean: float | None, deviation: float | None) -> str:
+    if mean is None:
+        return ""
+    return f"{mean:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+
+
+def markdown(table: Sequence[Mapping[str, Any]]) -> str:
+    return tabulate(table, headers="keys", tablefmt="github", disable_numparse=True)

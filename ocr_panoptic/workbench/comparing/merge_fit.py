@@ -16,9 +16,9 @@ import numpy as np
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.evaluation.bootstrap import bootstrap_interval, mean_pq
 from ocr_panoptic.modeling.panoptic_merge import MergeRules
-from ocr_panoptic.workbench.comparing.merge_replay import Rules, replay
 
 from .kept_predictions import KeptPredictions
+from .merge_replay import Rules, replay
 
 FOLDS = 5
 SWEEPS = 2
@@ -29,13 +29,14 @@ AREAS = [0.0, *(4.0**i for i in range(2, 9))]
 
 class MergeFit(NamedTuple):
     """
+    Fitted rules and what they are worth, in percent.
+
     Attributes:
-        name: what was fitted.
-        rules: by all images.
-        fitted: PQ of all images by them, in percent.
-        held_out: PQ of images that were not fitted, in percent.
+        rules: rules fitted to all images.
+        fitted: PQ of all images by them.
+        held_out: PQ of images that were not fitted.
         gain: held_out - PQ of the present rules.
-        interval: of the gain, of 95 % of draws of the images.
+        interval: 95 % interval of the gain over draws of the images.
     """
 
     name: str
@@ -55,16 +56,8 @@ def fit_merge(
     kept: KeptPredictions, present: MergeRules, folds: int = FOLDS
 ) -> tuple[float, list[MergeFit]]:
     """
-    Args:
-        present: the rules in use.
-        folds: parts of the images.
-
-    Returns:
-        (PQ of the present rules in percent; the fit of one constant for all classes, and of one for
-        each class)
-
-    Raises:
-        ValueError: there are fewer images than folds.
+    Return PQ of the present rules in percent, and the fits of one constant for all classes and of
+    one for each class. Each of the folds is merged by what was fitted to the others.
     """
     if not 2 <= folds <= len(kept.images):
         raise UserError(
@@ -78,10 +71,15 @@ def fit_merge(
     alike = search.alike()
     by_fold = [search.totals(alike, np.flatnonzero(fold == f)) for f in range(folds)]
     every = sum(by_fold)
-    first = [_best(alike, every - part) for part in by_fold]
+
+    def best_of(totals: np.ndarray) -> Rules:
+        i = int(np.argmax(_pq(totals)))
+        return alike.part(slice(i, i + 1))
+
+    first = [best_of(every - part) for part in by_fold]
     outside = [np.flatnonzero(fold != f) for f in range(folds)]
     by_class = [search.by_class(rules, used) for rules, used in zip(first, outside, strict=True)]
-    best = _best(alike, every)
+    best = best_of(every)
     fits = [
         ("one setting for all classes", best, first),
         ("one for each class", search.by_class(best, range(len(kept.images))), by_class),
@@ -98,10 +96,11 @@ def fit_merge(
         )
         held_out, before = _pq(held.sum(axis=0)), _pq(now.sum(axis=0))
         fitted = _pq(search.totals(rules, range(len(kept.images))))[0]
+        overlap, scores, areas = (field[0].tolist() for field in rules)
         rows.append(
             MergeFit(
                 name,
-                search.merge_rules(rules),
+                MergeRules(overlap, tuple(scores), tuple(areas)),
                 float(100 * fitted),
                 float(100 * held_out),
                 float(100 * (held_out - before)),
@@ -181,15 +180,6 @@ class _Search:
         """Return the counts of each image [N, C, 4] by one setting."""
         return np.concatenate([self.totals(rules, [i]) for i in images])
 
-    def merge_rules(self, rules: Rules) -> MergeRules:
-        (overlap,), (scores,), (areas,) = (field.tolist() for field in rules)
-        return MergeRules(overlap, tuple(scores), tuple(areas))
-
-
-def _best(rules: Rules, totals: np.ndarray) -> Rules:
-    i = int(np.argmax(_pq(totals)))
-    return rules.part(slice(i, i + 1))
-
 
 def _pq(counts: np.ndarray) -> np.ndarray:
     """Return :func:`.mean_pq` over the categories that the truth holds. Wrong segments of another
@@ -199,7 +189,7 @@ def _pq(counts: np.ndarray) -> np.ndarray:
 
 
 def rules_fragment(rules: MergeRules) -> dict[str, object]:
-    """Return the keys of MODEL.PANOPTIC_FPN.COMBINE that say the rules."""
+    """Return the keys of MODEL.PANOPTIC_FPN.COMBINE that set the rules."""
     keys: dict[str, object] = {"OVERLAP_THRESH": rules.overlap}
     for one, each, values in (
         ("INSTANCES_CONFIDENCE_THRESH", "CLASS_CONFIDENCE", list(rules.scores)),

@@ -79,6 +79,8 @@ def keep_image(
     categories: Sequence[int],
 ) -> KeptImage:
     """
+    Return what merges of an image depend on.
+
     Args:
         scores: [n], falling.
         classes: [n], contiguous thing classes.
@@ -86,9 +88,6 @@ def keep_image(
         labels: semantic labels [H, W], 0 for things.
         true_ids, true_segments: see :class:`.SegmentOverlaps`.
         categories: the ids of the C categories.
-
-    Raises:
-        ValueError: the sizes of truth and prediction differ.
     """
     check_sizes(true_ids, labels)
     rows = sorted(true_segments, key=lambda segment: segment["id"])

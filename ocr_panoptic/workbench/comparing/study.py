@@ -13,13 +13,15 @@ from typing import Any
 
 from detectron2.evaluation.testing import flatten_results_dict
 from detectron2.modeling import build_model
+from filelock import FileLock, Timeout
 
 from ocr_panoptic.engine import complete_config, load_config
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.files import locked, write_json
+from ocr_panoptic.formats.files import write_json
 from ocr_panoptic.formats.run_folder import evaluation_folder, read_evaluation, read_training_log
 
 RECORD = "study_run.json"
+Records = Sequence[Mapping[str, Any]]  # what read_runs gives
 
 
 @dataclass(frozen=True)
@@ -28,17 +30,14 @@ class System:
     A way to train, which a study compares with others.
 
     Attributes:
-        config: file.
-        opts: KEY VALUE overrides.
+        opts: KEY VALUE overrides of the config file.
         seeds: it is trained once with each.
-        baseline: name of the system that it is compared with.
-        trial: a script, and its first arguments, that train in place of the study's command.
+        trial: a script and its first arguments, which train in place of the study's command.
     """
 
     config: Path
     opts: tuple[str, ...]
     seeds: tuple[int, ...]
-    baseline: str
     trial: tuple[str, ...] = ()
 
     def settings(self, seed: int) -> dict[str, Any]:
@@ -50,9 +49,11 @@ class System:
 @dataclass(frozen=True)
 class Study:
     """
+    Systems that are compared.
+
     Attributes:
-        systems: by name, which is that of the folder of their runs.
-        metrics: "task/metric" as in an evaluation's metrics.json; the first one is plotted.
+        systems: systems by name, which is the name of the folder of their runs.
+        metrics: "task/metric" as in an evaluation's metrics.json; the first one is the main one.
     """
 
     systems: Mapping[str, System]
@@ -60,7 +61,7 @@ class Study:
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """Seeds of any system, in their order."""
+        """Return the seeds of any system, in their order."""
         return tuple(dict.fromkeys(s for system in self.systems.values() for s in system.seeds))
 
 
@@ -73,10 +74,6 @@ def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     Args:
         train: command that trains: an interpreter, and train_net.py or what does the same.
         output: gets ``<system>/seed<n>``, each a run folder with a ``study_run.json``.
-
-    Raises:
-        ChildProcessError: a run failed; its log is named.
-        ValueError: an evaluation has no such metric; or see :func:`read_runs`.
     """
     read_runs(study, output)
     for seed in study.seeds:
@@ -86,19 +83,19 @@ def run_study(study: Study, train: Sequence[str], output: Path) -> None:
             folder = output / name / f"seed{seed}"
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                with locked(folder / "study_run.lock", wait=False):
+                with FileLock(folder / "study_run.lock", blocking=False):
                     if not (folder / RECORD).is_file():
                         print(f"{name}, seed {seed}: {folder}", flush=True)
                         _run(study, name, seed, train, folder)
-            except BlockingIOError:
+            except Timeout:
                 print(f"{name}, seed {seed}: another process trains it", flush=True)
 
 
 def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path) -> None:
     system = study.systems[name]
     resumed = (folder / "last_checkpoint").is_file()
-    command = [train[0], *(system.trial or train[1:]), "--config-file", str(system.config)]
     opts = [*system.opts, "SEED", str(seed), "OUTPUT_DIR", str(folder)]
+    command = [train[0], *(system.trial or train[1:]), "--config-file", str(system.config)]
     command += ["--resume", "auto", *opts]
     start = time.perf_counter()
     with open(folder / "study_log.txt", "a") as log:
@@ -106,41 +103,22 @@ def _run(study: Study, name: str, seed: int, train: Sequence[str], folder: Path)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        raise ChildProcessError(
+        raise UserError(
             f"{name}, seed {seed} failed with exit code {process.returncode}; see {log.name}. "
-            f"The command was: {shlex.join(command)}\nIts last line: {_last_line(Path(log.name))}"
+            f"The command was: {shlex.join(command)}"
         )
+    cfg = load_config(str(system.config), opts)
+    complete_config(cfg, training=True)  # MAX_ITER may follow from the data
+    evaluation = read_evaluation(evaluation_folder(folder, cfg.DATASETS.TEST[0]))
+    rows, metrics = read_training_log(folder), flatten_results_dict(evaluation.results)
+    if absent := [metric for metric in study.metrics if metric not in metrics]:
+        found = ", ".join(m for m in metrics if "-" not in m)
+        raise UserError(f"{folder}: no metric {', '.join(absent)}; the evaluation has {found}")
+    times = [row["time"] for row in rows if "time" in row]
     record = {
         "system": name,
         "seed": seed,
         **system.settings(seed),
-        **_results(load_config(str(system.config), opts), folder, study.metrics),
-        # The last attempt's, should the run have been interrupted.
-        "wall_seconds": time.perf_counter() - start,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "resumed": resumed,
-        "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident, of the process and its children
-    }
-    write_json(folder / RECORD, record, indent=1)
-
-
-def _results(cfg: Any, folder: Path, wanted: Sequence[str]) -> dict[str, Any]:
-    """Return the part of a run's record that its folder has."""
-    complete_config(cfg, training=True)  # MAX_ITER may follow from the data
-    evaluation = read_evaluation(evaluation_folder(folder, cfg.DATASETS.TEST[0]))
-    rows = read_training_log(folder)
-    metrics = flatten_results_dict(evaluation.results)
-    times = [row["time"] for row in rows if "time" in row]
-    if not times:
-        raise UserError(
-            f"{folder}: no iteration was timed in SOLVER.MAX_ITER {cfg.SOLVER.MAX_ITER}, the first "
-            "ones never are; train for 10 or more."
-        )
-    absent = [metric for metric in wanted if metric not in metrics]
-    if absent:
-        found = ", ".join(m for m in metrics if "-" not in m)
-        raise UserError(f"{folder}: no metric {', '.join(absent)}; the evaluation has {found}")
-    return {
         # The folder is the study's, wherever its results are read.
         "run": {k: v for k, v in evaluation.run.items() if k not in ("output_dir", "weights")},
         "metrics": metrics,
@@ -151,67 +129,49 @@ def _results(cfg: Any, folder: Path, wanted: Sequence[str]) -> dict[str, Any]:
                 for row in rows
                 if metric in row
             ]
-            for metric in wanted
+            for metric in study.metrics
         },
         "parameters": sum(p.numel() for p in build_model(cfg).parameters()),
-        "seconds_per_iteration": statistics.median(times),
+        "seconds_per_iteration": statistics.median(times) if times else None,
+        # The last attempt's, should the run have been interrupted.
+        "wall_seconds": time.perf_counter() - start,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "resumed": resumed,
+        "peak_memory_bytes": usage.ru_maxrss * 1024,  # resident, of the process and its children
     }
-
-
-def _last_line(log: Path) -> str:
-    with open(log, "rb") as file:
-        file.seek(-min(log.stat().st_size, 2000), os.SEEK_END)
-        lines = file.read().decode(errors="replace").split("\n")
-    return next((line for line in reversed(lines) if line.strip()), "none")
+    write_json(folder / RECORD, record, indent=1)
 
 
 def read_runs(study: Study, output: Path) -> list[dict[str, Any]]:
-    """
-    Return the records of all finished runs, by system, then seed.
-
-    Raises:
-        ValueError: a run was trained with another config or other overrides: the study has changed
-            since.
-    """
+    """Return the records of all finished runs, by system, then seed; refuse a run that was trained
+    otherwise than the study says."""
     records = []
     for name, system in study.systems.items():
         for seed in system.seeds:
             file = output / name / f"seed{seed}" / RECORD
             if file.is_file():
-                record = json.loads(file.read_text())
-                check_record(study, name, seed, record, file)
-                records.append(record)
+                records.append(json.loads(file.read_text()))
+                check_record(study, name, seed, records[-1], file)
     return records
 
 
 def check_record(study: Study, name: str, seed: int, record: Mapping[str, Any], file: Path) -> None:
-    """
-    Check that a record is of a run as the study has it.
-
-    Args:
-        name, seed: system and seed that it should be of.
-        file: that the record is from.
-
-    Raises:
-        ValueError: it has another config, other overrides or another trial.
-    """
-    found, wanted = _comparable(record), _comparable(study.systems[name].settings(seed))
-    if found != wanted:
-        common = found[1].items() & wanted[1].items()
-        shown, now = (
-            shlex.join([config, *(part for p in opts.items() if p not in common for part in p)])
-            for config, opts in (found, wanted)
+    """Refuse a record of a system and seed, read from a file, that was trained with another config,
+    other overrides or another trial than the study has."""
+    (found, before), (wanted, now) = (
+        (
+            [*settings.get("trial", []), settings["config"]],
+            dict(zip(map(str, settings["opts"][::2]), map(str, settings["opts"][1::2]))),
+        )
+        for settings in (record, study.systems[name].settings(seed))
+    )
+    if (found, before) != (wanted, now):
+        common = before.items() & now.items()
+        texts = (
+            shlex.join([*words, *(part for p in opts.items() if p not in common for part in p)])
+            for words, opts in ((found, before), (wanted, now))
         )
         raise UserError(
-            f"{file}: {name}, seed {seed} was trained with {shown}; the study has {now}. "
-            "Take another --output, or remove that run."
+            "{}: {}, seed {} was trained with {}; the study has {}. Take another --output, or "
+            "remove that run.".format(file, name, seed, *texts)
         )
-
-
-def _comparable(settings: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """Drop what says nothing: the order of KEY VALUE pairs, but where a key comes again."""
-    opts = settings["opts"]
-    return (
-        shlex.join([*settings.get("trial", []), settings["config"]]),
-        dict(zip(map(str, opts[::2]), map(str, opts[1::2]))),
-    )

@@ -5,7 +5,7 @@ PyTorch nor Detectron2 nor the rest of this package: copy this file beside the m
 
     python run_onnx.py model.onnx --input IMAGE|FOLDER ... --output FOLDER [--overlays]
 
-writes what ocr-panoptic predict does, but for COCO's instances.json: labels/*.png (classes 0..K-1),
+writes what ocr-panoptic predict does, but for coco.json and coco/: labels/*.png (classes 0..K-1),
 confidence/*.png (the probability of what a pixel is assigned to, 0..255), labels.json of a semantic
 model, and panoptic/*.png and panoptic.json in COCO panoptic format of a panoptic one. In Python:
 

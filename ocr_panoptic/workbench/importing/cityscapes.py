@@ -25,22 +25,13 @@ from ocr_panoptic.formats.labels import read_label_png
 from .annotated_image import AnnotatedImage, Segment
 from .kinds import Kinds
 from .masks import check_points, masks_of_map
-from .reading import (
-    check_size,
-    each,
-    files_below,
-    image_with_stem,
-    read_object,
-    require_images,
-    shapes_of,
-)
+from .reading import check_size, each, files_below, image_with_stem, read_object, require_images
 
 FIRST_THING = 24  # label ids from here on have instances
 GROUP = "group"  # objects that are not told apart: "cargroup"
 NOT_DRAWN = "license plate"  # cityscapesscripts leaves what is below
 
 NAMES = CITYSCAPES_IGNORED | {number: name for number, name, _, _ in CITYSCAPES_CLASSES}
-IDS = {name: number for number, name in NAMES.items()}
 CITYSCAPES_KINDS = Kinds(
     things=tuple(name for number, name, _, _ in CITYSCAPES_CLASSES if number >= FIRST_THING),
     stuff=tuple(name for number, name, _, _ in CITYSCAPES_CLASSES if number < FIRST_THING),
@@ -52,44 +43,42 @@ _TAIL = re.compile(r"(_gt[A-Za-z]+)?_(instanceIds\.png|polygons\.json)$")
 
 
 def read_cityscapes(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
-    """
-    The PNGs of instance ids: an id of 1000 or more is an object of label id // 1000, another is the
-    label id of a region.
+    """Yield the images of PNGs of instance ids: an id of 1000 or more is an object of label id
+    // 1000, another is the label id of a region.
 
     Args:
         source: folder such as ``gtFine/train``.
         images: folder such as ``leftImg8bit/train``.
-
-    Raises:
-        FileNotFoundError, ValueError: a folder is missing, was not given, or holds no such file.
-        DataFaults: at the end, faults of single files.
     """
     images = require_images(images, f"{source}: Cityscapes' annotations")
-    files = files_below(source, ("_instanceIds.png",))
+    files = [(str(path), path) for path in files_below(source, ("_instanceIds.png",))]
     yield from each(files, partial(_read_png, source=source, images=images))
 
 
 def read_cityscapes_polygons(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
-    """
-    The JSON files. Classes may be others than those of Cityscapes; a label that ends in "group" is
-    a region of its class. What is covered is not read, as in Cityscapes' own PNGs.
+    """Yield the images of JSON files, whose classes may be others than those of Cityscapes.
 
-    Args, Raises: as :func:`read_cityscapes`.
+    A label that ends in "group" is a region of its class. What is covered is not read, as in
+    Cityscapes' own PNGs.
+
+    Args:
+        source: folder such as ``gtFine/train``.
+        images: folder such as ``leftImg8bit/train``.
     """
     images = require_images(images, f"{source}: Cityscapes' annotations")
-    files = files_below(source, ("_polygons.json",))
+    files = [(str(path), path) for path in files_below(source, ("_polygons.json",))]
     yield from each(files, partial(_read_polygons, source=source, images=images))
 
 
 def _image_of(path: Path, source: Path, images: Path) -> AnnotatedImage:
     stem = (path.parent / _TAIL.sub("", path.name)).relative_to(source).as_posix()
-    return image_with_stem(images, [f"{stem}_leftImg8bit", stem], str(path))
+    return image_with_stem(images, [f"{stem}_leftImg8bit", stem])
 
 
 def _read_png(path: Path, source: Path, images: Path) -> AnnotatedImage:
     image = _image_of(path, source, images)
     ids = read_label_png(path).astype(np.int64)
-    check_size(image, *ids.shape, str(path))
+    check_size(image, *ids.shape)
     segments, unknown = [], []
     for value, mask in masks_of_map(ids):
         number = value // CITYSCAPES_OBJECTS if value >= CITYSCAPES_OBJECTS else value
@@ -99,8 +88,8 @@ def _read_png(path: Path, source: Path, images: Path) -> AnnotatedImage:
             unknown.append(value)
     if unknown:
         raise UserError(
-            f"{path}: the ids {unknown[:5]} are no label ids of Cityscapes. Are they train ids, or "
-            "those of other classes?"
+            f"the ids {unknown[:5]} are not label ids of Cityscapes. Are they train ids, or those "
+            "of other classes?"
         )
     return replace(image, segments=segments)
 
@@ -108,35 +97,28 @@ def _read_png(path: Path, source: Path, images: Path) -> AnnotatedImage:
 def _read_polygons(path: Path, source: Path, images: Path) -> AnnotatedImage:
     image = _image_of(path, source, images)
     content = read_object(path)
-    check_size(image, content.get("imgHeight"), content.get("imgWidth"), str(path))
-    objects = content.get("objects")
-    if not isinstance(objects, list):
-        raise UserError(f"{path}: expected a list of objects.")
+    check_size(image, content.get("imgHeight"), content.get("imgWidth"))
+    objects = content["objects"]
     canvas = Image.new("I", (image.width, image.height), 0)
-    places = ((f"{path}: object {n - 1}", (n, entry)) for n, entry in enumerate(objects, 1))
-    shapes_of(places, lambda found: _draw(*found, canvas))
+    places = ((f"object {n - 1}", (n, entry)) for n, entry in enumerate(objects, 1))
+    for _ in each(places, lambda found: _draw(*found, canvas)):
+        pass
     segments = []
     for place, mask in masks_of_map(np.asarray(canvas)):
-        label, is_group = _label(objects[place - 1]["label"])
+        label = objects[place - 1]["label"]
+        is_group = label not in NAMES.values() and label.endswith(GROUP)
+        label = label.removesuffix(GROUP) if is_group else label
         segments.append(Segment(label, mask, instance=False if is_group else None))
     return replace(image, segments=segments)
 
 
-def _draw(place: int, entry: object, canvas: Image.Image) -> None:
-    if not isinstance(entry, dict) or not isinstance(entry.get("label"), str):
-        raise UserError("expected a label and a polygon")
+def _draw(place: int, entry: dict, canvas: Image.Image) -> None:
     if entry.get("deleted") or entry["label"] == NOT_DRAWN:
         return
-    corners = check_points(entry.get("polygon", ()), canvas.height, canvas.width)
+    corners = check_points(entry["polygon"], canvas.height, canvas.width)
     if len(corners) >= 2:
         # Whole numbers as such: Pillow rounds others in its own way.
         points = [
             tuple(int(v) if v == int(v) else v for v in corner) for corner in corners.tolist()
         ]
         ImageDraw.Draw(canvas).polygon(points, fill=place)
-
-
-def _label(label: str) -> tuple[str, bool]:
-    if label in NAMES.values() or not label.endswith(GROUP):
-        return label, False
-    return label.removesuffix(GROUP), True

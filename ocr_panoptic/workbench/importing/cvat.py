@@ -18,7 +18,7 @@ from defusedxml.ElementTree import ParseError, parse
 from ocr_panoptic.errors import UserError
 
 from .annotated_image import AnnotatedImage, Segment
-from .reading import check_size, each, image_file, require_images, shapes_of
+from .reading import check_size, each, image_file, require_images
 from .shapes import ellipse, join_parts, placed, polygon, rectangle
 
 logger = logging.getLogger(__name__)
@@ -30,31 +30,23 @@ _WITHOUT_AREA = ("polyline", "points", "cuboid", "skeleton")
 
 
 def read_cvat(source: Path, images: Path | None) -> Iterator[AnnotatedImage]:
-    """
-    Args:
-        source: the XML, or the unpacked export with it.
-        images: folder of the images, which the XML's names are relative to; None: "images" beside
-            the XML.
+    """Yield the images.
 
-    Raises:
-        FileNotFoundError: there is no such file or folder.
-        ValueError: it is no such XML, or has tracks of a video.
-        DataFaults: at the end, images that are missing or of another size, and shapes that cannot
-            be read or have no area.
+    Args:
+        source: XML, or the unpacked export with it.
+        images: folder that the XML's names are relative to, by default "images" beside the XML.
     """
     path = _xml_in(source) if source.is_dir() else source
     if images is None and (path.parent / IMAGES).is_dir():
         images = path.parent / IMAGES
-    read = partial(_read_image, path, require_images(images, f"{path}"))
-    boxes = 0
-    for image, count in each(_image_elements(path), read):
-        boxes += count
-        yield image
-    if boxes:
+    images = require_images(images, f"{path}")
+    elements = _image_elements(path)
+    places = ((f"{path}: image {element.get('name', '')!r}", element) for element in elements)
+    yield from each(places, partial(_read_image, images))
+    if boxes := sum(shape.tag == "box" for element in elements for shape in element):
         logger.warning(
-            "%s: %d boxes are taken as filled rectangles, as CVAT's mask exports have them",
-            path,
-            boxes,
+            f"{path}: {boxes} boxes are taken as filled rectangles, as CVAT's mask exports have "
+            "them"
         )
 
 
@@ -68,45 +60,42 @@ def _xml_in(folder: Path) -> Path:
     return found[0]
 
 
-def _image_elements(path: Path) -> Iterator[Element]:
+def _image_elements(path: Path) -> list[Element]:
     try:
         root = parse(path, forbid_dtd=True).getroot()
     except (ParseError, LookupError, ValueError) as error:  # LookupError: an unknown encoding
         raise UserError(f"{path}: cannot be read as XML ({error}).") from error
     if root.tag != ROOT:
         raise UserError(f"{path}: its root is <{root.tag[:80]}>, expected <{ROOT}>.")
-    count = 0
-    for element in root:
-        if element.tag == "track":
-            raise UserError(
-                f'{path}: has tracks of a video. Export it as "CVAT for images 1.1", which has the '
-                "shapes of every frame."
-            )
-        if element.tag == "image":
-            count += 1
-            yield element
-    if not count:
+    if root.find("track") is not None:
+        raise UserError(
+            f'{path}: has tracks of a video. Export it as "CVAT for images 1.1", which has the '
+            "shapes of every frame."
+        )
+    elements = root.findall("image")
+    if not elements:
         raise UserError(f'{path}: has no image. Is it an export as "CVAT for images 1.1"?')
+    return elements
 
 
-def _read_image(path: Path, folder: Path, element: Element) -> tuple[AnnotatedImage, int]:
-    """The image, and how many boxes it has."""
-    where = f"{path}: image {element.get('name', '')!r}"
-    image = image_file(folder, _file_names(element), where)
-    check_size(image, *(_size(element, key, where) for key in ("height", "width")), where)
+def _read_image(folder: Path, element: Element) -> AnnotatedImage:
+    name, subset = element.get("name", ""), element.get("subset")
+    # In a project an image may lie in the folder of its subset; a frame's name has no suffix.
+    names = [name, f"{subset}/{name}"] if subset and name else [name]
+    names += [one + suffix for one in names for suffix in FRAME_SUFFIXES if name]
+    image = image_file(folder, names)
+    check_size(image, int(element.get("height", 0)), int(element.get("width", 0)))
     places = (
-        (f"{where}: {shape.tag} {number} ({shape.get('label')!r})", shape)
+        (f"{shape.tag} {number} ({shape.get('label')!r})", shape)
         for number, shape in enumerate(element)
         if shape.tag != "tag"
     )
-    shapes = shapes_of(places, partial(_read_shape, image=image))
-    shapes.sort(key=lambda shape: shape[0])
-    segments = join_parts((group, segment) for _, group, segment in shapes)
-    return replace(image, segments=segments), sum(shape.tag == "box" for shape in element)
+    shapes = sorted(each(places, partial(_read_shape, image)), key=lambda shape: shape[0])
+    return replace(image, segments=join_parts((group, segment) for _, group, segment in shapes))
 
 
-def _read_shape(shape: Element, image: AnnotatedImage) -> tuple[int, int | None, Segment]:
-    """z_order, group, and what it is."""
+def _read_shape(image: AnnotatedImage, shape: Element) -> tuple[int, int | None, Segment]:
+    """Return z_order, group and segment of a shape."""
     kind, label = shape.tag, shape.get("label")
     if not label:
         raise UserError("has no label")
@@ -117,27 +106,9 @@ def _read_shape(shape: Element, image: AnnotatedImage) -> tuple[int, int | None,
         )
     if kind not in _MASKS:
         raise UserError(f"is of an unknown kind; there are {', '.join(_MASKS)}")
-    try:
-        mask = _MASKS[kind](shape.attrib, image.height, image.width)
-    except KeyError as error:
-        raise UserError(f"has no {error}") from error
+    mask = _MASKS[kind](shape.attrib, image.height, image.width)
     group = int(shape.get("group_id", 0)) or None
     return int(shape.get("z_order", 0)), group, Segment(label, mask)
-
-
-def _file_names(element: Element) -> list[str]:
-    """List the names that an image may have: in a project it may lie in the folder of its subset; a
-    frame's name has no suffix."""
-    name, subset = element.get("name", ""), element.get("subset")
-    names = [name, f"{subset}/{name}"] if subset and name else [name]
-    return names + [one + suffix for one in names for suffix in FRAME_SUFFIXES if name]
-
-
-def _size(element: Element, key: str, where: str) -> int:
-    text = element.get(key, "")
-    if not text.isdecimal():
-        raise UserError(f"{where}: {key} must be a number of pixels, found {text!r}.")
-    return int(text)
 
 
 Attributes = Mapping[str, str]
@@ -160,8 +131,6 @@ def _ellipse(attributes: Attributes, height: int, width: int) -> dict:
 
 def _mask(attributes: Attributes, height: int, width: int) -> dict:
     left, top, columns, rows = (int(attributes[key]) for key in ("left", "top", "width", "height"))
-    if not (0 < columns <= width and 0 < rows <= height):
-        raise UserError(f"a mask of {columns}x{rows} pixels in an image of {width}x{height}")
     return placed(decode_runs(attributes["rle"], rows, columns), left, top, height, width)
 
 
@@ -169,27 +138,14 @@ _MASKS = {"polygon": _polygon, "box": _box, "ellipse": _ellipse, "mask": _mask}
 
 
 def decode_runs(text: str, height: int, width: int) -> np.ndarray:
-    """
+    """Return a mask as bool [height, width].
+
     Args:
-        text: lengths of runs of pixels, row after row, that are in turn outside and inside the
-            mask; the first are outside.
-
-    Returns:
-        bool [height, width].
-
-    Raises:
-        ValueError: they are no lengths of as many pixels.
+        text: lengths of runs of pixels, row after row, in turn outside and inside the mask; the
+            first run lies outside.
     """
     lengths = [int(number) for number in text.split(",")]
     if min(lengths) < 0 or sum(lengths) != height * width:
         raise UserError(f"a mask of {width}x{height} pixels has runs of {sum(lengths)}")
     inside = np.arange(len(lengths)) % 2 == 1
     return np.repeat(inside, lengths).reshape(height, width)
-
-
-def encode_runs(pixels: np.ndarray) -> str:
-    """The inverse of :func:`decode_runs`, of bool [H, W]."""
-    flat = pixels.ravel()
-    starts = np.flatnonzero(np.diff(flat, prepend=False))
-    lengths = np.diff(starts, prepend=0, append=flat.size)
-    return ", ".join(map(str, lengths.tolist()))

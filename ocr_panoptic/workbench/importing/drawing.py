@@ -1,38 +1,24 @@
-"""The files of one split: a PNG for each image, and links to the images."""
+"""The files of one split: a PNG for each image, a panoptic JSON, and links to the images."""
 
-import json
 import os
-from collections.abc import Collection, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
 
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.faults import raise_if_any
+from ocr_panoptic.data.panoptic.annotations import Category
 from ocr_panoptic.data.parallel import imap_with_progress
-from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
-from ocr_panoptic.formats.files import replacing
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
 from ocr_panoptic.formats.labels import write_label_png
-from ocr_panoptic.formats.pictures import read_size
 from ocr_panoptic.formats.segment_runs import segment_statistics
 
 from .annotated_image import AnnotatedImage
 from .kinds import Kinds
-from .painting import Losses, paint
+from .painting import Counts, paint
 
 IMAGES = "images"
-
-
-class DrawnImages(NamedTuple):
-    """
-    Attributes:
-        segments: ``segments_info`` of each panoptic PNG, JSON, which takes a fifth of the memory.
-        losses: what of the annotations is not in the PNGs.
-    """
-
-    segments: list[str]
-    losses: Losses
 
 
 @dataclass(frozen=True)
@@ -41,12 +27,12 @@ class Drawing:
 
     Attributes:
         kinds: what the classes are; their places are semantic labels, and from 1 category ids.
-        overlap, rest: see :func:`.painting.paint`.
-        semantic: a label PNG and not a panoptic one.
+        smaller_on_top, rest: see :func:`.painting.paint`.
+        semantic: whether to draw label PNGs in place of panoptic PNGs.
     """
 
     kinds: Kinds
-    overlap: str
+    smaller_on_top: bool
     rest: str | None
     semantic: bool
 
@@ -54,97 +40,59 @@ class Drawing:
     def folder(self) -> str:
         return "semantic" if self.semantic else "panoptic"
 
-    def draw_all(
-        self,
-        images: Sequence[AnnotatedImage],
-        folder: Path,
-        workers: int | None = None,
-    ) -> DrawnImages:
-        """Draw the PNGs of a split into a folder.
-
-        Raises:
-            DataFaults: images that are broken or of another size than annotated.
-        """
-        faults, segments, losses = [], [], Losses()
-        one = partial(draw, folder=folder, drawing=self)
-        for wrong, drawn in imap_with_progress(one, images, f"import {folder.name}", workers):
-            faults += wrong
-            if drawn is not None:
-                segments += drawn.segments
-                losses = Losses.of([losses, drawn.losses])
-        raise_if_any(faults)
-        return DrawnImages(segments, losses)
-
 
 def png_name(image: AnnotatedImage) -> str:
     return str(PurePosixPath(image.name).with_suffix(".png"))
 
 
-def draw(
-    image: AnnotatedImage, folder: Path, drawing: Drawing
-) -> tuple[list[str], DrawnImages | None]:
-    """Write the PNG of an image into a folder; the image is decoded wholly.
+def draw_split(
+    images: Sequence[AnnotatedImage], folder: Path, drawing: Drawing, workers: int | None = None
+) -> Counts:
+    """Write the files of a split into a folder.
 
-    Returns:
-        its faults; what was drawn, None where there is one.
+    Args:
+        workers: number of processes, see :func:`.imap_with_progress`.
     """
+    total: Counts = defaultdict(Counter)
+    entries = []
+    one = partial(_draw, folder=folder / drawing.folder, drawing=drawing)
+    drawn = imap_with_progress(one, images, f"import {folder.name}", workers)
+    for number, (image, (segments, counts)) in enumerate(zip(images, drawn, strict=True), 1):
+        for what, numbers in counts.items():
+            total[what].update(numbers)
+        size = {"height": image.height, "width": image.width}
+        entry = {"id": number, "file_name": image.name, **size}
+        annotation = {"image_id": number, "file_name": png_name(image), "segments_info": segments}
+        entries.append((entry, annotation))
+        link = folder / IMAGES / image.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.abspath(image.file))
+    if not drawing.semantic:
+        kinds = drawing.kinds
+        categories = [
+            Category(place, name, name in kinds.things, kinds.color(name)).as_json()
+            for place, name in enumerate(kinds.classes, 1)
+        ]
+        write_panoptic_json(folder / "panoptic.json", entries, categories)
+    return total
+
+
+def _draw(image: AnnotatedImage, folder: Path, drawing: Drawing) -> tuple[list[dict], Counts]:
+    """Write the PNG of an image; return its ``segments_info`` and counts."""
     output = folder / png_name(image)
-    try:
-        width, height, note = read_size(image.file)
-    except ValueError as error:
-        return [f"{image.file}: the image {error}."], None
-    if (height, width) != (image.height, image.width):
-        return [
-            f"{image.file}: the image has {width}x{height} pixels{note}, the annotations are of "
-            f"{image.width}x{image.height} (width x height)."
-        ], None
-    painted = paint(image, drawing.kinds, drawing.overlap, drawing.rest)
-    segments = []
+    painted = paint(image, drawing.kinds, drawing.smaller_on_top, drawing.rest)
     if drawing.semantic:
         write_label_png(output, painted.semantic(VOID_LABEL))
-    else:
-        write_panoptic_png(output, painted.ids)
-        statistics = segment_statistics(painted.ids)
-        segments = [
-            {
-                "id": number,
-                "category_id": label + 1,
-                "iscrowd": int(number in painted.crowds),
-                **statistics[number]._asdict(),
-            }
-            for number, label in painted.labels.items()
-        ]
-    return [], DrawnImages([json.dumps(segments)], painted.losses)
-
-
-def link_images(images: Sequence[AnnotatedImage], folder: Path) -> None:
-    """Make a link to each image, by its name, below a folder."""
-    for image in images:
-        link, target = folder / image.name, os.path.abspath(image.file)
-        if link.is_symlink() and os.readlink(link) == target:
-            continue
-        with replacing(link) as temporary:
-            os.symlink(target, temporary)
-
-
-def remove_others(folder: Path, wanted: Collection[Path]) -> None:
-    """Remove from the folder of all splits what an earlier import has written there and this one
-    does not: links, PNGs, JSONs, and folders that are empty then."""
-    for root, folders, names in os.walk(folder, topdown=False):
-        for path in (Path(root, name) for name in names):
-            if path not in wanted and _is_written(path, path.relative_to(folder).parts):
-                path.unlink()
-        for path in (Path(root, name) for name in folders):
-            if not path.is_symlink() and not any(path.iterdir()):
-                path.rmdir()
-
-
-def _is_written(path: Path, parts: tuple[str, ...]) -> bool:
-    match parts:
-        case (_, "panoptic.json"):
-            return True
-        case (_, "images", *_):
-            return path.is_symlink()
-        case (_, "panoptic" | "semantic", *_):
-            return path.suffix == ".png"
-    return False
+        return [], painted.counts
+    write_panoptic_png(output, painted.ids)
+    statistics = segment_statistics(painted.ids)
+    segments = [
+        {
+            "id": number,
+            "category_id": label + 1,
+            "iscrowd": int(number in painted.crowds),
+            **statistics[number]._asdict(),
+        }
+        for number, label in painted.labels.items()
+    ]
+    return segments, painted.counts

@@ -3,16 +3,16 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 
 import yaml
 
 from ocr_panoptic.data.classes import VOID_LABEL, derived_color, faults_of_class
-from ocr_panoptic.data.faults import DataFaults, raise_if_any, repeated
+from ocr_panoptic.data.faults import raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.pictures import Color
 from ocr_panoptic.formats.yaml_file import read_yaml
+from ocr_panoptic.nearest import did_you_mean
 
 from .annotated_image import AnnotatedImage
 
@@ -22,11 +22,12 @@ MAX_SHOWN = 300  # classes in a message
 
 @dataclass(frozen=True)
 class Kinds:
-    """
+    """What each class is.
+
     Attributes:
-        things, stuff: names of classes, in the order of the data set's.
+        things, stuff: names of classes, in the order of the data set.
         ignore: names of classes that are void.
-        colors: of some of them.
+        colors: colours of some classes.
     """
 
     things: tuple[str, ...] = ()
@@ -43,43 +44,29 @@ class Kinds:
 
 
 def read_kinds(path: Path) -> Kinds:
-    """Read a YAML file: ``things``, ``stuff`` and ``ignore``, each a list of names, and ``colors``,
-    name -> [R, G, B]. Each may be absent.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is no YAML.
-        DataFaults: it cannot be used; every reason is named.
-    """
+    """Read a YAML file with the keys ``things``, ``stuff`` and ``ignore``, each a list of names,
+    and ``colors``, name -> [R, G, B]. Each key may be absent."""
     if not path.is_file():
-        raise MissingFileError(f"{path}: file of things and stuff not found, or no regular file.")
+        raise MissingFileError(f"{path}: file of things and stuff not found.")
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise DataFaults([f"{path}: expected things: and stuff:, each with a list of names."])
+        raise UserError(f"{path}: expected things: and stuff:, each with a list of names.")
     faults = [
         f"unknown key {key!r}; there are {', '.join(_KEYS)}." for key in content if key not in _KEYS
     ]
-    lists = {}
-    for key in _KEYS[:3]:
-        lists[key] = content.get(key) or []
-        if not isinstance(lists[key], list):
-            faults.append(f"{key} must be a list of names, found {lists[key]!r}.")
-            lists[key] = []
-    names = [name for listed in lists.values() for name in listed]
-    for name in names:
-        faults += [f"class {name!r}: {fault}" for fault in faults_of_class(name, [0, 0, 0])]
-    faults += [f"class {n!r} comes {times} times." for n, times in repeated(map(str, names))]
+    lists = [content.get(key) or [] for key in _KEYS[:3]]
     colors = content.get("colors") or {}
-    if not isinstance(colors, dict):
-        faults.append(f"colors must be a mapping of names to [R, G, B], found {colors!r}.")
-        colors = {}
-    for name, color in colors.items():
-        faults += [f"colors: {name!r}: {fault}" for fault in faults_of_class(name, color)]
-        if name not in names:
-            faults.append(f"colors: {name!r} is in no list.")
+    if not all(isinstance(names, list) for names in lists) or not isinstance(colors, dict):
+        faults.append("things, stuff and ignore are lists of names, colors maps names to colours.")
+        lists, colors = [], {}
+    names = [name for listed in lists for name in listed]
+    for name in names:
+        color = colors.get(name, [0, 0, 0])
+        faults += [f"class {name!r}: {fault}" for fault in faults_of_class(name, color)]
+    faults += [f"class {n!r} comes {times} times." for n, times in repeated(map(str, names))]
+    faults += [f"colors: {name!r} is in no list." for name in colors if name not in names]
     raise_if_any([f"{path}: {fault}" for fault in faults])
-    given = {name: tuple(color) for name, color in colors.items()}
-    return Kinds(*map(tuple, lists.values()), given)
+    return Kinds(*map(tuple, lists), {name: tuple(color) for name, color in colors.items()})
 
 
 @dataclass
@@ -87,10 +74,10 @@ class ClassCount:
     """The numbers of images and segments in which a class was found.
 
     Attributes:
-        images: that show it.
-        segments: by what their ``instance`` says, crowds as objects.
-        crowds: how many of them are marked as crowds.
-        several: the first image with more than one of these, and their number.
+        images: number of images that show it.
+        segments: number of segments by their ``instance``, crowds as objects.
+        crowds: number of segments that are marked as crowds.
+        several: first image with more than one crowd, and their number.
         is_doubtful: see :attr:`.Segment.is_doubtful`.
     """
 
@@ -102,15 +89,15 @@ class ClassCount:
 
     @property
     def kind(self) -> str | None:
-        """ "thing" where some segments are objects, and the others regions; "stuff" where all are
-        regions; None where the format does not tell it."""
+        """ "thing" if some segments are objects and the others regions, "stuff" if all are regions,
+        None if the format does not tell."""
         if None in self.segments:
             return None
         return "thing" if True in self.segments else "stuff"
 
 
 def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
-    """Count those of one image, too."""
+    """Count the classes of an image, too."""
     crowds: Counter[str] = Counter()
     for segment in image.segments:
         count = found.setdefault(segment.label, ClassCount())
@@ -125,10 +112,10 @@ def add_classes(found: dict[str, ClassCount], image: AnnotatedImage) -> None:
 
 
 def check_crowds(found: Mapping[str, ClassCount]) -> None:
-    """
-    Raises:
-        ValueError: crowds may be objects: an image has two of a class, or a class nothing else, or
-            what makes them crowds is a tool's habit. COCO's own annotations have none of it.
+    """Raise UserError if crowds may be objects.
+
+    That is so if an image has two crowds of a class, if a class has nothing else, or if the crowds
+    look like the habit of a tool. COCO's own annotations have none of these.
     """
     objects = {name: count.segments[True] + count.segments[None] for name, count in found.items()}
     reasons = [
@@ -159,43 +146,35 @@ def resolve_kinds(
     rest: str | None,
     semantic: bool = False,
 ) -> Kinds:
-    """Return what each class is: as the user says; else as the format's own list; else as the
-    segments do.
+    """Return what each class is: as the user says, else as the format's list, else as the segments.
 
     Args:
-        found: the classes of the annotations.
-        given: the user's, or None.
-        default: the format's, or None. It counts where it names all classes.
-        rest: a class of stuff besides, or None.
-        semantic: no class needs a kind, all may be stuff.
-
-    Raises:
-        DataFaults: classes that are missing from ``given``.
-        ValueError: nothing says what some classes are; the message has the YAML to write.
+        found: classes of the annotations.
+        given: the user's kinds.
+        default: the format's kinds, which count if they name all classes.
+        rest: class of stuff for pixels without segment.
+        semantic: whether no class needs a kind, as all may be stuff.
     """
     if given is not None:
         raise_if_any(list(_missing(found, given, rest)))
         return given
     if default is not None and found.keys() <= {*default.classes, *default.ignore}:
-        return _with_rest(default, rest)
-    if semantic:
-        return _with_rest(Kinds(stuff=tuple(name for name in found if name != rest)), rest)
-    kinds = {name: count.kind for name, count in found.items()}
-    if rest in kinds:
-        kinds[rest] = kinds[rest] or "stuff"
-    if None in kinds.values():
-        raise UserError(_unknown_kinds(found, rest))
-    return _with_rest(
-        Kinds(*(tuple(n for n, k in kinds.items() if k == kind) for kind in ("thing", "stuff"))),
-        rest,
-    )
-
-
-def _with_rest(kinds: Kinds, rest: str | None) -> Kinds:
+        kinds = default
+    elif semantic:
+        kinds = Kinds(stuff=tuple(name for name in found if name != rest))
+    else:
+        kind_of = {name: count.kind for name, count in found.items()}
+        if rest in kind_of:
+            kind_of[rest] = kind_of[rest] or "stuff"
+        if None in kind_of.values():
+            raise UserError(_unknown_kinds(found, rest))
+        kinds = Kinds(
+            *(tuple(n for n, k in kind_of.items() if k == kind) for kind in ("thing", "stuff"))
+        )
     if rest is None or rest in kinds.stuff:
         return kinds
-    if rest in kinds.things or rest in kinds.ignore:
-        raise UserError(f"--rest {rest}: is no class of stuff. Name another class.")
+    if rest in (*kinds.things, *kinds.ignore):
+        raise UserError(f"--rest {rest}: is not a class of stuff. Name another class.")
     return Kinds(kinds.things, (*kinds.stuff, rest), kinds.ignore, kinds.colors)
 
 
@@ -203,28 +182,25 @@ def _missing(found: Mapping[str, ClassCount], given: Kinds, rest: str | None) ->
     listed = (*given.classes, *given.ignore)
     for name, count in found.items():
         if name not in listed:
-            close = get_close_matches(name, [n for n in listed if n not in found], n=1)
-            hint = f" It has {close[0]!r}, which no annotation has." if close else ""
             yield (
                 f"class {name!r} ({sum(count.segments.values())} segments in {count.images} "
                 f"images) is in none of the lists of --things: add it to things, stuff or ignore."
-                f"{hint}"
+                f"{did_you_mean(name, [n for n in listed if n not in found])}"
             )
     if rest is not None and rest not in given.stuff:
         yield f"--rest {rest}: is not in the list stuff of --things: add it there."
 
 
 def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
-    """The message that asks for a file of things and stuff."""
+    """Return the message that asks for a file of things and stuff."""
     rows = [
         f"  {name}: {sum(count.segments.values())} segments in {count.images} images"
         + (f", the annotations say {count.kind}" if count.kind else "")
         for name, count in found.items()
     ]
-    names = {kind: [n for n, c in found.items() if c.kind == kind] for kind in ("stuff", None)}
-    names["stuff"] += [rest] if rest and rest not in names["stuff"] else []
-    things = [name for name in found if name not in names["stuff"]]
-    content = {"things": things, "stuff": names["stuff"], "ignore": []}
+    stuff = [name for name, count in found.items() if count.kind == "stuff"]
+    stuff += [rest] if rest and rest not in stuff else []
+    content = {"things": [n for n in found if n not in stuff], "stuff": stuff, "ignore": []}
     text = yaml.safe_dump(
         content, default_flow_style=None, sort_keys=False, width=90, allow_unicode=True
     )
@@ -242,27 +218,20 @@ def _unknown_kinds(found: Mapping[str, ClassCount], rest: str | None) -> str:
 
 
 def check_classes(kinds: Kinds, semantic: bool) -> None:
-    """
-    Raises:
-        ValueError: there are too few or too many of them.
-    """
+    """Raise UserError for too few or too many classes."""
     if not kinds.classes:
         raise UserError("There is no class: all are ignored, or no image has a segment.")
-    if semantic:
-        if len(kinds.classes) == 1:
-            raise UserError(
-                f"{kinds.classes[0]!r} is the only class; name another for the other pixels, such "
-                "as --rest background."
-            )
-        if len(kinds.classes) > VOID_LABEL:
-            raise UserError(f"{len(kinds.classes)} classes, at most {VOID_LABEL} fit label PNGs.")
-        return
-    if not kinds.things:
+    if semantic and len(kinds.classes) == 1:
+        raise UserError(
+            f"{kinds.classes[0]!r} is the only class; name another for the other pixels, such as "
+            "--rest background."
+        )
+    if not semantic and not kinds.things:
         raise UserError(
             "No class is a thing, and Panoptic-FPN needs one: list things in --things, or import "
             "with --semantic."
         )
-    if len(kinds.stuff) >= VOID_LABEL:
-        raise UserError(
-            f"{len(kinds.stuff)} classes of stuff, at most {VOID_LABEL - 1} fit semantic PNGs."
-        )
+    # A panoptic data set's label PNGs have one label more, for all things.
+    count = len(kinds.classes) if semantic else len(kinds.stuff) + 1
+    if count > VOID_LABEL:
+        raise UserError(f"{count} labels of classes, at most {VOID_LABEL} fit label PNGs.")

@@ -3,6 +3,7 @@
 Shape letters: H, W size of an image.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -98,7 +99,8 @@ def write_data_page(
     shown = [records[place] for place in places]
     seen = list(imap_with_progress(look, shown, "look at the images", workers))
     faults += [s.fault for s in seen if s.fault and not any(s.name in fault for fault in faults)]
-    seen = [s for s in seen if not s.fault]
+    folder = os.path.commonpath([os.path.dirname(s.name) for s in seen])
+    seen = [s._replace(name=os.path.relpath(s.name, folder)) for s in seen if not s.fault]
     sizes = sorted({s.size for s in seen}, key=lambda size: size[0] * size[1])
     pixels = sum(width * height for width, height in (s.size for s in seen))
     page = TEMPLATES.get_template("data_page.html").render(

@@ -1,13 +1,17 @@
-"""The pictures of one image for the report: encoded, captioned, described."""
+"""The pictures of one image for the report: drawn, encoded and captioned.
+
+Shape letters: H, W size of the image; K semantic classes = object regions; h, w size of features.
+"""
 
 import base64
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from detectron2.data import Metadata
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.pictures import Color
@@ -17,22 +21,37 @@ from ocr_panoptic.visualization.overlays import (
     resize_picture,
     segment_colors,
 )
-from ocr_panoptic.workbench.looking.scene import Inspection, PanopticMap
 
-from .relation import RelationFigure, relation_figure
+from .scene import Inspection, PanopticMap
 
 VOID = -1  # no semantic label has it
 MIN_SIDE, MAX_SIDE = 320, 640  # of a picture in the page, pixels
 REGION_SIDE = 320  # longer side of a soft object region's picture
+SHOWN = 6  # regions that a pixel is most related to
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
+    """A picture as a data URI; ``color`` is the CSS colour of the class that it is about."""
+
     title: str
     caption: str
-    alt: str
-    src: str  # data URI
-    color: str = ""  # CSS colour of the class that it is about
+    src: str
+    color: str = ""
+
+
+class Relation(NamedTuple):
+    """
+    The relation of one pixel to the object regions.
+
+    Attributes:
+        src: data URI of the image with a mark on the pixel.
+        true_class: name of the pixel's true class.
+        shares: (name, CSS colour, percent) of the most related regions, the first one first.
+    """
+
+    src: str
+    true_class: str
+    shares: Sequence[tuple[str, str, float]]
 
 
 @dataclass(frozen=True)
@@ -43,127 +62,135 @@ class ImageFigures:
     views: list[Picture]
     regions: list[Picture]
     legend: list[tuple[str, str]]
-    relation: RelationFigure | None = None
+    relation: Relation | None = None
 
 
 def image_figures(
-    name: str, inspection: Inspection, truth: PanopticMap | np.ndarray, metadata: Metadata
+    name: str,
+    inspection: Inspection,
+    truth: PanopticMap | np.ndarray,
+    metadata: Metadata,
+    with_regions: bool = True,
 ) -> ImageFigures:
     """
-    Args:
-        name: what the image is called.
-        inspection: what the model sees.
-        truth: the true panoptic map, or for a model of semantic segmentation alone the true labels
-            int [H,W], of the image's size; metadata.ignore_label is void in them.
-        metadata: with stuff_classes, stuff_colors and, for panoptic data, thing_classes,
-            thing_colors.
+    Draw what a model sees in an image beside the truth.
 
-    Raises:
-        ValueError: the truth's size is not the image's.
+    Args:
+        truth: the true panoptic map or, for a semantic model, the true labels int [H,W], of the
+            image's size; metadata.ignore_label is void in them.
+        metadata: names and colours of the classes.
+        with_regions: whether soft object regions and relation are drawn, if there are any.
     """
-    size = truth.ids.shape if isinstance(truth, PanopticMap) else truth.shape
-    if size != inspection.image.shape[:2]:
+    is_panoptic = isinstance(truth, PanopticMap)
+    full = truth.ids.shape if is_panoptic else truth.shape
+    if full != inspection.image.shape[:2]:
         raise UserError(
-            f"{name}: the image has size {inspection.image.shape[:2]}, its truth {size} "
+            f"{name}: the image has size {inspection.image.shape[:2]}, its truth {full} "
             "(height, width)"
         )
-    canvas = _Canvas(name, inspection.image, metadata)
-    views = [canvas.input()]
-    if isinstance(truth, PanopticMap):
+    size = page_size(*full)
+    image = resize_picture(inspection.image, *size, smooth=True)
+    stuff_colors = [tuple(map(int, color)) for color in metadata.stuff_colors]
+    class_colors = list(map(css_color, stuff_colors))
+
+    def drawn(ids: np.ndarray, colors: dict[int, Color]) -> str:
+        ids = resize_picture(ids.astype(np.int32), *size, smooth=False)
+        return jpeg_source(draw_segments(image, ids, colors))
+
+    def panoptic(title: str, found: PanopticMap) -> Picture:
+        things = sum(bool(s["isthing"]) for s in found.info)
+        caption = f"{things} thing and {len(found.info) - things} stuff segments"
+        colors = segment_colors(found.info, metadata.thing_colors, stuff_colors)
+        return Picture(title, caption, drawn(found.ids, colors))
+
+    def semantic(title: str, labels: np.ndarray) -> Picture:
+        caption = "no true label in this image"
+        if (known := true_labels != VOID).any():
+            right = (labels == true_labels)[known].mean()
+            caption = f"{100 * right:.1f} % of the pixels right"
+        return Picture(title, caption, drawn(labels, dict(enumerate(stuff_colors))))
+
+    views = [Picture("Input", f"{full[1]} × {full[0]} pixels", jpeg_source(image))]
+    if is_panoptic:
         true_labels = truth.sem_seg(void=VOID)
-        views.append(canvas.panoptic("Truth", truth))
-        views.append(canvas.panoptic("Panoptic prediction", inspection.panoptic))
+        views += [panoptic("Truth", truth), panoptic("Panoptic prediction", inspection.panoptic)]
     else:
         true_labels = np.where(truth == metadata.ignore_label, VOID, truth.astype(np.int32))
-        views.append(canvas.truth(true_labels))
+        caption = f"{len(set(np.unique(true_labels)) - {VOID})} classes"
+        views.append(Picture("Truth", caption, drawn(true_labels, dict(enumerate(stuff_colors)))))
     if inspection.coarse is not None:
-        views.append(canvas.semantic("Coarse semantics", inspection.coarse, true_labels))
+        views.append(semantic("Coarse semantics", inspection.coarse))
     title = "Semantics" if inspection.coarse is None else "Refined semantics"
-    views.append(canvas.semantic(title, inspection.refined, true_labels))
-
-    views += [canvas.attention(*found) for found in inspection.attention.items()]
-
-    present = [int(k) for k in np.unique(true_labels) if k != VOID]
-    regions = []
-    if inspection.regions is not None:
-        regions = [canvas.region(inspection.regions[k], k) for k in present]
-    relation = None
-    if inspection.relation is not None:
-        classes = list(zip(metadata.stuff_classes, map(css_color, metadata.stuff_colors)))
-        relation = relation_figure(inspection.relation, true_labels, classes, views[0].src)
-    legend = _legend(truth, inspection, true_labels, metadata)
-    return ImageFigures(name, views, regions, legend, relation)
-
-
-class _Canvas:
-    """An image at its size in the page, under whatever is drawn on it."""
-
-    def __init__(self, name: str, image: np.ndarray, metadata: Metadata):
-        self._name = name
-        self._original_size = image.shape[:2]
-        self._size = _page_size(*self._original_size)
-        self._image = resize_picture(image, *self._size, smooth=True)
-        self._metadata = metadata
-
-    def input(self) -> Picture:
-        height, width = self._original_size
-        return Picture(
-            "Input",
-            f"{width} × {height} pixels",
-            f"The image {self._name}",
-            jpeg_source(self._image),
-        )
-
-    def panoptic(self, title: str, segments: PanopticMap) -> Picture:
-        metadata = self._metadata
-        colors = segment_colors(segments.info, metadata.thing_colors, metadata.stuff_colors)
-        things = sum(bool(s["isthing"]) for s in segments.info)
-        caption = f"{things} thing and {len(segments.info) - things} stuff segments"
-        picture = self._segments(segments.ids, colors)
-        return Picture(title, caption, f"{title} of {self._name}: {caption}", picture)
-
-    def truth(self, labels: np.ndarray) -> Picture:
-        """Args: int [H,W]."""
-        caption = f"{len(set(np.unique(labels)) - {VOID})} classes"
-        return Picture("Truth", caption, f"Truth of {self._name}: {caption}", self._labels(labels))
-
-    def semantic(self, title: str, labels: np.ndarray, truth: np.ndarray) -> Picture:
-        """Args: int [H,W] both."""
-        known = truth != VOID
-        caption = "no true label in this image"
-        if known.any():
-            caption = f"{100 * (labels == truth)[known].mean():.1f} % of the pixels right"
-        return Picture(title, caption, f"{title} of {self._name}: {caption}", self._labels(labels))
-
-    def region(self, weights: np.ndarray, label: int) -> Picture:
-        """Args: float [h,w] of sum 1."""
-        shrink = REGION_SIDE / max(self._size)
-        size = [max(1, round(side * shrink)) for side in self._size]
-        picture = heat_map(weights, resize_picture(self._image, *size, smooth=True))
-        class_name = self._metadata.stuff_classes[label]
-        peak = float(weights.max())
-        caption = f"max {peak:.2g} ({peak * weights.size:.0f}×)"
-        alt = f"Soft object region of {class_name} in {self._name}, {caption}"
-        color = css_color(self._metadata.stuff_colors[label])
-        return Picture(class_name, caption, alt, jpeg_source(picture), color)
-
-    def attention(self, scale: float, weights: np.ndarray) -> Picture:
-        """Args: float in (0, 1), of any size."""
-        title = f"Attention at scale {scale:g}"
+    views.append(semantic(title, inspection.refined))
+    for scale, weights in inspection.attention.items():
         caption = f"{100 * weights.mean():.0f} % of the logits, from 0 (dark) to 100 % (bright)"
-        picture = heat_map(weights, self._image, logarithmic=False)
-        return Picture(title, caption, f"{title} of {self._name}: {caption}", jpeg_source(picture))
+        picture = heat_map(weights, image, logarithmic=False)
+        views.append(Picture(f"Attention at scale {scale:g}", caption, jpeg_source(picture)))
 
-    def _labels(self, labels: np.ndarray) -> str:
-        return self._segments(labels, dict(enumerate(map(tuple, self._metadata.stuff_colors))))
+    regions, relation = [], None
+    if with_regions and inspection.regions is not None:
+        shrink = REGION_SIDE / max(size)
+        small = resize_picture(image, *(max(1, round(n * shrink)) for n in size), smooth=True)
+        for k in set(np.unique(true_labels).tolist()) - {VOID}:
+            weights = inspection.regions[k]
+            caption = f"max {weights.max():.2g} ({weights.max() * weights.size:.0f}×)"
+            picture = jpeg_source(heat_map(weights, small))
+            regions.append(Picture(metadata.stuff_classes[k], caption, picture, class_colors[k]))
+    if with_regions and inspection.relation is not None:
+        classes = list(zip(metadata.stuff_classes, class_colors))
+        relation = relation_of_a_pixel(inspection, true_labels, classes, image)
+    segments = [*truth.info, *inspection.panoptic.info] if is_panoptic else []
+    maps = [inspection.coarse, inspection.refined, None if is_panoptic else true_labels]
+    return ImageFigures(name, views, regions, _legend(segments, maps, metadata), relation)
 
-    def _segments(self, ids: np.ndarray, colors: dict[int, Color]) -> str:
-        ids = resize_picture(ids.astype(np.int32), *self._size, smooth=False)
-        return jpeg_source(draw_segments(self._image, ids, colors))
+
+def relation_of_a_pixel(
+    inspection: Inspection,
+    labels: np.ndarray,
+    classes: Sequence[tuple[str, str]],
+    image: np.ndarray,
+) -> Relation | None:
+    """
+    Show the relation of a pixel of the image's rarest class, which has most to gain from its
+    context.
+
+    Args:
+        inspection: with relation and cells.
+        labels: true labels int [H,W]; those outside 0..K-1 are void.
+        classes: name and CSS colour of each region.
+        image: uint8 [H',W',3] RGB, which is marked.
+
+    Returns:
+        the relation; None where no cell has a label in its middle
+    """
+    rows, columns = ((edges[:-1] + edges[1:]) / 2 for edges in inspection.cells)
+    cells = labels[rows.astype(int)[:, None], columns.astype(int)]
+    found, counts = np.unique(cells[(cells >= 0) & (cells < len(classes))], return_counts=True)
+    if not len(found):
+        return None
+    label = found[counts.argmin()]
+    places = np.argwhere(cells == label)
+    # The cell of the class that is nearest to their median, which may lie outside the class.
+    row, column = places[np.abs(places - np.median(places, axis=0)).sum(axis=1).argmin()]
+    y, x = rows[row] / labels.shape[0], columns[column] / labels.shape[1]
+    marked = Image.fromarray(image)
+    pen = ImageDraw.Draw(marked)
+    x, y, radius = x * marked.width, y * marked.height, max(image.shape) / 50
+    for grow, color, width in ((2, "black", 7), (0, "white", 3)):
+        reach = radius + grow
+        pen.ellipse((x - reach, y - reach, x + reach, y + reach), outline=color, width=width)
+    shares = inspection.relation[:, row, column]
+    most = np.argsort(-shares)[:SHOWN].tolist()
+    return Relation(
+        jpeg_source(np.asarray(marked)),
+        classes[label][0],
+        [(*classes[k], 100 * float(shares[k])) for k in most],
+    )
 
 
-def _page_size(height: int, width: int) -> tuple[int, int]:
-    """Small images grow by a whole factor, so that every label keeps its square pixels."""
+def page_size(height: int, width: int) -> tuple[int, int]:
+    """Return the size of a picture in the page. Small images grow by a whole factor, so that every
+    label keeps its square pixels."""
     if max(height, width) > MAX_SIDE:
         factor = MAX_SIDE / max(height, width)
     else:
@@ -172,21 +199,13 @@ def _page_size(height: int, width: int) -> tuple[int, int]:
 
 
 def _legend(
-    truth: PanopticMap | np.ndarray,
-    inspection: Inspection,
-    true_labels: np.ndarray,
-    metadata: Metadata,
+    segments: Sequence[dict[str, Any]], maps: Sequence[np.ndarray | None], metadata: Metadata
 ) -> list[tuple[str, str]]:
-    segments, maps = [], [inspection.coarse, inspection.refined]
-    if isinstance(truth, PanopticMap):
-        segments = [*truth.info, *inspection.panoptic.info]
-    else:
-        maps.append(true_labels)
+    """Return the classes of segments and label maps: things, then stuff."""
     things = sorted({s["category_id"] for s in segments if s["isthing"]})
     stuff = {s["category_id"] for s in segments if not s["isthing"]}
     for labels in maps:
-        if labels is not None:
-            stuff.update(set(np.unique(labels).tolist()) - {VOID})
+        stuff |= set() if labels is None else set(np.unique(labels).tolist()) - {VOID}
     return [
         *((metadata.thing_classes[k], css_color(metadata.thing_colors[k])) for k in things),
         *((metadata.stuff_classes[k], css_color(metadata.stuff_colors[k])) for k in sorted(stuff)),
@@ -194,19 +213,12 @@ def _legend(
 
 
 def css_color(color: Color) -> str:
-    """The colour as CSS writes it."""
+    """Return a colour as CSS writes it."""
     return "rgb({},{},{})".format(*(int(c) for c in color))
 
 
-def png_source(path: Path) -> str:
-    """A PNG file as a data URI, "" where there is no such file."""
-    if not path.is_file():
-        return ""
-    return "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode("ascii")
-
-
 def jpeg_source(picture: np.ndarray) -> str:
-    """Args: uint8 [H,W,3] RGB. Returns: a data URI."""
+    """Return a picture, uint8 [H,W,3] RGB, as a data URI."""
     buffer = io.BytesIO()
     # Full chroma: thin outlines between saturated colours stay sharp.
     Image.fromarray(picture).save(buffer, "JPEG", quality=86, subsampling=0, optimize=True)

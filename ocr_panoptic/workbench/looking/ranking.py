@@ -19,12 +19,13 @@ MEANINGS = {
 @dataclass(frozen=True)
 class RankedImage:
     """
+    An image with its score.
+
     Attributes:
-        file_name: of its record.
         group: "worst" or "best".
-        score: in percent.
-        losses: kind -> percent; with the score they sum to 100.
-        figures: its pictures; None before they are drawn, or where the image is gone.
+        score: value in percent.
+        losses: kind of error -> percent; with the score they sum to 100.
+        figures: its pictures; None before they are drawn, or if the image is gone.
     """
 
     file_name: str
@@ -40,22 +41,23 @@ class RankedImage:
 
 def ranked_images(rows: Sequence[Mapping[str, str]], metric: str, number: int) -> list[RankedImage]:
     """
-    Args:
-        rows: of an evaluation's table of images, see :func:`.read_table`.
-        metric: its column of scores.
-        number: how many of the worst, and of the best.
+    Return the worst images, the worst first, and of the others the best ones, the best last. Images
+    without a score are left out.
 
-    Returns:
-        the worst ones, the worst first, and the best ones of the others, the best last. Images
-        without a score are left out.
+    Args:
+        rows: table of the images of an evaluation, see :func:`.read_table`.
+        metric: column of the scores.
+        number: how many of the worst, and of the best.
     """
     kinds = [kind for kind in MEANINGS if any(kind in row for row in rows)]
     scored = sorted(
         (row for row in rows if metric in row),
         key=lambda row: (float(row[metric]), row["file_name"]),
     )
-    worst = scored[:number]
-    best = scored[max(number, len(scored) - number) :]
+    groups = (
+        ("worst", scored[:number]),
+        ("best", scored[max(number, len(scored) - number) :]),
+    )
     return [
         RankedImage(
             row["file_name"],
@@ -63,6 +65,6 @@ def ranked_images(rows: Sequence[Mapping[str, str]], metric: str, number: int) -
             float(row[metric]),
             {kind: float(row.get(kind, math.nan)) for kind in kinds},
         )
-        for group, some in (("worst", worst), ("best", best))
+        for group, some in groups
         for row in some
     ]

@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from detectron2.data import Metadata
-from markupsafe import Markup
 
 from ocr_panoptic.formats.run_folder import StoredEvaluation
 from ocr_panoptic.metrics import Metric, Values, class_metrics, headline_metrics, per_class_rows
 from ocr_panoptic.visualization.overlays import HEAT_DECADES
 
-from .charts import inline_svg, loss_curves, loss_figure
+from .charts import loss_curves, loss_figure, png_source
 from .figures import ImageFigures, css_color
 from .ranking import MEANINGS, RankedImage
 from .templates import TEMPLATES
@@ -30,125 +29,97 @@ def render_report(
     ranking: Sequence[RankedImage] = (),
 ) -> str:
     """
-    Args:
-        title: the headline.
-        description: one or two sentences below it.
-        dataset: name of the data set that was evaluated.
-        evaluation: of :func:`ocr_panoptic.formats.run_folder.read_evaluation`.
-        training_log: of :func:`.read_training_log`; the section on training
-            is left out where it is empty.
-        images: of :func:`figures.image_figures`.
-        metadata: of the data set.
-        settings: what the page says about the run.
-        confusion: data URI of the picture of the confusion matrix, "" for none.
-        ranking: of :func:`ranking.ranked_images`, with their pictures; () for none.
+    Return an HTML document that loads nothing from elsewhere.
 
-    Returns:
-        an HTML document that loads nothing from elsewhere.
+    Args:
+        evaluation: what :func:`ocr_panoptic.formats.run_folder.read_evaluation` gives.
+        training_log: what :func:`.read_training_log` gives; without rows the page has no section
+            on training.
+        metadata: names and colours of the classes.
+        settings: what the page says about the run.
+        confusion: data URI of the picture of the confusion matrix; "" for no picture.
     """
-    tasks = evaluation.results
-    per_class = per_class_rows(tasks)
+    results = evaluation.results
+    per_class = per_class_rows(results)
     columns, rows = class_table(per_class, metadata)
     return TEMPLATES.get_template("report.html").render(
         title=title,
         description=description,
         dataset=dataset,
-        groups=metric_cards(tasks),
+        groups=metric_cards(results),
         images=images,
-        has_regions=any(image.regions for image in images),
-        has_relation=any(image.relation for image in images),
-        is_panoptic="panoptic_seg" in tasks,
-        heat_ticks=(f"1/{10**HEAT_DECADES}", "maximum, logarithmic"),
+        is_panoptic="panoptic_seg" in results,
+        heat_decades=HEAT_DECADES,
         class_columns=columns,
         class_rows=rows,
         confusion=confusion,
         ranking=ranking,
-        ranked_by="PQ" if "panoptic_seg" in tasks else "mIoU",
+        ranked_by="PQ" if "panoptic_seg" in results else "mIoU",
         loss_meanings=MEANINGS,
         absent_classes=len(per_class) - len(rows),
-        charts=[
-            (title, curves, _loss_chart(title, curves))
-            for title, curves in loss_curves(training_log).items()
-        ],
+        charts={
+            name: png_source(loss_figure(curves))
+            for name, curves in loss_curves(training_log).items()
+        },
         settings=settings,
     )
 
 
 class Card(NamedTuple):
+    """A headline metric in percent, and its 95 % interval over the images."""
+
     label: str
     meaning: str
-    value: float | None  # percent
-    interval: tuple[float, float] | None = None  # of 95% over the images
-
-
-class Cell(NamedTuple):
-    text: str  # "" where undefined
-    percent: float | None = None  # length of the bar behind the text
+    value: float | None
+    interval: tuple[float, float] | None
 
 
 class ScoredClass(NamedTuple):
+    """A row of the table of classes; ``kind`` and ``color`` are "" if they are not known."""
+
     name: str
-    kind: str  # "thing", "stuff", or "" for a class of the semantic head alone
-    color: str  # CSS, "" where the metadata has none
-    cells: list[Cell]
+    kind: str
+    color: str
+    cells: list[str]
 
 
-def metric_cards(tasks: Mapping[str, Values]) -> dict[str, list[Card]]:
+def metric_cards(results: Mapping[str, Values]) -> dict[str, list[Card]]:
     """Return the headline metrics by group; tasks that were not evaluated are left out."""
-    return {
-        group: [_card(metric, tasks[metric.task]) for metric in metrics]
-        for group, metrics in headline_metrics(tasks).items()
-    }
-
-
-def _card(metric: Metric, scores: Values) -> Card:
-    ends = scores.get(f"{metric.name}_low"), scores.get(f"{metric.name}_high")
-    return Card(
-        metric.label,
-        metric.meaning + (", mean over the classes" if metric.column else ""),
-        scores[metric.name],
-        None if None in ends else ends,
-    )
+    groups: dict[str, list[Card]] = {}
+    for group, metrics in headline_metrics(results).items():
+        for metric in metrics:
+            values = results[metric.task]
+            ends = values.get(f"{metric.name}_low"), values.get(f"{metric.name}_high")
+            meaning = metric.meaning + (", mean over the classes" if metric.column else "")
+            card = Card(metric.label, meaning, values[metric.name], None if None in ends else ends)
+            groups.setdefault(group, []).append(card)
+    return groups
 
 
 def class_table(
     per_class: Sequence[Mapping[str, Any]], metadata: Metadata
 ) -> tuple[list[Metric], list[ScoredClass]]:
     """
-    Args:
-        per_class: of :func:`ocr_panoptic.metrics.per_class_rows`.
-        metadata: with the classes' names and colours.
+    Return the metrics that have a value for a class, and the rows of the classes: things, then
+    stuff, then what is neither. Classes that neither occur nor are predicted are left out.
 
-    Returns:
-        the metrics that have a value for a class; things, then stuff, then what is neither.
-        Classes without any value, which neither occur nor are predicted, are left out.
+    Args:
+        per_class: what :func:`ocr_panoptic.metrics.per_class_rows` gives.
+        metadata: names and colours of the classes.
     """
     kinds = {1: "thing", 0: "stuff", None: ""}
     colors = dict(zip(metadata.stuff_classes, metadata.stuff_colors, strict=True))
     things = metadata.get("thing_classes", ()), metadata.get("thing_colors", ())
     colors.update(zip(*things, strict=True))
     columns = [m for m in class_metrics() if any(row[m.column] is not None for row in per_class)]
-    rows = [
-        ScoredClass(
-            name=row["class"],
-            kind=kinds[row["isthing"]],
-            color=css_color(colors[row["class"]]) if row["class"] in colors else "",
-            cells=[_cell(metric, row[metric.column], metric is columns[0]) for metric in columns],
-        )
-        for row in sorted(per_class, key=lambda row: list(kinds).index(row["isthing"]))
-    ]
-    rows = [row for row in rows if any(cell.text not in ("", "0") for cell in row.cells)]
+    rows = []
+    for row in sorted(per_class, key=lambda row: list(kinds).index(row["isthing"])):
+        cells = []
+        for metric in columns:
+            value = row[metric.column]
+            digits = 0 if metric.is_count else 1
+            cells.append("–" if value is None else f"{value:.{digits}f}")
+        if set(cells) - {"–", "0"}:
+            color = css_color(colors[row["class"]]) if row["class"] in colors else ""
+            rows.append(ScoredClass(row["class"], kinds[row["isthing"]], color, cells))
     return columns, rows
-
-
-def _cell(metric: Metric, value: float | None, with_bar: bool) -> Cell:
-    if value is None:
-        return Cell("")
-    if metric.is_count:
-        return Cell(f"{value:.0f}")
-    return Cell(f"{value:.1f}", percent=value if with_bar else None)
-
-
-def _loss_chart(title: str, curves: Mapping[str, Sequence[tuple[float, float]]]) -> Markup:
-    ends = [f"{name} from {c[0][1]:.3g} to {c[-1][1]:.3g}" for name, c in curves.items()]
-    return inline_svg(loss_figure(curves), "chart", f"{title}: {'; '.join(ends)}")

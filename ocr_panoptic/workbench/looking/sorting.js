@@ -1,33 +1,22 @@
 // Sorts a table by the column whose heading is pressed: numbers from the largest, names from A; the
-// other way round when it is pressed again.
+// other way round when it is pressed again. What is no number is below all numbers.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
-  const headings = [...table.tHead.rows[0].cells];
-  const value = (row, column) => {
-    const cell = row.cells[column];
-    const text = cell.dataset.value ?? cell.textContent.trim();
-    return text === "" || isNaN(text) ? text : Number(text);
-  };
-  const compare = (a, b) => {
-    if (typeof a === "number" && typeof b === "number") return a - b;
-    if (typeof a !== typeof b) return typeof a === "number" ? 1 : -1; // nothing is below any number
-    return a.localeCompare(b);
-  };
-  headings.forEach((heading, column) => {
+  [...table.tHead.rows[0].cells].forEach((heading, column, headings) => {
     const button = document.createElement("button");
-    button.type = "button";
     button.append(...heading.childNodes);
     heading.append(button);
     button.addEventListener("click", () => {
+      const text = (row) => row.cells[column].textContent.trim();
+      const number = (row) => (isNaN(text(row)) ? -Infinity : Number(text(row)));
       const rows = [...body.rows];
-      const first = rows.some((row) => typeof value(row, column) === "number") ? "descending" : "ascending";
-      const opposite = first === "descending" ? "ascending" : "descending";
+      const numeric = rows.some((row) => number(row) > -Infinity);
+      rows.sort((a, b) => (numeric ? number(b) - number(a) || 0 : text(a).localeCompare(text(b))));
+      const [first, opposite] = numeric ? ["descending", "ascending"] : ["ascending", "descending"];
       const order = heading.getAttribute("aria-sort") === first ? opposite : first;
-      for (const other of headings) other.removeAttribute("aria-sort");
+      headings.forEach((other) => other.removeAttribute("aria-sort"));
       heading.setAttribute("aria-sort", order);
-      const sign = order === "descending" ? -1 : 1;
-      rows.sort((a, b) => sign * compare(value(a, column), value(b, column)));
-      body.append(...rows);
+      body.append(...(order === first ? rows : rows.reverse()));
     });
   });
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from detectron2.config import get_cfg
-from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.data import DatasetCatalog, MetadataCatalog, get_detection_dataset_dicts
 from detectron2.data.datasets import load_coco_json
 from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES, _get_builtin_metadata
 from PIL import Image
@@ -21,7 +21,6 @@ from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.data.published.coco import COCO_PANOPTIC
 from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.register import check_files
-from ocr_panoptic.data.training_stream import indexed_records
 from ocr_panoptic.formats.coco_panoptic import write_panoptic_png
 from ocr_panoptic.formats.labels import read_true_labels
 from support.faults import faults_of
@@ -124,6 +123,7 @@ def test_the_sizes_of_a_config_are_looked_at(root):
     for folder in ("train2017", "panoptic_train2017"):
         (path,) = (root / "coco" / folder).glob("*09.*g")
         Image.open(path).crop((0, 0, 40, 1)).save(path)
+    register_published([TRAIN], root)  # the JSON is read anew
     inputs.MAX_SIZE_TRAIN = 19
     with pytest.raises(DataFaults, match="000000000009.jpg: the image of 40x1 pixels .* too thin"):
         check_data_sets([TRAIN], workers=1, inputs=inputs)
@@ -136,19 +136,17 @@ def test_metadata_are_detectron2s(root):
     assert ours["evaluator_type"] == "coco_panoptic_seg"
 
 
-def test_a_training_starts_from_the_index(root):
-    """Polygons and the RLE of a crowd; anew where a JSON has changed."""
+def test_instances_are_as_detectron2_loads_them(root):
+    """Polygons and the RLE of a crowd."""
     crowd = {"size": [28, 40], "counts": [100, 20, 1000]}
     spoil(root, "instances", lambda c: c["annotations"][0].update(iscrowd=1, segmentation=crowd))
-    expected = DatasetCatalog.get(TRAIN)
-    theirs = load_coco_json(MetadataCatalog.get(TRAIN).json_file, str(root / "coco/train2017"))
-    counts = [r[0]["annotations"][0]["segmentation"]["counts"] for r in (expected, theirs)]
-    assert counts[0] == counts[1].decode()  # which pycocotools takes, too
-    assert list(indexed_records([TRAIN], False)) == expected
-    assert [r["image_id"] for r in indexed_records([TRAIN], True)] == [25, 30]  # 9 has but a crowd
-    spoil(root, "instances", lambda c: c["annotations"][1].update(bbox=[5, 5, 5, 5]))
-    assert list(indexed_records([TRAIN], False)) == DatasetCatalog.get(TRAIN) != expected
-    assert indexed_records(["coco_2017_train"], False) is None
+    theirs = load_coco_json(
+        MetadataCatalog.get(TRAIN).json_file, str(root / "coco/train2017"), TRAIN
+    )
+    found = get_detection_dataset_dicts([TRAIN], filter_empty=False)
+    assert [r["annotations"] for r in found] == [r["annotations"] for r in theirs]
+    found = get_detection_dataset_dicts([TRAIN], filter_empty=True)
+    assert [r["image_id"] for r in found] == [25, 30]  # 9 has nothing but a crowd
 
 
 def test_areas_and_boxes_of_the_json_do_not_count(root):

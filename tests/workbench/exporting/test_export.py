@@ -18,7 +18,7 @@ from PIL import Image
 from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
-from ocr_panoptic import modeling
+from ocr_panoptic import cli, modeling
 from ocr_panoptic.engine import load_config
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.modeling import OCRSemanticSegmentor, deploy
@@ -50,7 +50,7 @@ def assert_as_predict_writes(config: Path, options: list[str], folder: Path) -> 
     assert run_onnx.main([str(a) for a in arguments]) == 0
     files = ["--config-file", config, "--weights", folder / "model.pth"]
     files += ["--input", folder / "images", "--output", folder / "torch"]
-    assert load_script("tools/predict.py").main([*map(str, files), *options]) == 0
+    assert cli.call("predict", [*map(str, files), *options]) == 0
     for name in ("panoptic.json", "labels.json"):
         contents = [folder / program / name for program in ("onnx", "torch")]
         if contents[1].exists():

@@ -55,7 +55,7 @@ def test_a_file(tmp_path):
     [
         ("things: [a, b]\nstuff: [b]\nignore: [b]", ["class 'b' comes 3 times"]),
         ("things: [a]\nthings_: [b]", ["unknown key 'things_'; there are things, stuff"]),
-        ("things: car", ["things must be a list of names, found 'car'"]),
+        ("things: car", ["things, stuff and ignore are lists of names"]),
         ("things: [no]", [r"class False: the name must be a text \(in quotes\?\)"]),
         ("things: [a]\ncolors: {a: red, b: [1, 2, 3]}", ["three integers", "'b' is in no list"]),
         ("- car", ["expected things: and stuff:"]),
@@ -64,7 +64,7 @@ def test_a_file(tmp_path):
 )
 def test_faults_of_a_file(tmp_path, text, messages):
     path = written(tmp_path, text)
-    with pytest.raises(DataFaults) as error:
+    with pytest.raises(ValueError) as error:
         read_kinds(path)
     for message in messages:
         error.match(f"{path}: .*{message}")
@@ -81,7 +81,7 @@ def test_segments_tell_it():
     assert resolve_kinds(found, None, None, "ground").stuff == ("road", "sky", "ground")
     assert resolve_kinds(found, None, None, "sky").stuff == ("road", "sky")
     for own in (None, Kinds(("car",), ("road", "sky"))):
-        with pytest.raises(ValueError, match="--rest car: is no class of stuff"):
+        with pytest.raises(ValueError, match="--rest car: is not a class of stuff"):
             resolve_kinds(found, None, own, "car")
     unknown = count_classes([image(car=True, road=None)])
     assert resolve_kinds(unknown, None, None, "road") == Kinds(("car",), ("road",))
@@ -116,7 +116,7 @@ def test_missing_classes():
         "class 'car' (3 segments in 1 images) is in none of the lists of --things",
         "--rest sky",
     ]
-    error.match("It has 'cars', which no annotation has")
+    error.match("Did you mean cars")
 
 
 def test_the_list_of_a_format():
@@ -142,9 +142,9 @@ def test_the_list_of_cityscapes_is_its_own():
     [
         (Kinds(ignore=("a",)), False, "There is no class"),
         (Kinds(stuff=("a",)), False, "No class is a thing"),
-        (Kinds(("x",), tuple(map(str, range(255)))), False, "255 classes of stuff, at most 254"),
+        (Kinds(("x",), tuple(map(str, range(255)))), False, "256 labels of classes, at most 255"),
         (Kinds(("a",)), True, "'a' is the only class; .* --rest background"),
-        (Kinds(stuff=tuple(map(str, range(256)))), True, "256 classes, at most 255"),
+        (Kinds(stuff=tuple(map(str, range(256)))), True, "256 labels of classes, at most 255"),
     ],
 )
 def test_too_few_or_too_many(kinds, semantic, message):

@@ -1,139 +1,73 @@
-"""Faults of each format: all of them, each with its file; nothing is read that lies elsewhere."""
+"""What single formats have of their own: layouts, references to images, parts, what is on top."""
 
-import base64
-import io
 import json
 import logging
 import shutil
-import tracemalloc
-import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
 from ocr_panoptic.workbench.importing.voc import voc_color
-from support.annotation_files import bitmap, city_polygons, coco
-from support.faults import faults_of
+from support.annotation_files import (
+    SIZE,
+    base64_png,
+    bitmap,
+    brush,
+    city_polygons,
+    coco,
+    region,
+    save,
+)
 from support.imported import FIXTURES, SCENES
+from support.tool_exports import EXPORTS
+from support.tool_exports import IMAGES as TOOL_IMAGES
 
 IMAGES = SCENES / "images"
+H, W = SIZE
 
 
 def read(format: str, source: Path, images: Path | None = None) -> list:
     return list(ANNOTATION_FORMATS[format].read(source, images))
 
 
-@pytest.fixture
-def coco_file(tmp_path):
-    """Factory: a COCO JSON of one image and one object, changed."""
-
-    def write(image: dict | None = None, annotation: dict | None = None, **changes: object) -> Path:
-        square = {"segmentation": [[1, 1, 9, 1, 9, 9, 1, 9]]} | (annotation or {})
-        names = ("train_00000.jpg",)
-        content = coco(square, size=(64, 64), names=names, classes=("ball",), **changes)
-        content["images"][0] |= image or {}
-        (tmp_path / "coco.json").write_text(json.dumps(content))
-        return tmp_path / "coco.json"
-
-    return write
-
-
-def test_coco(coco_file):
-    (image,) = read("coco", coco_file(annotation={"score": 0.5}), IMAGES)
-    (segment,) = image.segments
-    assert (image.name, image.height, image.width) == ("train_00000.jpg", 64, 64)
-    assert (segment.label, segment.instance, segment.score) == ("ball", True, 0.5)
-    assert segment.pixels().sum() == 64
-    (image,) = read("coco", coco_file(annotation={"segmentation": [[1, 1, 9, 9]]}), IMAGES)
-    assert not image.segments[0].pixels().any(), "a line"
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"image": {"file_name": "../x.jpg"}}, "must lie inside the given folder"),
-        ({"image": {"file_name": "/etc/x.jpg"}}, "must lie inside the given folder"),
-        ({"image": {"file_name": "a\x1b[2J.jpg"}}, "no control characters"),
-        ({"image": {"file_name": "none.jpg"}}, "none.jpg not found. Is .*images the right folder"),
-        ({"image": {"height": 63}}, "is of 64x63 pixels, the image .*jpg of 64x64"),
-        ({"image": {"id": None}}, "an image needs an id"),
-        ({"image": {"width": None}}, "image 1: does not say the image's width and height"),
-        ({"annotation": {"image_id": 2}}, 'annotation 1: image 2 is not in "images"'),
-        ({"annotation": {"category_id": 4}}, 'annotation 1: category 4 is not in "categories"'),
-        ({"annotation": {"segmentation": [[1, 2, 3]]}}, r"annotation 1 of train_00000.jpg: a poly"),
-        ({"annotation": {"segmentation": {"counts": 4}}}, "an RLE must be an object"),
-        ({"annotation": {"segmentation": "x"}}, "must be polygons or an RLE"),
-        ({"annotation": {"iscrowd": 2}}, "iscrowd must be 0 or 1, found 2"),
-        ({"annotation": {"score": 7}}, "score must be a number 0..1, found 7"),
-        ({"annotation": {"segmentation": []}}, 'no annotation has a "segmentation". Boxes alone'),
-        ({"annotation": {"segments_info": []}}, "is a panoptic JSON"),
-        ({"categories": [{"id": 3, "name": "a"}] * 2}, "category id 3 is used twice"),
-        ({"categories": [{"id": 3, "name": "a"}, {"id": 4, "name": "a"}]}, "'a' comes 2 times"),
-        ({"categories": [{"id": "3"}]}, "needs an integer id and a name"),
-        ({"categories": {}}, "missing or no list: categories"),
-    ],
-)
-def test_faults_of_coco(coco_file, changes, message):
-    path = coco_file(**changes)
-    with pytest.raises(ValueError, match=message) as error:
-        read("coco", path, IMAGES)
-    assert str(path) in str(error.value)
-
-
-def test_memory_of_coco(tmp_path):
-    """Python's list of numbers has 32 bytes for each."""
-    polygons = np.random.default_rng(0).uniform(0, 63, (60, 200)).round(2)
-    shapes = [{"segmentation": [polygon.tolist()]} for polygon in polygons]
-    path, names = tmp_path / "coco.json", ("train_00000.jpg",)
-    path.write_text(json.dumps(coco(*shapes, size=(64, 64), names=names)))
-    assert len(read("coco", path, IMAGES)[0].segments) == 60
-    tracemalloc.start()
-    next(ANNOTATION_FORMATS["coco"].read(path, IMAGES))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 30 * polygons.size
-
-
-def test_all_faults_of_coco_are_told_and_where_images_lie(tmp_path):
-    path, shapes = tmp_path / "coco.json", ([[1]], [[1]], [[0] * 6])
-    objects = [{"segmentation": shape} for shape in shapes]
-    path.write_text(json.dumps(coco(*objects, size=(64, 64), names=("train_00000.jpg",))))
-    assert len(faults_of(read, "coco", path, IMAGES)) == 2
-    with pytest.raises(ValueError, match="give their folder after it"):
-        read("coco", path)
+def columns(image) -> list[tuple[str, list[int]]]:
+    """Return the label of each segment, and its pixels in the first row."""
+    return [(s.label, np.flatnonzero(s.pixels()[0]).tolist()) for s in image.segments]
 
 
 @pytest.fixture
-def yolo(tmp_path) -> Path:
-    shutil.copytree(FIXTURES / "yolo", tmp_path / "yolo")
-    return tmp_path / "yolo"
+def folder(tmp_path) -> Path:
+    """The image ``images/a.png``; the annotations are yet to be written."""
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (W, H)).save(tmp_path / "images/a.png")
+    return tmp_path
 
 
-@pytest.mark.parametrize(
-    "line, message",
-    [
-        ("0 .1 .1 .2 .2", "line 1: is a box"),
-        ("4 .1 .1 .2 .2 .3 .1", "line 1: the class 4 is not in the names"),
-        ("ball .1 .1 .2 .2 .3 .1", "line 1: the class ball is not in the names"),
-        ("0 .1 .1 .2 .2 .3", "expected class x y x y"),
-        ("0 .1 .1 .2 .2 .3 nan", "expected class x y x y"),
-        ("0 10 10 20 20 30 10", r"point \(1920, 640\) of a polygon lies far outside"),
-    ],
-)
-def test_faults_of_yolo(yolo, line, message):
-    (yolo / "labels/train_00000.txt").write_text(line + "\n0 .1 .1 .2 .2 .3 .1\n")
-    with pytest.raises(DataFaults, match=f"labels/train_00000.txt: .*{message}") as error:
-        read("yolo-seg", yolo / "data.yaml")
-    assert len(error.value.faults) == 1
+# COCO
 
 
-def test_yolo_layouts(yolo, caplog):
+def test_a_category_without_annotation_may_repeat_a_name(folder):
+    """Roboflow writes one for the project, which has its class's name."""
+    box = {"segmentation": [[1, 1, 9, 1, 9, 9]], "category_id": 2}
+    path = save(folder / "coco.json", coco(box, size=SIZE, classes=("car", "car")))
+    (image,) = read("coco", path, folder / "images")
+    assert [segment.label for segment in image.segments] == ["car"]
+    save(path, coco(box, box | {"category_id": 1}, size=SIZE, classes=("car", "car")))
+    with pytest.raises(DataFaults, match="category 'car' comes 2 times"):
+        read("coco", path, folder / "images")
+
+
+# YOLO
+
+
+def test_yolo_layouts(tmp_path, caplog):
     """Ultralytics has images/train, Roboflow train/images and a path that leads out of the folder;
     an image without text is one without objects, a text without image is warned of."""
+    yolo = shutil.copytree(FIXTURES / "yolo", tmp_path / "yolo")
     found = [len(image.segments) for image in read("yolo-seg", yolo / "data.yaml")]
     assert found == [5, 3, 5]
     (yolo / "labels/train_00000.txt").rename(yolo / "labels/lost.txt")
@@ -152,29 +86,7 @@ def test_yolo_layouts(yolo, caplog):
     assert [image.name for image in found[::3]] == expected
 
 
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("train: images", "expected names: with a list"),
-        ("names: [a, a]\ntrain: images", "the class a comes 2 times"),
-        ("names: [a]", "names no folder of images .* Give the folder of images after"),
-        ("names: [a]\ntrain: nowhere", "train: nowhere is no folder"),
-        ("names: [a]\ntrain: pictures", "none of the 3 images has a text file in .*/pictures"),
-        ("names: [a]\ntrain: ../..", "train: ../.. leads out of the folder"),
-        ("names: [a]\npath: /\ntrain: tmp", "train: tmp leads out of the folder|is no folder"),
-    ],
-)
-def test_faults_of_data_yaml(yolo, text, message):
-    (yolo / "data.yaml").write_text(text)
-    shutil.copytree(yolo / "images", yolo / "pictures")
-    with pytest.raises(ValueError, match=message):
-        read("yolo-seg", yolo / "data.yaml")
-
-
-@pytest.fixture
-def voc(tmp_path) -> Path:
-    shutil.copytree(FIXTURES / "voc", tmp_path / "voc")
-    return tmp_path / "voc"
+# Pascal VOC
 
 
 def test_colours_of_voc():
@@ -186,7 +98,7 @@ def test_colours_of_voc():
 
 @pytest.mark.parametrize("kind", ["palette", "one channel", "colours"])
 def test_voc_2012(tmp_path, kind):
-    """No labelmap.txt: the 20 classes of VOC; void around objects."""
+    """No labelmap.txt: the 20 classes of VOC; void around objects, and in them."""
     classes, objects = np.zeros((64, 64), np.uint8), np.zeros((64, 64), np.uint8)
     classes[:9], classes[2:5, 2:5], classes[30:, 30:] = 255, 15, 7
     objects[:9], objects[2:5, 2:5], objects[40:42, 40:42] = 255, 1, 255
@@ -217,196 +129,368 @@ def test_voc_as_people_name_it(tmp_path):
     assert found == [("sand", False, 2 * 64)]
 
 
-def test_a_missing_png_of_objects(voc):
-    """A missing PNG is a fault: its things would be one crowd, and nobody told."""
+def test_faults_of_voc(tmp_path):
+    """A missing PNG of objects is one: its things would be one crowd, and nobody told."""
+    voc = shutil.copytree(FIXTURES / "voc", tmp_path / "voc")
     (voc / "SegmentationObject/train_00002.png").unlink()
     with pytest.raises(DataFaults, match=r"SegmentationObject/train_00002.png: .*not found"):
         read("voc", voc, IMAGES)
-
-
-def test_sizes_before_a_turn(voc, tmp_path):
-    """Annotated as the file lies, shown as its EXIF data say: the message says which."""
-    exif = Image.Exif()
-    exif[274] = 6
-    shutil.copytree(IMAGES, tmp_path / "turned")
-    Image.new("RGB", (64, 32)).save(tmp_path / "turned/train_00000.jpg", exif=exif)
-    with pytest.raises(DataFaults, match="of 32x64 .width x height. once turned as its EXIF orien"):
-        read("voc", voc, tmp_path / "turned")
-
-
-def test_a_list_of_voc(voc):
-    path = voc / "ImageSets/Segmentation/train.txt"
-    path.write_text("train_00002\n")
-    assert [image.name for image in read("voc", path, IMAGES)] == ["train_00002.jpg"]
-    path.write_text("../../x\n")
-    with pytest.raises(ValueError, match=r"must lie inside the given folder"):
-        read("voc", path, IMAGES)
-
-
-def test_faults_of_voc(voc):
     (voc / "labelmap.txt").write_text("background:0,0,0::\nball:128,0,0::\n")
-    Image.new("RGB", (5, 4)).save(voc / "SegmentationObject/train_00002.png")
-    first, second, third = faults_of(read, "voc", voc, IMAGES)
-    assert "SegmentationClass/train_00000.png: colours that are no class of" in first
-    assert "[[192, 0, 0], [0, 128, 0], [128, 128, 0], [0, 128, 128]], on 3882" in first
-    assert "SegmentationClass/train_00002.png" in second and "train_00007.png" in third
-    wrong = {"a:1,2::": "expected name:R,G,B", "a:1,2,3::\nb:1,2,3::": "b: the colour .* comes tw"}
-    for text, message in wrong.items():
+    with pytest.raises(DataFaults, match="SegmentationClass/train_00000.png: colours that are no"):
+        read("voc", voc, IMAGES)
+    for text, message in {
+        "a:1,2::": "expected name:R,G,B",
+        "a:1,2,x::": "expected name:R,G,B",
+        "a:1,2,256::": "expected name:R,G,B",
+        "a:1,2,3::\nb:1,2,3::": "b: the colour .* comes tw",
+    }.items():
         (voc / "labelmap.txt").write_text(text)
         with pytest.raises(ValueError, match=f"labelmap.txt: {message}"):
             read("voc", voc, IMAGES)
-    with pytest.raises(FileNotFoundError, match="SegmentationClass: not found. Give the folder"):
-        read("voc", voc / "ImageSets", IMAGES)
 
 
-@pytest.fixture
-def project(tmp_path) -> Path:
-    shutil.copytree(FIXTURES / "supervisely", tmp_path / "project")
-    return tmp_path / "project"
+def test_a_list_of_voc(tmp_path):
+    """As an editor of Windows saves it."""
+    voc = shutil.copytree(FIXTURES / "voc", tmp_path / "voc")
+    path = voc / "ImageSets/Segmentation/train.txt"
+    path.write_bytes(b"\xef\xbb\xbftrain_00002\r\ntrain_00000\r\n")
+    expected = ["train_00002.jpg", "train_00000.jpg"]
+    assert [image.name for image in read("voc", path, IMAGES)] == expected
 
 
-def set_figures(project: Path, *figures: object) -> None:
+def test_sizes_before_a_turn(tmp_path):
+    """Annotated as the file lies, shown as its EXIF data say: the message says which."""
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    shutil.copytree(IMAGES, tmp_path / "turned")
+    Image.new("RGB", (64, 32)).save(tmp_path / "turned/train_00000.jpg", exif=exif)
+    with pytest.raises(DataFaults, match="of 32x64 .width x height. once turned as its EXIF orien"):
+        read("voc", FIXTURES / "voc", tmp_path / "turned")
+
+
+# Supervisely
+
+
+def supervisely(root: Path, *figures: dict) -> list:
+    project = root / "project"
+    shutil.copytree(FIXTURES / "supervisely", project, dirs_exist_ok=True)
     path = project / "polygons/ann/train_00000.jpg.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"objects": figures}))
+    save(path, json.loads(path.read_text()) | {"objects": figures})
+    (image,) = read("supervisely", project / "polygons")
+    return [(s.label, np.argwhere(s.pixels()).tolist()) for s in image.segments]
 
 
-def test_supervisely(project, caplog):
-    """Images of several data sets; a figure over the border and figures without area."""
+def test_supervisely(tmp_path, caplog):
+    """A figure over the border, a hole with its border, and a figure without area."""
     hole = [[12, 12], [16, 12], [16, 16], [12, 16]]
     ring = {"exterior": [[10, 10], [20, 10], [20, 20], [10, 20]], "interior": [hole]}
-    set_figures(
-        project,
-        bitmap(np.eye(4)) | {"instance": "a1"},
-        {"classTitle": "sky", "geometryType": "polygon", "points": ring, "instance": "a1"},
-        {"classTitle": "sky", "geometryType": "rectangle", "points": {}},
-    )
     with caplog.at_level(logging.WARNING):
-        found = {image.name: image for image in read("supervisely", project)}
+        ball, sky = supervisely(
+            tmp_path,
+            bitmap(np.eye(4)) | {"instance": "a1"},
+            {"classTitle": "sky", "geometryType": "polygon", "points": ring, "instance": "a1"},
+            {"classTitle": "sky", "geometryType": "rectangle", "points": {}},
+        )
     assert "1 figures are left out, as each is a rectangle" in caplog.text
-    assert len(found) == 4 and "bitmaps/train_00000.jpg" in found
-    ball, sky = found["polygons/train_00000.jpg"].segments
-    assert np.argwhere(ball.pixels()).tolist() == [[2, 60], [3, 61], [4, 62], [5, 63]]
-    assert sky.pixels().sum() == 11 * 11 - 5 * 5 and sky.instance is None
+    assert ball == ("ball", [[2, 60], [3, 61], [4, 62], [5, 63]])
+    assert len(sky[1]) == 11 * 11 - 5 * 5
+    names = [image.name for image in read("supervisely", tmp_path / "project")]
+    assert len(names) == 4 and "bitmaps/train_00000.jpg" in names
 
 
-def test_parts_of_objects(project):
+def test_parts_of_objects_in_supervisely(tmp_path):
     """Figures of a class with one instance are one object, where others do not cover them."""
     corner, row = np.eye(2)[:1], np.ones((1, 2))
-    set_figures(
-        project,
+    assert supervisely(
+        tmp_path,
         bitmap(row, origin=[0, 0]) | {"instance": "a1"},
         bitmap(corner, origin=[0, 0]) | {"classTitle": "tent", "instance": "a1"},
         bitmap(row, origin=[0, 5]) | {"instance": "a1"},
         bitmap(row, origin=[0, 9]),
-    )
-    (image,) = read("supervisely", project / "polygons")
-    assert [(s.label, np.argwhere(s.pixels()).tolist()) for s in image.segments] == [
+    ) == [
         ("tent", [[0, 0]]),
         ("ball", [[0, 1], [5, 0], [5, 1]]),
         ("ball", [[9, 0], [9, 1]]),
     ]
 
 
-def test_bitmaps_with_opacity(project):
+def test_bitmaps_with_opacity(tmp_path):
     """Opacity says what the object is, whatever the colour below."""
     opacity = np.eye(4, dtype=np.uint8) * 255
-    for colors in (1, 3):
-        pixels = np.dstack([np.full((4, 4), 255, np.uint8)] * colors + [opacity])
-        set_figures(project, bitmap(pixels / 255))
-        (image,) = read("supervisely", project / "polygons")
-        (segment,) = image.segments
-        assert np.argwhere(segment.pixels()).tolist() == [[2, 60], [3, 61], [4, 62], [5, 63]]
+    for channels in (1, 3):
+        pixels = np.dstack([np.full((4, 4), 255, np.uint8)] * channels + [opacity])
+        ((_, places),) = supervisely(tmp_path, bitmap(pixels / 255))
+        assert places == [[2, 60], [3, 61], [4, 62], [5, 63]]
 
 
-def declared_size(side: int) -> str:
-    """A PNG whose header says so, as Supervisely writes it."""
-    file = io.BytesIO()
-    Image.new("L", (1, 1)).save(file, "PNG")
-    content = file.getvalue()
-    header = b"IHDR" + side.to_bytes(4, "big") * 2 + content[24:29]
-    return base64.b64encode(
-        content[:12] + header + zlib.crc32(header).to_bytes(4, "big") + content[33:]
-    ).decode()
-
-
-@pytest.mark.parametrize(
-    "figure, message",
-    [
-        (bitmap(np.eye(5)), r"mask of 5x5 pixels at x 60, y 2 does not lie in the image"),
-        (bitmap(np.eye(4), origin=[-1, 0]), "does not lie in"),
-        (bitmap(np.eye(4), origin=[0.5, 0]), 'needs "data" and "origin"'),
-        (bitmap(np.eye(4), data="!"), "the bitmap is broken"),
-        (bitmap(np.eye(4), data=base64.b64encode(zlib.compress(b"0" * 10**7)).decode()), "broken"),
-        (bitmap(np.eye(4), data=declared_size(10**5)), "the bitmap is broken"),
-        ({"classTitle": "x", "geometryType": "bitmap"}, "classTitle 'x' is not in meta.json"),
-        ({"classTitle": "sky", "geometryType": "polygon", "points": 4}, "needs points with"),
-        ([], "expected an object of JSON"),
-    ],
-)
-def test_faults_of_supervisely(project, figure, message):
-    set_figures(project, figure)
-    with pytest.raises(DataFaults, match=f"train_00000.jpg.json: object 0: .*{message}"):
-        read("supervisely", project / "polygons")
-
-
-def test_what_a_project_must_have(project):
-    with pytest.raises(ValueError, match="give no folder of images"):
-        read("supervisely", project, IMAGES)
-    (project / "bitmaps/img/train_00002.jpg").unlink()
-    with pytest.raises(DataFaults, match="train_00002.jpg not found"):
-        read("supervisely", project)
-    (project / "meta.json").unlink()
-    (project / "loop").symlink_to("loop")
-    for source in (project, project / "loop"):
-        with pytest.raises(FileNotFoundError, match="meta.json: not found. Give the folder of a p"):
-            read("supervisely", source)
-
-
-SQUARE = [[0, 0], [9, 0], [9, 9], [0, 9]]
-
-
-def write_city(folder: Path, content: dict) -> None:
-    (folder / "train_00000_gtFine_polygons.json").write_text(json.dumps(content))
+# Cityscapes
 
 
 def test_cityscapes_polygons(tmp_path):
     """Classes of one's own, a group, a deleted one; the license plate that is not drawn."""
-    labels = ("zebra", "zebragroup", "polegroup", "car", "license plate")
+    square = [[0, 0], [9, 0], [9, 9], [0, 9]]
+    labels = ("zebra", "zebragroup", "polegroup")
     objects = [
-        {"label": label, "polygon": [[x, y + 20 * place] for x, y in SQUARE]}
-        for place, label in enumerate(labels[:3])
+        {"label": label, "polygon": [[x, y + 20 * place] for x, y in square]}
+        for place, label in enumerate(labels)
     ]
     objects += [
-        {"label": "car", "polygon": SQUARE, "deleted": 1},
-        {"label": "license plate", "polygon": SQUARE},
+        {"label": "car", "polygon": square, "deleted": 1},
+        {"label": "license plate", "polygon": square},
         {"label": "car", "polygon": [[3, 3]]},
     ]
-    write_city(tmp_path, city_polygons(*objects, size=(64, 64)))
+    content = city_polygons(*objects, size=(64, 64))
+    save(tmp_path / "train_00000_gtFine_polygons.json", content)
     (image,) = read("cityscapes-polygons", tmp_path, IMAGES)
     found = [(s.label, s.instance, int(s.pixels().sum())) for s in image.segments]
     assert found == [("zebra", None, 100), ("zebra", False, 100), ("polegroup", None, 100)]
 
 
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"objects": [{"label": "car"}, {"label": 3}]}, "object 1: expected a label and a polygon"),
-        ({"objects": [{"label": "car", "polygon": [[0]]}]}, "object 0: a polygon must be a list o"),
-        ({"imgWidth": 65}, "is of 65x64 pixels, the image .* of 64x64"),
-        ({"objects": None}, "expected a list of objects"),
-    ],
-)
-def test_faults_of_cityscapes_polygons(tmp_path, changes, message):
-    write_city(tmp_path, city_polygons(size=(64, 64), **changes))
-    with pytest.raises(DataFaults, match=f"train_00000_gtFine_polygons.json: .*{message}"):
-        read("cityscapes-polygons", tmp_path, IMAGES)
-
-
-def test_faults_of_cityscapes_pngs(tmp_path):
+def test_cityscapes_pngs_of_other_ids(tmp_path):
     labels = np.full((64, 64), 23, np.uint16)
     labels[3] = 34007
     Image.fromarray(labels).save(tmp_path / "train_00000_instanceIds.png")
-    with pytest.raises(DataFaults, match=r"the ids \[34007\] are no label ids of Cityscapes"):
+    with pytest.raises(DataFaults, match=r"the ids \[34007\] are not label ids of Cityscapes"):
         read("cityscapes", tmp_path, IMAGES)
-    with pytest.raises(ValueError, match="no file that ends in _polygons.json"):
-        read("cityscapes-polygons", tmp_path, IMAGES)
+
+
+# CVAT
+
+
+def cvat(folder: Path, shapes: str, name: str = 'name="a.png"'):
+    image = f'<image id="0" {name} width="{W}" height="{H}">{shapes}</image>'
+    save(folder / "annotations.xml", f"<annotations><version>1.1</version>{image}</annotations>")
+    (image,) = read("cvat", folder)
+    return image
+
+
+def cvat_box(label: str, left: int, right: int, other: str = "") -> str:
+    return f'<box label="{label}" xtl="{left}" ytl="0" xbr="{right}" ybr="1" {other}/>'
+
+
+def test_cvat_paints_by_z_order_and_then_in_the_order_of_the_file(folder, caplog):
+    shapes = cvat_box("top", 0, 1, 'z_order="3"'), cvat_box("first", 1, 2)
+    shapes += cvat_box("second", 2, 3), cvat_box("low", 3, 4, 'z_order="-1"'), '<tag label="x"/>'
+    with caplog.at_level(logging.WARNING):
+        found = columns(cvat(folder, "".join(shapes)))
+    assert [label for label, _ in found] == ["low", "first", "second", "top"]
+    assert "4 boxes are taken as filled rectangles" in caplog.text
+
+
+def test_cvat_boxes_and_ellipses_turn(folder):
+    box = 'label="b" xtl="2.00" ytl="3.00" xbr="8.00" ybr="5.00" rotation="90.00"'
+    oval = 'label="d" cx="20.00" cy="12.00" rx="10.00" ry="2.00" rotation="90.00"'
+    box, oval = (s.pixels() for s in cvat(folder, f"<box {box}/><ellipse {oval}/>").segments)
+    assert box[1:7, 4:6].all() and box.sum() == 12
+    assert oval[2:22, 19:21].all() and not oval[:, 23:].any()
+
+
+def test_cvat_joins_the_shapes_of_a_group(folder):
+    one, other = 'group_id="1"', 'group_id="2"'
+    shapes = cvat_box("cat", 0, 2, one), cvat_box("cat", 3, 4), cvat_box("cat", 5, 6, one)
+    shapes += cvat_box("dog", 7, 8, one), cvat_box("cat", 9, 10, other)
+    shapes += cvat_box("cat", 11, 12, 'group_id="0"'), cvat_box("cat", 13, 14, 'group_id="0"')
+    expected = [("cat", [3]), ("cat", [0, 1, 5]), ("dog", [7]), ("cat", [9])]
+    expected += [("cat", [11]), ("cat", [13])]
+    assert columns(cvat(folder, "".join(shapes))) == expected
+
+
+@pytest.mark.parametrize(
+    "file, name",
+    [
+        ("Train/a.png", 'name="a.png" subset="Train"'),
+        ("frame_000000.PNG", 'name="frame_000000"'),
+        ("frame_000000.png", 'name="frame_000000"'),
+        ("frame_000000.jpg", 'name="frame_000000"'),
+    ],
+)
+def test_cvat_finds_images_of_subsets_and_frames(folder, file, name):
+    (folder / "images" / file).parent.mkdir(exist_ok=True)
+    (folder / "images/a.png").rename(folder / "images" / file)
+    assert cvat(folder, "", name).name == file
+
+
+# LabelMe
+
+
+def test_labelme_draws_as_labelme_does():
+    (image,) = read("labelme", EXPORTS / "labelme_shapes", TOOL_IMAGES)
+    assert [segment.label for segment in image.segments] == ["grass", "ball", "crate", "tent"]
+    theirs = np.asarray(Image.open(EXPORTS / "labelme_shapes" / "shapes.png"))
+    ours = np.zeros_like(theirs)
+    for number, segment in enumerate(image.segments, 1):
+        ours[segment.pixels()] = number
+    assert np.array_equal(ours, theirs)
+
+
+def labelme(path: Path, *shapes: dict, image_path: str = "a.png", **others: object) -> None:
+    size = {"imageHeight": H, "imageWidth": W}
+    save(path, {"imagePath": image_path, "imageData": None, **size, "shapes": shapes, **others})
+
+
+@pytest.mark.parametrize(
+    "json_name, image_path, images, name",
+    [
+        ("a.json", "a.png", None, "a.png"),
+        ("b/a.json", "a.png", None, "b/a.png"),
+        ("b/a.json", "..\\a.png", None, "a.png"),
+        ("b/a.json", "../b/./a.png", None, "b/a.png"),
+        ("c/a.json", "a.png", "", "a.png"),
+        ("labels/a.json", "../b/a.png", "b", "a.png"),
+        ("labels/b/a.json", "a.png", "", "b/a.png"),
+        ("labels/a.json", "C:\\Users\\me\\b\\a.png", "b", "a.png"),
+    ],
+)
+def test_labelme_finds_the_image(tmp_path, json_name, image_path, images, name):
+    for file in ("a.png", "b/a.png"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (W, H)).save(tmp_path / file)
+    labelme(tmp_path / json_name, image_path=image_path)
+    source = tmp_path / "labels" if json_name.startswith("labels") else tmp_path
+    images = None if images is None else tmp_path / images
+    (image,) = read("labelme", source, images)
+    assert image.name == name
+    assert image.file.samefile((images or tmp_path) / name)
+
+
+def test_labelmes_own_copy_of_an_image(folder):
+    labelme(folder / "images/a.json", image_path="b.png", imageData="abcd")
+    with pytest.raises(DataFaults, match="b.png not found.*docs/imports.md"):
+        read("labelme", folder / "images")
+
+
+# Label Studio
+
+
+def task(*annotations: dict, image: str = "a.png", **others) -> dict:
+    return {"id": 5, "data": {"image": image}, "annotations": list(annotations), **others}
+
+
+def label_studio(folder: Path, *tasks: dict):
+    (image,) = read("label-studio", save(folder / "export.json", list(tasks)), folder / "images")
+    return image
+
+
+def regions(folder: Path, *results: dict) -> list[tuple[str, np.ndarray]]:
+    image = label_studio(folder, task({"id": 1, "result": list(results)}))
+    return [(segment.label, segment.pixels()) for segment in image.segments]
+
+
+def square(label: str = "car") -> dict:
+    """Return a region of 4 x 2 pixels."""
+    return region({"points": [[0, 0], [10, 0], [10, 8.3], [0, 8.3]]}, label=label)
+
+
+def test_label_studio_shapes_turn(folder):
+    box = {"x": 25, "y": 25, "width": 10, "height": 25}
+    oval = {"x": 50, "y": 50, "radiusX": 25, "radiusY": 12.5, "rotation": 90}
+    (_, upright), (_, turned), (_, oval) = regions(
+        folder,
+        region({**box, "rotation": 0}, "rectanglelabels"),
+        region({**box, "rotation": 90}, "rectanglelabels"),
+        region(oval, "ellipselabels"),
+    )
+    assert upright[6:12, 10:14].all() and upright.sum() == 24
+    # About its upper left corner, (10, 6), clockwise.
+    assert turned[6:10, 4:10].all() and turned.sum() == 24
+    assert oval[3:21, 19:21].all() and not oval[:, 23:].any()
+
+
+def test_label_studio_bitmasks_and_brushes(folder):
+    pixels = np.random.default_rng(0).random(SIZE) < 0.5
+    alpha = np.zeros((*SIZE, 4), np.uint8)
+    alpha[..., 3] = 255 * pixels
+    url, code = f"data:image/png;base64,{base64_png(alpha)}", {"rle": brush(pixels)}
+    found = regions(
+        folder,
+        region({"imageDataURL": url}, "bitmasklabels", "b"),
+        region(code, "brushlabels", "c", image_rotation=90),  # of the view alone
+    )
+    assert [label for label, _ in found] == ["b", "c"]
+    assert all(np.array_equal(mask, pixels) for _, mask in found)
+
+
+def test_label_studio_has_an_image_as_its_exif_data_turn_it(folder):
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6  # the file is of H x W, shown as W x H
+    Image.new("RGB", (H, W)).save(folder / "images/a.png", exif=exif)
+    ((_, pixels),) = regions(folder, square())
+    assert pixels[:2, :4].all() and pixels.sum() == 8
+
+
+def test_label_studio_joins_what_several_controls_say_of_a_region(folder):
+    """<Brush> with <Labels>, and questions about single regions and the image."""
+    code = {"format": "rle", "rle": brush(np.ones(SIZE, bool))}
+    shape, label = region(code, "brush", id="r1"), region(code, "labels", "cat", id="r1")
+    del shape["value"]["brush"]
+    choice = {"id": "r1", "type": "choices", "value": {**code, "choices": ["blurred"]}}
+    note = {"id": "n", "type": "textarea", "value": {"text": ["night"]}}
+    relation = {"type": "relation", "from_id": "r1", "to_id": "r2", "direction": "right"}
+    ((label, pixels),) = regions(folder, shape, label, choice, note, relation)
+    assert label == "cat" and pixels.all()
+
+
+def test_label_studio_takes_the_ground_truth_or_the_last_annotation(folder, caplog):
+    def annotation(number: int, updated: str, **others) -> dict:
+        dates = {"created_at": "2024-01-01T00:00:00Z", "updated_at": updated}
+        return {"id": number, **dates, "result": [square(f"of {number}")], **others}
+
+    def label_of(*annotations: dict) -> str:
+        (segment,) = label_studio(folder, task(*annotations)).segments
+        return segment.label
+
+    first, second = annotation(1, "2024-05-01T00:00:00Z"), annotation(2, "2024-02-01T00:00:00Z")
+    with caplog.at_level(logging.WARNING):
+        assert label_of(first, second) == "of 1"
+    assert "1 tasks have several annotations" in caplog.text
+    cancelled = annotation(3, "2024-09-01T00:00:00Z", was_cancelled=True)
+    assert label_of(first, {**second, "ground_truth": True}, cancelled) == "of 2"
+    assert label_of(annotation(10, "2024-05-01T00:00:00Z"), first) == "of 10"
+
+
+def test_label_studio_leaves_out_tasks_that_nobody_has_annotated(folder, caplog):
+    empty = task({"id": 1, "result": []})
+    cancelled = task({"id": 2, "result": [square()], "was_cancelled": True}, image="none.png")
+    predicted = task(image="none.png", predictions=[{"id": 3, "result": [square()]}])
+    with caplog.at_level(logging.WARNING):
+        assert label_studio(folder, empty, cancelled, predicted).segments == []
+    assert "2 of 3 tasks have no annotation, or cancelled ones only" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "reference, name",
+    [
+        ("/data/local-files/?d=city/a%20b.jpg", "city/a b.jpg"),
+        ("http://localhost:8080/data/local-files/?d=city/a.jpg", "city/a.jpg"),
+        ("/data/local-files/?d=x/y/a.png", "y/a.png"),
+        ("/data/upload/7/a1b2c3d4-a.png", "a.png"),  # as it was called before it was uploaded
+        ("/data/upload/7/a1b2c3d4-a.png", "a1b2c3d4-a.png"),
+        ("/data/upload/7/a1b2c3d4-a.png", "7/a1b2c3d4-a.png"),
+        ("https://example.org/x/a.JPEG?token=1", "x/a.JPEG"),
+        ("s3://bucket/x/a.png", "x/a.png"),
+        ("a text.", None),
+        ("https://example.org/page.html", None),
+        ("http://[broken/a.png", None),
+    ],
+)
+def test_label_studio_finds_the_image(folder, reference, name):
+    if name is None:
+        with pytest.raises(DataFaults, match="expected data with one image"):
+            label_studio(folder, task({"id": 1, "result": []}, image=reference))
+        return
+    (folder / "images" / name).parent.mkdir(exist_ok=True)
+    (folder / "images/a.png").rename(folder / "images" / name)
+    assert label_studio(folder, task({"id": 1, "result": []}, image=reference)).name == name
+
+
+@pytest.mark.parametrize(
+    "data, reason",
+    [
+        ({"image": "/data/local-files/?d=x/%2e%2e/a.png"}, "must lie inside the given folder"),
+        ({"left": "a.png", "right": "a.png"}, "expected data with one image"),
+        ({"images": ["a.png"]}, "expected data with one image, found .'images'."),
+    ],
+)
+def test_label_studio_images_that_do_not_fit(folder, data, reason):
+    with pytest.raises(DataFaults, match=f"export.json: task 5: .*{reason}"):
+        label_studio(folder, {**task({"id": 1, "result": []}), "data": data})

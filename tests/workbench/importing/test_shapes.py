@@ -1,21 +1,31 @@
-import base64
-import io
+"""Masks and shapes, against pycocotools and by hand."""
+
+import json
 import math
 
 import numpy as np
 import pytest
-from PIL import Image
+from pycocotools import mask as rle
 
 from ocr_panoptic.workbench.importing.annotated_image import Segment
-from ocr_panoptic.workbench.importing.masks import mask_of_pixels
+from ocr_panoptic.workbench.importing.brush import decode_brush
+from ocr_panoptic.workbench.importing.cvat import decode_runs
+from ocr_panoptic.workbench.importing.masks import (
+    check_points,
+    mask_of_pixels,
+    mask_of_polygons,
+    mask_of_rle,
+    masks_of_map,
+)
 from ocr_panoptic.workbench.importing.shapes import (
     ellipse,
     join_parts,
     placed,
     polygon,
-    read_base64_png,
     rectangle,
 )
+from support.annotation_files import brush, run_lengths
+from support.tool_exports import EXPORTS
 
 H, W = 30, 40
 
@@ -28,6 +38,63 @@ def box(top: int, bottom: int, left: int, right: int) -> np.ndarray:
     pixels = np.zeros((H, W), bool)
     pixels[top:bottom, left:right] = True
     return pixels
+
+
+def test_rles_are_read_as_pycocotools_writes_them():
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        height, width = rng.integers(1, 70, 2).tolist()
+        pixels = rng.random((height, width)) < rng.random()
+        pixels = np.repeat(pixels, rng.integers(1, 5), 0)[:height]
+        found = mask_of_rle(run_lengths(pixels), height, width)
+        assert found == rle.encode(np.asfortranarray(pixels, np.uint8))
+    large = np.zeros((3000, 2000), np.uint8, order="F")  # counts of five characters
+    large[100:2900, 1500] = 1
+    assert mask_of_rle(run_lengths(large), 3000, 2000) == rle.encode(large)
+    found = mask_of_rle({"size": [2, 3], "counts": [1, 2, 3]}, 2, 3)
+    assert rle.decode(found).tolist() == [[0, 1, 0], [1, 0, 0]]
+
+
+@pytest.mark.parametrize("counts", [[1, 2], [8, -2], [1, 9], "7N1", "PPPPPPPPP0", "", "100"])
+def test_rles_that_would_lead_pycocotools_astray(counts):
+    """It decodes a short one to what the memory held, and never ends merging it."""
+    with pytest.raises(ValueError, match="add up"):
+        mask_of_rle({"size": [2, 3], "counts": counts}, 2, 3)
+
+
+def test_an_rle_of_another_size():
+    with pytest.raises(ValueError, match=r"of size \[3, 2\], the image is \[2, 3\]"):
+        mask_of_rle({"size": [3, 2], "counts": [6]}, 2, 3)
+
+
+def test_polygons():
+    square = check_points([[1, 1], [4, 1], [4, 3], [1, 3]], 5, 6)
+    assert rle.decode(mask_of_polygons([square], 5, 6))[1:3, 1:4].sum() == 6
+    assert rle.area(mask_of_polygons([square, square], 5, 6)) == 6
+    assert rle.area(mask_of_polygons([square], 5, 6, "centres")) == 12
+    for few in ([], [[1, 1]], [[1, 1], [3, 3]]):
+        assert rle.area(mask_of_polygons([check_points(few, 5, 6)], 5, 6)) == 0
+
+
+@pytest.mark.parametrize(
+    "points, message",
+    [
+        ([[1, 1], [1e9, 1], [1, 1]], r"point \(1e\+09, 1\) .* far outside of the image of 6x5"),
+        ([[1, 1], [-7, 1], [1, 1]], "far outside"),
+        ([[1, float("nan")], [1, 1], [2, 2]], "two numbers"),
+        (None, "two numbers"),
+        ([[10**400, 1]], "two numbers"),
+    ],
+)
+def test_broken_polygons(points, message):
+    with pytest.raises(ValueError, match=message):
+        check_points(points, 5, 6)
+
+
+def test_masks_of_a_map():
+    values = np.array([[0, 7, 7], [9, 7, 0]])
+    found = {value: rle.decode(mask).tolist() for value, mask in masks_of_map(values)}
+    assert found == {7: [[0, 1, 1], [0, 1, 0]], 9: [[0, 0, 0], [1, 0, 0]]}
 
 
 def test_a_rectangle_has_the_pixels_between_its_corners():
@@ -63,21 +130,19 @@ def test_shapes_are_cut_at_the_border_of_the_image():
 
 
 @pytest.mark.parametrize(
-    "shape, reason",
+    "shape",
     [
-        (lambda: polygon([(0, 0), (1, 1), (1e9, 0)], H, W), "far outside"),
-        (lambda: rectangle((0, 0, 1e6, 1), H, W), "far outside"),
-        (lambda: rectangle((0, 0, 1, 1), H, W, math.inf), "rotation is inf"),
-        (lambda: ellipse((0, 0), (3, 0), H, W), "radii 3 and 0"),
-        (lambda: ellipse((0, 0), (3, math.nan), H, W), "radii 3 and nan"),
-        (lambda: ellipse((math.nan, 0), (3, 3), H, W), "at .nan, 0."),
-        (lambda: ellipse((0, 0), (math.inf, 3), H, W), "radii inf and 3"),
-        (lambda: placed(np.ones((2, 3), bool), 38, 0, H, W), "3x2 pixels at x 38, y 0"),
-        (lambda: placed(np.ones((2, 3), bool), 0, -1, H, W), "does not lie in the image"),
+        lambda: rectangle((0, 0, 1, 1), H, W, math.nan),
+        lambda: ellipse((0, 0), (3, 0), H, W),
+        lambda: ellipse((0, 0), (3, math.nan), H, W),
+        lambda: ellipse((math.nan, 0), (3, 3), H, W),
+        lambda: ellipse((0, 0), (3, 3), H, W, math.nan),
+        lambda: placed(np.ones((2, 3), bool), 38, 0, H, W),
+        lambda: placed(np.ones((2, 3), bool), 0, -1, H, W),
     ],
 )
-def test_refuses_shapes(shape, reason):
-    with pytest.raises(ValueError, match=reason):
+def test_shapes_that_would_lie_elsewhere(shape):
+    with pytest.raises(ValueError):
         shape()
 
 
@@ -87,32 +152,58 @@ def test_a_placed_mask_lies_where_it_is_put():
     assert np.array_equal(found[28:, 37:], part) and found.sum() == 3
 
 
-def png(pixels: np.ndarray, format: str = "PNG") -> str:
-    with io.BytesIO() as file:
-        Image.fromarray(pixels).save(file, format=format)
-        return base64.b64encode(file.getvalue()).decode()
+def test_runs_are_those_that_cvat_writes():
+    """As in CVAT's documentation: row after row, the first run is of pixels outside."""
+    assert decode_runs("1, 3, 2", 2, 3).tolist() == [[0, 1, 1], [1, 0, 0]]
+    assert decode_runs("0, 1, 3, 2", 2, 3).tolist() == [[1, 0, 0], [0, 1, 1]]
 
 
-def test_reads_a_png_in_base64():
-    pixels = np.arange(12, dtype=np.uint8).reshape(3, 4)
-    assert np.array_equal(read_base64_png(png(pixels), 3, 4), pixels)
+# 2 x 1 pixels: 8 values of 8 bits, in pieces of at most 2, 4, 8 and 16 values.
+HEADER = [(8, 32), (7, 5), (0, 4), (1, 4), (2, 4), (3, 4)]
+
+
+def bits(*fields: tuple[int, int]) -> list[int]:
+    """Bytes of numbers, each (value, bits)."""
+    text = "".join(f"{value:0{count}b}" for value, count in fields)
+    text += "0" * (-len(text) % 8)
+    return [int(text[place : place + 8], 2) for place in range(0, len(text), 8)]
+
+
+def test_a_brush_of_runs_and_single_values():
+    # 4 times 0; then 9, 8, 7, 6: the second pixel is opaque by its last channel, 6.
+    pieces = [(1, 1), (1, 2), (3, 2), (0, 8), (0, 1), (1, 2), (3, 2)]
+    pieces += [(value, 8) for value in (9, 8, 7, 6)]
+    assert decode_brush(bits(*HEADER, *pieces), 1, 2).tolist() == [[False, True]]
+    # Colours do not count, and neither does how opaque it is.
+    pieces = [(0, 1), (2, 2), (7, 3), *[(v, 8) for v in (255, 255, 255, 0, 0, 0, 0, 1)]]
+    assert decode_brush(bits(*HEADER, *pieces), 2, 1).tolist() == [[False], [True]]
+
+
+def test_a_brush_as_label_studios_sdk_writes_it():
+    tasks = json.loads((EXPORTS / "label_studio.json").read_text())
+    results = [result for task in tasks for result in task["annotations"][0]["result"]]
+    assert len(results) == 14
+    for result in results:
+        theirs, size = result["value"]["rle"], (result["original_height"], result["original_width"])
+        ours = brush(decode_brush(theirs, *size))
+        # The SDK adds a byte where the bits fill theirs.
+        assert ours == theirs[: len(ours)] and theirs[len(ours) :] in ([], [0])
 
 
 @pytest.mark.parametrize(
-    "text, reason",
+    "code, reason",
     [
-        (None, "found NoneType"),
-        ("%%%", "3x2 pixels in base64"),
-        ("abcd", "3x2 pixels in base64"),
-        (png(np.zeros((3, 2), np.uint8)), "PNG of 2x3 pixels is larger"),
-        (png(np.zeros((2, 2), np.uint8)), "found 2x2 pixels"),
-        (png(np.zeros((2, 3), np.uint8), "BMP"), "3x2 pixels in base64"),
-        (png(np.zeros((2, 3), np.uint8))[:60], "3x2 pixels in base64"),
+        ([0, 256], "range"),
+        ([], "ends too early"),
+        (bits((12, 32), *HEADER[1:]), "12 values of 8 bits, expected 8 of 8"),
+        (bits(HEADER[0], (15, 5), *HEADER[2:]), "8 values of 16 bits"),
+        (bits(*HEADER, (1, 1), (3, 2), (15, 4), (0, 8)), "more than its 8 values"),
+        (bits(*HEADER, (0, 1), (2, 2), (7, 3), (1, 8), (1, 8)), "ends too early"),
     ],
 )
-def test_refuses_what_is_no_png_of_the_size(text, reason):
+def test_a_brush_that_is_none(code, reason):
     with pytest.raises(ValueError, match=reason):
-        read_base64_png(text, 2, 3)
+        decode_brush(code, 1, 2)
 
 
 def segment(label: str, *columns: int) -> Segment:
@@ -135,22 +226,3 @@ def test_joins_the_parts_of_an_object():
     cat = ("cat", [0, 1, 3, 4])
     assert found == [("dog", [2, 3]), ("dog", [7]), cat, ("tail", [5]), ("mat", [0])]
     assert join_parts([]) == []
-
-
-def test_joining_changes_no_pixel():
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        parts = [
-            (rng.choice([None, 1, 2]), Segment("x", mask_of_pixels(rng.random((4, 5)) < 0.4)))
-            for _ in range(6)
-        ]
-        before, after = np.zeros((4, 5), int), np.zeros((4, 5), int)
-        names: dict = {}
-        for place, (key, part) in enumerate(parts):
-            object_of = ("alone", place) if key is None else ("group", key)
-            before[part.pixels()] = names.setdefault(object_of, len(names) + 1)
-        for number, part in enumerate(join_parts(parts), 1):
-            after[part.pixels()] = number
-        pairs = {(a, b) for a, b in zip(before.ravel().tolist(), after.ravel().tolist())}
-        assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
-        assert all((a == 0) == (b == 0) for a, b in pairs)

@@ -10,7 +10,7 @@ from detectron2.data import Metadata
 from PIL import Image
 
 from ocr_panoptic.formats.coco_panoptic import TrueSegments
-from ocr_panoptic.workbench.looking.figures import image_figures
+from ocr_panoptic.workbench.looking.figures import image_figures, relation_of_a_pixel
 from ocr_panoptic.workbench.looking.scene import Inspection, PanopticMap, panoptic_truth
 
 METADATA = Metadata(
@@ -50,6 +50,8 @@ def inspection(truth) -> Inspection:
         refined=np.full((20, 40), 1),
         coarse=np.repeat([1, 2], [20, 20])[None].repeat(20, axis=0),
         regions=regions,
+        relation=np.broadcast_to(np.array([0.7, 0.05, 0.25])[:, None, None], (3, 5, 10)),
+        cells=(np.linspace(0, 20, 6), np.linspace(0, 40, 11)),
     )
 
 
@@ -69,7 +71,6 @@ def test_views_and_their_captions(inspection, truth):
         "Coarse semantics": "66.7 % of the pixels right",
         "Refined semantics": "66.7 % of the pixels right",
     }
-    assert all("a.jpg" in view.alt for view in figures.views)
     # the legend has what is in the truth or predicted
     assert [name for name, _ in figures.legend] == ["ball", "sky", "sand"]
     assert dict(figures.legend)["sky"] == "rgb(0,120,240)"
@@ -102,6 +103,39 @@ def test_regions_are_those_of_the_classes_present(inspection, truth):
     assert captions == {"things": "max 0.02 (1×)", "sky": "max 0.6 (30×)"}
     sky = decode(figures.regions[1].src).astype(int).sum(axis=2)
     assert np.unravel_index(sky.argmax(), sky.shape) < (32, 32)  # the first of 5 x 10 cells
+    without = image_figures("a.jpg", inspection, truth, METADATA, with_regions=False)
+    assert without.regions == [] and without.relation is None and without.views == figures.views
+
+
+def test_the_relation_of_a_pixel_of_the_rarest_class(inspection, truth):
+    """The ball, of the class of things, is rarer than the sky; the mark is on it."""
+    found = image_figures("a.jpg", inspection, truth, METADATA).relation
+    assert found.true_class == "things"
+    names, colors, shares = zip(*found.shares, strict=True)
+    assert names == ("things", "sand", "sky") and shares == pytest.approx((70, 25, 5))
+    assert colors[1] == "rgb(230,200,140)"
+    picture = decode(found.src).astype(int)
+    changed = np.argwhere(np.abs(picture - 100).max(axis=2) > 60)
+    row, column = changed.mean(axis=0) / 16  # pixels of the image
+    assert 20 <= column < 30 and 0 <= row < 20
+    assert picture.max() > 240 and picture.min() < 15  # seen on any ground
+
+
+def test_the_mark_is_in_its_class(inspection):
+    """The median of a ring is outside it."""
+    labels = np.zeros((9, 9), int)
+    labels[2:7, 2:7] = 1
+    labels[3:6, 3:6] = 0
+    one_hot = np.stack([labels == 0, labels == 1]).astype(float)
+    cells = np.arange(10.0), np.arange(10.0)
+    seen = replace(inspection, relation=one_hot, cells=cells)
+    classes, image = (
+        [("sky", "rgb(1,2,3)"), ("ring", "rgb(4,5,6)")],
+        np.zeros((90, 90, 3), np.uint8),
+    )
+    found = relation_of_a_pixel(seen, labels, classes, image)
+    assert found.shares[0] == ("ring", "rgb(4,5,6)", 100) and found.true_class == "ring"
+    assert relation_of_a_pixel(seen, np.full((9, 9), -1), classes, image) is None
 
 
 def test_a_plain_head_has_no_coarse_view_and_no_regions(inspection, truth):

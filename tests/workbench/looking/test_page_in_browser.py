@@ -1,6 +1,4 @@
-"""The page in a browser: sorting by mouse and keyboard, links, clicks on a relation."""
-
-import base64
+"""The page in a browser: sorting by mouse and keyboard, links."""
 
 import pytest
 from detectron2.data import Metadata
@@ -8,7 +6,6 @@ from detectron2.data import Metadata
 from ocr_panoptic.formats.run_folder import StoredEvaluation
 from ocr_panoptic.workbench.looking.figures import ImageFigures, Picture
 from ocr_panoptic.workbench.looking.ranking import RankedImage
-from ocr_panoptic.workbench.looking.relation import RelationFigure
 from ocr_panoptic.workbench.looking.report import render_report
 from support.browser import Browser, find_chromium
 
@@ -31,11 +28,7 @@ HEADINGS = "[...document.querySelectorAll('#ranking thead th')]"
 
 @pytest.fixture
 def page(tmp_path):
-    picture = Picture("Input", "caption", "alt", PIXEL)
-    # Two regions over two cells: the left one is all of region 0, the right one of region 1.
-    weights = base64.b64encode(bytes([255, 0, 0, 255])).decode()
-    classes = [("sky", "rgb(0,0,255)"), ("ball", "rgb(255,0,0)")]
-    relation = RelationFigure(PIXEL, classes, 1, 2, weights, 0, 0, "sky")
+    picture = Picture("Input", "caption", PIXEL)
     results = {
         "panoptic_seg": {"PQ": 50.0, "PQ_low": 41.25, "PQ_high": 58.0}
         | {"PQ-sky": 95.0, "PQ-ball": 7.0, "PQ-sand": None, "FN-sand": 1}
@@ -48,7 +41,7 @@ def page(tmp_path):
         dataset="data",
         evaluation=StoredEvaluation(results, {}),
         training_log=[],
-        images=[ImageFigures("b.jpg", [picture], [], [], relation)],
+        images=[ImageFigures("b.jpg", [picture], [], [])],
         metadata=Metadata(name="page", stuff_classes=["sky"], stuff_colors=[[0, 0, 255]]),
         settings={},
         ranking=[
@@ -71,7 +64,7 @@ def test_the_page_in_a_browser(page, tmp_path):
     with Browser(page, tmp_path / "profile") as browser:
         by = {
             browser.evaluate(f"{HEADINGS}[{i}].textContent"): f"{HEADINGS}[{i}].firstChild"
-            for i in range(len(KINDS) + 4)
+            for i in range(len(KINDS) + 3)
         }
         assert list(by)[2:5] == ["PQ", "Masks", "Confusions"]
         assert browser.evaluate(NAMES) == ["b.jpg", "c.jpg", "a.jpg"]
@@ -104,13 +97,6 @@ def test_the_page_in_a_browser(page, tmp_path):
         browser.click("document.querySelector('#ranking tbody tr:nth-child(2) a')")
         assert browser.evaluate("document.querySelector(':target h3').textContent") == "b.jpg"
 
-        # The loss is drawn to scale.
-        stack = "document.querySelectorAll('.stack')[1]"
-        widths = browser.evaluate(f"[...{stack}.children].map((e) => e.offsetWidth)")
-        whole = browser.evaluate(f"{stack}.offsetWidth")
-        losses = IMAGES["b.jpg"][2:]
-        assert widths == pytest.approx([whole * part / 100 for part in losses], abs=1)
-
         # A class without a value is below all numbers.
         heading = "document.querySelectorAll('#classes thead button')[2]"
         names = "[...document.querySelectorAll('#classes tbody th')].map((e) => e.textContent)"
@@ -118,10 +104,3 @@ def test_the_page_in_a_browser(page, tmp_path):
         assert browser.evaluate(names) == ["sky", "ball", "sand"]
         browser.click(heading)
         assert browser.evaluate(names) == ["sand", "ball", "sky"]
-
-        # A click on the picture of a relation shows that of the pixel.
-        first = "document.querySelector('.bars li span').textContent"
-        assert browser.evaluate(first) == "sky"
-        browser.click("document.querySelector('.pick')", x=0.75)
-        assert browser.evaluate(first) == "ball"
-        assert browser.evaluate("document.querySelector('.mark').style.left") == "75%"

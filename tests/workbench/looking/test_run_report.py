@@ -1,4 +1,4 @@
-"""tools/make_report.py on a tiny run: trained, evaluated, shown."""
+"""The report of a tiny run: trained, evaluated, shown."""
 
 import json
 import re
@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from ocr_panoptic.cli import call
 from ocr_panoptic.formats.run_folder import read_table
-from support.scripts import load_script
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 
-@pytest.fixture
-def make_report():
-    return load_script("tools/make_report.py").main
+def make_report(words: list[str]) -> None:
+    call("report", words)
 
 
 def arguments(args, run: Path, *flags: str) -> list[str]:
@@ -30,7 +29,7 @@ def arguments(args, run: Path, *flags: str) -> list[str]:
         pytest.param(PLAIN_CONFIG, id="plain", marks=pytest.mark.slow),
     ],
 )
-def test_the_report_of_a_run(trained, tmp_path, make_report, config):
+def test_the_report_of_a_run(trained, tmp_path, config):
     args = trained(config=config)
     run = tmp_path / "run"
     make_report(arguments(args, run, "--num-images", "2", "--num-ranked", "1"))
@@ -39,9 +38,7 @@ def test_the_report_of_a_run(trained, tmp_path, make_report, config):
     metrics = json.loads((run / "inference/tiny_val/metrics.json").read_text())
     for task, metric in (("panoptic_seg", "PQ"), ("sem_seg", "mIoU"), ("sem_seg", "ECE")):
         assert f"<dd>{metrics[task][metric]:.1f}" in page
-    log = [json.loads(line) for line in (run / "metrics.json").read_text().splitlines()]
-    losses = [row["total_loss"] for row in log if "total_loss" in row]
-    assert f"total <b>{losses[-1]:.3g}</b>" in page
+    assert page.count("over the iterations") == 3 and "Total loss" in page
     assert "Trained on tiny_train for 3 iterations, evaluated on the 4 images of tiny_val." in page
 
     names = re.findall(r"<h3>(val_\d+\.jpg)</h3>", page)
@@ -64,7 +61,7 @@ def test_the_report_of_a_run(trained, tmp_path, make_report, config):
 @pytest.mark.parametrize(
     "scheme", ["OCR", *(pytest.param(s, marks=pytest.mark.slow) for s in ("none", "GT-OCR", "PPM"))]
 )
-def test_the_report_of_a_semantic_run(trained, tmp_path, make_report, scheme):
+def test_the_report_of_a_semantic_run(trained, tmp_path, scheme):
     """test_inspection.py goes over the other schemes."""
     opts = () if scheme == "OCR" else ("MODEL.CONTEXT.NAME", scheme)
     args = trained(*TINY_SEMANTIC, *opts, config=SEMANTIC_CONFIG)
@@ -91,7 +88,7 @@ def test_the_report_of_a_semantic_run(trained, tmp_path, make_report, scheme):
 
 
 @pytest.mark.slow
-def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path, make_report):
+def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path):
     args, run = trained(*TINY_SEMANTIC, config=SEMANTIC_CONFIG), tmp_path / "run"
     record = json.loads((run / "inference/tiny_sem_val/metrics.json").read_text())["run"]
     make_report([*arguments(args, run, "--num-images", "1"), "INPUT.MIN_SIZE_TEST", "32"])
@@ -109,16 +106,14 @@ def test_metrics_stand_beside_pictures_of_the_same_model(trained, tmp_path, make
     assert not (run / "index.html").exists()
 
 
-def test_a_run_that_was_not_evaluated(tiny_data, make_args, tmp_path, make_report):
+def test_a_run_that_was_not_evaluated(tiny_data, make_args, tmp_path):
     with pytest.raises(FileNotFoundError, match="ocr-panoptic evaluate --config-file CONFIG"):
         make_report(arguments(make_args(), tmp_path / "run"))
 
 
-def test_requests_that_cannot_be_met(tiny_data, make_args, tmp_path, make_report):
-    with pytest.raises(ValueError, match="--num-images is 0"):
+def test_requests_that_cannot_be_met(tiny_data, make_args, tmp_path):
+    with pytest.raises(SystemExit):
         make_report(arguments(make_args(), tmp_path, "--num-images", "0"))
-    with pytest.raises(ValueError, match="--num-ranked is -1"):
-        make_report(arguments(make_args(), tmp_path, "--num-ranked", "-1"))
     args = make_args("MODEL.META_ARCHITECTURE", "SemanticSegmentor")
     with pytest.raises(ValueError, match="META_ARCHITECTURE is SemanticSegmentor"):
         make_report(arguments(args, tmp_path))

@@ -1,6 +1,5 @@
-"""tools/predict.py on tiny models with random weights, in this process."""
+"""``ocr-panoptic predict`` on tiny models with random weights, in this process."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,8 @@ import torch
 from detectron2.modeling import build_model
 from PIL import Image
 
+from ocr_panoptic import cli
 from ocr_panoptic.engine import complete_config, load_config
-from support.scripts import load_script
 from support.tiny_runs import (
     OCR_CONFIG,
     SEMANTIC_CONFIG,
@@ -25,11 +24,6 @@ KINDS = {"panoptic": (OCR_CONFIG, ()), "semantic": (SEMANTIC_CONFIG, TINY_SEMANT
 @pytest.fixture
 def images(tiny_data) -> Path:
     return tiny_data / "tiny/raw/val/images"
-
-
-@pytest.fixture(scope="session")
-def predict() -> Callable[[list], int]:
-    return load_script("tools/predict.py").main
 
 
 @pytest.fixture(scope="session")
@@ -66,11 +60,11 @@ def model_of(tiny_data, make_args, known_weights, tmp_path_factory):
 
 
 @pytest.fixture
-def call(predict, tmp_path):
-    """Factory: the exit status of tools/predict.py with results in tmp_path/out."""
+def call(tmp_path):
+    """Factory: the exit status of ``ocr-panoptic predict`` with results in tmp_path/out."""
 
     def run(model: list[str], source: object, *flags: object, output: str = "out") -> int:
         named = ["--input", source, "--output", tmp_path / output, *flags]
-        return predict([*model[:4], *map(str, named), *model[4:]])
+        return cli.call("predict", [*model[:4], *map(str, named), *model[4:]])
 
     return run

@@ -17,14 +17,10 @@ from pycocotools import mask as run_lengths
 from pycocotools.coco import COCO
 
 import ocr_panoptic
-from ocr_panoptic.engine import model as prediction_model
-from ocr_panoptic.engine.memory import Limit
-
-WINDOWS = {"TEST.SLIDING_WINDOW.SIZE": [40, 40], "TEST.SLIDING_WINDOW.STRIDE": [24, 30]}
 
 
 def loaded(command: list[str], **keys: object) -> ocr_panoptic.Model:
-    """The model of a command line of tools/predict.py."""
+    """The model of a command line of ``ocr-panoptic predict``."""
     values = map(CfgNode._decode_cfg_value, command[5::2])
     own = dict(zip(command[4::2], values, strict=True))
     return ocr_panoptic.load(command[1], command[3], **own, **keys)
@@ -41,7 +37,6 @@ ocr_panoptic.load(command[1], command[3], **keys).predict(sys.argv[2])
 """
 
 
-@pytest.mark.slow
 def test_nothing_but_what_is_loaded_is_said(model_of, images):
     """PyTorch warns of a call in Detectron2's anchors, once in a process."""
     command = model_of("panoptic")
@@ -52,7 +47,6 @@ def test_nothing_but_what_is_loaded_is_said(model_of, images):
     assert done.stderr.partition("Loaded ")[2].count("\n") == 1, done.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
 def test_the_files_of_the_command(model_of, call, images, tmp_path, kind):
     """Equal to the byte, as the entries of the JSON files are; the arrays are what is in them."""
@@ -62,12 +56,10 @@ def test_the_files_of_the_command(model_of, call, images, tmp_path, kind):
     results = model.predict(images)
     assert iter(results) is results  # one after the other
     content = json.loads((out / "panoptic.json").read_text()) if kind == "panoptic" else None
-    instances = json.loads((out / "instances.json").read_text()) if content else None
     labels = None if content else json.loads((out / "labels.json").read_text())
     for number, result in enumerate(results, 1):
         files = result.save(tmp_path / "saved")
-        coco = json.loads(files.pop("coco").read_text())
-        assert coco == json.loads(json.dumps(result.to_coco()))
+        assert json.loads(files["coco"].read_text()) == json.loads(json.dumps(result.to_coco()))
         names = [path.relative_to(tmp_path / "saved") for path in files.values()]
         assert [(out / name).read_bytes() for name in names] == [
             path.read_bytes() for path in files.values()
@@ -83,17 +75,20 @@ def test_the_files_of_the_command(model_of, call, images, tmp_path, kind):
             assert np.array_equal(ids, result.ids) and result.ids.dtype == np.int32
             coco = result.to_coco(number)
             assert coco["images"] == [content["images"][number - 1]]
-            assert coco["annotations"] == [content["annotations"][number - 1]]
             assert coco["categories"] == content["categories"]
-            assert coco["instances"] == [r for r in instances if r["image_id"] == number]
+            (annotation,) = coco["annotations"]
+            for segment in annotation["segments_info"]:
+                mask = run_lengths.decode(segment.pop("segmentation"))
+                assert np.array_equal(mask, result.ids == segment["id"])
+            assert annotation == content["annotations"][number - 1]
             assert len(result.instances) == len(coco["instances"])
+            assert all(found["image_id"] == number for found in coco["instances"])
         else:
             assert result.ids is None and result.instances is None
             assert result.segments == labels["images"][number - 1]["segments"]
     assert number == 4
 
 
-@pytest.mark.slow
 def test_one_image_from_anywhere(model_of, images, tmp_path):
     """Path, array, Pillow's image and list give the same; EXIF data count for a file and for
     Pillow's image."""
@@ -121,7 +116,6 @@ def test_one_image_from_anywhere(model_of, images, tmp_path):
     ]
 
 
-@pytest.mark.slow
 def test_segments_have_names_and_scores(model_of, images):
     model = loaded(model_of("panoptic"))
     assert model.classes[0] == "things" and len(model.things) == 4
@@ -144,7 +138,6 @@ def test_segments_have_names_and_scores(model_of, images):
     assert repr(result).startswith(f"<Result {result.name}: 64x64, {len(result.segments)} segments")
 
 
-@pytest.mark.slow
 def test_coco_of_a_semantic_model(model_of, images, tmp_path):
     """pycocotools reads it; its masks are the labels."""
     result = loaded(model_of("semantic")).predict(sorted(images.iterdir())[0])
@@ -160,7 +153,6 @@ def test_coco_of_a_semantic_model(model_of, images, tmp_path):
     assert [c["name"] for c in coco.loadCats(coco.getCatIds())] == result.classes
 
 
-@pytest.mark.slow
 def test_pictures(model_of, images, monkeypatch):
     result = loaded(model_of("panoptic")).predict(sorted(images.iterdir())[0])
     drawn = result.draw()
@@ -171,47 +163,62 @@ def test_pictures(model_of, images, monkeypatch):
     assert Image.open(io.BytesIO(result._repr_png_())).size == (32, 32)
 
 
-@pytest.mark.slow
+def windows(size: int, stride: int) -> list[object]:
+    keys = "TEST.SLIDING_WINDOW.SIZE", [size] * 2, "TEST.SLIDING_WINDOW.STRIDE", [stride] * 2
+    return [*keys, "INPUT.MIN_SIZE_TEST", 0]
+
+
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
-def test_a_large_image_is_seen_in_parts(model_of, call, images, monkeypatch, tmp_path, kind):
-    """A file and an array give the files of the command, which writes them part by part."""
-    path, out = sorted(images.iterdir())[0], tmp_path / "out"
-    keys = {**WINDOWS, "INPUT.MIN_SIZE_TEST": 0}
-    command = model_of(kind, *(word for pair in keys.items() for word in pair))
-    assert call(command, path, "--overlays", "--max-pixels", 100) == 0
-    monkeypatch.setattr(prediction_model, "largest_image", lambda cfg: Limit(100, "so"))
-    model = loaded(command)
+def test_one_window_is_the_whole_image(model_of, images, kind):
+    whole = loaded(model_of(kind, "INPUT.MIN_SIZE_TEST", 0))
+    model = loaded(model_of(kind, *windows(128, 64)))
+    for path in sorted(images.iterdir()):
+        expected, found = whole.predict(path), model.predict(path)
+        for name in ("labels", "ids", "image"):
+            assert np.array_equal(getattr(found, name), getattr(expected, name)), name
+        # The scores of a window are enlarged at once, and class by class of a whole image.
+        np.testing.assert_allclose(found.confidence, expected.confidence, rtol=0, atol=1e-6)
+        assert kind == "semantic" or found.to_coco() == expected.to_coco()
+        assert len(found.segments) > 1
+
+
+def test_windows_of_a_semantic_model(model_of, images, monkeypatch):
+    """Equal to the network's own, which sums all of the image and is not asked; an array and a file
+    are the same."""
+    command = model_of("semantic", *windows(40, 24), "TEST.FLIP", True)
+    model, path = loaded(command), sorted(images.iterdir())[0]
+    found = model.predict(pixels(path))
+    (expected,) = model._model([{"image": torch.as_tensor(pixels(path).transpose(2, 0, 1).copy())}])
+    assert np.array_equal(found.labels, expected["labels"]) and len(np.unique(found.labels)) > 1
+    assert np.array_equal(found.confidence, expected["confidence"])
+    monkeypatch.setattr("ocr_panoptic.modeling.inference.sliding_window_scores", None)
+    assert np.array_equal(model.predict(path).labels, found.labels)
+    whole = loaded(model_of("semantic", "INPUT.MIN_SIZE_TEST", 0)).predict(path)
+    assert not np.array_equal(whole.confidence, found.confidence)
+
+
+def test_tiles_of_a_panoptic_model(model_of, images, tmp_path, caplog):
+    """Tiles that overlap, of a file, an array and an image of Pillow: files are consistent, and
+    instances are those of the tiles."""
+    model, path = loaded(model_of("panoptic", *windows(40, 24))), sorted(images.iterdir())[0]
     for source in (path, pixels(path), Image.open(path)):
         result = model.predict(source)
         assert result.instances is None and np.array_equal(result.image, pixels(path))
-        assert (result.labels.dtype, result.confidence.dtype) == (np.int64, np.float32)
+        assert (result.labels.dtype, result.ids.dtype) == (np.int64, np.int32)
         files = result.save(tmp_path / "saved")
-        coco = json.loads(files.pop("coco").read_text())
-        for name, file in files.items():
-            (expected,) = (out / name).iterdir()
-            assert np.array_equal(pixels(file), pixels(expected)), name
-        if kind == "panoptic":
-            assert np.array_equal(rgb2id(pixels(files["panoptic"])), result.ids)
-            content = json.loads((out / "panoptic.json").read_text())
-            segments = content["annotations"][0]["segments_info"]
-            assert coco["annotations"][0]["segments_info"] == segments and len(segments) > 3
-            assert coco["instances"] == json.loads((out / "instances.json").read_text())
-        else:
-            (image,) = json.loads((out / "labels.json").read_text())["images"]
-            assert result.segments == image["segments"]
+        coco = json.loads(files["coco"].read_text())
+        assert np.array_equal(rgb2id(pixels(files["panoptic"])), result.ids)
+        for segment in coco["annotations"][0]["segments_info"]:
+            assert (result.ids == segment["id"]).sum() == segment["area"]
+            if "score" in segment:
+                scores = np.unique(result.confidence[result.ids == segment["id"]])
+                assert scores == pytest.approx(segment["score"])
+        assert len(result.segments) > 3 and len(coco["instances"]) > 3
+        for found in coco["instances"]:
+            assert found["segmentation"]["size"] == [64, 64] and found["image_id"] == 1
+    assert "lie in no tile of TEST.SLIDING_WINDOW as a whole" in caplog.text
 
 
-@pytest.mark.slow
-def test_a_large_image_without_windows(model_of, images, monkeypatch):
-    monkeypatch.setattr(prediction_model, "largest_image", lambda cfg: Limit(100, "so"))
-    model = loaded(model_of("panoptic", "INPUT.MIN_SIZE_TEST", 0))
-    path = sorted(images.iterdir())[0]
-    for source, name in ((path, path), (pixels(path), "image"), ([pixels(path)], "000000")):
-        with pytest.raises(ValueError, match=f"{name}: image is too large .* once: so. .*SLIDING_"):
-            [*model.predict(source)] if isinstance(source, list) else model.predict(source)
-
-
-@pytest.mark.slow
 def test_what_cannot_be_read_is_named_after_the_others(model_of, images, tmp_path):
     model = loaded(model_of("semantic"))
     shutil.copytree(images, tmp_path / "images")
@@ -230,7 +237,6 @@ def test_what_cannot_be_read_is_named_after_the_others(model_of, images, tmp_pat
         model.predict("nowhere.jpg")
 
 
-@pytest.mark.slow
 def test_an_image_that_is_too_thin_is_named(model_of, tmp_path):
     Image.new("RGB", (5000, 1)).save(tmp_path / "thin.png")
     model = loaded(model_of("panoptic"))
@@ -243,32 +249,22 @@ def test_an_image_that_is_too_thin_is_named(model_of, tmp_path):
 @pytest.mark.parametrize(
     "array, message",
     [
-        (np.zeros((4, 5), np.uint8), r"has the shape \[4, 5\]; expected an array \[H,W,3\]"),
-        (np.zeros((3, 4, 5), np.uint8), r"has the shape \[3, 4, 5\]"),
-        (np.zeros((0, 4, 3), np.uint8), r"has the shape \[0, 4, 3\]"),
-        (np.zeros((4, 5, 3)), "is of float64; expected .* of uint8"),
+        (np.zeros((4, 5), np.uint8), r"is uint8 \[4, 5\]; expected an array \[H,W,3\]"),
+        (np.zeros((3, 4, 5), np.uint8), r"is uint8 \[3, 4, 5\]"),
+        (np.zeros((0, 4, 3), np.uint8), r"is uint8 \[0, 4, 3\]"),
+        (np.zeros((4, 5, 3)), "is float64 .* of uint8"),
     ],
 )
-@pytest.mark.slow
 def test_arrays_that_are_no_images(model_of, array, message):
     model = loaded(model_of("semantic"))
     with pytest.raises(ValueError, match=f"image: {message}"):
         model.predict(array)
     with pytest.raises(ValueError, match=f"000000: {message}"):
         next(model.predict([array]))
+    with pytest.raises(ValueError, match="000000: is int .*expected an array"):
+        next(model.predict([3]))
 
 
-@pytest.mark.slow
-def test_a_folder_of_the_command_is_left_alone(model_of, call, images, tmp_path):
-    command = model_of("semantic")
-    assert call(command, images) == 0
-    result = loaded(command).predict(sorted(images.iterdir())[0])
-    with pytest.raises(ValueError, match="holds results of `ocr-panoptic predict`"):
-        result.save(tmp_path / "out")
-    assert not (tmp_path / "out/coco").exists()
-
-
-@pytest.mark.slow
 def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
     """Config and last checkpoint are those of the folder, wherever it is; random numbers go on."""
     trained()
@@ -285,7 +281,7 @@ def test_a_run_folder(trained, tiny_data, tmp_path, capsys):
     ]
     saved = torch.load(moved / "model_final.pth", weights_only=False)["model"]
     own = ocr_panoptic.load(moved, moved / "model_final.pth", **{"TEST.OPTIMIZED": False})
-    weights = own._predictor._model.network.state_dict()
+    weights = own._model.network.state_dict()
     assert all(torch.equal(weights[name], torch.as_tensor(saved[name])) for name in weights)
     assert str(moved) == model.config.OUTPUT_DIR
     (moved / "model_final.pth").unlink()

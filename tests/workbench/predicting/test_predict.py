@@ -1,10 +1,11 @@
-"""tools/predict.py from end to end."""
+"""``ocr-panoptic predict`` from end to end."""
 
 import json
+import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -13,19 +14,29 @@ from detectron2.data.detection_utils import read_image
 from panopticapi.evaluation import pq_compute_single_core
 from panopticapi.utils import rgb2id
 from PIL import Image
+from pycocotools.coco import COCO
 
+import demo
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
-from ocr_panoptic.engine import build_trained_model, complete_config, inputs, load_config
+from ocr_panoptic.engine import Trainer, build_trained_model, complete_config, load_config
+from ocr_panoptic.engine import result as results_module
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.modeling import panoptic_augmentation
-from support.tiny_runs import pixels, write_video
+from support.tiny_runs import TILES, pixels, write_video
+
+pytestmark = pytest.mark.slow
 
 
-def outputs_of(model: list[str]) -> Callable[[Path], dict]:
-    """Return a function from an image to what the model itself gives."""
+def config_of(model: list[str]):
     cfg = load_config(model[1], [*model[4:], "MODEL.WEIGHTS", model[3]])
     complete_config(cfg)
+    return cfg
+
+
+def outputs_of(model: list[str]):
+    """Return a function from an image to what the model itself gives."""
+    cfg = config_of(model)
     network = build_trained_model(cfg)
 
     def output(path: Path) -> dict:
@@ -35,20 +46,23 @@ def outputs_of(model: list[str]) -> Callable[[Path], dict]:
     return output
 
 
-@pytest.mark.slow
+def read(path: Path):
+    return json.loads(path.read_text())
+
+
 def test_panoptic_results(model_of, call, images, tmp_path):
     model, out = model_of("panoptic"), tmp_path / "out"
     assert call(model, images, "--overlays") == 0
     output_of = outputs_of(model)
-    content = json.loads((out / "panoptic.json").read_text())
+    content = read(out / "panoptic.json")
     split = PanopticSplit(images, out / "panoptic.json", out / "panoptic")
     write_data_file(tmp_path / "predicted.yaml", "predicted", {"val": split})
     check_data([tmp_path / "predicted.yaml"], workers=1)
     names = sorted(path.name for path in images.iterdir())
     assert [image["file_name"] for image in content["images"]] == names
-    results = json.loads((out / "instances.json").read_text())
     metadata = MetadataCatalog.get("tiny_val")
     thing_of = {v: k for k, v in metadata.thing_dataset_id_to_contiguous_id.items()}
+    count = 0
     for image, annotation in zip(content["images"], content["annotations"], strict=True):
         expected = output_of(images / image["file_name"])
         ids, segments = expected["panoptic_seg"]
@@ -69,22 +83,23 @@ def test_panoptic_results(model_of, call, images, tmp_path):
         for segment in annotation["segments_info"]:
             mean = probability[ids == segment["id"]].mean().item()
             assert segment["confidence"] == pytest.approx(mean, abs=1e-4)
-        own = [result for result in results if result["image_id"] == image["id"]]
+        own = read(out / f"coco/{stem}.json")["instances"]
         instances = expected["instances"]
         assert [r["score"] for r in own] == instances.scores.tolist()
         classes = [thing_of[k] for k in instances.pred_classes.tolist()]
         assert [r["category_id"] for r in own] == classes
         assert pixels(out / f"overlays/{stem}.jpg").shape == (*ids.shape, 3)
+        count += len(own)
     kinds = {c["isthing"] for c in content["categories"]}
-    assert kinds == {0, 1} and len(results) > 4  # the test sees both
+    assert kinds == {0, 1} and count > 4  # the test sees both
 
 
-@pytest.mark.slow
 def test_semantic_results(model_of, call, images, tmp_path):
+    """Metrics of the label PNGs' pixels would be those of the model: they are its labels."""
     model, out = model_of("semantic"), tmp_path / "out"
     assert call(model, images) == 0
     output_of = outputs_of(model)
-    entries = json.loads((out / "labels.json").read_text())["images"]
+    entries = read(out / "labels.json")["images"]
     for entry in entries:
         expected = output_of(images / entry["file_name"])["labels"].numpy()
         found = pixels(out / "labels" / entry["labels"])
@@ -99,7 +114,49 @@ def test_semantic_results(model_of, call, images, tmp_path):
     assert len(entries) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("kind, labels", [("panoptic", "train"), ("semantic", "dataset")])
+def test_coco_json(kind, labels, model_of, call, images, tmp_path):
+    """pycocotools reads all images in one file; its masks are those of the PNGs. No category is 0,
+    which CVAT takes for no label."""
+    out = tmp_path / "out"
+    assert call(model_of(kind), images, "--labels", labels) == 0
+    coco = COCO(str(out / "coco.json"))
+    names = {c["id"]: c["name"] for c in coco.loadCats(coco.getCatIds())}
+    assert 0 not in names and len(coco.getImgIds()) == 4
+    content = read(out / ("panoptic.json" if kind == "panoptic" else "labels.json"))
+    listed = content["categories"] if kind == "panoptic" else content["classes"]
+    assert [*names.values()] == [entry["name"] for entry in listed]
+    for image in coco.loadImgs(coco.getImgIds()):
+        png = pixels(
+            out / kind.replace("semantic", "labels") / f"{Path(image['file_name']).stem}.png"
+        )
+        ids = rgb2id(png) if kind == "panoptic" else png.astype(int) + 1
+        annotations = coco.loadAnns(coco.getAnnIds(image["id"]))
+        assert len(annotations) == len(np.unique(ids[ids > 0])) > 1
+        for annotation in annotations:
+            mask = coco.annToMask(annotation).astype(bool)
+            (number,) = np.unique(ids[mask])
+            assert (mask == (ids == number)).all() and annotation["area"] == mask.sum()
+            y, x = np.nonzero(mask)
+            box = [x.min(), y.min(), x.max() - x.min() + 1, y.max() - y.min() + 1]
+            assert annotation["bbox"] == box and annotation["iscrowd"] == 0
+            assert 0 < annotation["score"] <= 1
+            if kind == "semantic":
+                by_name = {c["name"]: c["label"] for c in content["classes"]}
+                assert by_name[names[annotation["category_id"]]] == number - 1
+
+
+def test_labels_of_the_data_set(model_of, call, images, tmp_path):
+    """They are the ids of the categories of stuff, and 0 for things."""
+    first, *_ = sorted(images.iterdir())
+    for labels in ("train", "dataset"):
+        assert call(model_of("panoptic"), first, "--labels", labels, output=labels) == 0
+    train, own = (pixels(tmp_path / f / f"labels/{first.stem}.png") for f in ("train", "dataset"))
+    ids = MetadataCatalog.get("tiny_val").stuff_dataset_id_to_contiguous_id
+    ids = np.array([0, *sorted(ids, key=ids.get)[1:]])
+    assert np.array_equal(own, ids[train]) and not np.array_equal(own, train)
+
+
 def test_panoptic_scores_are_upsampled_once(model_of, call, images, monkeypatch):
     """Labels and their confidence come from one pass over the classes."""
     times = []
@@ -111,12 +168,11 @@ def test_panoptic_scores_are_upsampled_once(model_of, call, images, monkeypatch)
     assert len(times) == 1
 
 
-@pytest.mark.slow
 def test_panopticapi_reads_it(model_of, call, images, tmp_path):
     """PQ of the predictions against themselves, by panopticapi."""
     out = tmp_path / "out"
     assert call(model_of("panoptic"), images) == 0
-    content = json.loads((out / "panoptic.json").read_text())
+    content = read(out / "panoptic.json")
     pairs = [(a, a) for a in content["annotations"]]
     categories = {c["id"]: c for c in content["categories"]}
     folder = str(out / "panoptic")
@@ -125,119 +181,250 @@ def test_panopticapi_reads_it(model_of, call, images, tmp_path):
     assert result["pq"] == 1.0 and result["n"] > 1
 
 
-@pytest.mark.slow
-def test_going_on_after_a_stop(model_of, call, images, tmp_path, monkeypatch):
-    """Only images that are missing or have changed are computed; the JSON is the same."""
-    model, out = model_of("semantic"), tmp_path / "out"
-    folder = tmp_path / "images"
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_a_repeated_call_does_what_is_not_there_and_whole(
+    kind, model_of, call, images, tmp_path, monkeypatch
+):
+    """JSON files are those of one call for all images."""
+    model, out, folder = model_of(kind), tmp_path / "out", tmp_path / "images"
     shutil.copytree(images, folder)
-    assert call(model, folder) == 0
-    whole = (out / "labels.json").read_text()
-    # As after a kill: the last line is torn, one file is gone, another half written.
-    (records,) = (out / "records").glob("*.jsonl")
-    lines = records.read_bytes().splitlines(keepends=True)
-    records.write_bytes(b"".join(lines[:3]) + lines[3][:20])
-    names = sorted(path.stem for path in folder.iterdir())
-    (out / f"labels/{names[0]}.png").unlink()
-    (out / "labels/.x.png.1.tmp").write_bytes(b"half")
-    (out / "labels.json").unlink()
-
-    seen = []
-    read = inputs.read_picture
+    a, b, c, d = (path.stem for path in sorted(folder.iterdir()))
+    assert call(model, folder, "--overlays") == 0
+    name = "panoptic.json" if kind == "panoptic" else "labels.json"
+    whole = {file: (out / file).read_text() for file in (name, "coco.json")}
+    saved = []
+    save = results_module.Result.save
     monkeypatch.setattr(
-        inputs, "read_picture", lambda path, *how: seen.append(path.stem) or read(path, *how)
+        results_module.Result, "save", lambda own, *how: saved.append(own.name) or save(own, *how)
     )
-    assert call(model, folder) == 0
-    assert sorted(seen) == [names[0], names[3]]
-    assert (out / "labels.json").read_text() == whole
-    assert not list(out.rglob("*.tmp")) and not (out / "missing.txt").exists()
 
-    seen.clear()
-    shutil.copy(folder / f"{names[1]}.jpg", folder / f"{names[2]}.jpg")
-    assert call(model, folder) == 0
-    assert seen == [names[2]]
-    assert call(model, folder) == 0
-    assert seen == [names[2]]
+    def again(*expected: str) -> None:
+        saved.clear()
+        assert call(model, folder, "--overlays") == 0
+        assert saved == list(expected)
+        assert {file: (out / file).read_text() for file in whole} == whole
+
+    again()
+    (out / f"labels/{a}.png").unlink()
+    (out / f"confidence/{b}.png").write_bytes(b"")
+    png = out / f"labels/{c}.png"
+    png.write_bytes(png.read_bytes()[:-30])
+    (out / f"coco/{d}.json").write_text("{")
+    (out / "coco.json").unlink()
+    again(a, b, c, d)
+    (out / f"overlays/{b}.jpg").write_bytes(b"\xff\xd8")
+    again(b)
+    # An image that has changed, and other weights.
+    os.utime(folder / f"{c}.jpg", (2**33, 2**33))
+    saved.clear()
+    assert call(model, folder, "--overlays") == 0 and saved == [c]
+    weights = tmp_path / "newer.pth"
+    shutil.copy(model[3], weights)
+    os.utime(weights, (2**33, 2**33))
+    saved.clear()
+    assert call([*model[:3], str(weights), *model[4:]], folder, "--overlays") == 0
+    assert saved == [a, b, c, d]
 
 
-@pytest.mark.slow
-def test_an_image_that_would_be_scaled_to_nothing(model_of, call, images, tmp_path):
-    folder = tmp_path / "images"
-    shutil.copytree(images, folder)
-    Image.new("RGB", (5000, 1)).save(folder / "a.png")
-    Image.new("RGB", (1, 2666)).save(folder / "b.png")  # one pixel is left of its width
-    assert call(model_of("panoptic"), folder) == 1
-    (line,) = (tmp_path / "out/missing.txt").read_text().splitlines()
-    assert line.startswith(f"a.png\t{folder}/a.png: the image of 5000x1 pixels")
-    assert "INPUT.MAX_SIZE_TEST" in line
-    content = json.loads((tmp_path / "out/panoptic.json").read_text())
-    assert len(content["images"]) == 5
+def test_a_full_disk_leaves_whole_files(model_of, call, images, tmp_path, monkeypatch):
+    """A repetition goes on."""
+    write, calls = results_module.write_label_png, []
+
+    def failing(path, labels):
+        calls.append(path)
+        if len(calls) > 5:
+            raise OSError(28, "No space left on device")
+        write(path, labels)
+
+    monkeypatch.setattr(results_module, "write_label_png", failing)
+    with pytest.raises(OSError, match="No space left"):
+        call(model_of("semantic"), images)
+    assert 0 < len([*(tmp_path / "out/coco").iterdir()]) < 4
+    assert not (tmp_path / "out/coco.json").exists() and not [*(tmp_path / "out").rglob("*.tmp")]
+    monkeypatch.undo()
+    assert call(model_of("semantic"), images) == 0
+    assert len(read(tmp_path / "out/labels.json")["images"]) == 4
 
 
-@pytest.mark.slow
 def test_unreadable_images_and_names_that_occur_twice(model_of, call, images, tmp_path, caplog):
+    """The others are predicted; faults are listed at the end."""
     folder, out = tmp_path / "images", tmp_path / "out"
     first, second, *_ = sorted(images.iterdir())
     for place in ("a/x.jpg", "b/x.jpg", "b/x.jpeg"):
         (folder / place).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(first, folder / place)
     Image.open(second).convert("L").save(folder / "b/grey.png")
+    Image.new("RGB", (5000, 1)).save(folder / "b/thin.png")  # nothing is left of its height
+    Image.new("RGB", (1, 2666)).save(folder / "b/narrow.png")  # one pixel is left of its width
     (folder / "a/broken.jpg").write_bytes(first.read_bytes()[:300])
     (folder / "a/photos.zip").touch()
     (folder / "a/text.png").write_text("no image")
-    assert call(model_of("semantic"), folder) == 1
+    assert call(model_of("panoptic"), folder) == 1
     found = {p.relative_to(out / "labels").as_posix() for p in (out / "labels").rglob("*.png")}
-    assert found == {"a/x.png", "b/x.jpg.png", "b/x.jpeg.png", "b/grey.png"}
-    missing = [line.split("\t") for line in (out / "missing.txt").read_text().splitlines()]
-    assert [name for name, _ in missing] == ["a/broken.jpg", "a/text.png"]
-    left_out = (out / "left_out.txt").read_text()
-    assert left_out == "a/photos.zip\tno image, by its name (.zip)\n"
-    assert all(str(folder / name) in why for name, why in missing)
-    assert "2 images have no results" in caplog.text and "broken.jpg" in caplog.text
-    # Once it is mended, the rest follows.
+    assert found == {"a/x.png", "b/x.jpg.png", "b/x.jpeg.png", "b/grey.png", "b/narrow.png"}
+    assert len(read(out / "panoptic.json")["images"]) == len(read(out / "coco.json")["images"]) == 5
+    for text in (
+        "3 images have no results",
+        f"{folder}/a/broken.jpg: image is broken",
+        f"{folder}/a/text.png: image is broken",
+        f"{folder}/b/thin.png: the image of 5000x1 pixels",
+        "1 files are left out: 1 x no image, by its name (.zip)",
+    ):
+        assert text in caplog.text
+    # Once they are mended, the rest follows.
     shutil.copy(first, folder / "a/broken.jpg")
-    (folder / "a/text.png").unlink()
-    assert call(model_of("semantic"), folder) == 0
-    assert not (out / "missing.txt").exists()
-    assert len(json.loads((out / "labels.json").read_text())["images"]) == 5
+    (folder / "a/text.png").unlink(), (folder / "b/thin.png").unlink()
+    assert call(model_of("panoptic"), folder) == 0
+    assert len(read(out / "panoptic.json")["images"]) == 6
 
 
-def test_a_list(model_of, call, images, tmp_path):
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_scores_that_are_not_finite(kind, model_of, call, images, tmp_path, caplog):
+    """The image has no results if only scores overflow."""
+    model = model_of(kind)
+    content = torch.load(model[3])
+    name = next(n for n in content["model"] if n.endswith("refined_predictor.weight"))
+    content["model"][name].fill_(3e38)
+    torch.save(content, tmp_path / "huge.pth")
+    assert call([*model[:3], str(tmp_path / "huge.pth"), *model[4:]], images) == 1
+    assert caplog.text.count("of 4,096 pixels are not finite") == 4
+    assert not [*(tmp_path / "out").rglob("*.png")]
+
+
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_a_nan_in_the_weights(kind, model_of, call, images, tmp_path):
+    """A NaN is refused, which made all labels 0, and gave the PQ of the class 0."""
+    model = model_of(kind)
+    content = torch.load(model[3])
+    name = next(n for n in content["model"] if n.endswith("conv1.weight"))
+    content["model"][name].view(-1)[0] = float("nan")
+    torch.save(content, tmp_path / "broken.pth")
+    model[3] = str(tmp_path / "broken.pth")
+    with pytest.raises(ValueError, match=r"broken.pth are broken: 1 values of .*conv1.weight are"):
+        call(model, images)
+    with pytest.raises(ValueError, match=r"broken.pth are broken"):
+        Trainer.evaluate(config_of(model))
+
+
+def test_a_list(model_of, call, images, tmp_path, caplog):
     """Paths relative to the list; one that is not there is named, the others are done."""
     first, second, *_ = sorted(images.iterdir())
     shutil.copy(first, tmp_path / "near.jpg")
     listed = tmp_path / "images.txt"
     listed.write_text(f"near.jpg\n\n{second}\ngone.jpg\nnear.jpg\n")
     assert call(model_of("semantic"), listed) == 1
-    missing = (tmp_path / "out/missing.txt").read_text()
-    assert "gone.jpg: image not found" in missing and len(missing.splitlines()) == 1
-    entries = json.loads((tmp_path / "out/labels.json").read_text())["images"]
+    assert "1 images have no results" in caplog.text and "gone.jpg: image not found" in caplog.text
+    entries = read(tmp_path / "out/labels.json")["images"]
     assert [Path(entry["file_name"]).name for entry in entries] == ["near.jpg", second.name]
 
 
-@pytest.mark.slow
 def test_a_video(model_of, call, images, tmp_path):
-    video, out = tmp_path / "v.avi", tmp_path / "out"
+    """The same pixels as images give the same files; the drawn frames are a video, too."""
+    video, out, frames = tmp_path / "v.avi", tmp_path / "out", tmp_path / "frames"
     write_video(video, sorted(images.iterdir()))
-    assert call(model_of("panoptic"), video) == 0
-    assert sorted(p.name for p in (out / "panoptic").iterdir()) == [
-        f"{number:06d}.png" for number in range(4)
-    ]
+    capture = cv2.VideoCapture(str(video))
+    frames.mkdir()
+    for number in range(4):
+        cv2.imwrite(str(frames / f"{number:06d}.png"), capture.read()[1])
+    model = model_of("panoptic", *TILES)
+    for source, output in ((video, "out"), (frames, "of_images")):
+        assert call(model, source, "--overlays", output=output) == 0
+    for name in ("panoptic.json", "coco.json"):
+        assert (out / name).read_text() == (tmp_path / "of_images" / name).read_text()
+    names = {p.relative_to(out) for p in out.rglob("*.*") if p.suffix in (".png", ".jpg")}
+    assert len(names) == 16
+    for name in names:
+        assert (out / name).read_bytes() == (tmp_path / "of_images" / name).read_bytes(), name
+    drawn = cv2.VideoCapture(str(out / "overlays.mp4"))
+    assert drawn.get(cv2.CAP_PROP_FPS) == pytest.approx(10)
+    for number in range(4):
+        expected = cv2.imread(str(out / f"overlays/{number:06d}.jpg")).astype(int)
+        assert np.abs(drawn.read()[1] - expected).mean() < 12
+    assert not drawn.read()[0]
+
     kept = pixels(out / "panoptic/000003.png")
     (out / "panoptic/000003.png").unlink()
-    assert call(model_of("panoptic"), video) == 0  # the frame in its place, not the first one
+    assert call(model, video) == 0  # the frame in its place, not the first one
     assert np.array_equal(pixels(out / "panoptic/000003.png"), kept)
     assert not np.array_equal(kept, pixels(out / "panoptic/000000.png"))
 
 
-@pytest.mark.slow
-def test_a_video_that_is_cut_off(model_of, call, images, tmp_path, caplog):
+@pytest.mark.parametrize("codec", ["MJPG", "mp4v"])
+def test_a_video_that_is_cut_off(model_of, call, tmp_path, caplog, codec):
+    """The frames that are left are done, and the program does not end as if they were all."""
     video, out = tmp_path / "v.avi", tmp_path / "out"
-    write_video(video, sorted(images.iterdir()) * 5)
+    writer = cv2.VideoWriter(str(video), cv2.VideoWriter_fourcc(*codec), 10, (64, 64))
+    for frame in np.random.default_rng(0).integers(0, 256, (20, 64, 64, 3), np.uint8):
+        writer.write(frame)
+    writer.release()
     content = video.read_bytes()
     video.write_bytes(content[: len(content) // 2])
-    assert call(model_of("semantic"), video) == 1
+    assert call(model_of("semantic"), video, "--overlays") == 1
     done = len(list((out / "labels").iterdir()))
     assert 0 < done < 20
-    assert len((out / "missing.txt").read_text().splitlines()) == 20 - done
-    assert f"{video}: ends after" in caplog.text
+    assert f"{video}: ends after {done} of its 20 frames" in caplog.text
+    assert cv2.VideoCapture(str(out / "overlays.mp4")).get(cv2.CAP_PROP_FRAME_COUNT) == done
+
+
+def test_the_demo(model_of, images, tmp_path):
+    """Each segment has its colour over the image."""
+    first, *_ = sorted(images.iterdir())
+    model = model_of("semantic")
+    files = ["--input", str(first), "--output", str(tmp_path / "out")]
+    assert demo.main([*model[:4], *files, *model[4:]]) == 0
+    labels = pixels(tmp_path / f"out/labels/{first.stem}.png")
+    drawn = pixels(tmp_path / f"out/overlays/{first.stem}.jpg").astype(float)
+    colors = np.asarray(MetadataCatalog.get("tiny_sem_val").stuff_colors)[labels]
+    expected = 0.72 * colors + 0.28 * pixels(first).mean(axis=2, keepdims=True)
+    assert len(np.unique(labels)) > 1
+    assert (np.abs(drawn - expected).max(axis=2) < 40).mean() > 0.6  # the rest are outlines
+
+
+WINDOWS = ("TEST.SLIDING_WINDOW.SIZE", "[40, 40]", "TEST.SLIDING_WINDOW.STRIDE")
+REFUSALS = [
+    ("semantic", "none", (), "none: the folder holds no image"),
+    ("semantic", "gone", (), "gone: no such folder, list, image or video"),
+    ("semantic", "empty.txt", (), "the list names no image"),
+    ("semantic", "binary.txt", (), "is no text file with a path on each line"),
+    ("semantic", "x.pdf", (), "x.pdf: ends in .pdf; expected"),
+    ("semantic", "broken.avi", (), "cannot open .*broken.avi"),
+    ("semantic", "out", (), "is the folder of the images.*out/results"),
+    ("semantic", "images", ("MODEL.WEIGHTS", "gone.pth"), "gone.pth"),
+    ("semantic", "images", ("TEST.SLIDING_WINDOW.SIZE", "[40, 40]"), "SLIDING_WINDOW"),
+    ("panoptic", "images", (*WINDOWS, "[40, 40]"), "INPUT.MIN_SIZE_TEST is 64|tiles overlap"),
+    ("panoptic", "images", (*WINDOWS, "[20]"), "tiles overlap"),
+    ("panoptic", "images", (*WINDOWS, "[20, 20]"), "INPUT.MIN_SIZE_TEST is 64"),
+]
+
+
+@pytest.mark.parametrize("kind, source, opts, message", REFUSALS)
+def test_refusals(kind, source, opts, message, model_of, call, images, tmp_path):
+    """One line that names the file or key, before anything is written."""
+    for name in ("none", "out"):
+        (tmp_path / name).mkdir()
+    shutil.copytree(images, tmp_path / "images")
+    shutil.copy(sorted(images.iterdir())[0], tmp_path / "out")
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "binary.txt").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "x.pdf").write_text("")
+    (tmp_path / "broken.avi").write_bytes(b"RIFF")
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        call(model_of(kind, *opts), tmp_path / source)
+    assert len([*(tmp_path / "out").rglob("*")]) == 1
+
+
+def test_weights_of_another_model(model_of, call, images):
+    model, other = model_of("semantic"), model_of("panoptic")
+    with pytest.raises(ValueError, match="do not fit the model"):
+        call([*model[:3], other[3], *model[4:]], images)
+
+
+def test_a_defect_is_raised_as_it_is(model_of, call, images, monkeypatch):
+    """An error that is not about the image is no reason why it has no results."""
+
+    def failing(*args):
+        raise ValueError("a defect")
+
+    monkeypatch.setattr("ocr_panoptic.engine.model.model_input", failing)
+    with pytest.raises(ValueError, match="^a defect$"):
+        call(model_of("semantic"), images)

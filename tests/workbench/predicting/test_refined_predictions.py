@@ -1,5 +1,4 @@
-"""TEST.SEGFIX in tools/predict.py, in evaluations and for single images: what is predicted without
-it, moved by its offsets."""
+"""TEST.SEGFIX in predictions, evaluations and for single images: what is moved by its offsets."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.labels import read_label_png
 from ocr_panoptic.formats.offsets import moved, source_pixels
 from ocr_panoptic.formats.pictures import read_picture
-from ocr_panoptic.workbench.refining.offset_sources import PredictedOffsets
+from ocr_panoptic.workbench.refining.offset_sources import predicted_offsets
 from support.tiny_runs import CONFIGS, images_of
 from train_net import argument_parser
 from train_net import main as train_net
@@ -47,8 +46,12 @@ def expected(segfix, tiny_data) -> Callable[[str, np.ndarray, int], np.ndarray]:
     """Factory: a map refined by SegFix, from an image's name, the map and a scale."""
     opts = ["MODEL.DEVICE", "cpu", "MODEL.WEIGHTS", str(segfix)]
     cfg = load_segfix_config(str(segfix.with_name("config.yaml")), opts)
-    offsets = PredictedOffsets(cfg, {path.stem: path for path in images_of(tiny_data)})
-    return lambda name, values, scale: moved(values, source_pixels(offsets(name), scale))
+    offsets = predicted_offsets(cfg, {path.stem: path for path in images_of(tiny_data)})
+
+    def refined(name: str, values: np.ndarray, scale: int) -> np.ndarray:
+        return moved(values, source_pixels(offsets.of(offsets.entries[name]), scale))
+
+    return refined
 
 
 @pytest.mark.parametrize("kind", ["semantic", "panoptic"])
@@ -96,7 +99,7 @@ def test_evaluation(kind, optimized, model_of, segfix, expected, tmp_path):
 
 
 def test_single_images_of_another_channel_order_and_size(model_of, segfix, expected, tiny_data):
-    """SegFix sees the image as it was, whatever the model sees, as where demo.py predicts."""
+    """SegFix sees the image as it was, whatever the model sees, as in a report."""
     keys = ("TEST.SEGFIX.WEIGHTS", segfix, "INPUT.FORMAT", "BGR", "INPUT.MIN_SIZE_TEST", 48)
     _, config, _, weights, *opts = model_of("semantic", *keys)
     cfg = load_config(config, [*opts, "MODEL.WEIGHTS", weights])
@@ -126,9 +129,6 @@ def test_what_is_refused_before_work_starts(model_of, call, segfix, tiny_data, t
     for keys, message in cases:
         with pytest.raises((ValueError, FileNotFoundError), match=message):
             call(model_of("semantic", *keys), images)
-    with pytest.raises(ValueError, match="--whole-regions.*TEST.SEGFIX.WEIGHTS"):
-        model = model_of("semantic", "TEST.SEGFIX.WEIGHTS", segfix)
-        call(model, images, "--whole-regions")
     weights = folder / "model.pth"
     _, config, *_ = model_of("semantic")
     given = ["TEST.SEGFIX.WEIGHTS", str(weights), "TEST.SEGFIX.CONFIG_FILE", CONFIG]

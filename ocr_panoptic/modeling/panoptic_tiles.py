@@ -1,0 +1,279 @@
+"""A panoptic map of a large image, seen in overlapping tiles whose segments are joined.
+
+Of two tiles that overlap each gives the pixels on its side of the middle, the seam. A thing of one
+tile is that of the other if their masks in the overlap have an IoU above :data:`SAME` and one
+class. A thing whose tile has most of its pixels on the other side of the seam, where no tile shows
+it, is void. Stuff of a class is one segment everywhere.
+
+Shape letters: H, W size of the image; C channels; h, w size of a tile; K semantic classes; P parts,
+the things of all tiles.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from detectron2.evaluation.coco_evaluation import instances_to_coco_json
+from detectron2.structures import Boxes, Instances
+
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.segment_runs import placed_run_lengths
+
+SAME = 0.5  # IoU; above it a thing has at most one counterpart
+# Of the pixels that a tile has of a thing; where the seams leave less, it is void.
+LEAST_SHARE = 0.5
+# The last tile begins at a multiple of it, the coarsest stride of FPNs, as strides that are
+# multiples of it do: features fall on the same pixels as in the whole image.
+ALIGNED = 64
+
+See = Callable[[np.ndarray], Mapping[str, Any]]
+"""From a tile [h,w,C] to a panoptic :class:`.InferenceOutput`."""
+
+
+class Span(NamedTuple):
+    """The rows, or columns, of a tile: from ``start`` to ``end``; from ``first`` to ``last`` it
+    gives the pixels."""
+
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+def spans(side: int, window: int, step: int) -> list[Span]:
+    """Return the tiles along a side of the image, which end at its border; ``window`` is the side
+    of a tile, and ``step``, which is less, the pixels between two starts."""
+    rest = max(side - window, 0)
+    count = -(-rest // step)
+    starts = [*range(0, count * step, step), min(count * step, -(-rest // ALIGNED) * ALIGNED)]
+    ends = [min(start + window, side) for start in starts]
+    seams = [(start + end) // 2 for start, end in zip(starts[1:], ends)]
+    return [Span(*span) for span in zip(starts, ends, [0, *seams], [*seams, side], strict=True)]
+
+
+class TiledOutput(NamedTuple):
+    """
+    Attributes:
+        labels: semantic classes, int64 [H,W].
+        confidence: probability of each pixel's label, float32 [H,W].
+        ids: panoptic ids, int32 [H,W], 0 is void.
+        segments: "id", "isthing", the model's "category_id" and, of things, "score".
+        instances: COCO's results of the detector, without "image_id" and with the model's classes;
+            each is from the tile that gives the pixel in the middle of its box.
+        cut: number of things that no tile shows whole.
+    """
+
+    labels: np.ndarray
+    confidence: np.ndarray
+    ids: np.ndarray
+    segments: list[dict[str, Any]]
+    instances: list[dict[str, Any]]
+    cut: int
+
+
+@dataclass(slots=True)
+class _Part:
+    """A thing as one tile shows it."""
+
+    group: int  # place of another part of the thing; the first part has its own place
+    tiles: set[int]  # that show the thing, kept in its first part
+    category: int
+    score: float
+    area: int  # pixels in the tile
+    is_cut: bool  # it reaches to a border of the tile within the image
+
+
+class _Tile(NamedTuple):
+    """The ids of a tile, int32 [h,w]: labels of stuff, and from K on the places of parts."""
+
+    top: int
+    left: int
+    ids: np.ndarray
+
+
+def see_in_tiles(
+    see: See,
+    image: np.ndarray,
+    window: Sequence[int],
+    step: Sequence[int],
+    stuff_areas: Sequence[float],
+) -> TiledOutput:
+    """
+    Args:
+        see: the model.
+        image: [H,W,C].
+        window, step: height and width of the tiles, and the steps between them.
+        stuff_areas: least area of a segment of each semantic class, [K].
+    """
+    size = image.shape[:2]
+    labels, confidence = np.empty(size, np.int64), np.empty(size, np.float32)
+    ids, instances = np.empty(size, np.int32), []
+    joiner = _Joiner(len(stuff_areas))
+    rows, columns = (spans(*axis) for axis in zip(size, window, step, strict=True))
+    above: list[_Tile] = []
+    for row in rows:
+        tiles: list[_Tile] = []
+        for column in columns:
+            output = see(
+                np.ascontiguousarray(image[row.start : row.end, column.start : column.end])
+            )
+            found = {key: output[key].cpu().numpy() for key in ("confidence", "labels")}
+            is_inside = row.start > 0, row.end < size[0], column.start > 0, column.end < size[1]
+            own = joiner.add(*output["panoptic_seg"], found["labels"], is_inside)
+            tile = _Tile(row.start, column.start, own)
+            for other in (*above, *tiles):
+                joiner.join(tile, other)
+            tiles.append(tile)
+            place = slice(row.first, row.last), slice(column.first, column.last)
+            inside = tuple(slice(s.first - s.start, s.last - s.start) for s in (row, column))
+            labels[place], confidence[place] = found["labels"][inside], found["confidence"][inside]
+            ids[place] = own[inside]
+            instances += _placed(output["instances"], row, column, size)
+        above = tiles
+    segment_of, segments, cut = joiner.segments(np.bincount(ids.reshape(-1)), stuff_areas)
+    return TiledOutput(labels, confidence, segment_of[ids], segments, instances, cut)
+
+
+class _Joiner:
+    """The things of all tiles, and which of them are one."""
+
+    def __init__(self, num_labels: int):
+        self._num_labels = num_labels
+        self._parts: list[_Part] = []
+        self._count = 0  # of tiles
+
+    def add(
+        self, found: Any, segments: Sequence[dict], labels: np.ndarray, is_inside: Sequence[bool]
+    ) -> np.ndarray:
+        """Return the ids of a tile: its things, and elsewhere the labels. ``is_inside`` says of the
+        tile's upper, lower, left and right border whether it lies within the image."""
+        found = found.cpu().numpy()
+        areas = np.bincount(found.reshape(-1), minlength=len(segments) + 1)
+        cut: set[int] = set()
+        for edge, inside in zip((found[0], found[-1], found[:, 0], found[:, -1]), is_inside):
+            cut.update(np.unique(edge).tolist() if inside else ())
+        ids_of = np.zeros(len(areas), np.int32)
+        for segment in segments:
+            if segment["isthing"]:
+                number, place = segment["id"], len(self._parts)
+                ids_of[number] = self._num_labels + place
+                kind = segment["category_id"], segment["score"]
+                part = _Part(place, {self._count}, *kind, int(areas[number]), number in cut)
+                self._parts.append(part)
+        self._count += 1
+        ids = ids_of[found]
+        return np.where(ids, ids, labels.astype(np.int32))
+
+    def join(self, tile: _Tile, other: _Tile) -> None:
+        """Join the things of two tiles that are one, the most alike first. Things of one tile are
+        never joined, however the others see them."""
+        ids = [_common(a, b) for a, b in ((tile, other), (other, tile))]
+        things = [part >= self._num_labels for part in ids]
+        both = things[0] & things[1]
+        if not both.any():
+            return
+        areas = [dict(zip(*np.unique(part[t], return_counts=True))) for part, t in zip(ids, things)]
+        codes = ids[0][both].astype(np.int64) << 32 | ids[1][both]
+        codes, shared = np.unique(codes, return_counts=True)
+        alike = []
+        for a, b, pixels in zip(codes >> 32, codes & 0xFFFFFFFF, shared):
+            iou = pixels / (areas[0][a] + areas[1][b] - pixels)
+            if iou > SAME:
+                alike.append((-iou, a, b))
+        for _, *pair in sorted(alike):
+            firsts = sorted(self._first(number - self._num_labels) for number in pair)
+            one, two = (self._parts[first] for first in firsts)
+            if one.category == two.category and not one.tiles & two.tiles:
+                one.tiles |= two.tiles
+                two.group = firsts[0]
+
+    def _first(self, number: int) -> int:
+        """Return the place of the first part of the thing that a part belongs to."""
+        while (group := self._parts[number].group) != number:
+            number = group
+        return number
+
+    def segments(
+        self, areas: np.ndarray, stuff_areas: Sequence[float]
+    ) -> tuple[np.ndarray, list[dict[str, Any]], int]:
+        """Return the segment of each id, int32 [K+P], 0 for none; the segments; and how many things
+        no tile shows whole. ``areas`` are the pixels of each id in the image."""
+        stuff = self._num_labels
+        segment_of = np.zeros(stuff + len(self._parts), np.int32)
+        areas = np.pad(areas, (0, len(segment_of) - len(areas)))
+        segments: list[dict[str, Any]] = []
+        groups: dict[int, list[int]] = defaultdict(list)
+        for number in range(len(self._parts)):
+            groups[self._first(number)].append(number)
+        cut = 0
+        for members in groups.values():
+            numbers = [stuff + number for number in members]
+            shown = [self._parts[number] for number in members]
+            most = max(shown, key=lambda part: part.area)
+            if areas[numbers].sum() < max(1, most.area * LEAST_SHARE):
+                continue
+            cut += all(part.is_cut for part in shown)
+            known = {"id": len(segments) + 1, "isthing": True}
+            segments.append({**known, "category_id": most.category, "score": most.score})
+            segment_of[numbers] = known["id"]
+        for label in range(1, stuff):
+            if areas[label] >= max(1, stuff_areas[label]):
+                known = {"id": len(segments) + 1, "isthing": False, "category_id": label}
+                segments.append(known)
+                segment_of[label] = known["id"]
+        return segment_of, segments, cut
+
+
+def _placed(
+    instances: Instances, row: Span, column: Span, size: tuple[int, int]
+) -> list[dict[str, Any]]:
+    """Return COCO's results of the instances that a tile gives, placed in the image."""
+    boxes = instances.pred_boxes.tensor.cpu()
+    boxes = boxes + boxes.new_tensor([column.start, row.start] * 2)
+    x, y = (boxes[:, :2] + boxes[:, 2:]).unbind(1)  # twice the centres
+    mine = (x >= 2 * column.first) & (x < 2 * column.last)
+    mine &= (y >= 2 * row.first) & (y < 2 * row.last)
+    mine = mine.nonzero()[:, 0]
+    placed = Instances(size)
+    placed.pred_boxes = Boxes(boxes[mine])
+    placed.scores = instances.scores.cpu()[mine]
+    placed.pred_classes = instances.pred_classes.cpu()[mine]
+    results = coco_results(placed)
+    for result, number in zip(results, mine.tolist()):
+        mask = instances.pred_masks[number].cpu().numpy()
+        result["segmentation"] = placed_run_lengths(mask, (row.start, column.start), size)
+    return results
+
+
+def coco_results(instances: Instances) -> list[dict[str, Any]]:
+    """Return COCO's results format, without "image_id" and with the model's classes."""
+    results = instances_to_coco_json(instances, 0)
+    for result in results:
+        del result["image_id"]
+    return results
+
+
+def check_tiling(window: Sequence[int], step: Sequence[int]) -> None:
+    """Raise ValueError if the tiles do not overlap."""
+    if len(window) != 2 or len(step) != 2 or not all(0 < s < w for s, w in zip(step, window)):
+        raise UserError(
+            f"TEST.SLIDING_WINDOW has SIZE {list(window)} and STRIDE {list(step)}; of a panoptic "
+            "model tiles overlap, so that things are joined: height and width in pixels for each, "
+            "with 0 < STRIDE < SIZE."
+        )
+
+
+def _common(tile: _Tile, other: _Tile) -> np.ndarray:
+    """Return the ids of a tile where another one is, too."""
+    ends = (
+        min(t + n, o + m)
+        for t, o, n, m in zip(tile[:2], other[:2], tile.ids.shape, other.ids.shape)
+    )
+    begins = (max(t, o) for t, o in zip(tile[:2], other[:2]))
+    rows, columns = (
+        slice(begin - start, max(end - start, begin - start))
+        for begin, end, start in zip(begins, ends, tile[:2])
+    )
+    return tile.ids[rows, columns]

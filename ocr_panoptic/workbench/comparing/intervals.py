@@ -1,0 +1,65 @@
+"""Confidence intervals of means, of a few runs each."""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """
+    The confidence interval of a mean (Student's t), from mean - half to mean + half. ``half`` is
+    None for a single value, which says nothing about it; ``values`` is their number.
+    """
+
+    mean: float
+    half: float | None
+    values: int
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Interval":
+        half, n = None, len(values)
+        if n > 1:
+            half = student_quantile(n - 1) * statistics.stdev(values) / math.sqrt(n)
+        return cls(statistics.fmean(values), half, n)
+
+    @property
+    def ends(self) -> str:
+        """Return both ends of the interval of several values as text, "[-0.10, +0.30]"."""
+        return f"[{self.mean - self.half:+.2f}, {self.mean + self.half:+.2f}]"
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.half is not None and abs(self.mean) > self.half
+
+
+def student_quantile(freedom: int) -> float:
+    """Return t so that Student's variable lies between -t and t with probability CONFIDENCE.
+
+    Args:
+        freedom: degrees of freedom, at least 1.
+    """
+    low, high = 0.0, math.pi / 2  # of the angle atan(t / sqrt(freedom))
+    while (angle := (low + high) / 2) not in (low, high):
+        # Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4
+        odd, total = freedom % 2, 0.0
+        term = math.cos(angle) ** odd
+        for power in range(odd, freedom - 1, 2):
+            total += term
+            term *= (power + 1) / (power + 2) * math.cos(angle) ** 2
+        total *= math.sin(angle)
+        probability = 2 / math.pi * (angle + total) if odd else total
+        low, high = (angle, high) if probability < CONFIDENCE else (low, angle)
+    return math.sqrt(freedom) * math.tan(angle)
+
+
+def gain(interval: Interval | None) -> str:
+    """Return mean and interval of differences, the mean in bold if the interval excludes 0."""
+    if interval is None:
+        return ""
+    mean = f"{interval.mean:+.2f}"
+    mean = f"**{mean}**" if interval.excludes_zero else mean
+    return mean if interval.half is None else f"{mean} {interval.ends}"

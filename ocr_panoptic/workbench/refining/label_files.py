@@ -1,0 +1,56 @@
+"""Label PNGs of any program, refined file by file."""
+
+from collections import defaultdict
+from pathlib import Path, PurePath
+
+from tqdm import tqdm
+
+from ocr_panoptic.data.faults import first_few
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.labels import read_label_png, write_label_png
+from ocr_panoptic.formats.offsets import moved, source_pixels
+
+from .offset_sources import Offsets
+
+
+def refine_labels(folder: Path, output: Path, offsets: Offsets, scale: int) -> int:
+    """
+    Move the pixels of every label PNG of a folder and those below by the offsets of its image.
+
+    Args:
+        output: folder of the refined PNGs, each whole or absent.
+        scale: factor on the offsets.
+
+    Returns:
+        number of images
+    """
+    if folder.resolve() in (output.resolve(), *output.resolve().parents):
+        raise UserError(
+            f"--output {output} is {folder} or lies in it; name a place of its own, so that the "
+            "predictions stay"
+        )
+    files = sorted(folder.rglob("*.png"))
+    if not files:
+        raise MissingFileError(f"--predictions {folder}: no folder with label PNGs")
+    by_last = defaultdict(list)
+    for name in offsets.entries:
+        by_last[PurePath(name).name].append(name)
+    own, missing = {}, []
+    for file in files:
+        name = file.relative_to(folder).with_suffix("").as_posix()
+        known = [name] if name in offsets.entries else by_last[file.stem]
+        own[file] = known[0] if len(known) == 1 else missing.append(name)
+    if missing:
+        raise UserError(
+            f"{len(missing)} of {len(files)} predictions have no offsets of their name, or "
+            f"several: {first_few(missing)}. There are {len(offsets.entries)}: "
+            f"{first_few(sorted(offsets.entries)) or 'none'}."
+        )
+    for file, name in tqdm(own.items(), unit="image"):
+        try:
+            found = offsets.of(offsets.entries[name])
+            refined = moved(read_label_png(file), source_pixels(found, scale))
+        except ValueError as error:
+            raise UserError(f"{file}: {error}") from error
+        write_label_png(output / file.relative_to(folder), refined)
+    return len(files)

@@ -1,0 +1,183 @@
+"""A study's results as Markdown tables and curves: means, and gains over the baselines."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from ocr_panoptic.workbench.comparing.compare import class_values, markdown, plus_minus
+from ocr_panoptic.workbench.comparing.intervals import Interval, gain, student_quantile
+from ocr_panoptic.workbench.comparing.study import Records
+
+from .study_file import PlacedStudy
+
+MARKERS = "os^DvPph<>X"  # told apart without colours, hollow too
+
+
+@dataclass(frozen=True)
+class SystemSummary:
+    """
+    The runs of a system. What an evaluation left undefined (null) does not count; None if there are
+    too few runs.
+
+    Attributes:
+        system, baseline: names.
+        runs: number of finished runs.
+        means: metric -> mean and standard deviation (of the sample) over the seeds.
+        gains: metric -> the differences to the baseline with the same seed.
+        class_gains: class -> the differences of its IoU, PQ or AP.
+        costs: parameters, median seconds per iteration, mean CPU seconds and largest peak memory of
+            a run in bytes.
+    """
+
+    system: str
+    baseline: str
+    runs: int
+    means: Mapping[str, tuple[float | None, float | None]]
+    gains: Mapping[str, Interval | None]
+    class_gains: Mapping[str, Interval | None]
+    costs: tuple[float | None, ...]
+
+
+Summaries = Sequence[SystemSummary]
+
+
+def summarise(study: PlacedStudy, records: Records) -> list[SystemSummary]:
+    """Return the summary of each system, in their order."""
+    of = {(record["system"], record["seed"]): record for record in records}
+    by_class = {key: class_values(run, study.metrics[0]) for key, run in of.items()}
+    classes = list(dict.fromkeys(name for values in by_class.values() for name in values))
+
+    def known(runs: Records, key: str) -> list[float]:
+        return [run[key] for run in runs if run.get(key) is not None]
+
+    def gain_of(pairs: Iterable[tuple[float | None, float | None]]) -> Interval | None:
+        differences = [a - b for a, b in pairs if a is not None and b is not None]
+        return Interval.of(differences) if differences else None
+
+    summaries = []
+    for name, system in study.systems.items():
+        keys = [(name, seed) for seed in system.seeds if (name, seed) in of]
+        pairs = [(key, (system.baseline, key[1])) for key in keys if name != system.baseline]
+        pairs = [(own, other) for own, other in pairs if other in of]
+        runs, means, gains = [of[key] for key in keys], {}, {}
+        for m in study.metrics:
+            values = known([run["metrics"] for run in runs], m)
+            deviation = statistics.stdev(values) if len(values) > 1 else None
+            means[m] = (statistics.fmean(values) if values else None, deviation)
+            gains[m] = gain_of((of[a]["metrics"].get(m), of[b]["metrics"].get(m)) for a, b in pairs)
+        costs = tuple(
+            function(values) if (values := known(runs, key)) else None
+            for key, function in (
+                ("parameters", max),
+                ("seconds_per_iteration", statistics.median),
+                ("cpu_seconds", statistics.fmean),
+                ("peak_memory_bytes", max),
+            )
+        )
+        of_class = {
+            c: gain_of((by_class[a].get(c), by_class[b].get(c)) for a, b in pairs) for c in classes
+        }
+        summaries.append(
+            SystemSummary(name, system.baseline, len(runs), means, gains, of_class, costs)
+        )
+    return summaries
+
+
+def study_report(rows: Summaries, metrics: Sequence[str]) -> str:
+    """Return all tables of a study, in Markdown; the metrics are columns in their order."""
+    tables = [study_table(rows, metrics), metric_gains_table(rows, metrics)]
+    return paragraphs([*tables, class_gains_table(rows), gain_note(rows, metrics[0])])
+
+
+def paragraphs(parts: Iterable[str]) -> str:
+    """Return a text of the parts that are not empty."""
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def study_table(rows: Summaries, metrics: Sequence[str]) -> str:
+    """Return a row for each system: mean ± standard deviation over the seeds; of the first metric
+    the difference to the baseline; and what the runs cost."""
+    table = []
+    for row in rows:
+        cells = {"system": row.system, "runs": row.runs}
+        for number, metric in enumerate(metrics):
+            cells[metric] = plus_minus(*row.means[metric])
+            if number == 0:
+                cells["difference to the baseline"] = gain(row.gains[metric])
+        for value, (column, factor, digits) in zip(
+            row.costs,
+            (
+                ("parameters (M)", 1e-6, 2),
+                ("s per iteration", 1, 2),
+                ("CPU s a run", 1, 0),
+                ("peak memory (MiB)", 2**-20, 0),
+            ),
+        ):
+            cells[column] = "" if value is None else f"{value * factor:.{digits}f}"
+        table.append(cells)
+    return markdown(table)
+
+
+def metric_gains_table(rows: Summaries, metrics: Sequence[str]) -> str:
+    """Return the gain of each metric, a column each, for each system except the baseline."""
+    return markdown(
+        [
+            {"gain of": row.system, **{m: gain(row.gains[m]) for m in metrics}}
+            for row in rows
+            if any(row.gains.values())
+        ]
+    )
+
+
+def class_gains_table(rows: Summaries) -> str:
+    """Return the gain of each class, a row each, for each system that has gains of them."""
+    columns = [row for row in rows if any(row.class_gains.values())]
+    return markdown(
+        [
+            {"class": name, **{row.system: gain(row.class_gains[name]) for row in columns}}
+            for name in (columns[0].class_gains if columns else ())
+        ]
+    )
+
+
+def gain_note(rows: Summaries, metric: str) -> str:
+    """Return how to read the gains, by the pairs of runs that there are."""
+    note = (
+        "Differences are paired by seed, with their 95 % confidence interval (Student's t) in "
+        "brackets; bold: it excludes 0. One in 20 such intervals misses."
+    )
+    for n in sorted({row.gains[metric].values for row in rows if row.gains[metric]}):
+        width = "no interval" if n == 1 else f"± {student_quantile(n - 1) / n**0.5:.1f}"
+        note += f" {n} pair{'s' * (n > 1)}: {width}" + " standard deviations of them." * (n > 1)
+    return note
+
+
+def draw_curves(axes: Axes, runs: Mapping[str, Records], metric: str, black: set[str]) -> None:
+    """
+    Draw for each system the mean of its seeds, and a band from the lowest to the highest. Readable
+    without colours: each line has its marker.
+
+    Args:
+        runs: system -> records; systems without records have their colour and no line.
+        black: baselines, which are drawn in black.
+    """
+    axes.set_xlabel("iteration")
+    axes.grid(alpha=0.3)
+    for number, (name, records) in enumerate(runs.items()):
+        if not records:
+            continue
+        curves = [dict(record["curves"][metric]) for record in records]
+        # Iterations that all seeds have: one may still be under way.
+        ticks = sorted(set.intersection(*(set(curve) for curve in curves)))
+        values = np.array([[curve[tick] for tick in ticks] for curve in curves], float)
+        style = {
+            "color": "black" if name in black else f"C{number % 10}",
+            "linewidth": 2 if name in black else 1,
+            "marker": MARKERS[number % len(MARKERS)],
+        }
+        axes.plot(ticks, values.mean(axis=0), markersize=4, label=name, **style)
+        low, high = values.min(axis=0), values.max(axis=0)
+        axes.fill_between(ticks, low, high, color=style["color"], alpha=0.08)

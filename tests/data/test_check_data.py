@@ -1,0 +1,227 @@
+"""The check of data: once for what has not changed, and what it counts."""
+
+import os
+import shutil
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from detectron2.config import get_cfg
+from detectron2.data.transforms import ResizeShortestEdge
+from PIL import Image
+
+from ocr_panoptic.data import data_check
+from ocr_panoptic.data.data_check import DETECTRON2S_SIZES, check_data, check_data_sets, size_fault
+from ocr_panoptic.data.data_file import SemanticSplit, cache_folder, write_data_file
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.data.register import register_data_files
+from ocr_panoptic.formats.coco_panoptic import read_panoptic_png, write_panoptic_png
+from ocr_panoptic.formats.labels import read_label_png, write_label_png
+from support.faults import faults_of
+from support.raw_pets import CAT, FIRST, SKY, RawData
+
+pytestmark = pytest.mark.usefixtures("clean_catalog")
+
+
+@pytest.fixture
+def looked_at(monkeypatch) -> list[int]:
+    """The numbers of images that were decoded, check by check."""
+    numbers, imap = [], data_check.imap_with_progress
+
+    def noting(function, items, *args) -> Iterable:
+        numbers.append(len(items))
+        return imap(function, items, *args)
+
+    monkeypatch.setattr(data_check, "imap_with_progress", noting)
+    return numbers
+
+
+def semantic(raw, name: str = "sem") -> str:
+    """The data file of label PNGs, all of class a, in place of the panoptic PNGs."""
+    for path in raw.png("").rglob("*.png"):
+        write_label_png(path, np.zeros(read_panoptic_png(path).shape, np.uint8))
+    file = raw.folder / f"{name}.yaml"
+    write_data_file(
+        file, name, {"train": SemanticSplit(raw.image(""), raw.png(""))}, classes=["a", "b"]
+    )
+    return file
+
+
+def changed_map(raw):
+    write_panoptic_png(raw.png("first.png"), np.where(FIRST == 500, 3, FIRST))
+    for segment in raw.content["annotations"][0]["segments_info"]:
+        segment.pop("area", None), segment.pop("bbox", None)
+    raw.content["annotations"][0]["segments_info"].pop(2)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed_map,
+        lambda raw: raw.content["annotations"][0]["segments_info"][0].update(category_id=CAT),
+        lambda raw: os.utime(raw.image("first.jpg"), ns=(1, 1)),
+        lambda raw: (raw.content["images"].pop(0), raw.content["annotations"].pop(0)),
+    ],
+)
+def test_only_what_has_changed_is_checked_again(raw, looked_at, change):
+    file = raw.described()
+    before = str(check_data([file], workers=1))
+    assert looked_at == [2] and str(check_data([file], workers=1)) == before
+    names = register_data_files([file])
+    check_data_sets(names, workers=1)
+    assert looked_at == [2]
+    change(raw)
+    raw.save()
+    check_data([file], workers=1)
+    check_data([file], workers=1)
+    assert len(looked_at) == 2
+
+
+def test_a_map_of_labels_that_has_changed_counts(raw, looked_at):
+    file = semantic(raw)
+    check_data([file], workers=1)
+    file.write_text(file.read_text() + "ignore: 9\n")
+    check_data([file], workers=1)
+    assert looked_at == [2, 2]
+
+
+def test_faults_are_not_remembered(raw, looked_at):
+    content = raw.image("first.jpg").read_bytes()
+    raw.image("first.jpg").unlink()
+    for _ in range(2):
+        with pytest.raises(DataFaults, match="image 21 not found"):
+            raw.checked()
+    raw.image("first.jpg").write_bytes(content)
+    raw.checked()
+    assert looked_at == [2, 2, 2]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"state": 1}'])
+def test_a_broken_file_of_the_cache_is_made_anew(raw, looked_at, content):
+    file = raw.described()
+    check_data([file], workers=1)
+    for path in cache_folder().glob("pets_train-*.json"):
+        path.write_text(content)
+    for _ in range(2):
+        check_data([file], workers=1)
+    assert looked_at == [2, 2]
+
+
+def test_nothing_is_written_beside_the_data(raw):
+    file = raw.described()
+    paths = [raw.folder, *raw.folder.rglob("*")]
+    before = {path: path.stat().st_mtime_ns for path in paths}
+    for path in paths:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    try:
+        check_data([file], workers=1)
+    finally:
+        for path in paths:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    assert {p: p.stat().st_mtime_ns for p in [raw.folder, *raw.folder.rglob("*")]} == before
+
+
+@pytest.mark.slow
+def test_processes_find_the_same(raw):
+    for number in range(30, 60):
+        segments = [{"id": 1, "category_id": CAT}]
+        raw.add(number, f"{number}.png", f"{number}.png", np.full((3, 3), number), segments)
+    found = []
+    for workers in (1, 3):
+        shutil.rmtree(cache_folder())
+        found.append(faults_of(check_data, [raw.described()], workers))
+    assert found[0] == found[1] and len(found[0]) == 60
+    assert (cache_folder() / "pets_faults.txt").read_text().count("\n") == 60
+
+
+def test_the_faults_of_all_splits(raw, raw_val):
+    raw.image("first.jpg").unlink()
+    raw_val.png("first.png").unlink()
+    assert len(faults_of(raw.checked, val=raw_val)) == 2
+
+
+def test_a_start_does_not_look_at_many_images(raw, monkeypatch, looked_at):
+    monkeypatch.setattr(data_check, "MANY", 1)
+    names = register_data_files([raw.described()])
+    raw.image("first.jpg").unlink()
+    check_data_sets(names)
+    assert looked_at == []
+    with pytest.raises(DataFaults, match="image 21 not found"):
+        check_data([raw.described()], workers=1)
+
+
+def test_data_of_one_name_in_two_folders(raw, tmp_path, looked_at):
+    files = raw.described(), RawData(tmp_path / "other").described()
+    for file in files * 2:
+        check_data([file], workers=1)
+    assert looked_at == [2, 2]
+
+
+def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ValueError, match="cannot be written.*Set XDG_CACHE_HOME to a folder"):
+        cache_folder()
+
+
+@pytest.mark.slow
+def test_summary(raw):
+    """Counted by hand in raw_pets.py."""
+    (split,) = check_data([raw.described()], workers=1).splits
+    assert (split.name, split.images, split.pixels) == ("pets_train", 2, 48 + 20)
+    assert [(c.name, c.kind, c.images, c.segments, c.pixels) for c in split.classes] == [
+        ("cat", "thing", 2, 2, 4 + 4),
+        ("sky", "stuff", 2, 2, 16 + 14),
+        ("dog", "thing", 1, 1, 7),
+        ("grass", "stuff", 1, 1, 18),
+    ]
+    assert "sky" in str(split) and "44.12" in str(split)
+    Image.new("RGB", (3, 3)).save(raw.image("first.jpg"))
+    with pytest.raises(DataFaults, match="has 3x3 pixels, its annotation 8x6"):
+        check_data([raw.described()], workers=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["panoptic", "semantic"])
+def test_images_that_would_be_scaled_to_nothing(raw, kind):
+    """The config's sizes count; without one Detectron2's, which panoptic models have."""
+    inputs = get_cfg().INPUT
+    assert {key: inputs[key] for key in DETECTRON2S_SIZES} == DETECTRON2S_SIZES
+    raw.add(30, "thin.png", "thin.png", np.full((1, 2667), 9), [{"id": 9, "category_id": SKY}])
+    if kind == "panoptic":
+        file = raw.described()
+        with pytest.raises(DataFaults, match=r"thin.png: the image of 2667x1 .* 1333 .*_TRAIN"):
+            check_data([file], workers=1)
+    else:
+        file = semantic(raw)
+        check_data([file], workers=1)
+    names = register_data_files([file])
+    with pytest.raises(DataFaults, match="1 fault"):
+        check_data_sets(names, 1, inputs=inputs)
+    inputs.MAX_SIZE_TRAIN = inputs.MAX_SIZE_TEST = 1334
+    check_data_sets(names, 1, inputs=inputs)
+    inputs.MAX_SIZE_TEST = 1000
+    with pytest.raises(DataFaults, match="INPUT.MAX_SIZE_TEST"):
+        check_data_sets(names, 1, inputs=inputs)
+    inputs.MIN_SIZE_TEST = 0
+    check_data_sets(names, 1, inputs=inputs)
+
+
+def test_labels_that_are_all_ignored(raw):
+    file, labels = semantic(raw), sorted(raw.png("").rglob("*.png"))
+    for path in labels:
+        write_label_png(path, np.full_like(read_label_png(path), 255))
+    (fault,) = faults_of(check_data, [file], 1)
+    assert fault.startswith(f"{raw.png('')}: all pixels of all label PNGs are ignored")
+    write_label_png(labels[1], np.ones(read_label_png(labels[1]).shape, np.uint8))
+    check_data([file], workers=1)
+
+
+def test_what_is_too_thin_is_what_detectron2_scales_to_nothing():
+    inputs, rng = get_cfg().INPUT, np.random.default_rng(0)
+    inputs.MAX_SIZE_TEST = 40
+    for _ in range(2000):
+        height, long = int(rng.integers(1, 9)), int(rng.integers(1, 1000))
+        inputs.MIN_SIZE_TEST = int(rng.integers(1, 100))
+        scaled = ResizeShortestEdge.get_output_shape(height, long, inputs.MIN_SIZE_TEST, 40)
+        assert (size_fault(height, long, inputs, "TEST") is None) == (min(scaled) > 0)

@@ -1,0 +1,88 @@
+"""Panoptic-FPN + OCR begins as the published Panoptic-FPN whose weights it loads."""
+
+import numpy as np
+import pytest
+import torch
+from detectron2 import model_zoo
+from detectron2.modeling import build_model
+
+from ocr_panoptic.engine import load_config
+from ocr_panoptic.modeling import deploy
+from support.loaded_configs import CONFIGS
+
+NAMES = {"R_50_1x": "R_50_from_1x", "R_101_3x": "R_101_from_3x"}
+FOLDER = "COCO-PanopticSegmentation"
+THRESHOLD = ["MODEL.ROI_HEADS.SCORE_THRESH_TEST", "0.02", "MODEL.DEVICE", "cpu"]
+COUNTS = ["MODEL.SEM_SEG_HEAD.NUM_CLASSES", "54", "MODEL.ROI_HEADS.NUM_CLASSES", "80"]
+
+
+def own_config(name: str):
+    return load_config(
+        str(CONFIGS / FOLDER / f"panoptic_fpn_ocr_{NAMES[name]}.yaml"),
+        [*THRESHOLD, *COUNTS, "MODEL.OCR.NORM", "BN", "MODEL.WEIGHTS", ""],
+    )
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Detectron2's model with random weights, and OCR's that has loaded them."""
+    cfg = model_zoo.get_config(f"{FOLDER}/panoptic_fpn_R_50_1x.yaml")
+    cfg.merge_from_list([*THRESHOLD, "MODEL.WEIGHTS", ""])
+    torch.manual_seed(0)
+    published, own = build_model(cfg).eval(), build_model(own_config("R_50_1x")).eval()
+    with torch.no_grad():  # frozen norms that keep the size of the features, as trained ones do
+        for name, buffer in published.named_buffers():
+            if name.endswith("conv3.norm.weight"):
+                buffer.fill_(0.3)
+        published.sem_seg_head.predictor.bias.normal_()
+    found = own.load_state_dict(published.state_dict(), strict=False)
+    assert not found.unexpected_keys
+    new = ("sem_seg_head.context.", "sem_seg_head.bottleneck.", "sem_seg_head.refined_predictor.")
+    assert found.missing_keys and all(name.startswith(new) for name in found.missing_keys)
+    return published, own
+
+
+@pytest.fixture(scope="module")
+def image():
+    noise = torch.rand(3, 9, 11, generator=torch.Generator().manual_seed(1))
+    image = torch.nn.functional.interpolate(noise[None], size=(200, 249), mode="bicubic")[0]
+    return [{"image": (255 * image).clamp(0, 255).byte(), "height": 300, "width": 373}]
+
+
+@pytest.mark.slow
+def test_the_model_as_trained_computes_the_same(pair, image):
+    """Bit by bit: semantic logits, instances, and the panoptic map."""
+    with torch.no_grad():
+        (expected,), (found,) = (model(image) for model in pair)
+    assert torch.equal(found["sem_seg"], expected["sem_seg"])
+    assert found["sem_seg"].argmax(0).unique().numel() > 2
+    for field, value in expected["instances"].get_fields().items():
+        own = found["instances"].get(field)
+        assert torch.equal(getattr(own, "tensor", own), getattr(value, "tensor", value)), field
+    assert len(expected["instances"]) > 0
+    assert torch.equal(found["panoptic_seg"][0], expected["panoptic_seg"][0])
+    assert found["panoptic_seg"][1] == expected["panoptic_seg"][1]
+
+
+@pytest.mark.slow
+def test_the_model_in_use_has_its_labels(pair, image):
+    published, own = pair
+    with torch.no_grad():
+        expected = published(image)[0]["sem_seg"].argmax(0).numpy()
+        found = deploy(own)(image)[0]["sem_seg"].argmax(0).numpy()
+    assert np.mean(found == expected) > 0.999
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_config_continues_the_zoos_weights(name):
+    zoo = f"{FOLDER}/panoptic_fpn_{name}.yaml"
+    file = f"panoptic_fpn_ocr_{NAMES[name]}.yaml"
+    cfg, theirs = load_config(str(CONFIGS / FOLDER / file), []), model_zoo.get_config(zoo)
+    url = model_zoo.get_checkpoint_url(zoo)
+    address = "detectron2://" + url.partition("/detectron2/")[2]
+    assert address == cfg.MODEL.WEIGHTS
+    assert cfg.MODEL.RESNETS.DEPTH == theirs.MODEL.RESNETS.DEPTH
+    assert (cfg.MODEL.PIXEL_MEAN, cfg.INPUT.FORMAT) == (theirs.MODEL.PIXEL_MEAN, "BGR")
+    solver = cfg.SOLVER
+    assert solver.HEAD_LR_FACTOR * solver.BASE_LR == theirs.SOLVER.BASE_LR
+    assert solver.MAX_ITER == 30000 and solver.IMS_PER_BATCH == theirs.SOLVER.IMS_PER_BATCH

@@ -1,0 +1,237 @@
+"""Habits of tools: crowds, half pixels, splits, names of uploads."""
+
+import json
+import logging
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from ocr_panoptic.data.data_file import read_data_file
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.workbench.importing.import_plan import AnnotationSource, ImportPlan
+from ocr_panoptic.workbench.importing.importing import import_annotations
+from ocr_panoptic.workbench.importing.kinds import Kinds
+from support.annotation_files import coco, run_lengths
+from support.imported import as_set, read_maps, run_import
+
+pytestmark = pytest.mark.usefixtures("clean_catalog")
+
+SIZE = H, W = 40, 48
+KINDS = Kinds(("dog",), ("sky",))
+
+
+def mask(*boxes: tuple[int, int, int, int]) -> np.ndarray:
+    """bool [H, W] of boxes [top, bottom, left, right]."""
+    pixels = np.zeros(SIZE, bool)
+    for top, bottom, left, right in boxes:
+        pixels[top:bottom, left:right] = True
+    return pixels
+
+
+SIMPLE, PARTS = mask((2, 9, 3, 12)), mask((20, 26, 5, 12), (30, 37, 8, 20))
+RING = mask((4, 16, 24, 40)) & ~mask((8, 11, 29, 34))
+
+
+def as_supervision(pixels: np.ndarray, label: int) -> dict:
+    """Return an annotation: a polygon through the centres of one outline's pixels, else a crowd."""
+    outlines, levels = cv2.findContours(
+        pixels.astype(np.uint8), cv2.RETR_CCOMP, cv2.CHAIN_APPROX_SIMPLE
+    )
+    is_crowd = len(outlines) > 1
+    shape = run_lengths(pixels) if is_crowd else [outlines[0].ravel().tolist()]
+    return {"category_id": label, "iscrowd": int(is_crowd), "segmentation": shape}
+
+
+def dogs(*annotations: dict, info: str = "", names: tuple[str, ...] = ("a.png",)) -> dict:
+    return coco(*annotations, size=SIZE, names=names, info={"description": info})
+
+
+@pytest.fixture
+def images(tmp_path) -> Path:
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", (W, H)).save(tmp_path / "images/a.png")
+    return tmp_path / "images"
+
+
+@pytest.fixture
+def load(tmp_path, images):
+    """Factory: the regions of a.png in a COCO JSON of some content."""
+
+    def load(content: dict, **options: object) -> list:
+        source = tmp_path / "coco.json"
+        source.write_text(json.dumps(content))
+        plan = ImportPlan("coco", KINDS, **options)
+        return run_import(tmp_path, AnnotationSource(source, images), plan)["a"]
+
+    return load
+
+
+@pytest.mark.parametrize("shape", [PARTS, RING], ids=["parts", "hole"])
+def test_crowds_that_may_be_objects_are_asked_about(load, shape):
+    """A crowd alone in its image is asked about too, where its class has other objects."""
+    content = dogs(as_supervision(SIMPLE, 1), as_supervision(shape, 1))
+    with pytest.raises(ValueError, match="1 of 2 objects .* each a mask, where all others are"):
+        load(content)
+    found = load(content, crowds="objects", polygons="centres")
+    assert as_set(found) == {("dog", True, False, p.tobytes()) for p in (SIMPLE, shape)}
+
+
+def test_crowds_of_others_are_not(load, caplog, tmp_path):
+    """A crowd is one where objects in parts are objects. How many there are is told."""
+    several = as_supervision(SIMPLE, 1)
+    several["segmentation"] *= 2
+    with caplog.at_level(logging.INFO):
+        found = load(dogs(several, as_supervision(PARTS, 1)))
+    assert sorted(region.is_crowd for region in found) == [False, True]
+    assert "train: 1 of 2 things are crowds, which are not trained on: dog (1 of 2)" in caplog.text
+    counts = json.loads((tmp_path / "scenes/raw/import.json").read_text())["counts"]["train"]
+    assert (counts["things"], counts["crowds"]) == ({"dog": 2}, {"dog": 1})
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        load(dogs(several))
+    assert "train: none of 1 things is a crowd" in caplog.text
+
+
+def test_v7_is_asked_about_whatever_its_crowds_are(load):
+    simple = as_supervision(SIMPLE, 1)
+    several = {**simple, "segmentation": simple["segmentation"] * 2}
+    with pytest.raises(ValueError, match="1 of 2 objects are marked as crowds"):
+        load(dogs(several, as_supervision(PARTS, 1), info="Exported from Darwin"))
+
+
+def test_stuff_lies_under_crowds(load):
+    """Whatever its annotations are marked as: here an object, and smaller than the crowd."""
+    sky = mask((18, 28, 2, 14))
+    content = dogs(as_supervision(PARTS, 1), as_supervision(sky, 2))
+    found = {r.label: r for r in load(content, crowds="groups", polygons="centres")}
+    assert np.array_equal(found["dog"].pixels, PARTS) and found["dog"].is_crowd
+    assert np.array_equal(found["sky"].pixels, sky & ~PARTS)
+
+
+def test_centres_of_pixels(load, caplog):
+    """A tool that "info" names gives a hint, until the user says it."""
+    content = dogs(as_supervision(SIMPLE, 1), info="Exported from roboflow.com")
+    (region,) = load(content)
+    assert region.pixels.sum() == 8 * 6 and SIMPLE.sum() == 9 * 7
+    assert "is an export of Roboflow" in caplog.text and "--polygons centres" in caplog.text
+    caplog.clear()
+    (region,) = load(content, polygons="centres")
+    assert np.array_equal(region.pixels, SIMPLE) and "roboflow" not in caplog.text.lower()
+    with pytest.raises(ValueError, match="--polygons: voc has one notion"):
+        import_annotations("x", {"train": None}, ImportPlan("voc", polygons="edges"), Path("x"))
+
+
+@pytest.mark.parametrize("folder", ["", "sub/"])
+def test_names_of_uploads(load, images, folder):
+    """Label Studio's brush export has the names of its own copies."""
+    (images / "sub").mkdir()
+    (images / "a.png").rename(images / folder / "a.png")
+    names = (f"{folder}1a2b3c4d-a.png",)
+    (region,) = load(dogs(as_supervision(SIMPLE, 1), names=names), polygons="centres")
+    assert np.array_equal(region.pixels, SIMPLE)
+    with pytest.raises(DataFaults, match="1a2b3c4d-b.png not found, nor any of 1 other names"):
+        load(dogs(as_supervision(SIMPLE, 1), names=(f"{folder}1a2b3c4d-b.png",)))
+
+
+def shade(path: Path, value: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", (W, H), value).save(path)
+
+
+def maps_of(file: Path) -> dict[str, dict[str, list]]:
+    splits = read_data_file(file).splits
+    return {name: read_maps(split.annotations, split.segments) for name, split in splits.items()}
+
+
+@pytest.mark.parametrize("names", [("train", "valid"), ("train", "valid", "test")])
+def test_roboflows_splits_are_taken(tmp_path, caplog, names):
+    source = tmp_path / "export"
+    for value, name in enumerate(names):
+        shade(source / name / f"{name}.png", value)
+        content = dogs(as_supervision(SIMPLE, 1), names=(f"{name}.png",))
+        (source / name / "_annotations.coco.json").write_text(json.dumps(content))
+    plan, out = ImportPlan("coco", KINDS, polygons="centres"), tmp_path / "out"
+    with caplog.at_level(logging.INFO):
+        file = import_annotations("dogs", {"train": AnnotationSource(source)}, plan, out)
+    assert f"its own splits are taken: {', '.join(names).replace('valid', 'val')}" in caplog.text
+    found = maps_of(file)
+    assert {split: list(maps) for split, maps in found.items()} == {
+        name.replace("valid", "val"): [name] for name in names
+    }
+    for maps in found.values():
+        ((region,),) = maps.values()
+        assert np.array_equal(region.pixels, SIMPLE)
+    one = {"train": AnnotationSource(source / "train"), "val": AnnotationSource(source / "valid")}
+    assert maps_of(import_annotations("two", one, plan, tmp_path / "two")).keys() == one.keys()
+
+
+@pytest.mark.parametrize("as_lists", [False, True], ids=["folders", "CVAT's lists"])
+def test_splits_of_data_yaml_are_taken(tmp_path, as_lists):
+    """CVAT's train.txt names the images, below a folder that is not there; others name folders."""
+    source = tmp_path / "export"
+    outline = as_supervision(SIMPLE, 1)["segmentation"][0]
+    shares = " ".join(str(value / (H if at % 2 else W)) for at, value in enumerate(outline))
+    for value, split in enumerate(("train", "val")):
+        shade(source / f"images/{split}/{split}.png", value)
+        (source / f"labels/{split}").mkdir(parents=True)
+        (source / f"labels/{split}/{split}.txt").write_text(f"0 {shares}\n")
+        above = "data/" * (split == "val")
+        (source / f"{split}.txt").write_text(f"{above}images/{split}/{split}.png\n")
+    ends = ("train.txt", "val.txt") if as_lists else ("images/train", "images/val")
+    text = f"path: ./\ntrain: {ends[0]}\nval: {ends[1]}\nnames: {{0: dog}}\n"
+    (source / "data.yaml").write_text(text)
+    plan = ImportPlan("yolo-seg", KINDS, polygons="centres")
+    own = {"train": AnnotationSource(source / "data.yaml")}
+    found = maps_of(import_annotations("dogs", own, plan, tmp_path / "out"))
+    assert {split: list(maps) for split, maps in found.items()} == {s: [s] for s in found}
+    assert found.keys() == {"train", "val"}
+    assert all(np.array_equal(maps[s][0].pixels, SIMPLE) for s, maps in found.items())
+    # Divided by the user, all of its images.
+    plan = ImportPlan("yolo-seg", KINDS, split=0.5)
+    found = maps_of(import_annotations("both", own, plan, tmp_path / "both"))
+    assert sorted(name for maps in found.values() for name in maps) == ["train", "val"]
+
+
+def test_a_list_names_what_is_there(tmp_path, images):
+    """Where both are, the image below data/ is meant, and not the one beside the list."""
+    shade(images / "data/a.png", 1)
+    (tmp_path / "labels/data").mkdir(parents=True)
+    (tmp_path / "labels/data/a.txt").write_text("0 0 0 1 0 1 1")
+    (images / "train.txt").write_text("data/a.png\n")
+    (images / "data.yaml").write_text("train: train.txt\nnames: [dog]")
+    source = AnnotationSource(images / "data.yaml")
+    found = run_import(tmp_path, source, ImportPlan("yolo-seg", KINDS))
+    assert [len(regions) for regions in found.values()] == [1]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [("../a.png", "train.txt: file_name must lie inside"), ("\n", "train.txt: names no image")],
+)
+def test_lists_that_cannot_be_used(tmp_path, images, text, message):
+    (images / "train.txt").write_text(text)
+    (images / "data.yaml").write_text("train: train.txt\nnames: [dog]")
+    with pytest.raises((ValueError, DataFaults), match=message):
+        source = AnnotationSource(images / "data.yaml")
+        run_import(tmp_path, source, ImportPlan("yolo-seg"))
+
+
+def test_cvats_xml_of_another_name(tmp_path, images):
+    shape = '<polygon label="dog" points="0,0;8,0;8,8"/>'
+    text = f'<annotations><image id="0" name="a.png" width="{W}" height="{H}">{shape}</image>'
+    (tmp_path / "task_7.xml").write_text(f"{text}</annotations>")
+    found = run_import(tmp_path, AnnotationSource(tmp_path), ImportPlan("cvat", KINDS))
+    assert [region.label for region in found["a"]] == ["dog"]
+    (tmp_path / "task_8.xml").touch()
+    with pytest.raises(ValueError, match=r"holds 2 XML files \(task_7.xml, task_8.xml\). Name one"):
+        run_import(tmp_path, AnnotationSource(tmp_path), ImportPlan("cvat", KINDS))
+
+
+def test_cityscapes_of_other_ids(tmp_path, images):
+    ids = np.where(SIMPLE, 3, 1).astype(np.uint16)
+    Image.fromarray(ids).save(tmp_path / "a_instanceIds.png")
+    with pytest.raises(DataFaults, match="are void. Found: ego vehicle, out o"):
+        run_import(tmp_path, AnnotationSource(tmp_path, images), ImportPlan("cityscapes"))

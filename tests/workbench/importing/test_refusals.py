@@ -1,0 +1,231 @@
+"""Shapes that cannot be read: each is named with its file, and the others are read."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ocr_panoptic.data.faults import DataFaults
+from ocr_panoptic.workbench.importing.formats import ANNOTATION_FORMATS
+from support import annotation_files as files
+from support.annotation_files import SCENES, SIZE, base64_png, bitmap, brush, region
+
+GOOD = {"a.png": SCENES["a.png"][:1]}
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """The image ``images/a.png``; the annotations are yet to be written."""
+    (tmp_path / "images").mkdir()
+    Image.new("RGB", SIZE[::-1]).save(tmp_path / "images/a.png")
+    return tmp_path
+
+
+def add(path: Path, wrong: object, *keys: object) -> None:
+    content = listed = json.loads(path.read_text())
+    for key in keys:
+        listed = listed[key]
+    listed.append(wrong)
+    files.save(path, content)
+
+
+def write(root: Path, format: str, wrong: object) -> tuple:
+    """Write a good shape and a wrong one."""
+    writer = {
+        **{"coco": files.coco_polygons, "yolo-seg": files.yolo, "cvat": files.cvat_polygons},
+        **{"supervisely": files.supervisely_polygons, "labelme": files.labelme_polygons},
+        "cityscapes-polygons": files.cityscapes_polygons,
+        "label-studio": files.label_studio_polygons,
+    }[format]
+    source, images = writer(root, GOOD)
+    match format:
+        case "coco":
+            add(source, {"id": 7, "image_id": 1, "category_id": 1, **wrong}, "annotations")
+        case "yolo-seg":
+            path = root / "labels/a.txt"
+            files.save(path, f"{path.read_text()}\n{wrong}")
+        case "supervisely":
+            add(source / "ann/a.png.json", {"classTitle": "car", **wrong}, "objects")
+        case "cityscapes-polygons":
+            add(source / "a_gtFine_polygons.json", wrong, "objects")
+        case "cvat":
+            files.save(source, source.read_text().replace("</image>", f"{wrong}</image>"))
+        case "labelme":
+            known = {"label": "x", "points": ((0, 0), (2, 1))}
+            wrong = known | wrong if isinstance(wrong, dict) else wrong
+            add(source / "a.json", wrong, "shapes")
+        case "label-studio":
+            add(source, {"id": "bad", **wrong}, 0, "annotations", 0, "result")
+    return source, images
+
+
+def mask(runs: str, left: int, width: int) -> str:
+    return f'<mask label="a" rle="{runs}" left="{left}" top="0" width="{width}" height="2"/>'
+
+
+def part(**value: object) -> dict:
+    return region(value)
+
+
+TRUE = base64_png(np.ones((2, 3), np.uint8))
+
+
+@pytest.mark.parametrize(
+    "format, wrong, place, reason",
+    [
+        ("coco", {"segmentation": [[1, 2, 3]]}, "annotation 7", "cannot be read"),
+        ("coco", {"segmentation": {"counts": 4}}, "annotation 7", "RLE is of size None"),
+        ("coco", {"segmentation": "x"}, "annotation 7", "cannot be read .ValueError"),
+        ("coco", {"segmentation": [[0, 0, 1, 1, 1e9, 0]]}, "annotation 7", "far outside"),
+        ("yolo-seg", "0 .1 .1 .2 .2", "line 2", "is a box"),
+        ("yolo-seg", "4 .1 .1 .2 .2 .3 .1", "line 2", "the class 4 is not in the names"),
+        ("yolo-seg", "car .1 .1 .2 .2 .3 .1", "line 2", "the class car is not in the names"),
+        ("yolo-seg", "0 .1 .1 .2 .2 .3", "line 2", "cannot be read"),
+        ("yolo-seg", "0 .1 .1 .2 .2 .3 nan", "line 2", "each two numbers"),
+        ("yolo-seg", "0 10 10 20 20 30 10", "line 2", r"\(1200, 240\) .* far outside"),
+        ("supervisely", bitmap(np.eye(5)), "object 1", "at x 60, y 2 does not lie in"),
+        ("supervisely", bitmap(np.eye(4), origin=[-1, 0]), "object 1", "does not lie"),
+        ("supervisely", bitmap(np.eye(4), data="!"), "object 1", "cannot be read"),
+        ("supervisely", {"geometryType": "polygon"}, "object 1", "KeyError: 'points'"),
+        ("cityscapes-polygons", {"label": "car"}, "object 1", "KeyError: 'polygon'"),
+        ("cityscapes-polygons", {"label": "car", "polygon": [[0]]}, "object 1", "list"),
+        ("cvat", '<polyline label="a" points="0,0;1,1"/>', "polyline 1 ('a')", "COCO 1.0"),
+        ("cvat", '<skeleton label="a"><points/></skeleton>', "skeleton 1", "has no area"),
+        ("cvat", '<blob label="a"/>', "blob 1", "unknown kind; there are polygon, box"),
+        ("cvat", '<polygon points="0,0;4,0;4,4"/>', "polygon 1", "has no label"),
+        ("cvat", '<polygon label="a"/>', "polygon 1", "KeyError: 'points'"),
+        ("cvat", '<polygon label="a" points="0,0;4,x;4,4"/>', "polygon 1", "could not conv"),
+        ("cvat", '<polygon label="a" points="0,0;4000,0;4,4"/>', "polygon 1", "far outside"),
+        ("cvat", '<box label="a" xtl="0" ytl="0" xbr="1" ybr="nan"/>', "box 1", "two numb"),
+        ("cvat", mask("1, 2", 0, 2), "mask 1", "2x2 pixels has runs of 3"),
+        ("cvat", mask("9, -5", 0, 2), "mask 1", "has runs of 4"),
+        ("cvat", mask("0, 4", 39, 2), "mask 1", "2x2 pixels at x 39, y 0 does not lie in"),
+        ("labelme", "no object", "a.json", "cannot be read"),
+        ("labelme", {"shape_type": "line"}, "shape 1 ('x')", "a line has no area"),
+        ("labelme", {"shape_type": "cube"}, "shape 1", "unknown kind 'cube'"),
+        ("labelme", {"points": [[1, "a"]]}, "shape 1", "each two numbers"),
+        ("labelme", {"shape_type": "circle", "points": [[1, 1]]}, "shape 1", "has two po"),
+        (
+            "labelme",
+            {"shape_type": "circle", "points": [[1, 1], [79, 1]]},
+            "sh",
+            "far out",
+        ),
+        ("labelme", {"shape_type": "polygon"}, "shape 1", "three points or more, found 2"),
+        ("labelme", {"shape_type": "mask", "mask": None}, "shape 1", "cannot be read"),
+        ("labelme", {"shape_type": "mask", "mask": "iVBOR"}, "shape 1", "cannot be read"),
+        ("labelme", {"shape_type": "mask", "mask": TRUE}, "shape 1", "is fine"),
+        (
+            *("labelme", {"shape_type": "mask", "mask": base64_png(np.eye(2) > 0)}),
+            *("shape 1", "a PNG of 3x2 pixels, found 2x2"),
+        ),
+        ("label-studio", region({}, "keypointlabels"), "region bad", "has no area"),
+        (
+            "label-studio",
+            region({}, "polygon"),
+            "region bad",
+            "one label, found none",
+        ),
+        ("label-studio", part(labels=["dog"]), "bad", r"found \['car', 'dog'\]"),
+        ("label-studio", region({}, item_index=1), "bad", "second or a later image"),
+        ("label-studio", part(points=[], closed=False), "bad", "is not closed"),
+        ("label-studio", part(), "region bad", "KeyError: 'points'"),
+        ("label-studio", part(points=[[0, 0], [1], [2, 2]]), "bad", "cannot be read"),
+        ("label-studio", part(points=[[0, math.nan]]), "bad", "two numbers"),
+        ("label-studio", region({"rle": [0, 0]}, "brushlabels"), "bad", "too early"),
+        (
+            "label-studio",
+            *(region({"rle": brush(np.ones((40, 40)) > 0)}, "brushlabels"), "bad", "for 40x24 pix"),
+        ),
+        ("label-studio", region({}, original_width=3), "bad", "is of 3x24 pixels"),
+    ],
+)
+def test_a_shape(folder, format: str, wrong: object, place: str, reason: str):
+    written = write(folder, format, wrong)
+    if reason == "is fine":
+        (image,) = ANNOTATION_FORMATS[format].read(*written)
+        assert len(image.segments) == 2
+        return
+    with pytest.raises(DataFaults, match=reason) as error:
+        list(ANNOTATION_FORMATS[format].read(*written))
+    (fault,) = error.value.faults
+    assert fault.startswith(str(folder)) and place in fault
+
+
+def changed(root: Path, **changes: object) -> tuple:
+    source, images = files.coco_polygons(root, GOOD)
+    content = json.loads(source.read_text())
+    for key, change in changes.items():
+        content[key] = [{**content[key][0], **change}] if isinstance(change, dict) else change
+    return files.save(source, content), images
+
+
+TWO = [{"id": 3, "name": "a"}, {"id": 3, "name": "b"}]
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"images": {"id": 9}}, 'annotation 1: image 1 is not in "images"'),
+        ({"images": {"width": None}}, "does not say the image's width"),
+        ({"images": {"file_name": "a\x1b[2J.png"}}, "control characters"),
+        ({"annotations": {"category_id": 4}}, 'category 4 is not in "categories"'),
+        ({"annotations": {"segmentation": []}}, "Boxes alone do not say"),
+        ({"annotations": {"segments_info": []}}, "is a panoptic JSON"),
+        ({"annotations": {"image_id": None}}, "image None is not in"),
+        ({"categories": TWO}, "two categories have the id 3"),
+        ({"categories": [{"id": 1}]}, "KeyError: 'name'"),
+        ({"categories": 3}, "missing or not a list: categories"),
+    ],
+)
+def test_a_coco_json(folder, changes, reason):
+    source, images = files.coco_polygons(folder, GOOD)
+    content = json.loads(source.read_text())
+    for key, change in changes.items():
+        content[key] = [{**content[key][0], **change}] if isinstance(change, dict) else change
+    files.save(source, content)
+    with pytest.raises(DataFaults, match=f"{source}: .*{reason}"):
+        list(ANNOTATION_FORMATS["coco"].read(source, images))
+
+
+DOCTYPE = '<!DOCTYPE a [<!ENTITY x "y">]><a/>'
+TRACK = "<annotations><track/></annotations>"
+UNTOUCHED = [{"data": {}, "annotations": []}]
+
+
+@pytest.mark.parametrize(
+    "format, file, content, reason",
+    [
+        ("coco", "a.json", {}, "does not say where the images lie: give their folder after it"),
+        ("voc", "x/y/train.txt", "\n", "names no image"),
+        ("voc", None, "", "SegmentationClass: not found. Give the folder that holds"),
+        ("yolo-seg", "d.yaml", "train: x", "expected names: with"),
+        ("yolo-seg", "d.yaml", "names: [a, a]", "the class a comes 2 times"),
+        ("yolo-seg", "d.yaml", "names: [a]", "names no folder of images"),
+        ("yolo-seg", "d.yaml", "names: [a]\ntrain: z", "z is not a folder or list"),
+        ("yolo-seg", "b/d.yaml", "names: [a]\ntrain: ../images", "leads out of the folder of d.y"),
+        ("yolo-seg", "d.yaml", "names: [a]\ntrain: images", "none of the 1 images has a text"),
+        ("supervisely", None, "", "meta.json: not found. Give the folder of a project"),
+        ("cityscapes", "images/a_gtFine.png", "", "does not say where the images lie"),
+        ("cvat", "a.xml", "<annotations/>", 'has no image. Is it an export as "CVAT for images'),
+        ("cvat", "a.xml", TRACK, 'tracks of a video. Export it as "CVAT for images 1.1"'),
+        ("cvat", "a.xml", "<annotation/>", "its root is <annotation>"),
+        ("cvat", "a.xml", DOCTYPE, "a.xml: cannot be read as XML"),
+        ("labelme", "l/a.json", "{}", "is not a file of LabelMe"),
+        ("labelme", "l/a.xml", "", "no file that ends in .json. Its XML is of another, older L"),
+        ("labelme", "l/a.json", {"shapes": [], "imagePath": "../a"}, "'../a' lies outside .* Give"),
+        ("label-studio", "a.json", {"tasks": []}, 'Export as "JSON"'),
+        ("label-studio", "a.json", [{"id": 1, "label": []}], 'not as "JSON-MIN"'),
+        ("label-studio", "a.json", UNTOUCHED, "every task is without annotation"),
+    ],
+)
+def test_a_source(folder, format, file, content, reason):
+    source = files.save(folder / file, content) if file else folder
+    source = source.parent if format in ("labelme", "cityscapes") else source
+    images = folder / "images" if format in ("cvat", "label-studio") else None
+    with pytest.raises((ValueError, FileNotFoundError), match=reason) as error:
+        list(ANNOTATION_FORMATS[format].read(source, images))
+    assert str(folder) in str(error.value)
