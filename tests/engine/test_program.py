@@ -11,12 +11,12 @@ import torch
 from detectron2.engine import TrainerBase
 
 import ocr_panoptic
-from ocr_panoptic.data.published.mat_labels import MAT_RELEASES, prepare_mat_release
 from ocr_panoptic.engine import load_config, run_program
 from ocr_panoptic.engine.resume import position_after
 from ocr_panoptic.errors import is_user_error
 from ocr_panoptic.formats.files import write_text
 from ocr_panoptic.layers.ocr import gather_regions
+from prepare_mat_labels import MAT_RELEASES, prepare_mat_release
 
 
 def interrupted() -> None:
