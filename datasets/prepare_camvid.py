@@ -56,11 +56,6 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
     Returns:
         the data files of the semantic data set, which is read as it lies, and of the panoptic one,
         which is made.
-
-    Raises:
-        FileNotFoundError, DataFaults: a folder or a file is missing or broken, or there are other
-            labels than 0..11. Then nothing has been written.
-        ValueError: a folder cannot be written.
     """
     splits = find_splits(source)
     semantic, panoptic = (root / name / f"{name}.yaml" for name in ("camvid", "camvid_panoptic"))
@@ -81,11 +76,7 @@ def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list
 
 
 def find_splits(source: Path) -> dict[str, SemanticSplit]:
-    """The folders of each split, whichever of the two layouts they have.
-
-    Raises:
-        FileNotFoundError: neither is there for train or val.
-    """
+    """Return the folders of each split, whichever of the two layouts they have."""
     splits = {}
     for name in ("train", "val", "test"):
         layouts = (
@@ -133,8 +124,9 @@ def _write_image(
 
 
 def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
-    """Segments of CamVid's labels: one for each class of stuff, one for each 8-connected component
-    of a thing that has at least ``SMALLEST_INSTANCE`` of the area, and one crowd for the others.
+    """Make segments of CamVid's labels: one for each class of stuff, one for each 8-connected
+    component of a thing that has at least ``SMALLEST_INSTANCE`` of the area, and one crowd for the
+    others.
 
     Args:
         labels: uint8 [H, W], 0..11.

@@ -80,12 +80,6 @@ def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = N
 
     Returns:
         the folders written.
-
-    Raises:
-        FileNotFoundError: a folder or a list is missing.
-        DataFaults: missing or broken files, sizes that differ from the image's, labels that the
-            release does not have; all are named. Labels without fault have been written.
-        ModuleNotFoundError: SciPy, which reads MATLAB files, is not installed.
     """
     require_scipy()
     names = {split: _names(root / path, release.hint) for split, path in release.splits.items()}
@@ -125,12 +119,7 @@ def convert_mat(name: str, release: MatRelease, root: Path, split: str) -> str |
 
 
 def read_mat_labels(path: Path, key: str) -> np.ndarray:
-    """Labels of a MATLAB file: uint8 [H, W], or uint16 where they do not fit.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is broken, has no such variable, or that holds no labels.
-    """
+    """Return the labels of a MATLAB file: uint8 [H, W], or uint16 if they do not fit."""
     labels = read_variable(path, key)
     if labels.ndim != 2 or labels.dtype.kind not in "uif" or not labels.size:
         raise UserError(f"{path}: {key!r} is no matrix of labels, {labels.dtype} {labels.shape}.")

@@ -93,12 +93,6 @@ class DataFile:
 
 
 def read_data_file(path: Path | str) -> DataFile:
-    """
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not YAML.
-        DataFaults: it describes no data set; every reason is named.
-    """
     path = Path(os.path.abspath(Path(path).expanduser()))
     if not path.is_file():
         raise MissingFileError(f"{printable(path)}: data file not found, or no regular file.")
@@ -144,24 +138,21 @@ def write_data_file(
 
 
 def _portable(path: Path, folder: Path) -> str:
-    """The path relative to the folder where it is inside, else absolute. Links stay links."""
+    """Return the path relative to the folder if it is inside, else absolute; links stay links."""
     path, folder = Path(os.path.abspath(path)), Path(os.path.abspath(folder))
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
 def data_options(files: DataFiles) -> list:
     """
-    The keys of a config that stand for data files: their paths, and their splits "train" and "val"
-    for training and evaluation.
+    Return the keys of a config that stand for data files: their paths, and their splits "train" and
+    "val" for training and evaluation.
 
     Args:
         files: a data file, several, or none.
 
     Returns:
         KEY VALUE KEY VALUE ..., as :func:`.load_config` takes them; none for no file.
-
-    Raises:
-        FileNotFoundError, ValueError, DataFaults: as :func:`read_data_file`.
     """
     described = list(map(read_data_file, as_list(files)))
     if not described:
@@ -190,7 +181,8 @@ def cache_folder() -> Path:
 
 
 def files_below_root(data_sets: Iterable[str]) -> list[Path]:
-    """The data files ``$DETECTRON2_DATASETS/*/<name>.yaml`` of data sets ``<name>_<split>``."""
+    """Return the data files ``$DETECTRON2_DATASETS/*/<name>.yaml`` of data sets
+    ``<name>_<split>``."""
     found: dict[Path, None] = {}
     for data_set in data_sets:
         name = data_set.rpartition("_")[0]
@@ -215,11 +207,7 @@ def check_name(name: object) -> None:
 
 
 def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
-    """Check that data in the folder ``output`` can be registered as ``<name>_<split>``.
-
-    Raises:
-        ValueError: the name is no file name, or belongs to data in another folder.
-    """
+    """Check that data in the folder ``output`` can be registered as ``<name>_<split>``."""
     check_name(name)
     for path in files_below_root([f"{name}_{split}" for split in splits]):
         if path.parent.resolve() != output.resolve():

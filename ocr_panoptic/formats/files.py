@@ -18,7 +18,7 @@ from ocr_panoptic.standard_output import printable
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """A temporary name beside ``path`` to write to; it takes the place of ``path`` at the end.
+    """Yield a temporary name beside ``path`` to write to; it replaces ``path`` at the end.
 
     Folders are made as needed. After an error nothing stays behind.
 
@@ -65,10 +65,6 @@ def locked(
         note: what ``path`` then holds, for those who are kept out.
         in_use: asked on a file system without locks, whether another process is in such a block;
             by default nobody is kept out there.
-
-    Raises:
-        BlockingIOError: another process is in such a block, and this does not wait.
-        OSError: the file cannot be written.
     """
     how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     content = note.encode()
@@ -105,11 +101,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
-    """Make a folder, and see that files can be made in it and listed.
-
-    Raises:
-        ValueError: not so. The message begins with ``what`` and ends with ``fix``.
-    """
+    """Make a folder, and see that files can be made in it and listed."""
     try:
         os.makedirs(folder, exist_ok=True)
         os.listdir(folder)
@@ -161,8 +153,8 @@ def write_json(path: Path, content: object, indent: int | None = None) -> None:
 
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """No search for cycles of garbage meanwhile, of which JSON has none: where millions of objects
-    come and none goes, it takes most of the time. Also a decorator."""
+    """Pause the search for cycles of garbage, which JSON does not have: it takes most of the time
+    while millions of objects are made. Also a decorator."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -173,11 +165,7 @@ def collection_paused() -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """Return the value of a JSON file.
-
-    Raises:
-        ValueError: the file is not JSON.
-    """
+    """Return the value of a JSON file."""
     try:
         return json.loads(path.read_bytes())
     except (RecursionError, ValueError) as error:

@@ -16,7 +16,7 @@ from .annotations import PanopticImage, PanopticJson, read_panoptic_json
 
 
 def read_split(split: PanopticSplit) -> PanopticJson:
-    """The JSON of one split, as :func:`read_panoptic_json`, whose folders are there."""
+    """Return the JSON of one split, after a look whether its folders are there."""
     for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
             raise MissingFileError(

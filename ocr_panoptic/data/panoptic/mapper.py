@@ -36,12 +36,6 @@ class PanopticDatasetMapper(DatasetMapper):
 
     A record without sem_seg_file_name has its labels from pan_seg_file_name and segments_info;
     masks and boxes of annotations that name a segment_id are that segment's.
-
-    Raises:
-        FileNotFoundError: the image or the PNG is missing.
-        ValueError: either is broken or truncated, their sizes differ or are not the record's, the
-            panoptic PNG has other segments than the record, or a semantic label is neither
-            0..num_sem_seg_classes-1 nor the ignored one.
     """
 
     @configurable
@@ -118,7 +112,7 @@ class PanopticDatasetMapper(DatasetMapper):
         return record
 
     def _segments(self, record: dict) -> SegmentRuns:
-        """The segments of the panoptic PNG."""
+        """Return the segments of the panoptic PNG, which must be those of the record."""
         path = record["pan_seg_file_name"]
         runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)
@@ -143,8 +137,8 @@ class PanopticDatasetMapper(DatasetMapper):
         transforms: T.TransformList,
         places: np.ndarray,
     ) -> Instances:
-        """The things that are no crowds, as Detectron2's mapper makes them of annotations: boxes
-        are those of the file, transformed, and masks those of the transformed map."""
+        """Return the things that are no crowds, as Detectron2's mapper makes them of annotations:
+        boxes are those of the file, transformed, and masks those of the transformed map."""
         objects = [
             annotation
             for annotation in annotations
@@ -201,13 +195,13 @@ class PanopticDatasetMapper(DatasetMapper):
 
 
 def _as_image(places: np.ndarray) -> np.ndarray:
-    """Numbers as transforms take them, which resize only bytes by Pillow: uint8 [H, W], or of
-    larger ones [H, W, 3]."""
+    """Return numbers as transforms take them, which resize only bytes by Pillow: uint8 [H, W], or
+    [H, W, 3] for larger numbers."""
     return places if places.dtype == np.uint8 else id2rgb(places)
 
 
 def _as_places(image: np.ndarray) -> np.ndarray:
-    """The inverse of :func:`_as_image`."""
+    """Return what :func:`_as_image` was given."""
     image = np.ascontiguousarray(image)  # a mirrored one would be copied by each that reads it
     return image if image.ndim == 2 else rgb2id(image).astype(np.uint16)
 
