@@ -74,7 +74,7 @@ demo-finetune: announce-demo-finetune $(FINETUNE)  ## from ImageNet weights, on 
 define train-and-report
 $(PYTHON) train_net.py --config-file $(CONFIG) --data $(DATA) \
     $(KEYS) MODEL.CONTEXT.NAME $(SCHEME) OUTPUT_DIR $(OUTPUT)
-$(PYTHON) tools/make_report.py --config-file $(OUTPUT)/config.yaml --output $(OUTPUT)/index.html \
+$(PYTHON) -m ocr_panoptic report --config-file $(OUTPUT)/config.yaml --output $(OUTPUT)/index.html \
     MODEL.WEIGHTS $(OUTPUT)/model_final.pth
 endef
 

@@ -31,8 +31,7 @@ from PIL import Image
 from tabulate import tabulate
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
-from ocr_panoptic.data.panoptic.segment_masks import SegmentMasks
+from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper, SegmentMasks
 from ocr_panoptic.data.semantic import augmentation
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.engine import load_config, run_program

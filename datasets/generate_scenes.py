@@ -73,9 +73,6 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
 
     For semantic segmentation, ``semantic/*.png`` beside them hold the place of the category in
     ``CATEGORIES``, and 255 for void; a data file ``<name>_sem.yaml`` has the classes.
-
-    Raises:
-        ValueError: for a size, counts or a seed that cannot be drawn.
     """
     if size < 64:
         raise UserError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
@@ -100,11 +97,6 @@ def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed:
 
 
 def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
-    """
-    Raises:
-        ValueError: for counts or a seed that cannot be drawn; or where images of another run would
-            stay among the new ones, with labels of their own.
-    """
     check_name(output.resolve().name)
     if num_train < 1 or num_val < 1:
         raise UserError(f"--train {num_train} --val {num_val}: each split needs an image.")
@@ -175,7 +167,7 @@ class Canvas:
         return number
 
     def near(self, x: float, y: float, reach: float) -> "Canvas":
-        """The part of the canvas around (x, y): painting on it paints on the whole."""
+        """Return the part of the canvas around (x, y): painting on it paints on the whole."""
         part = copy.copy(self)
         rows = slice(max(0, int(y - reach)), max(0, int(y + reach) + 1))
         columns = slice(max(0, int(x - reach)), max(0, int(x + reach) + 1))
@@ -190,13 +182,14 @@ class Canvas:
         self.ids[distance < 0] = segment_id
 
     def noise(self, cells: tuple[float, float]) -> np.ndarray:
-        """Smooth noise [S, S] of zero mean and about unit range, (rows, columns) of cells."""
+        """Return smooth noise [S, S] of zero mean and about unit range, (rows, columns) of
+        cells."""
         rows, columns = (max(2, round(number)) for number in cells)
         grid = Image.fromarray(self.rng.normal(0, 0.5, (rows, columns)).astype(np.float32))
         return np.asarray(grid.resize((self.size, self.size), Image.Resampling.BICUBIC), float)
 
     def wave(self, height: float, roughness: float) -> np.ndarray:
-        """A wavy line [1, S]: the row that it reaches in every column."""
+        """Return a wavy line [1, S]: the row that it reaches in every column."""
         line = self.noise((2, 5))[:1] + 0.3 * self.noise((2, 18))[:1]
         return self.size * (height + roughness * line)
 
@@ -217,7 +210,7 @@ class Canvas:
 
 
 def shade(colour: tuple[int, int, int], brightness: np.ndarray) -> np.ndarray:
-    """A colour [3] under brightness [S, S] around 1: [S, S, 3]."""
+    """Return a colour [3] under brightness [S, S] around 1: [S, S, 3]."""
     return np.asarray(colour, float) * brightness[..., None]
 
 
@@ -292,7 +285,7 @@ def draw_landscape(canvas: Canvas) -> float:
 
 
 def polygon_distance(canvas: Canvas, corners: np.ndarray) -> np.ndarray:
-    """Distance to a polygon, corners [N, 2] (x, y), by the even-odd rule for its inside."""
+    """Return the distance to a polygon with corners [N, 2] (x, y), by the even-odd rule."""
     squared = np.full(canvas.x.shape, np.inf)
     inside = np.zeros(canvas.x.shape, bool)
     for (ax, ay), (bx, by) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
@@ -366,7 +359,7 @@ def pick_colour(canvas: Canvas, name: str) -> np.ndarray:
 
 
 def draw_objects(canvas: Canvas, horizon: float) -> None:
-    """Two to five objects on the ground, the near ones large, in front, and hiding others."""
+    """Paint two to five objects on the ground, the near ones large, in front, and hiding others."""
     rng, size = canvas.rng, canvas.size
     rows = np.sort(rng.uniform(horizon + 0.04 * size, 0.9 * size, rng.integers(2, 6)))
     for row in rows:
@@ -380,7 +373,7 @@ def draw_objects(canvas: Canvas, horizon: float) -> None:
 
 
 def draw_crowd(canvas: Canvas, horizon: float) -> None:
-    """A heap of small balls, annotated as one crowd segment."""
+    """Paint a heap of small balls, annotated as one crowd segment."""
     rng, size = canvas.rng, canvas.size
     crowd = canvas.new_segment("ball", iscrowd=1)
     centre = rng.uniform(0.2, 0.8) * size, rng.uniform(horizon + 0.1 * size, 0.75 * size)
@@ -394,7 +387,7 @@ def draw_crowd(canvas: Canvas, horizon: float) -> None:
 
 
 def draw_rock(canvas: Canvas, horizon: float) -> None:
-    """A grey rock. It has no category: its pixels are void."""
+    """Paint a grey rock. It has no category: its pixels are void."""
     rng, size = canvas.rng, canvas.size
     angles = np.sort(rng.uniform(0, 2 * np.pi, 9))
     reach = size * rng.uniform(0.04, 0.08, 9)

@@ -1,15 +1,169 @@
 #!/usr/bin/env python
-"""Prepare CamVid as a semantic (camvid_*) and as a panoptic data set (camvid_panoptic_*)."""
+"""Prepare CamVid as a semantic (camvid_*) and as a panoptic data set (camvid_panoptic_*).
+
+CamVid has no instances. Those of the panoptic data set are approximated: each connected component
+of a thing class is one. Things that touch or occlude each other thus are one instance, and a thing
+that a pole divides is two. A number from these data measures that approximation, too.
+
+Shape letters: H, W size of the image.
+"""
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
 
+from ocr_panoptic.data.classes import derived_color
+from ocr_panoptic.data.data_check import check_sources
+from ocr_panoptic.data.data_file import PanopticSplit, SemanticSplit, datasets_root, write_data_file
+from ocr_panoptic.data.faults import faults_listed
+from ocr_panoptic.data.panoptic.annotations import Category
+from ocr_panoptic.data.parallel import imap_with_progress
+from ocr_panoptic.data.semantic.label_space import parse_label_space
+from ocr_panoptic.data.semantic.records import LabelledFolder
+from ocr_panoptic.data.semantic.source import SemanticSource
+from ocr_panoptic.errors import MissingFileError
+from ocr_panoptic.formats.coco_panoptic import write_panoptic_json, write_panoptic_png
+from ocr_panoptic.formats.files import check_output_folder
+from ocr_panoptic.formats.labels import read_label_png
+from ocr_panoptic.formats.pictures import read_size
+from ocr_panoptic.formats.segment_runs import segment_statistics
+
+# In the order of the labels; 11 is void.
+_CLASSES = (
+    *("sky", "building", "pole", "road", "pavement", "tree", "sign", "fence"),
+    *("car", "pedestrian", "bicyclist"),
+)
+_VOID = 11
+THINGS = ("car", "pedestrian", "bicyclist")
+# Smaller components are distant things, or slivers behind poles: one crowd for each class.
+SMALLEST_INSTANCE = 100 / (360 * 480)  # of the image's area
+
+
+def prepare_camvid(source: Path, root: Path, workers: int | None = None) -> list[Path]:
+    """Write the data sets ``camvid_<split>`` and ``camvid_panoptic_<split>``.
+
+    Args:
+        source: folder with ``train``, ``val`` and perhaps ``test``, each with ``images`` and
+            ``labels``; or, as the public copy has it, with ``train`` and ``trainannot``, ...
+        root: ``$DETECTRON2_DATASETS``.
+        workers: processes, see :func:`.imap_with_progress`.
+
+    Returns:
+        the data files of the semantic data set, which is read as it lies, and of the panoptic one,
+        which is made.
+    """
+    splits = find_splits(source)
+    semantic, panoptic = (root / name / f"{name}.yaml" for name in ("camvid", "camvid_panoptic"))
+    fix = "Set DETECTRON2_DATASETS to a folder that you can write."
+    check_output_folder(panoptic.parent, "The output folder", fix)
+    classes = {"classes": list(_CLASSES), "ignore": _VOID}
+    space = parse_label_space(classes, "CamVid")
+    sources = [SemanticSource(f"camvid_{name}", split, space) for name, split in splits.items()]
+    check_sources(sources, workers, wholly=True)
+    write_data_file(semantic, "camvid", splits, **classes)
+    panoptic.unlink(missing_ok=True)  # until its files are complete
+    made = {
+        name: write_panoptic_split(split, panoptic.parent / "raw" / name, workers)
+        for name, split in splits.items()
+    }
+    write_data_file(panoptic, "camvid_panoptic", made)
+    return [semantic, panoptic]
+
+
+def find_splits(source: Path) -> dict[str, SemanticSplit]:
+    """Return the folders of each split, whichever of the two layouts they have."""
+    splits = {}
+    for name in ("train", "val", "test"):
+        layouts = (
+            SemanticSplit(source / name / "images", source / name / "labels"),
+            SemanticSplit(source / name, source / f"{name}annot"),
+        )
+        split = next((s for s in layouts if s.images.is_dir() and s.labels.is_dir()), None)
+        if split is not None:
+            splits[name] = split
+        elif name != "test":
+            raise MissingFileError(
+                f"{source}: has neither {name}/images and {name}/labels nor {name} and "
+                f"{name}annot. Give the folder that holds CamVid's {name}."
+            )
+    return splits
+
+
+def write_panoptic_split(split: SemanticSplit, output: Path, workers: int | None) -> PanopticSplit:
+    """Write ``output/panoptic/*.png`` and ``output/panoptic.json`` in COCO panoptic format."""
+    pairs = LabelledFolder(split.images, split.labels).pairs()
+    write = partial(_write_image, images=split.images, folder=output / "panoptic")
+    numbered = list(enumerate(pairs, 1))
+    entries = imap_with_progress(write, numbered, f"panoptic {output.name}", workers)
+    categories = [
+        Category(label + 1, name, name in THINGS, derived_color(label)).as_json()
+        for label, name in enumerate(_CLASSES)
+    ]
+    write_panoptic_json(output / "panoptic.json", entries, categories)
+    return PanopticSplit(split.images, output / "panoptic.json", output / "panoptic")
+
+
+def _write_image(
+    numbered: tuple[int, tuple[Path, Path]], images: Path, folder: Path
+) -> tuple[dict, dict]:
+    number, (path, label_png) = numbered
+    ids, segments = instances_from_labels(read_label_png(label_png))
+    image = path.relative_to(images)
+    name = f"{image.with_suffix('').as_posix().replace('/', '_')}.png"
+    write_panoptic_png(folder / name, ids)
+    width, height = read_size(path)[:2]
+    return (
+        {"id": number, "file_name": image.as_posix(), "height": height, "width": width},
+        {"image_id": number, "file_name": name, "segments_info": segments},
+    )
+
+
+def instances_from_labels(labels: np.ndarray) -> tuple[np.ndarray, list[dict]]:
+    """Make segments of CamVid's labels: one for each class of stuff, one for each 8-connected
+    component of a thing that has at least ``SMALLEST_INSTANCE`` of the area, and one crowd for the
+    others.
+
+    Args:
+        labels: uint8 [H, W], 0..11.
+
+    Returns:
+        segment ids int32 [H, W] (0 is void), segments_info in COCO panoptic format; the category
+        ids are label + 1.
+    """
+    import cv2
+
+    ids = np.zeros(labels.shape, np.int32)
+    segments: list[dict] = []  # with the ids 1, 2, ...
+
+    def add(mask: np.ndarray, label: int, iscrowd: int = 0) -> None:
+        if mask.any():
+            number = len(segments) + 1
+            segments.append({"id": number, "category_id": label + 1, "iscrowd": iscrowd})
+            ids[mask] = number
+
+    for label, name in enumerate(_CLASSES):
+        mask = labels == label
+        if name not in THINGS:
+            add(mask, label)
+            continue
+        _, parts, statistics, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8))
+        areas = statistics[:, cv2.CC_STAT_AREA]
+        small = np.flatnonzero(areas < SMALLEST_INSTANCE * labels.size)
+        for part in range(1, len(areas)):  # 0 is what the mask leaves out
+            if part not in small:
+                add(parts == part, label)
+        add(mask & np.isin(parts, small), label, iscrowd=1)
+    statistics = segment_statistics(ids)
+    return ids, [{**segment, **statistics[segment["id"]]._asdict()} for segment in segments]
+
 
 def argument_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", type=Path, help="folder with train, val and perhaps test")
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     return parser
@@ -17,17 +171,12 @@ def argument_parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> None:
     args = argument_parser().parse_args(argv)
-    from ocr_panoptic.data.data_file import datasets_root
-    from ocr_panoptic.data.faults import faults_listed
-    from ocr_panoptic.data.published.camvid import prepare_camvid
-
     with faults_listed(datasets_root() / "camvid_faults.txt"):
         files = prepare_camvid(args.source, datasets_root(), args.workers)
     print("Wrote " + ", ".join(map(str, files)))
 
 
 if __name__ == "__main__":
-    argument_parser().parse_args()  # --help, before what takes seconds to import
     from ocr_panoptic.engine import run_program
 
     run_program(main)

@@ -1,36 +1,158 @@
 #!/usr/bin/env python
 """Write the label PNGs of PASCAL-Context or COCO-Stuff 10k from its MATLAB files.
 
-Reads $DETECTRON2_DATASETS, laid out as datasets/README.md shows. Needs SciPy.
+Reads $DETECTRON2_DATASETS, laid out as docs/published_data.md shows. Needs SciPy. The PNGs keep the
+raw labels; the data set's label map is applied when they are read.
+
+Shape letters: H, W size of the image.
 """
 
 import argparse
 import sys
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # the package of this checkout
 
+from ocr_panoptic.data.data_file import datasets_root
+from ocr_panoptic.data.faults import faults_listed, raise_if_any
+from ocr_panoptic.data.parallel import imap_with_progress
+from ocr_panoptic.data.published import tables
+from ocr_panoptic.data.semantic.label_space import LabelSpace
+from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.formats.labels import apply_label_map, write_label_png
+from ocr_panoptic.formats.matlab import read_variable, require_scipy
+from ocr_panoptic.formats.pictures import header_size
+
+
+@dataclass(frozen=True)
+class MatRelease:
+    """
+    Attributes:
+        images, mats, labels: folders of ``<name>.jpg``, ``<name>.mat`` and, to be written,
+            ``<split>/<name>.png``; relative to Detectron2's folder of data sets.
+        splits: split -> text file with a name in each line.
+        key: the variable of the MATLAB files, labels [H, W].
+        space: whose map has every raw label.
+        hint: what to do where a folder is missing.
+    """
+
+    images: Path
+    mats: Path
+    labels: Path
+    splits: dict[str, Path]
+    key: str
+    space: LabelSpace
+    hint: str
+
+
+PASCAL_CONTEXT = MatRelease(
+    images=Path("VOC2010/JPEGImages"),
+    mats=Path("pascal_context/trainval"),
+    labels=Path("pascal_context/labels"),
+    splits={split: Path(f"VOC2010/ImageSets/Main/{split}.txt") for split in ("train", "val")},
+    key="LabelMap",
+    space=tables.pascal_context(with_background=True),
+    hint="Unpack VOCtrainval_03-May-2010.tar and PASCAL-Context's trainval.tar.gz as "
+    "docs/published_data.md shows.",
+)
+COCO_STUFF_10K = MatRelease(
+    images=Path("coco_stuff_10k/images"),
+    mats=Path("coco_stuff_10k/annotations"),
+    labels=Path("coco_stuff_10k/labels"),
+    splits={split: Path(f"coco_stuff_10k/imageLists/{split}.txt") for split in ("train", "test")},
+    key="S",
+    space=tables.coco_stuff(offset=0, unlabelled=0),
+    hint="Unpack cocostuff-10k-v1.1.zip into coco_stuff_10k/. Version 1.0 has other labels.",
+)
+MAT_RELEASES = {"pascal_context": PASCAL_CONTEXT, "coco_stuff_10k": COCO_STUFF_10K}
+
+
+def prepare_mat_release(release: MatRelease, root: Path, workers: int | None = None) -> list[Path]:
+    """Write ``labels/<split>/*.png``. Repeating is harmless.
+
+    Args:
+        root: Detectron2's folder of data sets.
+        workers: processes, see :func:`.imap_with_progress`.
+
+    Returns:
+        the folders written.
+    """
+    require_scipy()
+    names = {split: _names(root / path, release.hint) for split, path in release.splits.items()}
+    for folder in (root / release.images, root / release.mats):
+        if not folder.is_dir():
+            raise MissingFileError(f"{folder}: folder not found. {release.hint}")
+    faults: list[str] = []
+    for split in names:
+        convert = partial(convert_mat, release=release, root=root, split=split)
+        found = list(
+            imap_with_progress(convert, names[split], f"{release.labels}/{split}", workers)
+        )
+        faults += [fault for fault in found if fault]
+    raise_if_any(faults)
+    return [root / release.labels / split for split in names]
+
+
+def convert_mat(name: str, release: MatRelease, root: Path, split: str) -> str | None:
+    """Write the label PNG of one image; what is wrong with its files, if anything is."""
+    image, mat = root / release.images / f"{name}.jpg", root / release.mats / f"{name}.mat"
+    try:
+        labels = read_mat_labels(mat, release.key)
+        width, height, _ = header_size(image)
+    except (OSError, ValueError) as error:
+        return str(error) if str(mat) in str(error) else f"{image}: the image {error}."
+    if labels.shape != (height, width):
+        return (
+            f"{mat}: the labels have {labels.shape[1]}x{labels.shape[0]} pixels, the image {image} "
+            f"{width}x{height} (width x height)."
+        )
+    try:
+        apply_label_map(labels, release.space.label_map)
+    except ValueError as error:
+        return f"{mat}: {error}"
+    write_label_png(root / release.labels / split / f"{name}.png", labels)
+    return None
+
+
+def read_mat_labels(path: Path, key: str) -> np.ndarray:
+    """Return the labels of a MATLAB file: uint8 [H, W], or uint16 if they do not fit."""
+    labels = read_variable(path, key)
+    if labels.ndim != 2 or labels.dtype.kind not in "uif" or not labels.size:
+        raise UserError(f"{path}: {key!r} is no matrix of labels, {labels.dtype} {labels.shape}.")
+    wide = labels.astype(np.uint16)
+    if not np.array_equal(wide, labels):
+        raise UserError(f"{path}: {key!r} holds values that are no labels 0..65535.")
+    return wide.astype(np.uint8) if wide.max() < 256 else wide
+
+
+def _names(path: Path, hint: str) -> list[str]:
+    if not path.is_file():
+        raise MissingFileError(f"{path}: list of images not found. {hint}")
+    names = path.read_text().split()
+    if not names:
+        raise UserError(f"{path}: names no image.")
+    return names
+
 
 def argument_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("release", choices=["pascal_context", "coco_stuff_10k"])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("release", choices=list(MAT_RELEASES))
     parser.add_argument("--workers", type=int, help="processes, by default the cores, at most 8")
     return parser
 
 
 def main(argv: list[str] | None = None) -> None:
     args = argument_parser().parse_args(argv)
-    from ocr_panoptic.data.data_file import datasets_root
-    from ocr_panoptic.data.faults import faults_listed
-    from ocr_panoptic.data.published.mat_labels import MAT_RELEASES, prepare_mat_release
-
     with faults_listed(datasets_root() / f"{args.release}_faults.txt"):
         folders = prepare_mat_release(MAT_RELEASES[args.release], datasets_root(), args.workers)
     print("Wrote " + ", ".join(map(str, folders)))
 
 
 if __name__ == "__main__":
-    argument_parser().parse_args()  # --help, before what takes seconds to import
     from ocr_panoptic.engine import run_program
 
     run_program(main)

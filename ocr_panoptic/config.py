@@ -117,12 +117,11 @@ SECTIONS: dict[str, list[Key]] = {
     Key("DATASETS.FILES", (), [], ANY,
         "Files that describe data sets (datasets/README.md), whose splits DATASETS.TRAIN and "
         "DATASETS.TEST name as `<name>_<split>`; `--data` sets all three."),
-    Key("INPUT.CHANNELS", 3, [], at_least(1),
+    Key("INPUT.CHANNELS", 3, [], one_of(1, 3, 4),
         "Channels of the images, and values in MODEL.PIXEL_MEAN and PIXEL_STD. 3: colours, "
-        "whatever the file is. Any other number: as the file has them, uint8 or numbers, from "
-        "TIFF, .npy and what Pillow reads; of 4 or more the first three are RGB, which "
-        'INPUT.FORMAT "BGR" reverses. Of weights for 3 channels the first convolution is adapted '
-        "as timm does it."),
+        "whatever the file is. 1 or 4: grey, perhaps of 16 bits, or RGB with opacity, as the file "
+        'has them; INPUT.FORMAT "BGR" reverses the first three of 4. In weights for 3 channels '
+        "the first convolution is adapted as timm does it."),
     Key("INPUT.CROP.AFTER_RESIZE", False, [PANOPTIC, when("INPUT.CROP.ENABLED", True)], ANY,
         "Crop after the image was resized to one of MIN_SIZE_TRAIN, so that crops are of one "
         "size; Detectron2 crops before. The other architectures always do."),
@@ -163,7 +162,8 @@ SECTIONS: dict[str, list[Key]] = {
         '("build_timm_simple_fpn_backbone").'),
     Key("MODEL.TIMM.OUTPUT_STRIDE", 32, [TIMM], ANY,
         "Stride that its last stages are dilated to."),
-    Key("MODEL.TIMM.NORM", "SyncBN", [TIMM], one_of("BN", "SyncBN", "FrozenBN"),
+    Key("MODEL.TIMM.NORM", "SyncBN", [TIMM],
+        one_of("BN", "SyncBN", "FrozenBN", "naiveSyncBN"),
         "Its batch norms. Other norms stay as they are."),
     Key("MODEL.TIMM.OUTPUT_NORM", "", [TIMM], ANY,
         '"LN": a layer norm over the channels of each feature that is read, as the published '

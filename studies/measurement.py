@@ -14,14 +14,9 @@ from studies.training_memory import counting
 
 def peak_memory(step: Callable[[], object], device: str) -> int:
     """
-    Args:
-        step: what is measured.
-        device: "cpu" or "cuda".
-
-    Returns:
-        bytes that PyTorch allocates on the device above what was there before, at the highest
-        point of the step. On a CPU that holds the copies that oneDNN makes of a convolution's
-        input and weights in layouts of its own.
+    Return the bytes that PyTorch allocates on a device ("cpu" or "cuda") above what was there
+    before, at the highest point of a step. On a CPU that includes the copies that oneDNN makes of a
+    convolution's input and weights in layouts of its own.
     """
     if device == "cuda":
         torch.cuda.synchronize()
@@ -42,13 +37,8 @@ def peak_memory(step: Callable[[], object], device: str) -> int:
 
 def seconds(step: Callable[[], object], device: str, repeats: int = 1) -> float:
     """
-    Args:
-        step: what is measured.
-        device: "cpu" or "cuda".
-        repeats: how many times.
-
-    Returns:
-        median seconds of wall time that the step takes, the work it leaves to a GPU included
+    Return the median seconds of wall time that a step takes on a device ("cpu" or "cuda"), the
+    work it leaves to a GPU included.
     """
     times = []
     for _ in range(repeats):
@@ -64,12 +54,11 @@ def seconds(step: Callable[[], object], device: str, repeats: int = 1) -> float:
 
 def saved_bytes(forward: Callable[[], Any], without: nn.Module | None = None) -> tuple[Any, int]:
     """
-    Args:
-        forward: what is called, with gradients.
-        without: a module whose parameters and buffers do not count.
+    Call a function with gradients; return its result, and the bytes of the storages that are kept
+    for the backward pass, each counted once.
 
-    Returns:
-        (its result, bytes of the storages that are kept for the backward pass, each counted once)
+    Args:
+        without: a module whose parameters and buffers do not count.
     """
     own = [*without.parameters(), *without.buffers()] if without is not None else []
     known = WeakIdKeyDictionary({tensor.untyped_storage(): True for tensor in own})

@@ -10,20 +10,13 @@ from ocr_panoptic.workbench.comparing.study import RECORD, Study, check_record
 
 def add_records(study: Study, output: Path, file: Path) -> int:
     """
-    Put finished runs into the run folders of a study.
+    Put finished runs into the run folders of a study, and return how many were added. Nothing is
+    added if a run does not fit the study.
 
     Args:
         output: folder of the study's runs.
         file: a ``results.json``. Runs of other systems and seeds are left out, and none is
             replaced.
-
-    Returns:
-        number of runs added
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: the file is something else, or a run has the name of a system here, but another
-            config, other overrides, or no such metric. Then nothing is added.
     """
     if not file.is_file():
         raise MissingFileError(f"{file}: no such results")

@@ -18,6 +18,8 @@ OPTIONAL = {"opts", "at"}
 @dataclass(frozen=True, kw_only=True)
 class PlacedSystem(System):
     """
+    A system of a study file, at a place or without places.
+
     Attributes:
         baseline: name of the system that it is compared with.
         scheme: its name in the file.
@@ -62,10 +64,6 @@ def read_study(path: Path, baseline: str | None = None) -> PlacedStudy:
 
     Args:
         baseline: takes the place of the file's.
-
-    Raises:
-        FileNotFoundError: no such file, or a config that it names.
-        ValueError: what is wrong with it, or with the config of a system.
     """
     if not path.is_file():
         raise MissingFileError(f"{path}: no such study")

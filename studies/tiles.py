@@ -59,9 +59,6 @@ def generate_tiles(
     Args:
         materials: K, the number of classes.
         difficulty: d, from 0 to 1.
-
-    Raises:
-        ValueError: for arguments that cannot be drawn.
     """
     check_splits(output, num_train, num_val, seed)
     if size < 48:

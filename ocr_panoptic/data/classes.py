@@ -41,12 +41,12 @@ def faults_of_class(name: object, color: object) -> Iterator[str]:
 
 
 def derived_color(place: int) -> Color:
-    """Hues a golden angle apart: neighbours in a list differ, and no colour comes twice."""
+    """Return a colour by its place in a list: neighbours differ, and no colour comes twice."""
     hue = place * 0.618033988749895 % 1.0
     red, green, blue = colorsys.hsv_to_rgb(hue, 0.65, 0.95 - 0.3 * (place % 3) / 2)
     return round(255 * red), round(255 * green), round(255 * blue)
 
 
 def derived_colors(num_classes: int) -> tuple[Color, ...]:
-    """Colours for a data set that comes without."""
+    """Return colours for a data set that has none."""
     return tuple(derived_color(place) for place in range(num_classes))

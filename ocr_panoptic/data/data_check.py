@@ -112,9 +112,6 @@ def check_data(files: DataFiles, workers: int | None = None) -> DataSummary:
     Args:
         files: one data file or several.
         workers: processes, see :func:`.imap_with_progress`.
-
-    Raises:
-        DataFaults: all faults of data files, annotations and images.
     """
     files = as_list(files)
     with faults_listed(cache_folder() / f"{Path(files[0]).stem}_faults.txt"):
@@ -133,9 +130,6 @@ def check_data_sets(
 
     Args:
         inputs: INPUT of a config, whose scaled sizes all images must allow.
-
-    Raises:
-        DataFaults: all faults of all data sets.
     """
     from detectron2.data import DatasetCatalog
 

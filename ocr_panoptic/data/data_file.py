@@ -28,6 +28,7 @@ import yaml
 
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.files import as_list, check_output_folder, printable, write_text
+from ocr_panoptic.formats.pictures import CHANNELS
 from ocr_panoptic.formats.yaml_file import read_yaml
 from ocr_panoptic.nearest import did_you_mean
 
@@ -92,12 +93,6 @@ class DataFile:
 
 
 def read_data_file(path: Path | str) -> DataFile:
-    """
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not YAML.
-        DataFaults: it describes no data set; every reason is named.
-    """
     path = Path(os.path.abspath(Path(path).expanduser()))
     if not path.is_file():
         raise MissingFileError(f"{printable(path)}: data file not found, or no regular file.")
@@ -143,24 +138,21 @@ def write_data_file(
 
 
 def _portable(path: Path, folder: Path) -> str:
-    """The path relative to the folder where it is inside, else absolute. Links stay links."""
+    """Return the path relative to the folder if it is inside, else absolute; links stay links."""
     path, folder = Path(os.path.abspath(path)), Path(os.path.abspath(folder))
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
 def data_options(files: DataFiles) -> list:
     """
-    The keys of a config that stand for data files: their paths, and their splits "train" and "val"
-    for training and evaluation.
+    Return the keys of a config that stand for data files: their paths, and their splits "train" and
+    "val" for training and evaluation.
 
     Args:
         files: a data file, several, or none.
 
     Returns:
         KEY VALUE KEY VALUE ..., as :func:`.load_config` takes them; none for no file.
-
-    Raises:
-        FileNotFoundError, ValueError, DataFaults: as :func:`read_data_file`.
     """
     described = list(map(read_data_file, as_list(files)))
     if not described:
@@ -189,7 +181,8 @@ def cache_folder() -> Path:
 
 
 def files_below_root(data_sets: Iterable[str]) -> list[Path]:
-    """The data files ``$DETECTRON2_DATASETS/*/<name>.yaml`` of data sets ``<name>_<split>``."""
+    """Return the data files ``$DETECTRON2_DATASETS/*/<name>.yaml`` of data sets
+    ``<name>_<split>``."""
     found: dict[Path, None] = {}
     for data_set in data_sets:
         name = data_set.rpartition("_")[0]
@@ -214,11 +207,7 @@ def check_name(name: object) -> None:
 
 
 def check_new_name(name: str, splits: Iterable[str], output: Path) -> None:
-    """Check that data in the folder ``output`` can be registered as ``<name>_<split>``.
-
-    Raises:
-        ValueError: the name is no file name, or belongs to data in another folder.
-    """
+    """Check that data in the folder ``output`` can be registered as ``<name>_<split>``."""
     check_name(name)
     for path in files_below_root([f"{name}_{split}" for split in splits]):
         if path.parent.resolve() != output.resolve():
@@ -237,8 +226,8 @@ def _faults(content: dict) -> Iterator[str]:
             check_name(content.get("name") if key == "name" else key)
         except ValueError as error:
             yield str(error)
-    if type(channels := content.get("channels", 3)) is not int or channels < 1:
-        yield f"channels is {channels!r:.100}, expected a number from 1 on."
+    if (channels := content.get("channels", 3)) not in CHANNELS:
+        yield f"channels is {channels!r:.100}, expected one of {', '.join(map(str, CHANNELS))}."
     if len(kinds) != 1:
         yield f"has {' and '.join(kinds) or 'neither panoptic nor semantic'}; it needs one of them."
     elif not _has_splits(content, kinds):

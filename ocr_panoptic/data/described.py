@@ -90,9 +90,6 @@ def compare_classes(found: Mapping[str, tuple[Path, Mapping]]) -> None:
 
     Args:
         found: name of each -> its data file, and its metadata.
-
-    Raises:
-        DataFaults: they differ.
     """
     faults = []
     first, *others = found or [None]

@@ -19,13 +19,10 @@ from ocr_panoptic.formats.pictures import COLOURS
 
 
 def check_image_size(record: dict, image: np.ndarray) -> None:
-    """Detectron2's check; where the record has no height and width it gets them.
+    """Check the size of an image as Detectron2 does, or note it if the record has none.
 
     Args:
         image: [H, W, C].
-
-    Raises:
-        ValueError: the image has another size.
     """
     try:
         utils.check_image_size(record, image)
@@ -38,13 +35,11 @@ def check_image_size(record: dict, image: np.ndarray) -> None:
 
 
 def check_label_size(size: tuple[int, int], record: dict, path: str | None = None) -> None:
-    """
-    Args:
-        size: H, W of the labels of a PNG.
-        path: of that PNG; by default the record names it.
+    """Check that the labels of a PNG are as large as the image.
 
-    Raises:
-        ValueError: the record's image has another size.
+    Args:
+        size: H, W of the labels.
+        path: file of the PNG; by default the record names it.
     """
     if size != (record["height"], record["width"]):
         path = path or record.get("sem_seg_file_name") or record["pan_seg_file_name"]
@@ -74,14 +69,15 @@ def resized(
     interpolation: int,
     box: tuple[float, float, float, float] | None = None,
 ) -> np.ndarray:
-    """
+    """Resize each channel of an image by itself.
+
     Args:
         image: uint8 or float32 [H, W, C].
-        interpolation: of Pillow.
+        interpolation: filter of Pillow.
         box: left, top, right and bottom of the part that is wanted, in pixels; by default all.
 
     Returns:
-        of the same type, [height, width, C].
+        array of the same type, [height, width, C].
     """
     order = 1
     if image.dtype == np.uint8 and image.shape[2] == COLOURS:

@@ -40,9 +40,6 @@ def register(
         load: returns the records.
         files: and folders that :func:`check_files` looks for.
         replaces: take the place of one that Detectron2 has registered, too.
-
-    Raises:
-        ValueError: the name belongs to Detectron2 or other code.
     """
     if name in DatasetCatalog:
         if name not in _registered and not replaces:
@@ -65,10 +62,6 @@ def register_data_files(files: DataFiles, wanted: Collection[str] | None = None)
 
     Returns:
         names of all splits that the files describe, in use or not.
-
-    Raises:
-        FileNotFoundError, ValueError, DataFaults: as :func:`.read_described`; a name is one that
-            Detectron2 or other code has registered.
     """
     names, found = read_described(files, wanted)
     for name, (file, source, metadata) in found.items():
@@ -77,7 +70,7 @@ def register_data_files(files: DataFiles, wanted: Collection[str] | None = None)
 
 
 def register_in_use(files: DataFiles, wanted: Collection[str]) -> list[str]:
-    """:func:`register_data_files`, and of names that these do not describe the data files
+    """Register data files, and for names that they do not describe also
     ``$DETECTRON2_DATASETS/*/<name>.yaml``."""
     names = register_data_files(files, wanted)
     foreign = DatasetCatalog.keys() - _registered.keys()  # Detectron2's, or other code's
@@ -96,9 +89,6 @@ def check_same_classes(names: Sequence[str]) -> None:
 def check_files(names: Iterable[str]) -> None:
     """Look for the files and folders of data sets, before hours are spent on some of them. Nothing
     is read.
-
-    Raises:
-        FileNotFoundError: some are missing.
     """
     for name in names:
         if name in _registered:
@@ -115,22 +105,16 @@ def check_files(names: Iterable[str]) -> None:
 
 
 def registered_metadata(dataset_name: str) -> Metadata:
-    """
-    Raises:
-        ValueError: no data set of that name is registered.
-    """
     if dataset_name not in DatasetCatalog:
         raise UserError(not_registered(dataset_name))
     return MetadataCatalog.get(dataset_name)
 
 
 def class_counts(dataset_name: str) -> tuple[int, int]:
-    """(thing classes, classes of the semantic head) of a registered panoptic data set.
+    """Return the numbers of thing classes and of classes of the semantic head of a registered
+    panoptic data set.
 
     The second is the number of stuff classes plus one, for the label "things".
-
-    Raises:
-        ValueError: no data set of that name is registered, or it is not one of Panoptic-FPN.
     """
     metadata = registered_metadata(dataset_name)
     things, stuff = (metadata.get(key) for key in ("thing_classes", "stuff_classes"))
@@ -143,11 +127,7 @@ def class_counts(dataset_name: str) -> tuple[int, int]:
 
 
 def semantic_class_count(dataset_name: str) -> int:
-    """Classes of a registered semantic data set.
-
-    Raises:
-        ValueError: no data set of that name is registered, or it has no semantic classes.
-    """
+    """Return the number of classes of a registered semantic data set."""
     classes = registered_metadata(dataset_name).get("stuff_classes")
     if not classes:
         raise UserError(f"Data set {dataset_name!r} has no semantic classes (stuff_classes).")

@@ -161,7 +161,7 @@ def build_training_stream(
 
 
 def run_seed(cfg: CfgNode) -> int:
-    """cfg.SEED, or a random number that all processes share where it is negative."""
+    """Return cfg.SEED, or a random number that all processes share if it is negative."""
     return cfg.SEED if cfg.SEED >= 0 else comm.shared_random_seed()
 
 

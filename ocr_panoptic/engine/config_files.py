@@ -75,7 +75,7 @@ def _merge(cfg: CfgNode, values: Mapping[str, Any], source: str) -> None:
             value = float(value)  # SOLVER.EPOCHS 80
         try:
             if value is None and usual is not None:
-                raise ValueError("no value")
+                raise UserError("no value")
             cfg.merge_from_list([key, value])
         except (ValueError, MemoryError, RecursionError) as e:  # the last two: many brackets
             if isinstance(usual, list):

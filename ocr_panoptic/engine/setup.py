@@ -238,7 +238,9 @@ def fit_to_machine(cfg: CfgNode) -> None:
             f"MODEL.DEVICE is {device}, and there are {processes} processes with a GPU each. "
             "Set it to cuda, and CUDA_VISIBLE_DEVICES where they are to have certain ones."
         )
-    if processes == 1:  # then SyncBN equals BN. Parameters have the same names in both.
+    # With one process, SyncBN equals BN. PyTorch's does not train on CPUs, Detectron2's does.
+    # Parameters have the same names in all of them.
+    if processes == 1 or device.type == "cpu":
         _replace_sync_bn(cfg, unread_keys(cfg))
 
 
@@ -248,4 +250,4 @@ def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:
         if isinstance(value, CfgNode):
             _replace_sync_bn(value, unread, f"{path}{key}.")
         elif key == "NORM" and value == "SyncBN" and path + key not in unread:
-            node[key] = "BN"
+            node[key] = "BN" if comm.get_world_size() == 1 else "naiveSyncBN"

@@ -9,11 +9,9 @@ from detectron2.config import CfgNode
 from detectron2.data import MetadataCatalog
 from detectron2.data import transforms as T
 from detectron2.evaluation import DatasetEvaluator
-from detectron2.utils import comm
 from torch import Tensor, nn
 
 from ocr_panoptic.data.classes import VOID_LABEL
-from ocr_panoptic.data.histogram import log_class_histogram
 from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
 from ocr_panoptic.data.register import class_counts, semantic_class_count
 from ocr_panoptic.data.semantic.augmentation import (
@@ -44,8 +42,6 @@ class Task:
         test_augmentation: config -> how an image is resized for inference.
         semantic_logits: (model, inputs) -> what the semantic head's ``layers`` returns for a batch,
             by the semantic network alone, each image seen once.
-        describe_training_data: data set -> what is logged of it when a training starts; nothing of
-            COCO's, whose records take long to load.
         evaluator: (config, data set, folder of what it writes) -> of what the model predicts.
     """
 
@@ -56,7 +52,6 @@ class Task:
     classes: Callable[[CfgNode], str]
     test_augmentation: Callable[[CfgNode], T.Augmentation]
     semantic_logits: Callable[[nn.Module, list[dict]], Tensor | tuple[Tensor, Tensor]]
-    describe_training_data: Callable[[str], object] = lambda dataset: None
     evaluator: Callable[[CfgNode, str, str], DatasetEvaluator] = build_evaluator
 
 
@@ -73,12 +68,8 @@ def task_of(cfg: CfgNode) -> Task:
 
 
 def training_loader(cfg: CfgNode) -> TrainingStream:
-    """Return the batches of a training; all processes call it."""
-    task = task_of(cfg)
-    if comm.is_main_process():
-        for name in cfg.DATASETS.TRAIN:
-            task.describe_training_data(name)
-    return build_training_stream(cfg, task.mapper(cfg, True), cfg.MODEL.DEVICE)
+    """Return the batches of a training."""
+    return build_training_stream(cfg, task_of(cfg).mapper(cfg, True), cfg.MODEL.DEVICE)
 
 
 def _complete_panoptic_classes(cfg: CfgNode, dataset: str) -> None:
@@ -182,7 +173,6 @@ TASKS = (
         test_augmentation=lambda cfg: T.AugmentationList(
             build_semantic_augmentation(cfg, is_train=False)
         ),
-        describe_training_data=log_class_histogram,
         semantic_logits=lambda model, inputs: model.layers(inputs),
     ),
     Task(

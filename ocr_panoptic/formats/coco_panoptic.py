@@ -32,15 +32,15 @@ MAX_ID = 256**3 - 1
 
 
 def ids_by_class(metadata: "Metadata", kind: str) -> list[int]:
-    """The data set's ids of the model's "thing" or "stuff" classes, in their order; [] where the
-    data set has none."""
+    """Return the data set's ids of the model's "thing" or "stuff" classes, in their order; [] if
+    the data set has none."""
     contiguous = metadata.get(f"{kind}_dataset_id_to_contiguous_id") or {}
     return sorted(contiguous, key=contiguous.get)
 
 
 def categories_of(metadata: "Metadata") -> list[dict]:
-    """The categories of a data set as Panoptic-FPN has them, without the stuff class "things", for
-    a panoptic JSON: "id", "name", "isthing" and "color", by ascending id."""
+    """Return the categories of a data set as Panoptic-FPN has them, without the stuff class
+    "things", for a panoptic JSON: "id", "name", "isthing" and "color", by ascending id."""
     listed = [
         (number, name, isthing, color)
         for isthing, ids, names, colors in (
@@ -61,7 +61,7 @@ def categories_of(metadata: "Metadata") -> list[dict]:
 
 
 def rgb2id(rgb: np.ndarray) -> np.ndarray:
-    """Segment ids of a panoptic PNG's colours.
+    """Return the segment ids of a panoptic PNG's colours.
 
     Args:
         rgb: uint8 [H, W, 3].
@@ -78,16 +78,13 @@ def rgb2id(rgb: np.ndarray) -> np.ndarray:
 
 
 def id2rgb(ids: np.ndarray) -> np.ndarray:
-    """Colours that store segment ids; the inverse of :func:`rgb2id`.
+    """Return the colours that store segment ids; the inverse of :func:`rgb2id`.
 
     Args:
         ids: integers [H, W] in 0..2**24 - 1.
 
     Returns:
         uint8 [H, W, 3].
-
-    Raises:
-        ValueError: for ids outside that range.
     """
     if ids.size and (ids.min() < 0 or ids.max() > MAX_ID):
         raise UserError(
@@ -98,14 +95,10 @@ def id2rgb(ids: np.ndarray) -> np.ndarray:
 
 
 def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
-    """Segment ids of a panoptic PNG.
+    """Read the segment ids of a panoptic PNG.
 
     Returns:
         int32 [H, W]; 0 is void.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is broken or truncated, or is not an RGB image.
     """
     image = load_labels(path, "panoptic PNG")
     if image.mode != "RGB":
@@ -118,7 +111,7 @@ def read_panoptic_png(path: str | os.PathLike) -> np.ndarray:
 
 
 def read_segment_ids(record: Mapping) -> np.ndarray:
-    """Segment ids of an image, see :func:`read_panoptic_png`.
+    """Read the segment ids of an image, see :func:`read_panoptic_png`.
 
     Args:
         record: with pan_seg_file_name, and with read_segments, which reads it, where that is no
@@ -182,10 +175,6 @@ class PanopticTruth:
             metadata: of a registered data set whose records name their panoptic PNGs; or with
                 panoptic_json and panoptic_root, as Detectron2's
                 ``coco_2017_val_panoptic_separated`` has them.
-
-        Raises:
-            FileNotFoundError: there is no such JSON file.
-            ValueError: it is no panoptic JSON.
         """
         from detectron2.data import DatasetCatalog
 
@@ -247,11 +236,6 @@ class PanopticTruth:
         return len(self._images)
 
     def __getitem__(self, image_id: int | str) -> TrueSegments:
-        """
-        Raises:
-            ValueError: the JSON has no annotation of that image, or the PNG is broken.
-            FileNotFoundError: the PNG is missing.
-        """
         if image_id not in self._images:
             raise UserError(
                 f"image_id {image_id!r} is not in the panoptic JSON {self._json}; is it the file "

@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, read within bounds."""
+"""Files: written whole or not at all."""
 
 import fcntl
 import gc
@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import secrets
-import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ocr_panoptic.errors import UserError
-
-MAX_JSON_BYTES = 4 << 30  # of a JSON that has all images; COCO's largest has 450 MB
 
 
 def printable(text: object) -> str:
@@ -26,7 +23,7 @@ def printable(text: object) -> str:
 
 @contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
-    """A temporary name beside ``path`` to write to; it takes the place of ``path`` at the end.
+    """Yield a temporary name beside ``path`` to write to; it replaces ``path`` at the end.
 
     Folders are made as needed. After an error nothing stays behind.
 
@@ -73,10 +70,6 @@ def locked(
         note: what ``path`` then holds, for those who are kept out.
         in_use: asked on a file system without locks, whether another process is in such a block;
             by default nobody is kept out there.
-
-    Raises:
-        BlockingIOError: another process is in such a block, and this does not wait.
-        OSError: the file cannot be written.
     """
     how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
     content = note.encode()
@@ -113,11 +106,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
-    """Make a folder, and see that files can be made in it and listed.
-
-    Raises:
-        ValueError: not so. The message begins with ``what`` and ends with ``fix``.
-    """
+    """Make a folder, and see that files can be made in it and listed."""
     try:
         os.makedirs(folder, exist_ok=True)
         os.listdir(folder)
@@ -167,38 +156,10 @@ def write_json(path: Path, content: object, indent: int | None = None) -> None:
     write_text(path, json.dumps(content, indent=indent))
 
 
-def read_bytes(path: Path, limit: int) -> bytes:
-    """
-    Args:
-        limit: bytes.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is larger, or no regular file.
-    """
-    with open(path, "rb", opener=_open_regular) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise UserError(
-                f"{path}: has {size:,} bytes, at most {limit:,} are read. Is it the right file?"
-            )
-        return file.read(size)
-
-
-def _open_regular(path: str, flags: int) -> int:
-    """Open a file for ``open``, if it is one: a FIFO would be waited for, and a device may have no
-    end."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise UserError(f"{path}: is no regular file.")
-    return descriptor
-
-
 @contextmanager
 def collection_paused() -> Iterator[None]:
-    """No search for cycles of garbage meanwhile, of which JSON has none: where millions of objects
-    come and none goes, it takes most of the time. Also a decorator."""
+    """Pause the search for cycles of garbage, which JSON does not have: it takes most of the time
+    while millions of objects are made. Also a decorator."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -208,24 +169,10 @@ def collection_paused() -> Iterator[None]:
             gc.enable()
 
 
-def read_json(
-    path: Path, limit: int = MAX_JSON_BYTES, of_object: Callable[[dict], Any] | None = None
-) -> Any:
-    """Return the value of a JSON file of at most ``limit`` bytes.
-
-    Args:
-        of_object: what is kept of each object, as soon as it is read; by default the object.
-
-    Raises:
-        FileNotFoundError, ValueError: as :func:`read_bytes`; ValueError also where it is no JSON.
-    """
-    content = read_bytes(path, limit)
+def read_json(path: Path) -> Any:
+    """Return the value of a JSON file."""
     try:
-        # One copy beside the objects made of it, where json.loads keeps the bytes and a text.
-        content = content.decode(json.detect_encoding(content), "surrogatepass")
-        return json.loads(content, object_hook=of_object)
-    except RecursionError:
-        raise UserError(f"{path}: is not JSON that can be read (nested too deeply).") from None
-    except ValueError as error:
+        return json.loads(path.read_bytes())
+    except (RecursionError, ValueError) as error:
         reason = str(error).partition(";")[0]  # the rest is how to lift Python's limit of digits
         raise UserError(f"{path}: is not JSON ({reason}).") from error

@@ -65,10 +65,6 @@ def find_inputs(entry: str | os.PathLike, output: str | os.PathLike | None = Non
         entry: a folder, whose images and those of all folders below are taken; a text file with a
             path on each line, relative to its own folder; an image; or a video.
         output: folder of results; it is left out where it lies in a folder of images.
-
-    Raises:
-        FileNotFoundError: the entry does not exist or holds no image.
-        ValueError: the entry is something else, or the folder of results.
     """
     path = Path(os.path.abspath(Path(entry).expanduser()))
     if path.is_dir():
@@ -193,10 +189,6 @@ def images_below(
 
     Returns:
         the images, sorted; and every other file, with what it is instead.
-
-    Raises:
-        FileNotFoundError: there is no image.
-        ValueError: the folder is that of the results.
     """
     results = os.path.realpath(Path(output).expanduser()) if output else None
     if os.path.realpath(folder) == results:

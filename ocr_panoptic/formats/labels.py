@@ -23,17 +23,13 @@ THINGS_LABEL, VOID_LABEL = 0, 255  # of Panoptic-FPN
 
 
 def read_label_png(path: str | os.PathLike, kind: str = "label PNG") -> np.ndarray:
-    """Labels of a PNG of 1, 8 or 16 bits; where it has a palette, the indices, not the colours.
+    """Read the labels of a PNG of 1, 8 or 16 bits; of a palette the indices, not the colours.
 
     Args:
         kind: what it is, for messages.
 
     Returns:
         uint8 or uint16 [H, W].
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is broken, too large, or has several channels or other numbers.
     """
     image = load_labels(path, kind)
     labels = np.asarray(image)
@@ -59,9 +55,6 @@ def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
 
     Args:
         labels: uint8 or uint16 [H, W].
-
-    Raises:
-        ValueError: for another shape or dtype, of which Pillow would write other numbers.
     """
     if labels.ndim != 2 or labels.dtype not in (np.uint8, np.uint16):
         found = f"{labels.dtype} {list(labels.shape)}"
@@ -71,14 +64,7 @@ def write_label_png(path: str | os.PathLike, labels: np.ndarray) -> None:
 
 
 def read_labels(path: str | os.PathLike, label_map: Mapping[int, int] | None) -> np.ndarray:
-    """
-    Returns:
-        the labels of training of a label PNG, see :func:`apply_label_map`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is broken, or has labels that the map lacks; it is named.
-    """
+    """Return the training labels of a label PNG, see :func:`apply_label_map`."""
     labels = read_label_png(path)
     try:
         return apply_label_map(labels, label_map)
@@ -87,7 +73,8 @@ def read_labels(path: str | os.PathLike, label_map: Mapping[int, int] | None) ->
 
 
 def apply_label_map(raw: np.ndarray, label_map: Mapping[int, int] | None) -> np.ndarray:
-    """
+    """Return the training labels of raw ones.
+
     Args:
         raw: unsigned integers [H, W], labels as the file has them.
         label_map: raw label -> label of training or the ignored one, for every label that files
@@ -153,10 +140,6 @@ def read_true_labels(record: Mapping, label_map: Mapping[int, int] | None = None
 
     Returns:
         uint8 or uint16 [H, W].
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is broken, or has labels that the map lacks; it is named.
     """
     if "sem_seg_file_name" in record:
         return read_labels(record["sem_seg_file_name"], label_map)
@@ -165,8 +148,8 @@ def read_true_labels(record: Mapping, label_map: Mapping[int, int] | None = None
 
 
 def label_of_segments(segments: Sequence[Mapping]) -> dict[int, int]:
-    """Segment id -> semantic label of Panoptic-FPN: 0 for things, 1..S for stuff, 255 for void, as
-    Detectron2's ``datasets/prepare_panoptic_fpn.py`` has them.
+    """Return segment id -> semantic label of Panoptic-FPN: 0 for things, 1..S for stuff, 255 for
+    void, as Detectron2's ``datasets/prepare_panoptic_fpn.py`` has them.
 
     Args:
         segments: ``segments_info`` of a record: id, isthing, category_id of 1..S for stuff.

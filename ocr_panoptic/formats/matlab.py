@@ -8,12 +8,6 @@ from ocr_panoptic.errors import MissingFileError, MissingPackageError, UserError
 
 
 def read_variable(path: Path, name: str) -> np.ndarray:
-    """
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is broken, or has no such variable.
-        ModuleNotFoundError: SciPy is not installed.
-    """
     require_scipy()
     from scipy.io import loadmat
 
@@ -30,10 +24,6 @@ def read_variable(path: Path, name: str) -> np.ndarray:
 
 
 def require_scipy() -> None:
-    """
-    Raises:
-        ModuleNotFoundError: it is not installed.
-    """
     try:
         import scipy.io  # noqa: F401
     except ImportError:

@@ -34,7 +34,8 @@ IGNORED = 255  # offset label, and each of its parts, of a pixel that no loss or
 
 
 def offset_labels(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """
+    """Return the offset labels of pixels.
+
     Args:
         near_boundary: bool [H, W]
         direction: integers [H, W], 0..7 or UNDEFINED
@@ -46,7 +47,8 @@ def offset_labels(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarra
 
 
 def parts_of(labels: Array) -> tuple[Array, Array]:
-    """
+    """Return what offset labels say.
+
     Args:
         labels: offset labels, integers [..., H, W]
 
@@ -62,7 +64,8 @@ def parts_of(labels: Array) -> tuple[Array, Array]:
 
 
 def offsets_of(near_boundary: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """
+    """Return the offsets of pixels.
+
     Args:
         near_boundary: bool [H, W]
         direction: integers [H, W]; those that are not 0..7 have no offset
@@ -94,7 +97,7 @@ def source_pixels(offsets: np.ndarray, scale: int) -> np.ndarray:
 
 def moved(values: Array, sources: Array) -> Array:
     """
-    The refinement: each pixel takes the value of its source, all of them from the values given.
+    Refine values: each pixel takes the value of its source, all of them from the values given.
 
     Args:
         values: [..., H, W] of any type
@@ -102,9 +105,6 @@ def moved(values: Array, sources: Array) -> Array:
 
     Returns:
         [..., H, W]
-
-    Raises:
-        ValueError: the values are of an image of another size.
     """
     if tuple(values.shape[-2:]) != tuple(sources.shape):
         (height, width), (rows, columns) = values.shape[-2:], sources.shape
@@ -118,14 +118,10 @@ def moved(values: Array, sources: Array) -> Array:
 
 def read_offsets(path: str | os.PathLike) -> np.ndarray:
     """
-    An offset file of openseg.pytorch: MATLAB's format, the variable "mat".
+    Read an offset file of openseg.pytorch: MATLAB's format, the variable "mat".
 
     Returns:
         int8 [H, W, 2], (down, right)
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is broken, or holds something else.
     """
     offsets = read_variable(Path(path), "mat")
     whole = offsets.ndim == 3 and offsets.shape[2] == 2 and offsets.dtype.kind in "iuf"

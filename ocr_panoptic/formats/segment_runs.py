@@ -63,7 +63,8 @@ class SegmentRuns:
         return {number: SegmentStatistics(area, box) for number, area, box in found if number}
 
     def labels(self, label_of: Mapping[int, int], other: int) -> np.ndarray:
-        """
+        """Return the label of each pixel.
+
         Args:
             label_of: segment id -> label, 0..255.
             other: the label of ids that it lacks.
@@ -76,13 +77,14 @@ class SegmentRuns:
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def places(self) -> np.ndarray:
-        """The place in ``ids`` of each pixel's id: uint8 [H, W], or uint16 for more than 256."""
+        """Return the place in ``ids`` of each pixel's id: uint8 [H, W], or uint16 for more than
+        256."""
         kind = np.uint8 if len(self.ids) <= 256 else np.uint16
         columns = np.repeat(self._place.astype(kind), self._lengths)
         return np.ascontiguousarray(columns.reshape(self.size[::-1]).T)
 
     def run_lengths(self, number: int) -> dict:
-        """COCO's compressed RLE of a segment's mask, as JSON can hold it."""
+        """Return COCO's compressed RLE of a segment's mask, as JSON can hold it."""
         place = np.searchsorted(self.ids, number)
         mine = slice(self._first[place], self._first[place + 1])
         starts, ends = self._starts[mine], self._ends[mine]
@@ -91,7 +93,7 @@ class SegmentRuns:
 
 def placed_run_lengths(mask: np.ndarray, place: tuple[int, int], size: tuple[int, int]) -> dict:
     """
-    COCO's compressed RLE of a mask in a larger image, which is not made.
+    Return COCO's compressed RLE of a mask in a larger image, which is not made.
 
     Args:
         mask: bool [h, w].
@@ -122,5 +124,5 @@ def _run_lengths(starts: np.ndarray, ends: np.ndarray, size: tuple[int, int]) ->
 
 
 def segment_statistics(ids: np.ndarray) -> dict[int, SegmentStatistics]:
-    """:attr:`SegmentRuns.statistics` of a panoptic map, integers [H, W]."""
+    """Return :attr:`SegmentRuns.statistics` of a panoptic map, integers [H, W]."""
     return SegmentRuns(ids).statistics

@@ -25,11 +25,6 @@ class VideoReader:
     """
 
     def __init__(self, source: Path):
-        """
-        Raises:
-            FileNotFoundError: no such file.
-            ValueError: OpenCV can open no video there.
-        """
         if not source.is_file():
             raise MissingFileError(f"{source}: no such file")
         self._source = source
@@ -60,12 +55,7 @@ class VideoReader:
 
 
 def write_video(path: Path, frames: Iterable[np.ndarray], fps: float) -> None:
-    """
-    Write frames of one size (uint8 [H,W,3] BGR) to an MP4 file, whole or not at all.
-
-    Raises:
-        OSError: this OpenCV cannot write the format, or the folder is not writable.
-    """
+    """Write frames of one size (uint8 [H,W,3] BGR) to an MP4 file, whole or not at all."""
     unfinished = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     writer = None
     try:

@@ -23,11 +23,7 @@ class _UniqueKeys(yaml.SafeLoader):
 
 
 def read_yaml(path: str | os.PathLike) -> Any:
-    """Return the content of a YAML file.
-
-    Raises:
-        UserError: the file is not YAML, or has a key twice.
-    """
+    """Return the content of a YAML file."""
     with open(path, encoding="utf-8") as file:
         try:
             return yaml.load(file, _UniqueKeys)

@@ -21,6 +21,8 @@ def measure_backbones(
     configs: Iterable[tuple[str, CfgNode]], size: tuple[int, int], repeats: int
 ) -> list[dict]:
     """
+    Count, and with ``repeats`` measure, what the networks of configs cost.
+
     Args:
         configs: name and complete config, of either architecture.
         size: height and width of the image in pixels; it is padded as the model pads it.
@@ -50,7 +52,7 @@ def measure_backbones(
 
 
 def _count(model: nn.Module, size: tuple[int, int]) -> dict:
-    """Nothing is computed: the tensors have shapes only."""
+    """Count on tensors that have shapes only: nothing is computed."""
     backbone, head = model.backbone, model.sem_seg_head
     of_backbone, of_head, all_ = (count_parameters(part) for part in (backbone, head, model))
     with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
@@ -103,13 +105,7 @@ def _network(cfg: CfgNode) -> str:
 
 
 def backbone_table(rows: list[dict]) -> str:
-    """
-    Args:
-        rows: of :func:`measure_backbones`
-
-    Returns:
-        a table in Markdown
-    """
+    """Return the rows of :func:`measure_backbones` as a table in Markdown."""
     headers = ["config", "strides", "padded to", "backbone (M)", "semantic head (M)"]
     headers += ["instances (M)", "backbone (GFLOP)", "semantic head (GFLOP)"]
     cells = [

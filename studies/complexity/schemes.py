@@ -65,6 +65,8 @@ class SchemeOfFeatures(nn.Module):
 
     def forward(self, x: Tensor, m: Tensor, call=ContextScheme.__call__) -> Tensor:
         """
+        Augment the features.
+
         Args:
             x: features of the backbone [N, I, h, w]
             m: coarse logits [N, K, h, w]
@@ -133,9 +135,11 @@ def measure(
     repeats: int = 5,
 ) -> list[dict]:
     """
+    Count and measure schemes on one input.
+
     Args:
-        names: of the schemes. They are timed in turn, so that what else runs on the machine hits
-            all of them alike.
+        names: names of the schemes. They are timed in turn, so that what else runs on the machine
+            hits all of them alike.
         size, num_classes: of :func:`count`.
         device: "cpu" or "cuda".
         dtype: of weights, features and coarse logits.
@@ -172,13 +176,7 @@ def measure(
 
 
 def complexity_table(rows: list[dict]) -> str:
-    """
-    Args:
-        rows: of :func:`measure`
-
-    Returns:
-        a table in Markdown, with the paper's figures in columns of their own
-    """
+    """Return the rows of :func:`measure` as a table in Markdown, beside the paper's figures."""
     cells = [
         [
             row["scheme"],

@@ -130,13 +130,7 @@ class CompactAttention(nn.Module):
         self.g = ConvNormReLU(3 * channels, channels, norm="BN")
 
     def forward(self, x: Tensor) -> Tensor:
-        """
-        Args:
-            x: features of the backbone [N, I, h, w]
-
-        Returns:
-            [N, C, h, w]
-        """
+        """Augment the features [N, I, h, w] to [N, C, h, w]."""
         x = self.reduction(x)
         first = self.attentions[0](x)
         second = self.attentions[0](first) if self.criss_cross else self.attentions[1](x)

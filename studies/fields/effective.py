@@ -37,9 +37,6 @@ def effective_fields(
 
     Returns:
         for each feature of the backbone, float64 [H, W]
-
-    Raises:
-        ValueError: there is no image, or their sizes differ.
     """
     generator = torch.Generator().manual_seed(seed)
     sums: dict[str, Tensor] = {}
@@ -69,10 +66,7 @@ def padded(image: Tensor, backbone: Backbone) -> Tensor:
 
 def field_size(field: Tensor) -> float:
     """
-    Args:
-        field: [H, W], of :func:`effective_fields`.
-
-    Returns:
-        side in pixels of the square that has as many pixels as the effective receptive field
+    Return the side in pixels of the square that has as many pixels as the effective receptive
+    field [H, W] of :func:`effective_fields`.
     """
     return math.sqrt((field > THRESHOLD * field.max()).sum().item())

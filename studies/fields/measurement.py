@@ -21,17 +21,12 @@ from .effective import effective_fields, field_size, padded
 from .receptive import receptive_boxes, receptive_sizes
 
 NOISE_IMAGES = 20  # as in Luo et al.
-MAX_BYTES = 2**20  # of their JSON
 
 
 def build_loaded_backbone(cfg: CfgNode) -> Backbone:
     """
     The backbone alone, in evaluation mode on the CPU, with MODEL.WEIGHTS or, where there are none,
     random weights.
-
-    Raises:
-        FileNotFoundError: no such weights.
-        ValueError: they fill less of the backbone than MODEL.WEIGHTS_MIN_SHARE.
     """
     backbone = build_backbone(cfg)
     if cfg.MODEL.WEIGHTS:
@@ -66,6 +61,8 @@ def measure_fields(
     backbone: Backbone, images: Iterable[Tensor], channels: int = 3
 ) -> list[dict[str, Any]]:
     """
+    Measure the receptive fields of a backbone's features.
+
     Args:
         backbone: in evaluation mode, on the CPU.
         images: see :func:`.effective_fields`.
@@ -100,19 +97,13 @@ def measure_fields(
 
 def read_fields(file: Path, features: Iterable[str]) -> dict[str, dict[str, Any]]:
     """
+    Return the row of each feature, read from the JSON of :func:`measure_fields`.
+
     Args:
-        file: the rows of :func:`measure_fields`, in JSON.
-        features: that must be there.
-
-    Returns:
-        feature -> its row
-
-    Raises:
-        FileNotFoundError: no such file.
-        ValueError: it is something else, or a feature is missing.
+        features: names that the file must have.
     """
     try:
-        rows = {row["feature"]: row for row in read_json(file, MAX_BYTES)}
+        rows = {row["feature"]: row for row in read_json(file)}
         for row in rows.values():
             float(row["effective_share"])
     except (ValueError, KeyError, TypeError) as error:

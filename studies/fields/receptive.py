@@ -61,6 +61,9 @@ class PixelBox(NamedTuple):
 
 def receptive_sizes(network: nn.Module, channels: int = 3) -> dict[str, tuple[float, float]]:
     """
+    Return the size of the theoretical receptive field of each feature. An operator of unknown
+    reach raises ValueError.
+
     Args:
         network: from images [N, channels, H, W] to features by name, [N, C, h, w] each; in
             evaluation mode.
@@ -69,9 +72,6 @@ def receptive_sizes(network: nn.Module, channels: int = 3) -> dict[str, tuple[fl
         for each feature, height and width in pixels of what the cell in the middle sees of an image
         without borders; infinite behind a pooling of the whole image. Dilated convolutions have
         holes: they count.
-
-    Raises:
-        ValueError: an operator of unknown reach.
     """
     side = 512
     boxes = receptive_boxes(network, side, side, channels)
@@ -88,15 +88,14 @@ def receptive_boxes(
     network: nn.Module, height: int, width: int, channels: int = 3
 ) -> dict[str, PixelBox]:
     """
+    Return the theoretical receptive field of each feature in an image of one size.
+
     Args:
         network, channels: as in :func:`receptive_sizes`.
         height, width: of the image, which the network takes.
 
     Returns:
         what the cell in the middle (see :func:`middle`) of each feature sees of this image
-
-    Raises:
-        ValueError: an operator of unknown reach.
     """
     state = {**dict(network.named_parameters()), **dict(network.named_buffers())}
     shapes = {name: torch.empty(tensor.shape, device="meta") for name, tensor in state.items()}
@@ -123,6 +122,8 @@ def middle(feature: Tensor) -> tuple[int, int]:
 
 class _Propagation(TorchDispatchMode):
     """
+    Passes on what each tensor sees of the image.
+
     Attributes:
         spans: of each tensor [N, C, h, w] that comes from the image: of its rows, of its columns.
     """

@@ -81,7 +81,7 @@ def test_options_of_several_files(tmp_path):
             {"panoptic": {"train": {"images": "a", "annotations": 3, "segment": "b"}}},
             "panoptic: train has the unknown key 'segment'. Did you mean segments?",
         ),
-        ({"channels": 0}, "channels is 0, expected a number from 1 on"),
+        ({"channels": 2}, "channels is 2, expected one of 1, 3, 4"),
     ],
 )
 def test_faults_of_a_file(tmp_path, change, message):

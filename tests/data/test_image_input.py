@@ -70,42 +70,40 @@ def test_brightness_is_of_colours(image):
     assert (found[:, :, :3] != image[:, :, :3]).any()
     planes = image.transpose(2, 0, 1).copy().transpose(1, 2, 0)
     assert transformed(planes, blend).strides == planes.strides, "channels stay together"
-    with pytest.raises(ValueError, match="INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255"):
-        transformed(image.astype(np.float32), blend)
 
 
 def test_all_augmentations_of_the_semantic_architecture(image):
     """Each pixel has a label that says what the image has to be there."""
-    opts = ["INPUT.CHANNELS", "6", "MODEL.PIXEL_MEAN", "[1., 2., 3., 4., 5., 6.]"]
-    opts += ["MODEL.PIXEL_STD", "[1., 1., 1., 1., 1., 1.]", "INPUT.MIN_SIZE_TRAIN", "(48,)"]
+    opts = ["INPUT.CHANNELS", "4", "MODEL.PIXEL_MEAN", "[1., 2., 3., 4.]"]
+    opts += ["MODEL.PIXEL_STD", "[1., 1., 1., 1.]", "INPUT.MIN_SIZE_TRAIN", "(48,)"]
     opts += ["INPUT.RANDOM_SCALE", "[0.5, 2.0]", "INPUT.RANDOM_ASPECT", "[0.5, 2.0]"]
     opts += ["INPUT.CROP.ENABLED", "True", "INPUT.CROP.SIZE", "[40, 40]"]
     opts += ["INPUT.CROP.TYPE", "absolute"]
     cfg = load_config("", opts)
     labels = np.repeat(np.arange(2, dtype=np.uint8)[None], 16, axis=1).repeat(24, axis=0)
-    image = labels[:, :, None] * np.arange(100, 700, 100, dtype=np.float32)
+    image = labels[:, :, None] * np.arange(100, 500, 100, dtype=np.float32)
     np.random.seed(3)  # noqa: NPY002
     is_flipped, is_padded = set(), set()
     for _ in range(20):
         inputs = ChannelInput(image, sem_seg=labels)
         transforms = T.AugmentationList(build_semantic_augmentation(cfg, True))(inputs)
-        assert inputs.image.shape == (40, 40, 6) and inputs.sem_seg.shape == (40, 40)
+        assert inputs.image.shape == (40, 40, 4) and inputs.sem_seg.shape == (40, 40)
         assert isinstance(transforms[1], ResizedCropTransform), "no more is resized than is shown"
         padding = inputs.sem_seg == 255
-        assert (inputs.image[padding] == [1, 2, 3, 4, 5, 6]).all()
+        assert (inputs.image[padding] == [1, 2, 3, 4]).all()
         for label in (0, 1):  # but for pixels between the two
             if np.count_nonzero(inputs.sem_seg == label) > 200:
                 found = np.median(inputs.image[inputs.sem_seg == label], axis=0)
-                np.testing.assert_allclose(found, label * np.arange(100, 700, 100), atol=1e-3)
+                np.testing.assert_allclose(found, label * np.arange(100, 500, 100), atol=1e-3)
         is_flipped.add(any(isinstance(t, MirrorTransform) for t in transforms.transforms))
         is_padded.add(bool(padding.any()))
     assert is_flipped == is_padded == {True, False}
 
 
 def test_brightness_without_colours():
-    opts = ["INPUT.CHANNELS", "2", "MODEL.PIXEL_MEAN", "[0., 0.]", "MODEL.PIXEL_STD", "[1., 1.]"]
+    opts = ["INPUT.CHANNELS", "1", "MODEL.PIXEL_MEAN", "[0.]", "MODEL.PIXEL_STD", "[1.]"]
     cfg = load_config("", [*opts, "INPUT.CROP.ENABLED", "False", "INPUT.BRIGHTNESS_SHIFT", "10"])
-    with pytest.raises(ValueError, match="SHIFT is 10; expected 0 with INPUT.CHANNELS 2"):
+    with pytest.raises(ValueError, match="SHIFT is 10; expected 0 with INPUT.CHANNELS 1"):
         build_semantic_augmentation(cfg, True)
 
 

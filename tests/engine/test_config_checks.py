@@ -97,7 +97,7 @@ MEANS, FOUR = "MODEL.PIXEL_MEAN [1.0,1.0,1.0,1.0]", "INPUT.CHANNELS 4"
         (OCR_CONFIG, FOUR, "3 values, and INPUT.CHANNELS is 4; each channel has"),
         (OCR_CONFIG, f"{FOUR} {MEANS}", "MODEL.PIXEL_STD is [57.375, 57.12, 58.395], 3 values"),
         (OCR_CONFIG, MEANS, "4 values, and INPUT.CHANNELS is 3"),
-        (OCR_CONFIG, "INPUT.CHANNELS 0", "INPUT.CHANNELS is 0; it is a number of at least 1"),
+        (OCR_CONFIG, "INPUT.CHANNELS 0", "INPUT.CHANNELS is 0; it is one of 1, 3, 4"),
         (OCR_CONFIG, "SOLVER.HEAD_LR_FACTOR 0.0", "LR_FACTOR is 0.0; it is a number above 0"),
         (OCR_CONFIG, "MODEL.CONTEXT.NAME GT-OCR MODEL.CONTEXT.TRUE_PART all", "is all; it is one"),
     ],

@@ -139,6 +139,7 @@ clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     [(0, 5, [4, 9]), (3, 0, [2, 5, 8]), (3, 5, [2, 4, 7, 9]), (0.5, 0, list(range(10)))],
 )
 def test_a_checkpoint_that_is_due_by_time(tmp_path, monkeypatch, minutes, period, saved):
+    """SOLVER.CHECKPOINT_MINUTES after the last one."""
     monkeypatch.setattr(hooks, "time", clock)
     trainer, checkpointer = Idle(), SafeCheckpointer(nn.Linear(1, 1), str(tmp_path))
     solver = {"CHECKPOINT_PERIOD": period, "CHECKPOINT_MINUTES": minutes, "CHECKPOINTS_TO_KEEP": 0}

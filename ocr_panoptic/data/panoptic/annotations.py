@@ -35,7 +35,7 @@ class Category:
     color: Color
 
     def as_json(self) -> dict:
-        """The category as COCO panoptic format has it."""
+        """Return the category as COCO panoptic format has it."""
         return {
             "id": self.id,
             "name": self.name,
@@ -45,16 +45,13 @@ class Category:
 
 
 def parse_categories(entries: object, source: str) -> list[Category]:
-    """The ``categories`` of a panoptic JSON, in ascending order of ids.
+    """Return the ``categories`` of a panoptic JSON, in ascending order of ids.
 
-    A category without "color" gets one that depends on its place in that order alone.
+    A category without "color" gets one that depends only on its place in that order.
 
     Args:
         entries: the JSON's value.
         source: the file's name, for messages.
-
-    Raises:
-        DataFaults: ids, names or colours that cannot be used, or no thing category at all.
     """
     if not isinstance(entries, list) or not entries:
         raise DataFaults([f'{source}: "categories" holds no category.'])
@@ -90,8 +87,8 @@ def parse_categories(entries: object, source: str) -> list[Category]:
 
 
 def category_ids(entries: list) -> set[int]:
-    """The ids of the categories, faulty ones among them: a category with a colour that cannot be
-    used is still the one that its segments name."""
+    """Return the ids of the categories, faulty ones among them: a category with a colour that
+    cannot be used is still the one that its segments name."""
     ids = (entry.get("id") for entry in entries if isinstance(entry, dict))
     return {number for number in ids if is_id(number)}
 
@@ -114,7 +111,7 @@ def _faults(entry: object) -> Iterator[str]:
 
 
 def panoptic_metadata(categories: list[Category]) -> dict:
-    """Metadata as Detectron2 has them for ``coco_2017_val_panoptic_separated``.
+    """Return metadata as Detectron2 has them for ``coco_2017_val_panoptic_separated``.
 
     The semantic class "things" belongs to no category. Detectron2 gives it the dataset id 0; where
     a category has that id, it is -1. Metrics are told apart by the names of their classes: a
@@ -162,12 +159,7 @@ class PanopticJson:
 
 @collection_paused()
 def read_panoptic_json(path: Path) -> PanopticJson:
-    """Read a panoptic JSON and check everything that needs no image.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        DataFaults: it is not a panoptic JSON, has no image, or its entries contradict one another.
-    """
+    """Read a panoptic JSON and check everything that needs no image."""
     content = _load(path)
     faults_of_categories: list[str] = []
     categories: list[Category] = []
@@ -235,7 +227,7 @@ def _load(path: Path) -> dict:
 
 
 def _by_id(entries: list, key: str, kind: str, faults: list[str]) -> dict[int | str, dict]:
-    """Entries by their id; faults for ids that are none or come twice."""
+    """Return entries by their id, and append faults for ids that cannot be used or come twice."""
     result: dict[int | str, dict] = {}
     for place, entry in enumerate(entries):
         number = entry.get(key) if isinstance(entry, dict) else None

@@ -7,7 +7,7 @@ import numpy as np
 
 from ocr_panoptic.data.data_file import PanopticSplit
 from ocr_panoptic.errors import MissingFileError
-from ocr_panoptic.formats.coco_panoptic import MAX_ID, read_panoptic_png
+from ocr_panoptic.formats.coco_panoptic import MAX_ID
 from ocr_panoptic.formats.files import printable
 from ocr_panoptic.formats.pictures import read_size
 from ocr_panoptic.formats.segment_runs import SegmentRuns, SegmentStatistics
@@ -16,7 +16,7 @@ from .annotations import PanopticImage, PanopticJson, read_panoptic_json
 
 
 def read_split(split: PanopticSplit) -> PanopticJson:
-    """The JSON of one split, as :func:`read_panoptic_json`, whose folders are there."""
+    """Return the JSON of one split, after a look whether its folders are there."""
     for folder, what in ((split.images, "images"), (split.segments, "panoptic PNGs")):
         if not folder.is_dir():
             raise MissingFileError(
@@ -27,47 +27,45 @@ def read_split(split: PanopticSplit) -> PanopticJson:
 
 
 def check_image(
-    image: PanopticImage,
     split: PanopticSplit,
-    channels: int = 3,
-    hides: bool = False,
-    read_segments: Callable[[str | Path], np.ndarray] = read_panoptic_png,
-) -> tuple[list[str], SegmentRuns | None]:
+    channels: int,
+    hides: bool,
+    read_segments: Callable[[str | Path], np.ndarray],
+    image: PanopticImage,
+) -> tuple[list[str], tuple[int, int], dict[int, tuple[int, int]]]:
     """Check one image and its panoptic PNG against the JSON; both are decoded wholly.
 
     Args:
-        split: where they lie. Images may be of any format that :func:`.read_picture` reads.
-        channels: of the images.
-        hides: a segment without a pixel in its PNG is no fault: others hide it.
-        read_segments: the PNG's ids.
+        split, channels, hides, read_segments: as of :class:`.PanopticSource`.
 
     Returns:
-        faults: segment ids, areas or boxes of the JSON that are not the PNG's, sizes that differ,
-            missing, broken or truncated files; each with file and id.
-        the segments of the PNG; None where it has a fault.
+        faults, each with file and id: segment ids, areas or boxes of the JSON that are not the
+            PNG's, sizes that differ, missing, broken or truncated files;
+        height and width;
+        category id -> number of segments and pixels.
     """
     picture, png = split.images / image.file_name, split.segments / image.png_name
+    size, shown = (image.height, image.width), {}
     faults = list(_picture_faults(image, picture, channels))
     try:
         ids = read_segments(png)
     except (FileNotFoundError, ValueError) as error:
-        return [*faults, str(error)], None
-    height, width = ids.shape
-    if (width, height) != (image.width, image.height):
+        return [*faults, str(error)], size, shown
+    if ids.shape != size:
         faults.append(
-            f"{png}: the PNG of image {image.id!r} has {width}x{height} pixels, "
+            f"{png}: the PNG of image {image.id!r} has {ids.shape[1]}x{ids.shape[0]} pixels, "
             f"the image {image.width}x{image.height} (width x height)."
         )
-        return faults, None
-    runs = SegmentRuns(ids)
-    wrong = list(_segment_faults(image, png, runs.statistics, hides))
-    return faults + wrong, None if wrong else runs
+        return faults, size, shown
+    found = SegmentRuns(ids).statistics
+    for segment in image.segments:
+        if segment["id"] in found:
+            number, pixels = shown.get(segment["category_id"], (0, 0))
+            shown[segment["category_id"]] = number + 1, pixels + found[segment["id"]].area
+    return [*faults, *_segment_faults(image, png, found, hides)], size, shown
 
 
 def _picture_faults(image: PanopticImage, path: Path, channels: int) -> Iterator[str]:
-    if path.exists() and not path.is_file():
-        yield f"{path}: image {image.id!r} is no regular file."
-        return
     if not path.exists():
         others = sorted(p.name for p in path.parent.glob("*") if p.stem == path.stem)
         hint = f" There is {', '.join(others)}: correct file_name in the JSON." if others else ""

@@ -1,6 +1,8 @@
-"""Detectron2's mapper for panoptic data, with this project's reading of files."""
+"""Detectron2's mapper for panoptic data, with this project's reading of files, and its masks."""
 
 import pickle
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,7 +10,9 @@ from detectron2.config import configurable
 from detectron2.data import DatasetMapper
 from detectron2.data import detection_utils as utils
 from detectron2.data import transforms as T
-from detectron2.structures import BoxMode, Instances
+from detectron2.layers import ROIAlign
+from detectron2.structures import BitMasks, Boxes, BoxMode, Instances
+from torch import Tensor
 
 from ocr_panoptic.data.faults import first_few
 from ocr_panoptic.data.image_input import (
@@ -23,8 +27,6 @@ from ocr_panoptic.formats.labels import label_of_segments, look_up, pixel_counts
 from ocr_panoptic.formats.pictures import COLOURS, read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
-from .segment_masks import SegmentMasks
-
 
 class PanopticDatasetMapper(DatasetMapper):
     """Detectron2's :class:`DatasetMapper`, whose results it returns for every file that Detectron2
@@ -34,12 +36,6 @@ class PanopticDatasetMapper(DatasetMapper):
 
     A record without sem_seg_file_name has its labels from pan_seg_file_name and segments_info;
     masks and boxes of annotations that name a segment_id are that segment's.
-
-    Raises:
-        FileNotFoundError: the image or the PNG is missing.
-        ValueError: either is broken or truncated, their sizes differ or are not the record's, the
-            panoptic PNG has other segments than the record, or a semantic label is neither
-            0..num_sem_seg_classes-1 nor the ignored one.
     """
 
     @configurable
@@ -116,7 +112,7 @@ class PanopticDatasetMapper(DatasetMapper):
         return record
 
     def _segments(self, record: dict) -> SegmentRuns:
-        """The segments of the panoptic PNG."""
+        """Return the segments of the panoptic PNG, which must be those of the record."""
         path = record["pan_seg_file_name"]
         runs = SegmentRuns(read_segment_ids(record))
         check_label_size(runs.size, record, path)
@@ -141,8 +137,8 @@ class PanopticDatasetMapper(DatasetMapper):
         transforms: T.TransformList,
         places: np.ndarray,
     ) -> Instances:
-        """The things that are no crowds, as Detectron2's mapper makes them of annotations: boxes
-        are those of the file, transformed, and masks those of the transformed map."""
+        """Return the things that are no crowds, as Detectron2's mapper makes them of annotations:
+        boxes are those of the file, transformed, and masks those of the transformed map."""
         objects = [
             annotation
             for annotation in annotations
@@ -199,12 +195,81 @@ class PanopticDatasetMapper(DatasetMapper):
 
 
 def _as_image(places: np.ndarray) -> np.ndarray:
-    """Numbers as transforms take them, which resize only bytes by Pillow: uint8 [H, W], or of
-    larger ones [H, W, 3]."""
+    """Return numbers as transforms take them, which resize only bytes by Pillow: uint8 [H, W], or
+    [H, W, 3] for larger numbers."""
     return places if places.dtype == np.uint8 else id2rgb(places)
 
 
 def _as_places(image: np.ndarray) -> np.ndarray:
-    """The inverse of :func:`_as_image`."""
+    """Return what :func:`_as_image` was given."""
     image = np.ascontiguousarray(image)  # a mirrored one would be copied by each that reads it
     return image if image.ndim == 2 else rgb2id(image).astype(np.uint16)
+
+
+class SegmentMasks(BitMasks):
+    """
+    Detectron2's masks of one image, where no two segments share a pixel: one map goes through
+    queues and to the GPU, not one for each object, and the loss copies an object once, not for
+    each of its (up to 128) sampled boxes. Results are those of :class:`BitMasks`.
+
+    Attributes:
+        places: uint8 or int32 [H, W], the segment of each pixel.
+        segments: of places' dtype [M], those that are objects.
+        rows: int64 [N], mask i is of segment ``segments[rows[i]]``.
+    """
+
+    def __init__(self, places: Tensor, segments: Tensor, rows: Tensor | None = None):
+        self.image_size = places.shape
+        self.places = places
+        self.segments = segments
+        self.rows = torch.arange(len(segments), device=places.device) if rows is None else rows
+
+    @property
+    def tensor(self) -> Tensor:
+        """bool [N, H, W]."""
+        return self.places == self.segments[self.rows][:, None, None]
+
+    @property
+    def device(self) -> torch.device:
+        return self.places.device
+
+    def to(self, device: torch.device | str, **kwargs: Any) -> "SegmentMasks":
+        parts = (self.places, self.segments, self.rows)
+        return SegmentMasks(*(part.to(device=device, **kwargs) for part in parts))
+
+    @staticmethod
+    def cat(masks: Sequence[BitMasks]) -> BitMasks:
+        return BitMasks.cat([BitMasks(mask.tensor) for mask in masks])
+
+    def get_bounding_boxes(self) -> Boxes:
+        """Return the tight boxes; those of empty masks are 0."""
+        return BitMasks(self.tensor).get_bounding_boxes()
+
+    def __getitem__(self, item: int | slice | Tensor) -> "SegmentMasks":
+        return SegmentMasks(self.places, self.segments, self.rows[item].reshape(-1))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"SegmentMasks(num_instances={len(self)})"
+
+    def crop_and_resize(self, boxes: Tensor, mask_size: int) -> Tensor:
+        """
+        Return the part of each mask in its box.
+
+        Args:
+            boxes: float [N, 4], (x0, y0, x1, y1) in pixels.
+            mask_size: S.
+
+        Returns:
+            bool [N, S, S].
+        """
+        assert len(boxes) == len(self), f"{len(boxes)} boxes, {len(self)} masks"
+        segments, rows = self.segments, self.rows
+        if len(rows) < len(segments):
+            segments, rows = segments[rows], torch.arange(len(rows), device=rows.device)
+        masks = (self.places == segments[:, None, None]).float()[:, None]
+        rois = torch.cat([rows[:, None].to(boxes), boxes], dim=1)
+        align = ROIAlign((mask_size, mask_size), 1.0, 0, aligned=True)
+        return align(masks, rois.to(masks.device)).squeeze(1) >= 0.5

@@ -2,7 +2,6 @@
 
 import logging
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -147,31 +146,8 @@ class PanopticSource:
                 )
 
     def checker(self) -> Callable[[PanopticImage], tuple]:
-        """Return :func:`check_panoptic_image` of this source, for other processes."""
-        return partial(
-            check_panoptic_image, self.split, self.channels, self.hides, self.read_segments
-        )
-
-
-def check_panoptic_image(
-    split: PanopticSplit,
-    channels: int,
-    hides: bool,
-    read_segments: Callable[[str | os.PathLike], np.ndarray],
-    image: PanopticImage,
-) -> tuple[list[str], tuple[int, int], dict[int, tuple[int, int]]]:
-    """
-    Returns:
-        faults; height and width; category id -> number of segments and pixels.
-    """
-    faults, runs = check_image(image, split, channels, hides, read_segments)
-    segments, pixels = Counter(), Counter()
-    for segment in image.segments:
-        if runs is not None and (found := runs.statistics.get(segment["id"])):
-            segments[segment["category_id"]] += 1
-            pixels[segment["category_id"]] += found.area
-    shown = {category: (number, pixels[category]) for category, number in segments.items()}
-    return faults, (image.height, image.width), shown
+        """Return :func:`.check_image` of this source, for other processes."""
+        return partial(check_image, self.split, self.channels, self.hides, self.read_segments)
 
 
 def kinds_of(categories: list[Category]) -> dict[int, tuple[int, bool]]:

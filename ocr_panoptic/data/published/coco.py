@@ -100,11 +100,7 @@ def coco_categories() -> list[Category]:
 
 
 def coco_segments(content: PanopticJson) -> PanopticJson:
-    """Return the segments without the JSON's areas and boxes: the PNG alone counts.
-
-    Raises:
-        DataFaults: categories that COCO does not have, or has as another kind.
-    """
+    """Return the segments without the JSON's areas and boxes: the PNG alone counts."""
     known = {category.id: category.isthing for category in coco_categories()}
     raise_if_any(
         [

@@ -54,7 +54,8 @@ ADE20K_IDS = {label: label if label in ADE20K_STUFF else 0 for label in range(15
 
 
 def _cityscapes_ids() -> np.ndarray:
-    """Segment id of each value of 16 bits: 0 for void, -1 where there is no such label."""
+    """Return the segment id of each value of 16 bits: 0 for void, -1 where there is no such
+    label."""
     table = np.full(1 << 16, -1, np.int32)
     for label in (*CITYSCAPES_IGNORED, *(c.id for c in cityscapes_categories())):
         objects = range(label * CITYSCAPES_OBJECTS, (label + 1) * CITYSCAPES_OBJECTS)
@@ -67,13 +68,11 @@ CITYSCAPES_IDS = _cityscapes_ids()
 
 
 def read_cityscapes_ids(path: str | os.PathLike) -> np.ndarray:
-    """Segment ids of ``*_instanceIds.png``: its values, 0 for those that are not evaluated.
+    """Read the segment ids of ``*_instanceIds.png``: its values, 0 for those that are not
+    evaluated.
 
     Returns:
         int32 [H, W]; 0 is void.
-
-    Raises:
-        FileNotFoundError, ValueError: the file is missing or broken, or has other ids.
     """
     values = read_label_png(path)
     ids = CITYSCAPES_IDS[values]
@@ -93,14 +92,11 @@ def cityscapes_kind(number: int) -> tuple[int, int]:
 
 
 def read_ade20k_ids(path: str | os.PathLike) -> np.ndarray:
-    """Segment ids of a PNG of ``annotations_instance`` and that of ``annotations``: of stuff the
-    label 1..150, of an object label * 256 + number.
+    """Read the segment ids of a PNG of ``annotations_instance`` and that of ``annotations``: of
+    stuff the label 1..150, of an object label * 256 + number.
 
     Returns:
         int32 [H, W]; 0 is void.
-
-    Raises:
-        FileNotFoundError, ValueError: a file is missing or broken, or has other labels.
     """
     ids = read_labels(ade20k_labels(path), ADE20K_IDS).astype(np.int32)
     colors = np.asarray(load_labels(path, "instance PNG"))
@@ -249,7 +245,7 @@ class ReleaseSource(PanopticSource):
         ]
 
     def _image(self, names: tuple[str, str]) -> PanopticImage | str:
-        """The segments of a PNG, or its fault."""
+        """Return the segments of a PNG, or its fault."""
         image, png = names
         try:
             runs = SegmentRuns(self.read_segments(self.split.segments / png))

@@ -44,11 +44,7 @@ class ServerSplit:
 
 
 def cityscapes_test_images(folder: Path) -> list[dict]:
-    """Records of all images in the folder, with the ids that the server knows them by.
-
-    Raises:
-        FileNotFoundError, DataFaults: as :meth:`LabelledFolder.pairs`.
-    """
+    """Return records of all images in the folder, with the ids that the server knows them by."""
     hint = "Unpack leftImg8bit_trainvaltest.zip of Cityscapes into cityscapes/."
     images = LabelledFolder(folder, None, (CITYSCAPES_SUFFIX,), hint=hint).pairs()
     return [
@@ -58,11 +54,7 @@ def cityscapes_test_images(folder: Path) -> list[dict]:
 
 
 def coco_test_images(folder: Path, image_info: Path) -> list[dict]:
-    """Records of the images that ``image_info_test-dev2017.json`` lists.
-
-    Raises:
-        FileNotFoundError, ValueError: there is no such JSON, or it is another one.
-    """
+    """Return records of the images that ``image_info_test-dev2017.json`` lists."""
     content = read_json(image_info)
     try:
         listed = [(image["id"], image["file_name"]) for image in content["images"]]

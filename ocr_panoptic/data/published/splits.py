@@ -111,11 +111,7 @@ NAMED_SPLITS = _named_splits()
 
 
 def load_named(name: str, root: Path) -> list[dict]:
-    """Records of a split, see :func:`load_semantic`.
-
-    Raises:
-        FileNotFoundError, DataFaults: as :meth:`LabelledFolder.pairs`.
-    """
+    """Return the records of a split, see :func:`load_semantic`."""
     split = NAMED_SPLITS[name]
     folders = [
         replace(folder, images=root / folder.images, labels=folder.labels and root / folder.labels)

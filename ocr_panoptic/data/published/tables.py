@@ -108,7 +108,7 @@ MAPILLARY_UNLABELLED = 65
 
 
 def cityscapes() -> LabelSpace:
-    """19 classes of ``*_labelIds.png``."""
+    """Return the 19 classes of ``*_labelIds.png``."""
     ids, names, categories, colors = zip(*CITYSCAPES_CLASSES, strict=True)
     label_map = {raw: label for label, raw in enumerate(ids)}
     label_map |= dict.fromkeys(CITYSCAPES_IGNORED, VOID_LABEL)
@@ -125,20 +125,20 @@ def cityscapes_categories() -> list[Category]:
 
 
 def ade20k_classes() -> tuple[str, ...]:
-    """Names of the labels 1..150."""
+    """Return the names of the labels 1..150."""
     from detectron2.data.datasets.builtin_meta import ADE20K_SEM_SEG_CATEGORIES
 
     return tuple(name.strip() for name in ADE20K_SEM_SEG_CATEGORIES)
 
 
 def ade20k() -> LabelSpace:
-    """150 classes, raw labels 1..150; 0 is "other objects" and ignored."""
+    """Return 150 classes with raw labels 1..150; 0 is "other objects" and ignored."""
     label_map = {0: VOID_LABEL, **{raw: raw - 1 for raw in range(1, 151)}}
     return LabelSpace(ade20k_classes(), label_map, derived_colors(150))
 
 
 def ade20k_categories() -> list[Category]:
-    """100 things and 50 stuff classes by their labels - 1."""
+    """Return 100 things and 50 stuff classes by their labels - 1."""
     return [
         Category(label - 1, name, label not in ADE20K_STUFF, color)
         for label, (name, color) in enumerate(zip(ade20k_classes(), derived_colors(150)), 1)
@@ -146,13 +146,13 @@ def ade20k_categories() -> list[Category]:
 
 
 def lip() -> LabelSpace:
-    """20 classes, background among them."""
+    """Return 20 classes, background among them."""
     label_map = {**{raw: raw for raw in range(20)}, VOID_LABEL: VOID_LABEL}
     return LabelSpace(LIP_CLASSES, label_map, derived_colors(20), LIP_FLIP_PAIRS)
 
 
 def pascal_context(with_background: bool) -> LabelSpace:
-    """59 classes, or 60 with background first; without it, background is ignored."""
+    """Return 59 classes, or 60 with background first; without it, background is ignored."""
     background = 0 if with_background else VOID_LABEL
     first = 1 if with_background else 0
     label_map = dict.fromkeys(PASCAL_CONTEXT_RAW_LABELS, background)
@@ -164,7 +164,7 @@ def pascal_context(with_background: bool) -> LabelSpace:
 
 
 def coco_stuff_ids() -> dict[int, str]:
-    """Class id 1..182 -> name, for the 171 that are used."""
+    """Return class id 1..182 -> name of the 171 that are used."""
     from detectron2.data.datasets.builtin_meta import COCO_CATEGORIES
 
     things = {c["id"]: c["name"] for c in COCO_CATEGORIES if c["isthing"]}
@@ -172,7 +172,7 @@ def coco_stuff_ids() -> dict[int, str]:
 
 
 def coco_stuff(offset: int, unlabelled: int) -> LabelSpace:
-    """171 classes.
+    """Return the 171 classes of COCO-Stuff.
 
     Args:
         offset: raw label - class id: 0 in the 10k release, -1 in the PNGs of the 164k release.
@@ -185,6 +185,6 @@ def coco_stuff(offset: int, unlabelled: int) -> LabelSpace:
 
 
 def mapillary_vistas() -> LabelSpace:
-    """65 classes."""
+    """Return the 65 classes."""
     label_map = {**{raw: raw for raw in range(65)}, MAPILLARY_UNLABELLED: VOID_LABEL}
     return LabelSpace(MAPILLARY_CLASSES, label_map, derived_colors(65))

@@ -26,16 +26,13 @@ INTERPOLATIONS = {"bicubic": Image.BICUBIC, "bilinear": Image.BILINEAR}
 def build_semantic_augmentation(
     cfg: CfgNode, is_train: bool, flip_pairs: Sequence[tuple[int, int]] = ()
 ) -> list[T.Augmentation]:
-    """The augmentations that ``cfg.INPUT`` describes.
+    """Return the augmentations that ``cfg.INPUT`` describes.
 
     In training: resize, random scale and aspect, crop (a smaller image is padded), flip,
     brightness. Otherwise the image is resized, if at all, and stays whole.
 
     Args:
         flip_pairs: labels that change places in a mirrored image.
-
-    Raises:
-        ValueError: a value of ``cfg.INPUT`` that cannot be used.
     """
     _check(cfg.INPUT)
     if not is_train:
@@ -47,7 +44,7 @@ def build_semantic_augmentation(
 
 
 def build_offset_augmentation(cfg: CfgNode, truth: T.Transform) -> list[T.Augmentation]:
-    """:func:`build_semantic_augmentation` in training, for labels that are made of the image's: the
+    """Return the augmentations of a training for labels that are made of the image's labels: the
     image is resized and flipped before, since that changes distances and directions, and cropped
     after, since a crop does not show what lies beyond it.
 
@@ -97,7 +94,7 @@ def _flipping(inputs: CfgNode, flip_pairs: Sequence[tuple[int, int]]) -> list[T.
 
 
 def _finish(cfg: CfgNode) -> list[T.Augmentation]:
-    """Brightness, and the size of a crop for images that are smaller."""
+    """Return the shift of brightness, and the padding of images that are smaller than a crop."""
     augmentations: list[T.Augmentation] = []
     if cfg.INPUT.BRIGHTNESS_SHIFT:
         augmentations.append(RandomBrightnessShift(cfg.INPUT.BRIGHTNESS_SHIFT))
@@ -207,16 +204,7 @@ class BrightnessTransform(T.NoOpTransform):
         self._set_attributes(locals())
 
     def apply_image(self, img: np.ndarray) -> np.ndarray:
-        """uint8 [H, W, C].
-
-        Raises:
-            ValueError: the image is not of 8 bits.
-        """
-        if img.dtype != np.uint8:
-            raise UserError(
-                "INPUT.BRIGHTNESS_SHIFT is in steps of 1 of 255, and the image is of other "
-                "numbers; set it to 0."
-            )
+        """uint8 [H, W, C]."""
         shifted = img.copy(order="K")
         colours, size = shifted[:, :, :COLOURS], np.uint8(abs(self.shift))
         if self.shift >= 0:  # clipped before, as a sum of bytes begins anew at 256

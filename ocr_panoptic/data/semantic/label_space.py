@@ -53,29 +53,21 @@ class LabelSpace:
 
 
 def read_class_file(path: Path) -> LabelSpace:
-    """Read a YAML or JSON file of classes; datasets/README.md shows the format.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: it is not YAML, which JSON is too.
-        DataFaults: it cannot be used; every reason is named.
-    """
+    """Read a YAML or JSON file of classes; datasets/README.md shows the format."""
     if not path.is_file():
         raise MissingFileError(f"{path}: file of classes not found, or no regular file.")
     return parse_label_space(read_yaml(path), str(path))
 
 
 def parse_label_space(content: object, source: str) -> LabelSpace:
-    """
+    """Return the classes that a file describes.
+
     Args:
         content: {"classes": [name or {"name", "color", "labels"}, ...], "ignore": ...,
             "flip_pairs": [[name, name], ...]}. "labels" and "ignore" are a raw label or a list.
             Without "labels" the raw labels are 0, 1, ... in the order of the list; without
             "ignore" it is 255, unless a class has that.
         source: the file's name, for messages.
-
-    Raises:
-        DataFaults: it cannot be used; every reason is named.
     """
     if not isinstance(content, dict) or not isinstance(content.get("classes"), list):
         raise DataFaults([f'{source}: expected "classes:" with a list of class names.'])

@@ -42,10 +42,10 @@ class SemanticDatasetMapper:
     ):
         """
         Args:
-            augmentations: of images and labels.
+            augmentations: augmentations of images and labels.
             image_format: "BGR" or "RGB".
-            channels: C, of the images.
-            num_classes: of the model.
+            channels: number of channels C of the images.
+            num_classes: number of classes of the model.
             label_maps: name of a data set -> raw label -> training label or 255.
             keep_labels: give the labels outside training too, for schemes that see the truth.
             read_labels: (record, label map) -> labels, uint8 [H, W].
@@ -85,7 +85,8 @@ class SemanticDatasetMapper:
         }
 
     def __call__(self, dataset_dict: dict) -> dict:
-        """
+        """Return the model's input for a record.
+
         Args:
             dataset_dict: record with file_name, dataset_name and, where labels are wanted,
                 sem_seg_file_name.
@@ -94,10 +95,6 @@ class SemanticDatasetMapper:
             the record with "image", [C, H, W] uint8 (float32 where it was padded, or is of other
             numbers), "height" and "width" of the file's image and, where labels are wanted,
             "sem_seg", int64 [H, W].
-
-        Raises:
-            FileNotFoundError: a file is missing.
-            ValueError: a file is broken, the sizes differ, or labels are outside the map.
         """
         record = copy.copy(dataset_dict)
         image = read_picture(record["file_name"], self.image_format, self.channels)
@@ -123,7 +120,7 @@ class SemanticDatasetMapper:
         return record
 
     def _labels(self, record: dict) -> np.ndarray:
-        """Training labels, uint8 [H, W]."""
+        """Return the training labels, uint8 [H, W]."""
         label_map = self.label_maps.get(record.get("dataset_name"), self.identity)
         labels = self.read_labels(record, label_map)
         check_label_size(labels.shape, record)

@@ -12,7 +12,7 @@ from ocr_panoptic.formats.files import printable
 
 logger = logging.getLogger(__name__)
 
-IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp", ".npy")
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".ppm", ".tif", ".tiff", ".webp")
 LABEL_SUFFIX = ".png"
 
 
@@ -36,14 +36,9 @@ class LabelledFolder:
     hint: str = "Was it moved?"
 
     def pairs(self) -> list[tuple[Path, Path | None]]:
-        """(image, label PNG or None) in the order of names.
+        """Return pairs (image, label PNG or None) in the order of names.
 
         Labels without image are left out with a warning.
-
-        Raises:
-            FileNotFoundError: a folder is missing.
-            DataFaults: an image without label PNG (or the reverse, see ``listed_by_labels``), two
-                images of one name, or no image at all.
         """
         for folder, what in ((self.images, "images"), (self.labels, "label PNGs")):
             if folder is not None and not folder.is_dir():
@@ -77,7 +72,7 @@ class LabelledFolder:
 
 
 def _files(folder: Path, suffixes: tuple[str, ...], faults: list[str]) -> dict[str, Path]:
-    """Path below the folder without suffix -> file, for files with one of the suffixes."""
+    """Return path below the folder without suffix -> file, for files with one of the suffixes."""
     found: dict[str, Path] = {}
     for root, folders, names in os.walk(folder, followlinks=True):
         for name in folders:
@@ -99,14 +94,12 @@ def _files(folder: Path, suffixes: tuple[str, ...], faults: list[str]) -> dict[s
 
 
 def load_semantic(name: str, folders: list[LabelledFolder]) -> list[dict]:
-    """Records with file_name, dataset_name and, where there are labels, sem_seg_file_name (raw).
+    """Return records with file_name, dataset_name and, where there are labels, sem_seg_file_name
+    (raw).
 
     Args:
         name: the data set's; the mapper finds the label map by it.
         folders: all parts of the data set.
-
-    Raises:
-        FileNotFoundError, DataFaults: as :meth:`LabelledFolder.pairs`.
     """
     records = []
     for folder in folders:

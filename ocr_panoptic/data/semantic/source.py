@@ -68,7 +68,8 @@ class SemanticSource:
 def check_labelled_image(
     label_map: Mapping[int, int], channels: int, pair: tuple[Path, Path]
 ) -> tuple[list[str], tuple[int, int], dict[int, tuple[int, int]]]:
-    """
+    """Check an image and its label PNG; both are decoded wholly.
+
     Returns:
         faults; height and width; training label -> 0 (it has no segments) and number of pixels.
     """

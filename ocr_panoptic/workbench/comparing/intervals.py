@@ -37,11 +37,8 @@ class Interval:
 
 
 def student_quantile(freedom: int) -> float:
-    """Return t so that Student's variable lies between -t and t with probability CONFIDENCE.
-
-    Args:
-        freedom: degrees of freedom, at least 1.
-    """
+    """Return t so that Student's variable of some degrees of freedom lies between -t and t with
+    probability CONFIDENCE."""
     low, high = 0.0, math.pi / 2  # of the angle atan(t / sqrt(freedom))
     while (angle := (low + high) / 2) not in (low, high):
         # Abramowitz and Stegun, Handbook of Mathematical Functions, 26.7.3 and 26.7.4

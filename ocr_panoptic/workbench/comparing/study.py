@@ -49,6 +49,8 @@ class System:
 @dataclass(frozen=True)
 class Study:
     """
+    Systems that are compared.
+
     Attributes:
         systems: systems by name, which is the name of the folder of their runs.
         metrics: "task/metric" as in an evaluation's metrics.json; the first one is the main one.
@@ -67,11 +69,8 @@ def run_study(study: Study, train: Sequence[str], output: Path) -> None:
     """
     Train what has not been trained: seed by seed, so that an interrupted study compares equals.
     A run that was interrupted is resumed from its last checkpoint. Several processes may do so
-    side by side: each leaves out what another one is training.
-
-    Args:
-        train: command that trains: an interpreter, and train_net.py or what does the same.
-        output: gets ``<system>/seed<n>``, each a run folder with a ``study_run.json``.
+    side by side: each leaves out what another one is training. Run folders are
+    ``output/<system>/seed<n>``; ``train`` is an interpreter and train_net.py or its like.
     """
     read_runs(study, output)
     for seed in study.seeds:

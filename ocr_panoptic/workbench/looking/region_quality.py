@@ -41,10 +41,7 @@ class RegionQuality:
     The means over the images are weighted by the number of the class's pixels.
     """
 
-    COLUMNS = (
-        *("IoU coarse", "IoU refined"),
-        *("own weight", "uniform", "attainable", "own relation"),
-    )
+    COLUMNS = ["IoU coarse", "IoU refined", "own weight", "uniform", "attainable", "own relation"]
 
     def __init__(self, class_names: Sequence[str], ignore_label: int):
         self.class_names, self.ignore_label = list(class_names), ignore_label
@@ -75,12 +72,10 @@ class RegionQuality:
         k = len(self.class_names)
         for name, labels in (("coarse", coarse), ("refined", refined)):
             self._confusions[name] += confusion_matrix(truth, labels, k, self.ignore_label)
-        shared = []  # lengths [cells, pixels] that each cell shares with each pixel, by axis
-        for edges, pixels in zip(cells, truth.shape, strict=True):
-            start = np.arange(pixels)
-            ends = np.minimum(edges[1:, None], start + 1), np.maximum(edges[:-1, None], start)
-            shared.append((ends[0] - ends[1]).clip(min=0))
-        rows, columns = shared
+        rows, columns = (  # lengths [cells, pixels] that each cell shares with each pixel
+            np.diff(edges[:, None].clip(start, start + 1), axis=0)
+            for edges, start in zip(cells, map(np.arange, truth.shape), strict=True)
+        )
         area = np.outer(rows.sum(1), columns.sum(1))
         known = rows @ (truth != self.ignore_label) @ columns.T
         for label in np.setdiff1d(truth, self.ignore_label):
@@ -98,8 +93,7 @@ class RegionQuality:
                 self._sums[column][label] += pixels * value
 
     def results(self) -> dict[str, dict[str, float]]:
-        """Return the values by column of each class, NaN for one that the truth does not hold, and
-        of "(mean)" over the others."""
+        """Return class -> column -> value: NaN for a class that the truth lacks; and "(mean)"."""
         columns = {}
         for kind, confusion in self._confusions.items():
             scores = semantic_scores(confusion, self.class_names)
@@ -125,16 +119,8 @@ HEADS = ("OCRSemSegFPNHead", "ContextSemSegHead")
 
 
 def measure_regions(cfg: CfgNode) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
-    """
-    Measure the soft object regions of a trained model on DATASETS.TEST[0]: whole images at a single
-    scale, whatever TEST says.
-
-    Args:
-        cfg: completed config; MODEL.WEIGHTS are the trained ones.
-
-    Returns:
-        (see :meth:`RegionQuality.results`; see :func:`ocr_panoptic.engine.run_info.run_info`)
-    """
+    """Measure the soft object regions of a trained model on DATASETS.TEST[0], on whole images at a
+    single scale; return :meth:`RegionQuality.results` and what the run was."""
     head, scheme = cfg.MODEL.SEM_SEG_HEAD.NAME, cfg.MODEL.CONTEXT.NAME
     if head not in HEADS or scheme not in SCHEMES or not cfg.MODEL.OCR.REGION_SUPERVISION:
         raise UserError(

@@ -6,7 +6,7 @@ import pytest
 import torch
 from detectron2.structures import BitMasks, Boxes, Instances
 
-from ocr_panoptic.data.panoptic.segment_masks import SegmentMasks
+from ocr_panoptic.data.panoptic.mapper import SegmentMasks
 from studies.training_memory import AllocatedBytes
 
 SIZE = (40, 60)

@@ -9,9 +9,9 @@ from PIL import Image
 
 from ocr_panoptic.data.data_check import check_data
 from ocr_panoptic.data.faults import DataFaults
-from ocr_panoptic.data.published.camvid import instances_from_labels, prepare_camvid
 from ocr_panoptic.data.register import register_data_files
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
+from prepare_camvid import instances_from_labels, prepare_camvid
 
 SKY, ROAD, CAR, PEDESTRIAN, VOID = 0, 3, 8, 9, 11
 NAME = "0001TP_006690.png"
@@ -99,7 +99,7 @@ def test_an_interrupted_repetition_is_not_used(tmp_path, monkeypatch, clean_cata
     source = write(tmp_path / "source", ("{}/images", "{}/labels"), "train", "val")
     prepare_camvid(source, tmp_path / "data", workers=1)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("ocr_panoptic.data.published.camvid.write_panoptic_json", interrupt)
+        patch.setattr("prepare_camvid.write_panoptic_json", interrupt)
         prepare_camvid(source, tmp_path / "data", workers=1)
     file = tmp_path / "data/camvid_panoptic/camvid_panoptic.yaml"
     assert not file.exists()

@@ -9,14 +9,14 @@ import pytest
 from detectron2.data import DatasetCatalog
 from PIL import Image
 
-from ocr_panoptic.data.published.mat_labels import (
+from ocr_panoptic.data.published.register import register_published
+from ocr_panoptic.formats.labels import read_label_png
+from prepare_mat_labels import (
     COCO_STUFF_10K,
     PASCAL_CONTEXT,
     convert_mat,
     prepare_mat_release,
 )
-from ocr_panoptic.data.published.register import register_published
-from ocr_panoptic.formats.labels import read_label_png
 from support.faults import faults_of
 from support.scripts import load_script
 

@@ -97,6 +97,7 @@ def test_a_run(trained, tmp_path, monkeypatch, capsys):
     cfg = load_config(args.config_file, opts)
     complete_config(cfg)
     kept = kept_predictions(cfg)
+    assert all((np.diff(image.scores) <= 0).all() for image in kept.images)
     rules = rules_of_config(cfg)
     before, (fit, _) = fit_merge(kept, rules, folds=2)
     metrics = json.loads((run / "inference/tiny_val/metrics.json").read_text())["panoptic_seg"]

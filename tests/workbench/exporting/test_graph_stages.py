@@ -208,3 +208,18 @@ def test_an_overlap_at_the_limit(overlap, expected):
     }
     found = runner(merge_stage(MergeRules(overlap, (0.5,), (0.0,))))(prediction)
     assert len(found["segment_scores"]) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("area", "expected"), [(32, 1), (33, 0)])
+def test_an_area_at_the_limit(area, expected):
+    """Stuff of exactly the least area is a segment, as in Detectron2."""
+    prediction = {
+        "labels": np.repeat(np.array([[0, 1]], np.int32), 4, axis=1).repeat(8, axis=0),
+        "boxes": np.zeros((0, 4), np.float32),
+        "scores": np.zeros(0, np.float32),
+        "classes": np.zeros(0, np.int64),
+        "masks": np.zeros((0, 4, 4), np.float32),
+    }
+    found = runner(merge_stage(MergeRules(0.5, (0.5,), (0.0, area))))(prediction)
+    assert len(found["segment_classes"]) == expected

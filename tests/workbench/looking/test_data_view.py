@@ -94,6 +94,8 @@ def test_broken_files_are_listed(tiny_root, tmp_path, clean_catalog, capsys):
     images = sorted((folder / "images").iterdir())
     content = json.loads((folder / "panoptic.json").read_text())
     content["categories"][0]["name"] = "</script><script>x"
+    absent = {**content["annotations"][2]["segments_info"][0], "id": 77777}
+    content["annotations"][2]["segments_info"].append(absent)
     (folder / "panoptic.json").write_text(json.dumps(content))
     split = PanopticSplit(folder / "images", folder / "panoptic.json", folder / "panoptic")
     write_data_file(tmp_path / "odd.yaml", "odd", {"val": split})
@@ -102,9 +104,9 @@ def test_broken_files_are_listed(tiny_root, tmp_path, clean_catalog, capsys):
     page = tmp_path / "page.html"
     words = ["--dataset", "odd_val", "--data", str(tmp_path / "odd.yaml"), "--workers", "1"]
     call("view", [*words, "--output", str(page)])
-    assert "2 faults; the page lists them" in capsys.readouterr().out
+    assert "3 faults; the page lists them" in capsys.readouterr().out
     html = page.read_text()
-    assert "<h2>Faults: 2</h2>" in html and html.count("<figure") == 2
+    assert "<h2>Faults: 3</h2>" in html and html.count("<figure") == 2 and "77777" in html
     assert "broken or truncated" in html and images[1].name in html.partition("classes")[0]
     assert "<script>x" not in html and "&lt;/script&gt;&lt;script&gt;x" in html
 
