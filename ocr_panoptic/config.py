@@ -162,7 +162,8 @@ SECTIONS: dict[str, list[Key]] = {
         '("build_timm_simple_fpn_backbone").'),
     Key("MODEL.TIMM.OUTPUT_STRIDE", 32, [TIMM], ANY,
         "Stride that its last stages are dilated to."),
-    Key("MODEL.TIMM.NORM", "SyncBN", [TIMM], one_of("BN", "SyncBN", "FrozenBN"),
+    Key("MODEL.TIMM.NORM", "SyncBN", [TIMM],
+        one_of("BN", "SyncBN", "FrozenBN", "naiveSyncBN"),
         "Its batch norms. Other norms stay as they are."),
     Key("MODEL.TIMM.OUTPUT_NORM", "", [TIMM], ANY,
         '"LN": a layer norm over the channels of each feature that is read, as the published '

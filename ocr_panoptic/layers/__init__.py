@@ -24,7 +24,6 @@ from .rmi import region_mutual_information
 from .scale_attention import ScaleAttention, blend_scales
 from .segmentation_transformer import JointTransformer, SegmentationTransformer
 from .self_attention import SelfAttention
-from .sync_batch_norm import SyncBatchNorm
 
 __all__ = [
     "ACFOCR",
@@ -49,7 +48,6 @@ __all__ = [
     "ScaleAttention",
     "SegmentationTransformer",
     "SelfAttention",
-    "SyncBatchNorm",
     "band_bytes",
     "binary_cross_entropy",
     "blend_scales",

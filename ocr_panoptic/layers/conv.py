@@ -8,11 +8,12 @@ from functools import partial
 
 import torch
 import torch.nn.functional as F
-from detectron2.layers import Conv2d, FrozenBatchNorm2d, get_norm
+from detectron2.layers import Conv2d, NaiveSyncBatchNorm, get_norm
+from detectron2.utils import comm
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .sync_batch_norm import SyncBatchNorm
+SYNCHRONISED = (nn.SyncBatchNorm, NaiveSyncBatchNorm)
 
 
 def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
@@ -36,9 +37,8 @@ def affine_of_norm(norm: nn.Module | None) -> tuple[Tensor, Tensor] | None:
 
 
 def _is_affine(norm: nn.Module | None) -> bool:
-    if isinstance(norm, FrozenBatchNorm2d):
-        return True
-    return isinstance(norm, _BatchNorm) and not norm.training and norm.running_var is not None
+    learns = isinstance(norm, _BatchNorm) and norm.training
+    return not learns and getattr(norm, "running_var", None) is not None
 
 
 def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
@@ -50,16 +50,13 @@ def apply_norm(norm: nn.Module | None, x: Tensor) -> Tensor:
     """
     if norm is None:
         return x
-    one_value = x.numel() == x.shape[1] and not _is_synchronised(norm)
+    several = isinstance(norm, SYNCHRONISED) and comm.get_world_size() > 1
+    one_value = x.numel() == x.shape[1] and not several
     if isinstance(norm, _BatchNorm) and norm.training and one_value:
         return F.batch_norm(
             x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps
         )
     return norm(x)
-
-
-def _is_synchronised(norm: nn.Module) -> bool:
-    return isinstance(norm, SyncBatchNorm) and norm.is_synchronised
 
 
 def pixelwise(
@@ -144,7 +141,7 @@ class ConvNormReLU(Conv2d):
             padding=dilation * (kernel_size // 2),
             dilation=dilation,
             bias=not norm,
-            norm=get_norm(SyncBatchNorm if norm == "SyncBN" else norm, out_channels),
+            norm=get_norm(norm, out_channels),
             activation=partial(F.leaky_relu, negative_slope=negative_slope),
         )
         self.negative_slope = negative_slope

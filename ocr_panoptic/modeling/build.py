@@ -1,86 +1,138 @@
-"""The model of a config: Detectron2's, with parts exchanged that GPUs do not go well with."""
+"""The model of a config: Detectron2's, with parts of its own for mixed precision and the merge."""
+
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from detectron2.config import CfgNode
-from detectron2.modeling import META_ARCH_REGISTRY, build_backbone
+from detectron2.config import CfgNode, configurable
+from detectron2.layers import ShapeSpec
+from detectron2.modeling import META_ARCH_REGISTRY, ROI_HEADS_REGISTRY, build_backbone
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.poolers import ROIPooler
+from detectron2.modeling.roi_heads import ROI_MASK_HEAD_REGISTRY, StandardROIHeads
 from detectron2.modeling.roi_heads.mask_head import MaskRCNNConvUpsampleHead
 from detectron2.structures import Boxes
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import SyncBatchNorm
-
 from .features import check_panoptic_names, check_stage_names
 from .panoptic_augmentation import PanopticAugmentation
-from .panoptic_merge import rules_of_config
+from .panoptic_merge import MergeRules, rules_of_config
 
 
 def build_model(cfg: CfgNode) -> nn.Module:
-    """
-    Detectron2's ``build_model``, with its parameters and, in float32, its results:
-
-    - PyTorch's synchronised batch norms are :class:`.SyncBatchNorm`.
-    - In mixed precision boxes are pooled and masks pasted at float32 coordinates, see
-      :class:`ExactROIPooler` and :class:`ExactMaskHead`.
-    - A ``PanopticFPN`` has ``merge_rules``, see :class:`.MergeRules`, and, with TEST.AUG.ENABLED,
-      an ``augmentation`` at test time, see :class:`.PanopticAugmentation`.
-
-    Raises:
-        ValueError: as :func:`build_network`.
-    """
-    model = build_network(cfg).to(cfg.MODEL.DEVICE)
-    for module in model.modules():
-        if type(module) is nn.SyncBatchNorm:
-            SyncBatchNorm.convert(module)
-        elif type(module) is ROIPooler:
-            module.__class__ = ExactROIPooler
-        elif type(module) is MaskRCNNConvUpsampleHead:
-            module.__class__ = ExactMaskHead
-    if isinstance(model, PanopticFPN):
-        model.merge_rules = rules_of_config(cfg)
-        model.augmentation = PanopticAugmentation(cfg) if cfg.TEST.AUG.ENABLED else None
-    return model
+    """Return the network of :func:`build_network` on MODEL.DEVICE."""
+    return build_network(cfg).to(cfg.MODEL.DEVICE)
 
 
 def build_network(cfg: CfgNode) -> nn.Module:
     """
-    Return Detectron2's architecture of a config, on PyTorch's default device.
+    Return the architecture of a config, on PyTorch's default device. A ``PanopticFPN`` is a
+    :class:`PanopticSegmentor`.
 
     Raises:
-        ValueError: a key lists a feature that there is not; or what the parts do not take.
+        UserError: a key lists a feature that the backbone does not have.
     """
     check_stage_names(cfg)
-    is_panoptic = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    name = cfg.MODEL.META_ARCHITECTURE
+    if name != PanopticFPN.__name__:
+        return META_ARCH_REGISTRY.get(name)(cfg)
     try:
-        network = META_ARCH_REGISTRY.get(cfg.MODEL.META_ARCHITECTURE)(cfg)
-    except (KeyError, ValueError):  # of a head that misses a feature
-        if is_panoptic:
-            with torch.device("meta"):
-                check_panoptic_names(cfg, build_backbone(cfg))
+        network = PanopticSegmentor(cfg)
+    except (KeyError, ValueError):  # a head misses a feature
+        with torch.device("meta"):
+            check_panoptic_names(cfg, build_backbone(cfg))
         raise
-    if is_panoptic:
-        check_panoptic_names(cfg, network.backbone)
+    check_panoptic_names(cfg, network.backbone)
     return network
 
 
+class PanopticSegmentor(PanopticFPN):
+    """
+    Detectron2's ``PanopticFPN`` with its parameters and, in float32, its results. Its merge has
+    rules for each class, it can see an image several times, and in mixed precision it pools boxes
+    and pastes masks at float32 coordinates (:class:`ExactROIHeads`, :class:`ExactMaskHead`).
+
+    Args:
+        merge_rules: what the merge asks of a segment.
+        augmentation: the views of an image at test time; None for one view.
+        kwargs: arguments of ``PanopticFPN``.
+    """
+
+    @configurable
+    def __init__(
+        self,
+        *,
+        merge_rules: MergeRules,
+        augmentation: PanopticAugmentation | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.merge_rules = merge_rules
+        self.augmentation = augmentation
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode) -> dict:
+        exact = cfg.clone()
+        exact.defrost()
+        for node, own in (
+            (exact.MODEL.ROI_HEADS, ExactROIHeads),
+            (exact.MODEL.ROI_MASK_HEAD, ExactMaskHead),
+        ):
+            if own.__base__.__name__ == node.NAME:
+                node.NAME = own.__name__
+        return {
+            **super().from_config(exact),
+            "merge_rules": rules_of_config(cfg),
+            "augmentation": PanopticAugmentation(cfg) if cfg.TEST.AUG.ENABLED else None,
+        }
+
+
+@ROI_HEADS_REGISTRY.register()
+class ExactROIHeads(StandardROIHeads):
+    """Detectron2's heads with :class:`ExactROIPooler`."""
+
+    @classmethod
+    def from_config(cls, cfg: CfgNode, input_shape: dict[str, ShapeSpec]) -> dict:
+        heads = super().from_config(cfg, input_shape)
+        scales = [1.0 / input_shape[name].stride for name in cfg.MODEL.ROI_HEADS.IN_FEATURES]
+        for part in ("box", "mask"):
+            node = cfg.MODEL[f"ROI_{part.upper()}_HEAD"]
+            if heads.get(f"{part}_pooler"):
+                heads[f"{part}_pooler"] = ExactROIPooler(
+                    node.POOLER_RESOLUTION, scales, node.POOLER_SAMPLING_RATIO, node.POOLER_TYPE
+                )
+        return heads
+
+
 class ExactROIPooler(ROIPooler):
-    """Detectron2's pooler for features of half precision, to which it would round the boxes: in
-    bfloat16 by up to 4 pixels of an image of 1333. torchvision pools in float32 in any case."""
+    """
+    Detectron2's pooler, which would round the boxes to the type of the features: in bfloat16 by up
+    to 4 pixels of an image of 1333. torchvision pools in float32 in any case. On a CPU its kernel
+    has one thread, so at inference the boxes of an image are pooled in as many as PyTorch has.
+    """
 
     def forward(self, x: list[Tensor], box_lists: list[Boxes]) -> Tensor:
-        """Maps [N, C, h, w] and N lists of boxes to [R, C, s, s], of the maps' type."""
-        return super().forward([_wide(map_) for map_ in x], box_lists).to(x[0].dtype)
+        """Pool maps [N, C, h, w] in N lists of boxes to [R, C, s, s], of the maps' type."""
+        maps, pool = [_to_float32(map_) for map_ in x], super().forward
+        threads = torch.get_num_threads()
+        alone = x[0].is_cuda or torch.is_grad_enabled() or len(box_lists) > 1
+        if alone or min(threads, len(box_lists[0])) < 2:
+            return pool(maps, box_lists).to(x[0].dtype)
+        with ThreadPoolExecutor(threads) as executor:
+            parts = [Boxes(part) for part in box_lists[0].tensor.chunk(threads)]
+            pooled = executor.map(lambda part: pool(maps, [part]), parts)
+            return torch.cat(list(pooled)).to(x[0].dtype)
 
 
+@ROI_MASK_HEAD_REGISTRY.register()
 class ExactMaskHead(MaskRCNNConvUpsampleHead):
-    """Detectron2's mask head, whose masks are float32: pixels are looked up in them at coordinates
-    of their type, in bfloat16 up to 1/1024 of a box's side beside the place."""
+    """Detectron2's mask head with float32 masks. Pixels are looked up in them at coordinates of
+    their type, in bfloat16 up to 1/1024 of a box's side beside the place."""
 
     def layers(self, x: Tensor) -> Tensor:
         """[R, C, s, s] to logits [R, K, 2s, 2s]."""
-        return _wide(super().layers(x))
+        return _to_float32(super().layers(x))
 
 
-def _wide(x: Tensor) -> Tensor:
+def _to_float32(x: Tensor) -> Tensor:
+    """Return the tensor in float32 or better."""
     return x.to(torch.promote_types(x.dtype, torch.float32))

@@ -2,12 +2,11 @@
 
 import copy
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 import torch
-from detectron2.layers import Conv2d, ROIAlign
+from detectron2.layers import Conv2d
 from detectron2.modeling.meta_arch.panoptic_fpn import PanopticFPN
 from detectron2.modeling.postprocessing import detector_postprocess
 from detectron2.structures import Instances
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.layers import ConvNormReLU, fold_norms, to_channels_last
 
+from .build import PanopticSegmentor
 from .inference import ClassMaps, classes_at_once
 from .inference_output import InferenceOutput, semantic_parts
 from .large_images import window_labels
@@ -52,7 +52,8 @@ class InferenceModel(nn.Module):
         if precision not in PRECISIONS:
             raise UserError(f"precision is {precision!r}; it is one of {', '.join(PRECISIONS)}")
         self.network = network
-        self._is_panoptic = type(network) is PanopticFPN  # a subclass may compute anything
+        # Not by isinstance: a subclass of Detectron2's users may compute anything.
+        self._is_panoptic = type(network) in (PanopticFPN, PanopticSegmentor)
         self.precision, self.confident, self.made_of = precision, confident, made_of
         # In the network's mode: an evaluation goes back to it, and it may be one in training.
         self.training = network.training
@@ -145,7 +146,6 @@ def deploy(
     - Norms that are affine (frozen, or batch norms) are folded into their convolutions.
     - Convolutions work in channels-last memory. Those of timm with SAME padding pad by constants
       where images are padded to multiples of all strides.
-    - Panoptic-FPN pools boxes in several threads.
     - In half precision weights are cast once, where autocast does it anew for each image.
 
     Args:
@@ -190,8 +190,6 @@ def _optimized(model: nn.Module) -> nn.Module:
     _pad_evenly(network)
     fold_norms(network)
     to_channels_last(network)
-    if isinstance(network, PanopticFPN):
-        replace(network.roi_heads, ROIAlign, ThreadedROIAlign)
     return network
 
 
@@ -212,23 +210,3 @@ def _pad_evenly(network: nn.Module) -> None:
         divisor = getattr(network, "divisor", network.backbone.size_divisibility)
         if divisor and all(divisor % s.stride == 0 for s in module.output_shape().values()):
             replace(module, Conv2dSame, EvenConv2dSame)
-
-
-class ThreadedROIAlign(nn.Module):
-    """Detectron2's ``ROIAlign`` for inference, on a CPU by as many threads as PyTorch has:
-    torchvision's kernel uses one. A box is pooled by itself, so the result is the same."""
-
-    def __init__(self, align: ROIAlign):
-        super().__init__()
-        self.align = align
-
-    def forward(self, input: Tensor, rois: Tensor) -> Tensor:
-        """See Detectron2's: [N, C, h, w] and [R, 5] to [R, C, *output_size]."""
-        threads = torch.get_num_threads()
-        # Threads do not inherit an autocast.
-        alone = input.is_cuda or torch.is_grad_enabled() or torch.is_autocast_enabled("cpu")
-        if alone or min(threads, len(rois)) < 2:
-            return self.align(input, rois)
-        with ThreadPoolExecutor(threads) as executor:
-            parts = executor.map(lambda part: self.align(input, part), rois.chunk(threads))
-            return torch.cat(list(parts))

@@ -2,9 +2,8 @@
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any
 
 import timm
 import torch
@@ -12,8 +11,9 @@ from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY, Backbone
 from timm.layers import DropPath, LayerNorm2d
-from timm.models.efficientnet import EfficientNetFeatures
 from timm.models.hrnet import HighResolutionModule
+from timm.models.swin_transformer import SwinTransformerBlock
+from timm.models.swin_transformer_v2 import SwinTransformerV2Block
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
@@ -23,46 +23,48 @@ from .timm_network import (
     create_features,
     create_network,
     is_plain,
-    needed_multiple,
     network_options,
+    takes_any_size,
     training_of_parameters,
+    up_to,
 )
 from .timm_norms import fold_network, with_norm
-from .timm_parts import BilinearFusion, pad_before_shifting, replace
+from .timm_parts import BilinearFusion, SwinBlock, SwinV2Block, replace
 
 OUTPUT_NORMS = ("", "LN")
-
-# What black images have shown of networks: the same of each that is built with equal arguments.
-_SHOWN: dict[tuple, Any] = {}
 
 
 class TimmBackbone(Backbone):
     """
-    The feature maps of a timm network for images of any size. Random weights: files come by
-    MODEL.WEIGHTS, and timm never asks the network.
+    Feature maps of a timm network, with random weights, for images of any size.
 
     Args:
-        name: of a timm model with ``features_only``, such as hrnet_w48 or resnet18. Of an
-            EfficientNet every stage is a feature, blocks.0 to blocks.6; of a plain ViT every block.
+        name: name of a timm model, see :func:`.create_features`.
+        features: names of the features that are read. Parts of the network behind the last of them
+            are left out. Without any name, or with one that the network lacks, all are there, and
+            the reader can name them.
         output_stride: 32, or 16 or 8 for networks that timm can dilate (ResNets, EfficientNets).
-        norm: "BN", "SyncBN" or "FrozenBN", of its batch norms.
-        output_norm: "LN" for a layer norm over the channels of each feature that is read: the
-            network's last one where that is a plain ViT's, new ones else. "" for none.
-        patch_size: see :func:`.create_features`.
-        align_corners, enlarge_twice: of HRNet's :class:`.BilinearFusion`.
-        frozen: nothing is learnt: no gradient, and batch norms use their running statistics.
+        norm: kind of its batch norms, see :func:`.with_norm`.
+        output_norm: "LN" for a layer norm over the channels of each feature: the network's last one
+            in a plain ViT, new ones elsewhere. "" for no norm.
+        patch_size: see :func:`.network_options`.
+        align_corners, enlarge_twice: arguments of HRNet's :class:`.BilinearFusion`.
+        frozen: whether nothing is learnt: no gradient, and batch norms use running statistics.
         drop_path: chance in training that the last of its residual blocks is left out for an image
             (stochastic depth); those before it have less, linearly from 0.
-        in_channels: of the images.
+        in_channels: number of the images' channels.
+
+    Attributes:
+        known: shapes of all features of the network, by timm's names of the modules.
 
     Raises:
-        ValueError: unknown name or norm, a stride that the network does not have, a network for
-            images of one size, or drop path in one that has none.
+        UserError: timm has no such network, or the network lacks an option.
     """
 
     def __init__(
         self,
         name: str,
+        features: Collection[str] = (),
         *,
         output_stride: int = 32,
         norm: str = "SyncBN",
@@ -79,44 +81,46 @@ class TimmBackbone(Backbone):
             raise UserError(f'MODEL.TIMM.OUTPUT_NORM is {output_norm}; it is "LN" or ""')
         self.name = name
         self.frozen = frozen
-        self._in_channels = in_channels
         self._options = {
             "output_stride": output_stride,
             "patch_size": patch_size,
             "in_channels": in_channels,
         }
-        body = create_features(
-            name, **self._options, final_norm=output_norm == "LN", drop_path=drop_path
-        )
+        network, self.known = create_features(name, **self._options, drop_path=drop_path)
+        read = self._choose(features)
+        count = 1 + list(self.known).index(read[-1])
+        self._shapes = dict(list(self.known.items())[:count])
+        body = up_to(network, count, final_norm=output_norm == "LN")
         if drop_path and not any(isinstance(m, DropPath) and m.drop_prob for m in body.modules()):
             raise UserError(
                 f"MODEL.TIMM.DROP_PATH is {drop_path}, but timm's {name} leaves out no blocks. "
                 "Set it to 0."
             )
         body = with_norm(body, norm)
-        pad_before_shifting(body)
         fusion = partial(BilinearFusion, align_corners=align_corners, enlarge_twice=enlarge_twice)
         replace(body, HighResolutionModule, fusion)
+        # Each row of HRNet's last exchange makes up one feature.
+        for exchange in [m for m in body.modules() if isinstance(m, BilinearFusion)][-1:]:
+            stages = [feature for feature in self.known if feature.startswith("stage")]
+            for stage, row in zip(stages, exchange.fuse_layers, strict=True):
+                row.requires_grad_(stage in read)
+        replace(body, SwinTransformerBlock, SwinBlock)
+        replace(body, SwinTransformerV2Block, SwinV2Block)
         self.body = body
         own_norm = is_plain(name) and not isinstance(body.model.norm, nn.Identity)
-        self._has_new_norms = output_norm == "LN" and not own_norm
-        if isinstance(body, EfficientNetFeatures):
-            self._shapes = _read_all_stages(body, in_channels)
-        else:
-            self._shapes = {
-                feature["module"]: ShapeSpec(
-                    channels=feature["num_chs"], stride=feature["reduction"]
-                )
-                for feature in body.feature_info.get_dicts()
-            }
-        self._arguments = (name, norm, output_norm, *self._options.values())
-        self.eval()
-        self._multiple = self._once(
-            "multiple", lambda: needed_multiple(name, self._maps, self._shapes, in_channels)
-        )
-        self.train()
+        if output_norm == "LN" and not own_norm:
+            self.output_norms = nn.ModuleDict(
+                {key.replace(".", "-"): LayerNorm2d(self.known[key].channels) for key in read}
+            )
+        strides = [shape.stride for shape in self.known.values()]
+        self._multiple = 0 if takes_any_size(name) else math.lcm(*strides)
         if frozen:
             self.requires_grad_(False)
+
+    def _choose(self, features: Collection[str]) -> list[str]:
+        """Return the features that are read, in the network's order."""
+        read = [feature for feature in self.known if feature in features]
+        return read if read and len(read) == len(set(features)) else list(self.known)
 
     @property
     def size_divisibility(self) -> int:
@@ -154,70 +158,6 @@ class TimmBackbone(Backbone):
             maps[key.replace("-", ".")] = norm(maps[key.replace("-", ".")])
         return maps
 
-    def read(self, features: Iterable[str]) -> None:
-        """
-        Say which features are read. Norms of them are added (``output_norm``), stages of an
-        EfficientNet and blocks of a ViT behind the last of them are left out, and what makes up
-        others alone is frozen: of HRNet the last exchange between its branches, of a ResNet the
-        stages behind. DistributedDataParallel waits for the gradient of every parameter that is not
-        frozen.
-
-        Args:
-            features: their names; those of another backbone are not looked at.
-        """
-        features = set(features)
-        read = [name for name in self._shapes if name in features]
-        if not read:
-            return
-        self._truncate(list(self._shapes).index(read[-1]) + 1)
-        if self._has_new_norms:
-            self.output_norms = nn.ModuleDict(
-                {name.replace(".", "-"): LayerNorm2d(self._shapes[name].channels) for name in read}
-            )
-            self.output_norms.requires_grad_(not self.frozen)
-        self._freeze_unread(read)
-
-    def _truncate(self, count: int) -> None:
-        if isinstance(self.body, EfficientNetFeatures):
-            self.body.blocks = self.body.blocks[:count]
-        elif is_plain(self.name):
-            self.body.out_indices = self.body.model.prune_intermediate_layers(
-                list(range(count)), prune_norm=not self.body.norm
-            )
-        else:
-            return
-        self._shapes = dict(list(self._shapes.items())[:count])
-
-    def _freeze_unread(self, read: list[str]) -> None:
-        if self.frozen:
-            return
-        unread = self._once(("unread", *read), lambda: self._without_gradient(read))
-        for name, parameter in self.named_parameters():
-            if name in unread:
-                parameter.requires_grad_(False)
-
-    def _without_gradient(self, read: list[str]) -> set[str]:
-        """Names of the parameters that do not change these features."""
-        training = self.training
-        side = 3 * math.lcm(*(shape.stride for shape in self._shapes.values()))
-        parameters = dict(self.named_parameters())
-        learnt = [p for p in parameters.values() if p.requires_grad]
-        self.eval().requires_grad_(True)
-        with torch.enable_grad():
-            maps = self._maps(torch.zeros(1, self._in_channels, side, side))
-            total = sum(maps[name].sum() for name in read)
-            gradients = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
-        self.train(training).requires_grad_(False)
-        for parameter in learnt:
-            parameter.requires_grad_(True)
-        return {name for name, found in zip(parameters, gradients, strict=True) if found is None}
-
-    def _once(self, question: object, find: Callable[[], Any]) -> Any:
-        key = (*self._arguments, question)
-        if key not in _SHOWN:
-            _SHOWN[key] = find()
-        return _SHOWN[key]
-
     def training_of_parameters(self, layer_decay: float) -> dict[str, Training]:
         """Return how each parameter is trained, see :func:`.training_of_parameters`."""
         found = training_of_parameters(self.name, self.body, layer_decay)
@@ -253,21 +193,6 @@ class TimmBackbone(Backbone):
             return weights  # of another network, which the comparison of names will tell
 
 
-def _read_all_stages(body: EfficientNetFeatures, in_channels: int) -> dict[str, ShapeSpec]:
-    """Let timm's network return the maps of all its stages, not of the last one of each stride
-    alone; their shapes, which a small image shows."""
-    body._stage_out_idx = {i + 1: i for i in range(len(body.blocks))}
-    side = 64
-    is_training = body.training
-    with torch.no_grad():
-        maps = body.eval()(torch.zeros(1, in_channels, side, side))
-    body.train(is_training)
-    return {
-        f"blocks.{i}": ShapeSpec(channels=map_.shape[1], stride=side // map_.shape[2])
-        for i, map_ in enumerate(maps)
-    }
-
-
 def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, object]:
     """Return the arguments of :class:`TimmBackbone`, by MODEL.TIMM and the images."""
     network = cfg.MODEL.TIMM
@@ -288,8 +213,9 @@ def timm_arguments(cfg: CfgNode, input_shape: ShapeSpec) -> dict[str, object]:
 @BACKBONE_REGISTRY.register()
 def build_timm_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> TimmBackbone:
     """The network of MODEL.TIMM, for the features that MODEL.SEM_SEG_HEAD names."""
-    backbone = TimmBackbone(**timm_arguments(cfg, input_shape))
     head = cfg.MODEL.SEM_SEG_HEAD
-    coarse = head.COARSE_IN_FEATURES if head.NAME == "ContextSemSegHead" else []
-    backbone.read({*head.IN_FEATURES, *coarse})
-    return backbone
+    lists = [head.IN_FEATURES]
+    lists += [head.COARSE_IN_FEATURES] if head.NAME == "ContextSemSegHead" else []
+    # The head refuses an empty list, and names the features that there are.
+    features = set().union(*lists) if all(lists) else ()
+    return TimmBackbone(features=features, **timm_arguments(cfg, input_shape))

@@ -1,14 +1,16 @@
-"""A network of timm by its name: made, with feature maps of images of any size, and what timm says
-of how its parameters are trained."""
+"""A network of timm by its name, made with feature maps of images of any size, and how timm trains
+its parameters."""
 
-import math
-from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import timm
 import torch
 from detectron2.layers import ShapeSpec
-from timm.models._features import FeatureGetterNet
+from timm.models._features import FeatureGetterNet, FeatureListNet
+from timm.models.efficientnet import EfficientNetFeatures
+from timm.models.eva import Eva
+from timm.models.mobilenetv3 import MobileNetV3Features
+from timm.models.vision_transformer import VisionTransformer
 from timm.optim import param_groups_layer_decay
 from torch import Tensor, nn
 
@@ -35,7 +37,8 @@ def create_network(name: str, **options: object) -> nn.Module:
     except NotImplementedError:
         if not is_meta:
             raise
-        with torch.device("cpu"):  # RegNet computes its widths, and there are no values on "meta"
+        # RegNet computes its widths, and there are no values on "meta".
+        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
             network = timm.create_model(name, pretrained=False, **options)
     return network.to("meta") if is_meta else network  # DINOv3's frequencies are on the CPU
 
@@ -87,15 +90,20 @@ def training_of_parameters(
     return found
 
 
-# Networks of one stride whose every block is a feature, by timm's modules.
+# By timm's modules: networks of one stride whose every block is a feature,
 _PLAIN = ("vision_transformer", "deit", "eva")
-# Swin pads to its windows, whatever the size. Every second block of its last stage shifts them, as
-# in the published detectors: timm leaves that out where a classifier's map is one window large.
-_SWIN = {"strict_img_size": False, "always_partition": True}
-# What lets networks take images of any size, by timm's modules.
+_SWIN = ("swin_transformer", "swin_transformer_v2")
+# those that take images whose sides are multiples of all their strides,
+_OF_PATCHES = (*_PLAIN, *_SWIN, "convnext")
+# and those with padded convolutions, which take images of any size.
+_PADDED = ("resnet", "regnet", "hrnet", "hrnet2x", "efficientnet", "mobilenetv3", "pvt_v2")
+_STAGED = (EfficientNetFeatures, MobileNetV3Features)
+# What lets them take images of any size.
 _OPTIONS: dict[str, dict[str, object]] = {
     "hrnet": {"feature_location": ""},  # the plain stages, not the classification head's
-    **dict.fromkeys(("swin_transformer", "swin_transformer_v2"), _SWIN),
+    # Swin pads to its windows, whatever the size. Every second block of its last stage shifts them,
+    # as in the published detectors: timm leaves that out if a classifier's map is one window large.
+    **dict.fromkeys(_SWIN, {"strict_img_size": False, "always_partition": True}),
     # Position embeddings are interpolated to the number of patches.
     **dict.fromkeys(_PLAIN, {"dynamic_img_size": True}),
 }
@@ -108,14 +116,11 @@ def network_options(
     Return the options of ``timm.create_model`` with which the network takes images of any size.
 
     Args:
-        name: of a timm model.
+        name: name of a timm model.
         output_stride: 32, or 16 or 8 for networks that timm can dilate.
-        patch_size: of a plain ViT, in pixels; 0 for that of its weights. There are as many position
-            embeddings as these have.
-        in_channels: of the images.
-
-    Raises:
-        ValueError: a patch size for a network without patches.
+        patch_size: patch of a plain ViT in pixels; 0 for that of its weights. There are as many
+            position embeddings as these have.
+        in_channels: number of the images' channels.
     """
     options = {"in_chans": in_channels, **_OPTIONS.get(_module(name), {})}
     if output_stride != 32:
@@ -138,21 +143,26 @@ def create_features(
     output_stride: int = 32,
     patch_size: int = 0,
     in_channels: int = 3,
-    final_norm: bool = False,
     drop_path: float = 0.0,
-) -> nn.Module:
+) -> tuple[nn.Module, dict[str, ShapeSpec]]:
     """
-    A network with random weights; timm never asks the internet for others.
+    Make a network with random weights; timm never asks the internet for others.
 
     Args:
-        name: of a timm model with ``features_only``. Of a plain ViT every block is a feature.
-        output_stride, patch_size, in_channels: of :func:`network_options`.
-        final_norm: the features of a plain ViT go through its last norm.
+        name: name of a timm model of one of the families above.
+        output_stride, patch_size, in_channels: arguments of :func:`network_options`.
         drop_path: see :class:`.TimmBackbone`.
 
-    Raises:
-        ValueError: timm has no such network, or not with these options.
+    Returns:
+        (network for :func:`up_to`, shapes of its features by timm's names of the modules). Every
+        stage of an EfficientNet or MobileNet and every block of a plain ViT is a feature.
     """
+    families = (*_PADDED, *_OF_PATCHES)
+    if _module(name) not in ("", *families):
+        raise UserError(
+            f"MODEL.TIMM.NAME is {name}, a network of timm's module {_module(name)}; the families "
+            f"that can be a backbone are {', '.join(families)}"
+        )
     options = network_options(
         name, output_stride=output_stride, patch_size=patch_size, in_channels=in_channels
     )
@@ -166,9 +176,57 @@ def create_features(
             "Use hrnet_w18, hrnet_w32, hrnet_w48, convnext_tiny, swin_tiny_patch4_window7_224 "
             "(stride 32), resnet18 or tf_efficientnet_lite0 (32, 16, 8)."
         ) from e
-    if not is_plain(name):
-        return network
-    return FeatureGetterNet(network, list(range(len(network.feature_info))), norm=final_norm)
+    info = list(network.feature_info)
+    shapes = {f["module"]: ShapeSpec(channels=f["num_chs"], stride=f["reduction"]) for f in info}
+    if isinstance(network, _STAGED):
+        shapes = {}
+        for i, stage in enumerate(network.blocks):
+            convs = [module for module in stage.modules() if isinstance(module, nn.Conv2d)]
+            stride = next(f["reduction"] for f in info if f["stage"] > i)
+            shapes[f"blocks.{i}"] = ShapeSpec(channels=convs[-1].out_channels, stride=stride)
+    return network, shapes
+
+
+def up_to(network: nn.Module, count: int, final_norm: bool) -> nn.Module:
+    """
+    Return a network of :func:`create_features` without the parts behind its first ``count``
+    features, whose maps it lists; ``final_norm`` says whether those of a plain ViT go through its
+    last norm.
+    """
+    if isinstance(network, _STAGED):
+        return EfficientNetStages(network, count)
+    if isinstance(network, FeatureListNet):
+        names = list(network)
+        for name in names[names.index(list(network.return_layers)[count - 1]) + 1 :]:
+            del network[name]
+    if isinstance(network, VisionTransformer | Eva):
+        return FeatureGetterNet(network, list(range(count)), norm=final_norm)
+    return network
+
+
+class EfficientNetStages(nn.Module):
+    """
+    The maps of the first stages of timm's EfficientNet or MobileNet. timm itself gives those of the
+    last stage of each stride.
+
+    Args:
+        network: network whose parts are taken.
+        count: number of stages.
+    """
+
+    def __init__(self, network: EfficientNetFeatures | MobileNetV3Features, count: int):
+        super().__init__()
+        self.conv_stem, self.bn1 = network.conv_stem, network.bn1
+        self.act1 = getattr(network, "act1", nn.Identity())  # of a MobileNet
+        self.blocks = network.blocks[:count]
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """Images [N, C, H, W] to the maps [N, C, H / stride, W / stride] of the stages."""
+        x, maps = self.act1(self.bn1(self.conv_stem(x))), []
+        for stage in self.blocks:
+            x = stage(x)
+            maps.append(x)
+        return maps
 
 
 def is_plain(name: str) -> bool:
@@ -176,76 +234,14 @@ def is_plain(name: str) -> bool:
     return _module(name) in _PLAIN
 
 
+def takes_any_size(name: str) -> bool:
+    """Return whether images need not be multiples of the network's strides."""
+    return _module(name) in _PADDED
+
+
 def _module(name: str) -> str:
-    """timm's module of a network, such as "swin_transformer"; "" for an unknown network."""
+    """Return timm's module of a network, such as "swin_transformer"; "" for an unknown network."""
     try:
         return timm.model_entrypoint(name.partition(".")[0]).__module__.rpartition(".")[2]
     except KeyError:  # create_model says it better
         return ""
-
-
-def needed_multiple(
-    name: str,
-    maps_of: Callable[[Tensor], Mapping[str, Tensor]],
-    shapes: Mapping[str, ShapeSpec],
-    in_channels: int,
-) -> int:
-    """
-    Return what the sides of images have to be multiples of, which black images show.
-
-    Args:
-        name: of the network, for messages.
-        maps_of: its maps of images [1, in_channels, H, W], in evaluation mode.
-        shapes: what it says of them.
-        in_channels: of the images.
-
-    Returns:
-        0 where a map of an image of any size has ceil(side / stride) pixels, as with padded
-        convolutions; the least common multiple of the strides where pixels of the last rows would
-        be left out (ConvNeXt) or are refused (ViT, Swin)
-
-    Raises:
-        ValueError: the maps of such multiples are not as large as the strides say: the network is
-            for images of one size, or its convolutions have no padding.
-    """
-    multiple = math.lcm(*(shape.stride for shape in shapes.values()))
-    size = (3 * multiple, 5 * multiple)
-    try:
-        found = _sizes(maps_of, (in_channels, *size))
-    except (RuntimeError, AssertionError) as e:
-        raise UserError(
-            f"MODEL.TIMM.NAME {name} does not take images of {size[0]}x{size[1]} pixels, and it "
-            f"has to take any multiple of its strides: timm says {e}. {_ADVICE}"
-        ) from e
-    for key, expected in _expected(shapes, size).items():
-        if found[key] != expected:
-            raise UserError(
-                f"MODEL.TIMM.NAME {name} has {found[key]} as its feature {key} for an image of "
-                f"{size[0]}x{size[1]} pixels, and its stride {shapes[key].stride} needs {expected}"
-                f". {_ADVICE}"
-            )
-    odd = (3 * multiple + 1, 4 * multiple + 3)
-    try:
-        return 0 if _sizes(maps_of, (in_channels, *odd)) == _expected(shapes, odd) else multiple
-    except (RuntimeError, AssertionError):
-        return multiple
-
-
-_ADVICE = (
-    "Use a network for images of any size: ResNet, HRNet, EfficientNet, MobileNet, RegNet, "
-    "ConvNeXt, Swin, PVT v2, ViT, DINOv2 ..."
-)
-
-
-@torch.no_grad()
-def _sizes(
-    maps_of: Callable[[Tensor], Mapping[str, Tensor]], shape: tuple[int, ...]
-) -> dict[str, tuple[int, ...]]:
-    return {key: tuple(map_.shape[1:]) for key, map_ in maps_of(torch.zeros(1, *shape)).items()}
-
-
-def _expected(shapes: Mapping[str, ShapeSpec], size: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-    return {
-        key: (shape.channels, *(math.ceil(side / shape.stride) for side in size))
-        for key, shape in shapes.items()
-    }

@@ -1,14 +1,9 @@
-"""
-The batch norms of timm's networks: as MODEL.TIMM.NORM has them, and folded for inference.
-
-Many of timm's batch norms (``BatchNormAct2d``: EfficientNet, MobileNet, RegNet ...) apply the
-activation as well. PyTorch's and Detectron2's conversions know the norm alone and lose it.
-"""
+"""The batch norms of timm's networks: as MODEL.TIMM.NORM has them, and folded for inference."""
 
 from collections.abc import Collection
 
-from detectron2.layers import FrozenBatchNorm2d
-from timm.layers import BatchNormAct2d, ConvNormAct
+from detectron2.layers import NaiveSyncBatchNorm
+from timm.layers import BatchNormAct2d, ConvNormAct, convert_sync_batchnorm, freeze_batch_norm_2d
 from timm.models._efficientnet_blocks import (
     ConvBnAct,
     DepthwiseSeparableConv,
@@ -16,10 +11,12 @@ from timm.models._efficientnet_blocks import (
     InvertedResidual,
 )
 from timm.models.resnet import BasicBlock, Bottleneck
-from torch import Tensor, nn
+from torch import nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import SyncBatchNorm, fold_into
+from ocr_panoptic.layers import fold_into
+
+from .timm_parts import replace
 
 # Blocks that call their convolutions and norms in the order in which they are registered.
 _IN_ORDER = (
@@ -28,49 +25,39 @@ _IN_ORDER = (
 )
 
 
-class FrozenBatchNormAct2d(FrozenBatchNorm2d):
-    """Detectron2's frozen norm, and the activation of timm's."""
-
-    def __init__(self, norm: FrozenBatchNorm2d, source: BatchNormAct2d):
-        super().__init__(norm.num_features, norm.eps)
-        for name, buffer in norm.named_buffers():
-            setattr(self, name, buffer)
-        self.drop, self.act = source.drop, source.act
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.drop(super().forward(x)))
-
-
-class SyncBatchNormAct2d(SyncBatchNorm):
-    """Our synchronised norm, and the activation of timm's."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.act(self.drop(super().forward(x)))
-
-
 def with_norm(network: nn.Module, norm: str) -> nn.Module:
     """
-    Args:
-        network: with batch norms, which may be changed in place. Other norms stay.
-        norm: "BN", "SyncBN" or "FrozenBN".
+    Return the network with batch norms of another kind, which timm converts together with the
+    activations that they may hold (``BatchNormAct2d``). Other norms stay.
 
-    Raises:
-        ValueError: for another one.
+    Args:
+        network: may be changed in place.
+        norm: "BN", "SyncBN", "FrozenBN", or "naiveSyncBN" of Detectron2 for processes on CPUs.
     """
-    if norm == "SyncBN":
-        for module in network.modules():
-            if isinstance(module, BatchNormAct2d):
-                SyncBatchNormAct2d.convert(module)
-            elif isinstance(module, nn.BatchNorm2d):
-                SyncBatchNorm.convert(module)
-    elif norm == "FrozenBN":
-        active = {k: m for k, m in network.named_modules() if isinstance(m, BatchNormAct2d)}
-        network = FrozenBatchNorm2d.convert_frozen_batchnorm(network)
-        for name, source in active.items():
-            frozen = FrozenBatchNormAct2d(network.get_submodule(name), source)
-            network.set_submodule(name, frozen)
-    elif norm != "BN":
-        raise UserError(f"MODEL.TIMM.NORM is {norm}; it is BN, SyncBN or FrozenBN")
+    conversions = {
+        "BN": lambda network: network,
+        "SyncBN": convert_sync_batchnorm,
+        "FrozenBN": freeze_batch_norm_2d,
+        "naiveSyncBN": _with_naive_norms,
+    }
+    if norm not in conversions:
+        raise UserError(f"MODEL.TIMM.NORM is {norm}; it is {', '.join(conversions)}")
+    return conversions[norm](network)
+
+
+def _with_naive_norms(network: nn.Module) -> nn.Module:
+    if any(isinstance(module, BatchNormAct2d) for module in network.modules()):
+        raise UserError(
+            "MODEL.TIMM.NORM SyncBN: norms with an activation (EfficientNet, MobileNet, RegNet) "
+            "are synchronised on GPUs only. Set it to BN or FrozenBN"
+        )
+
+    def naive(norm: nn.BatchNorm2d) -> NaiveSyncBatchNorm:
+        synchronised = NaiveSyncBatchNorm(norm.num_features, eps=norm.eps, momentum=norm.momentum)
+        synchronised.load_state_dict(norm.state_dict())
+        return synchronised
+
+    replace(network, nn.BatchNorm2d, naive)
     return network
 
 
@@ -80,7 +67,8 @@ def fold_network(network: nn.Module, outputs: Collection[str]) -> None:
     where both are known to follow each other; see :func:`.fold_into`.
 
     Args:
-        outputs: names of the modules whose results are given out: a convolution among them stays.
+        network: copy of a network, which shares its tensors.
+        outputs: names of the modules whose results are features: a convolution among them stays.
     """
     for module in network.modules():
         is_sequence = isinstance(module, nn.Sequential)

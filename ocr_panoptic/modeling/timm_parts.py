@@ -65,12 +65,19 @@ class BilinearFusion(nn.Module):
         return resize(coarse, fine.shape[2:], self.align_corners)
 
 
-class WindowBlock:
+class WindowBlock(nn.Module):
     """
-    Pads the map before the windows are shifted, as the published detectors and torchvision do.
-    timm shifts first: pixels that go round then lie before the padding, where its mask does not
-    part them from the opposite border.
+    A block of Swin that pads the map before it shifts the windows, as the published detectors and
+    torchvision do. timm shifts first: pixels that go round then lie before the padding, where its
+    mask does not part them from the opposite border.
+
+    Args:
+        block: timm's block, whose parts and settings are taken.
     """
+
+    def __init__(self, block: nn.Module):
+        nn.Module.__init__(self)  # timm's own would make new parts
+        vars(self).update(vars(block))
 
     def _attn(self, x: Tensor) -> Tensor:
         """
@@ -78,7 +85,7 @@ class WindowBlock:
             x: [N, h, w, C]
 
         Returns:
-            what the windows' attention gives, [N, h, w, C]
+            result of the windows' attention, [N, h, w, C]
         """
         height, width = x.shape[1:3]
         below, right = (-side % window for side, window in zip((height, width), self.window_size))
@@ -91,14 +98,6 @@ class SwinBlock(WindowBlock, SwinTransformerBlock):
 
 class SwinV2Block(WindowBlock, SwinTransformerV2Block):
     """A block of Swin V2 whose windows divide the map."""
-
-
-def pad_before_shifting(network: nn.Module) -> None:
-    """Turn every block of a Swin of timm into one of these classes, in place."""
-    blocks = {SwinTransformerBlock: SwinBlock, SwinTransformerV2Block: SwinV2Block}
-    for module in network.modules():
-        if type(module) in blocks:
-            module.__class__ = blocks[type(module)]
 
 
 class EvenConv2dSame(nn.Module):

@@ -1,5 +1,7 @@
 """Detectron2's feature pyramids on networks of timm: FPN on stages, ViTDet's on a plain ViT."""
 
+from collections.abc import Collection
+
 from detectron2.config import CfgNode
 from detectron2.layers import ShapeSpec
 from detectron2.modeling import BACKBONE_REGISTRY
@@ -28,24 +30,19 @@ class TimmPyramid(TimmBackbone):
     that Detectron2's ResNet has for them: res2 to res5.
 
     Args:
-        name, kwargs: see :class:`.TimmBackbone`.
-
-    Raises:
-        ValueError: the network lacks one of these strides.
+        name, kwargs: arguments of :class:`.TimmBackbone`.
     """
 
-    def __init__(self, name: str, **kwargs):
-        super().__init__(name, **kwargs)
-        shapes = super().output_shape()
-        self._by_stride = {shape.stride: feature for feature, shape in shapes.items()}
+    def _choose(self, features: Collection[str]) -> list[str]:
+        self._by_stride = {shape.stride: feature for feature, shape in self.known.items()}
         if not STAGES.keys() <= self._by_stride.keys():
-            found = ", ".join(map(str, sorted({shape.stride for shape in shapes.values()})))
+            found = ", ".join(map(str, sorted(self._by_stride)))
             advice = _ADVICE_PLAIN if len(self._by_stride) == 1 else _ADVICE
             raise UserError(
-                f"MODEL.TIMM.NAME {name} has features of stride {found}, and an FPN needs those of "
-                f"{', '.join(map(str, STAGES))}. {advice}"
+                f"MODEL.TIMM.NAME {self.name} has features of stride {found}, and an FPN needs "
+                f"those of {', '.join(map(str, STAGES))}. {advice}"
             )
-        self.read(self._by_stride[stride] for stride in STAGES)
+        return [self._by_stride[stride] for stride in STAGES]
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
@@ -119,8 +116,9 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
         ValueError: the network's features are not of stride 16, or it has not the one feature.
     """
     fpn = cfg.MODEL.FPN
-    net = TimmBackbone(**timm_arguments(cfg, input_shape))
-    shapes = net.output_shape()
+    names = list(fpn.IN_FEATURES)
+    net = TimmBackbone(features=names, **timm_arguments(cfg, input_shape))
+    shapes = net.known
     strides = sorted({shape.stride for shape in shapes.values()})
     if strides != [PATCH_SIZE]:
         fix = (
@@ -133,13 +131,11 @@ def build_timm_simple_fpn_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> Timm
             f"{', '.join(map(str, strides))}, and the simple feature pyramid needs "
             f"{PATCH_SIZE}. {fix}"
         )
-    names = list(fpn.IN_FEATURES)
     if len(names) != 1 or names[0] not in shapes:
         raise UserError(
             f"MODEL.FPN.IN_FEATURES is {names}; build_timm_simple_fpn_backbone reads one feature, "
             f"such as the last one, ['{list(shapes)[-1]}']"
         )
-    net.read(names)
     return TimmSimplePyramid(
         net,
         names[0],

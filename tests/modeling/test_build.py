@@ -1,16 +1,17 @@
-"""What is exchanged in Detectron2's models: synchronised norms, and parts that rounded boxes."""
+"""Models are Detectron2's, with synchronised norms and parts that do not round boxes."""
 
 import re
 
 import pytest
 import torch
 from detectron2.layers.mask_ops import paste_masks_in_image
+from detectron2.modeling.poolers import ROIPooler
 from detectron2.structures import Boxes, Instances
 from detectron2.structures.boxes import matched_pairwise_iou
 from torch import nn
 
 from ocr_panoptic.engine import Trainer
-from ocr_panoptic.layers import SyncBatchNorm
+from ocr_panoptic.layers.conv import SYNCHRONISED
 from ocr_panoptic.modeling import build_model, deploy
 from support.segmentors import make_cfg, make_resnet_cfg
 
@@ -105,19 +106,41 @@ def test_masks_are_pasted_at_exact_places(small_cfg):
 
 
 @pytest.mark.slow
-def test_synchronised_norms_are_ours_under_the_same_names():
-    """Norms of Detectron2's backbone, of timm's, and of the head are ours."""
-    for make in (make_resnet_cfg, make_cfg):
+def test_synchronised_norms_have_the_same_names():
+    """Those of Detectron2's backbone, of timm's, and of the head."""
+    for make, norm in (
+        (make_resnet_cfg, "SyncBN"),
+        (make_cfg, "SyncBN"),
+        (make_cfg, "naiveSyncBN"),
+    ):
         cfg = make(50) if make is make_resnet_cfg else make()
         plain = build_model(cfg)
         for node in (cfg.MODEL.RESNETS, cfg.MODEL.TIMM, cfg.MODEL.OCR):
-            node.NORM = "SyncBN"
+            node.NORM = norm
         synchronised = build_model(cfg)
         assert plain.state_dict().keys() == synchronised.state_dict().keys()
         for (name, a), b in zip(plain.named_modules(), synchronised.modules(), strict=True):
             if isinstance(a, nn.BatchNorm2d):
-                assert isinstance(b, SyncBatchNorm), name
-        assert not any(isinstance(m, nn.SyncBatchNorm) for m in synchronised.modules())
+                assert isinstance(b, SYNCHRONISED), name
+
+
+@torch.no_grad()
+def test_boxes_are_pooled_by_several_threads_as_by_one(small_cfg):
+    pooler = Trainer.build_model(small_cfg("ocr")).roi_heads.box_pooler
+    torch.manual_seed(0)
+    maps = [torch.randn(1, 3, 128 // stride, 192 // stride) for stride in (4, 8, 16, 32)]
+    boxes = 100 * torch.rand(37, 4)
+    boxes[:, 2:] += boxes[:, :2]
+    try:
+        found = []
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(pooler(maps, [Boxes(boxes)]))
+    finally:
+        torch.set_num_threads(1)
+    assert torch.equal(*found) and torch.equal(
+        found[0], ROIPooler.forward(pooler, maps, [Boxes(boxes)])
+    )
 
 
 @pytest.mark.parametrize(

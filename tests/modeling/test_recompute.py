@@ -92,7 +92,8 @@ def train_process(rank: int, folder: Path, device: str) -> None:
     backend = "nccl" if on_gpu else "gloo"
     dist.init_process_group(backend, f"file://{folder}/init", world_size=2, rank=rank)
     states = []
-    for model in make_pair("MODEL.OCR.NORM", "SyncBN", "MODEL.DEVICE", device):
+    norm = "SyncBN" if on_gpu else "naiveSyncBN"
+    for model in make_pair("MODEL.OCR.NORM", norm, "MODEL.DEVICE", device):
         ids = [rank] if on_gpu else None
         model = DistributedDataParallel(model, device_ids=ids, broadcast_buffers=False)
         torch.manual_seed(rank)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.modeling import OCRSemanticSegmentor
+from ocr_panoptic.modeling.build import PanopticSegmentor
 from ocr_panoptic.modeling.inference_model import evenly_padded
 from ocr_panoptic.modeling.timm_parts import WindowBlock
 
@@ -171,7 +172,7 @@ def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
         ValueError: for a model that cannot be exported, and why.
     """
     # Not a subclass: it may compute anything.
-    if type(model) is PanopticFPN:
+    if type(model) in (PanopticFPN, PanopticSegmentor):
         return PanopticGraph(model, channel_order)
     if type(model) is OCRSemanticSegmentor:
         return SemanticGraph(model, channel_order)

@@ -21,6 +21,7 @@ from detectron2.modeling.roi_heads.mask_head import BaseMaskRCNNHead
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
+from ocr_panoptic.modeling.build import ExactROIHeads
 from ocr_panoptic.modeling.inference import Size
 
 from .operators import nms
@@ -38,7 +39,7 @@ def check_instances(model: nn.Module) -> None:
     """
     rpn, heads = model.proposal_generator, model.roi_heads
     _check_class("MODEL.PROPOSAL_GENERATOR.NAME", rpn, RPN)
-    _check_class("MODEL.ROI_HEADS.NAME", heads, StandardROIHeads)
+    _check_class("MODEL.ROI_HEADS.NAME", heads, StandardROIHeads, ExactROIHeads)
     _check_class("The predictor of the boxes", heads.box_predictor, FastRCNNOutputLayers)
     if not heads.mask_on:
         raise UserError("MODEL.MASK_ON is False; Panoptic-FPN needs masks")
@@ -53,11 +54,11 @@ def check_instances(model: nn.Module) -> None:
             _check_class(f"MODEL.ROI_{head}_HEAD.POOLER_TYPE", level, ROIAlign)
 
 
-def _check_class(what: str, module: nn.Module, expected: type) -> None:
+def _check_class(what: str, module: nn.Module, *expected: type) -> None:
     # Not a subclass: it may compute anything.
-    if type(module) is not expected:
+    if type(module) not in expected:
         raise UserError(
-            f"{what} is a {type(module).__name__}; only {expected.__name__} can be exported"
+            f"{what} is a {type(module).__name__}; only {expected[0].__name__} can be exported"
         )
 
 
