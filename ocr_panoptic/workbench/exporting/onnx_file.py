@@ -2,16 +2,20 @@
 
 import json
 import logging
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import onnx
 import onnx_ir as ir
 import torch
 from detectron2.data import Metadata
 from detectron2.data import transforms as T
 from detectron2.modeling import PanopticFPN
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxscript.optimizer import optimize
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
@@ -23,7 +27,6 @@ from ocr_panoptic.modeling.panoptic_merge import rules_of_network
 from .graphs import PanopticGraph, SemanticGraph, build_graph
 from .operators import TRANSLATIONS
 from .parity import SIZES, check_parity, is_equal, is_finite
-from .precision import converted
 from .run_onnx import FORMAT, METADATA_KEY, Model
 from .stages import SEGMENT_OUTPUTS, joined, merge_stage, resize_stage
 
@@ -31,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 OPSET = 18
 INPUTS = ("resized", "size")
+LARGEST = 2**28
+"""Elements of weights that are computed from others beforehand."""
 
 
 def export_onnx(
@@ -53,8 +58,8 @@ def export_onnx(
         description: of :func:`.describe`.
         path: of the file, which is written whole or not at all.
         semantic_logits: of :func:`.check_parity`.
-        precision: of :func:`.converted`; one that rounds may differ, and is refused only where it
-            gives numbers that are none.
+        precision: "float32", or "int8" of :func:`quantized`, which may differ, and is refused only
+            if it gives NaN or infinity.
 
     Returns:
         the rows of :func:`.check_parity`.
@@ -75,6 +80,26 @@ def export_onnx(
     return rows
 
 
+def quantized(model: ir.Model) -> ir.Model:
+    """
+    Return a network whose convolutions and linear layers have weights in 8 bits, by onnxruntime's
+    dynamic quantisation: their inputs are rounded to 8 bits while it runs, image by image.
+    """
+    # Weights are constants once norms are folded into them.
+    model = optimize(model, input_size_limit=LARGEST, output_size_limit=LARGEST)
+    proto = ir.to_proto(model)
+    del proto.graph.value_info[:]  # onnxruntime transposes weights, and keeps their former shapes
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "int8.onnx"
+        quantize_dynamic(
+            proto,
+            path,
+            op_types_to_quantize=["Conv", "MatMul", "Gemm"],
+            weight_type=QuantType.QUInt8,
+        )
+        return ir.from_proto(onnx.load(path))
+
+
 def write_onnx(
     graph: SemanticGraph,
     augmentation: T.Augmentation,
@@ -88,7 +113,7 @@ def write_onnx(
         augmentation: how an image is resized in tests.
         description: of :func:`.describe`.
         path: of the file.
-        precision: of :func:`.converted`.
+        precision: "float32" or "int8".
 
     Raises:
         ValueError: the network has a part that PyTorch cannot export, or the resizing is another.
@@ -125,7 +150,9 @@ def write_onnx(
         except Exception as error:
             reason = str(error).strip().splitlines() or [type(error).__name__]
             raise UserError(f"PyTorch cannot export this network: {reason[0]}") from error
-    network, outputs = converted(onnx_program.model, precision), SemanticGraph.outputs
+    network, outputs = onnx_program.model, SemanticGraph.outputs
+    if precision == "int8":
+        network = quantized(network)
     whole = joined(resize, network)
     if isinstance(graph, PanopticGraph):
         whole = joined(whole, merge_stage(rules_of_network(graph.model)))
