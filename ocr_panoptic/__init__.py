@@ -13,8 +13,6 @@ import logging
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from .waiting import importing
-
 if TYPE_CHECKING:
     from .cli.check import check
     from .cli.evaluate import evaluate
@@ -61,10 +59,8 @@ _MODULES = {
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with importing("PyTorch and Detectron2"):
-        # Importing modeling registers the heads with Detectron2.
-        importlib.import_module(f"{__name__}.modeling")
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    importlib.import_module(f"{__name__}.modeling")  # which registers the heads with Detectron2
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

@@ -16,7 +16,6 @@ from typing import Any
 
 from ocr_panoptic.engine import run_program
 from ocr_panoptic.formats.files import write_json, write_text
-from ocr_panoptic.standard_output import outlive_reader
 from ocr_panoptic.workbench.comparing.study import read_runs, run_study
 
 from .fields.measurement import read_fields
@@ -99,5 +98,4 @@ def write_study(
 
 
 if __name__ == "__main__":
-    outlive_reader()
     run_program(main)

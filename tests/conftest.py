@@ -13,6 +13,7 @@ import torch.multiprocessing as mp
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.structures import BitMasks, Boxes, Instances
+from detectron2.utils.logger import setup_logger
 
 from generate_scenes import generate_scenes
 from ocr_panoptic.data import register
@@ -43,18 +44,17 @@ def own_folders(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def fresh_loggers():
-    """Changes of the loggers of the process end with the test: handlers, whose streams
-    and files go, and levels, on which caplog depends."""
-    root = logging.getLogger()
-    before = root.handlers[:]
+def fresh_loggers(monkeypatch):
+    """What a test sets up of logging ends with it, and caplog gets what a run logs."""
+    monkeypatch.setattr("detectron2.utils.logger.setup_logger", _setup_propagating_logger)
     yield
-    for handler in set(root.handlers) - set(before):
-        root.removeHandler(handler)
-        handler.close()
     for name in ("ocr_panoptic", "detectron2", "fvcore"):
+        logging.getLogger(name).handlers.clear()
         logging.getLogger(name).setLevel(logging.NOTSET)
-    logging.captureWarnings(False)
+
+
+_setup_propagating_logger = functools.partial(setup_logger, enable_propagation=True)
+_setup_propagating_logger.cache_clear = setup_logger.cache_clear
 
 
 # Before any test lets this package take the place of some.

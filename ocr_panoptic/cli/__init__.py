@@ -2,7 +2,7 @@
 The program ``ocr-panoptic``: a command for each task, a module for each command.
 
 A module has ``argument_parser()`` and ``run(args)``, which returns an exit status or None. What
-takes seconds to import, it imports in ``run``; where that is not PyTorch, IS_LIGHT is True.
+takes seconds to import, it imports in ``run``.
 """
 
 import argparse
@@ -14,15 +14,14 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from ocr_panoptic.nearest import did_you_mean
-from ocr_panoptic.standard_output import outlive_reader
-from ocr_panoptic.waiting import importing
+from ocr_panoptic.program import run_program
 
 PROGRAM = "ocr-panoptic"
 COMMANDS = {
     "train": "train a model",
     "evaluate": "measure a trained model on data with annotations",
     "predict": "predict images or a video: files, and pictures of them",
-    "check": "check data, or what a training would do and need",
+    "check": "check data, or what a training would do",
     "view": "write a page about a data set",
     "import": "import annotations of another format",
     "convert": "convert published weights",
@@ -38,7 +37,6 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """Run ``ocr-panoptic COMMAND ...``, and exit with its status."""
-    outlive_reader()
     words = list(sys.argv[1:] if argv is None else argv)
     if words and words[0] in COMMANDS:
         run_command(words[0], words[1:], f"{PROGRAM} {words[0]}")
@@ -72,21 +70,14 @@ def run_command(
         argv: what follows the name; by default that of the process.
         program: its name in messages; by default that of the process.
     """
-    outlive_reader()
     module = _module(name)
     parser = module.argument_parser()
     parser.prog = program or parser.prog
-    args = parser.parse_args(argv)
-    if not getattr(module, "IS_LIGHT", False):
-        with importing("PyTorch and Detectron2"):
-            importlib.import_module("ocr_panoptic.engine")
-    from ocr_panoptic.program import run_program
-
-    sys.exit(run_program(module.run, args))
+    sys.exit(run_program(module.run, parser.parse_args(argv)))
 
 
 def call(name: str, argv: Sequence[str] | None = None) -> Any:
-    """Run a command in a program that goes on: errors are raised, and messages not shown."""
+    """Run a command in a program that goes on: errors are raised."""
     module = _module(name)
     return module.run(module.argument_parser().parse_args(argv))
 

@@ -1,7 +1,7 @@
 """
 Check data files, and print a summary by class; or, with --config-file, what a training would do,
-without training: data and epochs, learning rates, parameters, checkpoints, what --resume finds. It
-needs no GPU, and ends with status 1 if something would stop the run.
+without training: data and epochs, learning rates, parameters, what --resume finds. It needs no GPU,
+and ends with status 1 if something would stop the run.
 
     ocr-panoptic check FILE ...
     ocr-panoptic check --config-file CONFIG [--data FILE ...] [--num-gpus N] [--resume]
@@ -14,7 +14,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.waiting import importing
 
 from .arguments import TrainingArguments
 from .train import function_arguments
@@ -22,8 +21,6 @@ from .train import function_arguments
 if TYPE_CHECKING:
     from ocr_panoptic.data.data_check import DataSummary
     from ocr_panoptic.engine.run_check import RunCheck
-
-IS_LIGHT = True
 
 
 def argument_parser() -> TrainingArguments:
@@ -51,12 +48,11 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
 
 
 def _check_run(args: argparse.Namespace) -> "RunCheck":
-    with importing("PyTorch and Detectron2"):
-        from ocr_panoptic.engine import complete_config
-        from ocr_panoptic.engine.config_files import load_arguments
-        from ocr_panoptic.engine.run_check import check_run
-        from ocr_panoptic.engine.schedule import scaled
-        from ocr_panoptic.engine.setup import check_solver
+    from ocr_panoptic.engine import complete_config
+    from ocr_panoptic.engine.config_files import load_arguments
+    from ocr_panoptic.engine.run_check import check_run
+    from ocr_panoptic.engine.schedule import scaled
+    from ocr_panoptic.engine.setup import check_solver
 
     gpus = args.num_gpus * args.num_machines
     cfg = load_arguments(args)
@@ -76,7 +72,7 @@ def check(
     **keys: Any,
 ) -> "DataSummary | RunCheck":
     """
-    Check data files or, with a config, what a training would do and need, as ``ocr-panoptic check``
+    Check data files or, with a config, what a training would do, as ``ocr-panoptic check``
     does. Nothing is written or trained.
 
     Args:
@@ -94,9 +90,6 @@ def check(
         FileNotFoundError, ValueError: the data have faults, all of which are listed; or what the
             command would have said.
     """
-    from ocr_panoptic.engine.undisturbed import undisturbed
-
     args = function_arguments(argument_parser(), config, data, None, keys)
     args.num_gpus, args.resume = num_gpus, resume
-    with undisturbed():
-        return _checked(args)
+    return _checked(args)

@@ -12,8 +12,6 @@ from ocr_panoptic.nearest import did_you_mean
 
 from .arguments import CommandParser
 
-IS_LIGHT = True
-
 
 def argument_parser() -> CommandParser:
     parser = CommandParser(__doc__)

@@ -11,7 +11,7 @@ from os import PathLike
 from typing import Any
 
 from .arguments import TrainingArguments
-from .train import function_arguments, launched, run_undisturbed
+from .train import function_arguments, launched
 
 
 def argument_parser() -> TrainingArguments:
@@ -43,8 +43,7 @@ def evaluate(
     **keys: Any,
 ) -> dict[str, dict[str, float]]:
     """
-    Measure a trained model, as ``ocr-panoptic evaluate`` does; see :func:`.train` for what it
-    leaves alone.
+    Measure a trained model, as ``ocr-panoptic evaluate`` does.
 
     Args:
         config: the folder of a run, or a config.
@@ -58,8 +57,8 @@ def evaluate(
 
     Raises:
         FileNotFoundError, ValueError: what the command would have said.
-        RuntimeError: TEST.EXPECTED_RESULTS are others.
+        SystemExit: TEST.EXPECTED_RESULTS are others.
     """
     args = function_arguments(argument_parser(), config, data, output, keys)
     args.num_gpus, args.weights = num_gpus, weights
-    return run_undisturbed(_with_weights(args))
+    return launched(_with_weights(args)) or {}

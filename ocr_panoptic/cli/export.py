@@ -96,7 +96,6 @@ def export(
         ModuleNotFoundError: the packages of the extra "export" are missing.
     """
     from ocr_panoptic.engine.config_files import options_of
-    from ocr_panoptic.engine.undisturbed import undisturbed
 
     try:
         path = onnx_file(output)
@@ -104,8 +103,7 @@ def export(
         raise UserError(f"output {e}") from e
     if precision not in PRECISIONS:
         raise UserError(f"precision is {precision!r}; it is one of {', '.join(PRECISIONS)}")
-    with undisturbed():
-        _export(run, weights, path, options_of(keys), precision)
+    _export(run, weights, path, options_of(keys), precision)
     return path
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 FORMATS = [line.split()[0] for line in __doc__.splitlines() if " SOURCE: " in line]
 POLYGONS = ("edges", "centres")
-IS_LIGHT = True
 
 
 def argument_parser() -> CommandParser:

@@ -9,14 +9,11 @@ Train a model, or evaluate one with --eval-only. Detectron2's flags, and torchru
 import argparse
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ocr_panoptic.formats.files import as_list
 
 from .arguments import TrainingArguments
-
-if TYPE_CHECKING:
-    from detectron2.config import CfgNode
 
 
 def argument_parser() -> TrainingArguments:
@@ -28,26 +25,26 @@ def run(args: argparse.Namespace) -> None:
 
 
 def launched(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
-    """The metrics of :func:`run_here` in the processes that the arguments ask for, where that is
-    this one."""
+    """Return the metrics of :func:`run_here` in the processes that the arguments ask for, where
+    that is this one."""
     from ocr_panoptic.engine import launch
 
     return launch(run_here, args)
 
 
-def run_here(
-    args: argparse.Namespace, cfg: "CfgNode | None" = None
-) -> dict[str, dict[str, float]] | None:
-    """Train or evaluate as one of these processes, see :func:`.launch`; returns the metrics, in the
+def run_here(args: argparse.Namespace) -> dict[str, dict[str, float]] | None:
+    """Train or evaluate as one of these processes, see :func:`.launch`; return the metrics, in the
     main one."""
     from ocr_panoptic.engine import Trainer, setup
+    from ocr_panoptic.engine.setup import claimed
 
-    run = setup(args, cfg)
+    cfg, written = setup(args)
     if args.eval_only:
-        return Trainer.evaluate(run.cfg)
-    trainer = Trainer(*run)
-    trainer.resume_or_load(resume=args.resume)
-    return trainer.train()
+        return Trainer.evaluate(cfg)
+    with claimed(cfg.OUTPUT_DIR):
+        trainer = Trainer(cfg, written)
+        trainer.resume_or_load(resume=args.resume)
+        return trainer.train()
 
 
 def train(
@@ -62,7 +59,7 @@ def train(
 ) -> dict[str, dict[str, float]]:
     """
     Train a model, as ``ocr-panoptic train`` does: messages are shown and files written as by the
-    command, and what belongs to the caller (random numbers, logging, signals) is as it was after.
+    command, random generators are seeded and logging is set up.
 
     Args:
         config: a file, or the name of a config of the package.
@@ -80,11 +77,11 @@ def train(
 
     Raises:
         FileNotFoundError, ValueError: what the command would have said.
-        KeyboardInterrupt: by Ctrl-C; a checkpoint has been saved.
+        SystemExit: by Ctrl-C or SIGTERM; a checkpoint has been saved.
     """
     args = function_arguments(argument_parser(), config, data, output, keys)
     args.resume, args.num_gpus, args.deterministic = resume, num_gpus, deterministic
-    return run_undisturbed(args)
+    return launched(args) or {}
 
 
 def function_arguments(
@@ -94,7 +91,7 @@ def function_arguments(
     output: str | PathLike | None,
     keys: Mapping[str, Any],
 ) -> argparse.Namespace:
-    """The arguments of a command as those of its function give them."""
+    """Return the arguments of a command, as those of its function give them."""
     from ocr_panoptic.engine.config_files import options_of
 
     args = parser.parse_args([])
@@ -102,10 +99,3 @@ def function_arguments(
     args.data = list(map(str, as_list(data)))
     args.opts = options_of({**({"OUTPUT_DIR": str(output)} if output else {}), **keys})
     return args
-
-
-def run_undisturbed(args: argparse.Namespace) -> dict[str, dict[str, float]]:
-    from ocr_panoptic.engine.undisturbed import undisturbed
-
-    with undisturbed():
-        return launched(args) or {}

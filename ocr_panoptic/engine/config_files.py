@@ -134,12 +134,3 @@ def values_by_key(cfg: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             values[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
     return values
-
-
-def check_keys(file: str, content: Mapping[Any, Any]) -> None:
-    """Refuse a key that is no text."""
-    for key, value in content.items():
-        if not isinstance(key, str):
-            raise UserError(f"{file} has the key {key!r}; the keys of a config are words")
-        if isinstance(value, Mapping):
-            check_keys(file, value)

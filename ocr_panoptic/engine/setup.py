@@ -1,21 +1,21 @@
 """Setup: the command line becomes a checked config."""
 
 import argparse
-import difflib
 import logging
 import os
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog, MetadataCatalog
 from detectron2.utils import comm
 from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
+from filelock import FileLock, Timeout
 
-from ocr_panoptic.config import TIMM
-from ocr_panoptic.console import show_messages, write_log
 from ocr_panoptic.data.data_check import check_data_sets
 from ocr_panoptic.data.data_file import cache_folder, names_below_root
 from ocr_panoptic.data.faults import faults_listed
@@ -28,14 +28,13 @@ from ocr_panoptic.data.register import (
 )
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import check_output_folder
-from ocr_panoptic.formats.run_folder import evaluation_folder
 from ocr_panoptic.metrics import METRICS
+from ocr_panoptic.nearest import did_you_mean
+from ocr_panoptic.program import log_run
 
-from .agreement import agree, stop_together
 from .config_checks import check_unread_keys, check_values, unread_keys
-from .config_files import load_arguments, values_by_key
+from .config_files import load_arguments
 from .resume import check_start, find_checkpoint
-from .run_claim import claim
 from .schedule import complete_schedule, scaled
 from .task import task_of
 
@@ -56,62 +55,28 @@ class Run(NamedTuple):
     written: str
 
 
-def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
+def setup(args: argparse.Namespace) -> Run:
     """
-    Fill in what follows from the data and the machine, and check what can be known before
-    anything is built. Changes ``cfg``.
+    Resolve a run, as Detectron2's ``default_setup``: config, data, weights, log and seed are
+    checked and in place before anything is built. Of the files of OUTPUT_DIR only the log changes.
+    In an evaluation with ``--resume`` MODEL.WEIGHTS is the last checkpoint.
 
     Args:
-        training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
-
-    Raises:
-        ValueError: naming key, found and expected value.
+        args: of :class:`.TrainingArguments`.
     """
-    _complete_from_data(cfg, training)
-    if training:
-        complete_schedule(cfg)
-    fit_to_machine(cfg)
-
-
-def setup(args: argparse.Namespace, cfg: CfgNode | None = None) -> Run:
-    """
-    Resolve a run: :func:`load_config`, what :func:`complete_config` does, :func:`check_solver`,
-    :func:`.resume.check_start`, logging and seed. Of the files of OUTPUT_DIR only the log and the
-    claim change. In an evaluation with ``--resume`` MODEL.WEIGHTS is the last checkpoint.
-
-    Args:
-        args: of :class:`.TrainingArguments`, and perhaps ``deterministic``
-        cfg: what these arguments load, where :func:`.launch` has loaded it; is changed.
-
-    Raises:
-        OSError, ValueError: as those four; ValueError also where an evaluation, or a
-            training, has no data set, where ``deterministic`` has no seed or too large tensors,
-            where several processes have other configs, and where OUTPUT_DIR cannot be written or
-            another training has it.
-    """
-    with stop_together():
-        run = _resolve(args, cfg or load_arguments(args))
-    cfg = run.cfg
-    agree(values_by_key(cfg))
-    with stop_together():
-        checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
-    agree({"checkpoint": checkpoint})
-    with stop_together():
-        check_start(cfg, checkpoint, training=not args.eval_only)
-        if args.eval_only:
-            cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
-    cfg.freeze()
-    return run
-
-
-def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
-    training, is_deterministic = not args.eval_only, getattr(args, "deterministic", False)
-    if is_deterministic:
-        _make_deterministic(cfg)
+    cfg, training = load_arguments(args), not args.eval_only
+    if args.deterministic:
+        if cfg.SEED < 0:
+            raise UserError(f"--deterministic needs a seed, but SEED is {cfg.SEED}: set SEED 0.")
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        cfg.CUDNN_BENCHMARK = False
     _check_data_named(cfg, training)
-    _check_output_dir(cfg.OUTPUT_DIR)
-    for name in cfg.DATASETS.TEST:
-        _check_folder(evaluation_folder(cfg.OUTPUT_DIR, name))
+    fix = "Set OUTPUT_DIR to a folder of this machine that you can write."
+    if not cfg.OUTPUT_DIR or "://" in cfg.OUTPUT_DIR or "?" in cfg.OUTPUT_DIR:
+        # Detectron2 takes what follows a ? in the name of weights as an option.
+        raise UserError(f"OUTPUT_DIR is {cfg.OUTPUT_DIR or 'empty'}. {fix} It has no ://, and no ?")
+    check_output_folder(cfg.OUTPUT_DIR, "OUTPUT_DIR", fix)
     with faults_listed(cache_folder() / "faults.txt"):
         names = _complete_from_data(cfg, training)
         check_files(names)
@@ -120,125 +85,80 @@ def _resolve(args: argparse.Namespace, cfg: CfgNode) -> Run:
         complete_schedule(cfg)
     written = cfg.dump()
     fit_to_machine(cfg)
-    if is_deterministic:
+    if args.deterministic:
         _check_deterministic_pooling(cfg)
     if training:
-        _say_frozen(cfg)
-        processes = comm.get_world_size()
-        check_solver(scaled(cfg, processes), processes)
-        claim(cfg.OUTPUT_DIR)
-    _begin(cfg, written, args)
+        check_solver(scaled(cfg, comm.get_world_size()), comm.get_world_size())
+    log_run(cfg.OUTPUT_DIR, comm.get_rank())
+    logger.debug("Arguments: %s\n%s\nConfig:\n%s", args, collect_env_info(), written)
+    seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + comm.get_rank())
+    torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
+    checkpoint = find_checkpoint(cfg.OUTPUT_DIR, args.resume)
+    check_start(cfg, checkpoint, training=training)
+    if not training:
+        cfg.MODEL.WEIGHTS = checkpoint or cfg.MODEL.WEIGHTS
+    cfg.freeze()
     return Run(cfg, written)
+
+
+def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
+    """
+    Fill in what follows from the data and the machine, and check what can be known before
+    anything is built. Changes ``cfg``.
+
+    Args:
+        training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
+    """
+    _complete_from_data(cfg, training)
+    if training:
+        complete_schedule(cfg)
+    fit_to_machine(cfg)
+
+
+def claimed(folder: str) -> AbstractContextManager:
+    """Keep other trainings out of an OUTPUT_DIR until the end of the block, or of the process."""
+    if not comm.is_main_process():
+        return nullcontext()
+    try:
+        return FileLock(Path(folder) / "training.lock").acquire(blocking=False)
+    except Timeout as e:
+        raise UserError(f"OUTPUT_DIR {folder} is that of another training: set another.") from e
 
 
 def _check_data_named(cfg: CfgNode, training: bool) -> None:
     split, described = ("TRAIN", "train") if training else ("TEST", "val")
-    if cfg.DATASETS[split]:
-        return
-    purpose = "train on" if training else "evaluate on (--eval-only)"
-    if files := cfg.DATASETS.FILES:
+    if not cfg.DATASETS[split]:
+        files = f"{', '.join(cfg.DATASETS.FILES)}: describes no split called {described}, and "
         raise UserError(
-            f"{', '.join(files)}: describes no split called {described}, so there is nothing to "
-            f"{purpose}. Add it, or name one of the others: DATASETS.{split} \"('NAME_SPLIT',)\"."
+            f"{files if cfg.DATASETS.FILES else ''}DATASETS.{split} is empty, so there is nothing "
+            f"to {'train' if training else 'evaluate'} on. Name a file that describes your data, "
+            "--data FILE (see datasets/README.md), or a data set that is known here: "
+            f"DATASETS.{split} \"('NAME',)\"."
         )
-    raise UserError(
-        f"DATASETS.{split} is empty, so there is nothing to {purpose}. Name a file that describes "
-        "your data, --data FILE (see datasets/README.md), or a data set that is known here: "
-        f"DATASETS.{split} \"('NAME',)\"."
-    )
-
-
-def _check_output_dir(folder: str) -> None:
-    """Make the folder of a run, and see that it can be written and listed."""
-    fix = "Set OUTPUT_DIR to a folder of this machine that you can write."
-    if not folder or "://" in folder:
-        raise UserError(f"OUTPUT_DIR is {folder or 'empty'}. {fix}")
-    if "?" in folder:
-        raise UserError(
-            f"OUTPUT_DIR is {folder}, but what follows a ? in the name of weights is an option to "
-            "Detectron2, so that it could not read its own checkpoints. Set another name."
-        )
-    check_output_folder(folder, "OUTPUT_DIR", fix)
-
-
-def _check_folder(folder: Path) -> None:
-    for path in (folder, folder.parent):
-        if path.exists() and not path.is_dir():
-            raise UserError(
-                f"{path} is a file, where results of an evaluation are to be in a folder. Remove "
-                "it, or set another OUTPUT_DIR."
-            )
-
-
-def _begin(cfg: CfgNode, written: str, args: argparse.Namespace) -> None:
-    """Log and seed of a run, as Detectron2's ``default_setup``, which shows all of it on the
-    terminal, and writes the config of an evaluation over that of the training."""
-    rank, training = comm.get_rank(), not args.eval_only
-    show_messages(rank)
-    write_log(cfg.OUTPUT_DIR, rank)
-    logger.debug("Process %d of %d; arguments: %s", rank, comm.get_world_size(), args)
-    logger.debug("Environment:\n%s", collect_env_info())
-    logger.debug("Config:\n%s", written)
-    logger.debug(
-        "MODEL.DEVICE is %s (torch sees %d GPU(s)); norm of the backbone %s, of the OCR head %s",
-        cfg.MODEL.DEVICE,
-        torch.cuda.device_count(),
-        (cfg.MODEL.TIMM if "timm" in cfg.MODEL.BACKBONE.NAME else cfg.MODEL.RESNETS).NORM,
-        cfg.MODEL.OCR.NORM or "none",
-    )
-    seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + rank)
-    torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
-
-
-def _say_frozen(cfg: CfgNode) -> None:
-    """Another value is refused, but this is Detectron2's default, which most configs leave."""
-    if TIMM.holds(cfg) and cfg.MODEL.BACKBONE.FREEZE_AT:
-        logger.warning(
-            "MODEL.BACKBONE.FREEZE_AT is %d, and freezes nothing of a network of timm: set it to "
-            "0, or MODEL.TIMM.FROZEN True, which freezes all of it",
-            cfg.MODEL.BACKBONE.FREEZE_AT,
-        )
-
-
-def _make_deterministic(cfg: CfgNode) -> None:
-    """PyTorch's deterministic algorithms; it warns of an operation that has none (the gradient of
-    cross-entropy over images on a GPU is one)."""
-    if cfg.SEED < 0:
-        raise UserError(f"--deterministic needs a seed, but SEED is {cfg.SEED}: set SEED 0, say.")
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    cfg.CUDNN_BENCHMARK = False
 
 
 def _check_deterministic_pooling(cfg: CfgNode) -> None:
-    """torchvision's ROIAlign for a GPU with a deterministic gradient is written in Python. With
-    sampling ratio 0, by the size of the box, it takes as many points of each bin as the map has
-    pixels: for 512 boxes on 256 channels of 200 x 336 a tensor of 1608 GiB."""
-    if cfg.MODEL.META_ARCHITECTURE != "PanopticFPN" or not cfg.MODEL.DEVICE.startswith("cuda"):
-        return
-    heads = ("ROI_BOX_HEAD", "ROI_MASK_HEAD") if cfg.MODEL.MASK_ON else ("ROI_BOX_HEAD",)
-    heads = [head for head in heads if cfg.MODEL[head].POOLER_SAMPLING_RATIO <= 0]
-    keys = [f"MODEL.{head}.POOLER_SAMPLING_RATIO" for head in heads]
-    if keys:
-        raise UserError(
-            f"--deterministic on a GPU with {' and '.join(keys)} 0 needs more memory than a GPU "
-            "has: torchvision's deterministic ROIAlign takes a point of each bin for every pixel "
-            f"of the features. Set {' 2 '.join(keys)} 2, which trains another model than the "
-            "published one, or leave --deterministic out."
-        )
+    """Refuse torchvision's deterministic ROIAlign with sampling ratio 0 on a GPU. It takes as many
+    points of each bin as the map has pixels: for 512 boxes on 256 channels of 200 x 336 a tensor of
+    1608 GiB."""
+    if cfg.MODEL.META_ARCHITECTURE == "PanopticFPN" and cfg.MODEL.DEVICE.startswith("cuda"):
+        heads = ["ROI_BOX_HEAD", *(["ROI_MASK_HEAD"] if cfg.MODEL.MASK_ON else [])]
+        heads = [head for head in heads if cfg.MODEL[head].POOLER_SAMPLING_RATIO <= 0]
+        if fix := " ".join(f"MODEL.{head}.POOLER_SAMPLING_RATIO 2" for head in heads):
+            raise UserError(
+                "--deterministic on a GPU needs more memory than there is, as boxes are pooled by "
+                f"sampling ratio 0. Set {fix}, which trains another model than the published one, "
+                "or leave --deterministic out."
+            )
 
 
 def check_solver(cfg: CfgNode, processes: int) -> None:
     """
-    Check what training alone needs.
+    Check what only a training needs: its batch, and evaluations.
 
     Args:
         cfg: scaled to the number of processes (SOLVER.REFERENCE_WORLD_SIZE), device resolved.
-        processes: of the run.
-
-    Raises:
-        ValueError: if the batch cannot be dealt out evenly, the device has no mixed precision, or
-            nothing gives the metric of TEST.BEST_CHECKPOINT.
+        processes: number of processes of the run.
     """
     batch, steps = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.ACCUMULATION_STEPS
     if steps < 1 or batch < 1 or batch % (processes * steps):
@@ -254,30 +174,21 @@ def check_solver(cfg: CfgNode, processes: int) -> None:
             f"TEST.PATIENCE is {cfg.TEST.PATIENCE}, in evaluations during the training, which has "
             "none: set TEST.EVAL_PERIOD, or TEST.EVALUATIONS."
         )
-    if cfg.SOLVER.AMP.ENABLED and torch.device(cfg.MODEL.DEVICE).type not in ("cuda", "cpu"):
-        raise UserError(
-            "SOLVER.AMP.ENABLED is True, but mixed precision needs a CUDA GPU (float16) or a CPU "
-            f"(bfloat16) and MODEL.DEVICE is {cfg.MODEL.DEVICE}. Set SOLVER.AMP.ENABLED False."
-        )
 
 
 def _check_best_metric(cfg: CfgNode) -> None:
-    """The value may also be a metric that an evaluator adds; misspelt ones are refused."""
+    """Refuse a metric that no evaluation has, and errors. Evaluators may add metrics."""
     best, data = cfg.TEST.BEST_CHECKPOINT, cfg.DATASETS.TEST
     *dataset, task, name = ["", *best.split("/")][-3 if len(data) > 1 else -2 :]
-    names = {metric.name for metric in METRICS if metric.task == task}
-    if any(m.lower_is_better for m in METRICS if (m.task, m.name) == (task, name)):
-        raise UserError(
-            f"TEST.BEST_CHECKPOINT is {best}, an error, and the best checkpoint is the one of the "
-            f"highest value; name a metric that rises, such as {task}/mIoU"
-        )
+    names = {metric.name: metric.lower_is_better for metric in METRICS if metric.task == task}
     misspelt = name not in names and name.lower() in {known.lower() for known in names}
-    if not data or not names or misspelt or (dataset and dataset[0] not in data):
+    is_known = data and names and not misspelt and (not dataset or dataset[0] in data)
+    if not is_known or names.get(name):
         form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"
         raise UserError(
-            f"TEST.BEST_CHECKPOINT is {best}, which no evaluation on DATASETS.TEST {data} has. It "
-            f"is of the form {form}, or sem_seg/mIoU, bbox/AP, segm/AP"
-            + (f"; {task} has {', '.join(sorted(names))}." if names else ".")
+            f"TEST.BEST_CHECKPOINT is {best}, which no evaluation on DATASETS.TEST {data} has, or "
+            f"which is better when lower. It is of the form {form}, or sem_seg/mIoU, bbox/AP, "
+            f"segm/AP; {task} has {', '.join(sorted(names)) or 'no metrics'}."
         )
 
 
@@ -290,71 +201,47 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
     register_published(names)
     described = register_in_use(cfg.DATASETS.FILES, names)
     for name in names:
-        _check_registered(cfg, name, described)
+        if name not in DatasetCatalog.list():
+            known = {*DatasetCatalog.list(), *described, *names_below_root()} - {name}
+            split = "TRAIN" if name in cfg.DATASETS.TRAIN else "TEST"
+            hint = did_you_mean(name, known)
+            raise UserError(f"DATASETS.{split}: {not_registered(name)}{hint}")
     task = task_of(cfg)
     if cfg.MODEL.META_ARCHITECTURE != "SegFix":  # which takes data of any classes
         check_same_classes([name for name in names if name in described])
     for name in names:
         task.complete_classes(cfg, name)
-        _check_channels(cfg, name)
+        channels = MetadataCatalog.get(name).get("channels", 3)
+        if channels != cfg.INPUT.CHANNELS:
+            raise UserError(
+                f"INPUT.CHANNELS is {cfg.INPUT.CHANNELS}, but the images of {name} have "
+                f"{channels}. Set it to {channels}, and MODEL.PIXEL_MEAN and PIXEL_STD to as many "
+                f"values; or write channels: {cfg.INPUT.CHANNELS} into the data file."
+            )
     return names
 
 
-def _check_channels(cfg: CfgNode, name: str) -> None:
-    channels = MetadataCatalog.get(name).get("channels", 3)
-    if channels != cfg.INPUT.CHANNELS:
-        raise UserError(
-            f"INPUT.CHANNELS is {cfg.INPUT.CHANNELS}, but the images of {name} have {channels}. "
-            f"Set it to {channels}, and MODEL.PIXEL_MEAN and PIXEL_STD to as many values; or write "
-            f"channels: {cfg.INPUT.CHANNELS} into the data file."
-        )
-
-
-def _check_registered(cfg: CfgNode, name: str, described: list[str]) -> None:
-    registered = DatasetCatalog.list()
-    if name in registered:
-        return
-    split = "TRAIN" if name in cfg.DATASETS.TRAIN else "TEST"
-    known = {*registered, *described, *names_below_root()} - {name}
-    close = difflib.get_close_matches(name, known, n=5)
-    there = f" Similar names: {', '.join(close)}." if close else ""
-    raise UserError(f"DATASETS.{split}: {not_registered(name)}{there}")
-
-
 def fit_to_machine(cfg: CfgNode) -> None:
-    """
-    Put the device of this machine, and norms that it can train, into a config.
-
-    Raises:
-        ValueError: it asks for a GPU that there is not, or for one GPU and several processes.
-    """
+    """Put the device of this machine, and norms that it can train, into a config."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if cfg.MODEL.DEVICE == "auto":
-        cfg.MODEL.DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-    if cfg.MODEL.DEVICE.startswith("cuda") and not torch.cuda.is_available():
+        cfg.MODEL.DEVICE = "cuda" if gpus else "cpu"
+    device, processes = torch.device(cfg.MODEL.DEVICE), comm.get_world_size()
+    if device.type == "cuda" and (device.index or 0) >= gpus:
         raise UserError(
-            f"MODEL.DEVICE is {cfg.MODEL.DEVICE}, but torch sees no GPU. "
+            f"MODEL.DEVICE is {device}, but torch sees {gpus} GPU(s), which are counted from 0. "
             "Set it to auto to use what is there, or to cpu."
         )
-    _check_number_of_gpu(cfg.MODEL.DEVICE)
-    # With one process, SyncBN equals BN. PyTorch's does not train on CPUs, Detectron2's does.
-    # Parameters have the same names in all of them.
-    if comm.get_world_size() == 1 or cfg.MODEL.DEVICE == "cpu":
-        _replace_sync_bn(cfg, unread_keys(cfg))
-
-
-def _check_number_of_gpu(device: str) -> None:
-    number, seen = torch.device(device).index, torch.cuda.device_count()
-    if number is None or not device.startswith("cuda"):
-        return
-    if number >= seen:
+    on_gpu = dist.is_initialized() and dist.get_backend() == "nccl"
+    if processes > 1 and (device.index is not None or (on_gpu and device.type == "cpu")):
         raise UserError(
-            f"MODEL.DEVICE is {device}, but torch sees {seen} GPU(s), which are counted from 0."
-        )
-    if comm.get_world_size() > 1:
-        raise UserError(
-            f"MODEL.DEVICE is {device}, one GPU, and there are {comm.get_world_size()} processes. "
+            f"MODEL.DEVICE is {device}, and there are {processes} processes with a GPU each. "
             "Set it to cuda, and CUDA_VISIBLE_DEVICES where they are to have certain ones."
         )
+    # With one process, SyncBN equals BN. PyTorch's does not train on CPUs, Detectron2's does.
+    # Parameters have the same names in all of them.
+    if processes == 1 or device.type == "cpu":
+        _replace_sync_bn(cfg, unread_keys(cfg))
 
 
 def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:

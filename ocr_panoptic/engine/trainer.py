@@ -32,7 +32,6 @@ from .resume import (
     position_after,
     saved_state,
 )
-from .run_claim import release
 from .schedule import scaled
 from .segfix import segfix_config
 from .stopping import Stopping
@@ -232,8 +231,6 @@ class Trainer(Evaluating):
                 "SOLVER.CLIP_GRADIENTS.ENABLED True or, with mixed precision, SOLVER.AMP.PRECISION "
                 "bfloat16."
             ) from e
-        finally:
-            release(self.cfg.OUTPUT_DIR)
 
     def run_step(self) -> None:
         seed_generators(self.seed, comm.get_rank(), self.iter)

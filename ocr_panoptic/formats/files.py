@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.standard_output import printable
+
+
+def printable(text: object) -> str:
+    """Return a name or message for a terminal: control characters, which could rewrite what it
+    shows, and bytes that are no text, as escapes."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 @contextmanager

@@ -120,10 +120,8 @@ def test_configs(capsys):
     files = [f for f in FOLDER.rglob("*.yaml") if not f.name.startswith("Base-")]
     assert len(names) == len(files) and names == sorted(names)
     assert [name for name in names if len(config_purpose(name)) < 20] == []
-    assert not cli.call("configs", ["Panoptic", "coco", "ocr_R_50"])
+    assert not cli.call("configs", ["Panoptic", "coco", "ocr_R_50_3x"])
     assert capsys.readouterr().out.splitlines() == [
-        "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_1x",
-        "    Panoptic-FPN + OCR on COCO, ResNet-50, 1x schedule",
         "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x",
         "    Panoptic-FPN + OCR on COCO, ResNet-50, 3x schedule",
         "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_from_1x",

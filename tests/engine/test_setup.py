@@ -77,7 +77,7 @@ def test_a_data_file_without_the_split(tmp_path, monkeypatch, flags, split):
     paths = "{images: images, annotations: a.json, segments: pngs}"
     (tmp_path / "city.yaml").write_text(f"name: city\npanoptic:\n  other: {paths}\n")
     words = ["--config-file", str(OCR_CONFIG), "--data", "city.yaml", *flags]
-    with pytest.raises(ValueError, match=rf"city\.yaml: describes no split called {split}, so"):
+    with pytest.raises(ValueError, match=rf"city\.yaml: describes no split called {split}, and"):
         setup(argument_parser().parse_args(words))
 
 
@@ -105,7 +105,7 @@ def test_data_files_from_the_command_line(tiny_data, make_args, tmp_path, monkey
         ("TEST", "coco_2017_val", "coco_2017_val is not a data set that Panoptic-FPN"),
         ("TEST", "tiny_vall", "TEST: .*'tiny_vall' is not regis.*yaml describes tiny_train, tiny"),
         ("TRAIN", "xyz", "DATASETS.TRAIN: Data set 'xyz' is not registered.*--data FILE"),
-        ("TEST", "tiny_sem_vall", "'tiny_sem_vall' is not .*Similar names: .*tiny_sem_val"),
+        ("TEST", "tiny_sem_vall", "'tiny_sem_vall' is not .*Did you mean tiny_sem_val"),
     ],
 )
 def test_data_that_cannot_be_used(tiny_data, split, name, fault):
@@ -158,7 +158,7 @@ def test_the_defaults_and_a_run_without_checkpoints_are_allowed(tiny_data):
     [
         ("", "OUTPUT_DIR is empty. Set"),
         ("s3://bucket/run", "OUTPUT_DIR is s3://bucket/run. Set OUTPUT_DIR to a folder of this"),
-        ("what?", r"OUTPUT_DIR is what\?, but what follows"),
+        ("what?", r"OUTPUT_DIR is what\?. .* no \?"),
         ("file", r"OUTPUT_DIR file cannot be written \(File exists\). Set"),
         ("file/run", r"OUTPUT_DIR file/run cannot be written \(Not a directory\). Set"),
         ("/proc/run", r"OUTPUT_DIR /proc/run cannot be written \(.*\). Set"),
@@ -176,15 +176,6 @@ def test_a_folder_that_cannot_be_that_of_a_run(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("place", ["inference", "inference/tiny_val"])
-def test_a_file_in_the_place_of_results(tiny_data, make_args, tmp_path, place):
-    path = tmp_path / "run" / place
-    path.parent.mkdir(parents=True)
-    path.touch()
-    with pytest.raises(ValueError, match=f"{path} is a file, where results"):
-        setup(make_args())
-
-
 def test_a_folder_that_can_be_read_alone(make_args, tmp_path, monkeypatch):
     """A disk may be mounted so; root may write anywhere else."""
 
@@ -198,10 +189,10 @@ def test_a_folder_that_can_be_read_alone(make_args, tmp_path, monkeypatch):
 
 def test_device_follows_the_machine(tiny_data, monkeypatch):
     for there in (True, False):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        use_gpus(monkeypatch, int(there))
         assert ("cuda" if there else "cpu") == complete().MODEL.DEVICE
         assert complete("MODEL.DEVICE", "cpu").MODEL.DEVICE == "cpu"
-    with pytest.raises(ValueError, match="MODEL.DEVICE is cuda, but torch sees no GPU"):
+    with pytest.raises(ValueError, match="MODEL.DEVICE is cuda, but torch sees 0 GPU"):
         complete("MODEL.DEVICE", "cuda")
 
 
@@ -209,7 +200,7 @@ def test_device_follows_the_machine(tiny_data, monkeypatch):
     "number, processes, fault",
     [
         (2, 1, "MODEL.DEVICE is cuda:2, but torch sees 2 GPU.* counted from 0"),
-        (1, 2, "MODEL.DEVICE is cuda:1, one GPU, and there are 2 processes.*CUDA_VISIBLE_DEVICES"),
+        (1, 2, "MODEL.DEVICE is cuda:1, and there are 2 processes.*CUDA_VISIBLE_DEVICES"),
         (1, 1, None),
     ],
 )
@@ -218,15 +209,6 @@ def test_one_gpu_of_several(tiny_data, monkeypatch, number, processes, fault):
     monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: processes)
     with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
         assert complete("MODEL.DEVICE", f"cuda:{number}").MODEL.DEVICE == "cuda:1"
-
-
-@pytest.mark.parametrize("fixture, backbone", [("make_args", "RESNETS"), ("semantic_args", "TIMM")])
-def test_device_and_norms_are_logged(tiny_data, request, tmp_path, fixture, backbone):
-    args = request.getfixturevalue(fixture)
-    setup(args("MODEL.OCR.NORM", "GN", f"MODEL.{backbone}.NORM", "FrozenBN"))
-    log = (tmp_path / "run/log.txt").read_text()
-    assert "MODEL.DEVICE is cpu" in log
-    assert "norm of the backbone FrozenBN, of the OCR head GN" in log
 
 
 def test_config_of_a_run_serves_on_another_machine(tiny_data, make_args, tmp_path, monkeypatch):
@@ -276,7 +258,6 @@ A, B = ("a",), ("a", "b")  # data sets of an evaluation
     "opts, data, fault",
     [
         ({}, A, ""),
-        ({"MODEL.DEVICE": "mps", "SOLVER.AMP.ENABLED": True}, A, "True.* MODEL.DEVICE is mps"),
         ({"SOLVER.AMP.ENABLED": True}, A, ""),
         ({"SOLVER.ACCUMULATION_STEPS": 3}, A, "ACCUMULATION_STEPS 3 do not divide"),
         ({"SOLVER.ACCUMULATION_STEPS": 0}, A, "ACCUMULATION_STEPS 0 do not divide"),
@@ -290,7 +271,11 @@ A, B = ("a",), ("a", "b")  # data sets of an evaluation
         ({"TEST.BEST_CHECKPOINT": "sem_seg/mIoU"}, B, "sem_seg/mIoU, which no evaluation"),
         ({"TEST.BEST_CHECKPOINT": "c/sem_seg/mIoU"}, B, "c/sem_seg/mIoU, which no evaluation"),
         ({"TEST.BEST_CHECKPOINT": "sem_seg/mIoU"}, (), "sem_seg/mIoU, which no evaluation"),
-        ({"TEST.BEST_CHECKPOINT": "sem_seg/ECE"}, A, "TEST.BEST_CHECKPOINT is sem_seg/ECE, an err"),
+        (
+            {"TEST.BEST_CHECKPOINT": "sem_seg/ECE"},
+            A,
+            "sem_seg/ECE, .* better when lower",
+        ),
     ],
 )
 def test_what_a_training_cannot_do(opts, data, fault):
@@ -326,16 +311,6 @@ def test_sync_bn_only_where_there_is_something_to_synchronise(tiny_data, monkeyp
     cfg = complete()
     assert cfg.MODEL.OCR.NORM == cfg.MODEL.RESNETS.NORM == "BN"
     assert cfg.MODEL.SEM_SEG_HEAD.NORM == "GN"
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: 2)
+    use_gpus(monkeypatch, 2)
     assert complete("MODEL.DEVICE", "cuda").MODEL.OCR.NORM == "SyncBN"
     assert complete("MODEL.DEVICE", "cpu").MODEL.OCR.NORM == "naiveSyncBN"
-
-
-@pytest.mark.parametrize("value", ["0", "2"])
-def test_what_detectron2s_default_freezes_of_timms_networks(
-    tiny_data, semantic_args, value, caplog
-):
-    setup(semantic_args("MODEL.BACKBONE.FREEZE_AT", value))
-    is_said = "FREEZE_AT is 2, and freezes nothing of a network of timm" in caplog.text
-    assert is_said == (value == "2")

@@ -1,10 +1,9 @@
-"""The first lines of a training, at most 25."""
+"""The first lines of a training."""
 
 import pytest
 import torch
 
 from ocr_panoptic.engine import Trainer, setup
-from ocr_panoptic.engine.run_claim import release
 from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
 
 
@@ -18,8 +17,8 @@ from support.tiny_runs import OCR_CONFIG, SEMANTIC_CONFIG, TINY_SEMANTIC
         ),
         (
             SEMANTIC_CONFIG,
-            (*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", "PPM", "SOLVER.ACCUMULATION_STEPS", 2),
-            ["tiny_sem_train (8 images)", "9 classes", "with PPM", "of 2 images in 2 parts"],
+            (*TINY_SEMANTIC, "MODEL.CONTEXT.NAME", "PPM"),
+            ["tiny_sem_train (8 images)", "9 classes", "with PPM"],
         ),
     ],
     ids=["panoptic", "semantic"],
@@ -34,14 +33,12 @@ def test_the_start_of_a_run(tiny_data, make_args, tmp_path, capsys, config, opts
     trainer.cfg.defrost()
     trainer.cfg.MODEL.WEIGHTS = str(tmp_path / "backbone.pth")
     trainer.resume_or_load(False)
-    release(tmp_path / "run")
     printed = "".join(capsys.readouterr())
-    assert len(printed.splitlines()) <= 25
-    parameters = sum(p.numel() for p in trainer.model.parameters()) / 1e6
-    expected += ["Training starts at iteration 0 of 12", f"{parameters:.1f} M parameters"]
+    parameters = sum(p.numel() for p in trainer.model.parameters() if p.requires_grad) / 1e6
+    expected += ["Training starts at iteration 0 of 12", f"{parameters:.1f} M trained parameters"]
     expected += ["12 iterations of 2 images", "3.0 epochs", "backbone.pth fills ", "sem_seg_head"]
-    assert "no step" not in printed
-    expected += ["every 5 iterations and at the end", "cpu (", str(tmp_path / "run")]
+    expected += ["cpu (", str(tmp_path / "run")]
     assert [text for text in expected if text not in printed] == []
     log = (tmp_path / "run/log.txt").read_text()
-    assert "Environment:" in log and "SOLVER:\n" in log and "Training starts at" in log
+    assert "PyTorch" in log and "SOLVER:\n" in log and "Training starts at" in log
+    assert "SOLVER:\n" not in printed
