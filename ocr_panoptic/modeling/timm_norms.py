@@ -14,7 +14,7 @@ from timm.models.resnet import BasicBlock, Bottleneck
 from torch import nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import fold_into
+from ocr_panoptic.layers.folding import fold_into
 
 from .timm_parts import replace
 
