@@ -13,7 +13,7 @@ from detectron2.evaluation.testing import flatten_results_dict
 from detectron2.utils import comm
 from torch import nn
 
-from ocr_panoptic.checkpoint import SafeCheckpointer, not_finite
+from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, not_finite
 
 from .stopping import Stopped, Stopping
 

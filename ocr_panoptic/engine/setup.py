@@ -19,7 +19,6 @@ from filelock import FileLock, Timeout
 from ocr_panoptic.data.data_check import check_data_sets
 from ocr_panoptic.data.data_file import cache_folder, names_below_root
 from ocr_panoptic.data.faults import faults_listed
-from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.register import (
     check_files,
     check_same_classes,
@@ -198,7 +197,6 @@ def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
     check_values(cfg)
     check_unread_keys(cfg)
     names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
-    register_published(names)
     described = register_in_use(cfg.DATASETS.FILES, names)
     for name in names:
         if name not in DatasetCatalog.list():

@@ -6,7 +6,7 @@ from typing import Any
 from detectron2.config import CfgNode
 from detectron2.utils import comm
 
-from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
 from ocr_panoptic.data.training_stream import TrainingStream
 
 from .run_info import machine_name
