@@ -27,11 +27,10 @@ def argument_parser() -> CommandParser:
 
 
 def run(args: argparse.Namespace) -> None:
-    from ocr_panoptic.data.published.register import register_published
+    import ocr_panoptic.data.published.register  # noqa: F401 - data sets known by name
     from ocr_panoptic.data.register import register_in_use
     from ocr_panoptic.workbench.looking.data_view import write_data_page
 
-    register_published([args.dataset])
     register_in_use(args.data, [args.dataset])
     faults = write_data_page(args.dataset, args.output, args.num_images, args.workers)
     if faults:

@@ -23,6 +23,10 @@ class _Registered(NamedTuple):
 
 _registered: dict[str, _Registered] = {}  # name -> what this module has registered
 
+# Data sets that are known by name alone add themselves here (:mod:`.published.register`): a
+# function that registers those among the names in use.
+KNOWN: list[Callable[[Collection[str]], None]] = []
+
 
 def register(
     name: str,
@@ -70,8 +74,10 @@ def register_data_files(files: DataFiles, wanted: Collection[str] | None = None)
 
 
 def register_in_use(files: DataFiles, wanted: Collection[str]) -> list[str]:
-    """Register data files, and for names that they do not describe also
-    ``$DETECTRON2_DATASETS/*/<name>.yaml``."""
+    """Register the data sets that are known by name, data files, and for names that they do not
+    describe also ``$DETECTRON2_DATASETS/*/<name>.yaml``."""
+    for register_known in KNOWN:
+        register_known(wanted)
     names = register_data_files(files, wanted)
     foreign = DatasetCatalog.keys() - _registered.keys()  # Detectron2's, or other code's
     rest = [name for name in wanted if name not in names and name not in foreign]

@@ -42,7 +42,7 @@ def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ())
         data: files that describe data sets, see :func:`.data_options`.
 
     Returns:
-        the config, not frozen, exactly as written (see :func:`.setup.complete_config`)
+        the config, not frozen, exactly as written (see :func:`.complete_config`)
     """
     if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
         raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")

@@ -11,13 +11,49 @@ from detectron2.config import CfgNode
 from detectron2.engine import HookBase, hooks
 from detectron2.evaluation.testing import flatten_results_dict
 from detectron2.utils import comm
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
-from ocr_panoptic.checkpoint import SafeCheckpointer, not_finite
+from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, not_finite
 
 from .stopping import Stopped, Stopping
 
 logger = logging.getLogger(__name__)
+
+
+class Averaging(HookBase):
+    """
+    An exponential moving average of the weights, which is evaluated and saved in their place.
+    Updates PyTorch's average after each step: average = decay * average + (1 - decay) * model, for
+    weights and buffers. Integers, which count the batches of norms, are copied.
+
+    Args:
+        model: without DistributedDataParallel. Every process has the same average.
+        decay: MODEL.EMA.DECAY.
+
+    Attributes:
+        module: the averaged model, in training mode, so that its batch norms can be renewed.
+    """
+
+    def __init__(self, model: nn.Module, decay: float):
+        def average(averages: list[Tensor], values: list[Tensor], _: int) -> None:  # of one type
+            if averages[0].is_floating_point():
+                torch._foreach_lerp_(averages, values, 1 - decay)
+            else:  # PyTorch's own function would average and truncate them
+                torch._foreach_copy_(averages, values)
+
+        self._model = model
+        self._average = AveragedModel(model, multi_avg_fn=average, use_buffers=True)
+        self.module = self._average.module.train().requires_grad_(False)
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Begin with the model as it is now: the first update copies."""
+        self._average.update_parameters(self._model)
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        self._average.update_parameters(self._model)
 
 
 class Checkpoints(HookBase):

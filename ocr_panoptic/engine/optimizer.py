@@ -10,9 +10,6 @@ from detectron2.solver import LRScheduler, get_default_optimizer_params
 from detectron2.solver.build import reduce_param_groups
 from torch import nn
 
-from ocr_panoptic.modeling.timm_backbone import TimmBackbone
-from ocr_panoptic.modeling.timm_network import Training
-
 # SOLVER.OPTIMIZER -> what it keeps of each parameter, in tensors of its shape.
 MOMENTA = {"SGD": {"momentum_buffer"}, "AdamW": {"exp_avg", "exp_avg_sq"}}
 
@@ -27,9 +24,9 @@ def build_optimizer(cfg: CfgNode, model: nn.Module) -> torch.optim.Optimizer:
     """
     solver = cfg.SOLVER
     asks_timm = solver.LAYER_DECAY != 1 or solver.OPTIMIZER == "AdamW"
-    of_timm: dict[str, Training] = {}  # by the parameter's name
+    of_timm = {}  # name of a parameter -> how TimmBackbone has it trained
     for prefix, module in model.named_modules() if asks_timm else ():
-        if isinstance(module, TimmBackbone):
+        if hasattr(module, "training_of_parameters"):
             training = module.training_of_parameters(solver.LAYER_DECAY)
             of_timm |= {f"{prefix}.{name}": how for name, how in training.items()}
 

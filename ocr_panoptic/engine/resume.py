@@ -9,12 +9,13 @@ from detectron2.config import CfgNode
 from detectron2.utils import comm
 from torch import nn
 
-from ocr_panoptic.checkpoint import fetch_weights, last_checkpoint, newest_whole
+from ocr_panoptic.checkpoint.addresses import fetch_weights
+from ocr_panoptic.checkpoint.last import last_checkpoint, newest_whole
 from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
 
+from .complete_config import scaled
 from .config_files import values_by_key
-from .schedule import scaled
 
 Resume = bool | Literal["auto"]
 # Keys that a resumed run does not read, and those that it takes from the saved one.

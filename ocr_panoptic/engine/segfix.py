@@ -1,18 +1,28 @@
-"""TEST.SEGFIX: a trained SegFix that refines what a model predicts."""
+"""SegFix: its training, and TEST.SEGFIX, a trained one that refines what a model predicts."""
 
 import functools
 from pathlib import Path
 
 from detectron2.config import CfgNode
-from torch import nn
+from detectron2.data import MetadataCatalog
+from detectron2.data import transforms as T
+from torch import Tensor, nn
 
+from ocr_panoptic.data.classes import VOID_LABEL
+from ocr_panoptic.data.semantic.augmentation import (
+    build_offset_augmentation,
+    build_semantic_augmentation,
+)
+from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.formats.run_folder import CONFIG
-from ocr_panoptic.segfix.refinement import RefinedModel
+from ocr_panoptic.segfix import OffsetEvaluator, RefinedModel
+from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
+from .complete_config import complete_config
 from .config_files import load_config, options_of
 from .resume import check_trained_weights
-from .setup import complete_config
+from .task import TASKS, Task
 from .trained_model import build_trained_model
 
 ARCHITECTURE = "SegFix"
@@ -68,3 +78,54 @@ def refined_by_segfix(cfg: CfgNode, model: nn.Module) -> nn.Module:
     if segfix_cfg is None:
         return model
     return RefinedModel(model, build_trained_model(segfix_cfg), cfg.TEST.SEGFIX.SCALE)
+
+
+def _check_segments(cfg: CfgNode, dataset: str) -> None:
+    """SegFix takes data of any classes."""
+    kind = MetadataCatalog.get(dataset).get("evaluator_type")
+    if kind not in ("sem_seg", "coco_panoptic_seg"):
+        raise UserError(
+            f"{dataset} has evaluator_type {kind!r}; SegFix needs the regions of a semantic "
+            "('sem_seg') or panoptic ('coco_panoptic_seg') data set."
+        )
+
+
+def _no_semantic_logits(model: nn.Module, inputs: list[dict]) -> Tensor:
+    raise UserError("SegFix predicts offsets, and no classes.")
+
+
+def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
+    """Return the mapper of SegFix, whose labels are offset labels (:mod:`.offsets`), made of the
+    classes or segments of a record. Data sets with other classes can be trained on together."""
+    distance = cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE
+    names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
+    maps = {name: MetadataCatalog.get(name).get("label_map") for name in names}
+    return SemanticDatasetMapper(
+        is_train,
+        augmentations=(
+            build_offset_augmentation(cfg, OffsetTruth(distance))
+            if is_train
+            else build_semantic_augmentation(cfg, is_train=False)
+        ),
+        image_format=cfg.INPUT.FORMAT,
+        channels=cfg.INPUT.CHANNELS,
+        num_classes=VOID_LABEL,  # any
+        label_maps={name: found for name, found in maps.items() if found},
+        read_labels=read_segment_map,
+        truth_of_file=functools.partial(true_offset_labels, boundary_distance=distance),
+    )
+
+
+TASKS[ARCHITECTURE] = Task(
+    title="SegFix",
+    mapper=_offset_mapper,
+    complete_classes=_check_segments,
+    classes=lambda cfg: (
+        f"regions of any classes, boundaries {cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE} pixels wide"
+    ),
+    test_augmentation=lambda cfg: T.AugmentationList(
+        build_semantic_augmentation(cfg, is_train=False)
+    ),
+    semantic_logits=_no_semantic_logits,
+    evaluator=lambda cfg, dataset, folder: OffsetEvaluator(dataset),
+)

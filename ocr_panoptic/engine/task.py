@@ -1,8 +1,10 @@
-"""The differences of the architectures, outside the model: one record for each."""
+"""The differences of the architectures, outside the model: one record for each.
+
+SegFix is added by :mod:`.segfix`; an architecture of your own is added to ``TASKS`` as well.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from detectron2.config import CfgNode
@@ -11,20 +13,13 @@ from detectron2.data import transforms as T
 from detectron2.evaluation import DatasetEvaluator
 from torch import Tensor, nn
 
-from ocr_panoptic.data.classes import VOID_LABEL
 from ocr_panoptic.data.panoptic.mapper import PanopticDatasetMapper
 from ocr_panoptic.data.register import class_counts, semantic_class_count
-from ocr_panoptic.data.semantic.augmentation import (
-    build_offset_augmentation,
-    build_semantic_augmentation,
-)
+from ocr_panoptic.data.semantic.augmentation import build_semantic_augmentation
 from ocr_panoptic.data.semantic.mapper import SemanticDatasetMapper
 from ocr_panoptic.data.training_stream import TrainingStream, build_training_stream
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.evaluation.build import build_evaluator
 from ocr_panoptic.modeling.context import context_class
-from ocr_panoptic.segfix import OffsetEvaluator
-from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
 Mapper = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -33,7 +28,6 @@ Mapper = Callable[[dict[str, Any]], dict[str, Any]]
 class Task:
     """
     Attributes:
-        architecture: its name in MODEL.META_ARCHITECTURE.
         title: its name for people.
         mapper: (config, is it for training?) -> from a record to the model's input.
         complete_classes: (config, data set): takes the class counts from a data set where the
@@ -42,29 +36,25 @@ class Task:
         test_augmentation: config -> how an image is resized for inference.
         semantic_logits: (model, inputs) -> what the semantic head's ``layers`` returns for a batch,
             by the semantic network alone, each image seen once.
-        evaluator: (config, data set, folder of what it writes) -> of what the model predicts.
+        evaluator: (config, data set, folder of what it writes) -> evaluator of what the model
+            predicts; None for the evaluators of the data set's kind.
     """
 
-    architecture: str
     title: str
     mapper: Callable[[CfgNode, bool], Mapper]
     complete_classes: Callable[[CfgNode, str], None]
     classes: Callable[[CfgNode], str]
     test_augmentation: Callable[[CfgNode], T.Augmentation]
     semantic_logits: Callable[[nn.Module, list[dict]], Tensor | tuple[Tensor, Tensor]]
-    evaluator: Callable[[CfgNode, str, str], DatasetEvaluator] = build_evaluator
+    evaluator: Callable[[CfgNode, str, str], DatasetEvaluator] | None = None
 
 
 def task_of(cfg: CfgNode) -> Task:
-    """
-    Raises:
-        ValueError: for another architecture.
-    """
-    for task in TASKS:
-        if task.architecture == cfg.MODEL.META_ARCHITECTURE:
-            return task
-    known = " or ".join(task.architecture for task in TASKS)
-    raise UserError(f"MODEL.META_ARCHITECTURE is {cfg.MODEL.META_ARCHITECTURE}; it is {known}")
+    """Return the record of MODEL.META_ARCHITECTURE."""
+    name = cfg.MODEL.META_ARCHITECTURE
+    if name not in TASKS:
+        raise UserError(f"MODEL.META_ARCHITECTURE is {name}; it is {' or '.join(TASKS)}")
+    return TASKS[name]
 
 
 def training_loader(cfg: CfgNode) -> TrainingStream:
@@ -98,42 +88,6 @@ def _complete_semantic_classes(cfg: CfgNode, dataset: str) -> None:
     _complete_count(cfg, "SEM_SEG_HEAD", count, f"{dataset} has {count} classes")
 
 
-def _check_segments(cfg: CfgNode, dataset: str) -> None:
-    """SegFix takes data of any classes."""
-    kind = MetadataCatalog.get(dataset).get("evaluator_type")
-    if kind not in ("sem_seg", "coco_panoptic_seg"):
-        raise UserError(
-            f"{dataset} has evaluator_type {kind!r}; SegFix needs the regions of a semantic "
-            "('sem_seg') or panoptic ('coco_panoptic_seg') data set."
-        )
-
-
-def _no_semantic_logits(model: nn.Module, inputs: list[dict]) -> Tensor:
-    raise UserError("SegFix predicts offsets, and no classes.")
-
-
-def _offset_mapper(cfg: CfgNode, is_train: bool) -> SemanticDatasetMapper:
-    """Return the mapper of SegFix, whose labels are offset labels (:mod:`.offsets`), made of the
-    classes or segments of a record. Data sets with other classes can be trained on together."""
-    distance = cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE
-    names = (*cfg.DATASETS.TRAIN, *cfg.DATASETS.TEST)
-    maps = {name: MetadataCatalog.get(name).get("label_map") for name in names}
-    return SemanticDatasetMapper(
-        is_train,
-        augmentations=(
-            build_offset_augmentation(cfg, OffsetTruth(distance))
-            if is_train
-            else build_semantic_augmentation(cfg, is_train=False)
-        ),
-        image_format=cfg.INPUT.FORMAT,
-        channels=cfg.INPUT.CHANNELS,
-        num_classes=VOID_LABEL,  # any
-        label_maps={name: found for name, found in maps.items() if found},
-        read_labels=read_segment_map,
-        truth_of_file=partial(true_offset_labels, boundary_distance=distance),
-    )
-
-
 def _complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
     node = cfg.MODEL[head]
     if node.NUM_CLASSES == 0:
@@ -145,9 +99,8 @@ def _complete_count(cfg: CfgNode, head: str, count: int, found: str) -> None:
         )
 
 
-TASKS = (
-    Task(
-        architecture="PanopticFPN",
+TASKS = {  # by MODEL.META_ARCHITECTURE
+    "PanopticFPN": Task(
         title="Panoptic-FPN",
         mapper=PanopticDatasetMapper,
         complete_classes=_complete_panoptic_classes,
@@ -162,8 +115,7 @@ TASKS = (
             model.backbone(model.preprocess_image(inputs).tensor)
         ),
     ),
-    Task(
-        architecture="OCRSemanticSegmentor",
+    "OCRSemanticSegmentor": Task(
         title="Semantic segmentation",
         mapper=lambda cfg, is_train: SemanticDatasetMapper(
             cfg, is_train, keep_labels=context_class(cfg).needs_truth
@@ -175,18 +127,4 @@ TASKS = (
         ),
         semantic_logits=lambda model, inputs: model.layers(inputs),
     ),
-    Task(
-        architecture="SegFix",
-        title="SegFix",
-        mapper=_offset_mapper,
-        complete_classes=_check_segments,
-        classes=lambda cfg: (
-            f"regions of any classes, boundaries {cfg.MODEL.SEGFIX.BOUNDARY_DISTANCE} pixels wide"
-        ),
-        test_augmentation=lambda cfg: T.AugmentationList(
-            build_semantic_augmentation(cfg, is_train=False)
-        ),
-        semantic_logits=_no_semantic_logits,
-        evaluator=lambda cfg, dataset, folder: OffsetEvaluator(dataset),
-    ),
-)
+}

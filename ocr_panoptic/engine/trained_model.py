@@ -9,15 +9,17 @@ from typing import Any
 from detectron2.config import CfgNode
 from torch import nn
 
-from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, last_checkpoint
+from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
+from ocr_panoptic.checkpoint.last import last_checkpoint
+from ocr_panoptic.checkpoint.settings import check_settings
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.modeling import build_model
+from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
+from .complete_config import complete_config
 from .config_files import load_config, options_of
 from .resume import check_trained_weights
 from .run_info import weights_sha256
-from .setup import complete_config
 
 
 def check_inference_keys(cfg: CfgNode) -> None:

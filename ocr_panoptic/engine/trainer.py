@@ -1,258 +1,91 @@
-"""Detectron2's trainer, plus what it lacks."""
+"""A training that evaluates its model, or the evaluation of a trained model."""
 
-import logging
-import weakref
-from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
+import torch
+import torch.distributed as dist
 from detectron2.config import CfgNode
-from detectron2.engine import TrainerBase, hooks
+from detectron2.data import build_detection_test_loader
+from detectron2.evaluation import DatasetEvaluator, verify_results
 from detectron2.utils import comm
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
 
-from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, newest_whole, settings_of
-from ocr_panoptic.data.training_stream import TrainingStream, run_seed
-from ocr_panoptic.errors import UserError
-from ocr_panoptic.formats.run_folder import write_config
-from ocr_panoptic.modeling import build_model
-from ocr_panoptic.seeding import seed_generators
+from ocr_panoptic.evaluation.build import build_evaluator
+from ocr_panoptic.formats.files import write_text
+from ocr_panoptic.formats.run_folder import CONFIG, evaluation_folder, write_evaluation
 
-from .accumulation import build_steps
-from .averaging import Averaging
-from .evaluating import Evaluating
-from .hooks import BestModel, Checkpoints, EarlyEnd, EndedEarly, Evaluation, PreciseBN, StopOnSignal
-from .optimizer import build_optimizer, build_schedule
-from .resume import (
-    Position,
-    Resume,
-    continued_optimizer,
-    differences,
-    find_checkpoint,
-    parameter_names,
-    position_after,
-    saved_state,
-)
-from .schedule import scaled
-from .segfix import segfix_config
-from .stopping import Stopping
-from .summary import start_summary
-from .task import training_loader
-from .trained_model import check_inference_keys
-
-logger = logging.getLogger(__name__)
+from .run_info import portable, run_info
+from .segfix import refined_by_segfix, segfix_config
+from .single_image import SegFixMapper
+from .task import task_of
+from .trained_model import build_trained_model, check_inference_keys, deployed
+from .training import Training
 
 
-class Trainer(Evaluating):
-    """
-    ``DefaultTrainer`` with other parts: steps of CPU processes too, accumulated gradients and
-    learning rates of layers (:mod:`.accumulation`, :mod:`.optimizer`), an average of the weights
-    (:mod:`.averaging`), a state from which ``--resume`` goes on exactly (:mod:`.resume`),
-    evaluation of deployed models (:mod:`.evaluating`), whole checkpoints, and an end by a signal
-    that loses nothing (:mod:`.hooks`).
-
-    Attributes:
-        seed: of the random numbers and the images; after a resume that of the saved run.
-        start: where this process has begun.
-    """
-
-    build_model = staticmethod(build_model)
-    build_optimizer = staticmethod(build_optimizer)
-    build_lr_scheduler = staticmethod(build_schedule)
-    build_train_loader = staticmethod(training_loader)
+class Trainer(Training):
+    """A :class:`.Training` with ``DefaultTrainer``'s evaluation, of the deployed model, by the
+    evaluators of this package; each writes its result files."""
 
     def __init__(self, cfg: CfgNode, written: str = ""):
-        """
-        Args:
-            cfg: config of this machine, which :func:`.setup` has checked.
-            written: YAML of OUTPUT_DIR/config.yaml; "" for that of ``cfg``.
-        """
-        TrainerBase.__init__(self)  # DefaultTrainer asks DistributedDataParallel for GPUs
-        self.cfg = cfg = scaled(cfg, comm.get_world_size())
         check_inference_keys(cfg)
-        segfix_config(cfg)  # which evaluations need
-        self._written = written or cfg.dump()
-        self.max_iter = cfg.SOLVER.MAX_ITER
-        self.stopping = Stopping()
-        self.seed = run_seed(cfg)
-        self.start = Position(0, 0)
-        model = self.build_model(cfg)
-        optimizer = self.build_optimizer(cfg, model)
-        loader = self.build_train_loader(_seeded(cfg, self.seed))
-        gather = min(cfg.SOLVER.GATHER_METRIC_PERIOD, log_period(self.max_iter))
-        self._trainer = build_steps(cfg, model, loader, optimizer, gather)
-        self.scheduler = self.build_lr_scheduler(cfg, optimizer)
-        # The average begins as the weights that all processes have now.
-        self.averaging = Averaging(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
-        self.evaluated_model = self.averaging.module if self.averaging else model  # saved, too
-        self.checkpointer = SafeCheckpointer(
-            model,
-            cfg.OUTPUT_DIR,
-            trust_pickle=cfg.MODEL.TRUST_PICKLE,
-            min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
-            average=self.averaging and self.averaging.module,
-            trainer=weakref.proxy(self),
-        )
-        best = cfg.TEST.BEST_CHECKPOINT
-        self.best = BestModel(self.checkpointer, best) if best else None
-        self.register_hooks(self.build_hooks())
+        segfix_config(cfg)  # an evaluation would fail as late as after the training
+        super().__init__(cfg, written)
 
-    def resume_or_load(self, resume: Resume = True) -> None:
+    @classmethod
+    def evaluate(cls, cfg: CfgNode) -> dict:
+        """Return :meth:`test` of the weights that the config names, see
+        :func:`.build_trained_model`; ends the program where they do not give
+        TEST.EXPECTED_RESULTS."""
+        results = cls.test(cfg, build_trained_model(cfg))
+        if comm.is_main_process():
+            verify_results(cfg, results)
+        return results
+
+    @classmethod
+    def build_test_loader(cls, cfg: CfgNode, dataset_name: str) -> DataLoader:
+        mapper = task_of(cfg).mapper(cfg, False)
+        if segfix_cfg := segfix_config(cfg):
+            mapper = SegFixMapper(mapper, segfix_cfg)
+        return build_detection_test_loader(cfg, dataset_name, mapper=mapper)
+
+    @classmethod
+    def build_evaluator(cls, cfg: CfgNode, dataset_name: str) -> DatasetEvaluator:
+        folder = evaluation_folder(cfg.OUTPUT_DIR, dataset_name)
+        evaluator = task_of(cfg).evaluator or build_evaluator
+        return evaluator(cfg, dataset_name, folder)
+
+    @classmethod
+    def test(
+        cls, cfg: CfgNode, model: nn.Module, evaluators: Any = None, weights: str | None = None
+    ) -> dict:
         """
-        Load the last checkpoint of OUTPUT_DIR and go on after its iteration, or load the weights
-        that the config names. Make the folder that of this run: a start that fails leaves it as it
-        was.
+        Detectron2's ``test`` of the model that the main process has and saves; also writes the
+        result files of every data set.
 
         Args:
-            resume: True, False, or "auto": where there is a checkpoint.
+            weights: the file of the model's weights; None where it is MODEL.WEIGHTS.
         """
-        cfg, checkpointer = self.cfg, self.checkpointer
-        file = comm.all_gather(find_checkpoint(cfg.OUTPUT_DIR, resume))[0]
-        if file:
-            state = saved_state(file, trust_pickle=cfg.MODEL.TRUST_PICKLE)
-            self.start = position_after(cfg, state)
-            if changed := differences(cfg, state):
-                logger.warning("Set otherwise than in the saved run: %s", changed)
-        checkpointer.load(file or cfg.MODEL.WEIGHTS, checkpointables=None if file else [])
-        self.start_iter = self.start.iteration
-        if self.averaging and not file:
-            self.averaging.begin()
-        if self.best and file:
-            self.best.resume()
-        check_settings(cfg, checkpointer.record, strict=False)
-        checkpointer.record = checkpointer.record and settings_of(cfg, checkpointer.record)
-        if comm.is_main_process():
-            former = "" if file else newest_whole(cfg.OUTPUT_DIR)
-            if former:
-                logger.warning(
-                    "OUTPUT_DIR has checkpoints of another training, %s the last. This one starts "
-                    "anew and writes over them; another OUTPUT_DIR keeps both.",
-                    former,
-                )
-                checkpointer.begin_anew()
-                if self.best:
-                    self.best.path.unlink(missing_ok=True)
-            write_config(cfg.OUTPUT_DIR, self._written, keep_former=bool(former))
-        if isinstance(self.data_loader, TrainingStream):  # another one starts from the first image
-            self.data_loader.seen = self.start.images
-        logger.info("%s", start_summary(cfg, checkpointer, self.data_loader, self.start_iter))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return all that a resumed run needs besides the weights. The random numbers and the
-        images to come follow from seed and position."""
-        iteration = self._trainer.iter  # the last one; our own is one more after the training
-        done = iteration + 1 - self.start.iteration
-        state = {
-            "iteration": iteration,
-            "images": self.start.images + done * self.cfg.SOLVER.IMS_PER_BATCH,
-            "seed": self.seed,
-            "processes": comm.get_world_size(),
-            "config": self.cfg.dump(),
-            "parameters": parameter_names(self.checkpointer.model, self.optimizer),
-            "_trainer": self._trainer.state_dict(),
-        }
-        if self.averaging:  # which is the model of the file
-            state["trained_weights"] = self.checkpointer.model.state_dict()
-        return state
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Load the state of a file whose weights have been loaded. The config of now rules: only
-        momenta, loss scale, seed and weights are the saved ones."""
-        fit, model = self.checkpointer.fit, self.checkpointer.model
-        if fit.faults or fit.unused:
-            raise UserError(
-                "The run cannot be resumed with this config, whose model is another one: "
-                f"{len(fit.faults) + len(fit.unused)} tensors differ.{fit.listing(3)}\n"
-                "Undo what has changed, or start another run from the checkpoint's weights: "
-                "MODEL.WEIGHTS and another OUTPUT_DIR, without --resume."
-            )
-        if self.averaging:
-            self.averaging.begin()
-        if "trained_weights" in state_dict:
-            model.load_state_dict(state_dict["trained_weights"])
-        saved, iteration = state_dict["_trainer"], self.start.iteration
-        momenta = continued_optimizer(
-            saved["optimizer"],
-            state_dict["parameters"],
-            parameter_names(model, self.optimizer),
-            self.optimizer,
-        )
-        self._trainer.load_state_dict({**saved, "optimizer": momenta, "iteration": iteration - 1})
-        self.scheduler.last_epoch = iteration
-        self.scheduler._last_lr = self.scheduler.get_lr()
-        for group, rate in zip(self.optimizer.param_groups, self.scheduler._last_lr):
-            group["lr"] = rate
-        if self.seed != state_dict["seed"]:
-            self.seed = state_dict["seed"]
-            cfg = _seeded(self.cfg, self.seed)
-            self._trainer.reset_data_loader(lambda: self.build_train_loader(cfg))
-
-    def build_hooks(self) -> list[hooks.HookBase | None]:
-        cfg, period = self.cfg, self.cfg.TEST.EVAL_PERIOD
-        precise_bn = checkpoints = writer = None
-        if cfg.TEST.PRECISE_BN.ENABLED:
-            own = _seeded(cfg, self.seed)
-            own.DATALOADER.NUM_WORKERS = 0
-            loader, images = self.build_train_loader(own), cfg.TEST.PRECISE_BN.NUM_ITER
-            precise_bn = PreciseBN(period, self.evaluated_model, loader, images)
-        if comm.is_main_process():
-            checkpoints = Checkpoints(self.checkpointer, cfg, self.evaluated_model)
-            writer = hooks.PeriodicWriter(self.build_writers(), log_period(self.max_iter))
-        return [
-            hooks.IterationTimer(),
-            hooks.LRScheduler(),
-            self.averaging,  # before what reads the average
-            precise_bn,  # before the checkpoints, as it changes the model
-            checkpoints,
-            StopOnSignal(self.stopping, checkpoints),
-            Evaluation(period, self._evaluate),
-            EarlyEnd(self.best, period, cfg.TEST.PATIENCE) if cfg.TEST.PATIENCE else None,
-            writer,
-        ]
-
-    def train(self) -> dict | None:
-        """
-        Run the training; ends with status 128 + n by signal n, with all that was done saved.
-
-        Returns:
-            what :meth:`test` gave last; None where nothing was evaluated
-
-        Raises:
-            FloatingPointError: a loss or a weight is infinite or NaN. No such weight is saved.
-        """
+        if comm.get_world_size() > 1:
+            # Plain batch norms have running statistics of their own in each process. Shared among
+            # them, an evaluation would be of no checkpoint: only the main process's are saved.
+            for buffer in model.buffers():
+                dist.broadcast(buffer, src=0)
+        plain = model.module if isinstance(model, DistributedDataParallel) else model
+        # Deployed anew from the weights of now in each evaluation of a training. The calibration
+        # error needs the confidence.
+        tested = refined_by_segfix(cfg, deployed(cfg, plain, confident=True))
+        # CUDNN_BENCHMARK is for the one size of training crops: images of an evaluation have many.
+        benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
         try:
-            with self.stopping.listening(), suppress(EndedEarly):
-                super().train()
-            return getattr(self, "_last_eval_results", None)
-        except FloatingPointError as e:
-            last = self.checkpointer.get_checkpoint_file() or "none"
-            raise FloatingPointError(
-                f"{e}\nThe last whole checkpoint is {last}. Try SOLVER.BASE_LR below "
-                f"{self.cfg.SOLVER.BASE_LR:g}, a longer SOLVER.WARMUP_ITERS, "
-                "SOLVER.CLIP_GRADIENTS.ENABLED True or, with mixed precision, SOLVER.AMP.PRECISION "
-                "bfloat16."
-            ) from e
-
-    def run_step(self) -> None:
-        seed_generators(self.seed, comm.get_rank(), self.iter)
-        super().run_step()
-
-    def _evaluate(self) -> dict:
-        with self.stopping.at_once():  # a checkpoint has been saved before
-            saved = self.checkpointer.get_checkpoint_file()
-            self._last_eval_results = self.test(self.cfg, self.evaluated_model, weights=saved)
-        if self.best and comm.is_main_process():
-            self.best.update(self._last_eval_results, self._trainer.iter)
-        return self._last_eval_results
-
-
-def log_period(max_iter: int) -> int:
-    """Return the iterations between two lines of progress: Detectron2's 20, in short runs a
-    twentieth."""
-    return max(1, min(20, max_iter // 20))
-
-
-def _seeded(cfg: CfgNode, seed: int) -> CfgNode:
-    cfg = cfg.clone()
-    cfg.defrost()
-    cfg.SEED = seed
-    return cfg
+            results = super().test(cfg, tested, evaluators)
+        finally:
+            torch.backends.cudnn.benchmark = benchmark
+        if comm.is_main_process():
+            names, run = cfg.DATASETS.TEST, run_info(cfg, model, weights)
+            for name in names:
+                folder = evaluation_folder(cfg.OUTPUT_DIR, name)
+                write_evaluation(results if len(names) == 1 else results[name], folder, run)
+                write_text(folder / CONFIG, portable(cfg, run["weights"]).dump())
+        return results

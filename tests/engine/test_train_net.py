@@ -18,7 +18,7 @@ import ocr_panoptic
 from ocr_panoptic.data.data_file import PanopticSplit, write_data_file
 from ocr_panoptic.engine import Trainer, complete_config, load_config
 from ocr_panoptic.engine.run_info import run_info
-from ocr_panoptic.engine.trainer import log_period
+from ocr_panoptic.engine.training import log_period
 from support.interrupted_runs import run
 from support.scripts import run_script
 from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, ROOT, SEMANTIC_CONFIG, TINY_SEMANTIC

@@ -13,7 +13,6 @@ import torch
 from detectron2.config import CfgNode
 from detectron2.data import DatasetCatalog
 
-from ocr_panoptic.data.published.register import register_published
 from ocr_panoptic.data.register import register_in_use, registered_metadata
 from ocr_panoptic.engine.single_image import model_input
 from ocr_panoptic.engine.trained_model import build_trained_model
@@ -44,7 +43,6 @@ def true_offsets(dataset_name: str, boundary_distance: int) -> Offsets:
         boundary_distance: see :func:`.true_offset_labels`.
     """
     if dataset_name not in DatasetCatalog:
-        register_published([dataset_name])
         register_in_use((), [dataset_name])
     label_map = registered_metadata(dataset_name).get("label_map")
     records = list(filter(has_labels, DatasetCatalog.get(dataset_name)))

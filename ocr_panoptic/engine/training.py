@@ -1,0 +1,263 @@
+"""Detectron2's trainer, plus what it lacks to train."""
+
+import logging
+import weakref
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from detectron2.config import CfgNode
+from detectron2.engine import DefaultTrainer, TrainerBase, hooks
+from detectron2.utils import comm
+
+from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
+from ocr_panoptic.checkpoint.last import newest_whole
+from ocr_panoptic.checkpoint.settings import check_settings, settings_of
+from ocr_panoptic.data.training_stream import TrainingStream, run_seed
+from ocr_panoptic.errors import UserError
+from ocr_panoptic.formats.run_folder import write_config
+from ocr_panoptic.modeling.build import build_model
+from ocr_panoptic.seeding import seed_generators
+
+from .accumulation import build_steps
+from .complete_config import scaled
+from .hooks import (
+    Averaging,
+    BestModel,
+    Checkpoints,
+    EarlyEnd,
+    EndedEarly,
+    Evaluation,
+    PreciseBN,
+    StopOnSignal,
+)
+from .optimizer import build_optimizer, build_schedule
+from .resume import (
+    Position,
+    Resume,
+    continued_optimizer,
+    differences,
+    find_checkpoint,
+    parameter_names,
+    position_after,
+    saved_state,
+)
+from .run_info import start_summary
+from .stopping import Stopping
+from .task import training_loader
+
+logger = logging.getLogger(__name__)
+
+
+class Training(DefaultTrainer):
+    """
+    ``DefaultTrainer`` with other parts: steps of CPU processes too, accumulated gradients and
+    learning rates of layers (:mod:`.accumulation`, :mod:`.optimizer`), an average of the weights
+    (:class:`.Averaging`), a state from which ``--resume`` goes on exactly (:mod:`.resume`), whole
+    checkpoints, and an end by a signal that loses nothing (:mod:`.hooks`). :class:`.Trainer` adds
+    what evaluates.
+
+    Attributes:
+        seed: of the random numbers and the images; after a resume that of the saved run.
+        start: where this process has begun.
+    """
+
+    build_model = staticmethod(build_model)
+    build_optimizer = staticmethod(build_optimizer)
+    build_lr_scheduler = staticmethod(build_schedule)
+    build_train_loader = staticmethod(training_loader)
+
+    def __init__(self, cfg: CfgNode, written: str = ""):
+        """
+        Args:
+            cfg: config of this machine, which :func:`.setup` has checked.
+            written: YAML of OUTPUT_DIR/config.yaml; "" for that of ``cfg``.
+        """
+        TrainerBase.__init__(self)  # DefaultTrainer asks DistributedDataParallel for GPUs
+        self.cfg = cfg = scaled(cfg, comm.get_world_size())
+        self._written = written or cfg.dump()
+        self.max_iter = cfg.SOLVER.MAX_ITER
+        self.stopping = Stopping()
+        self.seed = run_seed(cfg)
+        self.start = Position(0, 0)
+        model = self.build_model(cfg)
+        optimizer = self.build_optimizer(cfg, model)
+        loader = self.build_train_loader(_seeded(cfg, self.seed))
+        gather = min(cfg.SOLVER.GATHER_METRIC_PERIOD, log_period(self.max_iter))
+        self._trainer = build_steps(cfg, model, loader, optimizer, gather)
+        self.scheduler = self.build_lr_scheduler(cfg, optimizer)
+        # The average begins as the weights that all processes have now.
+        self.averaging = Averaging(model, cfg.MODEL.EMA.DECAY) if cfg.MODEL.EMA.ENABLED else None
+        self.evaluated_model = self.averaging.module if self.averaging else model  # saved, too
+        self.checkpointer = SafeCheckpointer(
+            model,
+            cfg.OUTPUT_DIR,
+            trust_pickle=cfg.MODEL.TRUST_PICKLE,
+            min_share=cfg.MODEL.WEIGHTS_MIN_SHARE,
+            average=self.averaging and self.averaging.module,
+            trainer=weakref.proxy(self),
+        )
+        best = cfg.TEST.BEST_CHECKPOINT
+        self.best = BestModel(self.checkpointer, best) if best else None
+        self.register_hooks(self.build_hooks())
+
+    def resume_or_load(self, resume: Resume = True) -> None:
+        """
+        Load the last checkpoint of OUTPUT_DIR and go on after its iteration, or load the weights
+        that the config names. Make the folder that of this run: a start that fails leaves it as it
+        was.
+
+        Args:
+            resume: True, False, or "auto": where there is a checkpoint.
+        """
+        cfg, checkpointer = self.cfg, self.checkpointer
+        file = comm.all_gather(find_checkpoint(cfg.OUTPUT_DIR, resume))[0]
+        if file:
+            state = saved_state(file, trust_pickle=cfg.MODEL.TRUST_PICKLE)
+            self.start = position_after(cfg, state)
+            if changed := differences(cfg, state):
+                logger.warning("Set otherwise than in the saved run: %s", changed)
+        checkpointer.load(file or cfg.MODEL.WEIGHTS, checkpointables=None if file else [])
+        self.start_iter = self.start.iteration
+        if self.averaging and not file:
+            self.averaging.begin()
+        if self.best and file:
+            self.best.resume()
+        check_settings(cfg, checkpointer.record, strict=False)
+        checkpointer.record = checkpointer.record and settings_of(cfg, checkpointer.record)
+        if comm.is_main_process():
+            former = "" if file else newest_whole(cfg.OUTPUT_DIR)
+            if former:
+                logger.warning(
+                    "OUTPUT_DIR has checkpoints of another training, %s the last. This one starts "
+                    "anew and writes over them; another OUTPUT_DIR keeps both.",
+                    former,
+                )
+                checkpointer.begin_anew()
+                if self.best:
+                    self.best.path.unlink(missing_ok=True)
+            write_config(cfg.OUTPUT_DIR, self._written, keep_former=bool(former))
+        if isinstance(self.data_loader, TrainingStream):  # another one starts from the first image
+            self.data_loader.seen = self.start.images
+        logger.info("%s", start_summary(cfg, checkpointer, self.data_loader, self.start_iter))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that a resumed run needs besides the weights. The random numbers and the
+        images to come follow from seed and position."""
+        iteration = self._trainer.iter  # the last one; our own is one more after the training
+        done = iteration + 1 - self.start.iteration
+        state = {
+            "iteration": iteration,
+            "images": self.start.images + done * self.cfg.SOLVER.IMS_PER_BATCH,
+            "seed": self.seed,
+            "processes": comm.get_world_size(),
+            "config": self.cfg.dump(),
+            "parameters": parameter_names(self.checkpointer.model, self.optimizer),
+            "_trainer": self._trainer.state_dict(),
+        }
+        if self.averaging:  # which is the model of the file
+            state["trained_weights"] = self.checkpointer.model.state_dict()
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Load the state of a file whose weights have been loaded. The config of now rules: only
+        momenta, loss scale, seed and weights are the saved ones."""
+        fit, model = self.checkpointer.fit, self.checkpointer.model
+        if fit.faults or fit.unused:
+            raise UserError(
+                "The run cannot be resumed with this config, whose model is another one: "
+                f"{len(fit.faults) + len(fit.unused)} tensors differ.{fit.listing(3)}\n"
+                "Undo what has changed, or start another run from the checkpoint's weights: "
+                "MODEL.WEIGHTS and another OUTPUT_DIR, without --resume."
+            )
+        if self.averaging:
+            self.averaging.begin()
+        if "trained_weights" in state_dict:
+            model.load_state_dict(state_dict["trained_weights"])
+        saved, iteration = state_dict["_trainer"], self.start.iteration
+        momenta = continued_optimizer(
+            saved["optimizer"],
+            state_dict["parameters"],
+            parameter_names(model, self.optimizer),
+            self.optimizer,
+        )
+        self._trainer.load_state_dict({**saved, "optimizer": momenta, "iteration": iteration - 1})
+        self.scheduler.last_epoch = iteration
+        self.scheduler._last_lr = self.scheduler.get_lr()
+        for group, rate in zip(self.optimizer.param_groups, self.scheduler._last_lr):
+            group["lr"] = rate
+        if self.seed != state_dict["seed"]:
+            self.seed = state_dict["seed"]
+            cfg = _seeded(self.cfg, self.seed)
+            self._trainer.reset_data_loader(lambda: self.build_train_loader(cfg))
+
+    def build_hooks(self) -> list[hooks.HookBase | None]:
+        cfg, period = self.cfg, self.cfg.TEST.EVAL_PERIOD
+        precise_bn = checkpoints = writer = None
+        if cfg.TEST.PRECISE_BN.ENABLED:
+            own = _seeded(cfg, self.seed)
+            own.DATALOADER.NUM_WORKERS = 0
+            loader, images = self.build_train_loader(own), cfg.TEST.PRECISE_BN.NUM_ITER
+            precise_bn = PreciseBN(period, self.evaluated_model, loader, images)
+        if comm.is_main_process():
+            checkpoints = Checkpoints(self.checkpointer, cfg, self.evaluated_model)
+            writer = hooks.PeriodicWriter(self.build_writers(), log_period(self.max_iter))
+        return [
+            hooks.IterationTimer(),
+            hooks.LRScheduler(),
+            self.averaging,  # before what reads the average
+            precise_bn,  # before the checkpoints, as it changes the model
+            checkpoints,
+            StopOnSignal(self.stopping, checkpoints),
+            Evaluation(period, self._evaluate),
+            EarlyEnd(self.best, period, cfg.TEST.PATIENCE) if cfg.TEST.PATIENCE else None,
+            writer,
+        ]
+
+    def train(self) -> dict | None:
+        """
+        Run the training; ends with status 128 + n by signal n, with all that was done saved.
+
+        Returns:
+            what :meth:`test` gave last; None where nothing was evaluated
+
+        Raises:
+            FloatingPointError: a loss or a weight is infinite or NaN. No such weight is saved.
+        """
+        try:
+            with self.stopping.listening(), suppress(EndedEarly):
+                super().train()
+            return getattr(self, "_last_eval_results", None)
+        except FloatingPointError as e:
+            last = self.checkpointer.get_checkpoint_file() or "none"
+            raise FloatingPointError(
+                f"{e}\nThe last whole checkpoint is {last}. Try SOLVER.BASE_LR below "
+                f"{self.cfg.SOLVER.BASE_LR:g}, a longer SOLVER.WARMUP_ITERS, "
+                "SOLVER.CLIP_GRADIENTS.ENABLED True or, with mixed precision, SOLVER.AMP.PRECISION "
+                "bfloat16."
+            ) from e
+
+    def run_step(self) -> None:
+        seed_generators(self.seed, comm.get_rank(), self.iter)
+        super().run_step()
+
+    def _evaluate(self) -> dict:
+        with self.stopping.at_once():  # a checkpoint has been saved before
+            saved = self.checkpointer.get_checkpoint_file()
+            self._last_eval_results = self.test(self.cfg, self.evaluated_model, weights=saved)
+        if self.best and comm.is_main_process():
+            self.best.update(self._last_eval_results, self._trainer.iter)
+        return self._last_eval_results
+
+
+def log_period(max_iter: int) -> int:
+    """Return the iterations between two lines of progress: Detectron2's 20, in short runs a
+    twentieth."""
+    return max(1, min(20, max_iter // 20))
+
+
+def _seeded(cfg: CfgNode, seed: int) -> CfgNode:
+    cfg = cfg.clone()
+    cfg.defrost()
+    cfg.SEED = seed
+    return cfg
