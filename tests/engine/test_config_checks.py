@@ -20,7 +20,7 @@ from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG
         ("SOLVER.BASE_LR", math.inf, "at least 0"),
         ("SOLVER.WEIGHT_DECAY", -1.0, "at least 0"),
         ("SOLVER.WARMUP_ITERS", -1, "at least 0"),
-        ("SOLVER.CHECKPOINT_PERIOD", -1, "at least 0 (0 saves at the end alone)"),
+        ("SOLVER.CHECKPOINT_PERIOD", -1, "at least 0 (0 saves"),
         ("SOLVER.GATHER_METRIC_PERIOD", 0, "at least 1"),
         ("TEST.EVAL_PERIOD", -1, "at least 0 (0 leaves it to TEST.EVALUATIONS)"),
         ("DATALOADER.NUM_WORKERS", -1, "at least 0 (0 loads images in the training's own process)"),
