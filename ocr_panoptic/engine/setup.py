@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import math
 import os
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -16,7 +17,7 @@ from detectron2.utils.collect_env import collect_env_info
 from detectron2.utils.env import seed_all_rng
 from filelock import FileLock, Timeout
 
-from ocr_panoptic.data.data_check import check_data_sets
+from ocr_panoptic.data.data_check import DataSummary, check_data_sets
 from ocr_panoptic.data.data_file import cache_folder, names_below_root
 from ocr_panoptic.data.faults import faults_listed
 from ocr_panoptic.data.register import (
@@ -79,9 +80,9 @@ def setup(args: argparse.Namespace) -> Run:
     with faults_listed(cache_folder() / "faults.txt"):
         names = _complete_from_data(cfg, training)
         check_files(names)
-        check_data_sets(names, inputs=cfg.INPUT)
+        warnings = data_warnings(cfg, check_data_sets(names, inputs=cfg.INPUT))
     if training:
-        complete_schedule(cfg)
+        warnings += complete_schedule(cfg)
     written = cfg.dump()
     fit_to_machine(cfg)
     if args.deterministic:
@@ -89,6 +90,8 @@ def setup(args: argparse.Namespace) -> Run:
     if training:
         check_solver(scaled(cfg, comm.get_world_size()), comm.get_world_size())
     log_run(cfg.OUTPUT_DIR, comm.get_rank())
+    for text in warnings:
+        logger.warning(text)
     logger.debug("Arguments: %s\n%s\nConfig:\n%s", args, collect_env_info(), written)
     seed_all_rng(None if cfg.SEED < 0 else cfg.SEED + comm.get_rank())
     torch.backends.cudnn.benchmark = training and cfg.CUDNN_BENCHMARK
@@ -100,18 +103,27 @@ def setup(args: argparse.Namespace) -> Run:
     return Run(cfg, written)
 
 
-def complete_config(cfg: CfgNode, *, training: bool = False) -> None:
+def complete_config(cfg: CfgNode, *, training: bool = False) -> list[str]:
     """
     Fill in what follows from the data and the machine, and check what can be known before
     anything is built. Changes ``cfg``.
 
     Args:
         training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
+
+    Returns:
+        the warnings of :func:`.complete_schedule`.
     """
     _complete_from_data(cfg, training)
-    if training:
-        complete_schedule(cfg)
+    warnings = complete_schedule(cfg) if training else []
     fit_to_machine(cfg)
+    return warnings
+
+
+def data_warnings(cfg: CfgNode, found: DataSummary) -> list[str]:
+    """Return what a user should know of data sets that have no fault."""
+    finds_things = cfg.MODEL.META_ARCHITECTURE == "PanopticFPN"
+    return found.warnings_for(cfg.TEST.DETECTIONS_PER_IMAGE if finds_things else math.inf)
 
 
 def claimed(folder: str) -> AbstractContextManager:

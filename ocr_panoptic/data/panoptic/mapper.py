@@ -23,7 +23,7 @@ from ocr_panoptic.data.image_input import (
 )
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.coco_panoptic import id2rgb, read_segment_ids, rgb2id
-from ocr_panoptic.formats.labels import label_of_segments, look_up, pixel_counts, read_label_png
+from ocr_panoptic.formats.labels import label_of_segments, look_up, pixel_counts, read_label_image
 from ocr_panoptic.formats.pictures import COLOURS, read_picture
 from ocr_panoptic.formats.segment_runs import SegmentRuns
 
@@ -176,7 +176,7 @@ class PanopticDatasetMapper(DatasetMapper):
         return instances
 
     def _labels(self, path: str, record: dict) -> np.ndarray:
-        labels = read_label_png(path, "semantic PNG")
+        labels = read_label_image(path, kind="semantic PNG")
         check_label_size(labels.shape, record, path)
         return labels
 
