@@ -9,7 +9,7 @@ colours, so texture, shape and context tell the classes apart.
 A cluster of small balls is annotated as one crowd segment in some scenes. Void pixels are the
 narrow seams between neighbouring stuff regions, and the rocks, which have no category.
 
-A scene depends on (seed, split, index) alone, so equal arguments give equal bytes.
+A scene depends on (seed, split, index) and the classes only, so equal arguments give equal bytes.
 
 Shape letters: S side of the square image.
 """
@@ -17,8 +17,10 @@ Shape letters: S side of the square image.
 import argparse
 import copy
 import sys
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -52,7 +54,7 @@ CATEGORIES = [
     {"id": 33, "name": "grass", "isthing": 0, "color": [110, 170, 60]},
 ]
 CATEGORY_ID = {category["name"]: category["id"] for category in CATEGORIES}
-SEMANTIC_LABEL = {category["id"]: place for place, category in enumerate(CATEGORIES)}
+CLASSES = tuple(CATEGORY_ID)
 
 # Colours of the objects. Neighbouring kinds share some of them.
 PALETTES = {
@@ -67,32 +69,52 @@ ROCK_PROBABILITY = 0.3
 SLIVER = 0.001  # of the image's area
 
 
-def generate_scenes(output: Path, num_train: int, num_val: int, size: int, seed: int) -> None:
+def generate_scenes(
+    output: Path,
+    num_train: int,
+    num_val: int,
+    size: int,
+    seed: int,
+    classes: Sequence[str] = CLASSES,
+) -> None:
     """Write ``output/raw/{train,val}/{images/*.jpg, panoptic/*.png, panoptic.json}``, and a data
     file of the folder's name.
 
-    For semantic segmentation, ``semantic/*.png`` beside them hold the place of the category in
-    ``CATEGORIES``, and 255 for void; a data file ``<name>_sem.yaml`` has the classes.
+    For semantic segmentation, ``semantic/*.png`` beside them hold the place of the category among
+    the drawn ones, and 255 for void; a data file ``<name>_sem.yaml`` has the classes.
+
+    Args:
+        classes: names of the categories that are drawn: "sky", a ground and an object at least.
     """
     if size < 64:
         raise UserError(f"--size is {size} pixels, objects need at least 64 to be recognisable.")
+    for needed in (("sky",), GROUNDS, tuple(SHAPES)):
+        if not {*needed} & {*classes}:
+            raise UserError(f"--classes: a scene needs {' or '.join(needed)}.")
     check_splits(output, num_train, num_val, seed)
+    categories = [category for category in CATEGORIES if category["name"] in classes]
     for number, (split, count) in enumerate([("train", num_train), ("val", num_val)]):
         root = output / "raw" / split
         (root / "images").mkdir(parents=True, exist_ok=True)
-        write = partial(write_scene, root=root, split=split, size=size, seed=(seed, number))
+        write = partial(
+            write_scene,
+            root=root,
+            split=split,
+            size=size,
+            seed=(seed, number),
+            categories=categories,
+        )
         entries = imap_with_progress(write, range(count), f"{split} scenes")
-        write_panoptic_json(root / "panoptic.json", entries, CATEGORIES)
+        write_panoptic_json(root / "panoptic.json", entries, categories)
     name, raw = output.resolve().name, [output / "raw" / split for split in ("train", "val")]
     panoptic = [PanopticSplit(r / "images", r / "panoptic.json", r / "panoptic") for r in raw]
     write_data_file(output / f"{name}.yaml", name, dict(zip(("train", "val"), panoptic)))
     semantic = [SemanticSplit(r / "images", r / "semantic") for r in raw]
-    classes = [{"name": c["name"], "color": c["color"]} for c in CATEGORIES]
     write_data_file(
         output / f"{name}_sem.yaml",
         f"{name}_sem",
         dict(zip(("train", "val"), semantic)),
-        classes=classes,
+        classes=[{"name": c["name"], "color": c["color"]} for c in categories],
     )
 
 
@@ -114,14 +136,21 @@ def check_splits(output: Path, num_train: int, num_val: int, seed: int) -> None:
 
 
 def write_scene(
-    index: int, root: Path, split: str, size: int, seed: tuple[int, ...]
+    index: int,
+    root: Path,
+    split: str,
+    size: int,
+    seed: tuple[int, ...],
+    categories: Sequence[Mapping[str, Any]],
 ) -> tuple[dict, dict]:
     """Write one scene; returns its entries in "images" and "annotations"."""
-    pixels, ids, segments = draw_scene(np.random.default_rng([*seed, index]), size)
+    rng, classes = np.random.default_rng([*seed, index]), [c["name"] for c in categories]
+    pixels, ids, segments = draw_scene(rng, size, classes)
     stem, number = f"{split}_{index:05d}", index + 1
     Image.fromarray(pixels).save(root / "images" / f"{stem}.jpg", quality=92)
     write_panoptic_png(root / "panoptic" / f"{stem}.png", ids)
-    label_of = {s["id"]: SEMANTIC_LABEL[s["category_id"]] for s in segments}
+    places = {category["id"]: place for place, category in enumerate(categories)}
+    label_of = {s["id"]: places[s["category_id"]] for s in segments}
     labels = SegmentRuns(ids).labels({**label_of, 0: VOID_LABEL}, VOID_LABEL)
     write_label_png(root / "semantic" / f"{stem}.png", labels)
     return (
@@ -130,20 +159,22 @@ def write_scene(
     )
 
 
-def draw_scene(rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, list[dict]]:
-    """Draw a scene.
+def draw_scene(
+    rng: np.random.Generator, size: int, classes: Sequence[str] = CLASSES
+) -> tuple[np.ndarray, np.ndarray, list[dict]]:
+    """Draw a scene of some classes.
 
     Returns:
         image uint8 [S, S, 3] (RGB), segment ids int32 [S, S] (0 is void), segments_info in COCO
         panoptic format.
     """
     canvas = Canvas(rng, size)
-    horizon = draw_landscape(canvas)
+    horizon = draw_landscape(canvas, classes)
     if rng.random() < ROCK_PROBABILITY:
         draw_rock(canvas, horizon)
-    if rng.random() < CROWD_PROBABILITY:
+    if rng.random() < CROWD_PROBABILITY and "ball" in classes:
         draw_crowd(canvas, horizon)
-    draw_objects(canvas, horizon)
+    draw_objects(canvas, horizon, [name for name in SHAPES if name in classes])
     return canvas.finish()
 
 
@@ -257,7 +288,10 @@ TEXTURES = {
 }
 
 
-def draw_landscape(canvas: Canvas) -> float:
+GROUNDS = ("grass", "sand", "water")
+
+
+def draw_landscape(canvas: Canvas, classes: Sequence[str]) -> float:
     """Paint sky, perhaps forest, and one or two kinds of ground; void seams between them.
 
     Returns:
@@ -265,13 +299,13 @@ def draw_landscape(canvas: Canvas) -> float:
     """
     rng, size = canvas.rng, canvas.size
     horizon = rng.uniform(0.3, 0.45)
-    near, far = rng.permutation(["grass", "sand", "water"])[:2]
+    far, *near = rng.permutation([name for name in GROUNDS if name in classes])[1::-1]
     borders = [("sky", None)]
-    if rng.random() < 0.55:
+    if rng.random() < 0.55 and "forest" in classes:
         borders.append(("forest", canvas.wave(horizon - rng.uniform(0.1, 0.18), 0.04)))
     borders.append((far, canvas.wave(horizon, 0.008)))
-    if rng.random() < 0.75:
-        borders.append((near, canvas.wave(rng.uniform(0.58, 0.72), 0.06)))
+    if rng.random() < 0.75 and near:
+        borders.append((near[0], canvas.wave(rng.uniform(0.58, 0.72), 0.06)))
     seams = np.zeros((size, size), bool)
     for name, row in borders:
         above = np.full((size, size), -float(size)) if row is None else row - canvas.y
@@ -358,12 +392,12 @@ def pick_colour(canvas: Canvas, name: str) -> np.ndarray:
     return colour * canvas.rng.uniform(0.85, 1.1, 3)
 
 
-def draw_objects(canvas: Canvas, horizon: float) -> None:
+def draw_objects(canvas: Canvas, horizon: float, kinds: Sequence[str]) -> None:
     """Paint two to five objects on the ground, the near ones large, in front, and hiding others."""
     rng, size = canvas.rng, canvas.size
     rows = np.sort(rng.uniform(horizon + 0.04 * size, 0.9 * size, rng.integers(2, 6)))
     for row in rows:
-        name = list(SHAPES)[rng.integers(len(SHAPES))]
+        name = kinds[rng.integers(len(kinds))]
         nearness = (row - horizon) / (size - horizon)
         radius = size * (0.075 + 0.07 * nearness) * rng.uniform(0.85, 1.2)
         x = rng.uniform(0.08, 0.92) * size
@@ -410,12 +444,15 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument("--val", type=int, default=60, help="validation images")
     parser.add_argument("--size", type=int, default=160, help="side of the images in pixels")
     parser.add_argument("--seed", type=int, default=0, help="equal seeds give equal bytes")
+    parser.add_argument(
+        "--classes", nargs="+", default=CLASSES, choices=CLASSES, help="what is drawn"
+    )
     return parser
 
 
 def main(argv: list[str] | None = None) -> None:
     args = argument_parser().parse_args(argv)
-    generate_scenes(args.output, args.train, args.val, args.size, args.seed)
+    generate_scenes(args.output, args.train, args.val, args.size, args.seed, args.classes)
 
 
 if __name__ == "__main__":

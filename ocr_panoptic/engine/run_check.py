@@ -16,8 +16,8 @@ from ocr_panoptic.data.data_check import check_data_sets, joined
 from ocr_panoptic.data.training_stream import training_records
 from ocr_panoptic.modeling.build import build_network
 
+from .complete_config import data_warnings
 from .resume import Resume, check_start, find_checkpoint
-from .setup import data_warnings
 from .task import task_of
 from .trainer import Trainer
 

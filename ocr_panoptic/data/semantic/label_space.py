@@ -19,9 +19,9 @@ from ocr_panoptic.data.classes import (
 )
 from ocr_panoptic.data.faults import DataFaults, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError
+from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.formats.labels import MAX_NUMBER, color_label, label_text
 from ocr_panoptic.formats.pictures import Color
-from ocr_panoptic.formats.yaml_file import read_yaml
 
 WHITE = [255, 255, 255]
 

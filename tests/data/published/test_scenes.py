@@ -89,12 +89,24 @@ def test_objects_hide_one_another():
         ((0, 1, 96, 0), r"--train 0 --val 1: each split needs an image"),
         ((1, -1, 96, 0), r"each split needs an image"),
         ((1, 1, 96, -2), r"--seed is -2, it must be at least 0"),
+        ((1, 1, 96, 0, ["sky", "sand"]), r"--classes: a scene needs ball or crate or tent"),
     ],
 )
 def test_what_cannot_be_drawn(tmp_path, arguments, message):
     with pytest.raises(ValueError, match=message):
         generate_scenes(tmp_path, *arguments)
     assert not list(tmp_path.iterdir())
+
+
+def test_scenes_of_some_classes(tmp_path):
+    names = ["sand", "ball", "sky"]
+    generate_scenes(tmp_path, num_train=12, num_val=1, size=64, seed=0, classes=names)
+    content = json.loads((tmp_path / "raw/train/panoptic.json").read_text())
+    categories = {c["id"]: c["name"] for c in content["categories"]}
+    segments = [s for annotation in content["annotations"] for s in annotation["segments_info"]]
+    assert {categories[s["category_id"]] for s in segments} == {*names} == {*categories.values()}
+    labels = np.asarray(Image.open(tmp_path / "raw/train/semantic/train_00000.png"))
+    assert {*np.unique(labels)} <= {0, 1, 2, 255}
 
 
 def test_images_of_a_larger_run_are_not_mixed_in(tmp_path):

@@ -57,9 +57,10 @@ def test_linked_folders(touch, folder, tmp_path):
 
 def test_missing_label(touch, folder, tmp_path):
     touch("i/a/1.jpg", "i/2.jpg", "i/3.jpg", "l/2.png")
+    ends = " (or .bmp, .gif, .tif, .tiff)."
     assert faults_of(folder.pairs) == [
-        f"{tmp_path / 'i/3.jpg'}: no label image {tmp_path / 'l/3.png'} (or .bmp, .gif, .tif, .tiff).",
-        f"{tmp_path / 'i/a/1.jpg'}: no label image {tmp_path / 'l/a/1.png'} (or .bmp, .gif, .tif, .tiff).",
+        f"{tmp_path / 'i/3.jpg'}: no label image {tmp_path / 'l/3.png'}{ends}",
+        f"{tmp_path / 'i/a/1.jpg'}: no label image {tmp_path / 'l/a/1.png'}{ends}",
     ]
 
 
