@@ -29,10 +29,6 @@ def fetch_weights(path: str) -> str:
 
     Args:
         path: file or address, perhaps with a query; "" for none.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        OSError: an address cannot be read.
     """
     path = path.partition("?")[0]
     has_address = "://" in path

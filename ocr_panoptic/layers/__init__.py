@@ -24,11 +24,13 @@ from .rmi import region_mutual_information
 from .scale_attention import ScaleAttention, blend_scales
 from .segmentation_transformer import JointTransformer, SegmentationTransformer
 from .self_attention import SelfAttention
+from .sync_batch_norm import CPUSyncBatchNorm
 
 __all__ = [
     "ACFOCR",
     "ASPOCR",
     "ASPP",
+    "CPUSyncBatchNorm",
     "OCR",
     "PPM",
     "PPMOCR",

@@ -13,6 +13,8 @@ from detectron2.utils import comm
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from .sync_batch_norm import CPUSyncBatchNorm
+
 SYNCHRONISED = (nn.SyncBatchNorm, NaiveSyncBatchNorm)
 
 
@@ -141,7 +143,7 @@ class ConvNormReLU(Conv2d):
             padding=dilation * (kernel_size // 2),
             dilation=dilation,
             bias=not norm,
-            norm=get_norm(norm, out_channels),
+            norm=get_norm(CPUSyncBatchNorm if norm == "naiveSyncBN" else norm, out_channels),
             activation=partial(F.leaky_relu, negative_slope=negative_slope),
         )
         self.negative_slope = negative_slope

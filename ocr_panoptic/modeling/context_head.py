@@ -10,7 +10,9 @@ from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import ContextScheme, ConvNormReLU, ScaleAttention
+from ocr_panoptic.layers.context_scheme import ContextScheme
+from ocr_panoptic.layers.conv import ConvNormReLU
+from ocr_panoptic.layers.scale_attention import ScaleAttention
 
 from .features import check_features, concatenated, count_channels, finest_first
 from .refined_head import RefinedHead, refinement_arguments

@@ -9,7 +9,7 @@ from detectron2.modeling import Backbone
 from torch import Tensor
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import resize
+from ocr_panoptic.layers.resize import resize
 
 
 def count_channels(input_shape: dict[str, ShapeSpec], names: list[str]) -> int:

@@ -13,7 +13,8 @@ from detectron2.config import CfgNode, configurable
 from torch import Tensor
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import blend_scales, resize
+from ocr_panoptic.layers.resize import resize
+from ocr_panoptic.layers.scale_attention import blend_scales
 
 from .inference import pad_to_multiple
 from .losses import SemSegCriterion

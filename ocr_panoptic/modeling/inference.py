@@ -18,7 +18,8 @@ from detectron2.data import MetadataCatalog
 from torch import Tensor
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import band_bytes, resize
+from ocr_panoptic.layers.bands import band_bytes
+from ocr_panoptic.layers.resize import resize
 
 LogitsFn = Callable[[Tensor], Tensor]
 ClassMaps = Callable[[], Iterator[Tensor]]

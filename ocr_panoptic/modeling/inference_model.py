@@ -14,7 +14,8 @@ from timm.layers import Conv2dSame
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import ConvNormReLU, fold_norms, to_channels_last
+from ocr_panoptic.layers.conv import ConvNormReLU
+from ocr_panoptic.layers.folding import fold_norms, to_channels_last
 
 from .build import PanopticSegmentor
 from .inference import ClassMaps, classes_at_once

@@ -6,7 +6,7 @@ Shape letters: K classes, C channels, H, W size of the image.
 import torch
 from torch import Tensor
 
-from ocr_panoptic.layers import resize
+from ocr_panoptic.layers.resize import resize
 
 from .inference import (
     averaged_over_flip,

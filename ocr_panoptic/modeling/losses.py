@@ -13,13 +13,9 @@ from detectron2.config import CfgNode, configurable
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import (
-    binary_cross_entropy,
-    dice_loss,
-    lovasz_softmax,
-    pixel_cross_entropy,
-    region_mutual_information,
-)
+from ocr_panoptic.layers.class_losses import binary_cross_entropy, dice_loss, lovasz_softmax
+from ocr_panoptic.layers.pixel_losses import pixel_cross_entropy
+from ocr_panoptic.layers.rmi import region_mutual_information
 
 # Of logits [N, K, h, w], labels [N, H, W], the ignored label, class weights and align_corners.
 Loss = Callable[[Tensor, Tensor, int, Tensor | None, bool], Tensor]

@@ -9,7 +9,7 @@ from detectron2.modeling.meta_arch.semantic_seg import SemSegFPNHead
 from torch import Tensor
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import ContextScheme
+from ocr_panoptic.layers.context_scheme import ContextScheme
 
 from .refined_head import RefinedHead, refinement_arguments
 

@@ -14,7 +14,11 @@ from detectron2.layers import Conv2d
 from torch import Tensor, nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import ContextScheme, ConvNormReLU, one_hot_labels, resize, run_part
+from ocr_panoptic.layers.context_scheme import ContextScheme
+from ocr_panoptic.layers.conv import ConvNormReLU
+from ocr_panoptic.layers.gt_ocr import one_hot_labels
+from ocr_panoptic.layers.recomputation import run_part
+from ocr_panoptic.layers.resize import resize
 
 from .context import build_context, check_region_supervision
 from .losses import SemSegCriterion

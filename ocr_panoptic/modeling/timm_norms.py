@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 
-from detectron2.layers import NaiveSyncBatchNorm
 from timm.layers import BatchNormAct2d, ConvNormAct, convert_sync_batchnorm, freeze_batch_norm_2d
 from timm.models._efficientnet_blocks import (
     ConvBnAct,
@@ -14,7 +13,8 @@ from timm.models.resnet import BasicBlock, Bottleneck
 from torch import nn
 
 from ocr_panoptic.errors import UserError
-from ocr_panoptic.layers import fold_into
+from ocr_panoptic.layers.folding import fold_into
+from ocr_panoptic.layers.sync_batch_norm import CPUSyncBatchNorm
 
 from .timm_parts import replace
 
@@ -32,7 +32,7 @@ def with_norm(network: nn.Module, norm: str) -> nn.Module:
 
     Args:
         network: may be changed in place.
-        norm: "BN", "SyncBN", "FrozenBN", or "naiveSyncBN" of Detectron2 for processes on CPUs.
+        norm: "BN", "SyncBN", "FrozenBN", or "naiveSyncBN" for processes on CPUs.
     """
     conversions = {
         "BN": lambda network: network,
@@ -52,8 +52,8 @@ def _with_naive_norms(network: nn.Module) -> nn.Module:
             "are synchronised on GPUs only. Set it to BN or FrozenBN"
         )
 
-    def naive(norm: nn.BatchNorm2d) -> NaiveSyncBatchNorm:
-        synchronised = NaiveSyncBatchNorm(norm.num_features, eps=norm.eps, momentum=norm.momentum)
+    def naive(norm: nn.BatchNorm2d) -> CPUSyncBatchNorm:
+        synchronised = CPUSyncBatchNorm(norm.num_features, eps=norm.eps, momentum=norm.momentum)
         synchronised.load_state_dict(norm.state_dict())
         return synchronised
 

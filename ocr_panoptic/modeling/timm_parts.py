@@ -9,7 +9,7 @@ from timm.models.swin_transformer import SwinTransformerBlock
 from timm.models.swin_transformer_v2 import SwinTransformerV2Block
 from torch import Tensor, nn
 
-from ocr_panoptic.layers import resize
+from ocr_panoptic.layers.resize import resize
 
 
 class BilinearFusion(nn.Module):

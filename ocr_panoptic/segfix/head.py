@@ -6,7 +6,9 @@ from detectron2.modeling import SEM_SEG_HEADS_REGISTRY
 from torch import Tensor, nn
 
 from ocr_panoptic.formats.offsets import DIRECTIONS, IGNORED, parts_of
-from ocr_panoptic.layers import ConvNormReLU, rarity_weighted_cross_entropy, resize
+from ocr_panoptic.layers.conv import ConvNormReLU
+from ocr_panoptic.layers.pixel_losses import rarity_weighted_cross_entropy
+from ocr_panoptic.layers.resize import resize
 from ocr_panoptic.modeling.features import (
     check_features,
     concatenated,

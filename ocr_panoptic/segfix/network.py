@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.offsets import IGNORED, MIRRORED
-from ocr_panoptic.layers import resize
+from ocr_panoptic.layers.resize import resize
 from ocr_panoptic.modeling.inference import SemanticInference, padded_batch
 
 from .head import SegFixHead

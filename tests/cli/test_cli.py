@@ -124,8 +124,6 @@ def test_configs(capsys):
     assert capsys.readouterr().out.splitlines() == [
         "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_3x",
         "    Panoptic-FPN + OCR on COCO, ResNet-50, 3x schedule",
-        "COCO-PanopticSegmentation/panoptic_fpn_ocr_R_50_from_1x",
-        "    Panoptic-FPN + OCR on COCO from Detectron2's Panoptic-FPN, ResNet-50, 1x / 3",
     ]
     assert cli.call("configs", ["nothing_like_it"]) == 1
 
