@@ -214,12 +214,7 @@ def _check_best_metric(cfg: CfgNode) -> None:
 
 
 def scaled(cfg: CfgNode, processes: int) -> CfgNode:
-    """
-    Batch and schedule for a number of processes, from SOLVER.REFERENCE_WORLD_SIZE.
-
-    Raises:
-        ValueError: the processes of the reference do not divide its batch.
-    """
+    """Scale batch and schedule to a number of processes, from SOLVER.REFERENCE_WORLD_SIZE."""
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
         raise UserError(
