@@ -414,6 +414,7 @@ SECTIONS: dict[str, list[Key]] = {
     Key("MODEL.RESNETS.NORM", THEIRS, [], NORM),
     Key("MODEL.FPN.NORM", THEIRS, [], NORM),
     Key("MODEL.SEM_SEG_HEAD.NORM", THEIRS, [], NORM),
+    Key("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", THEIRS, [], one_of(255)),
     Key("MODEL.ROI_BOX_HEAD.NORM", THEIRS, [], NORM),
     Key("MODEL.ROI_MASK_HEAD.NORM", THEIRS, [], NORM),
     Key("MODEL.PIXEL_STD", THEIRS, [], numbers_above(0)),

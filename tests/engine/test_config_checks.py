@@ -47,6 +47,7 @@ from support.tiny_runs import OCR_CONFIG, PLAIN_CONFIG, SEMANTIC_CONFIG
         ("MODEL.PIXEL_STD", [1, 1, math.nan], "a list of numbers above 0"),
         ("MODEL.PANOPTIC_FPN.COMBINE.CLASS_CONFIDENCE", [0.5, "a"], "a list of numbers of at"),
         ("MODEL.KEYPOINT_ON", True, "it is to be False"),
+        ("MODEL.SEM_SEG_HEAD.IGNORE_VALUE", 254, "it is to be 255"),
         ("MODEL.LOAD_PROPOSALS", True, "it is to be False"),
         ("TEST.AUG.MIN_SIZES", [], "at least one size in pixels"),
         ("DATALOADER.SAMPLER_TRAIN", "WeightedTrainingSampler", "one of TrainingSampler"),
