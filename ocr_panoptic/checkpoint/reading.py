@@ -7,10 +7,13 @@ import re
 import socket
 import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlparse
 
 import torch
-from detectron2.utils.file_io import PathManager
+from detectron2.utils.file_io import Detectron2Handler, PathManager
+from iopath.common.file_io import get_cache_dir
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -78,9 +81,12 @@ def _download(address: str) -> str:
     except FileNotFoundError:  # of a package or timm, which says what to do
         raise
     except Exception as e:  # of urllib, http.client, iopath ...
+        url = address.replace(Detectron2Handler.PREFIX, Detectron2Handler.S3_DETECTRON2_PREFIX)
+        place = Path(get_cache_dir(), urlparse(url).path.lstrip("/"))
         raise FailedWriteError(
             f"The weights {address} could not be downloaded ({e}). Check the address and the "
-            "network, or set MODEL.WEIGHTS to a file that was downloaded elsewhere."
+            f"network, or download {url} elsewhere and put it at {place}, or set MODEL.WEIGHTS to "
+            "that file."
         ) from e
     finally:
         socket.setdefaulttimeout(waiting)
