@@ -39,9 +39,6 @@ class PositionAttention(nn.Module):
 
     Args:
         channels: C, a multiple of 8; the queries and keys have an eighth of them.
-
-    Raises:
-        ValueError: for other channels.
     """
 
     attend = staticmethod(attend_everywhere)

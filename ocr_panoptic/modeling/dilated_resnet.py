@@ -32,9 +32,6 @@ def build_dilated_resnet_backbone(cfg: CfgNode, input_shape: ShapeSpec) -> ResNe
     """
     ``build_resnet_deeplab_backbone`` of Detectron2, and MODEL.RESNETS.CONTRACT_DILATION and
     STEM_CEIL_MODE.
-
-    Raises:
-        ValueError: a depth, stem or dilation that it does not have.
     """
     resnets = cfg.MODEL.RESNETS
     _check(resnets)

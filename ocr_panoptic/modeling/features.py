@@ -39,12 +39,7 @@ STAGES = ("stem", "res2", "res3", "res4", "res5")  # of Detectron2's ResNet
 
 
 def check_stage_names(cfg: CfgNode) -> None:
-    """
-    Check what a ResNet of Detectron2 is to give, and what an FPN reads of it.
-
-    Raises:
-        ValueError: as :func:`check_features`.
-    """
+    """Check what a ResNet of Detectron2 is to give, and what an FPN reads of it."""
     if "resnet" in cfg.MODEL.BACKBONE.NAME:
         given, key = cfg.MODEL.RESNETS.OUT_FEATURES, "MODEL.RESNETS.OUT_FEATURES"
         check_features(key, given, STAGES, "the network")
@@ -56,9 +51,6 @@ def check_panoptic_names(cfg: CfgNode, backbone: Backbone) -> None:
     """
     Check what the heads of a panoptic model read. Detectron2's leave out what there is not, or fail
     without its name.
-
-    Raises:
-        ValueError: as :func:`check_features`.
     """
     for head in ("SEM_SEG_HEAD", "RPN", "ROI_HEADS"):
         names = cfg.MODEL[head].IN_FEATURES
@@ -73,9 +65,6 @@ def check_features(
         key: of the config, for the message.
         names: what it lists.
         known: what ``source`` has.
-
-    Raises:
-        ValueError: they are none, or one is not known.
     """
     unknown = [str(name) for name in names if name not in known]
     if unknown or not names:

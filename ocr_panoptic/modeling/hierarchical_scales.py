@@ -91,9 +91,6 @@ class HierarchicalScales:
             scales: at test time.
             scale_loss_weight: of the losses of each training scale's own prediction.
             align_corners: of resizing logits and attention, see :func:`.resize`.
-
-        Raises:
-            ValueError: scales without 1.0, twice the same, or none above 0; a weight below 0.
         """
         if 1.0 not in scales or min(scales) <= 0 or len({*scales}) < len(scales):
             raise UserError(

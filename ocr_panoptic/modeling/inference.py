@@ -62,9 +62,6 @@ class SemanticInference:
             window_stride: steps between windows, down and right, at most their size.
             accumulator_device: device of the running sum; "" = that of the logits.
             align_corners: of resizing logits, see :func:`ocr_panoptic.layers.resize`.
-
-        Raises:
-            ValueError: an argument makes no sense; the config key is named.
         """
         if not scales or min(scales) <= 0:
             raise UserError(

@@ -155,9 +155,6 @@ def deploy(
         precision: see :class:`InferenceModel`.
         optimize: False for the trained network itself, in its mode.
         options: of :class:`InferenceModel`.
-
-    Raises:
-        ValueError: an unknown precision.
     """
     if isinstance(model, InferenceModel):
         options = {"made_of": model.made_of, **options}

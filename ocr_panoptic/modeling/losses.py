@@ -70,9 +70,6 @@ def hard_cross_entropy(
 
     Returns:
         scalar, float32 or better; 0 where all pixels are ignored
-
-    Raises:
-        ValueError: if threshold is no probability.
     """
     if not 0 < threshold <= 1:
         raise UserError(
@@ -115,9 +112,6 @@ class SemSegCriterion(nn.Module):
         loss_type, coarse_loss_type: of the refined and the coarse prediction: a key of LOSSES, or a
             sum of several with their weights, such as "0.8 cross_entropy + 0.2 lovasz".
         ohem_threshold, ohem_min_kept: see :func:`hard_cross_entropy`.
-
-    Raises:
-        ValueError: another loss type, or another number of class weights.
     """
 
     @configurable

@@ -36,9 +36,6 @@ def rules_of_config(cfg: CfgNode) -> MergeRules:
 
     Args:
         cfg: whose numbers of classes are complete.
-
-    Raises:
-        ValueError: a list by class has another length.
     """
     combine = cfg.MODEL.PANOPTIC_FPN.COMBINE
 

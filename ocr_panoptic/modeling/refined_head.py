@@ -62,9 +62,6 @@ class RefinedHead(nn.Module):
         refined_predictor: the classifier of the augmented representations.
         scale_attention: from augmented representations to where a prediction is to be trusted more
             than those at larger scales; None in a head for one scale.
-
-    Raises:
-        ValueError: for ``regions`` that the scheme does not use.
     """
 
     def __init__(
@@ -154,9 +151,6 @@ class RefinedHead(nn.Module):
         Returns:
             (coarse logits [N, K, h', w'], refined logits [N, K, h, w], attention [N, 1, h, w] in
             (0, 1) or None, see ``scale_attention``)
-
-        Raises:
-            ValueError: if the scheme sees the truth and there is none.
         """
         truth = targets if self.context.needs_truth else None
         coarse, x, regions = run_part(self, self.prepare, features, truth)

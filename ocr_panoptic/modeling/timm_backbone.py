@@ -56,9 +56,6 @@ class TimmBackbone(Backbone):
 
     Attributes:
         known: shapes of all features of the network, by timm's names of the modules.
-
-    Raises:
-        UserError: timm has no such network, or the network lacks an option.
     """
 
     def __init__(

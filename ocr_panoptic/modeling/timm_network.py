@@ -59,9 +59,6 @@ def training_of_parameters(
 
     Returns:
         of each parameter of ``features``
-
-    Raises:
-        ValueError: one of them is unknown to timm's network.
     """
     with torch.device("meta"):
         network = create_network(name, num_classes=1)  # DINOv2's has no classifier of its own

@@ -70,13 +70,9 @@ def test_every_key_of_the_registry_and_of_the_config_is_tested():
 
 
 @pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
-def test_every_relu_of_a_scheme_has_the_slope(name):
-    leaky = build("MODEL.CONTEXT.NAME", name, "MODEL.OCR.NEGATIVE_SLOPE", 0.5)
-    slopes = [m.negative_slope for m in leaky.modules() if isinstance(m, ConvNormReLU)]
-    assert set(slopes) == (set() if name in ("none", "Joint-Transformer") else {0.5})
-
-
-@pytest.mark.parametrize("name", list(CONTEXT_SCHEMES))
-def test_the_class_is_known_without_the_module(name):
-    cfg = make_cfg("MODEL.CONTEXT.NAME", name)
-    assert context_class(cfg) is type(build_context(cfg, 48))
+def test_the_class_is_known_without_the_module_and_every_relu_has_the_slope(name):
+    opts = "MODEL.CONTEXT.NAME", name, "MODEL.OCR.NEGATIVE_SLOPE", 0.5
+    leaky = build(*opts)
+    assert context_class(make_cfg(*opts)) is type(leaky)
+    slopes = {m.negative_slope for m in leaky.modules() if isinstance(m, ConvNormReLU)}
+    assert slopes == (set() if name in ("none", "Joint-Transformer") else {0.5})

@@ -34,9 +34,6 @@ class SemanticGraph(nn.Module):
     Attributes:
         outputs: names of what :meth:`forward` returns.
         stride: of the coarsest map in the network, in pixels of the image.
-
-    Raises:
-        ValueError: for a model that cannot be exported, and why.
     """
 
     outputs: tuple[str, ...] = ("labels", "confidences", "logits")
@@ -165,12 +162,7 @@ class PanopticGraph(SemanticGraph):
 
 
 def build_graph(model: nn.Module, channel_order: str) -> SemanticGraph:
-    """
-    The graph of a model. Arguments are those of :class:`SemanticGraph`.
-
-    Raises:
-        ValueError: for a model that cannot be exported, and why.
-    """
+    """The graph of a model. Arguments are those of :class:`SemanticGraph`."""
     # Not a subclass: it may compute anything.
     if type(model) in (PanopticFPN, PanopticSegmentor):
         return PanopticGraph(model, channel_order)

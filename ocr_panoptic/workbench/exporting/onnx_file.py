@@ -62,9 +62,6 @@ def export_onnx(
 
     Returns:
         the rows of :func:`.check_parity`.
-
-    Raises:
-        ValueError: the model cannot be exported, or the file computes something else.
     """
     graph = build_graph(model.network, channel_order)
     with replacing(path) as temporary:
@@ -111,9 +108,6 @@ def write_onnx(
         description: of :func:`.describe`.
         path: of the file.
         precision: "float32" or "int8".
-
-    Raises:
-        ValueError: the network has a part that PyTorch cannot export, or the resizing is another.
     """
     resize = resize_stage(augmentation)
     # Every map has at least 2 pixels along each side, and sides are no multiples of one another:

@@ -50,9 +50,6 @@ def find_runtime(given: Path | None = None) -> dict[str, bytes]:
     Args:
         given: the package, as npm installs it (a folder) or packs it (``.tgz``); by default it is
             fetched from npm's registry.
-
-    Raises:
-        ValueError: it cannot be fetched or read, or is of another version.
     """
     fix = f"Get it with `npm pack onnxruntime-web@{VERSION}`, and name it with --onnxruntime-web"
     try:
@@ -113,9 +110,6 @@ def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
         folder: new or empty; ``index.html`` is written last.
         model: a file that :func:`.export_onnx` has written.
         runtime: of :func:`find_runtime`.
-
-    Raises:
-        ValueError: the model is too large for a browser.
     """
     described = onnx.load(model, load_external_data=False).metadata_props
     description = next(entry.value for entry in described if entry.key == METADATA_KEY)
