@@ -6,7 +6,6 @@ Shape shorthand: N images, K classes, h w size of the logits, H W size of the la
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import torch
 from detectron2.config import CfgNode, configurable
@@ -186,13 +185,9 @@ class SemSegCriterion(nn.Module):
         self, terms: Sequence[tuple[float, str]], logits: Tensor, targets: Tensor, corners: bool
     ) -> Tensor:
         arguments = logits, targets, self.ignore_value, self.class_weights, corners
-        losses = [weight * self._loss(name)(*arguments) for weight, name in terms]
+        options = {"ohem": {"threshold": self.ohem_threshold, "min_kept": self.ohem_min_kept}}
+        losses = [w * LOSSES[name](*arguments, **options.get(name, {})) for w, name in terms]
         return torch.stack([loss.float() for loss in losses]).sum()
-
-    def _loss(self, name: str) -> Loss:
-        if name == "ohem":
-            return partial(LOSSES[name], threshold=self.ohem_threshold, min_kept=self.ohem_min_kept)
-        return LOSSES[name]
 
 
 def _terms(key: str, losses: str) -> tuple[tuple[float, str], ...]:

@@ -54,15 +54,14 @@ class BilinearFusion(nn.Module):
         for i, row in enumerate(self.fuse_layers):
             y = row[0](x[0]) if i else x[0]
             for j in range(1, len(x)):
-                coarse = row[j](x[j])
-                y = y + (self._enlarge(coarse, 2 ** (j - i), x[i]) if j > i else coarse)
+                map_ = row[j](x[j])
+                if j > i:
+                    if self.enlarge_twice:
+                        map_ = resize(map_, [2 ** (j - i) * side for side in map_.shape[2:]])
+                    map_ = resize(map_, x[i].shape[2:], self.align_corners)
+                y = y + map_
             fused.append(self.fuse_act(y))
         return fused
-
-    def _enlarge(self, coarse: Tensor, factor: int, fine: Tensor) -> Tensor:
-        if self.enlarge_twice:
-            coarse = resize(coarse, tuple(factor * side for side in coarse.shape[2:]))
-        return resize(coarse, fine.shape[2:], self.align_corners)
 
 
 class WindowBlock(nn.Module):
