@@ -74,8 +74,11 @@ class PanopticAugmentation:
             TooThin: a side of the image would be scaled to nothing.
         """
         aug = self._cfg.TEST.AUG
-        _check_sides(inputs, aug)
         image = inputs["image"]
+        fault = thin_fault(*image.shape[1:], aug.MAX_SIZE, "TEST.AUG.MAX_SIZE")
+        if fault and any(aug.MIN_SIZES):
+            name = f"{inputs['file_name']}: " if "file_name" in inputs else ""
+            raise TooThin(f"{name}as it is seen, {fault}")
         if len(image) != 3:  # Pillow would take 4 channels for colours and their transparency
             image = image.float()
         size = inputs.get("height", image.shape[1]), inputs.get("width", image.shape[2])
@@ -101,13 +104,6 @@ class PanopticAugmentation:
         ]
         merged.pred_masks = theirs._reduce_pred_masks(outputs, transforms)
         return total, detector_postprocess(merged, *size)
-
-
-def _check_sides(inputs: dict, aug: CfgNode) -> None:
-    fault = thin_fault(*inputs["image"].shape[1:], aug.MAX_SIZE, "TEST.AUG.MAX_SIZE")
-    if fault and any(aug.MIN_SIZES):
-        name = f"{inputs['file_name']}: " if "file_name" in inputs else ""
-        raise TooThin(f"{name}as it is seen, {fault}")
 
 
 def _mean_logits(seen: list[View], transforms: list, size: Size) -> Tensor:

@@ -33,10 +33,7 @@ EVERY_SCORE = -1e30
 
 
 def check_instances(model: nn.Module) -> None:
-    """
-    Raises:
-        ValueError: for another network than those whose inference this module computes.
-    """
+    """Check that the inference of a network is what this module computes."""
     rpn, heads = model.proposal_generator, model.roi_heads
     _check_class("MODEL.PROPOSAL_GENERATOR.NAME", rpn, RPN)
     _check_class("MODEL.ROI_HEADS.NAME", heads, StandardROIHeads, ExactROIHeads)
