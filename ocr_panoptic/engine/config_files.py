@@ -12,10 +12,9 @@ from detectron2.config import CfgNode, get_cfg
 from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.config_names import SUFFIX, config_names, config_path
 from ocr_panoptic.data.data_file import data_options
-from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
+from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.formats.run_folder import CONFIG
-from ocr_panoptic.formats.yaml_file import read_yaml
-from ocr_panoptic.nearest import did_you_mean
 
 
 class _ConfigFile(CfgNode):
@@ -59,6 +58,7 @@ def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ())
         _merge(cfg, content, file)
     opts = [*data_options(data), *opts]
     _merge(cfg, dict(zip(opts[::2], opts[1::2])), "the command line")
+    cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS = map(os.path.expanduser, (cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS))
     return cfg
 
 
@@ -98,6 +98,7 @@ def find_config(config: str) -> str:
         config: a file; the folder of a run, for its config.yaml; or the name of a config of the
             package, with or without suffix.
     """
+    config = os.path.expanduser(config)
     if os.path.isdir(config):
         file = os.path.join(config, CONFIG)
         if not os.path.isfile(file):

@@ -30,6 +30,7 @@ from .hooks import (
     Evaluation,
     PreciseBN,
     StopOnSignal,
+    Stopping,
 )
 from .optimizer import build_optimizer, build_schedule
 from .resume import (
@@ -43,7 +44,6 @@ from .resume import (
     saved_state,
 )
 from .run_info import start_summary
-from .stopping import Stopping
 from .task import training_loader
 
 logger = logging.getLogger(__name__)
