@@ -22,13 +22,8 @@ def finest_first(names: list[str], input_shape: dict[str, ShapeSpec]) -> list[st
 
 def concatenated(features: dict[str, Tensor], names: list[str], align_corners: bool) -> Tensor:
     """
-    Args:
-        features: [N, C, h, w] each
-        names: the finest first
-        align_corners: see :func:`.resize`
-
-    Returns:
-        [N, sum of C, h, w], of the first one's size
+    Join features [N, C, h, w], the finest first, to [N, sum of C, h, w] of the first one's size;
+    for ``align_corners`` see :func:`.resize`.
     """
     size = features[names[0]].shape[2:]
     resized = [resize(features[name], size, align_corners) for name in names]
@@ -61,10 +56,7 @@ def check_features(
     key: str, names: Sequence[str], known: Iterable[str], source: str = "the backbone"
 ) -> None:
     """
-    Args:
-        key: of the config, for the message.
-        names: what it lists.
-        known: what ``source`` has.
+    Check that a key of the config lists features, and only such as ``source`` has (``known``).
     """
     unknown = [str(name) for name in names if name not in known]
     if unknown or not names:

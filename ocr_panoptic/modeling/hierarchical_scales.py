@@ -42,10 +42,12 @@ class HierarchicalScales:
         align_corners: bool = False,
     ):
         """
+        Check the options.
+
         Args:
             scales: at test time.
-            scale_loss_weight: of the losses of each training scale's own prediction.
-            align_corners: of resizing logits and attention, see :func:`.resize`.
+            scale_loss_weight: weight of the losses of each training scale's own prediction.
+            align_corners: for resizing logits and attention, see :func:`.resize`.
         """
         if 1.0 not in scales or min(scales) <= 0 or len({*scales}) < len(scales):
             raise UserError(
@@ -75,6 +77,8 @@ class HierarchicalScales:
         divisor: int = 1,
     ) -> dict[str, Tensor]:
         """
+        Return the losses of the criterion and, unless its weight is 0, ``loss_sem_seg_scales``.
+
         Args:
             network: in training.
             images: normalised and padded, [N, 3, H, W].
@@ -82,9 +86,6 @@ class HierarchicalScales:
             criterion: of the blended coarse and refined logits. Its loss of coarse predictions is
                 that of each scale's own refined one, too.
             divisor: the network sees images padded with 0 to multiples of it.
-
-        Returns:
-            those of the criterion and, unless its weight is 0, ``loss_sem_seg_scales``
         """
         (*half, attention), whole = self._views(network, images, TRAINING_SCALES, divisor)
         coarse, refined = (
@@ -102,13 +103,8 @@ class HierarchicalScales:
 
     def logits(self, network: Network, image: Tensor, divisor: int = 1) -> Tensor:
         """
-        Args:
-            network: in evaluation mode.
-            image: normalised and padded, [N, 3, H, W].
-            divisor: of :meth:`losses`.
-
-        Returns:
-            refined logits of all scales, [N, K, H, W]
+        Return the refined logits of all scales [N, K, H, W], by a network in evaluation mode, of an
+        image [N, 3, H, W], normalised and padded; ``divisor`` is that of :meth:`losses`.
         """
         views = self._views(network, image, self.scales, divisor, first=1)
         blended, _ = next(views)
@@ -118,11 +114,8 @@ class HierarchicalScales:
 
     def attention(self, network: Network, image: Tensor, divisor: int = 1) -> dict[float, Tensor]:
         """
-        Args:
-            network, image, divisor: of :meth:`logits`.
-
-        Returns:
-            the attention of each scale but the largest, which has none: [N, 1, H, W] in (0, 1)
+        Return the attention [N, 1, H, W] in (0, 1) of each scale except the largest, which has
+        none. Arguments are those of :meth:`logits`.
         """
         scales, size = self.scales[1:], image.shape[2:]
         views = zip(scales, self._views(network, image, scales, divisor, first=2))

@@ -352,11 +352,8 @@ def confident_argmax(scores: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
 
 def check_decided(confidence: Tensor) -> None:
     """
-    Args:
-        confidence: of :func:`confident_argmax`.
-
-    Raises:
-        FloatingPointError: a pixel has no highest score: one is NaN, or two are infinite.
+    Raise FloatingPointError if a pixel has no highest score: one is NaN, or two are infinite. Its
+    ``confidence``, of :func:`confident_argmax`, is NaN.
     """
     if undecided := int(confidence.isnan().sum()):
         raise FloatingPointError(

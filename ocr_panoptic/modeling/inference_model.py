@@ -62,14 +62,10 @@ class InferenceModel(nn.Module):
     @torch.no_grad()
     def forward(self, batched_inputs: list[dict]) -> list[InferenceOutput]:
         """
-        Args:
-            batched_inputs: of the network.
-
-        Returns:
-            an output for each image; those of a ``SegFix`` are its own
+        Return an output for each input of the network; a ``SegFix`` has outputs of its own.
 
         Raises:
-            FloatingPointError: as :func:`.check_decided`.
+            FloatingPointError: as :func:`.check_decided`, with the image's name.
         """
         try:
             with self._autocast():

@@ -162,13 +162,12 @@ class SemSegCriterion(nn.Module):
         self, coarse: Tensor, refined: Tensor, targets: Tensor, align_corners: bool = False
     ) -> dict[str, Tensor]:
         """
+        Return ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``, each with its weight applied.
+
         Args:
             coarse, refined: logits [N, K, h, w], each of its own size
             targets: int64 labels [N, H, W]
-            align_corners: of the resizing to the size of the labels, see :func:`.resize`
-
-        Returns:
-            ``loss_sem_seg`` (refined) and ``loss_sem_seg_coarse``, each with its weight applied
+            align_corners: for resizing to the size of the labels, see :func:`.resize`
         """
         loss = self._sum(self.terms, refined, targets, align_corners)
         coarse_loss = self.coarse_loss(coarse, targets, align_corners)

@@ -61,14 +61,13 @@ class PanopticAugmentation:
         self, network: PanopticFPN, see: Callable[[dict], View], inputs: dict
     ) -> tuple[Tensor, Instances]:
         """
+        Return mean logits, float32 [1, K, height, width], and instances with masks of that size.
+
         Args:
             network: in evaluation mode.
             see: shows it an input.
             inputs: with "image" [C, H, W]; "height" and "width" are those of the result, by default
                 the image's.
-
-        Returns:
-            (mean logits, float32 [1, K, height, width], and instances with masks of that size)
 
         Raises:
             TooThin: a side of the image would be scaled to nothing.

@@ -91,14 +91,12 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def forward(self, batched_inputs: list[dict]) -> dict[str, Tensor] | list[InferenceOutput]:
         """
+        Return a dict of losses in training, else an output of height x width for each image.
+
         Args:
             batched_inputs: mappings with "image" [3, H, W]; in training and for schemes that see
                 the truth, "sem_seg", int64 [H, W]; at inference optionally "height" and "width" of
                 the labels wanted, by default those of the image.
-
-        Returns:
-            In training, a dict of losses.
-            In inference, an output of height x width for each image.
         """
         if not self.training:
             return [self._output(inputs) for inputs in batched_inputs]
@@ -110,11 +108,8 @@ class OCRSemanticSegmentor(SemanticSegmentor):
 
     def layers(self, batched_inputs: list[dict]) -> tuple[Tensor, Tensor]:
         """
-        Args:
-            batched_inputs: of :meth:`forward`
-
-        Returns:
-            (coarse logits, final logits) of the padded batch, [N, K, h, w]
+        Return coarse and final logits [N, K, h, w] of the padded batch, of inputs of
+        :meth:`forward`.
         """
         return self.sem_seg_head.layers(*self._batch(batched_inputs))
 

@@ -19,10 +19,8 @@ from ocr_panoptic.errors import UserError
 
 class Training(NamedTuple):
     """
-    Attributes:
-        lr_factor: of its layer.
-        decays: whether it has weight decay: biases, norms, layer scales, position embeddings and
-            tokens have none.
+    How a parameter is trained: ``lr_factor`` is that of its layer. Biases, norms, layer scales,
+    position embeddings and tokens have no weight decay (``decays``).
     """
 
     lr_factor: float

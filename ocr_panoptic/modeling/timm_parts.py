@@ -41,11 +41,8 @@ class BilinearFusion(nn.Module):
 
     def forward(self, x: list[Tensor]) -> list[Tensor]:
         """
-        Args:
-            x: the maps of the branches, [N, C, h, w] each, the finest first
-
-        Returns:
-            the same, each with what it gets from the others
+        Return the maps of the branches [N, C, h, w], the finest first, each with what it gets from
+        the others.
         """
         x = [branch(map_) for branch, map_ in zip(self.branches, x, strict=True)]
         if len(x) == 1:
@@ -79,13 +76,7 @@ class WindowBlock(nn.Module):
         vars(self).update(vars(block))
 
     def _attn(self, x: Tensor) -> Tensor:
-        """
-        Args:
-            x: [N, h, w, C]
-
-        Returns:
-            result of the windows' attention, [N, h, w, C]
-        """
+        """Return the windows' attention of [N, h, w, C], in the same shape."""
         height, width = x.shape[1:3]
         below, right = (-side % window for side, window in zip((height, width), self.window_size))
         return super()._attn(F.pad(x, (0, 0, 0, right, 0, below)))[:, :height, :width]

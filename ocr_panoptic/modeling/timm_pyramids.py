@@ -46,11 +46,8 @@ class TimmPyramid(TimmBackbone):
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """
-        Args:
-            x: [N, C, H, W], H and W multiples of 32
-
-        Returns:
-            res2 to res5, [N, C, H / stride, W / stride] each
+        Return res2 to res5, [N, C, H / stride, W / stride] each, of [N, C, H, W], H and W multiples
+        of 32.
         """
         features = super().forward(x)
         return {STAGES[stride]: features[self._by_stride[stride]] for stride in STAGES}

@@ -63,14 +63,13 @@ def find_instances(
     model: nn.Module, features: Features, size: Size
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """
+    Return boxes [M, 4] as x0, y0, x1, y1 in pixels of the image; scores [M], the highest first;
+    classes, int64 [M]; and masks in the boxes, probabilities [M, s, s].
+
     Args:
         model: a ``PanopticFPN`` that :func:`check_instances` accepts, in evaluation mode.
         features: of its backbone, [1, C, h, w] each.
         size: height and width of the image without padding.
-
-    Returns:
-        boxes [M, 4] as x0, y0, x1, y1 in pixels of the image; scores [M], the highest first;
-        classes, int64 [M]; masks in the boxes, probabilities [M, s, s]
     """
     heads = model.roi_heads
     proposals = find_proposals(model.proposal_generator, features, size)

@@ -106,10 +106,11 @@ def check_folder(folder: Path) -> None:
 
 def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
     """
+    Write a page to a new or empty folder, ``index.html`` last.
+
     Args:
-        folder: new or empty; ``index.html`` is written last.
         model: a file that :func:`.export_onnx` has written.
-        runtime: of :func:`find_runtime`.
+        runtime: files of :func:`find_runtime`.
     """
     described = onnx.load(model, load_external_data=False).metadata_props
     description = next(entry.value for entry in described if entry.key == METADATA_KEY)
