@@ -8,9 +8,11 @@ import zipfile
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
+from torch import Tensor
 
 from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
@@ -61,8 +63,19 @@ def read_checkpoint(
     weights = checkpoint["model"]
     if isinstance(weights, Mapping):
         weights = weights.get("state_dict", weights)
-    if not isinstance(weights, Mapping) or not any(hasattr(v, "shape") for v in weights.values()):
+    if not isinstance(weights, Mapping) or not weights:
         raise _damaged(filename, "without named tensors")
+    for name, value in weights.items():
+        if not isinstance(name, str) or not isinstance(value, Tensor | np.ndarray | np.generic):
+            found = f"{printable(name)} is a {type(value).__name__}"
+        elif getattr(value, "layout", torch.strided) is not torch.strided or value.dtype == object:
+            found = f"{printable(name)} is no dense tensor"
+        else:
+            continue
+        raise UserError(
+            f"{filename} holds other things than named tensors: {found}. Give the mapping of names "
+            'to tensors alone, or as "model" or "state_dict" beside the rest.'
+        )
     return checkpoint
 
 
@@ -76,6 +89,10 @@ def _read(filename: str, trust_pickle: bool, mmap: bool) -> Any:
         if filename.endswith(".safetensors"):
             return load_file(filename)
         mmap = mmap and zipfile.is_zipfile(filename)
+        if not mmap and zipfile.is_zipfile(filename):
+            with zipfile.ZipFile(filename) as file:
+                if changed := file.testzip():
+                    raise zipfile.BadZipFile(f"the bytes of {changed} were changed")
         return torch.load(filename, map_location="cpu", weights_only=not trust_pickle, mmap=mmap)
     except Exception as e:  # damaged bytes make the readers raise nearly anything
         # torch's own words say how to switch its protection off.

@@ -11,6 +11,8 @@ from ocr_panoptic.errors import UserError
 
 # In a checkpoint, next to "model"; in the metadata of a .safetensors file, as JSON.
 RECORD = "conversion"
+# In a checkpoint of a training, next to "model".
+IDENTITY = "identity"
 
 
 def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:

@@ -1,9 +1,10 @@
 """Semantic data as they lie: images and label PNGs of the same names."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,11 @@ class SemanticSource:
     def metadata(self) -> dict:
         """Return the metadata of the registered data set."""
         return {**self.space.metadata(), "channels": self.channels}
+
+    def ordered_as(self, classes: Mapping[str, Any]) -> "SemanticSource":
+        """Return the source with its classes in the order of other metadata, if these have the same
+        names."""
+        return replace(self, space=self.space.ordered_as(classes["stuff_classes"]))
 
     def _folder(self) -> LabelledFolder:
         return LabelledFolder(self.split.images, self.split.labels)
