@@ -163,26 +163,28 @@ def check_classes_of(
     if identity is None:
         return
     if identity.classes is None:
-        logger.info("%s does not name its classes: those of the data are taken", identity.file)
+        logger.warning("%s does not name its classes: those of the data are taken", identity.file)
         return
+    theirs = [identity.classes.get(key, []) for key in NAMES]
     for name in names:
-        found = MetadataCatalog.get(name).as_dict()
-        for key in NAMES:
-            ours, theirs = list(found.get(key, ())), identity.classes.get(key, [])
-            if ours == theirs:
-                continue
-            new = [one for one in ours if one not in theirs]
-            gone = [one for one in theirs if one not in ours]
-            changed = f"new: {_listed(new)}; gone: {_listed(gone)}"
-            if not new and not gone:
-                changed = "the same in another order"
-            message = (
-                f"The weights {identity.file} know other {key} than {name} ({changed}):\n"
-                f"  weights  {', '.join(theirs)}\n  data     {', '.join(ours)}"
-            )
-            if strict:
-                raise UserError(f"{message}\nName data with the classes of the weights.")
-            logger.warning("%s", message)
+        found = MetadataCatalog.get(name)
+        ours = [list(found.get(key, [])) for key in NAMES]
+        if ours == theirs:
+            continue
+        (known, own), changed = (sum(kinds, []) for kinds in (theirs, ours)), []
+        for title, some, others in (("new", own, known), ("gone", known, own)):
+            if one_sided := [one for one in some if one not in others]:
+                changed.append(
+                    f"{title}: {', '.join(one_sided[:10])}{' ...' * (len(one_sided) > 10)}"
+                )
+        message = (
+            f"The weights {identity.file} know other classes than {name} "
+            f"({'; '.join(changed) or 'the same in another order'}):\n"
+            f"  weights  {', '.join(known)}\n  data     {', '.join(own)}"
+        )
+        if strict:
+            raise UserError(f"{message}\nName data with the classes of the weights.")
+        logger.warning("%s", message)
 
 
 def register_classes(identity: Identity) -> str:
@@ -194,10 +196,6 @@ def register_classes(identity: Identity) -> str:
 
     register(name, Path(identity.file), no_records, dict(identity.classes or {}))
     return name
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:10]) + (", ..." if len(names) > 10 else "") or "none"
 
 
 def _plain(value: Any) -> Any:
