@@ -20,9 +20,8 @@ from ocr_panoptic.data.register import (
     register_in_use,
 )
 from ocr_panoptic.data.training_stream import training_records
-from ocr_panoptic.errors import UserError
+from ocr_panoptic.errors import UserError, did_you_mean
 from ocr_panoptic.metrics import METRICS
-from ocr_panoptic.nearest import did_you_mean
 
 from .config_checks import check_unread_keys, check_values, unread_keys
 from .identity import read_identity

@@ -13,10 +13,9 @@ from detectron2.config import CfgNode, get_cfg
 from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.config_names import SUFFIX, config_names, config_path
 from ocr_panoptic.data.data_file import data_options
-from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
+from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.formats.run_folder import CONFIG
-from ocr_panoptic.formats.yaml_file import read_yaml
-from ocr_panoptic.nearest import did_you_mean
 
 logger = logging.getLogger(__name__)
 

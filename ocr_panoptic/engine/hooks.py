@@ -2,11 +2,15 @@
 
 import logging
 import math
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from detectron2.config import CfgNode
 from detectron2.engine import HookBase, hooks
 from detectron2.evaluation.testing import flatten_results_dict
@@ -15,8 +19,6 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel
 
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, not_finite
-
-from .stopping import Stopped, Stopping
 
 logger = logging.getLogger(__name__)
 
@@ -100,6 +102,54 @@ class Checkpoints(HookBase):
         name = "model_final" if last else f"model_{iteration:07d}"
         self._checkpointer.save(name, keep=self._keep, iteration=iteration)
         self._saved, self._time = iteration, time.monotonic()
+
+
+class Stopped(SystemExit):
+    """The end of all processes together, with what they have done saved."""
+
+
+class Stopping:
+    """Remembers the signal that asked this process to stop."""
+
+    def __init__(self):
+        self._signal = 0
+        self._at_once = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Note a signal within the block instead of ending the process."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread can set handlers
+            return
+        former = {n: signal.signal(n, self._note) for n in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let a signal end the process within the block, where nothing has to be saved."""
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+
+    def agreed(self) -> int:
+        """Return the signal that any process has got, or 0: the same in all. Each of them calls
+        it in the same iterations."""
+        if comm.get_world_size() == 1:
+            return self._signal
+        found = torch.tensor(self._signal)
+        dist.all_reduce(found, dist.ReduceOp.MAX, comm._get_global_gloo_group())
+        return int(found)
+
+    def _note(self, number: int, frame: object) -> None:
+        if self._at_once:
+            raise SystemExit(128 + number)
+        self._signal = number
 
 
 class StopOnSignal(HookBase):

@@ -30,6 +30,7 @@ from .hooks import (
     Evaluation,
     PreciseBN,
     StopOnSignal,
+    Stopping,
 )
 from .identity import check_classes_of, check_settings_of, identity_of_run, read_identity
 from .optimizer import build_optimizer, build_schedule
@@ -44,7 +45,6 @@ from .resume import (
     saved_state,
 )
 from .run_info import start_summary
-from .stopping import Stopping
 from .task import training_loader
 
 logger = logging.getLogger(__name__)

@@ -208,5 +208,3 @@ def test_a_worker_outlives_the_signals_of_a_whole_job(name):
     os.kill(worker.pid, signal.SIGTERM)  # the trainer's own
     worker.join(10)
     assert worker.exitcode == 0
-    with pytest.raises(RuntimeError, match="exited unexpectedly"):
-        list(islice(loader, 9))
