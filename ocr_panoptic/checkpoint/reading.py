@@ -6,6 +6,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.formats.files import printable
 
 from .array_pickle import ArrayUnpickler, Forbidden
-from .settings import RECORD
+from .settings import RECORD, check_record
 
 
 def read_checkpoint(
@@ -59,7 +60,10 @@ def read_checkpoint(
     if filename.endswith(".safetensors"):
         with safe_open(filename, "pt") as file:
             record = (file.metadata() or {}).get(RECORD)
-        checkpoint |= {RECORD: json.loads(record)} if record else {}
+        with suppress(ValueError):
+            record = json.loads(record or "null")
+        checkpoint |= {} if record is None else {RECORD: record}
+    check_record(filename, checkpoint.get(RECORD))
     weights = checkpoint["model"]
     if isinstance(weights, Mapping):
         weights = weights.get("state_dict", weights)

@@ -15,6 +15,19 @@ RECORD = "conversion"
 IDENTITY = "identity"
 
 
+def check_record(file: str, record: object) -> None:
+    """Refuse what no conversion has written as its record; None is a file without one."""
+    if record is None:
+        return
+    is_mapping = isinstance(record, Mapping) and {"source", "file"} <= record.keys()
+    settings = record.get("settings") if is_mapping else None
+    if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
+        raise UserError(
+            f"{file}: its record of where the weights come from cannot be read; convert the "
+            "original file again (ocr-panoptic convert)."
+        )
+
+
 def differing_values(cfg: CfgNode, expected: Mapping[str, Any]) -> dict[str, list]:
     """Return the keys of the config whose value is not the expected one, nor in an expected
     frozenset (where tuples stand for lists): key -> the allowed values, the least first."""
