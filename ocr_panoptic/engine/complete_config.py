@@ -90,9 +90,6 @@ def complete_schedule(cfg: CfgNode) -> None:
     Fill in what follows from the number of training images, and from SOLVER.MAX_ITER: MAX_ITER 0
     from SOLVER.EPOCHS (the warm-up is then at most a tenth of it), SOLVER.STEPS that are shares of
     it, and TEST.EVAL_PERIOD 0 from TEST.EVALUATIONS. Changes ``cfg``, whose data are registered.
-
-    Raises:
-        ValueError: nothing gives the number of iterations.
     """
     solver = cfg.SOLVER
     if solver.MAX_ITER == 0:
@@ -184,12 +181,7 @@ def _check_best_metric(cfg: CfgNode) -> None:
 
 
 def scaled(cfg: CfgNode, processes: int) -> CfgNode:
-    """
-    Batch and schedule for a number of processes, from SOLVER.REFERENCE_WORLD_SIZE.
-
-    Raises:
-        ValueError: the processes of the reference do not divide its batch.
-    """
+    """Scale batch and schedule to a number of processes, from SOLVER.REFERENCE_WORLD_SIZE."""
     reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
     if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
         raise UserError(

@@ -37,9 +37,6 @@ def confusion_matrix(
 
     Returns:
         int64 [K, K], rows = truth, columns = prediction.
-
-    Raises:
-        ValueError: the sizes differ, or there are other labels (which, and on how many pixels).
     """
     check_sizes(truth, prediction)
     # Every label that the truth holds has a column, so that one histogram counts and checks.

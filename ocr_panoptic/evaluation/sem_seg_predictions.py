@@ -81,12 +81,7 @@ class SemSegDump(DatasetEvaluator):
 
 
 def png_names(dataset_name: str) -> dict[str, str]:
-    """
-    Return the name of each image's prediction by the image's ``file_name``.
-
-    Raises:
-        ValueError: the files of two images have the same stem.
-    """
+    """Return the name of each image's prediction by the image's ``file_name``."""
     names: dict[str, str] = {}
     images: dict[str, str] = {}
     for record in DatasetCatalog.get(dataset_name):
