@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     ],
 )
 def test_files_folders_and_lists(folder, entry, expected):
-    (folder / "list.txt").write_text("b/scan.png\n\na/gone.jpg\na/2.jpg\nb/scan.png\n")
+    (folder / "list.txt").write_text("\ufeffb/scan.png\n\na/gone.jpg\na/2.jpg\nb/scan.png\n")
     for name in (entry, folder / entry):
         inputs = find_inputs(name)
         assert [item.source for item in inputs.items] == [folder / path for path in expected]

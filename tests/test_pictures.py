@@ -14,7 +14,7 @@ from PIL import ExifTags, Image
 
 from ocr_panoptic.formats.coco_panoptic import read_panoptic_png
 from ocr_panoptic.formats.files import printable
-from ocr_panoptic.formats.labels import read_label_png
+from ocr_panoptic.formats.labels import read_label_image
 from ocr_panoptic.formats.pictures import (
     as_colours,
     header_size,
@@ -142,13 +142,6 @@ def test_numbers_without_a_white_are_refused(tmp_path, dtype, read):
     assert str(e.value).startswith(f"{path}: image ") == (read is read_picture)
 
 
-def test_labels_of_other_numbers_are_refused(tmp_path):
-    for dtype in (np.float32, np.int32):
-        Image.fromarray(np.full((3, 4), 1, dtype)).save(tmp_path / "a.tif")
-        with pytest.raises(ValueError, match=rf"a\.tif: expected labels of .* {dtype.__name__}"):
-            read_label_png(tmp_path / "a.tif")
-
-
 NOISE = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
 POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n%%EOF\n"
 FAULTY_FILES = (
@@ -160,7 +153,7 @@ FAULTY_FILES = (
 )
 
 
-@pytest.mark.parametrize("read", [read_picture, read_label_png, read_panoptic_png])
+@pytest.mark.parametrize("read", [read_picture, read_label_image, read_panoptic_png])
 @pytest.mark.parametrize("name, content, fault", FAULTY_FILES)
 def test_faulty_files(tmp_path, read, name, content, fault):
     path = tmp_path / name
@@ -191,11 +184,11 @@ def test_another_limit(tmp_path, limit, status):
     assert ("has more than 0.019 megapixels" in done.stderr) == status
 
 
-@pytest.mark.parametrize("read", [read_label_png, read_panoptic_png])
+@pytest.mark.parametrize("read", [read_label_image, read_panoptic_png])
 @pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
 def test_labels_that_were_compressed_with_loss(tmp_path, pixels, read, kind):
     Image.fromarray(pixels).save(tmp_path / "a.png", kind)
-    with pytest.raises(ValueError, match=f"a.png: .* PNG is a {kind} file, whatever its name is"):
+    with pytest.raises(ValueError, match=f"a.png: .* is a {kind} file, whatever its name is"):
         read(tmp_path / "a.png")
 
 

@@ -24,14 +24,14 @@ from ocr_panoptic.engine.config_checks import conditions
 HEADING = """\
 # The keys of a config
 
-What `KEY VALUE` on the command line, or a config, can set besides
-[Detectron2's keys](https://detectron2.readthedocs.io/en/latest/modules/config.html#yaml-config-references):
-each with its default. What stands after "With ..." is read with that alone, and refused elsewhere.
+For those who write a config or `KEY VALUE` on the command line: which keys are there besides
+[Detectron2's keys](https://detectron2.readthedocs.io/en/latest/modules/config.html#yaml-config-references),
+and how does each work? Each has its default. Keys under "With ..." are read only with that setting, and refused elsewhere.
 """  # noqa: E501
 
 
 def keys_page() -> str:
-    """Return the page, a line each key."""
+    """Return the page, a line for each key or for several that say the same."""
     return "\n".join([HEADING, *_lines()])
 
 
@@ -43,15 +43,21 @@ def _lines() -> Iterator[str]:
         for settings, group in groupby(keys, _read_with):
             if settings:
                 yield f"With {settings}:\n"
-            for key in group:
-                allowed = key.allowed.text() and f"*{key.allowed.text()}*"
-                said = " ".join(filter(None, [_linked(key.sentence), allowed]))
-                yield f"- `{key.name} {value_of(cfg, key.name)!r}`{said and f': {said}'}"
+            for text, alike in groupby(group, _text):
+                names = ", ".join(f"`{key.name} {value_of(cfg, key.name)!r}`" for key in alike)
+                yield f"- {names}{text}"
             yield ""
 
 
 def _read_with(key: Key) -> str:
     return ", and ".join(condition.text for condition in conditions(key))
+
+
+def _text(key: Key) -> str:
+    """Return what stands behind a key's name and default."""
+    allowed = key.allowed.text() and f"*{key.allowed.text()}*"
+    text = " ".join(filter(None, [_linked(key.sentence), allowed]))
+    return text and f": {text}"
 
 
 def _linked(text: str) -> str:

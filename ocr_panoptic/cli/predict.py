@@ -9,9 +9,8 @@ Repeat the command to go on after a stop. It ends with status 1 where an image h
 """
 
 import argparse
-from pathlib import Path
 
-from .arguments import CommandParser
+from .arguments import CommandParser, path
 
 LABELS = ("train", "dataset")
 
@@ -21,7 +20,7 @@ def argument_parser() -> CommandParser:
     parser.add_argument(
         "--input", required=True, help="folder with images, list of them (.txt), image, or video"
     )
-    parser.add_argument("--output", required=True, type=Path, help="folder of the results")
+    parser.add_argument("--output", required=True, type=path, help="folder of the results")
     parser.add_argument(
         "--labels",
         choices=LABELS,

@@ -76,6 +76,7 @@ def load_config(
         cfg.MODEL.TRUST_PICKLE = False
     opts = [*data_options(data), *opts]
     _merge(cfg, dict(zip(opts[::2], opts[1::2])), "the command line")
+    cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS = map(os.path.expanduser, (cfg.OUTPUT_DIR, cfg.MODEL.WEIGHTS))
     return cfg
 
 
@@ -123,6 +124,7 @@ def find_config(config: str) -> str:
         config: a file; the folder of a run, for its config.yaml; or the name of a config of the
             package, with or without suffix.
     """
+    config = os.path.expanduser(config)
     if os.path.isdir(config):
         file = os.path.join(config, CONFIG)
         if not os.path.isfile(file):

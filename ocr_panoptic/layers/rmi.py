@@ -7,7 +7,7 @@ from torch import Tensor
 from ocr_panoptic.errors import UserError
 
 from .bands import full_size
-from .gt_ocr import one_hot_labels
+from .resize import one_hot_labels
 
 POOLING = 4  # of probabilities and truth, before neighbourhoods are taken
 NEIGHBOURHOOD = 3  # its side in pooled positions: vectors of 9
@@ -40,9 +40,6 @@ def region_mutual_information(
 
     Returns:
         scalar, float64
-
-    Raises:
-        ValueError: for images of less than 8 pixels on a side, which have no neighbourhood.
     """
     least = POOLING * (NEIGHBOURHOOD - 1)
     if min(targets.shape[1:]) < least:

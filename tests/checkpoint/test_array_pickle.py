@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 
-from ocr_panoptic.checkpoint.array_pickle import ArrayUnpickler, Forbidden
+from ocr_panoptic.checkpoint.reading import ArrayUnpickler, Forbidden
 
 VALUES = {
     "rows": np.arange(6, dtype=np.float32).reshape(2, 3),
