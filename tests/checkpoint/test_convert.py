@@ -191,39 +191,17 @@ def test_preprocessing(name):
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_table_is_what_the_weights_need(name):
-    """InPlaceABN aside, which only the file tells."""
+def test_what_the_weights_need_is_asked_for(name):
+    """InPlaceABN aside, which only the file tells; shapes show the network and its channels."""
     source, _, rest = name.partition("_")
     backbone = "resnet" if rest.startswith("R_101") else "hrnet"
-    conversion = Conversion(source, backbone, inplace_abn=source == "openseg")
-    assert differing_settings(load(name), conversion.expected_settings()) == []
-
-
-# Keys that shapes do not show. Their values are those of published_files.py.
-ASKED = {
-    *("MODEL.ALIGN_CORNERS", "MODEL.PAD_TO_MULTIPLE", "MODEL.PIXEL_MEAN", "MODEL.PIXEL_STD"),
-    *("MODEL.OCR.NEGATIVE_SLOPE", "MODEL.OCR.SCALE_RELATION", "MODEL.BACKBONE.NAME"),
-    *("INPUT.FORMAT", "INPUT.INTERPOLATION"),
-}
-OF_HRNET = {"MODEL.TIMM.ENLARGE_TWICE"}
-OF_RESNET = {
-    *("MODEL.RESNETS.STEM_TYPE", "MODEL.RESNETS.STRIDE_IN_1X1", "MODEL.RESNETS.CONTRACT_DILATION"),
-    *("MODEL.RESNETS.RES4_DILATION", "MODEL.RESNETS.RES5_DILATION"),
-    *("MODEL.RESNETS.RES5_MULTI_GRID", "MODEL.RESNETS.STEM_CEIL_MODE"),
-}
-
-
-@pytest.mark.parametrize(
-    "source, backbone, keys",
-    [
-        ("openseg", "resnet", OF_RESNET | {"MODEL.CONTEXT.DILATIONS"}),
-        ("mmseg", "resnet", OF_RESNET),
-        *((source, "hrnet", OF_HRNET) for source in ("openseg", "hrnet", "nvidia", "mmseg")),
-    ],
-)
-def test_what_is_asked_for(source, backbone, keys):
-    for inplace_abn in (False, True):
-        found = Conversion(source, backbone, inplace_abn).expected_settings()
-        assert found.keys() == ASKED | keys
-        leaks = inplace_abn and source == "openseg"
-        assert found["MODEL.OCR.NEGATIVE_SLOPE"] == (0.01 if leaks else 0.0)
+    expected = Conversion(source, backbone, inplace_abn=source == "openseg").expected_settings()
+    assert differing_settings(load(name), expected) == []
+    shown = ("CHANNELS", "TIMM.NAME", "KERNEL")
+    asked = {key for key in FILES[name].needed[::2] if not key.endswith(shown)}
+    asked |= {"MODEL.OCR.SCALE_RELATION", "MODEL.BACKBONE.NAME", "INPUT.INTERPOLATION"}
+    if backbone == "resnet":
+        asked |= {f"MODEL.RESNETS.{n}" for n in ("STEM_TYPE", "RES4_DILATION", "STRIDE_IN_1X1")}
+    assert expected.keys() >= asked
+    plain = Conversion(source, backbone, inplace_abn=False).expected_settings()
+    assert plain["MODEL.OCR.NEGATIVE_SLOPE"] == 0

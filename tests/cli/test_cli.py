@@ -100,6 +100,7 @@ def test_resume_and_data_leave_the_keys_alone():
     assert parsed("--resume", "auto", *keys) == ("auto", [], keys)
     assert parsed("--data", "a.yaml", "B.yaml", *keys) == (False, ["a.yaml", "B.yaml"], keys)
     assert parsed("--data", "a.yaml", "--resume", *keys) == (True, ["a.yaml"], keys)
+    assert parsed("--resume", "auto", "--num-gpus", "2", *keys) == ("auto", [], keys)
     assert parsed("--data", "a.yaml", "OUTPUT_DIR", "b") == (False, ["a.yaml"], ["OUTPUT_DIR", "b"])
 
 

@@ -7,8 +7,8 @@ from detectron2.utils.events import EventStorage
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ocr_panoptic.engine import Trainer, accumulation, load_config
-from ocr_panoptic.engine.accumulation import AccumulatingTrainer, autocast_dtype, build_steps
+from ocr_panoptic.engine import Trainer, load_config
+from ocr_panoptic.engine.accumulation import AccumulatingTrainer
 from support.tiny_runs import OCR_CONFIG
 
 
@@ -57,18 +57,6 @@ def test_parts_of_a_batch_step_as_the_whole(steps):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
     assert logged_parts == pytest.approx(logged_whole, rel=1e-5)
     assert set(logged_parts) == {"square", "absolute", "total_loss"}
-
-
-def test_an_optimizer_that_has_no_fused_step():
-    """One that a subclass of the trainer builds."""
-    model = Regression()
-    before, optimizer = model.linear.weight.clone(), torch.optim.Rprop(model.parameters())
-    assert "fused" not in optimizer.param_groups[0]
-    trainer = AccumulatingTrainer(model, [[torch.ones(3)]], optimizer, steps=1, amp=False)
-    trainer.iter = 0
-    with EventStorage():
-        trainer.run_step()
-    assert not torch.equal(model.linear.weight, before)
 
 
 def test_gradients_of_all_parts_are_clipped_before_the_step():
@@ -126,13 +114,6 @@ def test_precision(monkeypatch, device, precision, dtype, scaled):
     assert (trainer.autocast.args, scalers) == ((device, dtype), [scaled])
 
 
-@pytest.mark.parametrize("precision", ["float16", "half"])
-def test_precision_that_a_cpu_does_not_have(precision):
-    message = f"PRECISION is {precision}; with MODEL.DEVICE cpu it is auto or bfloat16"
-    with pytest.raises(ValueError, match=message):
-        autocast_dtype(precision, "cpu")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("amp", [False, True])
 def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
@@ -148,17 +129,6 @@ def test_keys_of_the_trainer(small_cfg, monkeypatch, amp):
     if amp:
         with pytest.raises(ValueError, match="SOLVER.AMP.PRECISION is float16"):
             Trainer(cfg)
-
-
-def test_gradients_lie_in_the_buckets_that_are_exchanged(small_cfg, monkeypatch):
-    """Else they are there twice, and copied; buffers are not sent in each iteration."""
-    options = {}
-    monkeypatch.setattr(
-        accumulation, "create_ddp_model", lambda model, **given: options.update(given) or model
-    )
-    model = Regression()
-    build_steps(small_cfg(), model, [], torch.optim.SGD(model.parameters(), 0.1))
-    assert options["gradient_as_bucket_view"] and not options["broadcast_buffers"]
 
 
 def test_loss_scale_is_resumed_where_there_is_one():
@@ -200,7 +170,5 @@ def test_an_evaluation_has_images_of_many_sizes(small_cfg, monkeypatch, benchmar
     during = []
     test = lambda *_: during.append(torch.backends.cudnn.benchmark) or {}  # noqa: E731
     monkeypatch.setattr(DefaultTrainer, "test", test)
-    cfg = small_cfg()
-    cfg.DATASETS.TEST = ()
-    Trainer.test(cfg, Regression())
+    Trainer.test(small_cfg("ocr", "DATASETS.TEST", "()"), Regression())
     assert (during, torch.backends.cudnn.benchmark) == ([False], benchmark)

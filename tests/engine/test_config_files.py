@@ -3,35 +3,6 @@
 import pytest
 
 from ocr_panoptic.engine import load_config
-from support.tiny_runs import OCR_CONFIG
-
-
-@pytest.mark.parametrize(
-    "words, fault",
-    [
-        (["MODEL.OCR.CHANELS", "64"], r"MODEL.OCR.CHANELS.*Did you mean MODEL.OCR.CHANNELS\?"),
-        (["MODEL.OCR.CHANNELS", "many"], "MODEL.OCR.CHANNELS is many in the command line; .* int"),
-        (["MODEL.OCR.CHANNELS", "(1, 2)"], "MODEL.OCR.CHANNELS is .* the type int"),
-        (["SOLVER.BASE_LR", "fast"], "SOLVER.BASE_LR is fast in .* the type float, such as 0.0"),
-        (["SOLVER.MAX_ITER", "1.0"], "SOLVER.MAX_ITER is 1.0"),
-        (["SOLVER.GAMMA", "True"], "SOLVER.GAMMA is True"),
-        (["SOLVER.BASE_LR.X", "1"], r"Unknown config key SOLVER.BASE_LR.X .*mean SOLVER.BASE_LR"),
-        (["SOLVER", "1"], "Unknown config key SOLVER"),
-        (["SOLVER.BASE_LR"], "KEY VALUE pairs"),
-        (["SOLVER.STEPS", "(" * 100000], "SOLVER.STEPS"),
-        (["SOLVER.BASE_LR", "1", "--resume"], "--resume: flags stand before the first KEY"),
-        (["DATASETS.TRAIN", "city_train"], r"city_train in .* \"\('a',\)\", in quotes"),
-    ],
-    ids=lambda value: ascii(value)[:30],
-)
-def test_what_a_command_line_cannot_say(words, fault):
-    with pytest.raises(ValueError, match=fault):
-        load_config(str(OCR_CONFIG), words)
-
-
-def test_a_config_that_is_not_there():
-    with pytest.raises(FileNotFoundError, match=r"nowhere.yaml"):
-        load_config("nowhere.yaml", [])
 
 
 def test_a_file_lies_over_those_that_it_includes(tmp_path):

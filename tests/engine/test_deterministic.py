@@ -82,8 +82,3 @@ def test_largest_tensor_of_deterministic_pooling(ratio, gib):
         )
         _roi_align.__wrapped__(maps, boxes, 0.25, 7, 7, ratio, True)
     assert max(sizes) / 2**30 == gib
-
-
-def test_a_seed_is_needed(tiny_data, make_args):
-    with pytest.raises(ValueError, match="--deterministic needs a seed, but SEED is -1"):
-        main(make_args("SEED", -1, flags=("--deterministic",)))

@@ -6,25 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ocr_panoptic.engine import complete_config, load_config
 from support.tiny_runs import SEMANTIC_CONFIG, TINY_SEMANTIC
 from train_net import main
-
-
-def test_class_count_comes_from_the_data(tiny_data):
-    cfg = load_config(str(SEMANTIC_CONFIG), TINY_SEMANTIC)
-    complete_config(cfg, training=True)
-    assert cfg.MODEL.SEM_SEG_HEAD.NUM_CLASSES == 9
-    assert cfg.MODEL.TIMM.NORM == cfg.MODEL.OCR.NORM == "BN"
-    with pytest.raises(ValueError, match="NUM_CLASSES is 19, but tiny_sem_train has 9 classes"):
-        wrong = [*TINY_SEMANTIC, "MODEL.SEM_SEG_HEAD.NUM_CLASSES", "19"]
-        complete_config(load_config(str(SEMANTIC_CONFIG), wrong), training=True)
-
-
-def test_panoptic_data_are_refused(tiny_data):
-    data = ["DATASETS.TRAIN", "('tiny_train',)", "DATASETS.TEST", "('tiny_val',)"]
-    with pytest.raises(ValueError, match="tiny_train is a panoptic data set, and a semantic"):
-        complete_config(load_config(str(SEMANTIC_CONFIG), data), training=True)
 
 
 @pytest.mark.slow

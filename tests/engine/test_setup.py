@@ -37,8 +37,6 @@ def test_class_counts_come_from_the_data(tiny_data, head, found):
     key = f"MODEL.{head}.NUM_CLASSES"
     assert found == complete().MODEL[head].NUM_CLASSES
     assert found == complete(key, str(found)).MODEL[head].NUM_CLASSES
-    with pytest.raises(ValueError, match=f"{key} is 80, but tiny_train has {found}"):
-        complete(key, "80")
 
 
 def test_coco_config_has_cocos_counts_and_needs_no_files():
@@ -99,20 +97,6 @@ def test_data_files_from_the_command_line(tiny_data, make_args, tmp_path, monkey
     assert (str(tiny_data / "tiny/tiny.yaml"),) == again.DATASETS.FILES
 
 
-@pytest.mark.parametrize(
-    "split, name, fault",
-    [
-        ("TEST", "coco_2017_val", "coco_2017_val is not a data set that Panoptic-FPN"),
-        ("TEST", "tiny_vall", "TEST: .*'tiny_vall' is not regis.*yaml describes tiny_train, tiny"),
-        ("TRAIN", "xyz", "DATASETS.TRAIN: Data set 'xyz' is not registered.*--data FILE"),
-        ("TEST", "tiny_sem_vall", "'tiny_sem_vall' is not .*Did you mean tiny_sem_val"),
-    ],
-)
-def test_data_that_cannot_be_used(tiny_data, split, name, fault):
-    with pytest.raises(ValueError, match=fault):
-        complete(f"DATASETS.{split}", f"('{name}',)")
-
-
 def test_other_data_in_the_folder_do_not_matter(tiny_data, tmp_path, monkeypatch):
     (tmp_path / "tiny").symlink_to(tiny_data / "tiny")
     (tmp_path / "broken").mkdir()
@@ -129,13 +113,6 @@ def test_evaluation_does_not_look_at_the_training_data(tiny_data):
     assert cfg.MODEL.ROI_HEADS.NUM_CLASSES == 4
 
 
-def test_nothing_to_train_or_evaluate_on(tiny_data, make_args):
-    with pytest.raises(ValueError, match=r"DATASETS.TRAIN is empty.*train on.*'NAME',"):
-        setup(make_args("DATASETS.TRAIN", "()"))
-    with pytest.raises(ValueError, match=r"DATASETS.TEST is empty.*evaluate on.*'NAME',"):
-        setup(make_args("DATASETS.TEST", "()", flags=("--eval-only",)))
-
-
 def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, semantic_args, clean_catalog):
     for folder in ("images", "labels"):
         (tmp_path / folder).mkdir()
@@ -146,34 +123,6 @@ def test_an_image_that_the_configs_sizes_scale_to_nothing(tmp_path, semantic_arg
     opts += ["DATASETS.TEST", "()", "INPUT.MIN_SIZE_TRAIN", "(64,)", "INPUT.MAX_SIZE_TRAIN", "100"]
     with pytest.raises(DataFaults, match=r"thin\.png: the image of 300x1 .* INPUT.MAX_SIZE_TRAIN"):
         setup(semantic_args(*opts))
-
-
-def test_the_defaults_and_a_run_without_checkpoints_are_allowed(tiny_data):
-    cfg = complete("SOLVER.CHECKPOINT_PERIOD", "0", "TEST.EVAL_PERIOD", "0", "SEED", "-1")
-    assert (cfg.SOLVER.CHECKPOINT_PERIOD, cfg.TEST.EVAL_PERIOD, cfg.SEED) == (0, 0, -1)
-
-
-@pytest.mark.parametrize(
-    "folder, fault",
-    [
-        ("", "OUTPUT_DIR is empty. Set"),
-        ("s3://bucket/run", "OUTPUT_DIR is s3://bucket/run. Set OUTPUT_DIR to a folder of this"),
-        ("what?", r"OUTPUT_DIR is what\?. .* no \?"),
-        ("file", r"OUTPUT_DIR file cannot be written \(File exists\). Set"),
-        ("file/run", r"OUTPUT_DIR file/run cannot be written \(Not a directory\). Set"),
-        ("/proc/run", r"OUTPUT_DIR /proc/run cannot be written \(.*\). Set"),
-    ],
-)
-@pytest.mark.parametrize("flags", [(), ("--eval-only",)], ids=["train", "eval"])
-def test_a_folder_that_cannot_be_that_of_a_run(
-    make_args, tmp_path, monkeypatch, folder, fault, flags
-):
-    """Before anything is read: the data of these arguments do not exist."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=fault):
-        setup(make_args("OUTPUT_DIR", folder, flags=flags))
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_folder_that_can_be_read_alone(make_args, tmp_path, monkeypatch):
@@ -192,8 +141,6 @@ def test_device_follows_the_machine(tiny_data, monkeypatch):
         use_gpus(monkeypatch, int(there))
         assert ("cuda" if there else "cpu") == complete().MODEL.DEVICE
         assert complete("MODEL.DEVICE", "cpu").MODEL.DEVICE == "cpu"
-    with pytest.raises(ValueError, match="MODEL.DEVICE is cuda, but torch sees 0 GPU"):
-        complete("MODEL.DEVICE", "cuda")
 
 
 @pytest.mark.parametrize(
@@ -249,41 +196,6 @@ def use_gpus(monkeypatch, count: int) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr("detectron2.utils.comm.get_world_size", lambda: max(count, 1))
-
-
-A, B = ("a",), ("a", "b")  # data sets of an evaluation
-
-
-@pytest.mark.parametrize(
-    "opts, data, fault",
-    [
-        ({}, A, ""),
-        ({"SOLVER.AMP.ENABLED": True}, A, ""),
-        ({"SOLVER.ACCUMULATION_STEPS": 3}, A, "ACCUMULATION_STEPS 3 do not divide"),
-        ({"SOLVER.ACCUMULATION_STEPS": 0}, A, "ACCUMULATION_STEPS 0 do not divide"),
-        ({"SOLVER.ACCUMULATION_STEPS": 4}, A, ""),
-        ({"TEST.BEST_CHECKPOINT": "panoptic_seg/PQ"}, A, ""),
-        ({"TEST.BEST_CHECKPOINT": "sem_seg/IoU-car"}, A, ""),
-        ({"TEST.BEST_CHECKPOINT": "b/sem_seg/mIoU"}, B, ""),
-        ({"TEST.BEST_CHECKPOINT": "sem_seg/miou"}, A, "sem_seg/miou, which no evaluation"),
-        ({"TEST.BEST_CHECKPOINT": "PQ"}, A, "is PQ, which no evaluation"),
-        ({"TEST.BEST_CHECKPOINT": "panoptic/PQ"}, A, "panoptic/PQ, which no evaluation"),
-        ({"TEST.BEST_CHECKPOINT": "sem_seg/mIoU"}, B, "sem_seg/mIoU, which no evaluation"),
-        ({"TEST.BEST_CHECKPOINT": "c/sem_seg/mIoU"}, B, "c/sem_seg/mIoU, which no evaluation"),
-        ({"TEST.BEST_CHECKPOINT": "sem_seg/mIoU"}, (), "sem_seg/mIoU, which no evaluation"),
-        (
-            {"TEST.BEST_CHECKPOINT": "sem_seg/ECE"},
-            A,
-            "sem_seg/ECE, .* better when lower",
-        ),
-    ],
-)
-def test_what_a_training_cannot_do(opts, data, fault):
-    opts = {"MODEL.DEVICE": "cpu", "SOLVER.IMS_PER_BATCH": 8, **opts}
-    cfg = load_config(str(OCR_CONFIG), [str(part) for pair in opts.items() for part in pair])
-    cfg.DATASETS.TEST = data
-    with pytest.raises(ValueError, match=fault) if fault else contextlib.nullcontext():
-        check_solver(cfg, 1)
 
 
 @pytest.mark.parametrize(

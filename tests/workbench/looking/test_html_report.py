@@ -98,6 +98,7 @@ def render():
 
 def test_the_page_says_what_the_files_say(render):
     text = Parsed(render()).text
+    assert list(metric_cards({"sem_seg": TASKS["sem_seg"]})) == ["Semantic segmentation"]
     for value in ("71.2", "82.3", "83.5", "64.6", "95.7", "76.8", "87.9", "98.9", "51.1"):
         assert value in text
     assert text[text.index("Mask AP") + 2] == "–"  # null
@@ -114,17 +115,12 @@ def test_the_page_says_what_the_files_say(render):
 def test_the_page_loads_nothing(render):
     page = render()
     parsed = Parsed(page)
-    assert parsed.links and all(link.startswith(("data:", "#")) for link in parsed.links)
+    assert parsed.links
+    for link in parsed.links:
+        assert link.startswith("data:") or (link[0] == "#" and f'id="{link[1:]}"' in page)
     assert not {"link", "iframe", "object", "base"} & set(parsed.tags)
     assert not re.search(r"url\(|@import|https?://", page)
     assert all(image["alt"] for image in parsed.images)
-
-
-def test_links_within_the_page_have_targets(render):
-    page = render()
-    for link in Parsed(page).links:
-        if link.startswith("#"):
-            assert f'id="{link[1:]}"' in page
 
 
 @pytest.mark.slow
@@ -146,12 +142,6 @@ def test_a_run_without_a_training_log_or_soft_regions(render):
     full = Parsed(render()).text
     assert "Training" in full
     assert any("soft object region" in t.lower() for t in full)
-
-
-def test_cards_of_tasks_that_were_not_evaluated_are_left_out():
-    assert list(metric_cards({"sem_seg": TASKS["sem_seg"]})) == ["Semantic segmentation"]
-    cards = metric_cards(TASKS)["Instances"]
-    assert [(c.label, c.value) for c in cards] == [("Box AP", 51.12), ("Mask AP", None)]
 
 
 def test_images_that_are_gone_are_ranked_without_pictures(render):

@@ -98,15 +98,6 @@ def test_cells_that_divide_no_pixels():
         assert rows[name] == pytest.approx(expected)
 
 
-def test_a_region_on_ignored_pixels_alone():
-    truth = np.array([[0, 255]], np.uint8)
-    regions = np.array([[[0.0, 1.0]]])
-    quality = RegionQuality(["a"], 255)
-    labels = np.zeros((1, 2), int)
-    quality.process(truth, labels, labels, regions, np.ones((1, 1, 2)), edges([0, 1], [0, 1, 2]))
-    assert quality.results()["a"]["own weight"] == 0
-
-
 def own_relation_of_acf(args, weights: list[str]) -> list[float]:
     """ACF-OCR's relation is a softmax of the coarse logits. Images of 64 pixels, stride 8."""
     cfg = load_config(args.config_file, [*args.opts, *weights])
@@ -140,14 +131,8 @@ def test_a_run(trained, tmp_path, capsys, config, opts, data):
     run = tmp_path / "run"
     weights = ["MODEL.WEIGHTS", str(run / "model_final.pth")]
     flip = ["TEST.FLIP", "True"] if config == SEMANTIC_CONFIG else []  # is not to matter
-    half = [
-        *args.opts,
-        *weights,
-        "TEST.PRECISION",
-        "bfloat16",
-        "OUTPUT_DIR",
-        str(tmp_path / "half"),
-    ]
+    half = [*args.opts, *weights, "TEST.PRECISION", "bfloat16"]
+    half += ["OUTPUT_DIR", str(tmp_path / "half")]
     call("regions", ["--config-file", args.config_file, *half])
     file = tmp_path / f"half/inference/{data}/region_quality.json"
     assert json.loads(file.read_text())["classes"]["(mean)"]["own relation"] > 0

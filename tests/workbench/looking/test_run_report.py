@@ -22,13 +22,7 @@ def arguments(args, run: Path, *flags: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param(OCR_CONFIG, id="ocr"),
-        pytest.param(PLAIN_CONFIG, id="plain", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("config", [OCR_CONFIG, PLAIN_CONFIG])
 def test_the_report_of_a_run(trained, tmp_path, config):
     args = trained(config=config)
     run = tmp_path / "run"
@@ -58,9 +52,7 @@ def test_the_report_of_a_run(trained, tmp_path, config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "scheme", ["OCR", *(pytest.param(s, marks=pytest.mark.slow) for s in ("none", "GT-OCR", "PPM"))]
-)
+@pytest.mark.parametrize("scheme", ["OCR", "none", "GT-OCR"])
 def test_the_report_of_a_semantic_run(trained, tmp_path, scheme):
     """test_inspection.py goes over the other schemes."""
     opts = () if scheme == "OCR" else ("MODEL.CONTEXT.NAME", scheme)

@@ -14,9 +14,9 @@ from detectron2.config import CfgNode
 from panopticapi.utils import rgb2id
 from PIL import ExifTags, Image
 from pycocotools import mask as run_lengths
-from pycocotools.coco import COCO
 
 import ocr_panoptic
+from support.tiny_runs import pixels
 
 
 def loaded(command: list[str], **keys: object) -> ocr_panoptic.Model:
@@ -24,10 +24,6 @@ def loaded(command: list[str], **keys: object) -> ocr_panoptic.Model:
     values = map(CfgNode._decode_cfg_value, command[5::2])
     own = dict(zip(command[4::2], values, strict=True))
     return ocr_panoptic.load(command[1], command[3], **own, **keys)
-
-
-def pixels(path: Path) -> np.ndarray:
-    return np.asarray(Image.open(path))
 
 
 PROGRAM = """
@@ -138,21 +134,6 @@ def test_segments_have_names_and_scores(model_of, images):
     assert repr(result).startswith(f"<Result {result.name}: 64x64, {len(result.segments)} segments")
 
 
-def test_coco_of_a_semantic_model(model_of, images, tmp_path):
-    """pycocotools reads it; its masks are the labels."""
-    result = loaded(model_of("semantic")).predict(sorted(images.iterdir())[0])
-    path = tmp_path / "coco.json"
-    path.write_text(json.dumps(result.to_coco()))
-    coco = COCO(str(path))
-    labels = np.full(result.labels.shape, -1)
-    for annotation in coco.loadAnns(coco.getAnnIds(1)):
-        mask = coco.annToMask(annotation).astype(bool)
-        labels[mask] = annotation["category_id"]
-        assert annotation["area"] == mask.sum() == run_lengths.area(annotation["segmentation"])
-    assert np.array_equal(labels, result.labels)
-    assert [c["name"] for c in coco.loadCats(coco.getCatIds())] == result.classes
-
-
 def test_pictures(model_of, images, monkeypatch):
     result = loaded(model_of("panoptic")).predict(sorted(images.iterdir())[0])
     drawn = result.draw()
@@ -237,15 +218,6 @@ def test_what_cannot_be_read_is_named_after_the_others(model_of, images, tmp_pat
         model.predict("nowhere.jpg")
 
 
-def test_an_image_that_is_too_thin_is_named(model_of, tmp_path):
-    Image.new("RGB", (5000, 1)).save(tmp_path / "thin.png")
-    model = loaded(model_of("panoptic"))
-    with pytest.raises(ValueError, match="thin.png: the image of 5000x1 pixels .* too thin"):
-        model.predict(tmp_path / "thin.png")
-    with pytest.raises(ValueError, match="000000: the image of 5000x1 pixels .* too thin"):
-        next(model.predict([np.zeros((1, 5000, 3), np.uint8)]))
-
-
 @pytest.mark.parametrize(
     "array, message",
     [
@@ -253,10 +225,11 @@ def test_an_image_that_is_too_thin_is_named(model_of, tmp_path):
         (np.zeros((3, 4, 5), np.uint8), r"is uint8 \[3, 4, 5\]"),
         (np.zeros((0, 4, 3), np.uint8), r"is uint8 \[0, 4, 3\]"),
         (np.zeros((4, 5, 3)), "is float64 .* of uint8"),
+        (np.zeros((1, 5000, 3), np.uint8), "the image of 5000x1 pixels .* too thin"),
     ],
 )
 def test_arrays_that_are_no_images(model_of, array, message):
-    model = loaded(model_of("semantic"))
+    model = loaded(model_of("panoptic"))
     with pytest.raises(ValueError, match=f"image: {message}"):
         model.predict(array)
     with pytest.raises(ValueError, match=f"000000: {message}"):
