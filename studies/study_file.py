@@ -8,7 +8,7 @@ from typing import Any
 
 from ocr_panoptic.engine.config_files import load_config
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.yaml_file import read_yaml
+from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.workbench.comparing.study import Study, System
 
 KEYS = {"config", "opts", "seeds", "baseline", "metrics", "systems", "at"}

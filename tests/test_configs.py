@@ -26,8 +26,8 @@ from torch import nn
 from ocr_panoptic import add_ocr_config
 from ocr_panoptic.config_rules import value_of
 from ocr_panoptic.data.published.splits import NAMED_SPLITS
-from ocr_panoptic.engine import Trainer, complete_config, schedule
-from ocr_panoptic.engine.schedule import complete_schedule
+from ocr_panoptic.engine import Trainer, complete_config
+from ocr_panoptic.engine.complete_config import complete_schedule
 from ocr_panoptic.modeling import ContextSemSegHead, deploy
 from support.loaded_configs import NAMES, RESOLVED, differences, load, resolved
 
@@ -391,7 +391,7 @@ def shapes() -> Shapes:
 def test_builds(name, shapes):
     cfg = load(name).clone()
     cfg.defrost()
-    with mock.patch.object(schedule, "training_records", lambda cfg: range(1000)):
+    with mock.patch.dict(complete_schedule.__globals__, training_records=lambda cfg: range(1000)):
         complete_schedule(cfg)
     Trainer.build_lr_scheduler(cfg, build_optimizer(cfg, nn.Linear(1, 1)))
     found, expected = shapes.of(cfg)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ocr_panoptic.formats.yaml_file import read_yaml
+from ocr_panoptic.formats.files import read_yaml
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, NoReturn
 
-from ocr_panoptic.nearest import did_you_mean
+from ocr_panoptic.errors import did_you_mean
 from ocr_panoptic.program import run_program
 
 PROGRAM = "ocr-panoptic"

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ocr_panoptic.nearest import did_you_mean
+from ocr_panoptic.errors import did_you_mean
 
 _AUTO = "--resume-auto"
 _KEY = re.compile(r"[A-Z][A-Z0-9_]*(\.[A-Z0-9_]+)*")

@@ -48,11 +48,9 @@ def _checked(args: argparse.Namespace) -> "DataSummary | RunCheck":
 
 
 def _check_run(args: argparse.Namespace) -> "RunCheck":
-    from ocr_panoptic.engine import complete_config
+    from ocr_panoptic.engine.complete_config import check_solver, complete_config, scaled
     from ocr_panoptic.engine.config_files import load_arguments
     from ocr_panoptic.engine.run_check import check_run
-    from ocr_panoptic.engine.schedule import scaled
-    from ocr_panoptic.engine.setup import check_solver
 
     gpus = args.num_gpus * args.num_machines
     cfg = load_arguments(args)

@@ -8,7 +8,7 @@ for.
 import argparse
 
 from ocr_panoptic.config_names import config_names, config_purpose
-from ocr_panoptic.nearest import did_you_mean
+from ocr_panoptic.errors import did_you_mean
 
 from .arguments import CommandParser
 

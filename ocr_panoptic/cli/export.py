@@ -18,7 +18,7 @@ from ocr_panoptic.errors import UserError
 
 from .arguments import CommandParser
 
-PRECISIONS = ("float32", "float16", "int8")
+PRECISIONS = ("float32", "int8")
 
 
 def argument_parser() -> CommandParser:
@@ -28,7 +28,7 @@ def argument_parser() -> CommandParser:
         "--precision",
         choices=PRECISIONS,
         default="float32",
-        help="of the network; what is before and after it stays float32 (default: %(default)s)",
+        help="type of the network's weights; all else stays float32 (default: %(default)s)",
     )
     parser.add_argument(
         "--page", type=Path, metavar="FOLDER", help="new folder of a web page that runs the model"
@@ -85,7 +85,7 @@ def export(
     Args:
         run, weights, keys: as of :func:`.load`.
         output: the file, which ends in ``.onnx``.
-        precision: of the network: "float32", "float16" or "int8".
+        precision: type of the network's weights, "float32" or "int8".
 
     Returns:
         the file

@@ -26,11 +26,15 @@ from typing import Any
 
 import yaml
 
-from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.files import as_list, check_output_folder, printable, write_text
+from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
+from ocr_panoptic.formats.files import (
+    as_list,
+    check_output_folder,
+    printable,
+    read_yaml,
+    write_text,
+)
 from ocr_panoptic.formats.pictures import CHANNELS
-from ocr_panoptic.formats.yaml_file import read_yaml
-from ocr_panoptic.nearest import did_you_mean
 
 from .faults import DataFaults, raise_if_any
 

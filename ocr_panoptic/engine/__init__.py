@@ -3,9 +3,10 @@ import ocr_panoptic.modeling  # noqa: F401 - networks, heads and backbones
 from ocr_panoptic.program import run_program
 
 from . import segfix  # noqa: F401 - its task
+from .complete_config import complete_config
 from .config_files import load_config
 from .launch import launch
-from .setup import complete_config, setup
+from .setup import setup
 from .trained_model import build_trained_model
 from .trainer import Trainer
 

@@ -12,10 +12,9 @@ from detectron2.config import CfgNode, get_cfg
 from ocr_panoptic.config import add_ocr_config
 from ocr_panoptic.config_names import SUFFIX, config_names, config_path
 from ocr_panoptic.data.data_file import data_options
-from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
+from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.formats.run_folder import CONFIG
-from ocr_panoptic.formats.yaml_file import read_yaml
-from ocr_panoptic.nearest import did_you_mean
 
 
 class _ConfigFile(CfgNode):
@@ -42,7 +41,7 @@ def load_config(config_file: str, opts: Sequence[str], data: Sequence[str] = ())
         data: files that describe data sets, see :func:`.data_options`.
 
     Returns:
-        the config, not frozen, exactly as written (see :func:`.setup.complete_config`)
+        the config, not frozen, exactly as written (see :func:`.complete_config`)
     """
     if flags := [opt for opt in map(str, opts) if opt.startswith("--")]:
         raise UserError(f"{' '.join(flags)}: flags stand before the first KEY VALUE")

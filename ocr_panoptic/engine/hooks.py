@@ -2,22 +2,60 @@
 
 import logging
 import math
+import signal
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from detectron2.config import CfgNode
 from detectron2.engine import HookBase, hooks
 from detectron2.evaluation.testing import flatten_results_dict
 from detectron2.utils import comm
-from torch import nn
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel
 
 from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer, not_finite
 
-from .stopping import Stopped, Stopping
-
 logger = logging.getLogger(__name__)
+
+
+class Averaging(HookBase):
+    """
+    An exponential moving average of the weights, which is evaluated and saved in their place.
+    Updates PyTorch's average after each step: average = decay * average + (1 - decay) * model, for
+    weights and buffers. Integers, which count the batches of norms, are copied.
+
+    Args:
+        model: without DistributedDataParallel. Every process has the same average.
+        decay: MODEL.EMA.DECAY.
+
+    Attributes:
+        module: the averaged model, in training mode, so that its batch norms can be renewed.
+    """
+
+    def __init__(self, model: nn.Module, decay: float):
+        def average(averages: list[Tensor], values: list[Tensor], _: int) -> None:  # of one type
+            if averages[0].is_floating_point():
+                torch._foreach_lerp_(averages, values, 1 - decay)
+            else:  # PyTorch's own function would average and truncate them
+                torch._foreach_copy_(averages, values)
+
+        self._model = model
+        self._average = AveragedModel(model, multi_avg_fn=average, use_buffers=True)
+        self.module = self._average.module.train().requires_grad_(False)
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Begin with the model as it is now: the first update copies."""
+        self._average.update_parameters(self._model)
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        self._average.update_parameters(self._model)
 
 
 class Checkpoints(HookBase):
@@ -64,6 +102,54 @@ class Checkpoints(HookBase):
         name = "model_final" if last else f"model_{iteration:07d}"
         self._checkpointer.save(name, keep=self._keep, iteration=iteration)
         self._saved, self._time = iteration, time.monotonic()
+
+
+class Stopped(SystemExit):
+    """The end of all processes together, with what they have done saved."""
+
+
+class Stopping:
+    """Remembers the signal that asked this process to stop."""
+
+    def __init__(self):
+        self._signal = 0
+        self._at_once = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Note a signal within the block instead of ending the process."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread can set handlers
+            return
+        former = {n: signal.signal(n, self._note) for n in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Let a signal end the process within the block, where nothing has to be saved."""
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+
+    def agreed(self) -> int:
+        """Return the signal that any process has got, or 0: the same in all. Each of them calls
+        it in the same iterations."""
+        if comm.get_world_size() == 1:
+            return self._signal
+        found = torch.tensor(self._signal)
+        dist.all_reduce(found, dist.ReduceOp.MAX, comm._get_global_gloo_group())
+        return int(found)
+
+    def _note(self, number: int, frame: object) -> None:
+        if self._at_once:
+            raise SystemExit(128 + number)
+        self._signal = number
 
 
 class StopOnSignal(HookBase):

@@ -16,7 +16,7 @@ from ocr_panoptic.errors import UserError
 from ocr_panoptic.program import run_program
 
 from .config_files import load_arguments
-from .stopping import Stopped
+from .hooks import Stopped
 
 
 def launch(main: Callable[[argparse.Namespace], Any], args: argparse.Namespace) -> Any:

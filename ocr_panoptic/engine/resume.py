@@ -14,8 +14,8 @@ from ocr_panoptic.checkpoint.last import last_checkpoint, newest_whole
 from ocr_panoptic.checkpoint.reading import read_checkpoint
 from ocr_panoptic.errors import MissingFileError, UserError
 
+from .complete_config import scaled
 from .config_files import values_by_key
-from .schedule import scaled
 
 Resume = bool | Literal["auto"]
 # Keys that a resumed run does not read, and those that it takes from the saved one.

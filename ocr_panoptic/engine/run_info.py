@@ -1,7 +1,8 @@
-"""Facts about a run that every result of it has."""
+"""Facts about a run: those that every result of it has, and its first lines."""
 
 import hashlib
 import platform
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ from detectron2.utils.events import get_event_storage, has_event_storage
 from torch import nn
 
 import ocr_panoptic
+from ocr_panoptic.checkpoint.checkpointer import SafeCheckpointer
 from ocr_panoptic.checkpoint.fit import OPTIONAL
+from ocr_panoptic.data.training_stream import TrainingStream
+
+from .task import task_of
 
 
 def run_info(cfg: CfgNode, model: nn.Module, weights: str | None = None) -> dict[str, Any]:
@@ -88,3 +93,30 @@ def machine_name(device: str) -> str:
     name = names[0] if names else platform.processor() or platform.machine()
     threads = torch.get_num_threads()
     return f"{name}, {threads} thread{'s' * (threads > 1)}"
+
+
+def start_summary(
+    cfg: CfgNode, checkpointer: SafeCheckpointer, data_loader: Iterable[Any], start: int
+) -> str:
+    """
+    Return the first lines of a training: data, model, weights, schedule and device.
+
+    Args:
+        cfg: config of the run, scaled to its processes.
+        start: the first iteration.
+    """
+    solver, head, model = cfg.SOLVER, cfg.MODEL.SEM_SEG_HEAD.NAME, checkpointer.model
+    images = len(data_loader.examples.records) if isinstance(data_loader, TrainingStream) else 0
+    epochs = (solver.MAX_ITER - start) * solver.IMS_PER_BATCH / max(1, images)
+    context = "" if head in ("SemSegFPNHead", "SegFixHead") else f" with {cfg.MODEL.CONTEXT.NAME}"
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    return f"""Training starts at iteration {start} of {solver.MAX_ITER}
+data      {", ".join(cfg.DATASETS.TRAIN)} ({images} images), evaluated on \
+{", ".join(cfg.DATASETS.TEST) or "nothing"}; {task_of(cfg).classes(cfg)}
+model     {cfg.MODEL.META_ARCHITECTURE}: {cfg.MODEL.BACKBONE.NAME}, {head}{context}; \
+{trained / 1e6:.1f} M trained parameters
+weights   {checkpointer.summary()}
+schedule  {solver.MAX_ITER - start} iterations of {solver.IMS_PER_BATCH} images, {epochs:.1f} \
+epochs; {solver.OPTIMIZER}, learning rate {solver.BASE_LR:g}, {solver.LR_SCHEDULER_NAME}
+device    {cfg.MODEL.DEVICE} ({machine_name(cfg.MODEL.DEVICE)}), {comm.get_world_size()} process(es)
+output    {cfg.OUTPUT_DIR}"""

@@ -19,9 +19,9 @@ from ocr_panoptic.formats.run_folder import CONFIG
 from ocr_panoptic.segfix import OffsetEvaluator, RefinedModel
 from ocr_panoptic.segfix.truth import OffsetTruth, read_segment_map, true_offset_labels
 
+from .complete_config import complete_config
 from .config_files import load_config, options_of
 from .resume import check_trained_weights
-from .setup import complete_config
 from .task import TASKS, Task
 from .trained_model import build_trained_model
 

@@ -16,10 +16,10 @@ from ocr_panoptic.errors import MissingFileError, UserError
 from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.modeling.inference_model import InferenceModel, deploy
 
+from .complete_config import complete_config
 from .config_files import load_config, options_of
 from .resume import check_trained_weights
 from .run_info import weights_sha256
-from .setup import complete_config
 
 
 def check_inference_keys(cfg: CfgNode) -> None:

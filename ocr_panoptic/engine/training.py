@@ -20,8 +20,18 @@ from ocr_panoptic.modeling.build import build_model
 from ocr_panoptic.seeding import seed_generators
 
 from .accumulation import build_steps
-from .averaging import Averaging
-from .hooks import BestModel, Checkpoints, EarlyEnd, EndedEarly, Evaluation, PreciseBN, StopOnSignal
+from .complete_config import scaled
+from .hooks import (
+    Averaging,
+    BestModel,
+    Checkpoints,
+    EarlyEnd,
+    EndedEarly,
+    Evaluation,
+    PreciseBN,
+    StopOnSignal,
+    Stopping,
+)
 from .optimizer import build_optimizer, build_schedule
 from .resume import (
     Position,
@@ -33,9 +43,7 @@ from .resume import (
     position_after,
     saved_state,
 )
-from .schedule import scaled
-from .stopping import Stopping
-from .summary import start_summary
+from .run_info import start_summary
 from .task import training_loader
 
 logger = logging.getLogger(__name__)
@@ -45,7 +53,7 @@ class Training(DefaultTrainer):
     """
     ``DefaultTrainer`` with other parts: steps of CPU processes too, accumulated gradients and
     learning rates of layers (:mod:`.accumulation`, :mod:`.optimizer`), an average of the weights
-    (:mod:`.averaging`), a state from which ``--resume`` goes on exactly (:mod:`.resume`), whole
+    (:class:`.Averaging`), a state from which ``--resume`` goes on exactly (:mod:`.resume`), whole
     checkpoints, and an end by a signal that loses nothing (:mod:`.hooks`). :class:`.Trainer` adds
     what evaluates.
 

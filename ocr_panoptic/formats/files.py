@@ -1,16 +1,17 @@
 """Files: written whole or not at all."""
 
-import fcntl
 import gc
 import hashlib
 import json
 import os
 import secrets
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from ocr_panoptic.errors import UserError
 
@@ -55,54 +56,6 @@ def naming(path: Path) -> Iterator[None]:
         if error.errno is not None and error.filename is None:
             error.filename = str(path)
         raise
-
-
-@contextmanager
-def locked(
-    path: Path, *, wait: bool, note: str = "", in_use: Callable[[], bool] = lambda: False
-) -> Iterator[None]:
-    """Keep other processes out of such a block until its end, or that of this process, however it
-    ends. ``path`` is there meanwhile. Threads of one process are not kept apart, and the lock is
-    lost when this process opens ``path`` otherwise and closes it.
-
-    Args:
-        wait: for the end of another process's block.
-        note: what ``path`` then holds, for those who are kept out.
-        in_use: asked on a file system without locks, whether another process is in such a block;
-            by default nobody is kept out there.
-    """
-    how = fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB
-    content = note.encode()
-    while True:
-        with open(path, "a+b", buffering=0) as file:
-            try:
-                # A record lock: processes started inside have no part in it, and may outlive this
-                # one. The flock of most libraries would be theirs, too.
-                fcntl.lockf(file, how)
-            except OSError as error:  # the others: a file system without locks
-                if isinstance(error, BlockingIOError | PermissionError) or in_use():
-                    raise BlockingIOError(
-                        error.errno, "in use by another process", str(path)
-                    ) from error
-            if not _is_at(file.fileno(), path):
-                continue  # of a block that has ended meanwhile
-            with naming(path):
-                file.truncate(0)
-                file.write(content)
-            try:
-                yield
-            finally:  # unless another block has taken it, where it could not be locked
-                is_same = os.pread(file.fileno(), len(content) + 1, 0) == content
-                if is_same and _is_at(file.fileno(), path):
-                    path.unlink(missing_ok=True)
-            return
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
-    except FileNotFoundError:
-        return False
 
 
 def check_output_folder(folder: str | os.PathLike, what: str, fix: str) -> None:
@@ -176,3 +129,26 @@ def read_json(path: Path) -> Any:
     except (RecursionError, ValueError) as error:
         reason = str(error).partition(";")[0]  # the rest is how to lift Python's limit of digits
         raise UserError(f"{path}: is not JSON ({reason}).") from error
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuse a key that a mapping has twice: YAML keeps the last one, and a user sees the first."""
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if (key.tag, key.value) in seen:
+                    problem = f"the key {key.value!r} is given twice"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                seen.add((key.tag, key.value))
+        super().flatten_mapping(node)
+
+
+def read_yaml(path: str | os.PathLike) -> Any:
+    """Return the content of a YAML file."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            return yaml.load(file, _UniqueKeys)
+        except (yaml.YAMLError, ValueError) as e:  # ValueError: no UTF-8, or the date 2020-99-99
+            raise UserError(f"{path} is not valid YAML: {' '.join(str(e).split())}") from e

@@ -10,7 +10,7 @@ from timm.utils import ModelEmaV3
 from torch import nn
 
 from ocr_panoptic.engine import Trainer, setup
-from ocr_panoptic.engine.averaging import Averaging
+from ocr_panoptic.engine.hooks import Averaging
 from ocr_panoptic.formats.run_folder import evaluation_folder
 from support.interrupted_runs import assert_same, saved
 

@@ -13,9 +13,8 @@ from PIL import Image
 from ocr_panoptic.data.data_file import SemanticSplit, write_data_file
 from ocr_panoptic.data.faults import DataFaults
 from ocr_panoptic.engine import Trainer, complete_config, load_config, setup
+from ocr_panoptic.engine.complete_config import check_solver, scaled
 from ocr_panoptic.engine.run_info import portable
-from ocr_panoptic.engine.schedule import scaled
-from ocr_panoptic.engine.setup import check_solver
 from support.tiny_runs import (
     CONFIGS,
     OCR_CONFIG,

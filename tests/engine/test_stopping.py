@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ocr_panoptic.engine import setup
+from ocr_panoptic.engine.hooks import Stopping
 from ocr_panoptic.engine.setup import claimed
-from ocr_panoptic.engine.stopping import Stopping
 from support.forked import Forked
 from support.tiny_runs import ROOT
 

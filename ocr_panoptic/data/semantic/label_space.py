@@ -13,8 +13,8 @@ from pathlib import Path
 from ocr_panoptic.data.classes import VOID_LABEL, derived_color, faults_of_class, is_id
 from ocr_panoptic.data.faults import DataFaults, raise_if_any, repeated
 from ocr_panoptic.errors import MissingFileError
+from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.formats.pictures import Color
-from ocr_panoptic.formats.yaml_file import read_yaml
 
 MAX_RAW_LABEL = 65535  # of a 16-bit PNG
 

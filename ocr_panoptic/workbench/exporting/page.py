@@ -123,7 +123,7 @@ def write_page(folder: Path, model: Path, runtime: dict[str, bytes]) -> None:
     if len(packed) > LARGEST * 4 // 3:
         raise UserError(
             f"{model} is too large for a page: {LARGEST >> 20} MiB, compressed, are the most that "
-            "browsers read. --precision float16 halves it"
+            "browsers read. --precision int8 makes it a quarter"
         )
     write_text(folder / "model.js", f"globalThis.description = {description};\n{packed}")
     binaries = [_script(name, content) for name, content in runtime.items() if name != SCRIPT]

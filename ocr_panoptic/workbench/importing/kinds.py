@@ -9,10 +9,9 @@ import yaml
 
 from ocr_panoptic.data.classes import VOID_LABEL, derived_color, faults_of_class
 from ocr_panoptic.data.faults import raise_if_any, repeated
-from ocr_panoptic.errors import MissingFileError, UserError
+from ocr_panoptic.errors import MissingFileError, UserError, did_you_mean
+from ocr_panoptic.formats.files import read_yaml
 from ocr_panoptic.formats.pictures import Color
-from ocr_panoptic.formats.yaml_file import read_yaml
-from ocr_panoptic.nearest import did_you_mean
 
 from .annotated_image import AnnotatedImage
 

@@ -17,8 +17,7 @@ import numpy as np
 from ocr_panoptic.data.faults import first_few, raise_if_any, repeated
 from ocr_panoptic.data.panoptic.annotations import file_name_faults
 from ocr_panoptic.errors import MissingFileError, UserError
-from ocr_panoptic.formats.files import printable
-from ocr_panoptic.formats.yaml_file import read_yaml
+from ocr_panoptic.formats.files import printable, read_yaml
 
 from .annotated_image import AnnotatedImage, Segment
 from .masks import EDGES, check_points, mask_of_polygons

@@ -1,0 +1,193 @@
+"""From a config as it is written to one that can run: checked, and what follows from the data and
+the machine filled in, before anything is built."""
+
+import math
+
+import torch
+import torch.distributed as dist
+from detectron2.config import CfgNode
+from detectron2.data import DatasetCatalog, MetadataCatalog
+from detectron2.engine import DefaultTrainer
+from detectron2.utils import comm
+
+from ocr_panoptic.data.data_check import check_data_sets
+from ocr_panoptic.data.data_file import cache_folder, names_below_root
+from ocr_panoptic.data.faults import faults_listed
+from ocr_panoptic.data.register import (
+    check_files,
+    check_same_classes,
+    not_registered,
+    register_in_use,
+)
+from ocr_panoptic.data.training_stream import training_records
+from ocr_panoptic.errors import UserError, did_you_mean
+from ocr_panoptic.metrics import METRICS
+
+from .config_checks import check_unread_keys, check_values, unread_keys
+from .task import task_of
+
+
+def complete_config(cfg: CfgNode, *, training: bool = False, checks_data: bool = False) -> str:
+    """
+    Check a config, and fill in what follows from the data and the machine. Changes ``cfg``.
+
+    Args:
+        training: DATASETS.TRAIN are used, too. Otherwise nothing that is about them matters.
+        checks_data: look for the files of the data sets and into them.
+
+    Returns:
+        YAML of the config that serves on every machine: it names no device and norm unless they
+        were asked for
+    """
+    with faults_listed(cache_folder() / "faults.txt"):
+        names = _complete_from_data(cfg, training)
+        if checks_data:
+            check_files(names)
+            check_data_sets(names, inputs=cfg.INPUT)
+    if training:
+        complete_schedule(cfg)
+    written = cfg.dump()
+    _fit_to_machine(cfg)
+    return written
+
+
+def _complete_from_data(cfg: CfgNode, training: bool) -> list[str]:
+    """Check the config and take the class counts from the data sets that are used; return their
+    names."""
+    check_values(cfg)
+    check_unread_keys(cfg)
+    names = [*(cfg.DATASETS.TRAIN if training else ()), *cfg.DATASETS.TEST]
+    described = register_in_use(cfg.DATASETS.FILES, names)
+    for name in names:
+        if name not in DatasetCatalog.list():
+            known = {*DatasetCatalog.list(), *described, *names_below_root()} - {name}
+            split = "TRAIN" if name in cfg.DATASETS.TRAIN else "TEST"
+            hint = did_you_mean(name, known)
+            raise UserError(f"DATASETS.{split}: {not_registered(name)}{hint}")
+    task = task_of(cfg)
+    if cfg.MODEL.META_ARCHITECTURE != "SegFix":  # which takes data of any classes
+        check_same_classes([name for name in names if name in described])
+    for name in names:
+        task.complete_classes(cfg, name)
+        channels = MetadataCatalog.get(name).get("channels", 3)
+        if channels != cfg.INPUT.CHANNELS:
+            raise UserError(
+                f"INPUT.CHANNELS is {cfg.INPUT.CHANNELS}, but the images of {name} have "
+                f"{channels}. Set it to {channels}, and MODEL.PIXEL_MEAN and PIXEL_STD to as many "
+                f"values; or write channels: {cfg.INPUT.CHANNELS} into the data file."
+            )
+    return names
+
+
+def complete_schedule(cfg: CfgNode) -> None:
+    """
+    Fill in what follows from the number of training images, and from SOLVER.MAX_ITER: MAX_ITER 0
+    from SOLVER.EPOCHS (the warm-up is then at most a tenth of it), SOLVER.STEPS that are shares of
+    it, and TEST.EVAL_PERIOD 0 from TEST.EVALUATIONS. Changes ``cfg``, whose data are registered.
+
+    Raises:
+        ValueError: nothing gives the number of iterations.
+    """
+    solver = cfg.SOLVER
+    if solver.MAX_ITER == 0:
+        if not solver.EPOCHS:
+            raise UserError(
+                "SOLVER.MAX_ITER is 0, which SOLVER.EPOCHS would give, and that is 0, too: set one "
+                "of them."
+            )
+        images = len(training_records(cfg))
+        solver.MAX_ITER = math.ceil(solver.EPOCHS * images / solver.IMS_PER_BATCH)
+        solver.WARMUP_ITERS = min(solver.WARMUP_ITERS, solver.MAX_ITER // 10)
+    solver.STEPS = tuple(
+        round(step * solver.MAX_ITER) if isinstance(step, float) else step for step in solver.STEPS
+    )
+    if cfg.TEST.EVALUATIONS and not cfg.TEST.EVAL_PERIOD:
+        cfg.TEST.EVAL_PERIOD = math.ceil(solver.MAX_ITER / cfg.TEST.EVALUATIONS)
+
+
+def _fit_to_machine(cfg: CfgNode) -> None:
+    """Put the device of this machine, and norms that it can train, into a config."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if cfg.MODEL.DEVICE == "auto":
+        cfg.MODEL.DEVICE = "cuda" if gpus else "cpu"
+    device, processes = torch.device(cfg.MODEL.DEVICE), comm.get_world_size()
+    if device.type == "cuda" and (device.index or 0) >= gpus:
+        raise UserError(
+            f"MODEL.DEVICE is {device}, but torch sees {gpus} GPU(s), which are counted from 0. "
+            "Set it to auto to use what is there, or to cpu."
+        )
+    on_gpu = dist.is_initialized() and dist.get_backend() == "nccl"
+    if processes > 1 and (device.index is not None or (on_gpu and device.type == "cpu")):
+        raise UserError(
+            f"MODEL.DEVICE is {device}, and there are {processes} processes with a GPU each. "
+            "Set it to cuda, and CUDA_VISIBLE_DEVICES where they are to have certain ones."
+        )
+    # With one process, SyncBN equals BN. PyTorch's does not train on CPUs, Detectron2's does.
+    # Parameters have the same names in all of them.
+    if processes == 1 or device.type == "cpu":
+        _replace_sync_bn(cfg, unread_keys(cfg))
+
+
+def _replace_sync_bn(node: CfgNode, unread: set[str], path: str = "") -> None:
+    """Unread keys stay as they are: :func:`.check_unread_keys` refuses others."""
+    for key, value in node.items():
+        if isinstance(value, CfgNode):
+            _replace_sync_bn(value, unread, f"{path}{key}.")
+        elif key == "NORM" and value == "SyncBN" and path + key not in unread:
+            node[key] = "BN" if comm.get_world_size() == 1 else "naiveSyncBN"
+
+
+def check_solver(cfg: CfgNode, processes: int) -> None:
+    """
+    Check what only a training needs: its batch, and evaluations.
+
+    Args:
+        cfg: scaled to the number of processes (SOLVER.REFERENCE_WORLD_SIZE), device resolved.
+        processes: number of processes of the run.
+    """
+    batch, steps = cfg.SOLVER.IMS_PER_BATCH, cfg.SOLVER.ACCUMULATION_STEPS
+    if steps < 1 or batch < 1 or batch % (processes * steps):
+        raise UserError(
+            f"SOLVER.IMS_PER_BATCH is {batch}, which {processes} process(es) times "
+            f"SOLVER.ACCUMULATION_STEPS {steps} do not divide. Each part of a batch needs the "
+            "same number of images, at least 1."
+        )
+    if cfg.TEST.BEST_CHECKPOINT:
+        _check_best_metric(cfg)
+    if cfg.TEST.PATIENCE and not cfg.TEST.EVAL_PERIOD:
+        raise UserError(
+            f"TEST.PATIENCE is {cfg.TEST.PATIENCE}, in evaluations during the training, which has "
+            "none: set TEST.EVAL_PERIOD, or TEST.EVALUATIONS."
+        )
+
+
+def _check_best_metric(cfg: CfgNode) -> None:
+    """Refuse a metric that no evaluation has, and errors. Evaluators may add metrics."""
+    best, data = cfg.TEST.BEST_CHECKPOINT, cfg.DATASETS.TEST
+    *dataset, task, name = ["", *best.split("/")][-3 if len(data) > 1 else -2 :]
+    names = {metric.name: metric.lower_is_better for metric in METRICS if metric.task == task}
+    misspelt = name not in names and name.lower() in {known.lower() for known in names}
+    is_known = data and names and not misspelt and (not dataset or dataset[0] in data)
+    if not is_known or names.get(name):
+        form = f"{data[0]}/panoptic_seg/PQ" if len(data) > 1 else "panoptic_seg/PQ"
+        raise UserError(
+            f"TEST.BEST_CHECKPOINT is {best}, which no evaluation on DATASETS.TEST {data} has, or "
+            f"which is better when lower. It is of the form {form}, or sem_seg/mIoU, bbox/AP, "
+            f"segm/AP; {task} has {', '.join(sorted(names)) or 'no metrics'}."
+        )
+
+
+def scaled(cfg: CfgNode, processes: int) -> CfgNode:
+    """
+    Batch and schedule for a number of processes, from SOLVER.REFERENCE_WORLD_SIZE.
+
+    Raises:
+        ValueError: the processes of the reference do not divide its batch.
+    """
+    reference = cfg.SOLVER.REFERENCE_WORLD_SIZE
+    if reference and cfg.SOLVER.IMS_PER_BATCH % reference:
+        raise UserError(
+            f"SOLVER.IMS_PER_BATCH is {cfg.SOLVER.IMS_PER_BATCH}, which the "
+            f"{reference} processes of SOLVER.REFERENCE_WORLD_SIZE do not divide."
+        )
+    return DefaultTrainer.auto_scale_workers(cfg, processes)
