@@ -1,6 +1,7 @@
-"""Safe and checked loading of weights."""
+"""Safe and checked loading of weights, and what part of a model they fill."""
 
 import pickle
+import re
 from urllib.error import URLError
 
 import numpy as np
@@ -11,6 +12,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ocr_panoptic.checkpoint import SafeCheckpointer
+from ocr_panoptic.checkpoint.fit import Fit, Shape
+from ocr_panoptic.engine import load_config
 
 executed: list[str] = []
 
@@ -62,7 +65,6 @@ def test_model_zoo_pickles_load_without_trust(tmp_path, protocol):
     """The model zoo's format: a pickled dictionary of NumPy arrays. NumPy 1, here with protocol 0,
     wrote numpy.core.multiarray, NumPy 2 writes numpy._core.multiarray."""
     arrays = {k: np.asfortranarray(v.numpy()) for k, v in randomised().state_dict().items()}
-    arrays["0.bias"] = arrays["0.bias"].astype(">f4")
     content = {"model": arrays, "__author__": "Detectron2 Model Zoo", "score": np.float64(41.5)}
     data = pickle.dumps(content, protocol)
     if protocol == 0:
@@ -236,3 +238,73 @@ def test_weights_that_are_not_finite(tmp_path, strict):
     message = "model.pth are broken: 1 values of 0.weight are NaN or infinite, and 1 other"
     with pytest.raises(ValueError, match=message):
         load(tmp_path / "model.pth", strict=strict)
+
+
+def fit_of(found: dict[str, Shape], expected: dict[str, Shape]) -> Fit:
+    misshapen = [
+        (n, found[n], expected[n]) for n in found if expected.get(n) not in (None, found[n])
+    ]
+    missing, unexpected = expected.keys() - found.keys(), [n for n in found if n not in expected]
+    return Fit.of(expected, missing, misshapen, unexpected)
+
+
+def test_by_hand():
+    """One of four tensors is missing, one of another shape, and one of the file is not used;
+    counters and pixel statistics are nobody's business."""
+    model = {"a.weight": (2, 3), "a.bias": (2,), "b.weight": (4,), "b.bias": (4,)}
+    model |= {"pixel_mean": (3,), "b.num_batches_tracked": ()}
+    file = {"a.weight": (2, 3), "b.weight": (5,), "b.bias": (4,), "c.bias": (1,)}
+    fit = fit_of(file | {"c.num_batches_tracked": ()}, model)
+    assert fit.names == ["a.weight", "a.bias", "b.weight", "b.bias"]
+    assert fit.faults == {
+        "a.bias": "missing in the file",
+        "b.weight": "(5,) in the file, (4,) in the model",
+    }
+    assert fit.unused == ["c.bias"]
+    assert fit.listing(2).splitlines()[1:] == [
+        "  a.bias: missing in the file",
+        "  b.weight: (5,) in the file, (4,) in the model",
+        "  ...",
+    ]
+    assert fit.backbone_share() == 1  # there is none
+
+
+def test_the_backbone_is_the_network_below_an_fpn():
+    """Hand-worked: 2 of 3 tensors; running statistics may be within weight and bias."""
+    names = ["conv.weight", "norm.weight", "norm.running_mean", "last.weight"]
+    model = {f"backbone.bottom_up.{name}": (1,) for name in names}
+    model |= {"backbone.fpn_lateral2.weight": (1,), "head.weight": (1,)}
+    file = {name: (1,) for name in list(model)[:2]}
+    assert fit_of(file, model).backbone_share() == pytest.approx(2 / 3)
+    plain = {name.replace("bottom_up.", ""): shape for name, shape in model.items()}
+    assert fit_of(dict(list(plain.items())[:2]), plain).backbone_share() == 2 / 4
+    added = {"backbone.bottom_up.output_norms.res2.weight": (1,)}  # no file of ImageNet has them
+    assert fit_of(file, model | added).backbone_share() == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("fills", ["backbone", "all but other classes", "four tensors", "head"])
+def test_weights_of_another_model_start_no_training(tmp_path, fills):
+    def make() -> nn.Module:
+        body = [nn.Sequential(nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4)) for _ in range(8)]
+        return nn.ModuleDict({"backbone": nn.Sequential(*body), "head": nn.Conv2d(4, 5, 1)})
+
+    weights, path = make().state_dict(), str(tmp_path / "m.pth")
+    if fills == "all but other classes":
+        weights |= {"head.weight": torch.zeros(9, 4, 1, 1), "head.bias": torch.zeros(9)}
+    elif fills == "four tensors":
+        weights = dict(list(weights.items())[:4])
+    else:
+        weights = {k: v for k, v in weights.items() if k.startswith(fills)}
+    torch.save({"model": weights}, path)
+    checkpointer = SafeCheckpointer(make(), min_share=0.9)
+    if fills in ("backbone", "all but other classes"):
+        checkpointer.load(path)
+        assert "head " in checkpointer.summary() and "weight, bias" in checkpointer.summary()
+        return
+    share = {"head": "0%", "four tensors": "12%"}[fills]  # of 8 * 4, without running statistics
+    message = f"of another model: they fill {share} of the backbone(.|\n)*WEIGHTS_MIN_SHARE 0 to"
+    with pytest.raises(ValueError, match=message) as error:
+        checkpointer.load(path)
+    advice = re.search(r"set (MODEL\S+) (\S+) to start", str(error.value)).groups()
+    min_share = load_config("", list(advice)).MODEL.WEIGHTS_MIN_SHARE
+    SafeCheckpointer(make(), min_share=min_share).load(path)

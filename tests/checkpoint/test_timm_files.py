@@ -15,6 +15,8 @@ from ocr_panoptic.checkpoint import SafeCheckpointer, check_settings, fetch_weig
 from ocr_panoptic.checkpoint.timm_files import timm_record
 from support.backbones import Model, timm_cfg
 
+pytestmark = pytest.mark.slow
+
 
 def classifier(name: str) -> nn.Module:
     torch.manual_seed(0)
@@ -32,26 +34,42 @@ def load(cfg: CfgNode, path: object) -> tuple[Model, SafeCheckpointer]:
 
 
 FPN = "build_timm_fpn_backbone"
+
+
+PLAIN = "build_timm_backbone"
 VIT = ("build_timm_simple_fpn_backbone", "MODEL.FPN.IN_FEATURES", "['blocks.5']")
+NORM = ("MODEL.TIMM.OUTPUT_NORM", "LN")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["safetensors", "pth"])
 @pytest.mark.parametrize(
-    "name, opts",
+    "name, suffix, channels, opts",
     [
-        ("test_convnext", ()),
-        ("test_convnext", (FPN, "MODEL.TIMM.OUTPUT_NORM", "LN")),
-        ("test_vit", ("build_timm_backbone", "MODEL.TIMM.OUTPUT_NORM", "LN")),
-        ("test_vit", VIT),
-        ("test_efficientnet", (FPN,)),
+        ("resnet18", "pth", 3, (PLAIN, "MODEL.TIMM.OUTPUT_STRIDE", 8)),
+        ("hrnet_w18_small", "safetensors", 3, (PLAIN,)),  # names are those of HRNet's files too
+        ("test_convnext", "pth", 3, (PLAIN,)),
+        ("test_convnext", "safetensors", 3, (FPN, *NORM)),
+        ("test_vit", "pth", 3, (PLAIN, *NORM)),
+        ("test_vit", "safetensors", 3, VIT),
+        ("test_efficientnet", "pth", 3, (FPN,)),
+        ("resnet18", "safetensors", 1, (FPN,)),
+        ("resnet18", "safetensors", 7, (FPN,)),
+        *(
+            (name, "pth", 4, (FPN,))
+            for name in ("resnet10t", "tf_efficientnet_lite0", "regnety_002")
+        ),
     ],
 )
-def test_every_tensor_is_the_files(name, opts, suffix, tmp_path):
-    """timm's names of modules, with features_only, are others."""
-    weights, path = classifier(name).state_dict(), tmp_path / f"{name}.{suffix}"
+def test_every_tensor_is_timms(name, suffix, channels, opts, tmp_path):
+    """timm's own loading of the classifier's file, for images of so many channels."""
+    weights, file = classifier(name).state_dict(), tmp_path / "file.safetensors"
+    save_file(weights, file)
+    overlay = {"file": str(file), "url": "", "hf_hub_id": ""}
+    options = {"in_chans": channels, "pretrained": True, "pretrained_cfg_overlay": overlay}
+    theirs, path = timm.create_model(name, **options).state_dict(), tmp_path / f"{name}.{suffix}"
     {"pth": torch.save, "safetensors": save_file}[suffix](weights, path)
-    model, _ = load(timm_cfg(name, *opts), path)
+    cfg = timm_cfg(name, *opts)
+    cfg.MODEL.PIXEL_MEAN = [0.0] * channels
+    model, _ = load(cfg, path)
     found = {
         re.sub(r".*\.body\.(model\.)?", "", f".{key}"): value
         for key, value in model.backbone.state_dict().items()
@@ -59,12 +77,10 @@ def test_every_tensor_is_the_files(name, opts, suffix, tmp_path):
     }
     assert len(found) > 30
     for key, value in found.items():
-        flat = re.sub(r"^([a-z]+)_(\d)", r"\1.\2", key)  # stages_0 of stages.0
-        expected = weights[key] if key in weights else weights[flat]
-        assert torch.equal(value, expected), key
+        flat = re.sub(r"^([a-z]+)_(\d)", r"\1.\2", key)  # stages_0, with features_only
+        assert torch.equal(value, theirs[key] if key in theirs else theirs[flat]), key
 
 
-@pytest.mark.slow
 @torch.no_grad()
 def test_other_patches_and_channels_are_those_of_timm(tmp_path):
     """A ViT with patches of 16 and colours as one with patches of 8 and four channels; the
@@ -170,7 +186,6 @@ def hub(tmp_path, monkeypatch):
     return tmp_path / "hub"
 
 
-@pytest.mark.slow
 def test_weights_by_timms_name(hub):
     """The layout of the hub's cache."""
     folder = hub / "models--timm--test_convnext.r160_in1k"

@@ -1,14 +1,22 @@
-"""Gradient accumulation and the poly schedule."""
+"""Gradient accumulation, the poly schedule, and the average of the weights."""
 
+import json
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from detectron2.engine import DefaultTrainer
 from detectron2.utils.events import EventStorage
+from timm.utils import ModelEmaV3
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ocr_panoptic.engine import Trainer, load_config
+from ocr_panoptic.engine import Trainer, load_config, setup
 from ocr_panoptic.engine.accumulation import AccumulatingTrainer
+from ocr_panoptic.engine.hooks import Averaging
+from ocr_panoptic.formats.run_folder import evaluation_folder
+from support.interrupted_runs import assert_same, saved
 from support.tiny_runs import OCR_CONFIG
 
 
@@ -95,23 +103,14 @@ def test_mixed_precision_on_a_cpu():
     torch.testing.assert_close(step, torch.full((2, 3), 3.5), rtol=2**-8, atol=0)
 
 
-@pytest.mark.parametrize(
-    "device, precision, dtype, scaled",
-    [
-        ("cpu", "auto", torch.bfloat16, False),
-        ("cpu", "bfloat16", torch.bfloat16, False),
-        ("cuda", "auto", torch.float16, True),
-        ("cuda", "float16", torch.float16, True),
-        ("cuda", "bfloat16", torch.bfloat16, False),
-    ],
-)
-def test_precision(monkeypatch, device, precision, dtype, scaled):
+@pytest.mark.parametrize("precision, bfloat16", [("auto", 0), ("float16", 0), ("bfloat16", 1)])
+def test_precision_on_a_gpu(monkeypatch, precision, bfloat16):
     """SOLVER.AMP.PRECISION; the loss is scaled for float16 alone."""
-    scalers = []
+    scalers, dtype = [], torch.bfloat16 if bfloat16 else torch.float16
     monkeypatch.setattr(torch.amp, "GradScaler", lambda _, enabled: scalers.append(enabled))
-    with FakeTensorMode(), torch.device(device):
+    with FakeTensorMode(), torch.device("cuda"):
         trainer = trainer_of([], amp=True, precision=precision)
-    assert (trainer.autocast.args, scalers) == ((device, dtype), [scaled])
+    assert (trainer.autocast.args, scalers) == (("cuda", dtype), [not bfloat16])
 
 
 @pytest.mark.slow
@@ -172,3 +171,67 @@ def test_an_evaluation_has_images_of_many_sizes(small_cfg, monkeypatch, benchmar
     monkeypatch.setattr(DefaultTrainer, "test", test)
     Trainer.test(small_cfg("ocr", "DATASETS.TEST", "()"), Regression())
     assert (during, torch.backends.cudnn.benchmark) == ([False], benchmark)
+
+
+EMA = ("MODEL.EMA.ENABLED", True, "MODEL.EMA.DECAY", 0.75, "DATALOADER.NUM_WORKERS", 0)
+# A network of timm's own tests, half a million parameters.
+SMALL = ("MODEL.TIMM.NAME", "test_resnet", "SOLVER.LAYER_DECAY", 0.7)
+ADAMW = (
+    *("SOLVER.OPTIMIZER", "AdamW", "SOLVER.BASE_LR", 1e-3, "SOLVER.WEIGHT_DECAY", 0.05),
+    *("SOLVER.LR_SCHEDULER_NAME", "WarmupCosineLR", "SOLVER.WARMUP_ITERS", 2),
+)
+
+
+def test_it_equals_timms():
+    """To the last bit, also after precise statistics have taken the place of a batch norm's. It
+    begins as the weights that were loaded last; the counter of batches is the model's."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).train()
+    averaging = Averaging(model, decay=0.75)
+    nn.init.normal_(model[0].weight)
+    averaging.begin()
+    timms = ModelEmaV3(model, decay=0.75)
+    for average in (averaging, timms):
+        average.module[1].running_mean = torch.arange(4.0)
+    for _ in range(3):
+        model(torch.randn(2, 3, 8, 8))
+        before, last = averaging.module[0].weight.clone(), nn.init.normal_(model[0].weight)
+        timms.update(model)
+        averaging.after_step()
+    assert_same(dict(averaging.module.state_dict()), dict(timms.module.state_dict()))
+    expected = 0.75 * before.double() + 0.25 * last.double()
+    torch.testing.assert_close(averaging.module[0].weight.double(), expected)
+    assert averaging.module[1].num_batches_tracked == 3
+    assert not any(p.requires_grad for p in averaging.module.parameters())
+
+
+@pytest.mark.slow
+def test_the_average_is_what_is_evaluated_and_saved(tiny_data, semantic_args, tmp_path):
+    """Its batch norms' statistics are those that PreciseBN measures with it; the last and the best
+    checkpoint, --eval-only and the result file are of the same weights."""
+    opts = (*SMALL, *ADAMW, *EMA, "SOLVER.MAX_ITER", 3, "TEST.BEST_CHECKPOINT", "sem_seg/mIoU")
+    opts += ("TEST.PRECISE_BN.ENABLED", True, "TEST.PRECISE_BN.NUM_ITER", 2)
+    trainer = Trainer(*setup(semantic_args(*opts)))
+    trainer.resume_or_load(False)
+    trainer.train()
+    run = tmp_path / "run"
+    final, best = saved(run), saved(run, "model_best")
+    assert_same(best["model"], final["model"])
+    mean = "backbone.body.bn1.running_mean"
+    assert not torch.equal(final["model"][mean], final["trainer"]["trained_weights"][mean])
+    written = json.loads((evaluation_folder(run, "tiny_sem_val") / "metrics.json").read_text())
+
+    def evaluate(weights: Path) -> tuple[dict, str]:
+        other = ("OUTPUT_DIR", tmp_path / weights.stem, "MODEL.WEIGHTS", weights)
+        args = semantic_args(*opts, *other, flags=("--eval-only",))
+        results = Trainer.evaluate(setup(args)[0])
+        folder = evaluation_folder(tmp_path / weights.stem, "tiny_sem_val")
+        info = json.loads((folder / "metrics.json").read_text())
+        return results["sem_seg"], info["run"]["weights_sha256"]
+
+    results, sha256 = evaluate(run / "model_final.pth")
+    np.testing.assert_equal(results, trainer._last_eval_results["sem_seg"])  # NaN is NaN
+    assert sha256 == written["run"]["weights_sha256"]
+    trained = tmp_path / "trained.pth"
+    torch.save({"model": final["trainer"]["trained_weights"]}, trained)
+    assert evaluate(trained)[1] != sha256

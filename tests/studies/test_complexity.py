@@ -15,7 +15,6 @@ from studies.complexity.schemes import (
     SchemeOfFeatures,
     count,
     count_flops,
-    measure,
     structures_table,
 )
 from studies.complexity.transcriptions import transcribed
@@ -32,13 +31,10 @@ def counts() -> dict[str, dict]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER)
-def test_flops_are_the_papers(counts, name):
+def test_flops_and_parameters_are_the_papers(counts, name):
     assert counts[name]["flops"] == pytest.approx(1e9 * PAPER[name].flops, rel=0.02)
-
-
-@pytest.mark.parametrize("name", sorted(set(PAPER) - {"DANet", "CC-Attention"}))
-def test_parameters_are_the_papers(counts, name):
-    assert counts[name]["parameters"] == pytest.approx(1e6 * PAPER[name].parameters, rel=0.02)
+    if name not in ("DANet", "CC-Attention"):
+        assert counts[name]["parameters"] == pytest.approx(1e6 * PAPER[name].parameters, rel=0.02)
 
 
 def test_flops_hand_worked(counts):
@@ -128,17 +124,6 @@ def test_memory_of_attention_does_not_grow_with_the_square(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_measured_row(dtype):
-    (row,) = measure(["OCR"], (1, 64, 16, 16), num_classes=7, dtype=dtype, repeats=2)
-    assert {k: row[k] for k in count("OCR", (1, 64, 16, 16), 7)} == count("OCR", (1, 64, 16, 16), 7)
-    # At least the result of 512 channels, and less than a thousand times that.
-    result = 512 * 16 * 16 * dtype.itemsize
-    assert result < row["peak_memory_bytes"] < 1000 * result
-    assert 0 < row["seconds"] < 10
-
-
-@pytest.mark.slow
 def test_tool_writes_the_table_and_the_rows(tmp_path, capsys):
     file = tmp_path / "complexity.json"
     main(["--size", "1,64,8,8", "--num-classes", "7", "--repeats", "1", "--json", str(file)])
@@ -146,6 +131,10 @@ def test_tool_writes_the_table_and_the_rows(tmp_path, capsys):
     assert [row["scheme"] for row in rows] == list(PAPER)
     keys = {"scheme", "parameters", "flops", "flops_reduced", "peak_memory_bytes", "seconds"}
     assert all(set(row) == keys for row in rows)
+    for row in rows:  # at least the result of 512 channels, and less than a thousand times that
+        assert 512 * 64 * 4 < row["peak_memory_bytes"] < 512 * 64 * 4 * 1000
+        assert 0 < row["seconds"] < 10
+        assert row["flops"] == count(row["scheme"], (1, 64, 8, 8), 7)["flops"]
     printed = capsys.readouterr().out
     assert "Features [1, 64, 8, 8], 7 classes, float32" in printed
     assert "paper, table 6" in printed and "| compact" in printed
@@ -194,5 +183,4 @@ def test_time_and_memory_of_a_backbone(capsys):
         main(arguments)
     main([*arguments, "--opts", "MODEL.SEM_SEG_HEAD.NUM_CLASSES", "3"])
     header, _, line = capsys.readouterr().out.strip().splitlines()[-3:]
-    assert "CPU time (s)" in header and "peak memory (MiB)" in header
-    assert float(line.split("|")[-2]) > 0
+    assert "peak memory (MiB)" in header and float(line.split("|")[-2]) > 0

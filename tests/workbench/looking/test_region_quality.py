@@ -32,26 +32,11 @@ def test_by_hand():
     quality.process(truth, coarse, refined, regions, relation, cells)
     rows = quality.results()
     # Half of the weight in the right cells is on ignored pixels, and does not count.
-    assert rows["a"] == pytest.approx(
-        {
-            "IoU coarse": 100 * 8 / 12,
-            "IoU refined": 100,
-            "own weight": 100 * 0.6 / (0.6 + 0.4 / 2),
-            "uniform": 100 * 8 / 12,
-            "attainable": 100,
-            "own relation": 60,
-        }
-    )
-    assert rows["b"] == pytest.approx(
-        {
-            "IoU coarse": 0,
-            "IoU refined": 100,
-            "own weight": 100 * (0.7 / 2) / (0.7 / 2 + 0.3),
-            "uniform": 100 * 4 / 12,
-            "attainable": 100,
-            "own relation": 65,
-        }
-    )
+    names = ("IoU coarse", "IoU refined", "own weight", "uniform", "attainable", "own relation")
+    values = (100 * 8 / 12, 100, 100 * 0.6 / (0.6 + 0.4 / 2), 100 * 8 / 12, 100, 60)
+    assert rows["a"] == pytest.approx(dict(zip(names, values)))
+    values = (0, 100, 100 * (0.7 / 2) / (0.7 / 2 + 0.3), 100 * 4 / 12, 100, 65)
+    assert rows["b"] == pytest.approx(dict(zip(names, values)))
     assert np.isnan(list(rows["c"].values())).all()
     assert rows["(mean)"]["own relation"] == pytest.approx((60 + 65) / 2)
 

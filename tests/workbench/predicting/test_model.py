@@ -3,8 +3,6 @@
 import io
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,23 +22,6 @@ def loaded(command: list[str], **keys: object) -> ocr_panoptic.Model:
     values = map(CfgNode._decode_cfg_value, command[5::2])
     own = dict(zip(command[4::2], values, strict=True))
     return ocr_panoptic.load(command[1], command[3], **own, **keys)
-
-
-PROGRAM = """
-import json, sys, ocr_panoptic
-command, keys = json.loads(sys.argv[1])
-ocr_panoptic.load(command[1], command[3], **keys).predict(sys.argv[2])
-"""
-
-
-def test_nothing_but_what_is_loaded_is_said(model_of, images):
-    """PyTorch warns of a call in Detectron2's anchors, once in a process."""
-    command = model_of("panoptic")
-    keys = dict(zip(command[4::2], map(CfgNode._decode_cfg_value, command[5::2]), strict=True))
-    given = [json.dumps([command, keys]), str(next(images.iterdir()))]
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *given], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.partition("Loaded ")[2].count("\n") == 1, done.stderr
 
 
 @pytest.mark.parametrize("kind", ["panoptic", "semantic"])
